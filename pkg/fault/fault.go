@@ -140,10 +140,24 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is e's kind.
+// Is reports whether e is of the kind target, or fits the template target: an *Error
+// whose kind is e's and whose Op and Field, where set, are e's. A template's field also
+// fits the fields below it: "location" fits "location.latitude".
 func (e *Error) Is(target error) bool {
-	k, ok := target.(Kind)
-	return ok && k == e.Kind
+	switch t := target.(type) {
+	case Kind:
+		return t == e.Kind
+	case *Error:
+		return t.Kind == e.Kind && (t.Op == "" || t.Op == e.Op) && under(t.Field, FieldOf(e))
+	default:
+		return false
+	}
+}
+
+// under reports whether field is path or lies below it; the empty path is above all.
+func under(path, field string) bool {
+	rest, ok := strings.CutPrefix(field, path)
+	return ok && (path == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // KindOf gives the kind of the outermost *Error in err's chain. Context errors without

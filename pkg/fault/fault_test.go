@@ -49,3 +49,15 @@ func TestKindNamesAreDistinct(t *testing.T) {
 	}
 	require.Equal(t, "kind(200)", fault.Kind(200).String())
 }
+
+func TestTemplates(t *testing.T) {
+	place := &fault.Error{Kind: fault.Invalid, Field: "location"}
+	query := &fault.Error{Kind: fault.Invalid, Op: "discovery.Query"}
+	err := fault.Wrap("discovery.Register", fault.Invalidf("location.latitude", 91, "too large"))
+
+	require.ErrorIs(t, err, place)
+	require.NotErrorIs(t, err, query)
+	require.NotErrorIs(t, fault.Invalidf("locations", nil, "x"), place)
+	require.NotErrorIs(t, fault.New("x", fault.NotFound, "location"), place)
+	require.ErrorIs(t, fault.Wrap("outer", fault.Wrap("discovery.Query", io.EOF)), &fault.Error{Kind: fault.Internal, Op: "discovery.Query"})
+}
