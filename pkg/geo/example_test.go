@@ -1,0 +1,62 @@
+package geo_test
+
+import (
+	"fmt"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+)
+
+func ExampleDistance() {
+	berlin := geo.Point{Lat: 52.52, Lon: 13.405}
+	paris := geo.Point{Lat: 48.8566, Lon: 2.3522}
+	fmt.Printf("%.1f km\n", geo.Distance(berlin, paris)/1000)
+	// Output: 877.5 km
+}
+
+func ExampleNewPoint() {
+	_, err := geo.NewPoint(52.52, 181)
+	fmt.Println(err)
+	// Output: longitude: must be between -180 and 180 degrees
+}
+
+// A record is listed in every cell of the index that holds its place.
+func ExampleIndexCells() {
+	fmt.Println(geo.IndexCells(geo.Point{Lat: 57.64911, Lon: 10.40744}))
+	// Output: [global u4 u4p u4pr u4pru u4pruy]
+}
+
+// A search within 100 km of Taveuni, Fiji, reaches over the antimeridian.
+func ExampleCover() {
+	taveuni, err := geo.NewPoint(-16.85, 179.97)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	disc, err := geo.NewDisc(taveuni, 100_000)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(geo.Cover(disc, 8))
+	// Output:
+	// [2hb 2j0 ruz rvp]
+}
+
+// An index keeps unit vectors and compares squared chords: no trigonometry per record.
+func ExampleVec_ChordSq() {
+	center := geo.Point{Lat: 52.52, Lon: 13.405}.Vec()
+	chord := geo.MetersToChord(100_000)
+	for _, p := range []geo.Point{{Lat: 52.4, Lon: 13.07}, {Lat: 53.55, Lon: 9.99}} {
+		fmt.Println(center.ChordSq(p.Vec()) <= chord*chord)
+	}
+	// Output:
+	// true
+	// false
+}
+
+// Publishing the middle of a cell hides the exact place.
+func ExampleCell_Center() {
+	exact := geo.Point{Lat: 57.64911, Lon: 10.40744}
+	fmt.Println(geo.CellOf(exact, 4).Center())
+	// Output: {57.568359375 10.37109375}
+}
