@@ -1,0 +1,172 @@
+package records
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multihash"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+)
+
+// Namespace begins every key. Its first segment selects the validator in the DHT.
+const Namespace = "/blackhole/services"
+
+// AnySubtype stands in keys for "no subtype" of a record and "any subtype" of a cell.
+const AnySubtype = "_"
+
+// Key names one record in the DHT:
+// /blackhole/services/{type}/{subtype|_}/{geohash|global}/{provider_id}/{service_id}.
+type Key struct {
+	Type    string
+	Subtype string // "" is written "_"
+	Cell    geo.Cell
+	Name    Name
+}
+
+// CellKey names one cell of the index:
+// /blackhole/services/{type}/{subtype|_}/{geohash prefix of 2 to 6 | global}.
+type CellKey struct {
+	Type    string
+	Subtype string // AnySubtype for records of any subtype
+	Cell    geo.Cell
+}
+
+// String gives the key's one form.
+func (c CellKey) String() string {
+	return Namespace + "/" + c.Type + "/" + c.Subtype + "/" + string(c.Cell)
+}
+
+// CID is the cell's id in the DHT: the CIDv1 (raw, sha2-256) of its key.
+func (c CellKey) CID() cid.Cid {
+	mh, err := multihash.Sum([]byte(c.String()), multihash.SHA2_256, -1)
+	if err != nil {
+		panic("records: sha2-256 is not registered: " + err.Error()) // impossible: it is built in
+	}
+	return cid.NewCidV1(cid.Raw, mh)
+}
+
+// MaxKey bounds the length of both kinds of keys, in bytes.
+const MaxKey = 256
+
+// String gives the key's one form.
+func (k Key) String() string {
+	subtype := k.Subtype
+	if subtype == "" {
+		subtype = AnySubtype
+	}
+	return Namespace + "/" + k.Type + "/" + subtype + "/" + string(k.Cell) + "/" + k.Name.String()
+}
+
+// ParseKey reads a record's key in its one form. It returns an Invalid error naming "key"
+// for anything else.
+func ParseKey(s string) (Key, error) {
+	steps, err := steps(s, 5)
+	if err != nil {
+		return Key{}, err
+	}
+	k := Key{Type: steps[0], Subtype: steps[1], Cell: geo.Cell(steps[2]), Name: Name{ID: steps[4]}}
+	if k.Subtype == AnySubtype {
+		k.Subtype = ""
+	}
+	if k.Name.Provider, err = peer.Decode(steps[3]); err != nil {
+		return Key{}, fault.Invalidf("key", s, "has no peer id: %w", err)
+	}
+	switch {
+	case !isEd25519(k.Name.Provider):
+		return Key{}, fault.Invalidf("key", s, "names a provider without an Ed25519 key")
+	case !inRange(k.Cell, MinPrecision, MaxPrecision):
+		return Key{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", MinPrecision, MaxPrecision, geo.Global)
+	}
+	if err := cmp.Or(checkKind(s, steps[0], steps[1]), validateID(k.Name.ID)); err != nil {
+		return Key{}, keyFault(s, err)
+	}
+	if k.String() != s { // another spelling of the peer id
+		return Key{}, fault.Invalidf("key", s, "is not in its one form, %s", k)
+	}
+	return k, nil
+}
+
+// Matches tells whether k is a key of r: type, subtype and name are equal, and its cell
+// is Global when r has no place, or else a cell that contains it. Otherwise it returns an
+// Invalid error naming "key".
+func (k Key) Matches(r *Record) error {
+	p, placed := r.facts.Place()
+	switch {
+	case k.Type != r.kind || k.Subtype != r.subtype:
+		return fault.Invalidf("key", k.String(), "is not of the record's type and subtype")
+	case k.Name != r.name:
+		return fault.Invalidf("key", k.String(), "is not of the record's provider and id")
+	case placed != (k.Cell != geo.Global), placed && !k.Cell.Contains(p):
+		return fault.Invalidf("key", k.String(), "is not of the record's place")
+	}
+	return nil
+}
+
+// ParseCellKey reads a cell's key in its one form. It returns an Invalid error naming
+// "key" for anything else.
+func ParseCellKey(s string) (CellKey, error) {
+	steps, err := steps(s, 3)
+	if err != nil {
+		return CellKey{}, err
+	}
+	c := CellKey{Type: steps[0], Subtype: steps[1], Cell: geo.Cell(steps[2])}
+	if !inRange(c.Cell, geo.MinLen, geo.MaxLen) {
+		return CellKey{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", geo.MinLen, geo.MaxLen, geo.Global)
+	}
+	if err := checkKind(s, c.Type, c.Subtype); err != nil {
+		return CellKey{}, err
+	}
+	return c, nil
+}
+
+// steps splits what follows the namespace into the given number of segments.
+func steps(s string, count int) ([]string, error) {
+	if len(s) > MaxKey {
+		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", MaxKey, len(s))
+	}
+	path, ok := strings.CutPrefix(s, Namespace+"/")
+	if !ok {
+		return nil, fault.Invalidf("key", s, "must begin with %s/", Namespace)
+	}
+	parts := strings.Split(path, "/")
+	if len(parts) != count {
+		return nil, fault.Invalidf("key", s, "must have %d parts after %s, not %d", count, Namespace, len(parts))
+	}
+	return parts, nil
+}
+
+// checkKind checks the type and subtype segments of key s.
+func checkKind(s, kind, subtype string) error {
+	err := validateType("type", kind)
+	if err == nil && subtype != AnySubtype {
+		err = validateType("subtype", subtype)
+	}
+	if err != nil {
+		return keyFault(s, err)
+	}
+	return nil
+}
+
+// keyFault turns the fault of a segment into one of the key.
+func keyFault(s string, err error) error {
+	return fault.Invalidf("key", s, "%s %s", fault.FieldOf(err), fault.Message(err))
+}
+
+// inRange reports whether c is Global or a geohash with a length of the range.
+func inRange(c geo.Cell, low, high int) bool {
+	if _, err := geo.ParseCell(string(c)); err != nil {
+		return false
+	}
+	return c == geo.Global || (c.Len() >= low && c.Len() <= high)
+}
+
+// isEd25519 reports whether the id contains an Ed25519 key (libp2p peer ids: the identity
+// multihash of the key's message when that has at most 42 bytes).
+func isEd25519(id peer.ID) bool {
+	const identity = "\x00\x24"
+	return len(id) == len(identity)+publicKeySize && strings.HasPrefix(string(id), identity+ed25519Prefix)
+}

@@ -1,0 +1,102 @@
+package records
+
+import (
+	"math"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// Stamp is what the peer adds to an offer when it signs.
+type Stamp struct {
+	Sequence uint64    // see NextSequence
+	Created  time.Time // of the first version; zero, or after Issued, is Issued
+	Issued   time.Time // now
+	Expires  time.Time // at most MaxTTL after Issued
+}
+
+// Sign makes a record of an offer. It returns an Invalid error that names the field.
+func Sign(key crypto.PrivKey, o Offer, st Stamp) (*Record, error) {
+	const op = "records.Sign"
+	s := o.Service()
+	if err := validateContent(s); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	r, err := stamp(key, s, st)
+	return r, fault.Wrap(op, err)
+}
+
+// Tombstone makes the record that withdraws last. It expires at st.Expires or with last,
+// whichever is later, so that it is remembered for as long as last could come back.
+// Created is taken from last when zero. It returns an Invalid error that names the field;
+// one is a sequence that does not supersede last.
+func Tombstone(key crypto.PrivKey, last *Record, st Stamp) (*Record, error) {
+	const op = "records.Tombstone"
+	if st.Sequence <= last.sequence {
+		return nil, fault.Wrap(op, fault.Invalidf("sequence", st.Sequence, "must be above the withdrawn record's, %d", last.sequence))
+	}
+	if !last.name.Provider.MatchesPrivateKey(key) {
+		return nil, fault.Wrap(op, fault.Invalidf("provider_id", last.name.Provider.String(), "is not the signer's"))
+	}
+	was := last.Service()
+	was.Withdrawn = true
+	if st.Created.IsZero() {
+		st.Created = was.CreatedAt.AsTime()
+	}
+	if st.Expires.Before(last.expires) {
+		st.Expires = last.expires
+	}
+	r, err := stamp(key, bare(was), st)
+	return r, fault.Wrap(op, err)
+}
+
+// NextSequence is the sequence of the version that follows previous (0 for none): the
+// Unix time in milliseconds, and always above previous, which the caller keeps across
+// restarts. A peer that lost its state thus still supersedes its old versions.
+func NextSequence(previous uint64, now time.Time) uint64 {
+	next := uint64(max(now.UnixMilli(), 1))
+	if previous == math.MaxUint64 {
+		return previous // no more versions: stays rather than falls back
+	}
+	return max(previous+1, next)
+}
+
+// stamp completes and seals a message that it may change.
+func stamp(key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, fault.As("", fault.Internal, err)
+	}
+	if st.Created.IsZero() || st.Created.After(st.Issued) {
+		st.Created = st.Issued // the clock was set back since
+	}
+	s.ProviderId = id.String()
+	s.Sequence = st.Sequence
+	s.CreatedAt = timestamppb.New(st.Created)
+	s.UpdatedAt = timestamppb.New(st.Issued)
+	s.ExpiresAt = timestamppb.New(st.Expires)
+	return Seal(key, s)
+}
+
+// bare is all that a tombstone of s carries.
+func bare(s *pb.ServiceRecord) *pb.ServiceRecord {
+	b := &pb.ServiceRecord{
+		Id:         s.Id,
+		ProviderId: s.ProviderId,
+		Metadata:   &pb.ServiceMetadata{Type: s.Metadata.GetType(), Subtype: s.Metadata.GetSubtype()},
+		CreatedAt:  s.CreatedAt,
+		UpdatedAt:  s.UpdatedAt,
+		ExpiresAt:  s.ExpiresAt,
+		Sequence:   s.Sequence,
+		Withdrawn:  s.Withdrawn,
+	}
+	if l := s.Location; l != nil && l.Latitude != nil {
+		b.Location = &pb.GeoLocation{Latitude: l.Latitude, Longitude: l.Longitude, Precision: l.Precision}
+	}
+	return b
+}

@@ -1,0 +1,379 @@
+package records
+
+import (
+	"cmp"
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// Lengths of the geohash in a record's own key.
+const (
+	MinPrecision     = 4
+	MaxPrecision     = 12
+	DefaultPrecision = 6 // what 0 in a record means
+)
+
+// Bounds of a record's parts; lengths in bytes.
+const (
+	maxID          = 64
+	maxType        = 32
+	maxName        = 128
+	maxDescription = 1024
+	maxVersion     = 64
+	maxEndpoints   = 16
+	maxEndpoint    = 256
+	maxWords       = 16 // of a list of protocols, classes, engines
+	maxWord        = 64
+	maxAttributes  = 32
+	maxAttribute   = 256
+	maxRegions     = 64
+	maxCountries   = 256
+	maxGPUs        = 64
+	maxPlaceName   = 128
+	maxTiers       = 16
+	maxCurrency    = 16
+	maxPriceUnit   = 32
+	maxErrorRate   = 10000
+)
+
+const (
+	lower   = "abcdefghijklmnopqrstuvwxyz"
+	upper   = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+	idChars = upper + lower + digits + "._-"
+)
+
+// validate checks a whole message but its signer and the present time. It gives the first
+// fault as an Invalid error that names the field as in JSON.
+func validate(s *pb.ServiceRecord) error {
+	if err := cmp.Or(validateStamp(s), validateContent(s)); err != nil || !s.Withdrawn {
+		return err
+	}
+	if !proto.Equal(s, bare(s)) {
+		return fault.Invalidf("withdrawn", nil, "a withdrawn record carries nothing but identity, type, subtype, place, times and sequence")
+	}
+	return nil
+}
+
+// validateContent checks what a provider writes; a withdrawn record may lack its capabilities.
+func validateContent(s *pb.ServiceRecord) error {
+	return cmp.Or(
+		validateID(s.Id),
+		fault.In("metadata", validateMetadata(s.Metadata)),
+		fault.In("capabilities", validateCapabilities(s)),
+		fault.In("location", validateLocation(s.Location)),
+		fault.In("pricing", validatePricing(s.Pricing)),
+		fault.In("health", validateHealth(s.Health)),
+	)
+}
+
+// validateStamp checks what the peer fills in when it signs.
+func validateStamp(s *pb.ServiceRecord) error {
+	if err := cmp.Or(
+		instant("created_at", s.CreatedAt),
+		instant("updated_at", s.UpdatedAt),
+		instant("expires_at", s.ExpiresAt),
+	); err != nil {
+		return err
+	}
+	created, updated, expires := s.CreatedAt.AsTime(), s.UpdatedAt.AsTime(), s.ExpiresAt.AsTime()
+	ttl := expires.Sub(updated)
+	switch {
+	case created.After(updated):
+		return fault.Invalidf("created_at", created, "must not be after updated_at")
+	case ttl <= 0:
+		return fault.Invalidf("expires_at", expires, "must be after updated_at")
+	case ttl > MaxTTL:
+		return fault.Invalidf("expires_at", expires, "must be at most %v after updated_at", MaxTTL)
+	case s.Sequence == 0:
+		return fault.Invalidf("sequence", s.Sequence, "must be positive")
+	case len(s.Signature) > 0:
+		return fault.Invalidf("signature", nil, "must be empty in what is signed")
+	}
+	return nil
+}
+
+func validateID(id string) error {
+	if id == "." || id == ".." {
+		return fault.Invalidf("id", id, "must not be a path step")
+	}
+	return token("id", id, maxID, idChars)
+}
+
+func validateMetadata(m *pb.ServiceMetadata) error {
+	if m == nil {
+		return fault.Invalidf("", nil, "is required")
+	}
+	return cmp.Or(
+		validateType("type", m.Type),
+		optional(m.Subtype, func() error { return validateType("subtype", m.Subtype) }),
+		text("name", m.Name, maxName),
+		text("description", m.Description, maxDescription),
+		text("version", m.Version, maxVersion),
+		list("endpoints", m.Endpoints, maxEndpoints, maxEndpoint),
+		list("protocols", m.Protocols, maxWords, maxWord),
+		validateAttributes(m.Attributes),
+	)
+}
+
+func validateType(field, s string) error { return token(field, s, maxType, lower+digits+"-") }
+
+func validateAttributes(attributes map[string]string) error {
+	if len(attributes) > maxAttributes {
+		return fault.Invalidf("attributes", len(attributes), "must be at most %d", maxAttributes)
+	}
+	for _, key := range sortedKeys(attributes) {
+		err := cmp.Or(
+			token("", key, maxID, idChars+"/"),
+			text("", attributes[key], maxAttribute),
+		)
+		if err != nil {
+			return fault.In("attributes", fault.In(key, err))
+		}
+	}
+	return nil
+}
+
+// validateCapabilities wants the capabilities that the type asks for and no others.
+func validateCapabilities(s *pb.ServiceRecord) error {
+	c := s.Capabilities
+	kinds := [...]struct {
+		name  string
+		given bool
+	}{
+		{"storage", c.GetStorage() != nil},
+		{"compute", c.GetCompute() != nil},
+		{"cdn", c.GetCdn() != nil},
+		{"bandwidth", c.GetBandwidth() != nil},
+	}
+	for _, kind := range kinds {
+		switch wanted := kind.name == s.Metadata.GetType(); {
+		case kind.given && !wanted:
+			return fault.Invalidf(kind.name, nil, "does not belong to a service of type %q", s.Metadata.GetType())
+		case wanted && !kind.given && !s.Withdrawn:
+			return fault.Invalidf(kind.name, nil, "is required for a service of type %q", kind.name)
+		}
+	}
+	return cmp.Or(
+		fault.In("storage", validateStorage(c.GetStorage())),
+		fault.In("compute", validateCompute(c.GetCompute())),
+		fault.In("cdn", validateCDN(c.GetCdn())),
+		fault.In("bandwidth", validateBandwidth(c.GetBandwidth())),
+	)
+}
+
+func validateStorage(c *pb.StorageCapabilities) error {
+	if c.GetTotalSpace() > 0 && c.GetAvailableSpace() > c.GetTotalSpace() {
+		return fault.Invalidf("available_space", c.GetAvailableSpace(), "must be at most total_space, %d", c.GetTotalSpace())
+	}
+	return list("storage_classes", c.GetStorageClasses(), maxWords, maxWord)
+}
+
+func validateCompute(c *pb.ComputeCapabilities) error {
+	if n := len(c.GetGpus()); n > maxGPUs {
+		return fault.Invalidf("gpus", n, "must be at most %d", maxGPUs)
+	}
+	for i, gpu := range c.GetGpus() {
+		if err := text("model", gpu.GetModel(), maxWord); err != nil {
+			return fault.In("gpus", fault.In(index(i), err))
+		}
+	}
+	return list("runtime_engines", c.GetRuntimeEngines(), maxWords, maxWord)
+}
+
+func validateCDN(c *pb.CDNCapabilities) error {
+	return cmp.Or(
+		list("regions", c.GetRegions(), maxRegions, maxWord),
+		list("cache_types", c.GetCacheTypes(), maxWords, maxWord),
+	)
+}
+
+func validateBandwidth(c *pb.BandwidthCapabilities) error {
+	if n := len(c.GetExitCountries()); n > maxCountries {
+		return fault.Invalidf("exit_countries", n, "must be at most %d", maxCountries)
+	}
+	for i, code := range c.GetExitCountries() {
+		if err := country("", code); err != nil {
+			return fault.In("exit_countries", fault.In(index(i), err))
+		}
+	}
+	return list("protocols", c.GetProtocols(), maxWords, maxWord)
+}
+
+func validateLocation(l *pb.GeoLocation) error {
+	if l == nil {
+		return nil
+	}
+	switch {
+	case l.Latitude == nil && l.Longitude != nil:
+		return fault.Invalidf("latitude", nil, "is required with longitude")
+	case l.Longitude == nil && l.Latitude != nil:
+		return fault.Invalidf("longitude", nil, "is required with latitude")
+	case l.Precision != 0 && l.Latitude == nil:
+		return fault.Invalidf("precision", l.Precision, "needs latitude and longitude")
+	case l.Precision != 0 && (l.Precision < MinPrecision || l.Precision > MaxPrecision):
+		return fault.Invalidf("precision", l.Precision, "must be 0 or %d to %d", MinPrecision, MaxPrecision)
+	}
+	if l.Latitude != nil {
+		if _, err := geo.NewPoint(*l.Latitude, *l.Longitude); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		optional(l.Country, func() error { return country("country", l.Country) }),
+		text("region", l.Region, maxPlaceName),
+		text("city", l.City, maxPlaceName),
+		text("isp", l.Isp, maxPlaceName),
+	)
+}
+
+func validatePricing(p *pb.PricingInfo) error {
+	if p == nil {
+		return nil
+	}
+	rated := p.BasePrice != nil || len(p.TierPricing) > 0
+	switch {
+	case p.Currency == "" && (rated || p.MinimumCommitment != nil):
+		return fault.Invalidf("currency", nil, "is required with a price")
+	case p.PriceUnit == "" && rated:
+		return fault.Invalidf("price_unit", nil, "is required with a price")
+	case len(p.TierPricing) > maxTiers:
+		return fault.Invalidf("tier_pricing", len(p.TierPricing), "must be at most %d", maxTiers)
+	}
+	for _, tier := range sortedKeys(p.TierPricing) {
+		price := p.TierPricing[tier]
+		if err := cmp.Or(word("", tier, maxWord), number("", &price, 0, math.MaxFloat64)); err != nil {
+			return fault.In("tier_pricing", fault.In(tier, err))
+		}
+	}
+	return cmp.Or(
+		optional(p.Currency, func() error { return token("currency", p.Currency, maxCurrency, idChars) }),
+		optional(p.PriceUnit, func() error { return token("price_unit", p.PriceUnit, maxPriceUnit, idChars+"/") }),
+		number("base_price", p.BasePrice, 0, math.MaxFloat64),
+		number("minimum_commitment", p.MinimumCommitment, 0, math.MaxFloat64),
+	)
+}
+
+func validateHealth(h *pb.HealthStatus) error {
+	if h == nil {
+		return nil
+	}
+	if _, ok := pb.HealthStatus_Status_name[int32(h.Status)]; !ok {
+		return fault.Invalidf("status", int32(h.Status), "must be UNKNOWN, HEALTHY, DEGRADED or UNHEALTHY")
+	}
+	if h.GetErrorRate() > maxErrorRate {
+		return fault.Invalidf("error_rate", h.GetErrorRate(), "must be at most %d", maxErrorRate)
+	}
+	if h.LastCheck != nil {
+		if err := instant("last_check", h.LastCheck); err != nil {
+			return err
+		}
+	}
+	return number("uptime_percent", h.UptimePercent, 0, 100)
+}
+
+// optional runs a check only on what is not empty.
+func optional(s string, check func() error) error {
+	if s == "" {
+		return nil
+	}
+	return check()
+}
+
+// token wants 1 to limit of the given ASCII characters.
+func token(field, s string, limit int, chars string) error {
+	switch {
+	case s == "":
+		return fault.Invalidf(field, nil, "is required")
+	case len(s) > limit:
+		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
+	}
+	for i := range len(s) {
+		if strings.IndexByte(chars, s[i]) < 0 {
+			return fault.Invalidf(field, s, "must be of letters, digits and %s only", describe(chars))
+		}
+	}
+	return nil
+}
+
+// describe names a character set for people: its case and its punctuation.
+func describe(chars string) string {
+	punctuation := strings.TrimLeft(chars, upper+lower+digits)
+	if !strings.Contains(chars, upper) {
+		return "'" + punctuation + "', in lower case,"
+	}
+	return "'" + punctuation + "'"
+}
+
+// text wants at most limit bytes of UTF-8 without control characters.
+func text(field, s string, limit int) error {
+	switch {
+	case len(s) > limit:
+		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
+	case !utf8.ValidString(s):
+		return fault.Invalidf(field, nil, "must be valid UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return fault.Invalidf(field, nil, "must not have control characters")
+	}
+	return nil
+}
+
+// word is text that is not empty.
+func word(field, s string, limit int) error {
+	if s == "" {
+		return fault.Invalidf(field, nil, "must not be empty")
+	}
+	return text(field, s, limit)
+}
+
+// list wants at most count words.
+func list(field string, words []string, count, limit int) error {
+	if len(words) > count {
+		return fault.Invalidf(field, len(words), "must be at most %d", count)
+	}
+	for i, s := range words {
+		if err := word("", s, limit); err != nil {
+			return fault.In(field, fault.In(index(i), err))
+		}
+	}
+	return nil
+}
+
+// country wants the form of an ISO 3166-1 alpha-2 code.
+func country(field, code string) error {
+	if len(code) != 2 || strings.Trim(code, upper) != "" {
+		return fault.Invalidf(field, code, "must be two upper-case letters (ISO 3166-1 alpha-2)")
+	}
+	return nil
+}
+
+// number wants a finite value between low and high; nil is absent and passes.
+func number(field string, v *float64, low, high float64) error {
+	if v == nil || (*v >= low && *v <= high) { // false for NaN
+		return nil
+	}
+	if high == math.MaxFloat64 {
+		return fault.Invalidf(field, *v, "must be finite and at least %v", low)
+	}
+	return fault.Invalidf(field, *v, "must be in [%v, %v]", low, high)
+}
+
+// instant wants a time of the years 1 to 9999.
+func instant(field string, t *timestamppb.Timestamp) error {
+	if t == nil {
+		return fault.Invalidf(field, nil, "is required")
+	}
+	if err := t.CheckValid(); err != nil {
+		return fault.Invalidf(field, nil, "must be a time of the years 1 to 9999")
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package records
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// View is a record as people and their programs see it: the provider's offer and what
+// the peer filled in. It proves nothing; only the envelope does.
+type View struct {
+	Offer
+	ProviderID string    `json:"provider_id"`
+	CreatedAt  time.Time `json:"created_at,omitzero"`
+	UpdatedAt  time.Time `json:"updated_at,omitzero"`
+	ExpiresAt  time.Time `json:"expires_at,omitzero"`
+	Sequence   uint64    `json:"sequence"`
+	Withdrawn  bool      `json:"withdrawn,omitempty"`
+	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
+	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
+	ContentID  string    `json:"content_id,omitempty"` // empty where only the message was at hand, not its signed bytes
+}
+
+// ViewOf gives the view of a record.
+func ViewOf(r *Record) View {
+	v := ViewOfService(r.Service())
+	v.Key = r.Key().String()
+	v.ContentID = r.ContentID().String()
+	return v
+}
+
+// ViewOfService gives the view of a message as it came, verified or not: without a
+// content id, and without a key when the message is not fit for one.
+func ViewOfService(s *pb.ServiceRecord) View {
+	return View{
+		Offer:      OfferOf(s),
+		ProviderID: s.GetProviderId(),
+		CreatedAt:  timeOf(s.GetCreatedAt()),
+		UpdatedAt:  timeOf(s.GetUpdatedAt()),
+		ExpiresAt:  timeOf(s.GetExpiresAt()),
+		Sequence:   s.GetSequence(),
+		Withdrawn:  s.GetWithdrawn(),
+		Signature:  s.GetSignature(),
+		Key:        keyOf(s),
+	}
+}
+
+func keyOf(s *pb.ServiceRecord) string {
+	provider, err := peer.Decode(s.GetProviderId())
+	if err != nil {
+		return ""
+	}
+	if validateContent(s) != nil {
+		return ""
+	}
+	return recordOf(s, provider).Key().String()
+}
+
+// timeOf is the zero time for an absent or invalid timestamp.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if !t.IsValid() {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// Stored says how far a record was spread: on how many of the peers that should hold it.
+type Stored struct {
+	On int `json:"on"`
+	Of int `json:"of"`
+}
+
+// Measured is what this peer itself found out about a provider.
+type Measured struct {
+	Reachable bool
+	RoundTrip time.Duration // 0 when unknown
+	CheckedAt time.Time     // zero when never
+}
+
+// measured is the JSON form of Measured.
+type measured struct {
+	Reachable   bool      `json:"reachable"`
+	RoundTripMs float64   `json:"round_trip_ms,omitempty"`
+	CheckedAt   time.Time `json:"checked_at,omitzero"`
+}
+
+// MarshalJSON gives the round trip in milliseconds, round_trip_ms.
+func (m Measured) MarshalJSON() ([]byte, error) {
+	return json.Marshal(measured{
+		Reachable:   m.Reachable,
+		RoundTripMs: float64(m.RoundTrip) / float64(time.Millisecond),
+		CheckedAt:   m.CheckedAt,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, to the nanosecond for less than a month.
+func (m *Measured) UnmarshalJSON(data []byte) error {
+	var v measured
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	*m = Measured{
+		Reachable: v.Reachable,
+		RoundTrip: time.Duration(math.Round(v.RoundTripMs * float64(time.Millisecond))),
+		CheckedAt: v.CheckedAt,
+	}
+	return nil
+}
