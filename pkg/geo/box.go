@@ -40,14 +40,14 @@ func (b Box) lonGap(lon float64) float64 {
 }
 
 // MinDistance is a lower bound in metres of the distance from p to every point of b
-// with its edges, and short of the true minimum by at most a tenth of a micrometre.
+// with its edges, short of the true minimum by about a tenth of a micrometre.
 // It is 0 when p lies in b.
 func MinDistance(p Point, b Box) float64 {
 	return math.Max(0, EarthRadiusMeters*arcToBox(p, b)-roundoffMeters)
 }
 
 // MaxDistance is an upper bound in metres of the distance from p to every point of b
-// with its edges, and exceeds the true maximum by at most a tenth of a micrometre.
+// with its edges, above the true maximum by about a tenth of a micrometre.
 func MaxDistance(p Point, b Box) float64 {
 	// What is farthest from p is nearest to its antipode.
 	return math.Min(halfTurnMeters, halfTurnMeters-EarthRadiusMeters*arcToBox(antipode(p), b)+roundoffMeters)

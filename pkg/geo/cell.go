@@ -200,12 +200,10 @@ func edge(k int, span float64, n int) float64 {
 // an x outside of the span.
 func slot(x, span float64, n int) int {
 	k := int(clamp((x+span/2)/span*float64(n), 0, float64(n-1)))
-	// The quotient may have been rounded across an edge, and by no more than one.
+	// Edges come through the quotient exactly and rounding keeps order, so it can carry
+	// x up to the edge above, never below the one beneath.
 	if k > 0 && x < edge(k, span, n) {
 		return k - 1
-	}
-	if k < n-1 && x >= edge(k+1, span, n) {
-		return k + 1
 	}
 	return k
 }

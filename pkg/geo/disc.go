@@ -40,12 +40,12 @@ func NewDisc(center Point, radius float64) (Disc, error) {
 func (d Disc) Contains(p Point) bool { return Distance(d.Center, p) <= d.Radius }
 
 // Intersects reports whether some point of b or of its edges lies in d. A box that
-// misses d by less than a tenth of a micrometre may be taken to intersect; one that
+// misses d by no more than about a tenth of a micrometre may be taken to intersect; one that
 // holds a point of d always does.
 func (d Disc) Intersects(b Box) bool { return MinDistance(d.Center, b) <= d.Radius }
 
 // ContainsBox reports whether every point of b lies in d, so that points known to be
-// in b need no test of their own. A box within a tenth of a micrometre of the rim may
+// in b need no test of their own. A box within about a tenth of a micrometre of the rim may
 // be taken to stick out.
 func (d Disc) ContainsBox(b Box) bool { return MaxDistance(d.Center, b) <= d.Radius }
 
@@ -122,7 +122,8 @@ func (s *sweep) run() bool {
 }
 
 // sweepRow walks from the centre's column eastwards and then westwards until the disc
-// ends. Distance grows with the gap in longitude, so nothing beyond intersects.
+// ends. Distance grows with the gap in longitude, so nothing beyond intersects; and
+// the column that ended the walk eastwards ends the one westwards at the latest.
 func (s *sweep) sweepRow(row, center int) bool {
 	cols := s.grid.cols
 	east := 0
@@ -131,7 +132,7 @@ func (s *sweep) sweepRow(row, center int) bool {
 			return false
 		}
 	}
-	for west := 1; west <= cols-east && s.intersects(row, center-west); west++ {
+	for west := 1; west < cols-east && s.intersects(row, center-west); west++ {
 		if !s.add(row, center-west) {
 			return false
 		}

@@ -171,7 +171,14 @@ func TestCover(t *testing.T) {
 		require.Equal(t, 90.0, c.Box().MaxLat)
 	}
 
-	_, ok := CoverAt(Disc{Point{}, 1}, 0, 10)
+	// Rows that the sweep visits for safety, and that have no cells, do not count.
+	center := Cell("s00000").Center()
+	rim := center.Lat / 180 * halfTurnMeters
+	cells, ok := CoverAt(Disc{center, rim - 1.5*roundoffMeters}, 6, 1)
+	require.True(t, ok)
+	require.Equal(t, []Cell{"s00000"}, cells)
+
+	_, ok = CoverAt(Disc{Point{}, 1}, 0, 10)
 	require.False(t, ok)
 	_, ok = CoverAt(Disc{Point{}, 1}, MaxCellLen+1, 10)
 	require.False(t, ok)

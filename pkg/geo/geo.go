@@ -3,9 +3,9 @@
 //
 // The Earth is a sphere of radius EarthRadiusMeters; a distance is that of the
 // great circle, which differs from the ellipsoid's by at most about 0.6 %.
-// Everything is a pure function of its arguments, gives the same answer on every
-// machine, and holds at the poles and across the antimeridian. Nothing panics on
-// any input; results are meaningful for points and discs made by NewPoint and NewDisc.
+// Everything is a pure function of its arguments and holds at the poles and across the
+// antimeridian. Nothing panics on any input; results are meaningful for points and
+// discs made by NewPoint and NewDisc.
 //
 // # Boundaries
 //
@@ -17,9 +17,12 @@
 //
 // # Rounding
 //
-// Distances carry an error of a few nanometres. Lower and upper bounds are widened
-// by a tenth of a micrometre, so that a bound holds against Distance as computed:
-// no point of a disc is ever missing from its cover.
+// Cells, their edges and codes are exact, and the same on every machine. Distances
+// carry an error of a few nanometres, and their last bits may differ between processor
+// architectures, where Go may fuse a multiplication with an addition: who needs the same
+// order of distances everywhere compares them rounded. Lower and upper bounds are widened
+// by a tenth of a micrometre, so that a bound holds against Distance as computed: no point
+// of a disc is ever missing from its cover.
 package geo
 
 import (
