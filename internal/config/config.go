@@ -1,0 +1,90 @@
+// Package config loads and validates the daemon's settings: defaults, then a YAML file,
+// then environment variables, then flags, each over the one before.
+//
+// The settings of the discovery plane have the names of the U06 Service Discovery
+// Protocol, section 5. An unknown key is an error, and every error names the key. Only
+// the daemon and the commands see a Config; each component gets its own small part.
+package config
+
+import (
+	"time"
+)
+
+// Config are all settings of one peer.
+type Config struct {
+	Profile   string    `koanf:"profile"`   // dev, lan or public
+	Data      string    `koanf:"data"`      // directory of identity and databases
+	Listen    []string  `koanf:"listen"`    // multiaddrs; empty: the profile's default
+	Bootstrap []string  `koanf:"bootstrap"` // multiaddrs with /p2p/ID
+	HTTP      string    `koanf:"http"`      // host:port; "off" serves none
+	GRPC      string    `koanf:"grpc"`      // host:port; "off" serves none
+	Log       Log       `koanf:"log"`
+	Discovery Discovery `koanf:"discovery"`
+}
+
+// Log are the settings of the log on standard error.
+type Log struct {
+	Level  string `koanf:"level"`  // debug, info, warn or error
+	Format string `koanf:"format"` // text or json
+}
+
+// Discovery are the settings of the discovery plane.
+type Discovery struct {
+	RecordTTL       time.Duration `koanf:"record_ttl"`       // 1h to 48h
+	RefreshInterval time.Duration `koanf:"refresh_interval"` // below record_ttl / 2
+	Cache           Cache         `koanf:"cache"`
+	Health          Health        `koanf:"health"`
+	Geo             Geo           `koanf:"geo"`
+	Limits          Limits        `koanf:"limits"`
+	Query           Query         `koanf:"query"`
+}
+
+// Cache are the settings of the answer cache.
+type Cache struct {
+	Size int           `koanf:"size"` // answers, 100 to 1000000
+	TTL  time.Duration `koanf:"ttl"`  // of an answer with results, 1s to 1h
+}
+
+// Health are the settings of the measurement of providers.
+type Health struct {
+	CheckInterval time.Duration `koanf:"check_interval"` // between checks of one provider, 1s to 1h
+	CheckTimeout  time.Duration `koanf:"check_timeout"`  // of one check, 100ms to 1m
+}
+
+// Geo are the settings of places in own records.
+type Geo struct {
+	Precision        int `koanf:"precision"`         // geohash length in record keys, 4 to 12
+	PublishPrecision int `koanf:"publish_precision"` // publish only the centre of the geohash cell of this length, 1 to 12; 0: the exact place
+}
+
+// Limits are the bounds that this peer enforces on itself and, as a keeper, on others.
+type Limits struct {
+	ServicesPerProvider int `koanf:"services_per_provider"` // 1 to 10000
+	IndexRecords        int `koanf:"index_records"`         // records this peer keeps, 1000 to 10000000
+}
+
+// Query are the defaults of queries.
+type Query struct {
+	MaxResults      int     `koanf:"max_results"`       // of a query without a limit, 1 to 1000
+	DefaultRadiusKM float64 `koanf:"default_radius_km"` // of a place without a radius; 0: without bound
+}
+
+// Default gives the settings of a peer that nobody configured.
+func Default() Config {
+	return Config{
+		Profile: "dev",
+		Data:    "blackhole-data",
+		HTTP:    "127.0.0.1:8500",
+		GRPC:    "127.0.0.1:8502",
+		Log:     Log{Level: "info", Format: "text"},
+		Discovery: Discovery{
+			RecordTTL:       24 * time.Hour,
+			RefreshInterval: 6 * time.Hour,
+			Cache:           Cache{Size: 1000, TTL: 5 * time.Minute},
+			Health:          Health{CheckInterval: time.Minute, CheckTimeout: 10 * time.Second},
+			Geo:             Geo{Precision: 6},
+			Limits:          Limits{ServicesPerProvider: 100, IndexRecords: 1 << 20},
+			Query:           Query{MaxResults: 100},
+		},
+	}
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Validate reports the first setting that is out of its range, by its key.
+func (c *Config) Validate() error {
+	d := &c.Discovery
+	return firstError(
+		oneOf("profile", c.Profile, "dev", "lan", "public"),
+		notEmpty("data", c.Data),
+		listener("http", c.HTTP),
+		listener("grpc", c.GRPC),
+		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.format", c.Log.Format, "text", "json"),
+		between("discovery.record_ttl", d.RecordTTL, time.Hour, 48*time.Hour),
+		refresh(d),
+		between("discovery.cache.size", d.Cache.Size, 100, 1_000_000),
+		between("discovery.cache.ttl", d.Cache.TTL, time.Second, time.Hour),
+		between("discovery.health.check_interval", d.Health.CheckInterval, time.Second, time.Hour),
+		between("discovery.health.check_timeout", d.Health.CheckTimeout, 100*time.Millisecond, time.Minute),
+		between("discovery.geo.precision", d.Geo.Precision, 4, 12),
+		between("discovery.geo.publish_precision", d.Geo.PublishPrecision, 0, 12),
+		between("discovery.limits.services_per_provider", d.Limits.ServicesPerProvider, 1, 10_000),
+		between("discovery.limits.index_records", d.Limits.IndexRecords, 1000, 10_000_000),
+		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
+		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
+	)
+}
+
+func firstError(errs ...error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
+
+func oneOf(key, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return fault.Invalidf(key, value, "must be one of %s", strings.Join(allowed, ", "))
+}
+
+func notEmpty(key, value string) error {
+	if value == "" {
+		return fault.Invalidf(key, value, "must not be empty")
+	}
+	return nil
+}
+
+// between also refuses NaN, which no comparison admits.
+func between[T cmp.Ordered](key string, value, low, high T) error {
+	if value >= low && value <= high {
+		return nil
+	}
+	return fault.Invalidf(key, value, "must be between %v and %v", low, high)
+}
+
+// refresh keeps a record from lapsing when one refresh is missed.
+func refresh(d *Discovery) error {
+	if d.RefreshInterval >= time.Minute && d.RefreshInterval < d.RecordTTL/2 {
+		return nil
+	}
+	return fault.Invalidf("discovery.refresh_interval", d.RefreshInterval,
+		"must be at least 1m and less than half of discovery.record_ttl (%v)", d.RecordTTL)
+}
+
+// Off as a listener's address serves none.
+const Off = "off"
+
+// listener admits loopback addresses only: the API has no tokens and no TLS yet, and
+// whoever reaches it can register services in this peer's name.
+func listener(key, addr string) error {
+	if addr == Off {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fault.Invalidf(key, addr, "must be host:port or %q: %v", Off, err)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || (ip != nil && ip.IsLoopback()) {
+		return nil
+	}
+	return fault.Invalidf(key, addr, "must be a loopback address (127.0.0.1, [::1] or localhost)")
+}
