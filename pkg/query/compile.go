@@ -1,0 +1,399 @@
+package query
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Bounds of the parts of a query. Those of single values are the bounds of records: what
+// no record can state need not be asked for.
+const (
+	maxLabel      = 32
+	maxPlaces     = 64
+	maxPlaceName  = 128
+	maxCurrency   = 16
+	maxPriceUnit  = 32
+	maxAttributes = 32
+	maxKey        = 64
+	maxValue      = 256
+	maxErrorRate  = 10000
+	gigabyte      = 1_000_000_000
+)
+
+// The range of Near.RadiusKM.
+const (
+	MinRadiusKM = geo.MinRadius / 1000.0
+	MaxRadiusKM = 20015
+)
+
+// Defaults fill in what a query leaves out. The zero value is DefaultLimit, MaxLimit and
+// no radius.
+type Defaults struct {
+	Limit    int     // for a query without one; 0 is DefaultLimit, or MaxLimit if that is less
+	MaxLimit int     // most a query may ask for; 0 is the constant MaxLimit
+	RadiusKM float64 // for a place without one; 0 is none
+}
+
+// limits gives the default and the largest limit.
+func (d Defaults) limits() (limit, most int) {
+	limit, most = d.Limit, d.MaxLimit
+	if most <= 0 {
+		most = MaxLimit
+	}
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	return min(limit, most), most
+}
+
+// Compile validates a query and applies the defaults. The plan shares nothing with q. It
+// returns a fault.Invalid error that names the JSON field at fault.
+func Compile(q Query, d Defaults) (*Plan, error) {
+	const op = "query.Compile"
+	p := &Plan{query: q.clone()}
+	n := &p.query
+	limit, most := d.limits()
+	if n.Limit == 0 {
+		n.Limit = limit
+	}
+	if n.Near != nil && n.Near.RadiusKM == nil && d.RadiusKM != 0 {
+		n.Near.RadiusKM = &d.RadiusKM
+	}
+	if err := n.validate(most); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	if err := n.normalise(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	p.derive()
+	return p, nil
+}
+
+// clone copies a query deeply.
+func (q *Query) clone() Query {
+	c := *q
+	if q.Near != nil {
+		c.Near = &Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKM: clonePtr(q.Near.RadiusKM)}
+	}
+	c.Countries = slices.Clone(q.Countries)
+	c.Regions = slices.Clone(q.Regions)
+	c.MaxPrice = clonePtr(q.MaxPrice)
+	c.MinUptime = clonePtr(q.MinUptime)
+	c.MaxErrorRate = clonePtr(q.MaxErrorRate)
+	c.Attributes = maps.Clone(q.Attributes)
+	c.Exclude = slices.Clone(q.Exclude)
+	return c
+}
+
+func clonePtr[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+// validate reports the first field at fault.
+func (q *Query) validate(maxLimit int) error {
+	return cmp.Or(
+		label("type", q.Type),
+		optional(q.Subtype, func() error { return label("subtype", q.Subtype) }),
+		fault.In("near", q.Near.validate()),
+		q.Region.validate(),
+		q.Capacity.validate(),
+		q.validatePrice(),
+		q.Quality.validate(),
+		q.validateAttributes(),
+		q.validateOrder(),
+		q.validateLimit(maxLimit),
+		validateExclude(q.Exclude),
+	)
+}
+
+// validate checks a place; its fields are named without "near".
+func (n *Near) validate() error {
+	if n == nil {
+		return nil
+	}
+	if _, err := geo.NewPoint(n.Latitude, n.Longitude); err != nil {
+		return err
+	}
+	if r := n.RadiusKM; r != nil && !(*r >= MinRadiusKM && *r <= MaxRadiusKM) {
+		return fault.Invalidf("radius_km", *r, "must be between %v and %v kilometres, or left out", MinRadiusKM, MaxRadiusKM)
+	}
+	return nil
+}
+
+func (r *Region) validate() error {
+	return cmp.Or(
+		eachOf("countries", r.Countries, country),
+		eachOf("regions", r.Regions, func(s string) error {
+			if s == "" {
+				return fault.Invalidf("", nil, "must not be empty")
+			}
+			return text("", s, maxPlaceName)
+		}),
+	)
+}
+
+func (c *Capacity) validate() error {
+	if c.MinStorageGB > math.MaxUint64/gigabyte {
+		return fault.Invalidf("min_storage_gb", c.MinStorageGB, "must be at most %d", uint64(math.MaxUint64/gigabyte))
+	}
+	return nil
+}
+
+func (q *Query) validatePrice() error {
+	if err := number("max_price", q.MaxPrice, 0, math.MaxFloat64); err != nil {
+		return err
+	}
+	if !q.usesPrices() {
+		const idle = "says which prices to compare, and so needs max_price or the order price"
+		switch {
+		case q.Currency != "":
+			return fault.Invalidf("currency", q.Currency, idle)
+		case q.PriceUnit != "":
+			return fault.Invalidf("price_unit", q.PriceUnit, idle)
+		}
+		return nil
+	}
+	currency, unit := q.pricing()
+	if unit == "" {
+		return fault.Invalidf("price_unit", nil, "is required to compare prices of type %s, which has no usual unit", q.Type)
+	}
+	return cmp.Or(code("currency", currency, maxCurrency), code("price_unit", unit, maxPriceUnit))
+}
+
+func (q *Quality) validate() error {
+	if err := number("min_uptime", q.MinUptime, 0, 100); err != nil {
+		return err
+	}
+	if r := q.MaxErrorRate; r != nil && *r > maxErrorRate {
+		return fault.Invalidf("max_error_rate", *r, "must be at most %d, of 10000 requests", maxErrorRate)
+	}
+	if q.Health != HealthDefault && !slices.Contains(healths(), q.Health) {
+		return fault.Invalidf("health", shown(string(q.Health)), "must be one of %s", oneOf(healths()))
+	}
+	return nil
+}
+
+func (q *Query) validateAttributes() error {
+	if n := len(q.Attributes); n > maxAttributes {
+		return fault.Invalidf("attributes", n, "must be at most %d", maxAttributes)
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.Attributes)) {
+		if key == "" {
+			return fault.Invalidf("attributes", nil, "must not have an empty key")
+		}
+		if err := text("attributes", key, maxKey); err != nil {
+			return err
+		}
+		if err := text("attributes."+key, q.Attributes[key], maxValue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *Query) validateOrder() error {
+	if q.Sort != SortDefault && !slices.Contains(sorts(), q.Sort) {
+		return fault.Invalidf("sort", shown(string(q.Sort)), "must be one of %s", oneOf(sorts()))
+	}
+	if q.Sort == SortDistance && q.Near == nil {
+		return fault.Invalidf("near", nil, "is required to sort by distance")
+	}
+	return nil
+}
+
+func (q *Query) validateLimit(most int) error {
+	if q.Limit < 1 || q.Limit > most {
+		return fault.Invalidf("limit", q.Limit, "must be between 1 and %d, or 0 for the default", most)
+	}
+	return nil
+}
+
+// validateExclude checks the providers left out.
+func validateExclude(ids []peer.ID) error {
+	if n := len(ids); n > MaxExclude {
+		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
+	}
+	return nil
+}
+
+// normalise brings a valid query into its one form and applies the defaults that need no
+// configuration.
+func (q *Query) normalise() error {
+	q.Sort, q.Health, q.Seed = q.order(), q.health(), q.permutation()
+	currency, unit := q.pricing()
+	q.Currency, q.PriceUnit = upper(currency), Fold(unit)
+	if q.Near != nil {
+		p, err := geo.NewPoint(q.Near.Latitude, q.Near.Longitude)
+		if err != nil {
+			return fault.In("near", err)
+		}
+		q.Near.Latitude, q.Near.Longitude = p.Lat, p.Lon
+	}
+	q.Countries = canonicalSet(q.Countries, upper)
+	q.Regions = canonicalSet(q.Regions, Fold)
+	slices.Sort(q.Exclude)
+	q.Exclude = slices.Compact(q.Exclude)
+	return q.normaliseProvider()
+}
+
+func (q *Query) normaliseProvider() error {
+	if q.ProviderID == "" {
+		return nil
+	}
+	id, err := peer.Decode(q.ProviderID)
+	if err != nil {
+		return fault.Invalidf("provider_id", shown(q.ProviderID), "must be a peer id: %w", err)
+	}
+	q.ProviderID = id.String()
+	return nil
+}
+
+// canonicalSet spells, orders and compacts a list in place.
+func canonicalSet(list []string, spell func(string) string) []string {
+	for i, s := range list {
+		list[i] = spell(s)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// derive computes what judging records needs from the normalised query.
+func (p *Plan) derive() {
+	q := &p.query
+	p.key = string(AppendKey(nil, q))
+	if q.Near != nil {
+		p.placed = true
+		p.center = geo.Point{Lat: q.Near.Latitude, Lon: q.Near.Longitude}
+		if q.Near.RadiusKM != nil {
+			p.bounded = true
+			p.radius = *q.Near.RadiusKM * 1000
+		}
+	}
+	p.currency, p.unit = Fold(q.Currency), Fold(q.PriceUnit)
+	p.filter = filterOf(q)
+	p.mixedSeed = mix(q.Seed)
+}
+
+// label wants a service type or subtype.
+func label(field, s string) error {
+	if s == "" {
+		return fault.Invalidf(field, nil, "is required")
+	}
+	legal := func(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' }
+	if len(s) > maxLabel || strings.ContainsFunc(s, func(r rune) bool { return !legal(r) }) {
+		return fault.Invalidf(field, shown(s), "must be 1 to %d lower-case letters, digits and '-'", maxLabel)
+	}
+	return nil
+}
+
+// code wants a currency or a price unit: printable ASCII without spaces.
+func code(field, s string, limit int) error {
+	if len(s) > limit || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fault.Invalidf(field, shown(s), "must be at most %d ASCII characters without spaces", limit)
+	}
+	return nil
+}
+
+// country wants an ISO 3166-1 alpha-2 code in either case.
+func country(s string) error {
+	letter := func(c byte) bool { return 'a' <= lower(c) && lower(c) <= 'z' }
+	if len(s) != 2 || !letter(s[0]) || !letter(s[1]) {
+		return fault.Invalidf("", shown(s), "must be a country code of two letters (ISO 3166-1 alpha-2)")
+	}
+	return nil
+}
+
+// text wants at most limit bytes of UTF-8 without control characters.
+func text(field, s string, limit int) error {
+	switch {
+	case len(s) > limit:
+		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
+	case !utf8.ValidString(s):
+		return fault.Invalidf(field, nil, "must be valid UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return fault.Invalidf(field, nil, "must not have control characters")
+	}
+	return nil
+}
+
+// eachOf checks a list of places and names the element at fault: "countries[1]".
+func eachOf(field string, list []string, check func(string) error) error {
+	if n := len(list); n > maxPlaces {
+		return fault.Invalidf(field, n, "must be at most %d", maxPlaces)
+	}
+	for i, s := range list {
+		if err := check(s); err != nil {
+			return fault.In(indexed(field, i), err)
+		}
+	}
+	return nil
+}
+
+// number wants an optional value to be finite and within bounds.
+func number(field string, f *float64, lo, hi float64) error {
+	switch {
+	case f == nil || *f >= lo && *f <= hi:
+		return nil
+	case hi == math.MaxFloat64:
+		return fault.Invalidf(field, *f, "must be a number of at least %v", lo)
+	default:
+		return fault.Invalidf(field, *f, "must be between %v and %v", lo, hi)
+	}
+}
+
+func optional(s string, check func() error) error {
+	if s == "" {
+		return nil
+	}
+	return check()
+}
+
+// sorts lists the orders that can be asked for.
+func sorts() []Sort {
+	return []Sort{SortScore, SortDistance, SortPrice, SortUptime, SortResponseTime, SortRandom}
+}
+
+// healths lists the health filters that can be asked for.
+func healths() []Health { return []Health{HealthAny, HealthUsable, HealthHealthy} }
+
+// oneOf joins names for people.
+func oneOf[T ~string](names []T) string {
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = string(n)
+	}
+	return strings.Join(list, ", ")
+}
+
+// shown is an offending value cut to a size for people.
+func shown(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ToValidUTF8(s[:most], "\uFFFD") + "..."
+}
+
+// attributesOf orders the attribute filters by key, like those of records.
+func attributesOf(m map[string]string) []records.Attribute {
+	list := make([]records.Attribute, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, records.Attribute{Key: key, Value: m[key]})
+	}
+	return list
+}

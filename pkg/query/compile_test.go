@@ -1,0 +1,151 @@
+package query
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCompileRefusesBadInput(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	near := func(lat, lon float64, radius *float64) func(*Query) {
+		return func(q *Query) { q.Near = &Near{Latitude: lat, Longitude: lon, RadiusKM: radius} }
+	}
+	price := func(f float64) func(*Query) { return func(q *Query) { q.MaxPrice = &f } }
+	uptime := func(f float64) func(*Query) { return func(q *Query) { q.MinUptime = &f } }
+	long := strings.Repeat("x", 300)
+	tests := map[string]struct {
+		spoil   func(*Query)
+		field   string
+		message string // a part of it
+	}{
+		"no type":             {func(q *Query) { q.Type = "" }, "type", "required"},
+		"type in capitals":    {func(q *Query) { q.Type = "Storage" }, "type", "lower-case"},
+		"type with a slash":   {func(q *Query) { q.Type = "a/b" }, "type", "lower-case"},
+		"long type":           {func(q *Query) { q.Type = long }, "type", "1 to 32"},
+		"subtype _":           {func(q *Query) { q.Subtype = records.AnySubtype }, "subtype", "lower-case"},
+		"latitude 91":         {near(91, 0, nil), "near.latitude", "-90 and 90"},
+		"latitude NaN":        {near(nan, 0, nil), "near.latitude", "-90 and 90"},
+		"longitude -181":      {near(0, -181, nil), "near.longitude", "-180 and 180"},
+		"longitude Inf":       {near(0, inf, nil), "near.longitude", "-180 and 180"},
+		"radius 0":            {near(0, 0, ptr(0.0)), "near.radius_km", "0.001 and 20015"},
+		"radius negative":     {near(0, 0, ptr(-5.0)), "near.radius_km", "0.001 and 20015"},
+		"radius too large":    {near(0, 0, ptr(20016.0)), "near.radius_km", "0.001 and 20015"},
+		"radius NaN":          {near(0, 0, &nan), "near.radius_km", "0.001 and 20015"},
+		"country name":        {func(q *Query) { q.Countries = []string{"DE", "Germany"} }, "countries[1]", "two letters"},
+		"country empty":       {func(q *Query) { q.Countries = []string{""} }, "countries[0]", "two letters"},
+		"country not ASCII":   {func(q *Query) { q.Countries = []string{"ä"} }, "countries[0]", "two letters"},
+		"many countries":      {func(q *Query) { q.Countries = make([]string, 65) }, "countries", "at most 64"},
+		"region empty":        {func(q *Query) { q.Regions = []string{""} }, "regions[0]", "empty"},
+		"region long":         {func(q *Query) { q.Regions = []string{long} }, "regions[0]", "128 bytes"},
+		"region not UTF-8":    {func(q *Query) { q.Regions = []string{"\xff"} }, "regions[0]", "UTF-8"},
+		"many regions":        {func(q *Query) { q.Regions = make([]string, 65) }, "regions", "at most 64"},
+		"storage overflow":    {func(q *Query) { q.MinStorageGB = math.MaxUint64 / 1000 }, "min_storage_gb", "at most"},
+		"price negative":      {price(-1), "max_price", "at least 0"},
+		"price NaN":           {price(nan), "max_price", "at least 0"},
+		"price Inf":           {price(inf), "max_price", "at least 0"},
+		"unit of other type":  {func(q *Query) { q.Type, q.MaxPrice = "oracle", ptr(1.0) }, "price_unit", "required"},
+		"idle currency":       {func(q *Query) { q.Currency = "EUR" }, "currency", "max_price"},
+		"idle unit":           {func(q *Query) { q.PriceUnit = "per-gb" }, "price_unit", "max_price"},
+		"currency long":       {func(q *Query) { q.Sort, q.Currency = SortPrice, long }, "currency", "at most 16"},
+		"unit with a space":   {func(q *Query) { q.Sort, q.PriceUnit = SortPrice, "per gb" }, "price_unit", "without spaces"},
+		"uptime 101":          {uptime(101), "min_uptime", "0 and 100"},
+		"uptime NaN":          {uptime(nan), "min_uptime", "0 and 100"},
+		"error rate":          {func(q *Query) { q.MaxErrorRate = ptr(uint32(10001)) }, "max_error_rate", "10000"},
+		"health":              {func(q *Query) { q.Health = "good" }, "health", "any, usable, healthy"},
+		"provider":            {func(q *Query) { q.ProviderID = "nobody" }, "provider_id", "peer id"},
+		"attribute key empty": {func(q *Query) { q.Attributes = map[string]string{"": "x"} }, "attributes", "empty key"},
+		"attribute value":     {func(q *Query) { q.Attributes = map[string]string{"k": long} }, "attributes.k", "256 bytes"},
+		"attribute not UTF-8": {func(q *Query) { q.Attributes = map[string]string{"k": "\xff"} }, "attributes.k", "UTF-8"},
+		"sort":                {func(q *Query) { q.Sort = "best" }, "sort", "score, distance, price, uptime, response_time, random"},
+		"distance from where": {func(q *Query) { q.Sort = SortDistance }, "near", "required"},
+		"limit negative":      {func(q *Query) { q.Limit = -1 }, "limit", "between 1 and 1000"},
+		"limit too large":     {func(q *Query) { q.Limit = MaxLimit + 1 }, "limit", "between 1 and 1000"},
+		"exclude too many":    {func(q *Query) { q.Exclude = make([]peer.ID, MaxExclude+1) }, "exclude_providers", "at most 256"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			q := Query{Type: "storage"}
+			test.spoil(&q)
+			p, err := Compile(q, Defaults{})
+			require.Nil(t, p)
+			require.ErrorIs(t, err, fault.Invalid)
+			require.Equal(t, test.field, fault.FieldOf(err))
+			require.Contains(t, fault.Message(err), test.message)
+		})
+	}
+}
+
+func TestCompileAppliesDefaults(t *testing.T) {
+	compile := func(q Query, d Defaults) Query {
+		p, err := Compile(q, d)
+		require.NoError(t, err)
+		require.Equal(t, p.Query().Limit, p.Limit())
+		return p.Query()
+	}
+	q := compile(Query{Type: "storage", Seed: 7}, Defaults{})
+	require.Equal(t, Query{
+		Type: "storage", Sort: SortScore, Limit: DefaultLimit, Quality: Quality{Health: HealthUsable},
+	}, q)
+
+	q = compile(Query{Type: "storage", Near: &Near{Longitude: 180}}, Defaults{Limit: 5, MaxLimit: 50, RadiusKM: 30})
+	require.Equal(t, &Near{Longitude: -180, RadiusKM: ptr(30.0)}, q.Near)
+	require.Equal(t, SortDistance, q.Sort)
+	require.Equal(t, 5, q.Limit)
+
+	require.Equal(t, 50, compile(Query{Type: "a"}, Defaults{MaxLimit: 50}).Limit, "a default above the maximum is cut")
+	_, err := Compile(Query{Type: "a", Limit: 51}, Defaults{MaxLimit: 50})
+	require.Equal(t, "limit", fault.FieldOf(err))
+
+	_, err = Compile(Query{Type: "a", Near: &Near{}}, Defaults{RadiusKM: math.Inf(1)})
+	require.Equal(t, "near.radius_km", fault.FieldOf(err))
+}
+
+func TestPricesCompareInTheUnitOfTheType(t *testing.T) {
+	for kind, unit := range map[string]string{
+		"storage": "per-gb-month", "compute": "per-hour", "cdn": "per-gb", "bandwidth": "per-gb",
+	} {
+		p, err := Compile(Query{Type: kind, Sort: SortPrice}, Defaults{})
+		require.NoError(t, err)
+		require.Equal(t, Price{Currency: DefaultCurrency, PriceUnit: unit}, p.Query().Price)
+		require.Contains(t, p.Describe(), "prices compared in USDC "+unit+" only")
+	}
+	p, err := Compile(Query{Type: "oracle", Price: Price{MaxPrice: ptr(0.0), Currency: "eur", PriceUnit: "Per-Request"}}, Defaults{})
+	require.NoError(t, err)
+	require.Equal(t, Price{MaxPrice: ptr(0.0), Currency: "EUR", PriceUnit: "per-request"}, p.Query().Price)
+	require.Equal(t, "eur", p.Filter().Currency)
+}
+
+func TestPlanSharesNothing(t *testing.T) {
+	q := Query{
+		Type: "compute", Near: &Near{RadiusKM: ptr(1.0)},
+		Region:     Region{Countries: []string{"FR", "de"}, Regions: []string{"B", "a"}},
+		Price:      Price{MaxPrice: ptr(1.0)},
+		Quality:    Quality{MinUptime: ptr(1.0), MaxErrorRate: ptr(uint32(1))},
+		Attributes: map[string]string{"k": "v"},
+		Exclude:    []peer.ID{"b", "a"},
+	}
+	p, err := Compile(q, Defaults{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"FR", "de"}, q.Countries, "the input is left as it was")
+	require.Equal(t, []peer.ID{"b", "a"}, q.Exclude)
+	spoil := func(q Query) {
+		*q.Near.RadiusKM, *q.MaxPrice, *q.MinUptime, *q.MaxErrorRate = 9, 9, 9, 9
+		q.Countries[0], q.Regions[0], q.Exclude[0], q.Attributes["k"] = "x", "x", "x", "x"
+	}
+	want := p.Query()
+	spoil(q)
+	spoil(p.Query())
+	require.Equal(t, want, p.Query())
+	require.Equal(t, string(AppendKey(nil, &want)), p.Key())
+	require.Equal(t, []string{"de", "fr"}, p.Filter().Countries)
+	require.Equal(t, []peer.ID{"a", "b"}, p.Filter().Exclude)
+}

@@ -1,0 +1,152 @@
+package query
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Most points of each part of a score: the weights of the U06 Service Discovery Protocol.
+// There, health has 40 points but a formula that reaches 30; the other ten are what its
+// deduction for errors takes away.
+const (
+	uptimePoints      = 30
+	errorPoints       = 10
+	healthPoints      = uptimePoints + errorPoints
+	pricePoints       = 30
+	performancePoints = 20
+	locationPoints    = 10
+)
+
+// What earns no points any more.
+const (
+	worstErrorRate  = 1000 // of 10000 requests
+	worstResponseMS = 1000
+)
+
+// points are the parts of a score.
+type points struct {
+	uptime, errors, price, performance, location float64
+}
+
+func (s points) health() float64 { return s.uptime + s.errors }
+
+func (s points) total() float64 {
+	return s.health() + s.price + s.performance + s.location
+}
+
+// Score is the composite score of a record under this query, 0 to 100, higher is better:
+//
+//   - health, 40: 30 in proportion to uptime, 10 less one per percent of errors;
+//   - price, 30: in proportion to what is left below max_price; 0 without max_price, as
+//     there is nothing to compare with;
+//   - performance, 20: in proportion to what is left of a second of response time;
+//   - location, 10: in proportion to the distance left within the radius, or within half
+//     the Earth's circumference without one; 0 without a place.
+//
+// What is unknown earns nothing. A better value never lowers the score, and the score is
+// the same on every peer. Parts explain it, one sentence each.
+func (p *Plan) Score(r *records.Record) (score float64, parts []string) {
+	x := r.Facts()
+	s := p.score(x)
+	return s.total(), []string{
+		fmt.Sprintf("health %.2f of %d: %s, %s", s.health(), healthPoints,
+			stated(x, records.KnownUptime, "uptime %v %%", x.Uptime),
+			stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)),
+		fmt.Sprintf("price %.2f of %d: %s", s.price, pricePoints, p.explainPrice(x)),
+		fmt.Sprintf("performance %.2f of %d: %s", s.performance, performancePoints,
+			stated(x, records.KnownResponseTime, "response time %d ms", x.ResponseMS)),
+		fmt.Sprintf("location %.2f of %d: %s", s.location, locationPoints, p.explainLocation(x)),
+	}
+}
+
+// score rates what a record states.
+func (p *Plan) score(x *records.Facts) points {
+	var s points
+	if x.Has(records.KnownUptime) {
+		s.uptime = share(uptimePoints, x.Uptime/100)
+	}
+	if x.Has(records.KnownErrorRate) {
+		s.errors = share(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate)
+	}
+	if limit := p.query.MaxPrice; limit != nil && pricedIn(x, p.currency, p.unit) {
+		s.price = share(pricePoints, left(x.Price, *limit))
+	}
+	if x.Has(records.KnownResponseTime) {
+		s.performance = share(performancePoints, left(float64(x.ResponseMS), worstResponseMS))
+	}
+	if metres, ok := p.distance(x); ok {
+		s.location = share(locationPoints, left(metres, p.reach()))
+	}
+	return s
+}
+
+// reach is the distance that earns no points any more, in metres.
+func (p *Plan) reach() float64 {
+	if p.bounded {
+		return p.radius
+	}
+	return geo.MaxRadius
+}
+
+// left is the part of worst that value leaves: 1 for 0, 0 for worst. Where worst is 0
+// nothing but 0 leaves anything.
+func left(value, worst float64) float64 {
+	if value <= 0 {
+		return 1
+	}
+	return 1 - value/worst
+}
+
+// share is a part of most, the part taken as within 0 and 1, and as 0 when it is NaN.
+func share(most, part float64) float64 {
+	if !(part > 0) {
+		return 0
+	}
+	// The conversion keeps compilers from fusing the product with the sum over the parts,
+	// which would round differently on other processors.
+	return float64(most * math.Min(part, 1))
+}
+
+// stated renders one value, or says that it is unknown.
+func stated(x *records.Facts, k records.Known, format string, value any) string {
+	if !x.Has(k) {
+		switch k {
+		case records.KnownUptime:
+			return "uptime unknown"
+		case records.KnownErrorRate:
+			return "errors unknown"
+		default:
+			return "response time unknown"
+		}
+	}
+	return fmt.Sprintf(format, value)
+}
+
+func (p *Plan) explainPrice(x *records.Facts) string {
+	limit := p.query.MaxPrice
+	switch {
+	case limit == nil:
+		return "no max_price to compare with"
+	case !x.Has(records.KnownPrice):
+		return "unknown"
+	case !pricedIn(x, p.currency, p.unit):
+		return fmt.Sprintf("in %s, does not compare with %s", money(x.Currency, x.PriceUnit), money(p.currency, p.unit))
+	default:
+		return fmt.Sprintf("%v of at most %v %s", x.Price, *limit, money(p.currency, p.unit))
+	}
+}
+
+func (p *Plan) explainLocation(x *records.Facts) string {
+	metres, ok := p.distance(x)
+	switch {
+	case !p.placed:
+		return "no place to compare with"
+	case !ok:
+		return "unknown"
+	default:
+		return fmt.Sprintf("%.3f km of %.3f km", metres/1000, p.reach()/1000)
+	}
+}

@@ -1,0 +1,119 @@
+package query
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// FromProto takes a query off the wire, as it stands: Compile validates. It returns a
+// fault.Invalid error that names the field for what a Query cannot hold. The result
+// shares nothing with m.
+func FromProto(m *pb.Query) (Query, error) {
+	const op = "query.FromProto"
+	if m == nil {
+		return Query{}, fault.Wrap(op, fault.Invalidf("query", nil, "is required"))
+	}
+	q := Query{
+		Type: m.Type, Subtype: m.Subtype,
+		Region: Region{Countries: m.Countries, Regions: m.Regions},
+		Capacity: Capacity{
+			MinCPUCores: m.MinCpuCores, MinMemoryMB: m.MinMemoryMb, RequireGPU: m.RequireGpu,
+			MinStorageGB: m.MinStorageGb, MinBandwidthMbps: m.MinBandwidthMbps,
+		},
+		Price:      Price{MaxPrice: m.MaxPrice, Currency: m.Currency, PriceUnit: m.PriceUnit},
+		Quality:    Quality{MinUptime: m.MinUptime, MaxErrorRate: m.MaxErrorRate},
+		ProviderID: m.ProviderId, Attributes: m.Attributes,
+		Explain: m.Explain, Seed: m.Seed,
+	}
+	if m.Near != nil {
+		q.Near = &Near{Latitude: m.Near.Latitude, Longitude: m.Near.Longitude, RadiusKM: m.Near.RadiusKm}
+	}
+	q = q.clone()
+	return q, fault.Wrap(op, q.setProto(m))
+}
+
+// setProto takes the fields that may fail.
+func (q *Query) setProto(m *pb.Query) error {
+	if m.Limit > math.MaxInt32 {
+		return fault.Invalidf("limit", m.Limit, "is too large")
+	}
+	q.Limit = int(m.Limit)
+	if m.Sort < 0 || int(m.Sort) > len(sorts()) {
+		return fault.Invalidf("sort", int32(m.Sort), "must be one of %s", oneOf(sorts()))
+	}
+	if m.Sort != pb.Sort_SORT_UNSPECIFIED {
+		q.Sort = sorts()[m.Sort-1]
+	}
+	if m.Health < 0 || int(m.Health) > len(healths()) {
+		return fault.Invalidf("health", int32(m.Health), "must be one of %s", oneOf(healths()))
+	}
+	if m.Health != pb.Health_HEALTH_UNSPECIFIED {
+		q.Health = healths()[m.Health-1]
+	}
+	return q.setExclude(m.ExcludeProviders)
+}
+
+func (q *Query) setExclude(list []string) error {
+	if n := len(list); n > MaxExclude {
+		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
+	}
+	for i, s := range list {
+		id, err := peer.Decode(s)
+		if err != nil {
+			return fault.Invalidf(indexed("exclude_providers", i), shown(s), "must be a peer id: %w", err)
+		}
+		q.Exclude = append(q.Exclude, id)
+	}
+	return nil
+}
+
+// Proto gives the query's form on the wire. An order or health filter that does not exist
+// becomes a number that FromProto refuses. The result shares nothing with q.
+func (q Query) Proto() *pb.Query {
+	q = q.clone()
+	m := &pb.Query{
+		Type: q.Type, Subtype: q.Subtype,
+		Countries: q.Countries, Regions: q.Regions,
+		MinCpuCores: q.MinCPUCores, MinMemoryMb: q.MinMemoryMB, RequireGpu: q.RequireGPU,
+		MinStorageGb: q.MinStorageGB, MinBandwidthMbps: q.MinBandwidthMbps,
+		MaxPrice: q.MaxPrice, Currency: q.Currency, PriceUnit: q.PriceUnit,
+		MinUptime: q.MinUptime, MaxErrorRate: q.MaxErrorRate,
+		ProviderId: q.ProviderID, Attributes: q.Attributes,
+		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
+		Limit: limit32(q.Limit), Explain: q.Explain, Seed: q.Seed,
+	}
+	if q.Near != nil {
+		m.Near = &pb.Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKm: q.Near.RadiusKM}
+	}
+	for _, id := range q.Exclude {
+		m.ExcludeProviders = append(m.ExcludeProviders, id.String())
+	}
+	return m
+}
+
+// number32 gives a name's number on the wire: 0 for the default, 1 for the first of the
+// list, and -1 for one that is not in it.
+func number32[T ~string](names []T, name T) int32 {
+	i := slices.Index(names, name)
+	if name != "" && i < 0 {
+		return -1
+	}
+	return int32(i + 1)
+}
+
+// limit32 keeps a limit that is out of range so on the wire.
+func limit32(limit int) uint32 {
+	if limit < 0 || int64(limit) > math.MaxUint32 {
+		return math.MaxUint32
+	}
+	return uint32(limit)
+}
+
+// indexed names an element of a list: "countries[1]".
+func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
