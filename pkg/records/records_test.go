@@ -3,6 +3,7 @@ package records_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"flag"
 	"testing"
 	"time"
 
@@ -106,3 +107,6 @@ func TestSignAndOpen(t *testing.T) {
 		require.True(t, r.In(c), c.String())
 	}
 }
+
+// update rewrites the golden files.
+var _ = flag.Bool("update", false, "rewrite the files of testdata")

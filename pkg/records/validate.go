@@ -132,12 +132,11 @@ func validateAttributes(attributes map[string]string) error {
 		return fault.Invalidf("attributes", len(attributes), "must be at most %d", maxAttributes)
 	}
 	for _, key := range sortedKeys(attributes) {
-		err := cmp.Or(
-			token("", key, maxID, idChars+"/"),
-			text("", attributes[key], maxAttribute),
-		)
-		if err != nil {
-			return fault.In("attributes", fault.In(key, err))
+		if err := token("attributes", key, maxID, idChars+"/"); err != nil {
+			return err
+		}
+		if err := text(key, attributes[key], maxAttribute); err != nil {
+			return fault.In("attributes", err)
 		}
 	}
 	return nil
@@ -251,8 +250,11 @@ func validatePricing(p *pb.PricingInfo) error {
 	}
 	for _, tier := range sortedKeys(p.TierPricing) {
 		price := p.TierPricing[tier]
-		if err := cmp.Or(word("", tier, maxWord), number("", &price, 0, math.MaxFloat64)); err != nil {
-			return fault.In("tier_pricing", fault.In(tier, err))
+		if err := word("tier_pricing", tier, maxWord); err != nil {
+			return err
+		}
+		if err := number(tier, &price, 0, math.MaxFloat64); err != nil {
+			return fault.In("tier_pricing", err)
 		}
 	}
 	return cmp.Or(

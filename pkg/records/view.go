@@ -28,7 +28,7 @@ type View struct {
 
 // ViewOf gives the view of a record.
 func ViewOf(r *Record) View {
-	v := ViewOfService(r.Service())
+	v := viewOf(r.Service())
 	v.Key = r.Key().String()
 	v.ContentID = r.ContentID().String()
 	return v
@@ -37,6 +37,12 @@ func ViewOf(r *Record) View {
 // ViewOfService gives the view of a message as it came, verified or not: without a
 // content id, and without a key when the message is not fit for one.
 func ViewOfService(s *pb.ServiceRecord) View {
+	v := viewOf(s)
+	v.Key = keyOf(s)
+	return v
+}
+
+func viewOf(s *pb.ServiceRecord) View {
 	return View{
 		Offer:      OfferOf(s),
 		ProviderID: s.GetProviderId(),
@@ -46,16 +52,12 @@ func ViewOfService(s *pb.ServiceRecord) View {
 		Sequence:   s.GetSequence(),
 		Withdrawn:  s.GetWithdrawn(),
 		Signature:  s.GetSignature(),
-		Key:        keyOf(s),
 	}
 }
 
 func keyOf(s *pb.ServiceRecord) string {
 	provider, err := peer.Decode(s.GetProviderId())
-	if err != nil {
-		return ""
-	}
-	if validateContent(s) != nil {
+	if err != nil || !isEd25519(provider) || validateContent(s) != nil {
 		return ""
 	}
 	return recordOf(s, provider).Key().String()
