@@ -22,12 +22,16 @@ const MaxOffer = 64 << 10
 // fields, wrong types and trailing data are Invalid errors that name the field by its
 // path ("capabilities.compute.cpu_cores"). Names are compared with case; null is absent.
 func ParseOffer(data []byte) (Offer, error) {
-	const op = "records.ParseOffer"
+	o, err := parseOffer(data)
+	return o, fault.Wrap("records.ParseOffer", err)
+}
+
+func parseOffer(data []byte) (Offer, error) {
 	if len(data) > MaxOffer {
-		return Offer{}, fault.New(op, fault.TooLarge, "an offer of %d bytes is above the bound of %d", len(data), MaxOffer)
+		return Offer{}, fault.New("", fault.TooLarge, "an offer of %d bytes is above the bound of %d", len(data), MaxOffer)
 	}
 	if !utf8.Valid(data) { // the decoder would replace what is not
-		return Offer{}, fault.Wrap(op, fault.Invalidf("", nil, "must be valid UTF-8"))
+		return Offer{}, fault.Invalidf("", nil, "must be valid UTF-8")
 	}
 	var o Offer
 	d := decoder{json.NewDecoder(bytes.NewReader(data))}
@@ -40,7 +44,7 @@ func ParseOffer(data []byte) (Offer, error) {
 		err = o.Validate()
 	}
 	if err != nil {
-		return Offer{}, fault.Wrap(op, err)
+		return Offer{}, err
 	}
 	return o, nil
 }

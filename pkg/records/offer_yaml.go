@@ -98,7 +98,7 @@ func (t *tree) offer(node *yaml.Node) (Offer, error) {
 	if err != nil {
 		return Offer{}, fault.As("", fault.Internal, err)
 	}
-	return ParseOffer(text)
+	return parseOffer(text)
 }
 
 func (t *tree) value(node *yaml.Node) (any, error) {
