@@ -1,0 +1,116 @@
+package p2p
+
+import (
+	"log/slog"
+	"slices"
+	"strconv"
+
+	ds "github.com/ipfs/go-datastore"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	record "github.com/libp2p/go-libp2p-record"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// maxBootstrap bounds Config.Bootstrap: each peer there costs a goroutine.
+const maxBootstrap = 64
+
+// Config is what a Node is built from. Identity, Datastore and Validator are required.
+type Config struct {
+	Profile  Profile        // empty: Dev
+	Identity crypto.PrivKey // Ed25519
+	// Listen addresses must all work. Empty: the profile's, of which one must.
+	Listen []multiaddr.Multiaddr
+	// Bootstrap peers introduce this one; they need not run yet. Empty: this peer founds a
+	// network or is found by others. At most 64; this peer itself is ignored.
+	Bootstrap []peer.AddrInfo
+	// Datastore holds DHT values and known peers. The caller owns it and closes it after
+	// Node.Close.
+	Datastore ds.Batching
+	Validator record.Validator // of DHT values under /blackhole/
+	PubSub    []pubsub.Option
+	Protocols []protocol.ID // get resource limits of their own
+	Probe     ProbeConfig
+	UserAgent string       // empty: "blackholed"
+	Logger    *slog.Logger // nil: silent
+	// Registerer gets libp2p's metrics; nil: none. libp2p's collectors belong to the
+	// process: give a registerer to one node of it only.
+	Registerer prometheus.Registerer
+}
+
+// complete checks c and fills in defaults. Errors are Invalid and name the field.
+func (c Config) complete() (Config, traits, error) {
+	if c.Profile == "" {
+		c.Profile = Dev
+	}
+	t, ok := c.Profile.traits()
+	if !ok {
+		return c, t, fault.Invalidf("profile", string(c.Profile), "must be one of dev, lan, public")
+	}
+	self, err := c.identity()
+	if err != nil {
+		return c, t, err
+	}
+	switch {
+	case c.Datastore == nil:
+		return c, t, fault.Invalidf("datastore", nil, "is required")
+	case c.Validator == nil:
+		return c, t, fault.Invalidf("validator", nil, "is required")
+	case len(c.Bootstrap) > maxBootstrap:
+		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "at most %d peers", maxBootstrap)
+	}
+	if c.Bootstrap, err = introducers(c.Bootstrap, self); err != nil {
+		return c, t, err
+	}
+	if c.Probe, err = c.Probe.complete(); err != nil {
+		return c, t, err
+	}
+	if c.UserAgent == "" {
+		c.UserAgent = "blackholed"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, t, nil
+}
+
+func (c Config) identity() (peer.ID, error) {
+	if c.Identity == nil {
+		return "", fault.Invalidf("identity", nil, "is required")
+	}
+	if c.Identity.Type() != crypto.Ed25519 {
+		return "", fault.Invalidf("identity", c.Identity.Type().String(), "must be an Ed25519 key")
+	}
+	id, err := peer.IDFromPrivateKey(c.Identity)
+	if err != nil {
+		return "", fault.In("identity", fault.As("p2p.New", fault.Invalid, err))
+	}
+	return id, nil
+}
+
+// introducers merges entries of the same peer and leaves self out.
+func introducers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
+	var out []peer.AddrInfo
+	for i, p := range list {
+		switch {
+		case p.ID.Validate() != nil:
+			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "is no peer id"))
+		case p.ID == self:
+			continue
+		case len(p.Addrs) == 0:
+			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s has no address", p.ID))
+		}
+		at := slices.IndexFunc(out, func(q peer.AddrInfo) bool { return q.ID == p.ID })
+		if at < 0 {
+			out = append(out, peer.AddrInfo{ID: p.ID, Addrs: slices.Clone(p.Addrs)})
+			continue
+		}
+		out[at].Addrs = append(out[at].Addrs, p.Addrs...)
+	}
+	return out, nil
+}

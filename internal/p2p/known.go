@@ -1,0 +1,133 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	maxKnown      = 64      // peers remembered
+	maxKnownAddrs = 8       // addresses of each
+	maxKnownBytes = 1 << 20 // of the stored list
+	saveEvery     = time.Minute
+)
+
+// knownPeers remembers peers of the routing table across restarts, because kad-dht does
+// not: without it a network whose bootstrap peers are down loses everyone who restarts.
+// The list is soft state: one that cannot be read is an empty one.
+type knownPeers struct {
+	store ds.Datastore
+	key   ds.Key
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	list  []peer.AddrInfo // newest first; guarded by mu
+	saved []byte          // as stored; guarded by mu
+}
+
+func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *knownPeers {
+	k := &knownPeers{store: store, key: ds.NewKey("/p2p/known"), log: log}
+	data, err := store.Get(ctx, k.key)
+	if errors.Is(err, ds.ErrNotFound) {
+		return k
+	}
+	if err == nil {
+		k.list, err = decodeKnown(data)
+		k.saved = data
+	}
+	if err != nil {
+		log.Warn("known peers are lost", "err", err)
+	}
+	return k
+}
+
+// decodeKnown reads the stored list and enforces its bounds.
+func decodeKnown(data []byte) ([]peer.AddrInfo, error) {
+	if len(data) > maxKnownBytes {
+		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "%d bytes, at most %d", len(data), maxKnownBytes)
+	}
+	var list []peer.AddrInfo
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fault.As("p2p.decodeKnown", fault.Invalid, err)
+	}
+	return mergeKnown(list, nil), nil
+}
+
+// mergeKnown puts the newer list before the older one, once per peer and within bounds.
+func mergeKnown(newer, older []peer.AddrInfo) []peer.AddrInfo {
+	seen := make(map[peer.ID]bool, maxKnown)
+	merged := make([]peer.AddrInfo, 0, maxKnown)
+	for _, p := range slices.Concat(newer, older) {
+		if len(merged) == maxKnown {
+			break
+		}
+		if p.ID == "" || len(p.Addrs) == 0 || seen[p.ID] {
+			continue
+		}
+		seen[p.ID] = true
+		addrs := slices.Clone(p.Addrs[:min(len(p.Addrs), maxKnownAddrs)])
+		merged = append(merged, peer.AddrInfo{ID: p.ID, Addrs: addrs})
+	}
+	return merged
+}
+
+// peers gives a copy of the list.
+func (k *knownPeers) peers() []peer.AddrInfo {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.list)
+}
+
+// save merges the present peers in and writes the list if it changed. An empty present
+// leaves the list alone: a peer that lost its network still remembers it.
+func (k *knownPeers) save(ctx context.Context, present []peer.AddrInfo) error {
+	present = slices.Clone(present)
+	for i, p := range present {
+		addrs := slices.Clone(p.Addrs)
+		slices.SortFunc(addrs, func(a, b multiaddr.Multiaddr) int { return bytes.Compare(a.Bytes(), b.Bytes()) })
+		present[i].Addrs = addrs
+	}
+	slices.SortFunc(present, func(a, b peer.AddrInfo) int { return compareIDs(a.ID, b.ID) })
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := mergeKnown(present, k.list)
+	data, err := json.Marshal(list)
+	if err != nil || bytes.Equal(data, k.saved) {
+		return fault.Wrap("p2p.saveKnown", err)
+	}
+	if err := k.store.Put(ctx, k.key, data); err != nil {
+		return fault.Wrap("p2p.saveKnown", err)
+	}
+	k.list, k.saved = list, data
+	return nil
+}
+
+// run saves what present gives, every minute and once more when ctx ends.
+func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for alive := true; alive; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			alive = false
+		}
+		// Not ctx: the last save happens after its end.
+		if err := k.save(context.WithoutCancel(ctx), present()); err != nil {
+			k.log.Warn("cannot save known peers", "err", err)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package p2p
+
+import (
+	"time"
+
+	dht "github.com/libp2p/go-libp2p-kad-dht"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Profile names where a peer runs, and with it everything about its network that is not
+// worth a setting of its own.
+type Profile string
+
+const (
+	// Dev is peers on one machine: TCP on loopback, nothing filtered, nothing announced.
+	Dev Profile = "dev"
+	// LAN is peers of one private network or cluster: QUIC and TCP, found by mDNS or bootstrap.
+	LAN Profile = "lan"
+	// Public is the open Internet: NAT traversal, address filters, peer diversity.
+	Public Profile = "public"
+)
+
+// ParseProfile gives the profile of that name. Error: Invalid, field "profile".
+func ParseProfile(s string) (Profile, error) {
+	p := Profile(s)
+	if _, ok := p.traits(); !ok {
+		return "", fault.Invalidf("profile", s, "must be one of dev, lan, public")
+	}
+	return p, nil
+}
+
+// traits is one row of the table of profiles.
+type traits struct {
+	listen []string // default addresses
+	quic   bool
+	mdns   bool
+
+	// open: strangers on the Internet. Turns on NAT traversal, the relay client, address
+	// filters, the diversity filter and per-address connection limits. Where it is off all
+	// peers may share one address or one /16, so each of these would break the network.
+	open bool
+
+	mode    dht.ModeOpt
+	refresh time.Duration // between two refreshes of the routing table
+	query   time.Duration // bound of one refresh lookup and of one liveness check
+
+	low, high int           // connection manager's water marks
+	grace     time.Duration // age below which a connection is not trimmed
+}
+
+// traits looks the profile up. The host's hard limit of connections is twice high.
+func (p Profile) traits() (traits, bool) {
+	everywhere := []string{
+		"/ip4/0.0.0.0/udp/4801/quic-v1", "/ip4/0.0.0.0/tcp/4801",
+		"/ip6/::/udp/4801/quic-v1", "/ip6/::/tcp/4801",
+	}
+	switch p {
+	case Dev:
+		return traits{
+			listen: []string{"/ip4/127.0.0.1/tcp/4801"},
+			mode:   dht.ModeServer, refresh: time.Minute, query: 5 * time.Second,
+			low: 96, high: 160, grace: 20 * time.Second,
+		}, true
+	case LAN:
+		return traits{
+			listen: everywhere, quic: true, mdns: true,
+			mode: dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
+			low: 128, high: 192, grace: 20 * time.Second,
+		}, true
+	case Public:
+		return traits{
+			listen: everywhere, quic: true, open: true,
+			mode: dht.ModeAuto, refresh: 10 * time.Minute, query: 10 * time.Second,
+			low: 192, high: 288, grace: 30 * time.Second,
+		}, true
+	default:
+		return traits{}, false
+	}
+}
