@@ -244,6 +244,9 @@ func (q *Query) normalise() error {
 		}
 		q.Near.Latitude, q.Near.Longitude = p.Lat, p.Lon
 	}
+	if len(q.Attributes) == 0 {
+		q.Attributes = nil
+	}
 	q.Countries = canonicalSet(q.Countries, upper)
 	q.Regions = canonicalSet(q.Regions, Fold)
 	slices.Sort(q.Exclude)
@@ -263,8 +266,11 @@ func (q *Query) normaliseProvider() error {
 	return nil
 }
 
-// canonicalSet spells, orders and compacts a list in place.
+// canonicalSet spells, orders and compacts a list in place. An empty one becomes nil.
 func canonicalSet(list []string, spell func(string) string) []string {
+	if len(list) == 0 {
+		return nil
+	}
 	for i, s := range list {
 		list[i] = spell(s)
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func TestCompileRefusesBadInput(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	near := func(lat, lon float64, radius *float64) func(*Query) {

@@ -1,0 +1,114 @@
+package query
+
+import (
+	"strconv"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+func BenchmarkAppendKey(b *testing.B) {
+	q, buf := typical(), make([]byte, 0, 512)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = AppendKey(buf[:0], &q)
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	q := typical()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Compile(q, Defaults{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// offered is a record that matches typical.
+func offered() *pb.ServiceRecord {
+	s := rich()
+	s.Metadata.Type, s.Metadata.Subtype = "storage", "ssd"
+	s.Metadata.Attributes = map[string]string{"tier": "premium", "datacenter": "us-west-1", "rack": "7"}
+	s.Capabilities = &pb.ServiceCapabilities{Storage: &pb.StorageCapabilities{TotalSpace: 5e12, AvailableSpace: 4e12}}
+	s.Location = &pb.GeoLocation{Latitude: ptr(37.8), Longitude: ptr(-122.4), Country: "US", Region: "California"}
+	s.Pricing = &pb.PricingInfo{Currency: "USDC", BasePrice: ptr(0.05), PriceUnit: "per-gb-month"}
+	return s
+}
+
+func BenchmarkMatch(b *testing.B) {
+	p, r := compile(b, typical()), seal(b, 1, offered())
+	if !p.Match(r) {
+		b.Fatal(p.Reject(r))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Match(r)
+	}
+}
+
+func BenchmarkPass(b *testing.B) {
+	p, r := compile(b, typical()), seal(b, 1, offered())
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Filter().Pass(r.Facts())
+	}
+}
+
+func BenchmarkValue(b *testing.B) {
+	r := seal(b, 1, offered())
+	for _, order := range sorts() {
+		q := typical()
+		q.Sort = order
+		p := compile(b, q)
+		b.Run(string(order), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Value(r)
+			}
+		})
+	}
+}
+
+func BenchmarkScoreExplained(b *testing.B) {
+	p, r := compile(b, typical()), seal(b, 1, offered())
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Score(r)
+	}
+}
+
+// BenchmarkTopK offers 10,000 hits and keeps 100.
+func BenchmarkTopK(b *testing.B) {
+	hits := make([]Hit, 10_000)
+	for i := range hits {
+		s := proto.CloneOf(offered())
+		s.Id = "s" + strconv.Itoa(i%100)
+		if i < 100 {
+			hits[i].Record = seal(b, 1, s)
+		} else {
+			hits[i].Record = hits[i%100].Record
+		}
+		hits[i].Value = float64(mix(uint64(i)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		top := NewTopK(100)
+		for _, h := range hits {
+			top.Offer(h)
+		}
+		top.Sorted()
+	}
+}
+
+func BenchmarkParseJSON(b *testing.B) {
+	raw := []byte(`{"type":"storage","subtype":"ssd","near":{"latitude":37.7,"longitude":-122.4,"radius_km":50},"min_storage_gb":1000,"max_price":0.06,"sort":"price","limit":10}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseJSON(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
