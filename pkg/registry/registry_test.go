@@ -312,13 +312,13 @@ func TestOpenRefuses(t *testing.T) {
 		return c
 	}
 	edit := func(t *testing.T, c Config, key, value string) {
-		db, err := pebble.Open(c.Dir, &pebble.Options{FS: c.FS, Logger: pebbleLogger{c.withDefaults().Logger}})
+		db, err := pebble.Open(c.Dir+"/db", &pebble.Options{FS: c.FS, Logger: pebbleLogger{c.withDefaults().Logger}})
 		require.NoError(t, err)
 		require.NoError(t, db.Set([]byte(key), []byte(value), pebble.Sync))
 		require.NoError(t, db.Close())
 	}
 	read := func(t *testing.T, c Config, key string) string {
-		db, err := pebble.Open(c.Dir, &pebble.Options{FS: c.FS, Logger: pebbleLogger{c.withDefaults().Logger}})
+		db, err := pebble.Open(c.Dir+"/db", &pebble.Options{FS: c.FS, Logger: pebbleLogger{c.withDefaults().Logger}})
 		require.NoError(t, err)
 		defer db.Close()
 		v, closer, err := db.Get([]byte(key))
@@ -374,11 +374,19 @@ func TestOpenRefuses(t *testing.T) {
 			require.Equal(t, bad, read(t, c, k.key), "nothing is deleted")
 		})
 	}
-	t.Run("no owner", func(t *testing.T) {
+	t.Run("not ours", func(t *testing.T) {
 		c := config(t, vfs.NewMem())
 		edit(t, c, "somebody", "else's")
 		_, err := Open(c, now)
-		require.ErrorContains(t, err, "somebody")
+		require.ErrorContains(t, err, metaKey)
+	})
+	t.Run("no directory", func(t *testing.T) {
+		c := config(t, vfs.NewMem())
+		f, err := c.FS.Create("/home", vfs.WriteCategoryUnspecified)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		_, err = Open(c, now)
+		require.ErrorIs(t, err, fault.Unavailable)
 	})
 }
 

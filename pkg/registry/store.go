@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,6 +13,13 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// What the directory holds, apart from a lock. Exact places are nobody else's business.
+const (
+	database = "db"
+	draft    = "db.new" // the database while it is made
+	private  = 0o700
 )
 
 // The keys of the database.
@@ -40,6 +48,7 @@ type edit struct {
 // returns. It is not safe for concurrent use.
 type store struct {
 	db       *pebble.DB
+	lock     *pebble.Lock // on the directory around the database
 	provider peer.ID
 
 	// broken is why the database no longer takes writes. After a failed write or fsync it
@@ -48,21 +57,89 @@ type store struct {
 	broken error
 }
 
-// openStore opens or makes the database of a provider and checks that it is the provider's.
-func openStore(fs vfs.FS, dir string, provider peer.ID, log *slog.Logger) (*store, meta, error) {
-	if err := fs.MkdirAll(dir, 0o700); err != nil { // exact places are nobody else's business
+// openStore opens the database of a provider in dir, or makes it, and checks that it is
+// the provider's.
+func openStore(fs vfs.FS, dir string, provider peer.ID, log *slog.Logger) (_ *store, _ meta, err error) {
+	if err := makeDir(fs, dir); err != nil {
 		return nil, meta{}, fault.As("", fault.Unavailable, err)
 	}
-	db, err := pebble.Open(dir, options(fs, log))
+	lock, err := pebble.LockDirectory(dir, fs)
 	if err != nil {
-		return nil, meta{}, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", dir, err))
+		return nil, meta{}, fault.As("", fault.Unavailable, fmt.Errorf("%s is in use by another process: %w", dir, err))
 	}
-	s := &store{db: db, provider: provider}
+	s := &store{provider: provider, lock: lock}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	path := fs.PathJoin(dir, database)
+	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := s.create(fs, dir, log); err != nil {
+			return nil, meta{}, err
+		}
+	}
+	if err := s.open(path, fs, log); err != nil {
+		return nil, meta{}, err
+	}
 	m, err := s.identify()
-	if err != nil {
-		return nil, meta{}, errors.Join(err, s.close())
+	return s, m, err
+}
+
+// create makes the database beside its place and moves it there when it is whole, with its
+// owner's name in it: a crash while a database is made could leave one that does not open.
+// What an earlier attempt left has never been used.
+func (s *store) create(fs vfs.FS, dir string, log *slog.Logger) error {
+	path := fs.PathJoin(dir, draft)
+	if err := fs.RemoveAll(path); err != nil {
+		return fault.As("", fault.Unavailable, err)
 	}
-	return s, m, nil
+	if err := fs.MkdirAll(path, private); err != nil {
+		return fault.As("", fault.Unavailable, err)
+	}
+	if err := s.open(path, fs, log); err != nil {
+		return err
+	}
+	err := errors.Join(s.commit([]edit{s.editFloor(0)}), s.db.Close())
+	s.db = nil
+	if err == nil {
+		err = fs.Rename(path, fs.PathJoin(dir, database))
+	}
+	if err == nil {
+		err = syncDir(fs, dir)
+	}
+	return fault.As("", fault.Unavailable, err)
+}
+
+func (s *store) open(path string, fs vfs.FS, log *slog.Logger) (err error) {
+	if s.db, err = pebble.Open(path, options(fs, log)); err != nil {
+		s.db = nil
+		return fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", path, err))
+	}
+	return nil
+}
+
+// makeDir makes a directory and its missing parents, durably.
+func makeDir(fs vfs.FS, dir string) error {
+	parent := fs.PathDir(dir)
+	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) || parent == dir {
+		return err
+	}
+	if err := makeDir(fs, parent); err != nil {
+		return err
+	}
+	if err := fs.MkdirAll(dir, private); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // options keep an idle database small: it holds a few hundred values of a few kilobytes.
@@ -84,21 +161,14 @@ func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
 	}
 }
 
-// identify reads the meta value, or writes it into an empty database.
+// identify reads the meta value, which is there since the database was made.
 func (s *store) identify() (meta, error) {
-	data, err := s.get(metaKey)
-	if fault.KindOf(err) == fault.NotFound {
-		m := meta{Format: storeFormat, Provider: s.provider.String()}
-		if err := s.mustBeEmpty(); err != nil {
-			return meta{}, err
-		}
-		return m, s.commit([]edit{s.editFloor(0)})
-	}
+	data, closer, err := s.db.Get([]byte(metaKey))
 	if err != nil {
-		return meta{}, err
+		return meta{}, corrupt(metaKey, err)
 	}
 	var m meta
-	switch err := decodeStrict(data, &m); {
+	switch err := errors.Join(decodeStrict(data, &m), closer.Close()); {
 	case err != nil:
 		return meta{}, corrupt(metaKey, err)
 	case m.Format != storeFormat:
@@ -118,54 +188,28 @@ func (s *store) editFloor(floor uint64) edit {
 	return edit{key: metaKey, value: data}
 }
 
-func (s *store) get(key string) ([]byte, error) {
-	data, closer, err := s.db.Get([]byte(key))
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return nil, fault.New("", fault.NotFound, "no key %q", key)
-	case err != nil:
-		return nil, corrupt(key, err)
-	}
-	data = append([]byte(nil), data...)
-	return data, fault.As("", fault.Internal, closer.Close())
-}
-
-func (s *store) mustBeEmpty() error {
-	return s.scan(func(key string, _ []byte) error {
-		return corrupt(key, errors.New("the database has content but no owner"))
-	})
-}
-
 // services calls visit for every service, by id. The value is valid during the call.
-func (s *store) services(visit func(id string, value []byte) error) error {
-	return s.scan(func(key string, value []byte) error {
-		id, ok := strings.CutPrefix(key, servicePrefix)
-		switch {
-		case key == metaKey:
-			return nil
-		case !ok:
-			return corrupt(key, errors.New("not a key of the registry"))
-		}
-		if err := visit(id, value); err != nil {
-			return corrupt(key, err)
-		}
-		return nil
-	})
-}
-
-func (s *store) scan(visit func(key string, value []byte) error) (err error) {
+func (s *store) services(visit func(id string, value []byte) error) (err error) {
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return fault.As("", fault.Internal, err)
 	}
 	defer func() { err = errors.Join(err, fault.As("", fault.Internal, it.Close())) }()
 	for it.First(); it.Valid(); it.Next() {
-		v, err := it.ValueAndErr()
-		if err != nil {
-			return corrupt(string(it.Key()), err)
+		key := string(it.Key())
+		if key == metaKey {
+			continue
 		}
-		if err := visit(string(it.Key()), v); err != nil {
-			return err
+		id, ok := strings.CutPrefix(key, servicePrefix)
+		if !ok {
+			return corrupt(key, errors.New("not a key of the registry"))
+		}
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = visit(id, value)
+		}
+		if err != nil {
+			return corrupt(key, err)
 		}
 	}
 	return nil
@@ -207,7 +251,13 @@ func (s *store) commit(edits []edit) (err error) {
 	return b.Close()
 }
 
-func (s *store) close() error { return fault.As("", fault.Internal, s.db.Close()) }
+func (s *store) close() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	return fault.As("", fault.Internal, errors.Join(err, s.lock.Close()))
+}
 
 // corrupt names the key whose content cannot be used. Nothing is deleted: people decide.
 func corrupt(key string, err error) error {

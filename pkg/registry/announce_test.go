@@ -1,0 +1,224 @@
+package registry
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestDueIsBoundedAndLeased(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	register(t, r, now, offer("a"), offer("b"), offer("c"))
+	require.Empty(t, r.Due(now, 0))
+	require.Empty(t, r.Due(now, -1))
+	require.Equal(t, []string{"a", "b"}, ids(r.Due(now, 2)))
+	require.Equal(t, []string{"c"}, ids(r.Due(now, 2)))
+	require.Empty(t, r.Due(now.Add(lease-1), 9))
+	at, ok := r.NextDue()
+	require.True(t, ok)
+	require.Equal(t, now.Add(lease), at)
+	require.Equal(t, []string{"a", "b", "c"}, ids(r.Due(now.Add(lease), 9)))
+}
+
+func TestRetriesBackOff(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	first := register(t, r, now, offer("a"))[0]
+	for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
+		due := r.Due(now, 1)
+		require.Len(t, due, 1)
+		require.Same(t, first, due[0], "a retry is no new version")
+		failed(r, now, due...)
+		at, _ := r.NextDue()
+		require.Equal(t, wait*time.Second, at.Sub(now))
+		require.Empty(t, r.Due(at.Add(-1), 1))
+		now = at
+	}
+	done(r, now, r.Due(now, 1)...)
+	at, _ := r.NextDue()
+	require.Equal(t, epoch().Add(DefaultRefresh), at, "a refresh counts from the signing")
+
+	// The next failure starts anew.
+	failed(r, at, r.Due(at, 1)...)
+	again, _ := r.NextDue()
+	require.Equal(t, time.Second, again.Sub(at))
+}
+
+func TestNothingStoredIsAFailure(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	register(t, r, now, offer("a"))
+	v := r.Due(now, 1)[0]
+	r.Announced(v.Name(), v.Sequence(), records.Stored{}, now)
+	at, _ := r.NextDue()
+	require.Equal(t, time.Second, at.Sub(now))
+}
+
+func TestRefresh(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	o := offer("a")
+	o.Metadata.Attributes = map[string]string{"rack": "7"}
+	last := register(t, r, now, o)[0]
+	done(r, now, r.Due(now, 1)...)
+	for range 10 {
+		at, _ := r.NextDue()
+		require.Equal(t, now.Add(DefaultRefresh), at)
+		now = at
+		due := r.Due(now, 1)
+		require.Len(t, due, 1)
+		fresh := due[0]
+		require.Greater(t, fresh.Sequence(), last.Sequence())
+		require.Equal(t, now.Add(DefaultTTL), fresh.Expires())
+		require.Equal(t, epoch(), created(fresh), "a refresh is no registration")
+		require.Equal(t, records.OfferOf(last.Service()), records.OfferOf(fresh.Service()))
+		got, _ := r.Get("a")
+		require.Same(t, fresh, got)
+		require.Empty(t, r.Due(now, 1), "it is leased like any other")
+		done(r, now, last) // too late, of a version that is gone
+		at, _ = r.NextDue()
+		require.Equal(t, now.Add(lease), at)
+		done(r, now, fresh)
+		last = fresh
+	}
+}
+
+func TestOfflineForDays(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	register(t, r, now, offer("a"))
+	for end := now.Add(72 * time.Hour); now.Before(end); {
+		due := r.Due(now, 10)
+		require.Len(t, due, 1)
+		_, err := records.Open(due[0].Envelope(), now)
+		require.NoError(t, err, "what is announced is valid")
+		failed(r, now, due...)
+		at, _ := r.NextDue()
+		require.Positive(t, at.Sub(now))
+		require.LessOrEqual(t, at.Sub(now), backoffMax, "being renewed does not stop the retries")
+		now = at
+	}
+	require.Greater(t, r.machine.tasks[versionOf(r.List()[0])].failures, 100)
+}
+
+func TestUpdateSupersedesAnnouncement(t *testing.T) {
+	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+	register(t, r, now, offer("a"))
+	pending := r.Due(now, 1)
+	fresh, err := r.Update(offer("a"), now)
+	require.NoError(t, err)
+	done(r, now, pending...)
+	stranger := records.Name{Provider: peer.ID("somebody"), ID: "a"}
+	r.Announced(stranger, fresh.Sequence(), records.Stored{On: 1, Of: 1}, now)
+	require.Equal(t, []*records.Record{fresh}, r.Due(now, 9))
+}
+
+func TestTombstoneIsToldUntilItLapses(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	now := epoch()
+	r, err := Open(c, now)
+	require.NoError(t, err)
+	register(t, r, now, offer("a"))
+	tombstone, err := r.Withdraw("a", now)
+	require.NoError(t, err)
+	var told []time.Duration
+	for {
+		due := r.Due(now, 9)
+		if len(due) == 0 {
+			break
+		}
+		require.Equal(t, tombstone.Digest(), due[0].Digest())
+		told = append(told, now.Sub(epoch()))
+		done(r, now, due...)
+		now, _ = r.NextDue()
+		require.NoError(t, r.Close())
+		r, err = Open(c, now)
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.Close())
+	require.Equal(t, []time.Duration{0, 6 * time.Hour, 12 * time.Hour, 18 * time.Hour}, told)
+	require.Equal(t, tombstone.Expires(), now)
+	require.Empty(t, r.services)
+}
+
+func TestRestart(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	now := epoch()
+	r, err := Open(c, now)
+	require.NoError(t, err)
+	before := register(t, r, now, offer("a"))[0]
+	done(r, now, r.Due(now, 1)...)
+	require.NoError(t, r.Close())
+
+	// Soon: the same version once more, for the keepers that forgot it.
+	r, err = Open(c, now.Add(time.Hour))
+	require.NoError(t, err)
+	same := r.Due(now.Add(time.Hour), 9)
+	require.Len(t, same, 1)
+	require.Equal(t, before.Envelope(), same[0].Envelope())
+	require.NoError(t, r.Close())
+
+	// After its life: a new version.
+	late := before.Expires().Add(time.Hour)
+	r = open(t, c, late)
+	fresh := r.Due(late, 9)
+	require.Len(t, fresh, 1)
+	require.Greater(t, fresh[0].Sequence(), before.Sequence())
+	require.False(t, fresh[0].Expired(late))
+	require.Equal(t, created(before), created(fresh[0]))
+}
+
+func TestShorterTTLOfNewConfiguration(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	now := epoch()
+	r, err := Open(c, now)
+	require.NoError(t, err)
+	first := register(t, r, now, offer("a"))[0]
+	require.NoError(t, r.Close())
+
+	c.TTL, c.Refresh = time.Hour, time.Minute
+	r = open(t, c, now)
+	short := r.Due(now.Add(time.Minute), 1)[0]
+	require.True(t, short.Expires().Before(first.Expires()))
+	tombstone, err := r.Withdraw("a", now.Add(time.Minute))
+	require.NoError(t, err)
+	require.False(t, tombstone.Expires().Before(first.Expires()), "every version is outlived, not only the last")
+}
+
+// TestManyServices runs the loop of a consumer for two days of virtual time and counts.
+func TestManyServices(t *testing.T) {
+	const services = 100
+	c := config(t, vfs.NewMem())
+	seed := uint64(1)
+	c.Jitter = func() float64 { // xorshift: any fixed uniform stream will do
+		seed ^= seed << 13
+		seed ^= seed >> 7
+		seed ^= seed << 17
+		return float64(seed>>11) / (1 << 53)
+	}
+	r, now := open(t, c, epoch()), epoch()
+	var offers []records.Offer
+	for i := range services {
+		offers = append(offers, offer(strconv.Itoa(i)))
+	}
+	register(t, r, now, offers...)
+	announcements, largest := 0, 0
+	for now.Before(epoch().Add(48 * time.Hour)) {
+		due := r.Due(now, 32)
+		require.LessOrEqual(t, len(due), 32)
+		done(r, now, due...)
+		announcements += len(due)
+		if now.After(epoch()) {
+			largest = max(largest, len(due))
+		}
+		now, _ = r.NextDue()
+	}
+	require.InDelta(t, services*8.5, announcements, services/2, "eight refreshes in the mean, and the first one")
+	require.Less(t, largest, 8, "jitter spreads what was registered at once")
+	for _, v := range r.List() {
+		require.False(t, v.Expired(now))
+		require.Equal(t, epoch(), created(v))
+	}
+}

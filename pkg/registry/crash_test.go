@@ -1,0 +1,178 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// state is what can be known of a registry from outside: the sequence of each live service.
+type state map[string]uint64
+
+func stateOf(r *Registry) state {
+	s := state{}
+	for _, v := range r.List() {
+		s[v.Name().ID] = v.Sequence()
+	}
+	return s
+}
+
+// wreck is what a crash left on disk, and what was known outside when it came.
+type wreck struct {
+	fs     *vfs.MemFS
+	during int // index of the step that was under way
+}
+
+// step is one change; it gives the sequences that it made known.
+type step func(r *Registry, now time.Time) []*records.Record
+
+func script() []step {
+	must := func(r *records.Record, err error) []*records.Record {
+		if err != nil {
+			panic(err)
+		}
+		return []*records.Record{r}
+	}
+	batch := func(ids ...string) step {
+		return func(r *Registry, now time.Time) []*records.Record {
+			var offers []records.Offer
+			for _, id := range ids {
+				offers = append(offers, at(offer(id), 52.52, 13.40))
+			}
+			accepted, errs := r.Register(offers, now)
+			if err := errors.Join(errs...); err != nil {
+				panic(err)
+			}
+			return accepted
+		}
+	}
+	return []step{
+		batch("a", "b", "c", "d"),
+		func(r *Registry, now time.Time) []*records.Record { return must(r.Update(offer("a"), now)) },
+		func(r *Registry, now time.Time) []*records.Record { return must(r.Withdraw("b", now)) },
+		batch("b", "e"),
+		func(r *Registry, now time.Time) []*records.Record { return must(r.Withdraw("b", now)) },
+		func(r *Registry, now time.Time) []*records.Record { return r.Due(now.Add(10*time.Hour), 100) },
+		func(r *Registry, now time.Time) []*records.Record { return r.Due(now.Add(40*time.Hour), 100) },
+		func(r *Registry, now time.Time) []*records.Record { return must(r.Update(at(offer("c"), 1, 1), now)) },
+		batch("b"),
+	}
+}
+
+// TestCrashAtEveryStepOfTheDisk stops the world before every operation on the file system,
+// with none, some and all of what was not synced kept.
+func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
+	for _, kept := range []int{0, 50, 100} {
+		t.Run(fmt.Sprintf("kept %d%%", kept), func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			var (
+				mu      sync.Mutex
+				wrecks  []wreck
+				current int
+			)
+			watched := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+					random := rand.New(rand.NewPCG(uint64(len(wrecks)), 1))
+					wrecks = append(wrecks, wreck{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: random}), current})
+				}
+				return nil
+			}))
+			now := epoch()
+			r, err := Open(config(t, watched), now)
+			require.NoError(t, err)
+			states := []state{{}, stateOf(r)} // before and after each step; the first is Open
+			known := []state{{}, {}}          // the highest sequence told of each service, withdrawn ones included
+			for i, do := range script() {
+				mu.Lock()
+				current = i + 1
+				mu.Unlock()
+				told := maps.Clone(known[i+1])
+				for _, v := range do(r, now) {
+					told[v.Name().ID] = max(told[v.Name().ID], v.Sequence())
+				}
+				states, known = append(states, stateOf(r)), append(known, told)
+			}
+			require.NoError(t, r.Close())
+			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
+			for _, w := range wrecks {
+				inspect(t, w, states, known)
+			}
+		})
+	}
+}
+
+// inspect opens what is left after a crash.
+func inspect(t *testing.T, w wreck, states, known []state) {
+	before, after := states[w.during], states[w.during+1]
+	now := epoch().Add(-100 * time.Hour) // and the clock was set back
+	r, err := Open(config(t, w.fs), now)
+	require.NoError(t, err, "step %d", w.during)
+	defer func() { require.NoError(t, r.Close()) }()
+	got := stateOf(r)
+	if !maps.Equal(before, got) {
+		require.Equal(t, after, got, "step %d: neither all nor nothing", w.during)
+	}
+	for id, told := range known[w.during] {
+		var v *records.Record
+		if _, live := got[id]; live {
+			v, err = r.Update(offer(id), now)
+		} else {
+			accepted, errs := r.Register([]records.Offer{offer(id)}, now)
+			v, err = accepted[0], errs[0]
+		}
+		require.NoError(t, err)
+		require.Greater(t, v.Sequence(), told, "step %d: %s", w.during, id)
+	}
+}
+
+// TestDiskFails breaks the disk's syncs. What was not confirmed is not shown, reading goes
+// on, no later write claims success, and opening it again is all that is needed.
+func TestDiskFails(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	var failing atomic.Bool
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if failing.Load() && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}))
+	now := epoch()
+	r, err := Open(config(t, fs), now)
+	require.NoError(t, err)
+	a := register(t, r, now, offer("a"))[0]
+	failing.Store(true)
+	accepted, errs := r.Register([]records.Offer{offer("b")}, now)
+	require.Nil(t, accepted[0])
+	require.ErrorIs(t, errs[0], fault.Unavailable)
+	require.ErrorContains(t, errs[0], "no space left")
+	failing.Store(false)
+	_, err = r.Update(offer("a"), now)
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.Equal(t, []*records.Record{a}, r.List())
+
+	late := now.Add(DefaultRefresh)
+	require.Equal(t, []*records.Record{a}, r.Due(late, 9), "the last version is announced while it is valid")
+	require.Empty(t, r.Due(late, 9))
+	require.Empty(t, r.Due(a.Expires(), 9))
+	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	_ = r.Close() // may report the failure
+
+	r = open(t, config(t, after), now)
+	fresh, err := r.Update(offer("a"), now)
+	require.NoError(t, err)
+	require.Greater(t, fresh.Sequence(), a.Sequence())
+}

@@ -1,0 +1,188 @@
+package registry
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func sign(t require.TestingT, id string, sequence uint64, issued time.Time) *records.Record {
+	r, err := records.Sign(key(t, 1), offer(id), records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(24 * time.Hour)})
+	require.NoError(t, err)
+	return r
+}
+
+func bury(t require.TestingT, last *records.Record, now time.Time) *records.Record {
+	r, err := records.Tombstone(key(t, 1), last, records.Stamp{Sequence: last.Sequence() + 1, Issued: now, Expires: now.Add(24 * time.Hour)})
+	require.NoError(t, err)
+	return r
+}
+
+func TestBackoff(t *testing.T) {
+	last := time.Duration(0)
+	for n := 1; n < 100; n++ {
+		d := backoff(n)
+		require.GreaterOrEqual(t, d, last)
+		require.LessOrEqual(t, d, backoffMax)
+		last = d
+	}
+	require.Equal(t, backoffMin, backoff(1))
+	require.Equal(t, backoffMax, backoff(1<<30))
+}
+
+func TestJitterBounds(t *testing.T) {
+	for jitter, want := range map[float64]time.Duration{0: 9 * time.Hour, 0.5: 10 * time.Hour, 1: 11 * time.Hour} {
+		m := newMachine(10*time.Hour, func() float64 { return jitter })
+		require.InDelta(t, want, m.spread(10*time.Hour), float64(time.Microsecond))
+	}
+}
+
+func TestRenewalIsAtHalfLifeAtLatest(t *testing.T) {
+	m := newMachine(12*time.Hour, func() float64 { return 0.999 })
+	v := sign(t, "a", 1, epoch())
+	m.add(v, epoch())
+	require.Equal(t, epoch().Add(12*time.Hour), m.tasks[versionOf(v)].renew)
+}
+
+func TestClockSetBackKeepsIntervals(t *testing.T) {
+	m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+	now := epoch()
+	a, b := sign(t, "a", 1, now.Add(-3*time.Hour)), sign(t, "b", 1, now)
+	tombstone := bury(t, sign(t, "c", 1, now), now)
+	for _, v := range []*records.Record{a, b, tombstone} {
+		m.add(v, now)
+	}
+	require.Len(t, m.take(now, 9), 3)
+	for _, v := range []*records.Record{a, b, tombstone} {
+		m.announced(versionOf(v), true, now)
+	}
+
+	// A second back, as NTP does: nothing happens.
+	m.observe(now.Add(-time.Second))
+	require.Equal(t, now.Add(3*time.Hour), m.tasks[versionOf(a)].due)
+
+	// An hour back: a has the same three hours left; b is from the future; c need not wait longer.
+	back := now.Add(-time.Hour)
+	due := m.take(back, 9)
+	require.Len(t, due, 1)
+	require.Equal(t, versionOf(b), due[0].version)
+	require.True(t, due[0].stale(back))
+	require.Equal(t, back.Add(3*time.Hour), m.tasks[versionOf(a)].due)
+	require.Equal(t, back.Add(6*time.Hour), m.tasks[versionOf(tombstone)].due)
+}
+
+func TestDeferredRenewal(t *testing.T) {
+	m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+	v := sign(t, "a", 1, epoch())
+	m.add(v, epoch())
+	now := epoch().Add(6 * time.Hour)
+	first := m.take(now, 1)[0]
+	require.True(t, first.stale(now))
+	m.deferRenewal(first.version, now)
+	now = now.Add(lease)
+	second := m.take(now, 1)[0]
+	require.False(t, second.stale(now), "the old version is announced meanwhile")
+	now = now.Add(backoffMax)
+	third := m.take(now, 1)[0]
+	require.True(t, third.stale(now))
+}
+
+// TestMachineAgainstList compares the heap with a list that is searched from end to end.
+func TestMachineAgainstList(t *testing.T) {
+	var pool []*records.Record
+	for _, id := range []string{"a", "b", "c", "d"} {
+		live := sign(t, id, 1, epoch())
+		pool = append(pool, live, bury(t, live, epoch()))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		m, now := newMachine(6*time.Hour, func() float64 { return 0.5 }), epoch()
+		dumb := map[version]time.Time{} // when each is due
+		pick := func() *records.Record { return rapid.SampledFrom(pool).Draw(t, "version") }
+		bound := func(v *records.Record, due time.Time) time.Time {
+			if v.Withdrawn() && v.Expires().After(now) && due.After(v.Expires()) {
+				return v.Expires()
+			}
+			return due
+		}
+		find := func(v version) *records.Record {
+			return pool[slices.IndexFunc(pool, func(r *records.Record) bool { return versionOf(r) == v })]
+		}
+		failures := map[version]int{}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				v := pick()
+				m.add(v, now)
+				if _, ok := dumb[versionOf(v)]; !ok {
+					dumb[versionOf(v)] = now
+					failures[versionOf(v)] = 0
+				}
+			},
+			"drop": func(t *rapid.T) {
+				v := versionOf(pick())
+				m.drop(v)
+				delete(dumb, v)
+			},
+			"announced": func(t *rapid.T) {
+				r, complete := pick(), rapid.Bool().Draw(t, "complete")
+				v := versionOf(r)
+				m.announced(v, complete, now)
+				if _, ok := dumb[v]; !ok {
+					return
+				}
+				switch {
+				case !complete:
+					failures[v]++
+					dumb[v] = bound(r, now.Add(min(time.Second<<min(failures[v]-1, 20), 5*time.Minute)))
+				case r.Withdrawn():
+					failures[v], dumb[v] = 0, bound(r, now.Add(6*time.Hour))
+				default:
+					failures[v], dumb[v] = 0, epoch().Add(6*time.Hour)
+				}
+			},
+			"take": func(t *rapid.T) {
+				limit := rapid.IntRange(0, 5).Draw(t, "limit")
+				taken := m.take(now, limit)
+				count := 0
+				for _, due := range dumb {
+					if !due.After(now) {
+						count++
+					}
+				}
+				if len(taken) != min(limit, count) {
+					t.Fatalf("took %d of %d, limit %d", len(taken), count, limit)
+				}
+				var last time.Time
+				for _, task := range taken {
+					due, ok := dumb[task.version]
+					if !ok || due.After(now) || due.Before(last) {
+						t.Fatalf("%v taken, due %v", task.version, due)
+					}
+					last = due
+					dumb[task.version] = bound(find(task.version), now.Add(lease))
+				}
+			},
+			"wait": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
+			},
+			"wait long": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 7).Draw(t, "hours")) * time.Hour)
+			},
+			"": func(t *rapid.T) {
+				next, ok := m.next()
+				if ok != (len(dumb) > 0) {
+					t.Fatalf("next: %v, %d tasks", ok, len(dumb))
+				}
+				for v, due := range dumb {
+					if due.Before(next) {
+						t.Fatalf("next is %v, %v is due at %v", next, v, due)
+					}
+				}
+			},
+		})
+	})
+}
