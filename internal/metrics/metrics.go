@@ -152,6 +152,9 @@ func (m *Metrics) Operation(op string, took time.Duration, err error) {
 // Refused counts something of another peer's that was not accepted.
 func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
+// Distrusted counts an answer that no honest peer gives.
+func (m *Metrics) Distrusted(reason string) { m.refused.WithLabelValues("answer_" + reason).Inc() }
+
 // Checked counts one measurement of a provider.
 func (m *Metrics) Checked() { m.checks.Inc() }
 

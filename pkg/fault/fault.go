@@ -176,6 +176,15 @@ func KindOf(err error) Kind {
 	}
 }
 
+// OpOf gives the operation of the outermost *Error in err's chain, or "".
+func OpOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Op
+	}
+	return ""
+}
+
 // FieldOf gives the field of the outermost *Error that names one, or "".
 func FieldOf(err error) string {
 	if e := named(err); e != nil {

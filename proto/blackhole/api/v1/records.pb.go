@@ -37,6 +37,8 @@ const (
 	WatchResponse_KIND_PROGRESS    WatchResponse_Kind = 5
 	// The cursor is too old: what follows are the current matches anew.
 	WatchResponse_KIND_RESET WatchResponse_Kind = 6
+	// Lives, but matches no more: its content changed, or its provider does not answer.
+	WatchResponse_KIND_REMOVED WatchResponse_Kind = 7
 )
 
 // Enum value maps for WatchResponse_Kind.
@@ -49,6 +51,7 @@ var (
 		4: "KIND_EXPIRED",
 		5: "KIND_PROGRESS",
 		6: "KIND_RESET",
+		7: "KIND_REMOVED",
 	}
 	WatchResponse_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -58,6 +61,7 @@ var (
 		"KIND_EXPIRED":     4,
 		"KIND_PROGRESS":    5,
 		"KIND_RESET":       6,
+		"KIND_REMOVED":     7,
 	}
 )
 
@@ -288,6 +292,7 @@ type Error struct {
 	Kind          uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"` // fault.Kind
 	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Op            string                 `protobuf:"bytes,4,opt,name=op,proto3" json:"op,omitempty"` // operation that failed on the peer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +344,13 @@ func (x *Error) GetField() string {
 func (x *Error) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Error) GetOp() string {
+	if x != nil {
+		return x.Op
 	}
 	return ""
 }
@@ -1756,11 +1768,12 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\"(\n" +
 	"\x06Stored\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\rR\x02on\x12\x0e\n" +
-	"\x02of\x18\x02 \x01(\rR\x02of\"K\n" +
+	"\x02of\x18\x02 \x01(\rR\x02of\"[\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"R\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x0e\n" +
+	"\x02op\x18\x04 \x01(\tR\x02op\"R\n" +
 	"\x0fRegisterRequest\x12?\n" +
 	"\aservice\x18\x01 \x01(\v2%.blackhole.discovery.v1.ServiceRecordR\aservice\"G\n" +
 	"\x10RegisterResponse\x123\n" +
@@ -1820,11 +1833,11 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\f_distance_km\"Y\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\x9d\x02\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"\xaf\x02\n" +
 	"\rWatchResponse\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.blackhole.api.v1.WatchResponse.KindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x120\n" +
-	"\x06record\x18\x03 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"\x87\x01\n" +
+	"\x06record\x18\x03 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"\x99\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1834,7 +1847,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\fKIND_EXPIRED\x10\x04\x12\x11\n" +
 	"\rKIND_PROGRESS\x10\x05\x12\x0e\n" +
 	"\n" +
-	"KIND_RESET\x10\x06\"\x0f\n" +
+	"KIND_RESET\x10\x06\x12\x10\n" +
+	"\fKIND_REMOVED\x10\a\"\x0f\n" +
 	"\rStatusRequest\"\xbd\x02\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +

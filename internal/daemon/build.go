@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	ds "github.com/ipfs/go-datastore"
+	pebbleds "github.com/ipfs/go-ds-pebble"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/internal/httpapi"
+	"github.com/blackhole/blackhole/internal/metrics"
+	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/gossip"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/keeper"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry"
+)
+
+// verifiedRecords bounds the memory of verified envelopes: about 1.5 KiB each at most, and
+// most of them are those that the index holds anyway.
+const verifiedRecords = 8192
+
+// parts are the components of one peer, in the order in which they start.
+type parts struct {
+	config   config.Config
+	version  string
+	started  time.Time
+	log      *slog.Logger
+	gatherer *prometheus.Registry
+	metrics  *metrics.Metrics
+
+	key       crypto.PrivKey
+	verifier  *records.Verifier
+	index     *index.Index
+	datastore ds.Batching
+	node      *p2p.Node
+	gossip    *gossip.Gossip
+	keeper    *keeper.Keeper
+	registry  *registry.Registry
+	discovery *discovery.Service
+	http      *httpapi.Server
+	grpc      *grpcapi.Server
+
+	undo []func() error // of what has started, in order
+}
+
+// build starts the parts one after the other. When one fails, those before it are stopped.
+func build(ctx context.Context, c config.Config, log *slog.Logger, version string) (_ *parts, err error) {
+	p := &parts{config: c, version: version, started: time.Now(), log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	steps := []func(context.Context) error{
+		p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery, p.startFrontEnds,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// close stops the parts in reverse: the front ends are stopped already, then discovery
+// (which uses all below), the network (whose peers stop asking), and the stores last, for
+// the DHT writes to its store until it is closed.
+func (p *parts) close() error {
+	var errs []error
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		errs = append(errs, p.undo[i]())
+	}
+	p.undo = nil
+	return errors.Join(errs...)
+}
+
+func (p *parts) onClose(f func() error) { p.undo = append(p.undo, f) }
+
+func (p *parts) startMetrics(context.Context) (err error) {
+	p.gatherer = prometheus.NewRegistry()
+	p.gatherer.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics, err = metrics.New(p.gatherer)
+	return err
+}
+
+// startStorage opens what outlives the process, and the index, which does not.
+func (p *parts) startStorage(context.Context) (err error) {
+	if _, err = Identity(p.config.Data); err != nil {
+		return err
+	}
+	if p.key, err = p2p.LoadIdentity(filepath.Join(p.config.Data, identityFile)); err != nil {
+		return err
+	}
+	if p.verifier, err = records.NewVerifier(verifiedRecords); err != nil {
+		return err
+	}
+	limits := p.config.Discovery.Limits
+	p.index = index.New(index.Config{MaxRecords: limits.IndexRecords, MaxPerProvider: limits.ServicesPerProvider})
+	store, err := openDatastore(filepath.Join(p.config.Data, "dht"), p.log)
+	if err != nil {
+		return err
+	}
+	p.datastore = store
+	p.onClose(store.Close)
+	return nil
+}
+
+// openDatastore opens the DHT's store, small: an idle peer must fit beside the
+// application it serves. Its values are soft state, so writes need no fsync.
+func openDatastore(dir string, log *slog.Logger) (ds.Batching, error) {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return nil, fault.As("daemon.openDatastore", fault.Invalid, fmt.Errorf("data: %w", err))
+	}
+	store, err := pebbleds.NewDatastore(dir,
+		pebbleds.WithCacheSize(1<<20),
+		pebbleds.WithPebbleOpts(&pebble.Options{
+			MemTableSize: 1 << 20, MaxOpenFiles: 64, Logger: pebbleLog{log},
+		}),
+		pebbleds.WithPebbleWriteOptions(pebble.NoSync))
+	if err != nil {
+		return nil, fault.As("daemon.openDatastore", fault.Unavailable, err)
+	}
+	return store, nil
+}
+
+// pebbleLog passes the store's errors on and keeps its chatter for debugging.
+type pebbleLog struct{ log *slog.Logger }
+
+func (l pebbleLog) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
+func (l pebbleLog) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	l.log.Error(fmt.Sprintf(format, args...))
+	os.Exit(1) // the store's contract: it cannot go on
+}
+
+func (p *parts) startNetwork(ctx context.Context) error {
+	listen, err := multiaddrs("listen", p.config.Listen)
+	if err != nil {
+		return err
+	}
+	bootstrap, err := bootstrapPeers(p.config.Bootstrap)
+	if err != nil {
+		return err
+	}
+	profile, err := p2p.ParseProfile(p.config.Profile)
+	if err != nil {
+		return err
+	}
+	live := gossip.Config{
+		Verifier: p.verifier, Now: time.Now, Known: p.index.Latest, Sink: p.take,
+		Logger: p.log.With("part", "gossip"), Recorder: p.metrics, Loopback: profile != p2p.Public,
+	}
+	health := p.config.Discovery.Health
+	p.node, err = p2p.New(ctx, p2p.Config{
+		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
+		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now),
+		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol),
+		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout},
+		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.node.Close)
+	if p.gossip, err = gossip.New(live, p.node.PubSub()); err != nil {
+		return err
+	}
+	p.onClose(func() error { p.gossip.Close(); return nil })
+	p.keeper, err = keeper.New(keeper.Config{
+		Host: p.node.Host(), Router: p.node.Routing(), Index: p.index, Verifier: p.verifier,
+		Now: time.Now, Logger: p.log.With("part", "keeper"), Recorder: p.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.keeper.Close)
+	return nil
+}
+
+// take receives a live update. That the index refuses a stale one is no news.
+func (p *parts) take(r *records.Record) {
+	if _, err := p.index.Put(r, time.Now()); err != nil && fault.KindOf(err) != fault.Exists {
+		p.metrics.Failed("gossip.Sink", err)
+	}
+}
+
+func (p *parts) startRegistry(context.Context) (err error) {
+	d := p.config.Discovery
+	p.registry, err = registry.Open(registry.Config{
+		Dir: filepath.Join(p.config.Data, "registry"), Key: p.key,
+		MaxServices: d.Limits.ServicesPerProvider, TTL: d.RecordTTL, Refresh: d.RefreshInterval,
+		Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
+		Jitter: rand.Float64, Logger: p.log.With("part", "registry"),
+	}, time.Now())
+	if err == nil {
+		p.onClose(p.registry.Close)
+	}
+	return err
+}
+
+func (p *parts) startDiscovery(context.Context) (err error) {
+	d := p.config.Discovery
+	p.discovery, err = discovery.New(discovery.Config{
+		Registry: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
+		Recorder: p.metrics, Logger: p.log.With("part", "discovery"), Now: time.Now, Random: rand.Uint64,
+		Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
+		CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.discovery.Close)
+	return p.metrics.Census(p.gatherer, p.census)
+}
+
+func (p *parts) startFrontEnds(context.Context) error {
+	p.http = httpapi.New(httpapi.Config{
+		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
+		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
+	})
+	p.grpc = grpcapi.New(grpcapi.Config{
+		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
+	})
+	return nil
+}
+
+func multiaddrs(key string, addrs []string) ([]multiaddr.Multiaddr, error) {
+	out := make([]multiaddr.Multiaddr, 0, len(addrs))
+	for _, a := range addrs {
+		m, err := multiaddr.NewMultiaddr(a)
+		if err != nil {
+			return nil, fault.Invalidf(key, a, "is no multiaddr: %w", err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// bootstrapPeers joins the addresses of one peer.
+func bootstrapPeers(addrs []string) ([]peer.AddrInfo, error) {
+	parsed, err := multiaddrs("bootstrap", addrs)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := peer.AddrInfosFromP2pAddrs(parsed...)
+	if err != nil {
+		return nil, fault.Invalidf("bootstrap", addrs, "each needs a /p2p/ part: %w", err)
+	}
+	return infos, nil
+}

@@ -1,0 +1,130 @@
+// Package daemon is the component graph of one peer and the order in which it starts and
+// stops: the only place that knows all parts.
+//
+// Every part gets its logger, clock, randomness and recorder here, and knows no other
+// part but through the small interface that it declares.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/oklog/run"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	identityFile = "identity.key"
+	dirMode      = 0o700
+)
+
+// Run runs a peer until ctx ends or a part of it fails. It logs to stderr. It fails with
+// Invalid for settings that cannot work and with the cause when a part ends by itself.
+func Run(ctx context.Context, c config.Config, stderr io.Writer, version string) error {
+	log := logger(c.Log, stderr)
+	listeners, err := listen(c)
+	if err != nil {
+		return err
+	}
+	p, err := build(ctx, c, log, version)
+	if err != nil {
+		listeners.close()
+		return fault.Wrap("daemon.Run", err)
+	}
+	log.Info("peer is up", "peer_id", p.node.Host().ID(), "profile", c.Profile, "version", version,
+		"listen", p.node.Addrs(), "http", address(listeners.http), "grpc", address(listeners.grpc))
+	return errors.Join(p.serve(ctx, listeners), p.close())
+}
+
+// Identity gives the peer id of a data directory, and makes both where they are missing.
+func Identity(dataDir string) (string, error) {
+	if err := os.MkdirAll(dataDir, dirMode); err != nil {
+		return "", fault.As("daemon.Identity", fault.Invalid, fmt.Errorf("data: %w", err))
+	}
+	key, err := p2p.LoadIdentity(filepath.Join(dataDir, identityFile))
+	if err != nil {
+		return "", fault.Wrap("daemon.Identity", err)
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return "", fault.As("daemon.Identity", fault.Internal, err)
+	}
+	return id.String(), nil
+}
+
+// serve runs the front ends until ctx ends or one of them fails, and stops them all.
+func (p *parts) serve(ctx context.Context, l listeners) error {
+	var group run.Group
+	done, stop := context.WithCancel(ctx)
+	group.Add(func() error { <-done.Done(); return nil }, func(error) { stop() })
+	if l.http != nil {
+		group.Add(func() error { return p.http.Serve(l.http) }, func(error) { p.http.Close() })
+	}
+	if l.grpc != nil {
+		group.Add(func() error { return p.grpc.Serve(l.grpc) }, func(error) { p.grpc.Close() })
+	}
+	return group.Run()
+}
+
+// listeners are opened before anything else, so that a taken port is found out at once. A
+// nil one is off.
+type listeners struct{ http, grpc net.Listener }
+
+func listen(c config.Config) (l listeners, err error) {
+	if l.http, err = listenOn("http", c.HTTP); err != nil {
+		return l, err
+	}
+	if l.grpc, err = listenOn("grpc", c.GRPC); err != nil {
+		l.close()
+	}
+	return l, err
+}
+
+func listenOn(key, addr string) (net.Listener, error) {
+	if addr == config.Off {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fault.Wrap("daemon.Run", fault.Invalidf(key, addr, "%w", err))
+	}
+	return l, nil
+}
+
+func (l listeners) close() {
+	for _, one := range []net.Listener{l.http, l.grpc} {
+		if one != nil {
+			one.Close()
+		}
+	}
+}
+
+func address(l net.Listener) string {
+	if l == nil {
+		return config.Off
+	}
+	return l.Addr().String()
+}
+
+// logger writes text or JSON at the configured level.
+func logger(c config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // config.Validate admits only levels
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

@@ -1,0 +1,100 @@
+package grpcapi
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// toOffer refuses what only the peer fills in, as the JSON form does.
+func toOffer(field string, s *pb.ServiceRecord) (records.Offer, error) {
+	const why = "is filled in by the peer"
+	switch {
+	case s == nil:
+		return records.Offer{}, fault.Invalidf(field, nil, "is required")
+	case s.ProviderId != "":
+		return records.Offer{}, fault.Invalidf("provider_id", s.ProviderId, why)
+	case s.CreatedAt != nil:
+		return records.Offer{}, fault.Invalidf("created_at", nil, why)
+	case s.UpdatedAt != nil:
+		return records.Offer{}, fault.Invalidf("updated_at", nil, why)
+	case s.ExpiresAt != nil:
+		return records.Offer{}, fault.Invalidf("expires_at", nil, why)
+	case s.Sequence != 0:
+		return records.Offer{}, fault.Invalidf("sequence", s.Sequence, why)
+	case s.Withdrawn:
+		return records.Offer{}, fault.Invalidf("withdrawn", true, why)
+	case len(s.Signature) != 0:
+		return records.Offer{}, fault.Invalidf("signature", nil, why)
+	}
+	return records.OfferOf(s), nil
+}
+
+func fromRecord(r *records.Record, m *records.Measured) *api.Record {
+	out := &api.Record{
+		Service: r.Service(), Envelope: r.Envelope(), Key: r.Key().String(), ContentId: r.ContentID().String(),
+	}
+	if m != nil {
+		out.Measured = &api.Measured{
+			Reachable: m.Reachable, RoundTrip: durationpb.New(m.RoundTrip), CheckedAt: timestamppb.New(m.CheckedAt),
+		}
+	}
+	return out
+}
+
+func fromReceipt(r discovery.Receipt) *api.Receipt {
+	return &api.Receipt{
+		Id: r.ID, Key: r.Key, Sequence: r.Sequence, ExpiresAt: timestamppb.New(r.ExpiresAt),
+		Stored: &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of)},
+	}
+}
+
+func fromOutcomes(outcomes []discovery.Outcome) []*api.RegisterBatchResponse_Result {
+	results := make([]*api.RegisterBatchResponse_Result, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = &api.RegisterBatchResponse_Result{}
+		if o.Err != nil {
+			results[i].Outcome = &api.RegisterBatchResponse_Result_Error{Error: toError(o.Err)}
+		} else {
+			results[i].Outcome = &api.RegisterBatchResponse_Result_Receipt{Receipt: fromReceipt(o.Receipt)}
+		}
+	}
+	return results
+}
+
+func fromAnswer(a *query.Answer) *api.QueryResponse {
+	resp := &api.QueryResponse{
+		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), Source: string(a.Source),
+		Complete: a.Complete, IncompleteReason: a.Reason,
+		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes,
+	}
+	for i, r := range a.Results {
+		resp.Results[i] = &api.QueryResult{
+			Record: fromRecord(r.Record, r.Measured), DistanceKm: r.DistanceKM, Score: r.Score, Explain: r.Explain,
+		}
+	}
+	return resp
+}
+
+func fromEvent(ev discovery.Event) *api.WatchResponse {
+	kinds := map[discovery.EventKind]api.WatchResponse_Kind{
+		discovery.Added:     api.WatchResponse_KIND_ADDED,
+		discovery.Updated:   api.WatchResponse_KIND_UPDATED,
+		discovery.Withdrawn: api.WatchResponse_KIND_WITHDRAWN,
+		discovery.Expired:   api.WatchResponse_KIND_EXPIRED,
+		discovery.Removed:   api.WatchResponse_KIND_REMOVED,
+		discovery.Progress:  api.WatchResponse_KIND_PROGRESS,
+		discovery.Reset:     api.WatchResponse_KIND_RESET,
+	}
+	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor}
+	if ev.Record != nil {
+		resp.Record = fromRecord(ev.Record, nil)
+	}
+	return resp
+}

@@ -1,0 +1,62 @@
+package grpcapi
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// code is the one table from kinds to gRPC codes.
+func code(k fault.Kind) codes.Code {
+	switch k {
+	case fault.Invalid:
+		return codes.InvalidArgument
+	case fault.NotFound:
+		return codes.NotFound
+	case fault.Exists:
+		return codes.AlreadyExists
+	case fault.LimitReached, fault.TooLarge:
+		return codes.ResourceExhausted
+	case fault.Unauthentic:
+		return codes.Unauthenticated
+	case fault.Forbidden:
+		return codes.PermissionDenied
+	case fault.Timeout:
+		return codes.DeadlineExceeded
+	case fault.Unavailable:
+		return codes.Unavailable
+	case fault.Conflict:
+		return codes.FailedPrecondition
+	case fault.Unsupported:
+		return codes.Unimplemented
+	case fault.Canceled:
+		return codes.Canceled
+	default:
+		return codes.Internal
+	}
+}
+
+// toStatus turns an error into a status that carries kind, field and message as a detail.
+// A status stays what it is; nil stays nil.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	e := toError(err)
+	st := status.New(code(fault.Kind(e.Kind)), err.Error())
+	if detailed, dErr := st.WithDetails(e); dErr == nil {
+		st = detailed
+	}
+	return st.Err()
+}
+
+func toError(err error) *api.Error {
+	return &api.Error{
+		Kind: uint32(fault.KindOf(err)), Field: fault.FieldOf(err), Message: fault.Message(err), Op: fault.OpOf(err),
+	}
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// errorBody is the one form of an error.
+type errorBody struct {
+	Error   string `json:"error"`
+	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`
+	Value   any    `json:"value,omitempty"`
+	Details string `json:"details,omitempty"` // the whole chain, for the operator
+}
+
+// status is the one table from kinds to statuses and error codes.
+func status(k fault.Kind) (int, string) {
+	switch k {
+	case fault.Invalid:
+		return http.StatusBadRequest, "validation_error"
+	case fault.NotFound:
+		return http.StatusNotFound, "service_not_found"
+	case fault.Exists:
+		return http.StatusConflict, "service_already_exists"
+	case fault.LimitReached:
+		return http.StatusTooManyRequests, "limit_reached"
+	case fault.Unauthentic:
+		return http.StatusUnauthorized, "unauthorized"
+	case fault.Forbidden:
+		return http.StatusForbidden, "forbidden"
+	case fault.Timeout:
+		return http.StatusGatewayTimeout, "timeout"
+	case fault.Unavailable:
+		return http.StatusServiceUnavailable, "service_unavailable"
+	case fault.Conflict:
+		return http.StatusConflict, "conflict"
+	case fault.TooLarge:
+		return http.StatusRequestEntityTooLarge, "too_large"
+	case fault.Unsupported:
+		return http.StatusMethodNotAllowed, "method_not_allowed"
+	case fault.Canceled:
+		return 499, "canceled" // the client is gone; the number is nginx's
+	default:
+		return http.StatusInternalServerError, "internal_error"
+	}
+}
+
+// bodyOf puts an error into its form.
+func bodyOf(err error) (int, errorBody) {
+	code, name := status(fault.KindOf(err))
+	b := errorBody{Error: name, Message: fault.Message(err), Field: fault.FieldOf(err), Value: fault.ValueOf(err)}
+	if whole := err.Error(); whole != b.Message {
+		b.Details = whole
+	}
+	if _, err := json.Marshal(b.Value); err != nil { // NaN, for one
+		b.Value = nil
+	}
+	return code, b
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	code, body := bodyOf(err)
+	writeJSON(w, code, body)
+}
+
+// writeJSON writes an answer. What cannot be written any more is the client's loss.
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}

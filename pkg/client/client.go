@@ -1,0 +1,186 @@
+// Package client is the Go SDK: the discovery plane of a local peer, over gRPC.
+//
+// It has the contract of package discovery, with the same types for what is asked and the
+// views of package records and query for what comes back; errors are of the same kinds,
+// so errors.Is works with the kinds of package fault and the templates of package
+// discovery on either side of the wire.
+//
+// A peer is trusted by its clients: it verified what it returns. Who does not trust it
+// finds the signed bytes in Record.Envelope and can open them with records.Open.
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// DefaultAddress is where a peer serves gRPC unless told otherwise.
+const DefaultAddress = "127.0.0.1:8502"
+
+const maxMessage = 64 << 20 // as the server's
+
+// Client speaks to one peer. It is safe for concurrent use.
+type Client struct {
+	conn    *grpc.ClientConn
+	records api.RecordServiceClient
+	peers   api.PeerServiceClient
+}
+
+// Record is a record as the peer gave it.
+type Record struct {
+	records.View
+	Envelope []byte `json:"-"` // the signed bytes
+}
+
+// New makes a client of the peer at a gRPC address (host:port; empty is DefaultAddress).
+// It connects when first used, and again whenever the connection was lost. Options come
+// after the defaults, which use no TLS: peers serve on loopback.
+func New(address string, opts ...grpc.DialOption) (*Client, error) {
+	if address == "" {
+		address = DefaultAddress
+	}
+	conn, err := grpc.NewClient(address, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
+	}, opts...)...)
+	if err != nil {
+		return nil, fault.As("client.New", fault.Invalid, err)
+	}
+	return &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn)}, nil
+}
+
+// Close ends the connection and every call on it.
+func (c *Client) Close() error { return fault.As("client.Close", fault.Internal, c.conn.Close()) }
+
+// Register announces a service: see discovery.Service.Register.
+func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+	resp, err := c.records.Register(ctx, &api.RegisterRequest{Service: o.Service()})
+	return toReceipt(resp.GetReceipt()), fromStatus("client.Register", err)
+}
+
+// RegisterBatch announces up to discovery.MaxBatch services, each with its own outcome, in order.
+func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
+	req := &api.RegisterBatchRequest{}
+	for _, o := range offers {
+		req.Services = append(req.Services, o.Service())
+	}
+	resp, err := c.records.RegisterBatch(ctx, req)
+	if err != nil {
+		return nil, fromStatus("client.RegisterBatch", err)
+	}
+	out := make([]discovery.Outcome, len(resp.GetResults()))
+	for i, r := range resp.GetResults() {
+		out[i].Receipt = toReceipt(r.GetReceipt())
+		if e := r.GetError(); e != nil {
+			out[i].Err = toFault("client.RegisterBatch", e)
+		}
+	}
+	return out, nil
+}
+
+// Update replaces the content of one of the peer's services.
+func (c *Client) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
+	resp, err := c.records.Update(ctx, &api.UpdateRequest{Service: o.Service()})
+	return toReceipt(resp.GetReceipt()), fromStatus("client.Update", err)
+}
+
+// Withdraw ends one of the peer's services everywhere.
+func (c *Client) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
+	resp, err := c.records.Withdraw(ctx, &api.WithdrawRequest{Id: id})
+	return toReceipt(resp.GetReceipt()), fromStatus("client.Withdraw", err)
+}
+
+// Get gives one of the peer's own records.
+func (c *Client) Get(ctx context.Context, id string) (Record, error) {
+	resp, err := c.records.Get(ctx, &api.GetRequest{Id: id})
+	return toRecord(resp.GetRecord()), fromStatus("client.Get", err)
+}
+
+// List gives the peer's own records by id.
+func (c *Client) List(ctx context.Context) ([]Record, error) {
+	resp, err := c.records.List(ctx, &api.ListRequest{})
+	out := make([]Record, len(resp.GetRecords()))
+	for i, r := range resp.GetRecords() {
+		out[i] = toRecord(r)
+	}
+	return out, fromStatus("client.List", err)
+}
+
+// Resolve gives the live record under a key, from the network.
+func (c *Client) Resolve(ctx context.Context, key string) (Record, error) {
+	resp, err := c.records.Resolve(ctx, &api.ResolveRequest{Key: key})
+	return toRecord(resp.GetRecord()), fromStatus("client.Resolve", err)
+}
+
+// Query finds services: see discovery.Service.Query.
+func (c *Client) Query(ctx context.Context, q query.Query) (query.AnswerView, error) {
+	resp, err := c.records.Query(ctx, &api.QueryRequest{Query: q.Proto()})
+	if err != nil {
+		return query.AnswerView{}, fromStatus("client.Query", err)
+	}
+	return toAnswer(resp), nil
+}
+
+// Event is one change to what a watch matches.
+type Event struct {
+	Kind   discovery.EventKind `json:"event"`
+	Cursor string              `json:"cursor,omitempty"`
+	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
+}
+
+// Watcher is one watch. It is for one goroutine; cancel the context of Watch to end it.
+type Watcher struct{ stream api.RecordService_WatchClient }
+
+// Watch follows a query: see discovery.Service.Watch. After is the cursor of the last event
+// seen, or empty.
+func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
+	stream, err := c.records.Watch(ctx, &api.WatchRequest{Query: q.Proto(), After: after})
+	if err != nil {
+		return nil, fromStatus("client.Watch", err)
+	}
+	return &Watcher{stream: stream}, nil
+}
+
+// Next waits for the next event. After an error the watch is over; resume it with the
+// cursor of the last event.
+func (w *Watcher) Next() (Event, error) {
+	resp, err := w.stream.Recv()
+	if err != nil {
+		return Event{}, fromStatus("client.Watch", err)
+	}
+	return toEvent(resp), nil
+}
+
+// Status tells of the peer.
+func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
+	resp, err := c.peers.Status(ctx, &api.StatusRequest{})
+	return discovery.Status{
+		PeerID: resp.GetPeerId(), Profile: resp.GetProfile(), Listen: resp.GetListen(), Version: resp.GetVersion(),
+		UptimeSeconds: resp.GetUptime().AsDuration().Seconds(), Ready: resp.GetReady(),
+		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
+		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
+	}, fromStatus("client.Status", err)
+}
+
+// Peers lists the peers that this one is connected to.
+func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
+	resp, err := c.peers.ListPeers(ctx, &api.ListPeersRequest{})
+	out := make([]discovery.PeerInfo, len(resp.GetPeers()))
+	for i, p := range resp.GetPeers() {
+		out[i] = discovery.PeerInfo{
+			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: query.Millis(p.GetLatency().AsDuration()),
+		}
+	}
+	return out, fromStatus("client.Peers", err)
+}

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+func toReceipt(r *api.Receipt) discovery.Receipt {
+	if r == nil {
+		return discovery.Receipt{}
+	}
+	return discovery.Receipt{
+		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
+		Stored: records.Stored{On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf())},
+	}
+}
+
+func toRecord(r *api.Record) Record {
+	if r == nil {
+		return Record{}
+	}
+	v := records.ViewOfService(r.GetService())
+	v.Key, v.ContentID = r.GetKey(), r.GetContentId()
+	return Record{View: v, Envelope: r.GetEnvelope()}
+}
+
+func toAnswer(resp *api.QueryResponse) query.AnswerView {
+	a := query.AnswerView{
+		Results: make([]query.ResultView, len(resp.GetResults())), Total: int(resp.GetTotal()),
+		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
+		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
+		Notes: resp.GetNotes(),
+	}
+	for i, r := range resp.GetResults() {
+		a.Results[i] = query.ResultView{
+			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(),
+		}
+		if m := r.GetRecord().GetMeasured(); m != nil {
+			a.Results[i].Measured = &records.Measured{
+				Reachable: m.GetReachable(), RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(),
+			}
+		}
+	}
+	return a
+}
+
+func toEvent(resp *api.WatchResponse) Event {
+	kinds := map[api.WatchResponse_Kind]discovery.EventKind{
+		api.WatchResponse_KIND_ADDED:     discovery.Added,
+		api.WatchResponse_KIND_UPDATED:   discovery.Updated,
+		api.WatchResponse_KIND_WITHDRAWN: discovery.Withdrawn,
+		api.WatchResponse_KIND_EXPIRED:   discovery.Expired,
+		api.WatchResponse_KIND_REMOVED:   discovery.Removed,
+		api.WatchResponse_KIND_PROGRESS:  discovery.Progress,
+		api.WatchResponse_KIND_RESET:     discovery.Reset,
+	}
+	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor()}
+	if resp.GetRecord() != nil {
+		r := toRecord(resp.GetRecord())
+		ev.Record = &r
+	}
+	return ev
+}
+
+// fromStatus turns a call's error back into a fault: the one that the server sent, or one
+// of the kind that the code stands for.
+func fromStatus(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return fault.Wrap(op, err)
+	}
+	for _, d := range st.Details() {
+		if e, ok := d.(*api.Error); ok {
+			return toFault(op, e)
+		}
+	}
+	return fault.As(op, kind(st.Code()), errors.New(st.Message()))
+}
+
+// toFault keeps the peer's operation inside the client's, so that the templates of package
+// discovery fit.
+func toFault(op string, e *api.Error) error {
+	return fault.Wrap(op, &fault.Error{
+		Op: e.GetOp(), Kind: fault.Kind(e.GetKind()), Field: e.GetField(), Err: errors.New(e.GetMessage()),
+	})
+}
+
+// kind is for statuses that gRPC itself made: only these codes come without a detail.
+func kind(c codes.Code) fault.Kind {
+	switch c {
+	case codes.Unavailable:
+		return fault.Unavailable
+	case codes.DeadlineExceeded:
+		return fault.Timeout
+	case codes.Canceled:
+		return fault.Canceled
+	case codes.ResourceExhausted:
+		return fault.TooLarge
+	case codes.Unimplemented:
+		return fault.Unsupported
+	default:
+		return fault.Internal
+	}
+}

@@ -1,0 +1,210 @@
+package discovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Receipt tells what became of an announcement. The service is registered, durable and
+// will be announced again until every keeper has it, whatever Stored says.
+type Receipt struct {
+	ID        string         `json:"id"`
+	Key       string         `json:"key"`
+	Sequence  uint64         `json:"sequence"`
+	ExpiresAt time.Time      `json:"expires_at"`
+	Stored    records.Stored `json:"stored"`
+}
+
+// Outcome is one entry of a batch: a receipt, or the error that kept the offer out.
+type Outcome struct {
+	Receipt Receipt
+	Err     error
+}
+
+// MaxBatch is the most offers that RegisterBatch takes at once.
+const MaxBatch = 10_000
+
+// announceBatch is how many due records one turn of the refresh loop takes.
+const announceBatch = 1000
+
+// Register announces a service that this peer does not offer yet. It fails with Invalid
+// (naming the field), Exists, or LimitReached, and then nothing has changed.
+func (s *Service) Register(ctx context.Context, o records.Offer) (Receipt, error) {
+	out, err := s.RegisterBatch(ctx, []records.Offer{o})
+	if err != nil {
+		return Receipt{}, err
+	}
+	return out[0].Receipt, out[0].Err
+}
+
+// RegisterBatch announces several services, each with its own outcome, in order. It fails
+// as a whole only when there are none or more than MaxBatch.
+func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]Outcome, error) {
+	const op = "discovery.Register"
+	if len(offers) == 0 || len(offers) > MaxBatch {
+		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", MaxBatch))
+	}
+	recs, errs := s.Registry.Register(offers, s.Now())
+	out := make([]Outcome, len(offers))
+	var good []*records.Record
+	var at []int // good[i] answers offers[at[i]]
+	for i, r := range recs {
+		if errs[i] != nil {
+			s.Recorder.Failed(op, errs[i])
+			out[i].Err = fault.Wrap(op, errs[i])
+			continue
+		}
+		s.Recorder.Registered(r.Type(), 1)
+		good, at = append(good, r), append(at, i)
+	}
+	for i, receipt := range s.announce(ctx, good) {
+		out[at[i]].Receipt = receipt
+	}
+	return out, nil
+}
+
+// Update replaces the content of one of this peer's services; created_at stays. It fails
+// with Invalid or NotFound, and then nothing has changed.
+func (s *Service) Update(ctx context.Context, o records.Offer) (Receipt, error) {
+	const op = "discovery.Update"
+	before, _ := s.Registry.Get(o.ID)
+	r, err := s.Registry.Update(o, s.Now())
+	if err != nil {
+		s.Recorder.Failed(op, err)
+		return Receipt{}, fault.Wrap(op, err)
+	}
+	if before != nil && before.Type() != r.Type() {
+		s.Recorder.Registered(before.Type(), -1)
+		s.Recorder.Registered(r.Type(), 1)
+	}
+	return s.announce(ctx, []*records.Record{r})[0], nil
+}
+
+// Withdraw ends one of this peer's services everywhere, by a tombstone. It fails with NotFound.
+func (s *Service) Withdraw(ctx context.Context, id string) (Receipt, error) {
+	const op = "discovery.Withdraw"
+	r, err := s.Registry.Withdraw(id, s.Now())
+	if err != nil {
+		s.Recorder.Failed(op, err)
+		return Receipt{}, fault.Wrap(op, err)
+	}
+	s.Recorder.Registered(r.Type(), -1)
+	return s.announce(ctx, []*records.Record{r})[0], nil
+}
+
+// Own gives one of this peer's own records, or NotFound.
+func (s *Service) Own(id string) (*records.Record, error) {
+	r, ok := s.Registry.Get(id)
+	if !ok {
+		return nil, fault.Wrap("discovery.Own", &fault.Error{
+			Kind: fault.NotFound, Field: "id", Value: id, Err: errNoSuchService,
+		})
+	}
+	return r, nil
+}
+
+// OwnAll gives this peer's own records by id.
+func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
+
+// announce tells the network of records that the registry has made durable: first the own
+// index and the live topics, which cost no lookup, then the keepers. The registry learns
+// the outcome and retries what is not everywhere.
+func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receipt {
+	if len(recs) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.StoreTimeout)
+	defer cancel()
+	for _, r := range recs {
+		s.remember(r)
+		if err := s.Updates.Publish(ctx, r); err != nil {
+			s.Recorder.Failed("gossip.Publish", err)
+		}
+	}
+	receipts := make([]Receipt, len(recs))
+	for i, o := range s.Keepers.Store(ctx, recs) {
+		r := recs[i]
+		if o.Err != nil {
+			s.Recorder.Failed("keeper.Store", o.Err)
+			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
+		}
+		s.Registry.Announced(r.Name(), r.Sequence(), o.Stored, s.Now())
+		receipts[i] = Receipt{
+			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
+		}
+		select {
+		case s.publish <- r:
+		default:
+		}
+	}
+	s.nudge()
+	return receipts
+}
+
+// remember takes an own record into the index, so that this peer always finds it.
+func (s *Service) remember(r *records.Record) {
+	if _, err := s.Index.Put(r, s.Now()); err != nil && fault.KindOf(err) != fault.Exists {
+		s.Logger.Warn("own record not indexed", "record", r.Name(), "error", err)
+	}
+}
+
+// nudge makes the refresh loop look at the registry's schedule again.
+func (s *Service) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refresh announces what is due: services whose refresh time came, and those that some
+// keeper has not stored yet.
+func (s *Service) refresh(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-timer.C:
+			if due := s.Registry.Due(s.Now(), announceBatch); len(due) > 0 {
+				s.announce(ctx, due)
+				s.Recorder.Refreshed(len(due))
+			}
+		}
+		timer.Reset(s.untilDue())
+	}
+}
+
+// untilDue is how long the refresh loop may sleep.
+func (s *Service) untilDue() time.Duration {
+	const least, most = 50 * time.Millisecond, time.Minute
+	next, ok := s.Registry.NextDue()
+	if !ok {
+		return most
+	}
+	return min(max(next.Sub(s.Now()), least), most)
+}
+
+// publishValues puts records under their own keys into the DHT, so that a key alone
+// resolves. Only the newest version of a record is worth the lookup.
+func (s *Service) publishValues(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-s.publish:
+			if latest, ok := s.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
+				continue
+			}
+			putCtx, cancel := context.WithTimeout(ctx, s.StoreTimeout)
+			if err := s.Keepers.Publish(putCtx, r); err != nil && ctx.Err() == nil {
+				s.Recorder.Failed("keeper.Publish", err)
+			}
+			cancel()
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Query finds services. The answer is the caller's to read, not to modify: the cache
+// shares it. It fails with Invalid (naming the field) or Timeout; a search without
+// matches, or one that reached only some keepers, is an answer that says so.
+func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, error) {
+	start := s.Now()
+	if q.Sort == query.SortRandom && q.Seed == 0 {
+		q.Seed = max(s.Random(), 1)
+	}
+	var buf [512]byte
+	key := query.AppendKey(buf[:0], &q)
+	if e := s.cache.get(key, start, s.Prober); e != nil {
+		return s.fromCache(e, start), nil
+	}
+	plan, excluded, err := s.plan(q)
+	if err != nil {
+		s.Recorder.Failed("discovery.Query", err)
+		return nil, fault.Wrap("discovery.Query", err)
+	}
+	answer, err := s.search(ctx, plan, excluded)
+	if err != nil {
+		s.Recorder.Failed("discovery.Query", err)
+		return nil, fault.Wrap("discovery.Query", err)
+	}
+	answer.Took = s.Now().Sub(start)
+	s.Recorder.Queried(string(answer.Source), answer.Took, len(answer.Results))
+	return answer, nil
+}
+
+// fromCache dresses a kept answer for one caller: everything but times is shared.
+func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
+	a := *e.answer
+	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
+	a.Took = s.Now().Sub(start)
+	s.Recorder.Queried(string(a.Source), a.Took, len(a.Results))
+	return &a
+}
+
+// plan compiles a query and leaves out the providers that this peer found unreachable,
+// unless any health will do.
+func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
+	if q.Health != query.HealthAny {
+		q.Exclude = s.Prober.Unreachable()
+	}
+	plan, err := query.Compile(q, s.Defaults)
+	return plan, q.Exclude, err
+}
+
+// search answers a plan from the network and keeps the answer. Callers with the same
+// question at the same time share one search, which outlives the caller that began it.
+func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+	done := s.flights.DoChan(plan.Key(), func() (any, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, s.QueryTimeout)
+		defer cancel()
+		return s.ask(ctx, plan, excluded)
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-done:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		a := *r.Val.(*query.Answer)
+		return &a, nil
+	}
+}
+
+func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+	release, err := s.Updates.Follow(plan)
+	if err != nil { // too many topics followed: the answer lives its TTL without live updates
+		s.Recorder.Failed("gossip.Follow", err)
+		release = func() {}
+	}
+	epoch, now := s.Prober.Epoch(), s.Now()
+	found, err := s.Keepers.Query(ctx, plan)
+	if err != nil {
+		release()
+		return s.withoutNetwork(plan, err)
+	}
+	seq := s.Index.Seq()
+	answer := s.assemble(plan, found)
+	for _, r := range answer.Results {
+		s.Prober.Track(r.Record.Name().Provider)
+	}
+	if !answer.Complete {
+		release()
+		return answer, nil
+	}
+	fresh := s.CacheTTL
+	if len(answer.Results) == 0 {
+		fresh = s.NegativeTTL
+	}
+	s.keep(&cached{
+		plan: plan, answer: answer, at: now, fresh: fresh, excluded: excluded, seq: seq, epoch: epoch, release: release,
+	})
+	return answer, nil
+}
+
+// keep caches an answer, unless a change has altered it since the search. A change that the
+// feed has not seen yet finds it in the cache, so looking after putting leaves no gap.
+func (s *Service) keep(e *cached) {
+	s.cache.put(e)
+	if s.feed.altered(e.plan, e.seq) {
+		s.cache.remove(e)
+	}
+}
+
+// withoutNetwork answers from what this peer kept of an earlier answer, or else from its
+// index, and says that it is not complete.
+func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, error) {
+	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
+		a := *e.answer
+		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()
+		return &a, nil
+	}
+	a := s.assemble(plan, query.Found{Local: true, Reason: cause.Error()})
+	if len(a.Results) == 0 {
+		return nil, cause
+	}
+	return a, nil
+}
+
+// assemble ranks what is known now. The keepers' records are in the index, unless it was
+// full; those are ranked beside it.
+func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
+	now := s.Now()
+	local := s.Index.Search(plan, index.SearchOptions{Now: now})
+	best := query.NewTopK(plan.Limit())
+	for _, h := range local.Hits {
+		best.Offer(h)
+	}
+	for _, r := range found.Records {
+		if _, known := s.Index.Latest(r.Name()); !known && !r.Expired(now) && plan.Match(r) {
+			best.Offer(query.Hit{Record: r, Value: plan.Value(r)})
+		}
+	}
+	hits := best.Sorted()
+	a := &query.Answer{
+		Results:  make([]query.Result, len(hits)),
+		Total:    max(found.Total, local.Total, len(hits)),
+		Source:   query.SourceNetwork,
+		Complete: found.Complete,
+		Reason:   found.Reason,
+		Notes:    found.Notes,
+	}
+	if found.Local {
+		a.Source = query.SourceLocal
+	}
+	for i, h := range hits {
+		a.Results[i] = s.result(plan, h.Record)
+	}
+	if plan.Query().Explain {
+		a.Notes = append(a.Notes, s.leftOut(plan)...)
+	}
+	return a
+}
+
+func (s *Service) result(plan *query.Plan, r *records.Record) query.Result {
+	res := query.Result{Record: r}
+	if m, ok := plan.Distance(r); ok {
+		km := m / 1000
+		res.DistanceKM = &km
+	}
+	score, parts := plan.Score(r)
+	res.Score = score
+	if m, ok := s.Prober.Measured(r.Name().Provider); ok {
+		res.Measured = &m
+	}
+	if plan.Query().Explain {
+		res.Explain = parts
+	}
+	return res
+}
+
+// leftOut says for an explained query which known records of its type failed which filter:
+// every reason is counted, and the first few are shown.
+func (s *Service) leftOut(plan *query.Plan) []string {
+	const shown, scanned = 20, 10_000
+	var notes []string
+	passed, failed, seen := 0, 0, 0
+	for r := range s.Index.All() {
+		if r.Type() != plan.Query().Type {
+			continue
+		}
+		if seen++; seen > scanned {
+			notes = append(notes, fmt.Sprintf("only %d known records were looked at", scanned))
+			break
+		}
+		why := plan.Reject(r)
+		if why == "" {
+			passed++
+			continue
+		}
+		if failed++; failed <= shown {
+			notes = append(notes, fmt.Sprintf("left out %s: %s", r.Name(), why))
+		}
+	}
+	slices.Sort(notes)
+	return append(notes, fmt.Sprintf("%d known records match, %d were left out", passed, failed))
+}
+
+// Resolve gives the live record under a key. It fails with Invalid (the key), NotFound, or Timeout.
+func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, error) {
+	const op = "discovery.Resolve"
+	k, err := records.ParseKey(key)
+	if err != nil {
+		return nil, fault.Wrap(op, fault.In("key", err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.QueryTimeout)
+	defer cancel()
+	r, err := s.Keepers.Resolve(ctx, k)
+	if err == nil {
+		return r, nil
+	}
+	if latest, ok := s.Index.Latest(k.Name); ok && latest.Withdrawn() {
+		return nil, fault.Wrap(op, err)
+	}
+	if r := s.resolveByCell(ctx, k); r != nil {
+		return r, nil
+	}
+	s.Recorder.Failed(op, err)
+	return nil, fault.Wrap(op, err)
+}
+
+// resolveByCell asks the keepers of the key's cells: they learn of a record before the DHT does.
+func (s *Service) resolveByCell(ctx context.Context, k records.Key) *records.Record {
+	q := query.Query{Type: k.Type, Subtype: k.Subtype, ProviderID: k.Name.Provider.String(), Limit: query.MaxLimit}
+	q.Health = query.HealthAny
+	plan, err := query.Compile(q, query.Defaults{})
+	if err != nil {
+		return nil
+	}
+	if _, err := s.Keepers.Query(ctx, plan); err != nil {
+		return nil
+	}
+	if r, ok := s.Index.Get(k.Name); ok && !r.Expired(s.Now()) && k.Matches(r) == nil {
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// EventKind says what happened to a record in the eyes of one watch.
+type EventKind string
+
+// The events of a watch.
+const (
+	Added     EventKind = "added"     // matches now
+	Updated   EventKind = "updated"   // matched and still does, with new content
+	Withdrawn EventKind = "withdrawn" // its provider ended it
+	Expired   EventKind = "expired"   // its provider did not renew it
+	Removed   EventKind = "removed"   // lives, but matches no more: new content, or its provider does not answer
+	Progress  EventKind = "progress"  // nothing: the cursor is current
+	Reset     EventKind = "reset"     // the cursor was too old: the current matches follow, forget what you had
+)
+
+// Event is one change to what a watch matches.
+type Event struct {
+	Kind   EventKind
+	Cursor string          // resumes after this event
+	Record *records.Record // nil for Progress and Reset
+}
+
+const (
+	progressEvery = 15 * time.Second       // a quiet watch still shows that it lives
+	verdictEvery  = 250 * time.Millisecond // how soon a watch looks at new measurements
+)
+
+// Watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
+type Watcher struct {
+	service *Service
+	plan    *query.Plan
+
+	epoch, seq uint64 // position in the feed
+	snapshot   uint64 // changes up to here are part of what was sent at the start
+	pending    []Event
+	hidden     []peer.ID // unreachable providers whose records the watch does not show, sorted
+	verdicts   uint64    // epoch of the prober at hidden
+	release    func()
+	cancel     context.CancelFunc
+	done       sync.WaitGroup
+}
+
+// Watch follows a query: first its current matches as Added events and a Progress, then
+// every change. Sort and limit do not apply. With the cursor of an earlier event it sends
+// what came after, or Reset and the current matches when it cannot. The caller must Close it.
+// It fails with Invalid (naming the field) or LimitReached.
+func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
+	const op = "discovery.Query"
+	q.Exclude = nil
+	plan, err := query.Compile(q, s.Defaults)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	w := &Watcher{service: s, plan: plan}
+	resume, err := w.parse(after)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	if w.release, err = s.Updates.Follow(plan); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	askCtx, cancel := context.WithTimeout(ctx, s.QueryTimeout)
+	defer cancel()
+	s.askAgain(askCtx, plan) // what is not known yet arrives as changes
+	switch {
+	case !resume:
+		w.start()
+	case w.lost():
+		w.pending = append(w.pending, Event{Kind: Reset})
+		w.start()
+	default:
+		w.snapshot = w.seq
+	}
+	var loopCtx context.Context
+	loopCtx, w.cancel = context.WithCancel(s.ctx)
+	w.done.Go(func() { w.requery(loopCtx) })
+	return w, nil
+}
+
+// Close ends the watch and waits for its goroutine.
+func (w *Watcher) Close() {
+	w.cancel()
+	w.done.Wait()
+	w.release()
+}
+
+// Next waits for the next event. It fails with ctx's error, or Unavailable when the service closes.
+func (w *Watcher) Next(ctx context.Context) (Event, error) {
+	quiet := time.NewTimer(progressEvery)
+	defer quiet.Stop()
+	look := time.NewTicker(verdictEvery)
+	defer look.Stop()
+	for {
+		if len(w.pending) > 0 {
+			ev := w.pending[0]
+			w.pending = w.pending[1:]
+			return ev, nil
+		}
+		ch, wait, lost := w.service.feed.after(w.epoch, w.seq)
+		switch {
+		case lost:
+			w.pending = append(w.pending, Event{Kind: Reset, Cursor: w.cursor()})
+			w.start()
+			continue
+		case wait == nil:
+			w.take(ch)
+			continue
+		}
+		w.lookAtVerdicts()
+		if len(w.pending) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return Event{}, ctx.Err()
+		case <-w.service.ctx.Done():
+			return Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
+		case <-wait:
+		case <-look.C:
+		case <-quiet.C:
+			return Event{Kind: Progress, Cursor: w.cursor()}, nil
+		}
+	}
+}
+
+// start queues the current matches and a Progress, and moves to the present.
+func (w *Watcher) start() {
+	s := w.service
+	w.epoch, w.seq = s.feed.currentEpoch(), s.Index.Seq()
+	w.snapshot = w.seq
+	w.verdicts = s.Prober.Epoch()
+	w.hidden = w.unreachable()
+	now := s.Now()
+	for r := range s.Index.All() {
+		if !r.Expired(now) && w.shows(r) {
+			w.show(Added, r)
+		}
+	}
+	w.pending = append(w.pending, Event{Kind: Progress, Cursor: w.cursor()})
+}
+
+// take moves over one change and queues what it means here.
+func (w *Watcher) take(ch index.Change) {
+	w.seq = ch.Seq
+	if ch.Seq <= w.snapshot {
+		return
+	}
+	was := ch.Old != nil && !ch.Old.Withdrawn() && w.shows(ch.Old)
+	is := ch.New != nil && !ch.New.Withdrawn() && w.shows(ch.New)
+	switch {
+	case was && is:
+		w.show(Updated, ch.New)
+	case is:
+		w.show(Added, ch.New)
+	case was && ch.Kind == index.Withdrawn:
+		w.show(Withdrawn, ch.New)
+	case was && ch.Kind == index.Expired:
+		w.show(Expired, ch.Old)
+	case was && ch.New != nil:
+		w.show(Removed, ch.New)
+	case was:
+		w.show(Removed, ch.Old)
+	}
+}
+
+// lookAtVerdicts queues what changed because a provider stopped answering or came back.
+func (w *Watcher) lookAtVerdicts() {
+	epoch := w.service.Prober.Epoch()
+	if epoch == w.verdicts {
+		return
+	}
+	w.verdicts = epoch
+	before, now := w.hidden, w.unreachable()
+	w.hidden = nil
+	w.verdict(Removed, now, before)
+	w.verdict(Added, before, now)
+	w.hidden = now
+}
+
+// verdict queues an event for each record of the providers in ids that are not in others.
+func (w *Watcher) verdict(kind EventKind, ids, others []peer.ID) {
+	for _, id := range ids {
+		if _, both := slices.BinarySearch(others, id); both {
+			continue
+		}
+		for _, r := range w.service.Index.OfProvider(id) {
+			if w.plan.Match(r) {
+				w.show(kind, r)
+			}
+		}
+	}
+}
+
+// unreachable gives the providers whose records the watch hides.
+func (w *Watcher) unreachable() []peer.ID {
+	if w.plan.Query().Health == query.HealthAny {
+		return nil
+	}
+	return w.service.Prober.Unreachable()
+}
+
+func (w *Watcher) shows(r *records.Record) bool {
+	if !w.plan.Match(r) {
+		return false
+	}
+	_, hidden := slices.BinarySearch(w.hidden, r.Name().Provider)
+	return !hidden
+}
+
+// show queues an event about a record and has its provider measured.
+func (w *Watcher) show(kind EventKind, r *records.Record) {
+	w.pending = append(w.pending, Event{Kind: kind, Cursor: w.cursor(), Record: r})
+	if kind == Added || kind == Updated {
+		w.service.Prober.Track(r.Name().Provider)
+	}
+}
+
+// requery asks the keepers again from time to time, for what the live updates missed, and
+// keeps the providers of the matches measured.
+func (w *Watcher) requery(ctx context.Context) {
+	tick := time.NewTicker(w.service.Requery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			askCtx, cancel := context.WithTimeout(ctx, w.service.QueryTimeout)
+			w.service.askAgain(askCtx, w.plan)
+			cancel()
+			for r := range w.service.Index.All() {
+				if w.plan.Match(r) {
+					w.service.Prober.Track(r.Name().Provider)
+				}
+			}
+		}
+	}
+}
+
+// askAgain brings what the keepers know of a plan into the index.
+func (s *Service) askAgain(ctx context.Context, plan *query.Plan) {
+	if _, err := s.Keepers.Query(ctx, plan); err != nil && s.ctx.Err() == nil {
+		s.Recorder.Failed("discovery.Watch", err)
+	}
+}
+
+// cursor names the watcher's position: epoch and sequence in hexadecimal.
+func (w *Watcher) cursor() string { return fmt.Sprintf("%x-%x", w.epoch, w.seq) }
+
+// parse reads a cursor into the position. The empty cursor is none.
+func (w *Watcher) parse(cursor string) (resume bool, err error) {
+	if cursor == "" {
+		return false, nil
+	}
+	epoch, seq, ok := strings.Cut(cursor, "-")
+	if ok {
+		if w.epoch, err = strconv.ParseUint(epoch, 16, 64); err == nil {
+			w.seq, err = strconv.ParseUint(seq, 16, 64)
+		}
+	}
+	if !ok || err != nil {
+		return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
+	}
+	return true, nil
+}
+
+// lost reports whether the parsed position cannot be resumed.
+func (w *Watcher) lost() bool {
+	_, _, lost := w.service.feed.after(w.epoch, w.seq)
+	return lost
+}
