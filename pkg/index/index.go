@@ -1,0 +1,277 @@
+// Package index holds the verified, unexpired records that one peer knows and searches
+// them in memory.
+//
+// # Shape
+//
+// Records live column-wise, by type: a few immutable blocks sorted by band of latitude
+// and longitude, and a small unsorted delta (see columns, shard). A search reads one
+// snapshot of one type through an atomic pointer. It never waits for a writer, never
+// keeps one waiting, and sees every update whole or not at all. Merging the delta into
+// blocks is work of Put, amortised over the puts that filled it: an index has no goroutine
+// and needs no closing.
+//
+// # What is remembered
+//
+// Of each service the freshest version known counts (records.Compare). A version that no
+// longer counts must not come back while it is still valid somewhere in the network: the
+// index remembers a tombstone, or a record that lapsed before its predecessor, until no
+// older version that it has seen can be valid.
+//
+// # Bounds
+//
+// Live and remembered services are bounded apart, each in all and for each provider. When
+// live records are full, a newcomer takes the place of the record that lapses first of the
+// provider with the most records, provided that this one still has at least as many as the
+// newcomer's own; otherwise it is refused. So no provider can push out another that offers
+// less than itself. Remembered services are bounded the same way, but a withdrawal of a
+// live record is always accepted.
+package index
+
+import (
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// The bounds that zeros in Config stand for.
+const (
+	DefaultMaxRecords     = 1 << 20
+	DefaultMaxPerProvider = 100
+)
+
+// rememberedPerProvider is how many times MaxPerProvider a provider may make the index
+// remember: enough to replace all its services daily while a tombstone lives two days.
+const rememberedPerProvider = 4
+
+// Config bounds an index. The zero value is usable.
+type Config struct {
+	MaxRecords     int // live records; 0 or less is DefaultMaxRecords
+	MaxPerProvider int // live records of one provider; 0 or less is DefaultMaxPerProvider
+	MaxTombstones  int // remembered services that are not live; 0 or less is MaxRecords
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxRecords <= 0 {
+		c.MaxRecords = DefaultMaxRecords
+	}
+	if c.MaxPerProvider <= 0 {
+		c.MaxPerProvider = DefaultMaxPerProvider
+	}
+	if c.MaxTombstones <= 0 {
+		c.MaxTombstones = c.MaxRecords
+	}
+	return c
+}
+
+// Outcome is what became of a service.
+type Outcome uint8
+
+// The outcomes. Put gives the first four, changes are of all kinds but the first.
+const (
+	Unchanged Outcome = iota // this very version was known
+	Added                    // a service that was not live is
+	Updated                  // a live service has a fresher version
+	Withdrawn                // the service is remembered as withdrawn
+	Expired                  // a live record lapsed
+	Evicted                  // a live record made room for another
+)
+
+// String gives the outcome's lower-case name.
+func (o Outcome) String() string {
+	names := [...]string{"unchanged", "added", "updated", "withdrawn", "expired", "evicted"}
+	if int(o) >= len(names) {
+		return "unknown"
+	}
+	return names[o]
+}
+
+// Index is a bounded set of records. It is safe for concurrent use.
+type Index struct {
+	config Config
+	shards sync.Map  // type -> *shard; written under mu
+	pool   sync.Pool // of *search
+
+	mu        sync.RWMutex // guards what follows, and is held by all writers
+	names     map[records.Name]*entry
+	providers map[peer.ID]*provider
+	crowds    [states]crowd
+	due       schedule
+	feed      feed
+
+	equivocations atomic.Uint64
+	evictions     atomic.Uint64
+}
+
+// New makes an empty index.
+func New(c Config) *Index {
+	return &Index{
+		config:    c.withDefaults(),
+		pool:      sync.Pool{New: func() any { return new(search) }},
+		names:     make(map[records.Name]*entry),
+		providers: make(map[peer.ID]*provider),
+	}
+}
+
+// Put takes in a version of a service. An error leaves the index as it was:
+//   - fault.Invalid naming "expires_at" for a record that has lapsed at now;
+//   - fault.Exists naming "sequence" for a version older than the one known;
+//   - fault.LimitReached when the provider has its share or the index is full.
+//
+// Of two versions with one sequence records.Compare prefers one; either way the
+// equivocation is counted.
+func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
+	if r.Expired(now) {
+		return Unchanged, &fault.Error{Op: "index.Put", Kind: fault.Invalid, Field: "expires_at", Value: r.Expires(), Err: errLapsed}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.names[r.Name()]
+	if e == nil {
+		return x.insert(r)
+	}
+	return x.supersede(e, r)
+}
+
+// Get gives the live record of a name. It may have lapsed since the last Expire.
+func (x *Index) Get(n records.Name) (*records.Record, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if e := x.names[n]; e != nil && e.state == live {
+		return e.record, true
+	}
+	return nil, false
+}
+
+// Latest gives the freshest version known of a name: a live record, a tombstone, or a
+// lapsed record that is remembered because an older version could still be valid.
+func (x *Index) Latest(n records.Name) (*records.Record, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if e := x.names[n]; e != nil {
+		return e.record, true
+	}
+	return nil, false
+}
+
+// Len is the number of live records.
+func (x *Index) Len() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.crowds[live].total
+}
+
+// OfProvider gives the live records of a provider by name. The caller owns the slice.
+func (x *Index) OfProvider(id peer.ID) []*records.Record {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := x.providers[id]
+	if p == nil {
+		return nil
+	}
+	all := make([]*records.Record, 0, len(p.held[live].entries))
+	for _, e := range p.held[live].entries {
+		all = append(all, e.record)
+	}
+	slices.SortFunc(all, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
+	return all
+}
+
+// All gives the records that were live when the iteration began, in no promised order.
+func (x *Index) All() iter.Seq[*records.Record] {
+	return func(yield func(*records.Record) bool) {
+		for _, r := range x.copy() {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func (x *Index) copy() []*records.Record {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := make([]*records.Record, 0, x.crowds[live].total)
+	for _, e := range x.names {
+		if e.state == live {
+			all = append(all, e.record)
+		}
+	}
+	return all
+}
+
+// Expire takes out the records that have lapsed at now, tells subscribers, and gives
+// their number. It costs only what it takes out. Searches leave lapsed records out
+// whether or not Expire has run.
+func (x *Index) Expire(now time.Time) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	lapsed := 0
+	for at := nanos(now); ; {
+		e := x.due.first()
+		if e == nil || e.due > at {
+			return lapsed
+		}
+		if e.state == live {
+			x.lapse(e, at)
+			lapsed++
+		} else {
+			x.drop(e)
+		}
+	}
+}
+
+// NextExpiry is when Expire next has work to do, and false when there is none.
+func (x *Index) NextExpiry() (time.Time, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if e := x.due.first(); e != nil {
+		return time.Unix(0, e.due).UTC(), true
+	}
+	return time.Time{}, false
+}
+
+// Stats are figures of an index.
+type Stats struct {
+	Live          int    // records that searches may give
+	Remembered    int    // tombstones and lapsed records kept against old versions
+	Providers     int    // with live or remembered records
+	Types         int    // with live records
+	Equivocations uint64 // times a Put showed two versions with one sequence
+	Evictions     uint64 // live records that made room for others
+	LostChanges   uint64 // changes that slow subscribers did not get, in all
+}
+
+// Stats gives the figures of the moment.
+func (x *Index) Stats() Stats {
+	types := 0
+	x.shards.Range(func(any, any) bool { types++; return true })
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return Stats{
+		Live:          x.crowds[live].total,
+		Remembered:    x.crowds[remembered].total,
+		Providers:     len(x.providers),
+		Types:         types,
+		Equivocations: x.equivocations.Load(),
+		Evictions:     x.evictions.Load(),
+		LostChanges:   x.feed.lost,
+	}
+}
+
+// Equivocations counts how often a Put showed two versions of a provider's service with
+// one sequence, since the index last knew nothing else of that provider.
+func (x *Index) Equivocations(id peer.ID) uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if p := x.providers[id]; p != nil {
+		return p.equivocations
+	}
+	return 0
+}

@@ -1,0 +1,314 @@
+package index
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// The causes of refusals; constants in all but keyword.
+var (
+	errLapsed = errors.New("has passed")
+	errStale  = errors.New("is not above that of the version known")
+)
+
+// state is what the index does with a service it knows.
+type state uint8
+
+const (
+	live       state = iota // searches may give it
+	remembered              // it only keeps older versions out
+	states
+)
+
+// entry is one service known. Writers own it, under Index.mu.
+type entry struct {
+	record *records.Record // freshest version known
+	owner  *provider
+	part   *part // where the row is, while live
+	due    int64 // Unix nanoseconds of the next step: lapsing while live, else forgetting
+	until  int64 // when the last version known of this service lapses
+	row    int32 // in part
+	slot   int32 // in owner.held[state].entries
+	heap   int32 // in Index.due
+	state  state
+}
+
+// provider is one provider with services known.
+type provider struct {
+	id            peer.ID
+	held          [states]holding
+	equivocations uint64
+}
+
+// holding is the services of one provider in one state.
+type holding struct {
+	entries []*entry
+	place   int // of the provider in crowd.bySize[len(entries)]
+}
+
+// crowd ranks providers by how many services they have in one state, so that the one with
+// the most is at hand. The order depends on the history of calls alone.
+type crowd struct {
+	bySize [][]*provider // [n] are those with n services; [0] stays empty
+	total  int           // services
+}
+
+// add enters e, in state s, under its owner.
+func (c *crowd) add(e *entry, s state) {
+	h := &e.owner.held[s]
+	c.leave(e.owner, s)
+	e.state, e.slot = s, int32(len(h.entries))
+	h.entries = append(h.entries, e)
+	c.join(e.owner, s)
+	c.total++
+}
+
+// remove takes e, in state s, from its owner.
+func (c *crowd) remove(e *entry, s state) {
+	h := &e.owner.held[s]
+	c.leave(e.owner, s)
+	last := len(h.entries) - 1
+	h.entries[e.slot] = h.entries[last]
+	h.entries[e.slot].slot = e.slot
+	h.entries[last] = nil
+	h.entries = h.entries[:last]
+	c.join(e.owner, s)
+	c.total--
+}
+
+func (c *crowd) leave(p *provider, s state) {
+	h := &p.held[s]
+	n := len(h.entries)
+	if n == 0 {
+		return
+	}
+	peers := c.bySize[n]
+	last := len(peers) - 1
+	peers[h.place] = peers[last]
+	peers[h.place].held[s].place = h.place
+	peers[last] = nil
+	c.bySize[n] = peers[:last]
+}
+
+func (c *crowd) join(p *provider, s state) {
+	h := &p.held[s]
+	n := len(h.entries)
+	if n == 0 {
+		return
+	}
+	for len(c.bySize) <= n {
+		c.bySize = append(c.bySize, nil)
+	}
+	h.place = len(c.bySize[n])
+	c.bySize[n] = append(c.bySize[n], p)
+}
+
+// largest gives a provider with the most services in the state, or nil.
+func (c *crowd) largest() *provider {
+	for n := len(c.bySize) - 1; n > 0; n-- {
+		if peers := c.bySize[n]; len(peers) > 0 {
+			return peers[0]
+		}
+		c.bySize = c.bySize[:n]
+	}
+	return nil
+}
+
+// soonest is the service that lapses or is forgotten first of a provider's in one state,
+// keep left out unless it is the only one.
+func (h *holding) soonest(keep *entry) *entry {
+	first := keep
+	for _, e := range h.entries {
+		switch {
+		case e == keep:
+		case first == keep, e.due < first.due, e.due == first.due && e.record.Name().ID < first.record.Name().ID:
+			first = e
+		}
+	}
+	return first
+}
+
+// insert takes in a service that is not known.
+func (x *Index) insert(r *records.Record) (Outcome, error) {
+	s := live
+	if r.Withdrawn() {
+		s = remembered
+	}
+	p := x.providers[r.Name().Provider]
+	if err := x.room(p, s); err != nil {
+		return Unchanged, err
+	}
+	if p == nil {
+		p = &provider{id: r.Name().Provider}
+		x.providers[p.id] = p
+	}
+	e := &entry{record: r, owner: p, due: nanos(r.Expires())}
+	e.until = e.due
+	x.names[r.Name()] = e
+	x.crowds[s].add(e, s)
+	x.due.add(e)
+	if s == remembered {
+		x.feed.publish(Withdrawn, nil, r)
+		return Withdrawn, nil
+	}
+	x.admit(e, nil)
+	x.feed.publish(Added, nil, r)
+	return Added, nil
+}
+
+// supersede takes in another version of a service that is known.
+func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
+	if records.Equivocates(r, e.record) {
+		x.equivocations.Add(1)
+		e.owner.equivocations++
+	}
+	switch c := records.Compare(r, e.record); {
+	case c == 0:
+		return Unchanged, nil
+	case c < 0:
+		return Unchanged, &fault.Error{Op: "index.Put", Kind: fault.Exists, Field: "sequence", Value: r.Sequence(), Err: errStale}
+	case r.Withdrawn():
+		x.withdraw(e, r)
+		return Withdrawn, nil
+	case e.state == remembered:
+		return x.revive(e, r)
+	}
+	old := e.record
+	x.renew(e, r)
+	x.admit(e, old)
+	x.feed.publish(Updated, old, r)
+	return Updated, nil
+}
+
+// renew makes r the version that counts.
+func (x *Index) renew(e *entry, r *records.Record) {
+	e.record = r
+	e.due = nanos(r.Expires())
+	e.until = max(e.until, e.due)
+	if r.Withdrawn() {
+		e.due = e.until
+	}
+	x.due.fix(e)
+}
+
+// withdraw puts a tombstone in the place of e's record. It cannot be refused, or else the
+// record would outlive its withdrawal; where too much is remembered, something else goes.
+func (x *Index) withdraw(e *entry, r *records.Record) {
+	var old *records.Record
+	if e.state == live {
+		old = e.record
+		x.dismiss(e)
+	}
+	x.renew(e, r)
+	x.feed.publish(Withdrawn, old, r)
+}
+
+// revive makes a service that was withdrawn or had lapsed live again.
+func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
+	if err := x.room(e.owner, live); err != nil {
+		return Unchanged, err
+	}
+	x.crowds[remembered].remove(e, remembered)
+	x.crowds[live].add(e, live)
+	x.renew(e, r)
+	x.admit(e, nil)
+	x.feed.publish(Added, nil, r)
+	return Added, nil
+}
+
+// dismiss turns a live service into a remembered one. Where too much is remembered, what
+// its provider, or else the provider with the most, would lose first is forgotten.
+func (x *Index) dismiss(e *entry) {
+	x.expel(e)
+	x.crowds[live].remove(e, live)
+	x.crowds[remembered].add(e, remembered)
+	p := e.owner
+	if len(p.held[remembered].entries) <= rememberedPerProvider*x.config.MaxPerProvider {
+		if x.crowds[remembered].total <= x.config.MaxTombstones {
+			return
+		}
+		p = x.crowds[remembered].largest()
+	}
+	x.drop(p.held[remembered].soonest(e))
+}
+
+// lapse takes out a live record that has expired, and remembers it where an older version
+// has not.
+func (x *Index) lapse(e *entry, now int64) {
+	old := e.record
+	if e.until > now {
+		x.dismiss(e)
+		e.due = e.until
+		x.due.fix(e)
+	} else {
+		x.expel(e)
+		x.drop(e)
+	}
+	x.feed.publish(Expired, old, nil)
+}
+
+// drop forgets e, which is in no shard.
+func (x *Index) drop(e *entry) {
+	x.crowds[e.state].remove(e, e.state)
+	x.due.remove(e)
+	delete(x.names, e.record.Name())
+	if p := e.owner; len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
+		delete(x.providers, p.id)
+	}
+}
+
+// room makes sure that a provider (nil for an unknown one) may have one more service in a
+// state, and evicts another where that is fair.
+func (x *Index) room(p *provider, s state) error {
+	limit, most := x.config.MaxPerProvider, x.config.MaxRecords
+	if s == remembered {
+		limit, most = rememberedPerProvider*limit, x.config.MaxTombstones
+	}
+	held := 0
+	if p != nil {
+		held = len(p.held[s].entries)
+	}
+	if held >= limit {
+		return fault.New("index.Put", fault.LimitReached, "the provider has %d records, the most it may", held)
+	}
+	c := &x.crowds[s]
+	if c.total < most {
+		return nil
+	}
+	rich := c.largest()
+	if rich == nil || rich == p || len(rich.held[s].entries) <= held+1 {
+		return fault.New("index.Put", fault.LimitReached, "the index is full with %d records", c.total)
+	}
+	x.evict(rich.held[s].soonest(nil))
+	return nil
+}
+
+// evict drops e for want of room.
+func (x *Index) evict(e *entry) {
+	if e.state == remembered {
+		x.drop(e)
+		return
+	}
+	x.expel(e)
+	x.drop(e)
+	x.evictions.Add(1)
+	x.feed.publish(Evicted, e.record, nil)
+}
+
+// nanos is t in Unix nanoseconds, and the nearest such for years out of their range.
+func nanos(t time.Time) int64 {
+	switch year := t.Year(); {
+	case year < 1678:
+		return math.MinInt64
+	case year > 2261:
+		return math.MaxInt64
+	default:
+		return t.UnixNano()
+	}
+}

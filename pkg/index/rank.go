@@ -1,0 +1,153 @@
+package index
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// order is how a lower bound of a rank value is found in columns.
+type order uint8
+
+const (
+	byValue order = iota // it is not: every match is valued
+	byChord
+	byPrice
+	byUptime
+	byResponse
+)
+
+func orderOf(s query.Sort) order {
+	switch s {
+	case query.SortDistance:
+		return byChord
+	case query.SortPrice:
+		return byPrice
+	case query.SortUptime:
+		return byUptime
+	case query.SortResponseTime:
+		return byResponse
+	default:
+		return byValue
+	}
+}
+
+// ranker keeps the best of the matches offered: as many as asked for and one more, whose
+// value is Found.Next. Columns give a floor of each match's value; a batch of matches is
+// valued by rising floor, and only as far as floors are below the worst value kept.
+type ranker struct {
+	plan  *query.Plan
+	order order
+	keep  int
+	best  []query.Hit // best first, at most keep
+	worst float64     // no match with a floor above it can be among the best
+
+	batch  [256]candidate
+	queued int
+}
+
+// candidate is a match that has not been valued. Its floor is in the terms of the order:
+// a squared chord, or a rank value.
+type candidate struct {
+	floor  float64
+	record *records.Record
+}
+
+func (k *ranker) begin(p *query.Plan, s query.Sort) {
+	k.plan, k.order, k.keep = p, orderOf(s), p.Limit()+1
+	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
+}
+
+// floor gives the floor of a row.
+func (k *ranker) floor(p *part, row int, chordSq float64) float64 {
+	switch k.order {
+	case byChord:
+		if math.IsNaN(chordSq) {
+			return math.Inf(1)
+		}
+		return chordSq
+	case byPrice:
+		return float64(p.floors[row].price)
+	case byUptime:
+		return float64(p.floors[row].uptime)
+	case byResponse:
+		return float64(p.floors[row].response)
+	default:
+		return math.Inf(-1)
+	}
+}
+
+// offer takes a match.
+func (k *ranker) offer(floor float64, r *records.Record) {
+	if floor > k.worst {
+		return
+	}
+	if k.queued == len(k.batch) {
+		k.settle()
+	}
+	k.batch[k.queued] = candidate{floor: floor, record: r}
+	k.queued++
+}
+
+// settle values what is queued.
+func (k *ranker) settle() {
+	queued := k.batch[:k.queued]
+	k.queued = 0
+	if k.order != byValue {
+		slices.SortFunc(queued, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
+	}
+	for _, c := range queued {
+		if c.floor > k.worst {
+			return
+		}
+		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
+	}
+}
+
+// rank puts a hit in its place among the best.
+func (k *ranker) rank(h query.Hit) {
+	n := len(k.best)
+	if n == k.keep {
+		if h.Compare(k.best[n-1]) >= 0 {
+			return
+		}
+		n--
+		k.best = k.best[:n]
+	}
+	at := n
+	if n > 0 && h.Compare(k.best[n-1]) < 0 {
+		at, _ = slices.BinarySearchFunc(k.best, h, query.Hit.Compare)
+	}
+	k.best = slices.Insert(k.best, at, h)
+	if len(k.best) == k.keep {
+		k.worst = k.ceiling(k.best[k.keep-1].Value)
+	}
+}
+
+// ceiling is the greatest floor of a match with a value.
+func (k *ranker) ceiling(value float64) float64 {
+	if k.order != byChord || math.IsInf(value, 1) {
+		return value
+	}
+	return square(geo.MetersToChord(value) + chordSlack)
+}
+
+// full reports whether there are as many hits as can be kept.
+func (k *ranker) full() bool { return len(k.best) == k.keep }
+
+// finish gives the best, best first. They are valid until release.
+func (k *ranker) finish() []query.Hit {
+	k.settle()
+	return k.best
+}
+
+// release lets go of all records.
+func (k *ranker) release() {
+	clear(k.best)
+	clear(k.batch[:])
+	k.plan, k.best = nil, k.best[:0]
+}

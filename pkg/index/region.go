@@ -1,0 +1,115 @@
+package index
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+)
+
+// span is an interval of meridians, both included; see meridian.
+type span struct{ west, east uint32 }
+
+// region is a set of rows that blocks find fast: those in a rectangle of bands and
+// meridians whose codes are in an interval. Regions of cells are exact; those of discs
+// hold more than the disc.
+type region struct {
+	whole        bool // all rows, with and without a place, whatever the other fields say
+	south, north int  // bands, both included
+	spans        [2]span
+	spanned      int // how many spans there are; they are disjoint
+	first, last  uint64
+}
+
+// everything is the region of all rows.
+func everything() region { return region{whole: true, last: noCode} }
+
+// edgeSlack widens rectangles by more than rounding can take from them, in degrees.
+const edgeSlack = 1e-7
+
+// aroundDisc gives a region that holds every row of a disc and of its surroundings of
+// edgeSlack degrees (11 mm).
+func aroundDisc(d geo.Disc) region {
+	angle := d.Radius / geo.EarthRadiusMeters
+	reach := angle*(180/math.Pi) + edgeSlack
+	south, north := d.Center.Lat-reach, d.Center.Lat+reach
+	r := region{south: bandOf(south), north: bandOf(north), last: noCode}
+	if south <= -90 || north >= 90 { // a pole lies in the disc, and with it all meridians
+		r.spans[0], r.spanned = span{0, math.MaxUint32}, 1
+		return r
+	}
+	// The meridians that touch the disc (J. P. Snyder, "Map Projections", 1987, right
+	// spherical triangle of centre, pole and point of contact).
+	sine := math.Sin(reach*(math.Pi/180)) / math.Cos(d.Center.Lat*(math.Pi/180))
+	half := math.Asin(math.Min(1, sine))*(180/math.Pi) + edgeSlack
+	r.setSpans(d.Center.Lon-half, d.Center.Lon+half)
+	return r
+}
+
+// setSpans sets the meridians between two longitudes, of which one may have run across
+// the antimeridian.
+func (r *region) setSpans(west, east float64) {
+	r.spanned = 2
+	switch {
+	case east-west >= 360-edgeSlack:
+		r.spans[0], r.spanned = span{0, math.MaxUint32}, 1
+	case west < -180:
+		r.spans = [2]span{{meridian(west + 360), math.MaxUint32}, {0, meridian(east)}}
+	case east >= 180:
+		r.spans = [2]span{{meridian(west), math.MaxUint32}, {0, meridian(east - 360)}}
+	default:
+		r.spans[0], r.spanned = span{meridian(west), meridian(east)}, 1
+	}
+}
+
+// ofCell gives the region of a cell's rows.
+func ofCell(c geo.Cell) region {
+	b := c.Box()
+	r := region{south: bandOf(b.MinLat), north: bandOf(b.MaxLat), spanned: 1}
+	r.spans[0] = span{meridian(b.MinLon), meridian(b.MaxLon)}
+	r.first, r.last = c.Codes()
+	return r
+}
+
+// clip leaves of r what is in the rectangle of o, and reports whether anything is.
+func (r region) clip(o region) (region, bool) {
+	out := r
+	out.south, out.north, out.spanned = max(r.south, o.south), min(r.north, o.north), 0
+	for _, a := range r.spans[:r.spanned] {
+		for _, b := range o.spans[:o.spanned] {
+			if both := (span{max(a.west, b.west), min(a.east, b.east)}); both.west <= both.east && out.spanned < len(out.spans) {
+				out.spans[out.spanned] = both
+				out.spanned++
+			}
+		}
+	}
+	return out, out.south <= out.north && out.spanned > 0
+}
+
+// cellRegions gives disjoint regions that hold the rows of the cells. Without a
+// restriction (nil, or a list with Global) it is everything.
+func cellRegions(cells []geo.Cell) []region {
+	if cells == nil || slices.Contains(cells, geo.Global) {
+		return []region{everything()}
+	}
+	regions := make([]region, 0, len(cells))
+	for _, c := range cells {
+		if c.Len() > 0 {
+			regions = append(regions, ofCell(c))
+		}
+	}
+	slices.SortFunc(regions, func(a, b region) int {
+		if a.first != b.first {
+			return cmp.Compare(a.first, b.first)
+		}
+		return cmp.Compare(b.last, a.last) // the larger first
+	})
+	kept := regions[:0]
+	for _, r := range regions {
+		if len(kept) == 0 || r.first > kept[len(kept)-1].last { // cells are nested or disjoint
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}

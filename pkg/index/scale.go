@@ -1,0 +1,307 @@
+package index
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// The measures of a record that filters bound from one side.
+const (
+	gpus = iota
+	cpuCores
+	memory
+	storage
+	bandwidth
+	errorRate
+	price
+	uptime
+	measures
+)
+
+// A word holds what one-sided filters look at of one record, so that one subtraction
+// compares it all: a field of few bits for the claimed status and for each measure. More
+// is better in every field, and 0 is unknown. Above each field is a guard bit, clear in
+// words: when it is set first and thresholds are subtracted, it survives in exactly the
+// fields that reach theirs (L. Lamport, "Multiple Byte Processing with Full-Word
+// Instructions", CACM 18, 1975).
+const guards = 1<<2 | 1<<6 | 1<<13 | 1<<20 | 1<<27 | 1<<34 | 1<<41 | 1<<51 | 1<<61
+
+// field is where a measure stands in a word.
+type field struct{ shift, bits uint }
+
+// layout is the place of every measure; the status has bits 0 and 1.
+func layout() [measures]field {
+	return [measures]field{{3, 3}, {7, 6}, {14, 6}, {21, 6}, {28, 6}, {35, 6}, {42, 9}, {52, 9}}
+}
+
+// reaches reports, as 1 or 0, whether every field of word is at least that of thresholds.
+// It has no branches: bit 63 of both is clear.
+func reaches(word, thresholds uint64) int {
+	short := ^(word | guards - thresholds) & guards
+	return int((short - 1) >> 63)
+}
+
+// The ranks of claimed statuses in a word.
+const (
+	statusUnusable = iota
+	statusUsable
+	statusHealthy
+)
+
+func statusRank(s pb.HealthStatus_Status) uint64 {
+	switch {
+	case s == pb.HealthStatus_HEALTHY:
+		return statusHealthy
+	case s == pb.HealthStatus_UNHEALTHY, s < 0, s >= 32:
+		return statusUnusable
+	default:
+		return statusUsable
+	}
+}
+
+// measure is one value turned so that more is better; NaN is unknown.
+type measure = float64
+
+// measuresOf reads a record.
+func measuresOf(f *records.Facts) [measures]measure {
+	stated := func(k records.Known, v float64) measure {
+		if !f.Has(k) {
+			return math.NaN()
+		}
+		return v
+	}
+	return [measures]measure{
+		stated(records.KnownGPU, float64(f.GPUs)),
+		stated(records.KnownCPU, float64(f.CPUCores)),
+		stated(records.KnownMemory, float64(f.MemoryMB)),
+		stated(records.KnownStorage, float64(f.StorageBytes)),
+		stated(records.KnownBandwidth, float64(f.Bandwidth)),
+		stated(records.KnownErrorRate, -float64(f.ErrorRate)),
+		stated(records.KnownPrice, -f.Price),
+		stated(records.KnownUptime, f.Uptime),
+	}
+}
+
+// scale divides the values of each measure into the few steps of its field. It is
+// immutable. The zero value has one step, and is right but tells nothing apart.
+type scale struct {
+	cuts [measures][]float64 // rising; step 1 is below the first, step n+1 begins at cut n
+}
+
+// sampleSize is how many records train a scale.
+const sampleSize = 4096
+
+// train makes a scale whose steps hold about equally many of the records, or one value
+// each where there are few values.
+func train(all []*records.Record) *scale {
+	var samples [measures][]float64
+	stride := max(1, len(all)/sampleSize)
+	for i := 0; i < len(all); i += stride {
+		for m, v := range measuresOf(all[i].Facts()) {
+			if !math.IsNaN(v) {
+				samples[m] = append(samples[m], v)
+			}
+		}
+	}
+	s := new(scale)
+	for m, f := range layout() {
+		s.cuts[m] = quantiles(samples[m], 1<<f.bits-3) // so that one above the last step still fits
+	}
+	return s
+}
+
+// quantiles gives at most n of the values, rising and without repetition.
+func quantiles(values []float64, n int) []float64 {
+	slices.Sort(values)
+	if distinct := slices.Compact(slices.Clone(values)); len(distinct) <= n {
+		return slices.Clip(distinct)
+	}
+	cuts := make([]float64, n)
+	for i := range cuts {
+		cuts[i] = values[i*len(values)/n]
+	}
+	return slices.Compact(cuts)
+}
+
+// step gives the field of a value.
+func (s *scale) step(m int, v measure) uint64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	cuts := s.cuts[m]
+	low, high := 0, len(cuts)
+	for low < high {
+		if middle := int(uint(low+high) / 2); cuts[middle] <= v {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return uint64(low) + 1
+}
+
+// word gives the word of a record.
+func (s *scale) word(f *records.Facts) uint64 {
+	word := statusRank(f.Status)
+	place := layout()
+	for m, v := range measuresOf(f) {
+		word |= s.step(m, v) << place[m].shift
+	}
+	return word
+}
+
+// thresholds are a filter in the terms of words. A word below maybe does not pass; one
+// that reaches sure passes all that words can tell.
+type thresholds struct {
+	maybe, sure uint64
+	blind       bool // the filter looks at something that words do not tell
+}
+
+// thresholds translates the one-sided checks of a filter.
+func (s *scale) thresholds(f *query.Filter) thresholds {
+	t := statusThresholds(f.Statuses)
+	place := layout()
+	for m, b := range boundsOf(f) {
+		maybe, sure := s.bound(m, b)
+		t.maybe |= maybe << place[m].shift
+		t.sure |= sure << place[m].shift
+		t.blind = t.blind || b.least > math.Inf(-1) && !b.need
+	}
+	return t
+}
+
+// statusThresholds translates a set of statuses, if it is one that ranks can tell.
+func statusThresholds(set query.Statuses) thresholds {
+	switch set {
+	case query.AllStatuses:
+		return thresholds{}
+	case query.AllStatuses &^ (1 << pb.HealthStatus_UNHEALTHY):
+		return thresholds{maybe: statusUsable, sure: statusUsable}
+	case 1 << pb.HealthStatus_HEALTHY:
+		return thresholds{maybe: statusHealthy, sure: statusHealthy}
+	default:
+		return thresholds{blind: true}
+	}
+}
+
+// bound is a lower bound on a measure.
+type bound struct {
+	least measure // -Inf without one
+	need  bool    // the measure must be known
+}
+
+// boundsOf reads a filter.
+func boundsOf(f *query.Filter) [measures]bound {
+	lower := func(k records.Known, least float64) bound {
+		return bound{least: least, need: f.Need&k != 0}
+	}
+	minimum := func(k records.Known, least uint64) bound {
+		if least == 0 {
+			return lower(k, math.Inf(-1))
+		}
+		return lower(k, float64(least))
+	}
+	worst := -float64(f.MaxErrorRate)
+	if f.MaxErrorRate == math.MaxUint32 {
+		worst = math.Inf(-1)
+	}
+	return [measures]bound{
+		minimum(records.KnownGPU, uint64(f.MinGPU)),
+		minimum(records.KnownCPU, uint64(f.MinCPU)),
+		minimum(records.KnownMemory, f.MinMemoryMB),
+		minimum(records.KnownStorage, f.MinStorageBytes),
+		minimum(records.KnownBandwidth, f.MinBandwidth),
+		lower(records.KnownErrorRate, worst),
+		lower(records.KnownPrice, -f.MaxPrice),
+		lower(records.KnownUptime, f.MinUptime),
+	}
+}
+
+// bound translates a lower bound into the least step that may reach it and the least that
+// surely does. They differ where the bound lies within a step.
+func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
+	const exact = 1 << 53 // integers below keep their order as float64
+	switch {
+	case !b.need:
+		return 0, 0
+	case b.least == math.Inf(-1):
+		return 1, 1
+	}
+	step := s.step(m, b.least)
+	if step >= 2 && s.cuts[m][step-2] == b.least && math.Abs(b.least) < exact {
+		return step, step
+	}
+	return step, step + 1
+}
+
+// floors are lower bounds of a record's rank values by price, uptime and response time
+// (query.Plan.Value), rounded down; +Inf where those are unknown whatever is asked.
+type floors struct{ price, uptime, response float32 }
+
+func floorsOf(f *records.Facts) floors {
+	stated := func(k records.Known, v float64) float32 {
+		if !f.Has(k) {
+			return float32(math.Inf(1))
+		}
+		return floor32(v)
+	}
+	return floors{
+		price:    stated(records.KnownPrice, f.Price),
+		uptime:   stated(records.KnownUptime, -f.Uptime),
+		response: stated(records.KnownResponseTime, float64(f.ResponseMS)),
+	}
+}
+
+// floor32 is the greatest float32 that is not above v; -Inf for NaN.
+func floor32(v float64) float32 {
+	f := float32(v)
+	switch {
+	case float64(f) <= v:
+		return f
+	case math.IsNaN(v):
+		return float32(math.Inf(-1))
+	default:
+		return math.Nextafter32(f, float32(math.Inf(-1)))
+	}
+}
+
+// kind is what subtype and price filters compare by equality.
+type kind struct{ subtype, currency, unit string }
+
+// land is what filters on the stated place compare by equality.
+type land struct{ country, region string }
+
+// kindOf and landOf fold what is compared without case.
+func kindOf(r *records.Record) kind {
+	f := r.Facts()
+	return kind{subtype: r.Subtype(), currency: query.Fold(f.Currency), unit: query.Fold(f.PriceUnit)}
+}
+
+func landOf(r *records.Record) land {
+	f := r.Facts()
+	return land{country: query.Fold(f.Country), region: query.Fold(f.Region)}
+}
+
+// dictionary numbers values in the order of their first use. Its list only grows.
+type dictionary[T comparable] struct {
+	list []T
+	ids  map[T]uint32
+}
+
+// id gives the number of v, a new one for a new v.
+func (d *dictionary[T]) id(v T) uint32 {
+	id, ok := d.ids[v]
+	if !ok {
+		if d.ids == nil {
+			d.ids = make(map[T]uint32)
+		}
+		id = uint32(len(d.list))
+		d.ids[v] = id
+		d.list = append(d.list, v)
+	}
+	return id
+}

@@ -1,0 +1,333 @@
+package index
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// SearchOptions say which records a search may give.
+type SearchOptions struct {
+	Now   time.Time  // records that have lapsed by now do not count
+	Cells []geo.Cell // only records in one of these; nil is no restriction, and Global holds all
+}
+
+// Found is what a search gives.
+type Found struct {
+	Hits  []query.Hit // best first, at most the plan's limit; the caller owns them
+	Total int         // matches before the cut
+	Next  float64     // rank value of the best match withheld; +Inf when none is
+}
+
+// Search gives what matches a plan, as a scan of all live records with the plan's Match
+// and Value, a sort and a cut would. It sees every Put that has returned, and each whole.
+func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
+	s := x.pool.Get().(*search)
+	defer x.pool.Put(s)
+	s.begin(p, o)
+	if id := p.Filter().Provider; id != "" {
+		s.list(x.OfProvider(id))
+	} else if found, ok := x.shards.Load(s.query.Type); ok {
+		s.over(found.(*shard).snapshot.Load())
+	}
+	return s.end()
+}
+
+// search is the state of one search; it is reused.
+//
+// Rows go three ways: a kernel without branches picks those whose words and places may
+// do; consider looks at them one by one and counts; candidates are ranked in batches, in
+// the order of a lower bound of their value, so that few values are computed.
+type search struct {
+	plan  *query.Plan
+	query query.Query
+	now   int64
+	cells []region
+
+	snapshot *snapshot
+	limits   thresholds
+	ranker   ranker
+	place    geo.Vec // asked about
+	counting bool    // whether matches add to total
+	ranking  bool    // whether matches are offered to ranker
+	exact    bool    // whether every match must pass Plan.Match, whatever columns say
+	kinds    verdicts
+	lands    verdicts
+
+	area    area // that is being read
+	picked  [512]uint32
+	pending int // of picked
+	total   int
+}
+
+// area is where a search reads: a region, and in it the rows whose squared chord to place
+// is above inner and at most outer.
+type area struct {
+	region
+	round  bool    // whether outer counts
+	inner  float64 // rows up to here have been read; negative for none
+	outer  float64
+	surely float64 // rows up to here are in the plan's disc; +Inf when there is none
+}
+
+func (s *search) begin(p *query.Plan, o SearchOptions) {
+	s.plan, s.query, s.now = p, p.Query(), nanos(o.Now)
+	s.cells = cellRegions(o.Cells)
+	s.total, s.pending, s.counting, s.ranking = 0, 0, true, true
+	if at, ok := p.Center(); ok {
+		s.place = at.Vec()
+	}
+	s.ranker.begin(p, s.query.Sort)
+}
+
+// end gives what was found and lets go of it.
+func (s *search) end() Found {
+	f := Found{Total: s.total, Next: math.Inf(1)}
+	best := s.ranker.finish()
+	if limit := s.plan.Limit(); len(best) > limit {
+		f.Next = best[limit].Value
+		best = best[:limit]
+	}
+	f.Hits = slices.Clone(best)
+	s.ranker.release()
+	s.plan, s.query, s.snapshot, s.cells = nil, query.Query{}, nil, nil
+	return f
+}
+
+// list searches records one by one.
+func (s *search) list(all []*records.Record) {
+	for _, r := range all {
+		if nanos(r.Expires()) > s.now && s.inCells(r) && s.plan.Match(r) {
+			s.total++
+			s.ranker.offer(math.Inf(-1), r)
+		}
+	}
+}
+
+func (s *search) inCells(r *records.Record) bool {
+	code := uint64(noCode)
+	if at, ok := r.Facts().Place(); ok {
+		code = geo.Code(at)
+	}
+	return slices.ContainsFunc(s.cells, func(c region) bool { return c.first <= code && code <= c.last })
+}
+
+// over searches a snapshot.
+func (s *search) over(snap *snapshot) {
+	f := s.plan.Filter()
+	s.snapshot = snap
+	s.limits = snap.scale.thresholds(f)
+	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.kinds.begin(len(snap.kinds), s.query.Subtype != "" || f.Need&records.KnownPrice != 0)
+	s.lands.begin(len(snap.lands), len(f.Countries) > 0 || len(f.Regions) > 0)
+	disc, bounded := s.plan.Disc()
+	switch {
+	case bounded:
+		s.overDisc(disc)
+	case s.ranker.order == byChord && len(s.cells) > 0 && s.cells[0].whole:
+		s.nearest()
+	default:
+		for _, c := range s.cells {
+			s.read(area{region: c, inner: -1, surely: math.Inf(1)})
+		}
+	}
+}
+
+// overDisc reads the rows of the plan's disc.
+func (s *search) overDisc(d geo.Disc) {
+	chord := geo.MetersToChord(d.Radius)
+	in := area{round: true, inner: -1, outer: square(chord + chordSlack), surely: -1}
+	if chord > chordSlack {
+		in.surely = square(chord - chordSlack)
+	}
+	around := aroundDisc(d)
+	for _, c := range s.cells {
+		in.region = around
+		if !c.whole {
+			var some bool
+			if in.region, some = c.clip(around); !some {
+				continue
+			}
+		}
+		s.read(in)
+	}
+}
+
+func square(x float64) float64 { return x * x }
+
+// read considers the rows of an area in every part.
+func (s *search) read(a area) {
+	s.area = a
+	for _, b := range s.snapshot.blocks {
+		s.readBlock(b)
+		s.drain(b)
+	}
+	s.pick(s.snapshot.delta, 0, s.snapshot.filled)
+	s.drain(s.snapshot.delta)
+}
+
+// narrow is how many rows of a band are read whole rather than searched for the first.
+const narrow = 16
+
+func (s *search) readBlock(p *part) {
+	if s.area.whole {
+		s.pick(p, 0, len(p.records))
+		return
+	}
+	for band := s.area.south; band <= s.area.north; band++ {
+		from, to := int(p.bands[band]), int(p.bands[band+1])
+		if to-from <= narrow {
+			s.pick(p, from, to)
+			continue
+		}
+		base := uint64(band) << 32
+		for _, m := range s.area.spans[:s.area.spanned] {
+			west := p.seek(from, to, base+uint64(m.west))
+			s.pick(p, west, p.seek(west, to, base+uint64(m.east)+1))
+		}
+	}
+}
+
+// pick collects the rows from..to that may do. The rows picked are considered when there
+// are many, or by drain.
+func (s *search) pick(p *part, from, to int) {
+	for from < to {
+		if s.pending == len(s.picked) {
+			s.drain(p)
+		}
+		end := min(to, from+len(s.picked)-s.pending)
+		if s.area.round {
+			s.pickRound(p, from, end)
+		} else {
+			s.pickAny(p, from, end)
+		}
+		from = end
+	}
+}
+
+// pickAny and pickRound write every row and keep it by moving on, without a branch that
+// could be mispredicted. There must be room for all rows.
+func (s *search) pickAny(p *part, from, to int) {
+	n, out, maybe := 0, s.picked[s.pending:], s.limits.maybe
+	for i, word := range p.words[from:to] {
+		out[n] = uint32(from + i)
+		n += reaches(word, maybe)
+	}
+	s.pending += n
+}
+
+func (s *search) pickRound(p *part, from, to int) {
+	n, out, maybe := 0, s.picked[s.pending:], s.limits.maybe
+	place, inner, outer := s.place, s.area.inner, s.area.outer
+	vecs := p.vecs[from:to]
+	for i, word := range p.words[from:to] {
+		c := vecs[i].chordSq(place)
+		out[n] = uint32(from + i)
+		n += reaches(word, maybe) & number(c <= outer) & number(c > inner)
+	}
+	s.pending += n
+}
+
+// number is 1 for true.
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// drain considers what was picked from a part.
+func (s *search) drain(p *part) {
+	for _, row := range s.picked[:s.pending] {
+		s.consider(p, int(row))
+	}
+	s.pending = 0
+}
+
+// consider decides on a row that was picked.
+func (s *search) consider(p *part, row int) {
+	if p.expires[row] <= s.now || !p.aliveAt(row, s.snapshot.version) {
+		return
+	}
+	if code := p.codes[row]; code < s.area.first || code > s.area.last {
+		return
+	}
+	if !s.kinds.ask(p.kinds[row], s.passKind) || !s.lands.ask(p.lands[row], s.passLand) {
+		return
+	}
+	chordSq := p.vecs[row].chordSq(s.place)
+	if chordSq <= s.area.inner {
+		return
+	}
+	sure := !s.exact && reaches(p.words[row], s.limits.sure) == 1 && !(chordSq > s.area.surely)
+	if !sure && !s.plan.Match(p.records[row]) {
+		return
+	}
+	if s.counting {
+		s.total++
+	}
+	if s.ranking {
+		s.ranker.offer(s.ranker.floor(p, row, chordSq), p.records[row])
+	}
+}
+
+// passKind and passLand are the parts of Plan.Match that look at a kind or a land alone.
+func (s *search) passKind(id uint32) bool {
+	k, f := &s.snapshot.kinds[id], s.plan.Filter()
+	return (s.query.Subtype == "" || s.query.Subtype == k.subtype) &&
+		(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit)
+}
+
+func (s *search) passLand(id uint32) bool {
+	l, f := &s.snapshot.lands[id], s.plan.Filter()
+	return among(f.Countries, l.country) && among(f.Regions, l.region)
+}
+
+// among reports whether a folded string is in a sorted list, or the list is empty.
+func among(list []string, s string) bool {
+	if len(list) == 0 {
+		return true
+	}
+	_, found := slices.BinarySearch(list, s)
+	return found
+}
+
+// verdicts remember for each number of a dictionary whether it passes, so that each is
+// judged at most once in a search.
+type verdicts struct {
+	asked bool
+	known []verdict
+}
+
+type verdict uint8
+
+const (
+	unjudged verdict = iota
+	passes
+	fails
+)
+
+func (v *verdicts) begin(size int, asked bool) {
+	if v.asked = asked; asked {
+		v.known = slices.Grow(v.known[:0], size)[:size]
+		clear(v.known)
+	}
+}
+
+// ask gives the verdict on id, by judge when it is not known yet.
+func (v *verdicts) ask(id uint32, judge func(uint32) bool) bool {
+	if !v.asked {
+		return true
+	}
+	if v.known[id] == unjudged {
+		v.known[id] = fails
+		if judge(id) {
+			v.known[id] = passes
+		}
+	}
+	return v.known[id] == passes
+}
