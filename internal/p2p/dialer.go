@@ -86,6 +86,7 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	return info, nil
 }
 
+// ping asks for one answer, over the connection just dialed or one that was there.
 func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream after one answer
 	defer cancel()
@@ -96,12 +97,12 @@ func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 		r.Error = ctx.Err()
 	}
 	if r.Error != nil {
-		return outcome{result: blame(r.Error), dialed: dialed}
+		return outcome{result: blame(r.Error), dialed: dialed, linked: dialed}
 	}
 	if r.RTT == 0 {
-		return outcome{result: failed, dialed: dialed} // closed without an answer
+		return outcome{result: failed, dialed: dialed, linked: dialed} // closed without an answer
 	}
-	return outcome{result: answered, dialed: dialed, roundTrip: r.RTT}
+	return outcome{result: answered, dialed: dialed, linked: dialed, roundTrip: r.RTT}
 }
 
 // blame tells a peer's failure from this peer's own.

@@ -38,6 +38,7 @@ type probe struct {
 type outcome struct {
 	result    result
 	dialed    bool // a new connection was asked for, so that a failure is evidence
+	linked    bool // and was made: the event of a connection tells nothing new
 	roundTrip time.Duration
 }
 
@@ -224,14 +225,14 @@ func (m *machine) done(p probe, o outcome, now time.Time) bool {
 	case nowhere:
 		return m.missed(s, now)
 	case failed:
-		return m.failed(s, o.dialed, now)
+		return m.failed(s, o, now)
 	}
 	return false
 }
 
 func (m *machine) missed(s *subject, now time.Time) bool {
 	if s.misses++; s.misses >= nowhereLimit {
-		return m.failed(s, true, now)
+		return m.failed(s, outcome{dialed: true}, now)
 	}
 	s.due = now.Add(min(m.conf.Interval, nowhereRetry))
 	return false
@@ -247,12 +248,12 @@ func (m *machine) answered(s *subject, o outcome, now time.Time) {
 	}
 }
 
-func (m *machine) failed(s *subject, dialed bool, now time.Time) bool {
+func (m *machine) failed(s *subject, o outcome, now time.Time) bool {
 	switch {
-	case s.change == opened && !s.doubted:
+	case s.change == opened && !s.doubted && !o.linked:
 		s.doubted, s.due = true, now // our dial failed while another one came through
 		return false
-	case !dialed:
+	case !o.dialed:
 		s.suspect, s.due = true, now
 		return false
 	}

@@ -1,0 +1,84 @@
+package p2p
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestLoadIdentityCreatesOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "identity.key")
+	const racers = 16
+	keys := make([]crypto.PrivKey, racers)
+	var all sync.WaitGroup
+	for i := range keys {
+		all.Go(func() {
+			key, err := LoadIdentity(path)
+			if err == nil {
+				keys[i] = key
+			}
+		})
+	}
+	all.Wait()
+	for _, k := range keys {
+		require.NotNil(t, k)
+		require.True(t, k.Equals(keys[0]), "all who race get the same key")
+	}
+	require.Equal(t, crypto.Ed25519, int(keys[0].Type()))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "no temporary file is left")
+}
+
+func TestLoadIdentityRefuses(t *testing.T) {
+	secp, _, err := crypto.GenerateSecp256k1Key(rand.Reader)
+	require.NoError(t, err)
+	foreign, err := crypto.MarshalPrivateKey(secp)
+	require.NoError(t, err)
+	own, err := crypto.MarshalPrivateKey(testKey(t))
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		data []byte
+		mode os.FileMode
+		kind fault.Kind
+	}{
+		"readable by others":   {own, 0o644, fault.Forbidden},
+		"readable by group":    {own, 0o640, fault.Forbidden},
+		"writable by others":   {own, 0o602, fault.Forbidden},
+		"empty":                {nil, 0o600, fault.Unauthentic},
+		"garbage":              {[]byte("not a key"), 0o600, fault.Unauthentic},
+		"cut short":            {own[:30], 0o600, fault.Unauthentic},
+		"another kind of key":  {foreign, 0o600, fault.Unauthentic},
+		"larger than any key":  {make([]byte, maxIdentityBytes+1), 0o600, fault.TooLarge},
+		"good, and owner only": {own, 0o400, fault.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "key")
+			require.NoError(t, os.WriteFile(path, c.data, 0o600))
+			require.NoError(t, os.Chmod(path, c.mode))
+			_, err := LoadIdentity(path)
+			if c.kind == fault.Internal {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, c.kind)
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, len(c.data), len(after), "nothing changed")
+		})
+	}
+	_, err = LoadIdentity("")
+	require.Equal(t, "identity", fault.FieldOf(err))
+	_, err = LoadIdentity(t.TempDir())
+	require.ErrorIs(t, err, fault.Forbidden)
+}

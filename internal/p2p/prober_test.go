@@ -1,0 +1,267 @@
+package p2p
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	"github.com/stretchr/testify/require"
+)
+
+// stage is a network of peers that are up or down.
+type stage struct {
+	mu     sync.Mutex
+	down   map[peer.ID]bool
+	checks map[peer.ID]int
+	busy   int
+	peak   int
+	buried []peer.ID
+	member peer.ID // of the routing table
+}
+
+func (s *stage) check(ctx context.Context, p probe) outcome {
+	s.mu.Lock()
+	s.busy++
+	s.peak = max(s.peak, s.busy)
+	s.checks[p.id]++
+	down := s.down[p.id]
+	s.mu.Unlock()
+	defer func() { s.mu.Lock(); s.busy--; s.mu.Unlock() }()
+	if down {
+		<-ctx.Done() // like a host that swallows packets
+		return outcome{result: failed, dialed: true}
+	}
+	time.Sleep(time.Millisecond) // virtual
+	return outcome{result: answered, roundTrip: time.Millisecond}
+}
+
+func (s *stage) connected(peer.ID) bool { return false }
+func (s *stage) watch(id peer.ID) bool  { return id == s.member }
+func (s *stage) gone(id peer.ID)        { s.mu.Lock(); defer s.mu.Unlock(); s.buried = append(s.buried, id) }
+
+func (s *stage) set(id peer.ID, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down[id] = down
+}
+
+// feed is an event subscription without a bus.
+type feed chan any
+
+func (f feed) Out() <-chan any { return f }
+func (f feed) Close() error    { return nil }
+func (f feed) Name() string    { return "test" }
+
+func onStage(t *testing.T, play func(p *Prober, s *stage, events feed)) {
+	synctest.Test(t, func(t *testing.T) {
+		conf, err := ProbeConfig{}.complete()
+		require.NoError(t, err)
+		s := &stage{down: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
+		p := newProber("self", s, conf)
+		ctx, cancel := context.WithCancel(t.Context())
+		events := make(feed)
+		done := make(chan struct{})
+		go func() { p.run(ctx, events); close(done) }()
+		play(p, s, events)
+		cancel()
+		<-done
+	})
+}
+
+func TestProberDefaults(t *testing.T) {
+	onStage(t, func(p *Prober, s *stage, _ feed) {
+		s.set("b", true)
+		p.Track("a", "b", "self", "")
+		synctest.Wait()
+		_, ok := p.Measured("a")
+		require.False(t, ok)
+		m, ok := p.Measured("self")
+		require.True(t, ok)
+		require.True(t, m.Reachable)
+
+		time.Sleep(11 * time.Second) // one timeout
+		m, ok = p.Measured("a")
+		require.True(t, ok)
+		require.True(t, m.Reachable)
+		require.Equal(t, []peer.ID{"b"}, p.Unreachable())
+		require.EqualValues(t, 1, p.Epoch())
+		require.Equal(t, []peer.ID{"b"}, s.buried)
+
+		s.set("b", false)
+		time.Sleep(time.Minute) // one interval
+		require.Empty(t, p.Unreachable())
+		require.EqualValues(t, 2, p.Epoch())
+		require.Equal(t, 2, s.checks["a"])
+	})
+}
+
+func TestProberEvents(t *testing.T) {
+	onStage(t, func(p *Prober, s *stage, events feed) {
+		p.Track("a")
+		time.Sleep(time.Second)
+		s.set("a", true)
+		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: network.NotConnected}
+		events <- event.EvtPeerConnectednessChanged{Peer: "stranger", Connectedness: network.NotConnected}
+		s.set("member", true)
+		events <- event.EvtPeerConnectednessChanged{Peer: "member", Connectedness: network.NotConnected}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []peer.ID{"a", "member"}, p.Unreachable())
+		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: network.Connected}
+		synctest.Wait()
+		require.Equal(t, []peer.ID{"member"}, p.Unreachable())
+		close(events) // the host went first
+		synctest.Wait()
+	})
+}
+
+func TestProberBoundsItsProbes(t *testing.T) {
+	onStage(t, func(p *Prober, s *stage, _ feed) {
+		var ids []peer.ID
+		for i := range 2000 {
+			ids = append(ids, peer.ID([]byte{byte(i), byte(i >> 8), 'p'}))
+		}
+		p.Track(ids...)
+		time.Sleep(time.Minute)
+		require.Equal(t, 16, s.peak)
+		synctest.Wait()
+		require.Equal(t, 1024, p.machine.recent.Len())
+		_, ok := p.Measured(ids[0])
+		require.False(t, ok, "tracked longest ago")
+		for _, id := range ids[2000-1024:] {
+			_, ok := p.Measured(id)
+			require.True(t, ok)
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		_, ok = p.Measured(ids[1999])
+		require.False(t, ok, "not tracked for longer than Keep")
+	})
+}
+
+// spy tells of burials and of the outcomes of probes in the real network.
+type spy struct {
+	*dialer
+	outcomes chan outcome
+	buried   chan peer.ID
+}
+
+func (s spy) check(ctx context.Context, p probe) outcome {
+	o := s.dialer.check(ctx, p)
+	select {
+	case s.outcomes <- o:
+	case <-ctx.Done():
+	}
+	return o
+}
+
+func (s spy) gone(id peer.ID) {
+	s.dialer.gone(id)
+	s.buried <- id
+}
+
+// watchFrom runs a second prober on a node, under the test's eyes.
+func watchFrom(t *testing.T, n *Node) (*Prober, spy) {
+	t.Helper()
+	s := spy{
+		dialer:   n.prober.net.(*dialer),
+		outcomes: make(chan outcome, 100),
+		buried:   make(chan peer.ID, 100),
+	}
+	conf, err := ProbeConfig{Timeout: time.Second}.complete() // one minute's interval: events must do it
+	require.NoError(t, err)
+	sub, err := n.host.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
+	require.NoError(t, err)
+	p := newProber(n.host.ID(), s, conf)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { p.run(ctx, sub); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return p, s
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+func TestClosedPeerIsFound(t *testing.T) {
+	nodes := meet(t, 4)
+	victim, witness := nodes[3], nodes[1]
+	id := victim.host.ID()
+	p, s := watchFrom(t, witness)
+	p.Track(id)
+	m, ok := p.Measured(id)
+	require.True(t, ok && m.Reachable, "there is a connection")
+	require.Equal(t, answered, receive(t, s.outcomes).result)
+
+	require.NoError(t, victim.Close())
+	require.Equal(t, id, receive(t, s.buried))
+	require.Equal(t, []peer.ID{id}, p.Unreachable())
+	for _, n := range nodes[:3] {
+		waitTable(t, n, func(size int) bool { return size == 2 }) // tracked or not
+	}
+}
+
+// TestMutePeerIsFound has a peer that keeps its connections and answers no ping.
+func TestMutePeerIsFound(t *testing.T) {
+	nodes := meet(t, 3)
+	victim, witness := nodes[2], nodes[1]
+	id := victim.host.ID()
+	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})
+	p, s := watchFrom(t, witness)
+	p.Track(id)
+	first, second := receive(t, s.outcomes), receive(t, s.outcomes)
+	require.Equal(t, outcome{result: failed}, first)
+	require.Equal(t, failed, second.result)
+	require.True(t, second.dialed)
+	require.Equal(t, id, receive(t, s.buried))
+}
+
+// TestReturningPeerIsFound has a peer come back while dials to it are in backoff.
+func TestReturningPeerIsFound(t *testing.T) {
+	nodes := meet(t, 2)
+	c := testConfig(t)
+	reserve := start(t, c)
+	c.Listen = reserve.host.Network().ListenAddresses()
+	home := info(reserve)
+	require.NoError(t, reserve.Close())
+
+	d := nodes[1].prober.net.(*dialer)
+	d.host.Peerstore().AddAddrs(home.ID, home.Addrs, time.Hour)
+	require.Equal(t, failed, d.check(t.Context(), probe{id: home.ID}).result)
+	c.Datastore = memory() // not even known peers lead it to us
+	start(t, c)
+	o := d.check(t.Context(), probe{id: home.ID})
+	require.Equal(t, answered, o.result)
+	require.Positive(t, o.roundTrip)
+}
+
+// TestNobodyKnows asks for a peer without any address.
+func TestNobodyKnows(t *testing.T) {
+	stranger, err := peer.IDFromPrivateKey(testKey(t))
+	require.NoError(t, err)
+	alone := start(t, testConfig(t)).prober.net
+	require.Equal(t, undecided, alone.check(t.Context(), probe{id: stranger}).result)
+	nodes := meet(t, 3)
+	require.Equal(t, nowhere, nodes[1].prober.net.check(t.Context(), probe{id: stranger}).result)
+
+	// A lookup finds who is known to others only.
+	d := nodes[1].prober.net.(*dialer)
+	id := nodes[2].host.ID()
+	require.NoError(t, d.host.Network().ClosePeer(id))
+	d.host.Peerstore().ClearAddrs(id)
+	require.Equal(t, answered, d.check(t.Context(), probe{id: id}).result)
+}
