@@ -1,0 +1,110 @@
+package keeper
+
+import (
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Bounds of the protocol: both sides know them, and a peer that breaks one is refused.
+const (
+	// MaxItems bounds the items of one STORE message.
+	MaxItems = 1000
+	// MaxItemCells bounds the cells of one item: a record lives in at most that many.
+	MaxItemCells = 12
+	// MaxQueryCells bounds the cells of one QUERY message.
+	MaxQueryCells = 64
+	// MaxRequest bounds a request on the wire, in bytes.
+	MaxRequest = 1 << 20
+	// MaxAnswer bounds the envelopes of one QUERY answer, in bytes together.
+	MaxAnswer = 2 << 20
+
+	maxQueryRequest = 64 << 10          // a QUERY has nothing large in it
+	maxResponse     = MaxAnswer + 1<<18 // envelopes, their framing, and what else an answer says
+	maxRefusalText  = 256               // bytes of a refusal's field and of its message
+	maxEnvelope     = records.MaxSize
+)
+
+// Placement.
+const (
+	// Replicas is how many peers keep a cell: those closest to its key, this peer included.
+	Replicas = 10
+	// Network is the size up to which every peer of a network keeps every cell. It is also
+	// how many peers a lookup gives (k of Kademlia).
+	Network = 20
+
+	slack = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
+
+	cellsRemembered = 4096             // keepers of so many cells
+	placementTTL    = 10 * time.Minute // of the keepers of a cell
+	doubtfulTTL     = 10 * time.Second // of keepers that change with every join, or that a lookup did not settle
+)
+
+// Asking.
+const (
+	coverCells   = 9 // cells that a disc is covered with
+	askedAtOnce  = 2 // keepers of a group asked at once, and full answers that make it complete
+	lookups      = 16
+	deliveries   = 16
+	storeMost    = time.Minute      // a Store of any size, when its caller does not say
+	valueMost    = 10 * time.Second // a value put into the DHT or got from it
+	callsPerPeer = 16               // streams open to one peer at once
+
+	idlePerPeer = 4                // client streams kept for the next request to a peer
+	idleStreams = 256              // client streams kept in all
+	idleFor     = 30 * time.Second // less than a server waits, so that a kept stream is usually alive
+
+	hedgeAfter = 150 * time.Millisecond // the wait for a keeper of unknown speed
+	hedgeLeast = 10 * time.Millisecond
+	hedgeMost  = time.Second
+
+	peersRemembered = 1024            // track records of keepers
+	distrustFor     = 5 * time.Minute // after an answer that no honest keeper gives
+	avoidFor        = 15 * time.Second
+)
+
+// Serving.
+const (
+	streamIdle = time.Minute      // a served stream may wait so long for its next request
+	frameTime  = 10 * time.Second // a message may take so long to arrive, or to leave
+	serveMost  = 10 * time.Second // work on one request, whatever the asker allows
+	serveUsual = 5 * time.Second  // ... when the asker does not say
+
+	prefixesRemembered = 4096 // address prefixes with a quota
+)
+
+// Limits are the bounds that an operator may move. A zero field is its default.
+type Limits struct {
+	Streams        int // served at once, of all peers; 512
+	StreamsPerPeer int // served at once, of one peer; 32
+	Working        int // requests worked on at once; the others wait; 32
+
+	// Records taken from one address prefix (/24 of IPv4, /48 of IPv6; loopback is exempt).
+	StoreRate  float64 // a second; 100
+	StoreBurst int     // at once; 5000
+
+	Lookup  time.Duration // finding the keepers of a cell; 1.5 s, then the peers found so far are taken
+	Ask     time.Duration // one keeper's answer to a query; 2 s
+	Query   time.Duration // a whole query; 5 s
+	Deliver time.Duration // one STORE message; 5 s
+}
+
+// withDefaults fills the fields that are zero.
+func (l Limits) withDefaults() Limits {
+	orDefault(&l.Streams, 512)
+	orDefault(&l.StreamsPerPeer, 32)
+	orDefault(&l.Working, 32)
+	orDefault(&l.StoreRate, 100)
+	orDefault(&l.StoreBurst, 5000)
+	orDefault(&l.Lookup, 1500*time.Millisecond)
+	orDefault(&l.Ask, 2*time.Second)
+	orDefault(&l.Query, 5*time.Second)
+	orDefault(&l.Deliver, 5*time.Second)
+	return l
+}
+
+func orDefault[T int | float64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}

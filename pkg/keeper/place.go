@@ -1,0 +1,230 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// keeperSet are the peers that keep a cell. It is immutable.
+type keeperSet struct {
+	peers []peer.ID // by id; never empty: who finds nobody keeps the cell itself
+	id    string    // equal for equal sets
+
+	// doubt is why peers that should keep the cell may be missing here; nil when the lookup settled it.
+	doubt error
+}
+
+func newKeeperSet(peers []peer.ID, doubt error) *keeperSet {
+	peers = slices.Clone(peers)
+	slices.Sort(peers)
+	var id strings.Builder
+	for _, p := range peers {
+		id.WriteByte(byte(len(p)))
+		id.WriteString(string(p))
+	}
+	return &keeperSet{peers: peers, id: id.String(), doubt: doubt}
+}
+
+func (s *keeperSet) has(id peer.ID) bool {
+	_, ok := slices.BinarySearch(s.peers, id)
+	return ok
+}
+
+// distance is the XOR metric of Kademlia (Maymounkov and Mazières, 2002) between hashed
+// keys, as kad-dht measures it. Distances compare bytewise.
+type distance [sha256.Size]byte
+
+func distanceOf(key string, id peer.ID) distance {
+	d := distance(sha256.Sum256([]byte(key)))
+	for i, b := range sha256.Sum256([]byte(id)) {
+		d[i] ^= b
+	}
+	return d
+}
+
+// nearest gives up to n distinct peers closest to a key, nearest first. The argument is not changed.
+func nearest(key string, peers []peer.ID, n int) []peer.ID {
+	peers = slices.Clone(peers)
+	slices.Sort(peers)
+	peers = slices.Compact(peers)
+	away := make(map[peer.ID]distance, len(peers))
+	for _, p := range peers {
+		away[p] = distanceOf(key, p)
+	}
+	slices.SortFunc(peers, func(a, b peer.ID) int {
+		x, y := away[a], away[b]
+		return bytes.Compare(x[:], y[:])
+	})
+	return peers[:min(n, len(peers))]
+}
+
+// responsible reports whether self is among the n peers closest to a key, near being the
+// n closest others that it knows, nearest first.
+func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
+	if len(near) < n {
+		return true
+	}
+	own, last := distanceOf(key, self), distanceOf(key, near[n-1])
+	return bytes.Compare(own[:], last[:]) < 0
+}
+
+// places knows who keeps a cell. It is safe for concurrent use.
+type places struct {
+	k       *Keeper
+	flights singleflight.Group                   // by routing key
+	own     *lru.Cache[records.CellKey, custody] // has its own lock
+
+	mu    sync.Mutex // guards what follows; held for memory accesses only
+	cells *lru.Cache[string, placement]
+	whole placement // of every cell, while everybody keeps everything
+	table int       // size of the routing table when whole was found
+}
+
+// placement is a remembered answer; the zero value is none.
+type placement struct {
+	set   *keeperSet
+	until time.Time
+}
+
+func newPlaces(k *Keeper) *places {
+	cells, err := lru.New[string, placement](cellsRemembered)
+	own, err2 := lru.New[records.CellKey, custody](cellsRemembered)
+	if err = errors.Join(err, err2); err != nil {
+		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
+	}
+	return &places{k: k, own: own, cells: cells}
+}
+
+// routingKey is what a cell is looked up by: the multihash of its content id.
+func routingKey(c records.CellKey) string { return string(c.CID().Hash()) }
+
+// of gives the keepers of a cell. Callers that ask for one cell at the same time share a
+// lookup, which outlives the caller that began it. It fails only with ctx or Close.
+func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) {
+	key := routingKey(c)
+	if set := p.remembered(key); set != nil {
+		return set, nil
+	}
+	found := p.flights.DoChan(key, func() (any, error) {
+		if set := p.remembered(key); set != nil {
+			return set, nil // found between the two looks
+		}
+		return p.lookup(key)
+	})
+	select {
+	case <-ctx.Done():
+		return nil, fault.Wrap("keeper.lookup", ctx.Err())
+	case r := <-found:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*keeperSet), nil
+	}
+}
+
+func (p *places) remembered(key string) *keeperSet {
+	now, table := p.k.Now(), p.k.Router.Size()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Before(p.whole.until) && p.table == table {
+		return p.whole.set
+	}
+	if e, ok := p.cells.Get(key); ok && now.Before(e.until) {
+		return e.set
+	}
+	return nil
+}
+
+// lookup asks the DHT and remembers what it says.
+func (p *places) lookup(key string) (*keeperSet, error) {
+	table := p.k.Router.Size()
+	ctx, end, err := p.k.begin(p.k.ctx, "lookup", p.k.Limits.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	others, err := p.k.Router.Closest(ctx, key)
+	end(err)
+	if err != nil {
+		p.k.Logger.Debug("lookup not settled", "found", len(others), "error", err)
+		others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
+	}
+	set, whole := settle(key, p.k.Self, others, table, err)
+	p.remember(key, set, whole, table)
+	return set, nil
+}
+
+// settle turns the outcome of a lookup, and the size of the routing table, into the
+// keepers of a cell. Whole says that they keep every cell: a small network knows no others.
+func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_ *keeperSet, whole bool) {
+	all := nearest(key, append(slices.Clone(others), self), Network+1)
+	small := len(all) <= Network && table < Network // a lookup that lost most of a large network is not a small one
+	switch {
+	case small && err == nil:
+		return newKeeperSet(all, nil), true
+	case len(all) >= Replicas: // also of a lookup that was cut short: it went from far to near
+		return newKeeperSet(all[:Replicas], nil), false
+	default:
+		return newKeeperSet(all, err), small
+	}
+}
+
+func (p *places) remember(key string, set *keeperSet, whole bool, table int) {
+	now := p.k.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case whole:
+		p.whole, p.table = placement{set, now.Add(doubtfulTTL)}, table
+	case set.doubt != nil:
+		p.cells.Add(key, placement{set, now.Add(doubtfulTTL)})
+	default:
+		p.cells.Add(key, placement{set, now.Add(placementTTL)})
+	}
+}
+
+// failed makes the answers that contain a peer short-lived: it may be gone, and then
+// others have taken its place.
+func (p *places) failed(id peer.ID) {
+	soon := p.k.Now().Add(doubtfulTTL)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range p.cells.Keys() {
+		if e, ok := p.cells.Peek(key); ok && e.until.After(soon) && e.set.has(id) {
+			p.cells.Add(key, placement{e.set, soon})
+		}
+	}
+}
+
+// keeps reports whether this peer accepts a cell.
+func (p *places) keeps(c records.CellKey) bool {
+	if p.k.Router.Size() < slack {
+		return true
+	}
+	now := p.k.Now()
+	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
+		return own.kept
+	}
+	key := routingKey(c)
+	kept := responsible(key, p.k.Self, p.k.Router.Nearby(key, slack), slack)
+	p.own.Add(c, custody{kept, now.Add(doubtfulTTL)})
+	return kept
+}
+
+// custody is a remembered answer to whether this peer keeps a cell.
+type custody struct {
+	kept  bool
+	until time.Time
+}

@@ -1,0 +1,311 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Query asks the keepers of the plan's cells, merges what verifies, and takes it into the
+// index, whose fresher versions and tombstones win. What it finds is the union of the
+// answers in rank order, which may be more than the plan's limit. An answer from only
+// some of the keepers is an answer that says so; with none at all it fails with
+// Unavailable, Timeout or Canceled.
+func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
+	ctx, end, err := k.begin(ctx, "query", k.Limits.Query)
+	if err != nil {
+		return query.Found{}, err
+	}
+	defer func() { end(err) }()
+	var notes notes
+	notes.wanted = p.Query().Explain
+
+	cells := p.Cells(coverCells)
+	sets, err := k.keepersOf(ctx, cells)
+	if err != nil {
+		return query.Found{}, fault.Wrap("keeper.Query", err)
+	}
+	groups := groupOf(cells, sets)
+	var wg sync.WaitGroup
+	for i := range groups {
+		wg.Go(func() { k.gather(ctx, p, &groups[i], &notes) })
+	}
+	wg.Wait()
+	if err := unanswered(ctx, groups); err != nil {
+		return query.Found{}, fault.Wrap("keeper.Query", err)
+	}
+	recs := k.reconcile(p, cells, union(groups))
+	reason := lacks(p, recs, groups)
+	return query.Found{
+		Records:  recs,
+		Total:    total(groups, len(recs)),
+		Complete: reason == "",
+		Reason:   reason,
+		Local:    k.alone(groups),
+		Notes:    notes.sorted(),
+	}, nil
+}
+
+// keepersOf places cells, several at once.
+func (k *Keeper) keepersOf(ctx context.Context, cells []records.CellKey) ([]*keeperSet, error) {
+	sets := make([]*keeperSet, len(cells))
+	errs := make([]error, len(cells))
+	place := func(i int) { sets[i], errs[i] = k.places.of(ctx, cells[i]) }
+	first := 0
+	if len(cells) > 0 && k.Router.Size() < Network {
+		place(0) // in a small network the first answer is that of all
+		first = 1
+	}
+	bounded(lookups, len(cells)-first, func(i int) { place(first + i) })
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
+// bounded calls do(0) to do(n-1), at most width at once, and waits.
+func bounded(width, n int, do func(int)) {
+	slots := make(chan struct{}, width)
+	var wg sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}
+
+// unanswered is the error of a query that got no answer at all.
+func unanswered(ctx context.Context, groups []gathered) error {
+	var failure error
+	for _, g := range groups {
+		if len(g.answers) > 0 {
+			return nil
+		}
+		if g.failure != nil {
+			failure = g.failure
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fault.Wrap("", ctx.Err())
+	case failure != nil:
+		return fault.As("", fault.Unavailable, failure)
+	default:
+		return fault.As("", fault.Unavailable, errNoAnswer)
+	}
+}
+
+// alone reports whether this peer keeps all the cells and nobody else does.
+func (k *Keeper) alone(groups []gathered) bool {
+	return !slices.ContainsFunc(groups, func(g gathered) bool {
+		return len(g.set.peers) != 1 || !g.set.has(k.Self) || g.set.doubt != nil
+	})
+}
+
+// reply is one keeper's end of a question.
+type reply struct {
+	from   peer.ID
+	answer answer
+	err    error
+}
+
+// gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
+// another one for each that fails or does not speak for all cells, and another one when
+// those asked take longer than they usually do.
+func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *notes) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before the wait: whoever is slow is not waited for
+	q := question{plan: p, cells: g.cells}
+	order := k.askingOrder(g.set)
+	notes.add("cells %s are kept by %d peers", q.names(), len(order))
+	replies := make(chan reply, len(order))
+	next := 0
+	ask := func() {
+		if next < len(order) {
+			id := order[next]
+			next++
+			asked.Go(func() { replies <- k.ask(ctx, id, q, notes) })
+		}
+	}
+	for range g.needed() {
+		ask()
+	}
+	patience := k.peers.patience(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
+	hedge := time.NewTimer(patience)
+	defer hedge.Stop()
+	for heard := 0; heard < next && g.full() < g.needed(); {
+		select {
+		case r := <-replies:
+			heard++
+			if !g.add(r) {
+				ask()
+			}
+		case <-hedge.C:
+			ask()
+			patience *= 2
+			hedge.Reset(patience)
+		case <-ctx.Done():
+			g.failure = ctx.Err()
+			return
+		}
+	}
+}
+
+// add takes a reply in and reports whether it is a full answer.
+func (g *gathered) add(r reply) bool {
+	if r.err != nil {
+		g.failure = r.err
+		return false
+	}
+	g.answers = append(g.answers, r.answer)
+	return r.answer.full
+}
+
+// askingOrder puts the keepers that failed lately last, and otherwise those closest to
+// this peer's own id first: itself, if it is a keeper, and then others that differ from
+// asker to asker, so that the load spreads, but not from time to time, so that streams are reused.
+func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
+	now := k.Now()
+	order := nearest(string(k.Self), set.peers, len(set.peers))
+	var last []peer.ID
+	first := slices.DeleteFunc(order, func(id peer.ID) bool {
+		avoided := k.peers.avoided(id, now)
+		if avoided {
+			last = append(last, id)
+		}
+		return avoided
+	})
+	return append(first, last...)
+}
+
+// ask puts a question to one keeper, which may be this peer.
+func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *notes) reply {
+	if id == k.Self {
+		a := local(k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells)}))
+		notes.add("asked this peer itself about %d cells: %s", len(q.cells), a)
+		return reply{from: id, answer: a}
+	}
+	start := k.Now()
+	ctx, end, err := k.begin(ctx, "ask", k.Limits.Ask)
+	if err != nil {
+		return reply{from: id, err: err}
+	}
+	a, err := k.askPeer(ctx, id, q)
+	took := k.Now().Sub(start)
+	k.judged(ctx, id, took, err)
+	end(err)
+	if err != nil {
+		notes.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
+		return reply{from: id, err: err}
+	}
+	notes.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
+	return reply{from: id, answer: a}
+}
+
+func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, error) {
+	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
+	req.Query.Explain = false // explanations are the asker's
+	req.Cells = q.names()
+	resp, _, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	if err != nil {
+		return answer{}, err
+	}
+	return judge(q, resp.GetQuery(), k.Verifier, k.Now())
+}
+
+// judged draws the consequences of how a peer answered, or did not.
+func (k *Keeper) judged(ctx context.Context, id peer.ID, took time.Duration, err error) {
+	switch {
+	case err == nil:
+		k.peers.answered(id, took)
+	case fault.KindOf(err) == fault.Unauthentic:
+		k.Recorder.Distrusted(fault.KindOf(err).String())
+		k.Logger.Warn("keeper gave an answer that does not hold", "peer", id, "error", err)
+		k.peers.avoid(id, k.Now().Add(distrustFor))
+	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
+		// nobody waited for it any more: others were faster
+	default:
+		k.peers.avoid(id, k.Now().Add(avoidFor))
+		k.places.failed(id)
+	}
+}
+
+// reconcile takes found records into the index and lets what the index knows win: a
+// tombstone ends a record, and a fresher version takes its place if it matches as well.
+// The result is in rank order.
+func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
+	now := k.Now()
+	hits := make([]query.Hit, 0, len(found))
+	for _, r := range found {
+		if _, err := k.keep(r); err != nil && fault.KindOf(err) == fault.Exists {
+			fresher, ok := k.Index.Get(r.Name())
+			if !ok || fresher.Expired(now) || !(question{p, cells}).asksFor(fresher) {
+				continue
+			}
+			r = fresher
+		}
+		hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	recs := make([]*records.Record, len(hits))
+	for i, h := range hits {
+		recs[i] = h.Record
+	}
+	return recs
+}
+
+// String tells an answer in a note.
+func (a answer) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d matches", len(a.records), a.total)
+	if a.withheld {
+		fmt.Fprintf(&b, ", none withheld better than %g", a.bound)
+	}
+	if !a.full {
+		b.WriteString(", not a keeper of all the cells")
+	}
+	return b.String()
+}
+
+// notes collects what an explained query tells about its own course. It is safe for concurrent use.
+type notes struct {
+	wanted bool
+
+	mu   sync.Mutex // guards said
+	said []string
+}
+
+func (n *notes) add(format string, args ...any) {
+	if !n.wanted {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = append(n.said, fmt.Sprintf(format, args...))
+}
+
+// sorted gives the notes, in an order that does not depend on who was faster.
+func (n *notes) sorted() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	slices.Sort(n.said)
+	return n.said
+}

@@ -1,0 +1,118 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	record "github.com/libp2p/go-libp2p-record"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Validator judges the values of the DHT's "blackhole" namespace: one record under its own
+// key. It is pure but for the verifier's memory.
+func Validator(v *records.Verifier, now func() time.Time) record.Validator {
+	return validator{verifier: v, now: now}
+}
+
+type validator struct {
+	verifier opener
+	now      func() time.Time
+}
+
+// Validate returns Invalid for a key or a value that is not the record's, and what
+// records.Open returns.
+func (v validator) Validate(key string, value []byte) error {
+	_, err := v.open(key, value)
+	return fault.Wrap("keeper.Validate", err)
+}
+
+// open gives the record of a value, if it is one of the key.
+func (v validator) open(key string, value []byte) (*records.Record, error) {
+	if len(key) > records.MaxKey {
+		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", records.MaxKey, len(key))
+	}
+	k, err := records.ParseKey(key)
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.verifier.Open(value, v.now())
+	if err != nil {
+		return nil, err
+	}
+	return r, k.Matches(r)
+}
+
+// Select gives the position of the freshest value that is valid now, the first of equal
+// ones: kad-dht stores [new, old] only for 0, so that a record put again counts as new.
+// It returns the first value's error when none is valid.
+func (v validator) Select(key string, values [][]byte) (int, error) {
+	const op = "keeper.Select"
+	if len(values) == 0 {
+		return 0, fault.New(op, fault.Invalid, "there is nothing to select from")
+	}
+	at, failure := -1, error(nil)
+	var best *records.Record
+	for i, value := range values {
+		r, err := v.open(key, value)
+		switch {
+		case err != nil:
+			if failure == nil {
+				failure = err
+			}
+		case best == nil || records.Compare(r, best) > 0:
+			at, best = i, r
+		}
+	}
+	if best == nil {
+		return 0, fault.Wrap(op, failure)
+	}
+	return at, nil
+}
+
+// Publish puts a record under its own key into the DHT, so that the key alone resolves. It
+// returns what the router does; the DHT does not tell how many peers took it.
+func (k *Keeper) Publish(ctx context.Context, r *records.Record) (err error) {
+	ctx, end, err := k.begin(ctx, "publish", valueMost)
+	if err != nil {
+		return err
+	}
+	defer func() { end(err) }()
+	return fault.Wrap("keeper.Publish", k.Router.PutValue(ctx, r.Key().String(), r.Envelope()))
+}
+
+// Resolve gives the freshest live record under a key: of the DHT or of the index, which
+// learns what the DHT had. It returns NotFound when there is none, or when it was withdrawn.
+func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
+	const op = "keeper.Resolve"
+	ctx, end, err := k.begin(ctx, "resolve", valueMost)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	value, failure := k.Router.GetValue(ctx, key.String())
+	if failure == nil {
+		var r *records.Record
+		if r, failure = (validator{k.Verifier, k.Now}).open(key.String(), value); failure == nil {
+			if _, err := k.keep(r); err != nil && fault.KindOf(err) != fault.Exists {
+				return living(op, r) // the index is full: it is right all the same
+			}
+		}
+	}
+	if known, ok := k.Index.Latest(key.Name); ok && !known.Expired(k.Now()) && key.Matches(known) == nil {
+		return living(op, known)
+	}
+	if failure == nil {
+		failure = fault.New("", fault.NotFound, "a later version of the record has another key")
+	}
+	return nil, fault.Wrap(op, failure)
+}
+
+// living refuses a tombstone.
+func living(op string, r *records.Record) (*records.Record, error) {
+	if r.Withdrawn() {
+		return nil, fault.New(op, fault.NotFound, "the record was withdrawn at %s", r.Issued().UTC().Format(time.RFC3339))
+	}
+	return r, nil
+}
