@@ -17,6 +17,10 @@ const (
 	backoffMin = time.Second
 	backoffMax = 5 * time.Minute
 
+	// step is by how much the clock may go back unnoticed, and how far ahead of it a version
+	// may have been signed. Together they are what peers forgive.
+	step = records.ClockSkew / 2
+
 	// spread is the share of an interval by which jitter makes it shorter or longer.
 	spread = 0.1
 )
@@ -146,15 +150,15 @@ func (m *machine) next() (time.Time, bool) {
 	return m.queue[0].due, true
 }
 
-// observe notices a clock that was set back, by more than peers forgive each other, and
-// keeps what is left of every interval as it was. Smaller steps only delay by themselves.
+// observe notices a clock that was set back by more than step, and keeps what is left of
+// every interval as it was. Smaller steps only delay by themselves.
 func (m *machine) observe(now time.Time) {
 	back := m.seen.Sub(now)
 	if m.seen.IsZero() || back <= 0 {
 		m.seen = now
 		return
 	}
-	if back <= records.ClockSkew {
+	if back <= step {
 		return
 	}
 	m.seen = now
@@ -170,7 +174,7 @@ func (m *machine) observe(now time.Time) {
 
 // distrust has a version replaced at once that was signed in the future: others refuse it.
 func (t *task) distrust(now time.Time) {
-	if t.issued.After(now.Add(records.ClockSkew)) {
+	if t.issued.After(now.Add(step)) {
 		t.renew, t.due = now, now
 	}
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -92,92 +91,111 @@ func TestDeferredRenewal(t *testing.T) {
 	require.True(t, third.stale(now))
 }
 
-// TestMachineAgainstList compares the heap with a list that is searched from end to end.
+// dumb is the machine as a list that is searched from end to end.
+type dumb struct {
+	now      time.Time
+	due      map[version]time.Time
+	failures map[version]int
+}
+
+// at schedules a version; a tombstone's end is not passed by.
+func (d *dumb) at(r *records.Record, due time.Time) {
+	if r.Withdrawn() && r.Expires().After(d.now) && due.After(r.Expires()) {
+		due = r.Expires()
+	}
+	d.due[versionOf(r)] = due
+}
+
+func (d *dumb) announced(r *records.Record, complete bool) {
+	v := versionOf(r)
+	if _, ok := d.due[v]; !ok {
+		return
+	}
+	d.failures[v]++
+	wait := min(time.Second<<min(d.failures[v]-1, 20), 5*time.Minute)
+	if complete {
+		d.failures[v], wait = 0, 6*time.Hour
+	}
+	if complete && !r.Withdrawn() {
+		d.at(r, epoch().Add(6*time.Hour))
+		return
+	}
+	d.at(r, d.now.Add(wait))
+}
+
+// check compares what was taken with what is due.
+func (d *dumb) check(t *rapid.T, taken []task, limit int) {
+	count := 0
+	for _, due := range d.due {
+		if !due.After(d.now) {
+			count++
+		}
+	}
+	if len(taken) != min(limit, count) {
+		t.Fatalf("took %d of %d, limit %d", len(taken), count, limit)
+	}
+	var last time.Time
+	for _, task := range taken {
+		due, ok := d.due[task.version]
+		if !ok || due.After(d.now) || due.Before(last) {
+			t.Fatalf("%v taken, due %v", task.version, due)
+		}
+		last = due
+	}
+}
+
 func TestMachineAgainstList(t *testing.T) {
-	var pool []*records.Record
+	pool := map[version]*records.Record{}
+	var all []version
 	for _, id := range []string{"a", "b", "c", "d"} {
 		live := sign(t, id, 1, epoch())
-		pool = append(pool, live, bury(t, live, epoch()))
+		for _, r := range []*records.Record{live, bury(t, live, epoch())} {
+			pool[versionOf(r)] = r
+			all = append(all, versionOf(r))
+		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		m, now := newMachine(6*time.Hour, func() float64 { return 0.5 }), epoch()
-		dumb := map[version]time.Time{} // when each is due
-		pick := func() *records.Record { return rapid.SampledFrom(pool).Draw(t, "version") }
-		bound := func(v *records.Record, due time.Time) time.Time {
-			if v.Withdrawn() && v.Expires().After(now) && due.After(v.Expires()) {
-				return v.Expires()
-			}
-			return due
-		}
-		find := func(v version) *records.Record {
-			return pool[slices.IndexFunc(pool, func(r *records.Record) bool { return versionOf(r) == v })]
-		}
-		failures := map[version]int{}
+		m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+		d := &dumb{now: epoch(), due: map[version]time.Time{}, failures: map[version]int{}}
+		pick := func() version { return rapid.SampledFrom(all).Draw(t, "version") }
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				v := pick()
-				m.add(v, now)
-				if _, ok := dumb[versionOf(v)]; !ok {
-					dumb[versionOf(v)] = now
-					failures[versionOf(v)] = 0
+				m.add(pool[v], d.now)
+				if _, ok := d.due[v]; !ok {
+					d.due[v], d.failures[v] = d.now, 0
 				}
 			},
 			"drop": func(t *rapid.T) {
-				v := versionOf(pick())
+				v := pick()
 				m.drop(v)
-				delete(dumb, v)
+				delete(d.due, v)
 			},
 			"announced": func(t *rapid.T) {
-				r, complete := pick(), rapid.Bool().Draw(t, "complete")
-				v := versionOf(r)
-				m.announced(v, complete, now)
-				if _, ok := dumb[v]; !ok {
-					return
-				}
-				switch {
-				case !complete:
-					failures[v]++
-					dumb[v] = bound(r, now.Add(min(time.Second<<min(failures[v]-1, 20), 5*time.Minute)))
-				case r.Withdrawn():
-					failures[v], dumb[v] = 0, bound(r, now.Add(6*time.Hour))
-				default:
-					failures[v], dumb[v] = 0, epoch().Add(6*time.Hour)
-				}
+				v, complete := pick(), rapid.Bool().Draw(t, "complete")
+				m.announced(v, complete, d.now)
+				d.announced(pool[v], complete)
 			},
 			"take": func(t *rapid.T) {
 				limit := rapid.IntRange(0, 5).Draw(t, "limit")
-				taken := m.take(now, limit)
-				count := 0
-				for _, due := range dumb {
-					if !due.After(now) {
-						count++
-					}
-				}
-				if len(taken) != min(limit, count) {
-					t.Fatalf("took %d of %d, limit %d", len(taken), count, limit)
-				}
-				var last time.Time
+				taken := m.take(d.now, limit)
+				d.check(t, taken, limit)
 				for _, task := range taken {
-					due, ok := dumb[task.version]
-					if !ok || due.After(now) || due.Before(last) {
-						t.Fatalf("%v taken, due %v", task.version, due)
-					}
-					last = due
-					dumb[task.version] = bound(find(task.version), now.Add(lease))
+					d.at(pool[task.version], d.now.Add(lease))
 				}
 			},
 			"wait": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
+				d.now = d.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
 			},
-			"wait long": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.IntRange(0, 7).Draw(t, "hours")) * time.Hour)
+			"sleep": func(t *rapid.T) {
+				d.now = d.now.Add(time.Duration(rapid.IntRange(0, 7).Draw(t, "hours")) * time.Hour)
 			},
 			"": func(t *rapid.T) {
 				next, ok := m.next()
-				if ok != (len(dumb) > 0) {
-					t.Fatalf("next: %v, %d tasks", ok, len(dumb))
+				if ok != (len(d.due) > 0) {
+					t.Fatalf("next: %v, %d tasks", ok, len(d.due))
 				}
-				for v, due := range dumb {
+				for v, due := range d.due {
 					if due.Before(next) {
 						t.Fatalf("next is %v, %v is due at %v", next, v, due)
 					}

@@ -15,13 +15,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// What the directory holds, apart from a lock. Exact places are nobody else's business.
-const (
-	database = "db"
-	draft    = "db.new" // the database while it is made
-	private  = 0o700
-)
-
 // The keys of the database.
 const (
 	metaKey       = "meta"
@@ -48,7 +41,6 @@ type edit struct {
 // returns. It is not safe for concurrent use.
 type store struct {
 	db       *pebble.DB
-	lock     *pebble.Lock // on the directory around the database
 	provider peer.ID
 
 	// broken is why the database no longer takes writes. After a failed write or fsync it
@@ -59,67 +51,24 @@ type store struct {
 
 // openStore opens the database of a provider in dir, or makes it, and checks that it is
 // the provider's.
-func openStore(fs vfs.FS, dir string, provider peer.ID, log *slog.Logger) (_ *store, _ meta, err error) {
+func openStore(fs vfs.FS, dir string, provider peer.ID, log *slog.Logger) (*store, meta, error) {
 	if err := makeDir(fs, dir); err != nil {
 		return nil, meta{}, fault.As("", fault.Unavailable, err)
 	}
-	lock, err := pebble.LockDirectory(dir, fs)
+	db, err := pebble.Open(dir, options(fs, log))
 	if err != nil {
-		return nil, meta{}, fault.As("", fault.Unavailable, fmt.Errorf("%s is in use by another process: %w", dir, err))
+		return nil, meta{}, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", dir, err))
 	}
-	s := &store{provider: provider, lock: lock}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	path := fs.PathJoin(dir, database)
-	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
-		if err := s.create(fs, dir, log); err != nil {
-			return nil, meta{}, err
-		}
-	}
-	if err := s.open(path, fs, log); err != nil {
-		return nil, meta{}, err
-	}
+	s := &store{db: db, provider: provider}
 	m, err := s.identify()
-	return s, m, err
+	if err != nil {
+		return nil, meta{}, errors.Join(err, s.close())
+	}
+	return s, m, nil
 }
 
-// create makes the database beside its place and moves it there when it is whole, with its
-// owner's name in it: a crash while a database is made could leave one that does not open.
-// What an earlier attempt left has never been used.
-func (s *store) create(fs vfs.FS, dir string, log *slog.Logger) error {
-	path := fs.PathJoin(dir, draft)
-	if err := fs.RemoveAll(path); err != nil {
-		return fault.As("", fault.Unavailable, err)
-	}
-	if err := fs.MkdirAll(path, private); err != nil {
-		return fault.As("", fault.Unavailable, err)
-	}
-	if err := s.open(path, fs, log); err != nil {
-		return err
-	}
-	err := errors.Join(s.commit([]edit{s.editFloor(0)}), s.db.Close())
-	s.db = nil
-	if err == nil {
-		err = fs.Rename(path, fs.PathJoin(dir, database))
-	}
-	if err == nil {
-		err = syncDir(fs, dir)
-	}
-	return fault.As("", fault.Unavailable, err)
-}
-
-func (s *store) open(path string, fs vfs.FS, log *slog.Logger) (err error) {
-	if s.db, err = pebble.Open(path, options(fs, log)); err != nil {
-		s.db = nil
-		return fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", path, err))
-	}
-	return nil
-}
-
-// makeDir makes a directory and its missing parents, durably.
+// makeDir makes a directory and its missing parents, durably, and for this user alone:
+// exact places are nobody else's business.
 func makeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) || parent == dir {
@@ -128,7 +77,7 @@ func makeDir(fs vfs.FS, dir string) error {
 	if err := makeDir(fs, parent); err != nil {
 		return err
 	}
-	if err := fs.MkdirAll(dir, private); err != nil {
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	return syncDir(fs, parent)
@@ -161,9 +110,15 @@ func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
 	}
 }
 
-// identify reads the meta value, which is there since the database was made.
+// identify reads the meta value, or writes it into an empty database.
 func (s *store) identify() (meta, error) {
 	data, closer, err := s.db.Get([]byte(metaKey))
+	if errors.Is(err, pebble.ErrNotFound) {
+		if err := s.scan(func(key string, _ []byte) error { return errors.New("has content but no owner") }); err != nil {
+			return meta{}, err
+		}
+		return meta{}, s.commit([]edit{s.editFloor(0)})
+	}
 	if err != nil {
 		return meta{}, corrupt(metaKey, err)
 	}
@@ -189,30 +144,36 @@ func (s *store) editFloor(floor uint64) edit {
 }
 
 // services calls visit for every service, by id. The value is valid during the call.
-func (s *store) services(visit func(id string, value []byte) error) (err error) {
+func (s *store) services(visit func(id string, value []byte) error) error {
+	return s.scan(func(key string, value []byte) error {
+		if key == metaKey {
+			return nil
+		}
+		id, ok := strings.CutPrefix(key, servicePrefix)
+		if !ok {
+			return errors.New("not a key of the registry")
+		}
+		return visit(id, value)
+	})
+}
+
+// scan visits every key until one is refused, which the error names.
+func (s *store) scan(visit func(key string, value []byte) error) (err error) {
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return fault.As("", fault.Internal, err)
 	}
 	defer func() { err = errors.Join(err, fault.As("", fault.Internal, it.Close())) }()
 	for it.First(); it.Valid(); it.Next() {
-		key := string(it.Key())
-		if key == metaKey {
-			continue
-		}
-		id, ok := strings.CutPrefix(key, servicePrefix)
-		if !ok {
-			return corrupt(key, errors.New("not a key of the registry"))
-		}
 		value, err := it.ValueAndErr()
 		if err == nil {
-			err = visit(id, value)
+			err = visit(string(it.Key()), value)
 		}
 		if err != nil {
-			return corrupt(key, err)
+			return corrupt(string(it.Key()), err)
 		}
 	}
-	return nil
+	return nil // an error that ended the scan is told by Close
 }
 
 // commit writes all edits at once and returns when they are on disk. After an error,
@@ -251,13 +212,7 @@ func (s *store) commit(edits []edit) (err error) {
 	return b.Close()
 }
 
-func (s *store) close() error {
-	var err error
-	if s.db != nil {
-		err = s.db.Close()
-	}
-	return fault.As("", fault.Internal, errors.Join(err, s.lock.Close()))
-}
+func (s *store) close() error { return fault.As("", fault.Internal, s.db.Close()) }
 
 // corrupt names the key whose content cannot be used. Nothing is deleted: people decide.
 func corrupt(key string, err error) error {
