@@ -68,6 +68,12 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
+func TestLongKeysAreNotLookedAt(t *testing.T) {
+	_, err := records.ParseKey(strings.Repeat("/", records.MaxKey+1))
+	require.ErrorContains(t, err, "must be at most 256 bytes, not 257")
+	require.Nil(t, fault.ValueOf(err))
+}
+
 func TestParseCellKey(t *testing.T) {
 	const space = "/blackhole/services/"
 	for s, good := range map[string]bool{

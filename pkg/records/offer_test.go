@@ -2,6 +2,7 @@ package records_test
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"reflect"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -321,6 +323,26 @@ func TestViews(t *testing.T) {
 	require.Equal(t, v, records.ViewOfService(r.Service()))
 	require.Empty(t, records.ViewOfService(&pb.ServiceRecord{}).Key)
 	require.NotPanics(t, func() { records.ViewOfService(nil) })
+}
+
+// A message by itself proves nothing, and may be anything.
+func TestViewsOfUnfitMessages(t *testing.T) {
+	s := message(t)
+	s.CreatedAt = &timestamppb.Timestamp{Seconds: math.MaxInt64}
+	require.Zero(t, records.ViewOfService(s).CreatedAt)
+	require.NotEmpty(t, records.ViewOfService(s).Key)
+	for name, do := range map[string]func(){
+		"id":       func() { s.Id = "../x" },
+		"provider": func() { s.ProviderId = "x" },
+		"key":      func() { s.ProviderId = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N" },
+		"metadata": func() { s.Metadata = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s = message(t)
+			do()
+			require.Empty(t, records.ViewOfService(s).Key)
+		})
+	}
 }
 
 func TestMeasuredJSON(t *testing.T) {

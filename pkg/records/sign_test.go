@@ -133,6 +133,8 @@ func TestFacts(t *testing.T) {
 		"cdn": {"cdn", records.Capabilities{CDN: &records.CDN{BandwidthMbps: 900}}, records.KnownBandwidth, records.Facts{Bandwidth: 900}},
 		"bandwidth": {"bandwidth", records.Capabilities{Bandwidth: &records.Bandwidth{UploadMbps: 40, DownloadMbps: 100}},
 			records.KnownBandwidth, records.Facts{Bandwidth: 40}},
+		"bandwidth, other way": {"bandwidth", records.Capabilities{Bandwidth: &records.Bandwidth{UploadMbps: 100, DownloadMbps: 40}},
+			records.KnownBandwidth, records.Facts{Bandwidth: 40}},
 		"other": {"other", records.Capabilities{}, 0, records.Facts{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,57 @@
+package records_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func ExampleSign() {
+	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)))
+	if err != nil {
+		panic(err)
+	}
+	offer, err := records.ParseOfferYAML([]byte(`
+id: exit-1
+metadata: {type: bandwidth, subtype: wireguard}
+capabilities: {bandwidth: {upload_mbps: 500, download_mbps: 1000}}
+location: {latitude: 52.37, longitude: 4.89, country: NL}
+`))
+	if err != nil {
+		panic(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	signed, err := records.Sign(key, offer, records.Stamp{
+		Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(24 * time.Hour),
+	})
+	if err != nil {
+		panic(err)
+	}
+
+	// Elsewhere, from the bytes alone:
+	record, err := records.Open(signed.Envelope(), now)
+	fmt.Println(record.Key(), err)
+	_, err = records.Open(signed.Envelope(), now.Add(25*time.Hour))
+	fmt.Println(fault.KindOf(err))
+
+	// Output:
+	// /blackhole/services/bandwidth/wireguard/u173zm/12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5/exit-1 <nil>
+	// conflict
+}
+
+func ExampleParseOffer() {
+	_, err := records.ParseOffer([]byte(`{"id":"gpu-1","metadata":{"type":"compute"},"capabilities":{"compute":{"cpu_cores":-8}}}`))
+	fmt.Println(err)
+	_, err = records.ParseOffer([]byte(`{"id":"gpu-1","expires_at":"2026-03-01T12:00:00Z"}`))
+	fmt.Println(err)
+
+	// Output:
+	// records.ParseOffer: capabilities.compute.cpu_cores: must be a whole number of 0 to 4294967295, not -8
+	// records.ParseOffer: expires_at: is filled in by the peer
+}
