@@ -77,7 +77,11 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 		ctx = half
 	}
 	info, err := d.dht.FindPeer(ctx, id)
+	// FindPeer gives up on a peer that it could not dial before it learned the address.
+	heard := d.host.Peerstore().PeerInfo(id)
 	switch {
+	case errors.Is(err, routing.ErrNotFound) && len(heard.Addrs) > 0:
+		return heard, nil
 	case errors.Is(err, routing.ErrNotFound):
 		return info, errNowhere
 	case err != nil:

@@ -37,7 +37,7 @@ func (s *stage) check(ctx context.Context, p probe) outcome {
 		<-ctx.Done() // like a host that swallows packets
 		return outcome{result: failed, dialed: true}
 	}
-	time.Sleep(time.Millisecond) // virtual
+	<-time.After(time.Millisecond) // virtual, as the whole stage is
 	return outcome{result: answered, roundTrip: time.Millisecond}
 }
 
@@ -86,6 +86,7 @@ func TestProberDefaults(t *testing.T) {
 		require.True(t, m.Reachable)
 
 		time.Sleep(11 * time.Second) // one timeout
+		synctest.Wait()
 		m, ok = p.Measured("a")
 		require.True(t, ok)
 		require.True(t, m.Reachable)
@@ -95,6 +96,7 @@ func TestProberDefaults(t *testing.T) {
 
 		s.set("b", false)
 		time.Sleep(time.Minute) // one interval
+		synctest.Wait()
 		require.Empty(t, p.Unreachable())
 		require.EqualValues(t, 2, p.Epoch())
 		require.Equal(t, 2, s.checks["a"])
@@ -129,9 +131,11 @@ func TestProberBoundsItsProbes(t *testing.T) {
 		}
 		p.Track(ids...)
 		time.Sleep(time.Minute)
-		require.Equal(t, 16, s.peak)
 		synctest.Wait()
+		require.Equal(t, 16, s.peak)
+		p.mu.Lock()
 		require.Equal(t, 1024, p.machine.recent.Len())
+		p.mu.Unlock()
 		_, ok := p.Measured(ids[0])
 		require.False(t, ok, "tracked longest ago")
 		for _, id := range ids[2000-1024:] {
