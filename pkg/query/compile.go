@@ -57,19 +57,27 @@ func (d Defaults) limits() (limit, most int) {
 	return min(limit, most), most
 }
 
+// Fill gives the query with the limit and the radius that it leaves out: after it, AppendKey
+// gives the key of the plan that Compile makes. The result shares lists with q; what q
+// points to is not changed.
+func (d Defaults) Fill(q Query) Query {
+	if q.Limit == 0 {
+		q.Limit, _ = d.limits()
+	}
+	if q.Near != nil && q.Near.RadiusKM == nil && d.RadiusKM != 0 {
+		q.Near = &Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKM: &d.RadiusKM}
+	}
+	return q
+}
+
 // Compile validates a query and applies the defaults. The plan shares nothing with q. It
 // returns a fault.Invalid error that names the JSON field at fault.
 func Compile(q Query, d Defaults) (*Plan, error) {
 	const op = "query.Compile"
-	p := &Plan{query: q.clone()}
+	filled := d.Fill(q)
+	p := &Plan{query: filled.clone()}
 	n := &p.query
-	limit, most := d.limits()
-	if n.Limit == 0 {
-		n.Limit = limit
-	}
-	if n.Near != nil && n.Near.RadiusKM == nil && d.RadiusKM != 0 {
-		n.Near.RadiusKM = &d.RadiusKM
-	}
+	_, most := d.limits()
 	if err := n.validate(most); err != nil {
 		return nil, fault.Wrap(op, err)
 	}

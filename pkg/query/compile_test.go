@@ -107,6 +107,21 @@ func TestCompileAppliesDefaults(t *testing.T) {
 	require.Equal(t, "near.radius_km", fault.FieldOf(err))
 }
 
+func TestFillGivesThePlansKey(t *testing.T) {
+	d := Defaults{Limit: 5, RadiusKM: 30}
+	for _, q := range []Query{
+		{Type: "a"}, {Type: "a", Limit: 7}, {Type: "a", Near: &Near{}}, {Type: "a", Near: &Near{RadiusKM: ptr(1.0)}},
+	} {
+		p, err := Compile(q, d)
+		require.NoError(t, err)
+		filled := d.Fill(q)
+		require.Equal(t, p.Key(), string(AppendKey(nil, &filled)))
+	}
+	q := Query{Type: "a", Near: &Near{}}
+	d.Fill(q)
+	require.Nil(t, q.Near.RadiusKM, "the input is left as it was")
+}
+
 func TestPricesCompareInTheUnitOfTheType(t *testing.T) {
 	for kind, unit := range map[string]string{
 		"storage": "per-gb-month", "compute": "per-hour", "cdn": "per-gb", "bandwidth": "per-gb",

@@ -24,9 +24,9 @@ const smallList = 16
 // field is written, lengths first, so that no two questions share a key. Explain is part
 // of the key, as answers differ by it; Exclude, which the asker finds out itself, is not.
 //
-// The query need not be valid. What Compile fills in from Defaults (the limit, the
-// radius) is written as it stands, so queries that leave these out are to be compared
-// only under the same Defaults; Plan.Key has them filled in.
+// The query need not be valid. A limit or a radius left out is written as left out: what
+// it means is known to the Defaults alone. Whoever looks for what Plan.Key names applies
+// Defaults.Fill first.
 //
 // It does not allocate when dst has room, lists have at most 16 elements and all text
 // compared without case is ASCII.

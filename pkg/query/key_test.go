@@ -129,12 +129,8 @@ func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 		vary := rapid.SampledFrom(all[name]).Draw(rt, "variant")
 		if vary(&q); !q.usesPrices() {
 			q.Currency, q.PriceUnit = "", ""
-		}
-		if q.usesPrices() && q.Type == "relay" && q.PriceUnit == "" {
+		} else if _, unit := q.pricing(); unit == "" {
 			q.PriceUnit = "per-hour"
-		}
-		if q.Sort == SortDistance && q.Near == nil || usualUnit(q.Type) == "" && q.usesPrices() && q.PriceUnit == "" {
-			q.Sort, q.MaxPrice = SortDefault, nil
 		}
 	}
 	return q
@@ -180,8 +176,21 @@ func TestKeyIgnores(t *testing.T) {
 		change(&q)
 		require.Equal(t, AppendKey(nil, &base), AppendKey(nil, &q), name)
 	}
+	free, minus := Query{Type: "cdn", Price: Price{MaxPrice: ptr(0.0)}}, Query{Type: "cdn", Price: Price{MaxPrice: ptr(math.Copysign(0, -1))}}
+	require.Equal(t, AppendKey(nil, &free), AppendKey(nil, &minus), "negative zero price")
 	a, b := Query{Type: "cdn", Sort: SortPrice}, Query{Type: "cdn", Sort: SortPrice, Price: Price{Currency: "usdc", PriceUnit: "Per-GB"}}
 	require.Equal(t, AppendKey(nil, &a), AppendKey(nil, &b), "default prices")
+}
+
+func TestKeyHasNoMapOrder(t *testing.T) {
+	q := Query{Type: "a", Attributes: map[string]string{}}
+	for _, key := range strings.Split("abcdefghij", "") {
+		q.Attributes[key] = key
+	}
+	want := AppendKey(nil, &q)
+	for range 50 {
+		require.Equal(t, want, AppendKey(nil, ptr(q.clone())))
+	}
 }
 
 func TestAppendKeyAppends(t *testing.T) {

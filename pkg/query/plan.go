@@ -26,11 +26,18 @@ type Plan struct {
 }
 
 // Query gives the normalised query: defaults applied, lists sorted and without
-// repetition. Compiling it gives the same plan. The caller owns the result.
+// repetition. Compiling it gives the same plan. The caller owns the result, a deep copy:
+// not a thing for loops.
 func (p *Plan) Query() Query { return p.query.clone() }
 
 // Key is the canonical key of the whole question with its defaults: see AppendKey.
 func (p *Plan) Key() string { return p.key }
+
+// Type is the service type asked for.
+func (p *Plan) Type() string { return p.query.Type }
+
+// Explain reports whether the asker wants to know why.
+func (p *Plan) Explain() bool { return p.query.Explain }
 
 // Limit is the most results asked for, at least 1.
 func (p *Plan) Limit() int { return p.query.Limit }

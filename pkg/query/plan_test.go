@@ -118,7 +118,7 @@ func TestCellsHoldEveryMatch(t *testing.T) {
 func rich() *pb.ServiceRecord {
 	return &pb.ServiceRecord{
 		Id:       "gpu-1",
-		Metadata: &pb.ServiceMetadata{Type: "compute", Subtype: "gpu", Attributes: map[string]string{"tier": "gold"}},
+		Metadata: &pb.ServiceMetadata{Type: "compute", Subtype: "gpu", Attributes: map[string]string{"rack": "7", "tier": "gold"}},
 		Capabilities: &pb.ServiceCapabilities{Compute: &pb.ComputeCapabilities{
 			CpuCores: 8, MemoryMb: 16000, Gpus: []*pb.GPUInfo{{Model: "x"}},
 		}},
@@ -179,6 +179,31 @@ func TestRejectNamesTheFilterAndBothValues(t *testing.T) {
 	sick := rich()
 	sick.Health.Status = pb.HealthStatus_UNHEALTHY
 	require.Equal(t, "health: claimed UNHEALTHY, which is not usable", compile(t, Query{Type: "compute"}).Reject(seal(t, 1, sick)))
+}
+
+// A value that is exactly the bound passes, and one step further does not.
+func TestBoundsBelongToTheFilter(t *testing.T) {
+	r := seal(t, 1, rich())
+	here := Near{Latitude: 52.52, Longitude: 13.605}
+	km := geo.Distance(geo.Point{Lat: 52.52, Lon: 13.605}, geo.Point{Lat: 52.52, Lon: 13.405}) / 1000
+	at := func(radius float64) *Near { return &Near{here.Latitude, here.Longitude, &radius} }
+	tests := map[string][2]Query{
+		"cores":  {{Capacity: Capacity{MinCPUCores: 8}}, {Capacity: Capacity{MinCPUCores: 9}}},
+		"memory": {{Capacity: Capacity{MinMemoryMB: 16000}}, {Capacity: Capacity{MinMemoryMB: 16001}}},
+		"price":  {{Price: Price{MaxPrice: ptr(.5)}}, {Price: Price{MaxPrice: ptr(math.Nextafter(.5, 0))}}},
+		"uptime": {{Quality: Quality{MinUptime: ptr(99.5)}}, {Quality: Quality{MinUptime: ptr(99.51)}}},
+		"errors": {{Quality: Quality{MaxErrorRate: ptr(uint32(50))}}, {Quality: Quality{MaxErrorRate: ptr(uint32(49))}}},
+		"near":   {{Near: at(km + 1e-9)}, {Near: at(km - 1e-9)}},
+		"tags":   {{Attributes: map[string]string{"tier": "gold"}}, {Attributes: map[string]string{"tier": "gold", "rack": "8"}}},
+		"unit":   {{Price: Price{MaxPrice: ptr(.5), PriceUnit: "PER-HOUR"}}, {Price: Price{MaxPrice: ptr(.5), PriceUnit: "per-day"}}},
+	}
+	for name, pair := range tests {
+		for i, q := range pair {
+			q.Type = "compute"
+			p := compile(t, q)
+			require.Equal(t, i == 0, p.Match(r), "%s: %s", name, p.Reject(r))
+		}
+	}
 }
 
 func TestTombstonesMatchNothing(t *testing.T) {

@@ -60,6 +60,10 @@ func TestScoreEnds(t *testing.T) {
 	worst.Uptime, worst.Price = math.NaN(), math.NaN()
 	require.Equal(t, points{}, p.score(&worst))
 
+	over := best
+	over.Uptime, over.Price = 150, -1
+	require.Equal(t, p.score(&best), p.score(&over), "nothing earns more than all")
+
 	free := scored()
 	free.MaxPrice = ptr(0.0)
 	require.Equal(t, 30.0, compile(t, free).score(&best).price)
