@@ -173,9 +173,10 @@ func (m *machine) observe(now time.Time) {
 }
 
 // distrust has a version replaced at once that was signed in the future: others refuse it.
+// It stays due when the clock goes back a little more.
 func (t *task) distrust(now time.Time) {
 	if t.issued.After(now.Add(step)) {
-		t.renew, t.due = now, now
+		t.renew, t.due = now.Add(-step), now.Add(-step)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,6 +205,7 @@ func TestMoveLeavesFarewell(t *testing.T) {
 	due = r.Due(now, 10)
 	require.Len(t, due, 2)
 	require.Equal(t, paris.Key(), due[0].Key())
+	require.Len(t, r.services["a"].versions(), 2)
 
 	// It is forgotten when nothing is left to end.
 	end := now.Add(DefaultTTL)
@@ -254,8 +256,8 @@ func TestClockWasAhead(t *testing.T) {
 	require.False(t, tombstone.Issued().After(future[0].Issued()), "who believed the record believes its end")
 
 	due := r.Due(now, 10)
-	require.Equal(t, []string{"a", "b"}, ids(due))
-	b := due[1]
+	require.Equal(t, []string{"b", "a"}, ids(due))
+	b := due[0]
 	require.Greater(t, b.Sequence(), future[1].Sequence())
 	_, err = records.Open(b.Envelope(), now)
 	require.NoError(t, err, "a version from the future is replaced at once")
@@ -387,6 +389,9 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 		"offer of other": {"service/a", func(t *testing.T, c Config) string {
 			return strings.Replace(read(t, c, "service/a"), `"id":"a"`, `"id":"b"`, 1)
 		}, fault.Internal},
+		"early end": {"service/a", func(t *testing.T, c Config) string {
+			return strings.Replace(read(t, c, "service/a"), `"until":"2026`, `"until":"2025`, 1)
+		}, fault.Internal},
 		"signature": {"service/a", func(t *testing.T, c Config) string {
 			v := read(t, c, "service/a")
 			end := strings.LastIndex(v, `"}`) // of the envelope in base64
@@ -424,4 +429,42 @@ func TestConfigValidate(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid, field)
 		require.Equal(t, field, fault.FieldOf(err))
 	}
+}
+
+// TestConcurrentUse is for the race detector, and for what holds in any order.
+func TestConcurrentUse(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	c.MaxServices = 8
+	r, now := open(t, c, epoch()), epoch()
+	var work sync.WaitGroup
+	for g := range 4 {
+		id := strconv.Itoa(g)
+		work.Go(func() {
+			for i := range 20 {
+				at := now.Add(time.Duration(i) * time.Minute)
+				r.Register([]records.Offer{offer(id), offer("shared")}, at)
+				if v, err := r.Update(offer(id), at); err == nil {
+					r.Announced(v.Name(), v.Sequence(), records.Stored{On: 1, Of: 1}, at)
+				}
+				_, _ = r.Withdraw("shared", at)
+			}
+		})
+		work.Go(func() {
+			for i := range 20 {
+				at := now.Add(time.Duration(i) * time.Hour)
+				due := r.Due(at, 2)
+				done(r, at, due...)
+				r.NextDue()
+				list := r.List()
+				if len(list) > c.MaxServices {
+					t.Errorf("%d services", len(list))
+				}
+				r.Get(id)
+				r.Offer(id)
+				r.Len()
+			}
+		})
+	}
+	work.Wait()
+	require.GreaterOrEqual(t, r.Len(), 4)
 }
