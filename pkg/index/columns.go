@@ -25,6 +25,7 @@ type part struct {
 	lands   []uint32 // in shard.lands
 	died    []uint32 // snapshot version from which the row is gone, 0 for never; atomic
 	entries []*entry // writers' only
+	turned           // of a large block
 	bands   []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
 }
 
@@ -51,7 +52,10 @@ func (p *part) aliveAt(row int, version uint32) bool {
 }
 
 // kill ends a row from a version on.
-func (p *part) kill(row int, version uint32) { atomic.StoreUint32(&p.died[row], version) }
+func (p *part) kill(row int, version uint32) {
+	atomic.StoreUint32(&p.died[row], version)
+	p.bury(row)
+}
 
 // set fills a row with what depends on the record alone.
 func (p *part) set(row int, e *entry) {

@@ -105,11 +105,11 @@ func (m *machine) sign(t testing.TB, s source) *records.Record {
 	n := s(len(m.keys))
 	id := fmt.Sprint("s", s(20))
 	ttl := time.Duration(1+s(20)) * time.Minute
-	r := sign(t, m.keys[n], offer(s, id, pick(s, kinds()...)), 1+uint64(s(30)), m.at, ttl)
+	r := sign(t, m.keys[n], offer(s, id, pick(s, kinds()...)), stamp(1+uint64(s(30)), m.at, ttl))
 	if s(6) > 0 {
 		return r
 	}
-	return tombstone(t, m.keys[n], r, r.Sequence()+1, m.at, ttl)
+	return tombstone(t, m.keys[n], r, stamp(r.Sequence()+1, m.at, ttl))
 }
 
 func (m *machine) put(t require.TestingT, r *records.Record) {
@@ -193,7 +193,7 @@ func TestSearchEqualsScanAtSize(t *testing.T) {
 		if i%500 == 0 {
 			key = keyOf(t, i)
 		}
-		r := sign(t, key, offer(s, fmt.Sprint("s", s(800)), kind), uint64(i+1), 0, time.Duration(1+s(100))*time.Minute)
+		r := sign(t, key, offer(s, fmt.Sprint("s", s(800)), kind), stamp(uint64(i+1), 0, time.Duration(1+s(100))*time.Minute))
 		_, err := x.Put(r, epoch())
 		require.NoError(t, err)
 		if slot, ok := slots[r.Name()]; ok {
@@ -225,7 +225,7 @@ func TestSearchEqualsScanAtSize(t *testing.T) {
 
 func TestPutRefusesLapsed(t *testing.T) {
 	x := index.New(index.Config{})
-	r := sign(t, keyOf(t, 1), cdn("a"), 1, 0, time.Minute)
+	r := sign(t, keyOf(t, 1), cdn("a"), stamp(1, 0, time.Minute))
 	_, err := x.Put(r, epoch().Add(time.Minute))
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "expires_at", fault.FieldOf(err))
@@ -237,7 +237,7 @@ func TestPutRefusesLapsed(t *testing.T) {
 
 func TestSearchLeavesOutLapsedBeforeExpire(t *testing.T) {
 	x := index.New(index.Config{})
-	_, err := x.Put(sign(t, keyOf(t, 1), cdn("a"), 1, 0, time.Minute), epoch())
+	_, err := x.Put(sign(t, keyOf(t, 1), cdn("a"), stamp(1, 0, time.Minute)), epoch())
 	require.NoError(t, err)
 	p := plan(t, query.Query{Type: "cdn"})
 	require.Equal(t, 1, x.Search(p, index.SearchOptions{Now: epoch().Add(time.Minute - 1)}).Total)
@@ -246,8 +246,8 @@ func TestSearchLeavesOutLapsedBeforeExpire(t *testing.T) {
 
 func TestWithdrawnNeverComesBack(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
-	first := sign(t, key, cdn("a"), 1, 0, 10*time.Minute)
-	gone := tombstone(t, key, first, 2, 0, time.Minute)
+	first := sign(t, key, cdn("a"), stamp(1, 0, 10*time.Minute))
+	gone := tombstone(t, key, first, stamp(2, 0, time.Minute))
 	for _, r := range []*records.Record{first, gone} {
 		_, err := x.Put(r, epoch())
 		require.NoError(t, err)
@@ -271,8 +271,8 @@ func TestWithdrawnNeverComesBack(t *testing.T) {
 // TestLapsedIsRememberedWhileOlderIsValid: a short-lived version ends a long-lived one.
 func TestLapsedIsRememberedWhileOlderIsValid(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
-	long := sign(t, key, cdn("a"), 1, 0, 10*time.Minute)
-	short := sign(t, key, cdn("a"), 2, 0, time.Minute)
+	long := sign(t, key, cdn("a"), stamp(1, 0, 10*time.Minute))
+	short := sign(t, key, cdn("a"), stamp(2, 0, time.Minute))
 	for _, r := range []*records.Record{long, short} {
 		_, err := x.Put(r, epoch())
 		require.NoError(t, err)
@@ -281,15 +281,15 @@ func TestLapsedIsRememberedWhileOlderIsValid(t *testing.T) {
 	require.Equal(t, 1, x.Expire(at))
 	_, err := x.Put(long, at)
 	require.ErrorIs(t, err, fault.Exists)
-	out, err := x.Put(sign(t, key, cdn("a"), 3, 2*time.Minute, time.Minute), at)
+	out, err := x.Put(sign(t, key, cdn("a"), stamp(3, 2*time.Minute, time.Minute)), at)
 	require.NoError(t, err)
 	require.Equal(t, index.Added, out)
 }
 
 func TestEquivocationIsCounted(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
-	a := sign(t, key, cdn("a"), 1, 0, time.Minute)
-	b := sign(t, key, cdn("a"), 1, 0, 2*time.Minute)
+	a := sign(t, key, cdn("a"), stamp(1, 0, time.Minute))
+	b := sign(t, key, cdn("a"), stamp(1, 0, 2*time.Minute))
 	for _, r := range []*records.Record{a, b, a} {
 		_, _ = x.Put(r, epoch())
 	}
@@ -306,10 +306,10 @@ func TestEquivocationIsCounted(t *testing.T) {
 
 func TestTypeChangeMovesRecord(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
-	_, err := x.Put(sign(t, key, cdn("a"), 1, 0, time.Minute), epoch())
+	_, err := x.Put(sign(t, key, cdn("a"), stamp(1, 0, time.Minute)), epoch())
 	require.NoError(t, err)
 	moved := records.Offer{ID: "a", Metadata: records.Metadata{Type: "oracle"}}
-	_, err = x.Put(sign(t, key, moved, 2, 0, time.Minute), epoch())
+	_, err = x.Put(sign(t, key, moved, stamp(2, 0, time.Minute)), epoch())
 	require.NoError(t, err)
 	o := index.SearchOptions{Now: epoch()}
 	require.Zero(t, x.Search(plan(t, query.Query{Type: "cdn"}), o).Total)
@@ -320,10 +320,10 @@ func TestTypeChangeMovesRecord(t *testing.T) {
 func TestOfProvider(t *testing.T) {
 	x := index.New(index.Config{})
 	for _, id := range []string{"c", "a", "b"} {
-		_, err := x.Put(sign(t, keyOf(t, 1), cdn(id), 1, 0, time.Minute), epoch())
+		_, err := x.Put(sign(t, keyOf(t, 1), cdn(id), stamp(1, 0, time.Minute)), epoch())
 		require.NoError(t, err)
 	}
-	_, err := x.Put(sign(t, keyOf(t, 2), cdn("d"), 1, 0, time.Minute), epoch())
+	_, err := x.Put(sign(t, keyOf(t, 2), cdn("d"), stamp(1, 0, time.Minute)), epoch())
 	require.NoError(t, err)
 	var ids []string
 	for _, r := range x.OfProvider(idOf(t, keyOf(t, 1))) {

@@ -63,13 +63,13 @@ func (k *ranker) begin(p *query.Plan, s query.Sort) {
 }
 
 // floor gives the floor of a row.
-func (k *ranker) floor(p *part, row int, chordSq float64) float64 {
+func (k *ranker) floor(p *part, row int, place geo.Vec) float64 {
 	switch k.order {
 	case byChord:
-		if math.IsNaN(chordSq) {
-			return math.Inf(1)
+		if chordSq := p.vecs[row].chordSq(place); chordSq == chordSq {
+			return chordSq
 		}
-		return chordSq
+		return math.Inf(1) // no place
 	case byPrice:
 		return float64(p.floors[row].price)
 	case byUptime:

@@ -87,13 +87,12 @@ func (r region) clip(o region) (region, bool) {
 	return out, out.south <= out.north && out.spanned > 0
 }
 
-// cellRegions gives disjoint regions that hold the rows of the cells. Without a
-// restriction (nil, or a list with Global) it is everything.
-func cellRegions(cells []geo.Cell) []region {
+// cellRegions gives disjoint regions that hold the rows of the cells, in an empty slice.
+// Without a restriction (nil, or a list with Global) it is everything.
+func cellRegions(regions []region, cells []geo.Cell) []region {
 	if cells == nil || slices.Contains(cells, geo.Global) {
-		return []region{everything()}
+		return append(regions, everything())
 	}
-	regions := make([]region, 0, len(cells))
 	for _, c := range cells {
 		if c.Len() > 0 {
 			regions = append(regions, ofCell(c))

@@ -30,10 +30,13 @@ const (
 // Instructions", CACM 18, 1975).
 const guards = 1<<2 | 1<<6 | 1<<13 | 1<<20 | 1<<27 | 1<<34 | 1<<41 | 1<<51 | 1<<61
 
+// statusBits is the width of the status, which begins at bit 0.
+const statusBits = 2
+
 // field is where a measure stands in a word.
 type field struct{ shift, bits uint }
 
-// layout is the place of every measure; the status has bits 0 and 1.
+// layout is the place of every measure.
 func layout() [measures]field {
 	return [measures]field{{3, 3}, {7, 6}, {14, 6}, {21, 6}, {28, 6}, {35, 6}, {42, 9}, {52, 9}}
 }
@@ -154,11 +157,13 @@ func (s *scale) word(f *records.Facts) uint64 {
 	return word
 }
 
-// thresholds are a filter in the terms of words. A word below maybe does not pass; one
-// that reaches sure passes all that words can tell.
+// thresholds are a filter in the terms of words and floors. A word below maybe does not
+// pass. One that reaches sure does. One that reaches firm does if price and uptime are
+// within limits.
 type thresholds struct {
-	maybe, sure uint64
-	blind       bool // the filter looks at something that words do not tell
+	maybe, firm, sure uint64
+	limits            floors // greatest price, and negated uptime
+	blind             bool   // the filter looks at something that words do not tell
 }
 
 // thresholds translates the one-sided checks of a filter.
@@ -169,9 +174,30 @@ func (s *scale) thresholds(f *query.Filter) thresholds {
 		maybe, sure := s.bound(m, b)
 		t.maybe |= maybe << place[m].shift
 		t.sure |= sure << place[m].shift
+		if m == price || m == uptime {
+			sure = maybe
+		}
+		t.firm |= sure << place[m].shift
 		t.blind = t.blind || b.least > math.Inf(-1) && !b.need
 	}
+	t.limits = floors{price: floor32(f.MaxPrice), uptime: floor32(-f.MinUptime)}
 	return t
+}
+
+// surely reports whether a record with a word and floors passes.
+func (t *thresholds) surely(word uint64, f floors) bool {
+	// A value lies between its floor and the next float32, which is at most the limit's
+	// floor when the value's own is less.
+	return reaches(word, t.sure) == 1 ||
+		reaches(word, t.firm) == 1 && below(f.price, t.limits.price) && below(f.uptime, t.limits.uptime)
+}
+
+// below reports whether a value with a floor is surely at most a limit with one; infinite is no limit.
+func below(floor, limit float32) bool { return floor < limit || limit > math.MaxFloat32 }
+
+// surelyNot reports whether price or uptime cannot pass.
+func (t *thresholds) surelyNot(f floors) bool {
+	return f.price > t.limits.price || f.uptime > t.limits.uptime
 }
 
 // statusThresholds translates a set of statuses, if it is one that ranks can tell.
@@ -180,9 +206,9 @@ func statusThresholds(set query.Statuses) thresholds {
 	case query.AllStatuses:
 		return thresholds{}
 	case query.AllStatuses &^ (1 << pb.HealthStatus_UNHEALTHY):
-		return thresholds{maybe: statusUsable, sure: statusUsable}
+		return thresholds{maybe: statusUsable, firm: statusUsable, sure: statusUsable}
 	case 1 << pb.HealthStatus_HEALTHY:
-		return thresholds{maybe: statusHealthy, sure: statusHealthy}
+		return thresholds{maybe: statusHealthy, firm: statusHealthy, sure: statusHealthy}
 	default:
 		return thresholds{blind: true}
 	}

@@ -31,7 +31,7 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	s.begin(p, o)
 	if id := p.Filter().Provider; id != "" {
 		s.list(x.OfProvider(id))
-	} else if found, ok := x.shards.Load(s.query.Type); ok {
+	} else if found, ok := x.shards.Load(p.Type()); ok {
 		s.over(found.(*shard).snapshot.Load())
 	}
 	return s.end()
@@ -58,6 +58,9 @@ type search struct {
 	kinds    verdicts
 	lands    verdicts
 
+	compared     []comparison // limits for groups
+	wordsTellAll bool         // whether words decide alone in the area, on rows that count
+
 	area    area // that is being read
 	picked  [512]uint32
 	pending int // of picked
@@ -76,7 +79,7 @@ type area struct {
 
 func (s *search) begin(p *query.Plan, o SearchOptions) {
 	s.plan, s.query, s.now = p, p.Query(), nanos(o.Now)
-	s.cells = cellRegions(o.Cells)
+	s.cells = cellRegions(s.cells[:0], o.Cells)
 	s.total, s.pending, s.counting, s.ranking = 0, 0, true, true
 	if at, ok := p.Center(); ok {
 		s.place = at.Vec()
@@ -94,7 +97,7 @@ func (s *search) end() Found {
 	}
 	f.Hits = slices.Clone(best)
 	s.ranker.release()
-	s.plan, s.query, s.snapshot, s.cells = nil, query.Query{}, nil, nil
+	s.plan, s.query, s.snapshot = nil, query.Query{}, nil
 	return f
 }
 
@@ -122,8 +125,10 @@ func (s *search) over(snap *snapshot) {
 	s.snapshot = snap
 	s.limits = snap.scale.thresholds(f)
 	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.compared = s.limits.comparisons(s.compared[:0])
 	s.kinds.begin(len(snap.kinds), s.query.Subtype != "" || f.Need&records.KnownPrice != 0)
 	s.lands.begin(len(snap.lands), len(f.Countries) > 0 || len(f.Regions) > 0)
+	s.judgeFew()
 	disc, bounded := s.plan.Disc()
 	switch {
 	case bounded:
@@ -162,6 +167,7 @@ func square(x float64) float64 { return x * x }
 // read considers the rows of an area in every part.
 func (s *search) read(a area) {
 	s.area = a
+	s.wordsTellAll = a.whole && a.inner < 0 && !s.exact && !s.kinds.asked && !s.lands.asked
 	for _, b := range s.snapshot.blocks {
 		s.readBlock(b)
 		s.drain(b)
@@ -174,7 +180,11 @@ func (s *search) read(a area) {
 const narrow = 16
 
 func (s *search) readBlock(p *part) {
-	if s.area.whole {
+	switch {
+	case s.area.whole && p.groups != nil:
+		s.readTurned(p)
+		return
+	case s.area.whole:
 		s.pick(p, 0, len(p.records))
 		return
 	}
@@ -256,35 +266,60 @@ func (s *search) consider(p *part, row int) {
 	if code := p.codes[row]; code < s.area.first || code > s.area.last {
 		return
 	}
-	if !s.kinds.ask(p.kinds[row], s.passKind) || !s.lands.ask(p.lands[row], s.passLand) {
+	if s.kinds.asked && !s.passKind(p.kinds[row]) || s.lands.asked && !s.passLand(p.lands[row]) {
 		return
 	}
 	chordSq := p.vecs[row].chordSq(s.place)
-	if chordSq <= s.area.inner {
+	if chordSq <= s.area.inner || s.limits.surelyNot(p.floors[row]) {
 		return
 	}
-	sure := !s.exact && reaches(p.words[row], s.limits.sure) == 1 && !(chordSq > s.area.surely)
-	if !sure && !s.plan.Match(p.records[row]) {
-		return
+	sure := !s.exact && !(chordSq > s.area.surely) && s.limits.surely(p.words[row], p.floors[row])
+	if sure || s.plan.Match(p.records[row]) {
+		s.match(p, row)
 	}
+}
+
+// match takes a row that matches.
+func (s *search) match(p *part, row int) {
 	if s.counting {
 		s.total++
 	}
 	if s.ranking {
-		s.ranker.offer(s.ranker.floor(p, row, chordSq), p.records[row])
+		s.ranker.offer(s.ranker.floor(p, row, s.place), p.records[row])
 	}
 }
 
 // passKind and passLand are the parts of Plan.Match that look at a kind or a land alone.
 func (s *search) passKind(id uint32) bool {
-	k, f := &s.snapshot.kinds[id], s.plan.Filter()
-	return (s.query.Subtype == "" || s.query.Subtype == k.subtype) &&
-		(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit)
+	if s.kinds.known[id] == unjudged {
+		k, f := &s.snapshot.kinds[id], s.plan.Filter()
+		s.kinds.judge(id, (s.query.Subtype == "" || s.query.Subtype == k.subtype) &&
+			(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit))
+	}
+	return s.kinds.known[id] == passes
 }
 
 func (s *search) passLand(id uint32) bool {
-	l, f := &s.snapshot.lands[id], s.plan.Filter()
-	return among(f.Countries, l.country) && among(f.Regions, l.region)
+	if s.lands.known[id] == unjudged {
+		l, f := &s.snapshot.lands[id], s.plan.Filter()
+		s.lands.judge(id, among(f.Countries, l.country) && among(f.Regions, l.region))
+	}
+	return s.lands.known[id] == passes
+}
+
+// judgeFew asks about kinds no more if all of them pass, as in most networks they do;
+// unless there are so many that finding out is not worth it.
+func (s *search) judgeFew() {
+	const few = 16
+	if !s.kinds.asked || len(s.kinds.known) > few {
+		return
+	}
+	for id := range s.kinds.known {
+		if !s.passKind(uint32(id)) {
+			return
+		}
+	}
+	s.kinds.asked = false
 }
 
 // among reports whether a folded string is in a sorted list, or the list is empty.
@@ -318,16 +353,9 @@ func (v *verdicts) begin(size int, asked bool) {
 	}
 }
 
-// ask gives the verdict on id, by judge when it is not known yet.
-func (v *verdicts) ask(id uint32, judge func(uint32) bool) bool {
-	if !v.asked {
-		return true
+func (v *verdicts) judge(id uint32, pass bool) {
+	v.known[id] = fails
+	if pass {
+		v.known[id] = passes
 	}
-	if v.known[id] == unjudged {
-		v.known[id] = fails
-		if judge(id) {
-			v.known[id] = passes
-		}
-	}
-	return v.known[id] == passes
 }

@@ -122,6 +122,7 @@ func (s *shard) merge() {
 		rows += len(s.blocks[from].records)
 	}
 	merged := s.mergeFrom(from)
+	merged.turn()
 	s.blocks = append(slices.Clone(s.blocks[:from]), merged)
 	s.renewDelta()
 }
@@ -136,6 +137,7 @@ func (s *shard) rebuild() {
 		all.kinds[row] = s.kinds.id(kindOf(r))
 		all.lands[row] = s.lands.id(landOf(r))
 	}
+	all.turn()
 	s.blocks = []*part{all}
 	s.trained = s.live
 	s.version = 0

@@ -39,20 +39,23 @@ func idOf(t testing.TB, key crypto.PrivKey) peer.ID {
 	return id
 }
 
-// sign makes a record that was issued at epoch plus at and lives for ttl.
-func sign(t testing.TB, key crypto.PrivKey, o records.Offer, sequence uint64, at, ttl time.Duration) *records.Record {
-	t.Helper()
+// stamp is of a version issued at epoch plus at that lives for ttl.
+func stamp(sequence uint64, at, ttl time.Duration) records.Stamp {
 	issued := epoch().Add(at)
-	r, err := records.Sign(key, o, records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(ttl)})
+	return records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(ttl)}
+}
+
+func sign(t testing.TB, key crypto.PrivKey, o records.Offer, st records.Stamp) *records.Record {
+	t.Helper()
+	r, err := records.Sign(key, o, st)
 	require.NoError(t, err)
 	return r
 }
 
 // tombstone withdraws a record.
-func tombstone(t testing.TB, key crypto.PrivKey, last *records.Record, sequence uint64, at, ttl time.Duration) *records.Record {
+func tombstone(t testing.TB, key crypto.PrivKey, last *records.Record, st records.Stamp) *records.Record {
 	t.Helper()
-	issued := epoch().Add(at)
-	r, err := records.Tombstone(key, last, records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(ttl)})
+	r, err := records.Tombstone(key, last, st)
 	require.NoError(t, err)
 	return r
 }
