@@ -28,8 +28,7 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 		return query.Found{}, err
 	}
 	defer func() { end(err) }()
-	var notes notes
-	notes.wanted = p.Query().Explain
+	notes := &journal{wanted: p.Query().Explain}
 
 	cells := p.Cells(coverCells)
 	sets, err := k.keepersOf(ctx, cells)
@@ -39,7 +38,7 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 	groups := groupOf(cells, sets)
 	var wg sync.WaitGroup
 	for i := range groups {
-		wg.Go(func() { k.gather(ctx, p, &groups[i], &notes) })
+		wg.Go(func() { k.gather(ctx, p, &groups[i], notes) })
 	}
 	wg.Wait()
 	if err := unanswered(ctx, groups); err != nil {
@@ -128,7 +127,7 @@ type reply struct {
 // gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
 // another one for each that fails or does not speak for all cells, and another one when
 // those asked take longer than they usually do.
-func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *notes) {
+func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *journal) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -197,7 +196,7 @@ func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
 }
 
 // ask puts a question to one keeper, which may be this peer.
-func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *notes) reply {
+func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal) reply {
 	if id == k.Self {
 		a := local(k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells)}))
 		notes.add("asked this peer itself about %d cells: %s", len(q.cells), a)
@@ -285,27 +284,27 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// notes collects what an explained query tells about its own course. It is safe for concurrent use.
-type notes struct {
+// journal collects what an explained query tells about its own course. It is safe for concurrent use.
+type journal struct {
 	wanted bool
 
 	mu   sync.Mutex // guards said
 	said []string
 }
 
-func (n *notes) add(format string, args ...any) {
-	if !n.wanted {
+func (j *journal) add(format string, args ...any) {
+	if !j.wanted {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.said = append(n.said, fmt.Sprintf(format, args...))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.said = append(j.said, fmt.Sprintf(format, args...))
 }
 
 // sorted gives the notes, in an order that does not depend on who was faster.
-func (n *notes) sorted() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	slices.Sort(n.said)
-	return n.said
+func (j *journal) sorted() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	slices.Sort(j.said)
+	return j.said
 }

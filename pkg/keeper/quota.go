@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -9,8 +10,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/time/rate"
-
-	"sync"
 )
 
 // origin is where a request came from.

@@ -19,7 +19,7 @@ import (
 type server struct {
 	k       *Keeper
 	clock   func() time.Time // of the streams' deadlines: the runtime's, whatever time the records live in
-	working chan struct{} // one for each request worked on
+	working chan struct{}    // one for each request worked on
 	quotas  *quotas
 
 	mu      sync.Mutex // guards what follows

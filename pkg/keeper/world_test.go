@@ -284,3 +284,6 @@ func namesOf(recs []*records.Record) []string {
 }
 
 var errLookup = errors.New("the lookup failed")
+
+// selfOnly is a host that nobody talks to.
+type selfOnly struct{ host.Host }

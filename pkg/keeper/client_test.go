@@ -1,0 +1,208 @@
+package keeper
+
+import (
+	"bytes"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// corrupt replaces a node's side of the protocol.
+func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
+	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+		defer func() { _ = s.Reset() }()
+		f := newFrames(s, unlimited{})
+		for {
+			req := new(pb.Request)
+			if err := f.read(req, MaxRequest, nil); err != nil {
+				return
+			}
+			resp := answer(req)
+			if resp == nil {
+				return
+			}
+			if err := f.write(resp); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// silent takes a node's requests and never answers.
+func (n *node) silent() {
+	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+		_, _ = s.Read(make([]byte, 1))
+	})
+}
+
+func queried(resp *pb.QueryResponse) *pb.Response {
+	return &pb.Response{Op: &pb.Response_Query{Query: resp}}
+}
+
+// The asker believes nobody: an answer that does not hold counts as none, its keeper is
+// not asked again for a while, and another one makes the answer complete.
+func TestCorruptKeepers(t *testing.T) {
+	p := newProvider(t)
+	for _, tc := range []struct {
+		name   string
+		answer func(good []*records.Record) *pb.Response
+		bad    bool // no honest keeper says so
+	}{
+		{"forged", func(good []*records.Record) *pb.Response {
+			e := bytes.Clone(good[0].Envelope())
+			e[len(e)-1] ^= 1
+			return queried(&pb.QueryResponse{Envelopes: [][]byte{e}})
+		}, true},
+		{"not matching", func(good []*records.Record) *pb.Response {
+			return queried(&pb.QueryResponse{Envelopes: [][]byte{p.sign(t, offer("dear", priced(1000)), 1, good[0].Issued()).Envelope()}})
+		}, true},
+		{"too many", func(good []*records.Record) *pb.Response {
+			resp := &pb.QueryResponse{}
+			for range 6 {
+				resp.Envelopes = append(resp.Envelopes, good[0].Envelope())
+			}
+			return queried(resp)
+		}, true},
+		{"a bound that is none", func([]*records.Record) *pb.Response {
+			return queried(&pb.QueryResponse{Withheld: true, Bound: math.NaN()})
+		}, true},
+		{"the answer to something else", func([]*records.Record) *pb.Response {
+			return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{}}}
+		}, true},
+		{"a bomb", func([]*records.Record) *pb.Response {
+			return queried(&pb.QueryResponse{Envelopes: make([][]byte, query.MaxLimit+1)})
+		}, false},
+		{"a refusal", func([]*records.Record) *pb.Response {
+			return &pb.Response{Refusal: &pb.Refusal{Kind: uint32(fault.Unavailable), Message: "busy"}}
+		}, false},
+		{"an end", func([]*records.Record) *pb.Response { return nil }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				recs := batch(t, newProvider(t), 5, time.Now())
+				for _, o := range w.nodes[0].Store(t.Context(), recs) {
+					require.Equal(t, 4, o.Stored.On)
+				}
+				a := w.nodes[0]
+				evil := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+				asked := 0
+				evil.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
+				evil.server.reset()
+				price := 10.0
+				q := around(10)
+				q.Limit, q.MaxPrice = 5, &price
+				for range 3 {
+					found, err := a.Query(t.Context(), compile(t, q))
+					require.NoError(t, err)
+					require.True(t, found.Complete, found.Reason)
+					require.Len(t, found.Records, 5)
+				}
+				require.Equal(t, 1, asked, "it is asked once, and then last")
+				require.Equal(t, tc.bad, a.counts.of(a.counts.distrusted, "unauthentic") == 1)
+			})
+		})
+	}
+}
+
+// A keeper that does not answer costs patience, not its deadline.
+func TestHedging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		a := w.nodes[0]
+		recs := batch(t, newProvider(t), 5, time.Now())
+		a.Store(t.Context(), recs)
+		slow := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+		slow.silent()
+		slow.server.reset()
+		start := time.Now()
+		found, err := a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.True(t, found.Complete, found.Reason)
+		require.Less(t, time.Since(start), 2*hedgeAfter)
+	})
+}
+
+// With nobody else answering, the answer is this peer's own and says that it lacks others.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		a := w.nodes[0]
+		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
+		for _, n := range w.nodes[1:] {
+			n.silent()
+			n.server.reset()
+		}
+		start := time.Now()
+		found, err := a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.False(t, found.Complete)
+		require.Contains(t, found.Reason, "1 of 2 keepers answered")
+		require.Len(t, found.Records, 5)
+		require.LessOrEqual(t, time.Since(start), a.Limits.Query)
+
+		start = time.Now()
+		o := a.Store(t.Context(), batch(t, newProvider(t), 1, time.Now()))[0]
+		require.NoError(t, o.Err)
+		require.Equal(t, records.Stored{On: 1, Of: 3}, o.Stored)
+		require.LessOrEqual(t, time.Since(start), a.Limits.Deliver+time.Second)
+	})
+}
+
+// A keeper's answer about records is as long as the question, or none.
+func TestShortStoreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		for _, n := range []int{0, 1, 3, 1000} {
+			w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
+				results := make([]*pb.StoreResult, n)
+				for i := range results {
+					results[i] = new(pb.StoreResult)
+				}
+				return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{Results: results}}}
+			})
+			for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 2, time.Now())) {
+				require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
+			}
+		}
+	})
+}
+
+// A reader that is no keeper needs two keepers, and fails when there is none.
+func TestReaderWithoutKeepers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 24)
+		plan := compile(t, query.Query{})
+		keepers := w.keepersOf(plan.Cells(coverCells)[0])
+		var reader *node
+		for _, n := range w.nodes {
+			if !contains(keepers, n) {
+				reader = n
+			}
+		}
+		for _, n := range keepers {
+			n.leave(t)
+		}
+		_, err := reader.Query(t.Context(), plan)
+		require.Error(t, err)
+		require.Contains(t, []fault.Kind{fault.Unavailable, fault.Timeout}, fault.KindOf(err))
+	})
+}
+
+func contains(nodes []*node, n *node) bool {
+	for _, other := range nodes {
+		if other == n {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package keeper
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Whatever comes on a stream is answered in kind: with a result for each item, an answer
+// within the question's limit, or a refusal.
+func FuzzRequest(f *testing.F) {
+	r := newProvider(f).sign(f, offer("one"), 1, time.Now())
+	seeds := []*pb.Request{
+		storeOf(item(r), item(r)),
+		storeOf(),
+		{TimeoutMs: 9, Op: &pb.Request_Query{Query: &pb.QueryRequest{
+			Query: &dpb.Query{Type: "compute", Limit: 3, Near: &dpb.Near{Latitude: 52}}, Cells: []string{r.Cells()[0].String()},
+		}}},
+	}
+	for _, s := range seeds {
+		b, err := proto.Marshal(s)
+		require.NoError(f, err)
+		f.Add(delimited(b))
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, _ := bare(t, 30, Limits{})
+		frames := newFrames(bytes.NewBuffer(b), unlimited{})
+		req := new(pb.Request)
+		err := frames.read(req, MaxRequest, requestBounds())
+		if err != nil && !isFault(err) {
+			return // the bytes ended
+		}
+		resp := k.server.respond(origin{}, req, err)
+		switch {
+		case resp.Refusal != nil:
+			require.Error(t, faultOf("", resp.Refusal))
+		case req.GetStore() != nil:
+			require.Len(t, resp.GetStore().Results, len(req.GetStore().Items))
+		case req.GetQuery() != nil:
+			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), query.MaxLimit)
+		}
+		require.NoError(t, newFrames(new(bytes.Buffer), unlimited{}).write(resp), "strings of strangers are no text, but what is sent must be")
+	})
+}
+
+// An answer of a keeper, whatever it is, is either taken as a subset of what was asked for
+// or refused with Unauthentic.
+func FuzzAnswer(f *testing.F) {
+	p := newProvider(f)
+	good := p.sign(f, offer("one"), 1, time.Now())
+	b, err := proto.Marshal(&pb.QueryResponse{Envelopes: [][]byte{good.Envelope()}, Total: 1})
+	require.NoError(f, err)
+	f.Add(b)
+	plan := compile(f, query.Query{Limit: 3})
+	q := question{plan, plan.Cells(coverCells)}
+	verifier := newVerifier(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		resp := new(pb.QueryResponse)
+		if proto.Unmarshal(b, resp) != nil {
+			return
+		}
+		a, err := judge(q, resp, verifier, time.Now())
+		if err != nil {
+			require.ErrorIs(t, err, fault.Unauthentic)
+			return
+		}
+		require.LessOrEqual(t, len(a.records), plan.Limit())
+		for _, r := range a.records {
+			require.True(t, q.asksFor(r))
+		}
+	})
+}

@@ -1,0 +1,355 @@
+package keeper
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"math/big"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	kb "github.com/libp2p/go-libp2p-kbucket"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-msgio/pbio"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+func peersOf(n int) []peer.ID {
+	ids := make([]peer.ID, n)
+	for i := range ids {
+		ids[i] = peer.ID(fmt.Sprintf("peer-%d", i))
+	}
+	return ids
+}
+
+// Placement agrees with kad-dht's metric, and with arithmetic.
+func TestNearestAgainstDumbVersions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
+		key := rapid.String().Draw(t, "key")
+		n := rapid.IntRange(0, 45).Draw(t, "n")
+		twice := append(slices.Clone(ids), ids...)
+		want := kb.SortClosestPeers(ids, kb.ConvertKey(key))
+		require.Equal(t, want[:min(n, len(want))], nearest(key, twice, n))
+		away := func(id peer.ID) *big.Int {
+			a, b := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(id))
+			return new(big.Int).Xor(new(big.Int).SetBytes(a[:]), new(big.Int).SetBytes(b[:]))
+		}
+		require.True(t, slices.IsSortedFunc(want, func(a, b peer.ID) int { return away(a).Cmp(away(b)) }))
+	})
+}
+
+// A peer is responsible exactly when it is among the n closest of all that it knows and itself.
+func TestResponsibleAgainstDumbVersion(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		others := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
+		n := rapid.IntRange(1, 25).Draw(t, "n")
+		key, self := rapid.String().Draw(t, "key"), peer.ID("self")
+		want := slices.Contains(nearest(key, append(slices.Clone(others), self), n), self)
+		require.Equal(t, want, responsible(key, self, nearest(key, others, n), n))
+	})
+}
+
+func TestSettle(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		others  int
+		table   int
+		err     error
+		keepers int
+		whole   bool
+		doubt   bool
+	}{
+		{name: "alone", keepers: 1, whole: true},
+		{name: "a few", others: 4, table: 4, keepers: 5, whole: true},
+		{name: "the most that is small", others: 19, table: 19, keepers: 20, whole: true},
+		{name: "one more", others: 20, table: 20, keepers: Replicas},
+		{name: "a small table in a large network", others: 20, table: 3, keepers: Replicas},
+		{name: "a poor lookup in a large network", others: 12, table: 50, keepers: Replicas},
+		{name: "a cut lookup with enough", others: 15, table: 15, err: errLookup, keepers: Replicas},
+		{name: "a cut lookup with few", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, doubt: true},
+		{name: "a cut lookup with few of many", others: 3, table: 30, err: errLookup, keepers: 4, doubt: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			others := peersOf(tc.others)
+			set, whole := settle("key", "self", others, tc.table, tc.err)
+			require.Equal(t, tc.whole, whole)
+			require.Len(t, set.peers, tc.keepers)
+			require.Equal(t, tc.doubt, set.doubt != nil)
+			require.True(t, slices.IsSorted(set.peers))
+			if tc.whole {
+				require.True(t, set.has("self"), "self is a keeper wherever everybody is")
+			}
+			inserted := nearest("key", append(others, "self"), tc.keepers)
+			for _, id := range inserted {
+				require.True(t, set.has(id))
+			}
+		})
+	}
+}
+
+// Messages are within bounds, in order, and hold everything once.
+func TestPack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var parcels []parcel
+		for i := range rapid.IntRange(0, 3000).Draw(t, "parcels") {
+			size := (i * 7919) % (maxEnvelope + 1)
+			parcels = append(parcels, parcel{record: i, item: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
+		}
+		var again []parcel
+		for _, message := range pack(parcels) {
+			require.NotEmpty(t, message)
+			req := &pb.StoreRequest{}
+			for _, p := range message {
+				req.Items = append(req.Items, p.item)
+			}
+			var b bytes.Buffer
+			require.NoError(t, newFrames(&b, unlimited{}).write(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
+			require.LessOrEqual(t, b.Len(), MaxRequest)
+			require.NoError(t, newFrames(&b, unlimited{}).read(new(pb.Request), MaxRequest, requestBounds()))
+			again = append(again, message...)
+		}
+		require.Equal(t, parcels, again)
+	})
+}
+
+// Every keeper of every cell of a record is sent the record once, with exactly its cells.
+func TestRoute(t *testing.T) {
+	p := newProvider(t)
+	recs := batch(t, p, 3, time.Now())
+	places := map[records.CellKey]*keeperSet{}
+	for _, c := range recs[0].Cells() {
+		places[c] = newKeeperSet(nearest(routingKey(c), peersOf(40), Replicas), nil)
+	}
+	got := map[string]bool{}
+	for _, s := range route(recs, places) {
+		for _, parcel := range s.parcels {
+			for _, c := range parcel.item.Cells {
+				what := fmt.Sprint(s.to, parcel.record, c)
+				require.False(t, got[what])
+				got[what] = true
+			}
+		}
+	}
+	require.Len(t, got, len(recs)*len(places)*Replicas)
+}
+
+func TestTally(t *testing.T) {
+	shipments := []shipment{
+		{to: "a", parcels: []parcel{{record: 0}, {record: 1}, {record: 2}}},
+		{to: "b", parcels: []parcel{{record: 0}, {record: 1}, {record: 2}}},
+	}
+	stale := func(seq uint64) verdict { return verdict{fault.New("", fault.Exists, "stale"), seq} }
+	full := verdict{err: fault.New("", fault.LimitReached, "full")}
+	out := tally(4, shipments, [][]verdict{{{}, stale(7), full}, {stale(9), stale(8), full}})
+	require.Equal(t, records.Outcome{Stored: records.Stored{On: 1, Of: 2}}, out[0])
+	require.Equal(t, records.Stored{On: 0, Of: 2}, out[1].Stored)
+	require.ErrorIs(t, out[1].Err, fault.Exists)
+	require.Equal(t, uint64(8), fault.ValueOf(out[1].Err))
+	require.ErrorIs(t, out[2].Err, fault.LimitReached)
+	require.Equal(t, records.Outcome{}, out[3])
+}
+
+// Merging many partial, redundant answers gives what one index with everything would, and
+// says complete only if it does.
+func TestMergeAgainstDumbVersion(t *testing.T) {
+	p := newProvider(t)
+	now := time.Now()
+	all := make([]*records.Record, 40)
+	for i := range all {
+		all[i] = p.sign(t, offer(fmt.Sprintf("s%d", i), priced(float64(i/3))), uint64(1+i%2), now)
+	}
+	old := p.sign(t, offer("s1", priced(100)), 1, now)
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 12).Draw(t, "limit")
+		plan, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Limit: limit}, query.Defaults{})
+		require.NoError(t, err)
+		n := rapid.IntRange(1, len(all)).Draw(t, "records")
+		set := newKeeperSet(peersOf(3), nil)
+		groups := make([]gathered, rapid.IntRange(1, 3).Draw(t, "groups"))
+		for g := range groups {
+			groups[g] = gathered{set: set, cells: []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}}
+			var held []*records.Record // of the records of this group
+			for i := g; i < n; i += len(groups) {
+				held = append(held, all[i])
+			}
+			for range 2 {
+				cut := rapid.IntRange(0, limit).Draw(t, "cut") // an answer may be cut by its bytes
+				groups[g].answers = append(groups[g].answers, dumbKeeper(plan, held, cut))
+			}
+		}
+		if rapid.Bool().Draw(t, "an old version") {
+			groups[0].answers[0].records = append(groups[0].answers[0].records, old)
+		}
+		recs := union(groups)
+		require.True(t, slices.IsSortedFunc(recs, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) }))
+		want := ranked(plan, all[:n])
+		if lacks(plan, recs, groups) == "" {
+			got := ranked(plan, recs)
+			for i := range min(limit, n) { // ties may be cut differently, values may not
+				require.Equal(t, want[i].Value, got[i].Value)
+			}
+			require.GreaterOrEqual(t, len(got), min(limit, n))
+		}
+		require.GreaterOrEqual(t, total(groups, len(recs)), n)
+	})
+}
+
+// dumbKeeper answers like a keeper that holds recs and has room for cut of them.
+func dumbKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
+	hits := ranked(plan, recs)
+	a := answer{total: len(hits), full: true}
+	for i, h := range hits {
+		if i == cut {
+			a.withheld, a.bound = true, h.Value
+			break
+		}
+		a.records = append(a.records, h.Record)
+	}
+	return a
+}
+
+func ranked(plan *query.Plan, recs []*records.Record) []query.Hit {
+	var hits []query.Hit
+	for _, r := range recs {
+		hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	return hits
+}
+
+func TestLacks(t *testing.T) {
+	plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 2})
+	recs := batch(t, newProvider(t), 3, time.Now())
+	cells := []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}
+	set := newKeeperSet(peersOf(3), nil)
+	whole := answer{records: recs[:2], total: 2, full: true}
+	bounded := func(bound float64) answer {
+		return answer{records: recs[:2], total: 3, withheld: true, bound: bound, full: true}
+	}
+	for _, tc := range []struct {
+		name string
+		g    gathered
+		recs int
+		want string
+	}{
+		{"two whole answers", gathered{set: set, answers: []answer{whole, whole}}, 2, ""},
+		{"one of one keeper", gathered{set: newKeeperSet(peersOf(1), nil), answers: []answer{whole}}, 2, ""},
+		{"one of three", gathered{set: set, answers: []answer{whole}, failure: errLookup}, 2, "1 of 2 keepers"},
+		{"not a keeper of all", gathered{set: set, answers: []answer{whole, {records: recs}}}, 2, "1 of 2 keepers"},
+		{"none", gathered{set: set}, 0, "0 of 2 keepers"},
+		{"unsure who keeps", gathered{set: newKeeperSet(peersOf(2), errLookup), answers: []answer{whole, whole}}, 2, "not all known"},
+		{"bound behind", gathered{set: set, answers: []answer{bounded(2), bounded(2)}}, 2, ""},
+		{"bound before", gathered{set: set, answers: []answer{bounded(0.5), whole}}, 2, "withheld"},
+		{"withheld with room left", gathered{set: set, answers: []answer{bounded(math.Inf(1)), whole}}, 1, "withheld"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.g.cells = cells
+			why := lacks(plan, recs[:tc.recs], []gathered{tc.g})
+			if tc.want == "" {
+				require.Empty(t, why)
+				return
+			}
+			require.Contains(t, why, tc.want)
+		})
+	}
+}
+
+func TestGroupOf(t *testing.T) {
+	a, b := newKeeperSet(peersOf(3), nil), newKeeperSet(peersOf(4), nil)
+	again := newKeeperSet(peersOf(3), nil)
+	cells := []records.CellKey{{Cell: "u3"}, {Cell: "u6"}, {Cell: "u4"}}
+	groups := groupOf(cells, []*keeperSet{a, b, again})
+	require.Len(t, groups, 2)
+	require.Equal(t, []records.CellKey{cells[0], cells[2]}, groups[0].cells)
+	require.Equal(t, []records.CellKey{cells[1]}, groups[1].cells)
+}
+
+// The framing is that of go-msgio/pbio, both ways.
+func TestFramesAreDelimitedProtobuf(t *testing.T) {
+	var b bytes.Buffer
+	want := &pb.Request{TimeoutMs: 5, Op: &pb.Request_Query{Query: &pb.QueryRequest{Cells: []string{"x"}}}}
+	require.NoError(t, newFrames(&b, unlimited{}).write(want))
+	got := new(pb.Request)
+	require.NoError(t, pbio.NewDelimitedReader(&b, MaxRequest).ReadMsg(got))
+	require.Equal(t, want.GetQuery().Cells, got.GetQuery().Cells)
+	require.NoError(t, pbio.NewDelimitedWriter(&b).WriteMsg(want))
+	got = new(pb.Request)
+	require.NoError(t, newFrames(&b, unlimited{}).read(got, MaxRequest, requestBounds()))
+	require.Equal(t, want.TimeoutMs, got.TimeoutMs)
+}
+
+func TestRefusalsCrossTheWire(t *testing.T) {
+	require.Nil(t, refusalOf(nil))
+	require.NoError(t, faultOf("op", nil))
+	err := faultOf("op", refusalOf(fault.Invalidf("near.latitude", 91, "is too large")))
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "near.latitude", fault.FieldOf(err))
+	require.EqualError(t, err, "op: near.latitude: is too large")
+
+	long := faultOf("op", &pb.Refusal{Kind: 1 << 20, Message: string(make([]byte, 10_000)) + "\xff"})
+	require.Less(t, len(long.Error()), 300)
+	require.ErrorIs(t, long, fault.Internal)
+	require.Error(t, faultOf("op", &pb.Refusal{Kind: 200}), "a kind of a later version is an error all the same")
+	r := refusalOf(fault.Invalidf("x\xff", nil, "\xff\xfe"))
+	require.Equal(t, "x?", r.Field)
+}
+
+func TestPatience(t *testing.T) {
+	s := newStandings()
+	require.Equal(t, hedgeLeast, s.patience(nil))
+	require.Equal(t, hedgeAfter, s.patience([]peer.ID{"new"}))
+	for range 50 {
+		s.answered("fast", time.Millisecond)
+		s.answered("slow", 400*time.Millisecond)
+	}
+	require.Equal(t, hedgeLeast, s.patience([]peer.ID{"fast"}))
+	require.InDelta(t, 400*time.Millisecond, s.patience([]peer.ID{"fast", "slow"}), float64(50*time.Millisecond))
+	s.answered("slow", time.Minute)
+	require.Equal(t, hedgeMost, s.patience([]peer.ID{"slow"}))
+}
+
+func TestPrefixes(t *testing.T) {
+	for addr, want := range map[string]string{
+		"198.51.100.7":        "198.51.100.0/24",
+		"::ffff:198.51.100.7": "198.51.100.0/24",
+		"2001:db8:1:2::7":     "2001:db8:1::/48",
+		"fe80::1%eth0":        "fe80::/48",
+	} {
+		require.Equal(t, want, prefixOf(netip.MustParseAddr(addr)).String())
+	}
+	require.Equal(t, netip.Prefix{}, prefixOf(netip.Addr{}))
+}
+
+func TestQuotasRefill(t *testing.T) {
+	q := newQuotas(Limits{StoreRate: 2, StoreBurst: 3})
+	now := time.Now()
+	from := origin{prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	for range 3 {
+		require.True(t, q.take(from, now))
+	}
+	require.False(t, q.take(from, now))
+	require.True(t, q.take(origin{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "others have their own")
+	require.True(t, q.take(from, now.Add(time.Second)))
+	require.True(t, q.take(origin{exempt: true, prefix: from.prefix}, now))
+	for i := range 2 * prefixesRemembered {
+		q.take(origin{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
+	}
+	require.Equal(t, prefixesRemembered, q.prefixes.Len())
+}
+
+// unlimited is a stream scope without bounds.
+type unlimited struct{}
+
+func (unlimited) ReserveMemory(int, uint8) error { return nil }
+func (unlimited) ReleaseMemory(int)              {}
