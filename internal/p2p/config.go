@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"log/slog"
-	"slices"
 	"strconv"
 
 	ds "github.com/ipfs/go-datastore"
@@ -105,12 +104,7 @@ func introducers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 		case len(p.Addrs) == 0:
 			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s has no address", p.ID))
 		}
-		at := slices.IndexFunc(out, func(q peer.AddrInfo) bool { return q.ID == p.ID })
-		if at < 0 {
-			out = append(out, peer.AddrInfo{ID: p.ID, Addrs: slices.Clone(p.Addrs)})
-			continue
-		}
-		out[at].Addrs = append(out[at].Addrs, p.Addrs...)
+		out = addInfo(out, p)
 	}
 	return out, nil
 }

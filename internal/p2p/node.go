@@ -148,7 +148,8 @@ func (n *Node) Routing() *Routing { return n.routing }
 // Prober measures providers.
 func (n *Node) Prober() *Prober { return n.prober }
 
-// Addrs are the addresses this peer tells others, each with its id: "/ip4/.../p2p/ID".
+// Addrs are the addresses this peer can be dialed at, as far as it knows, each with its
+// id: "/ip4/.../p2p/ID".
 func (n *Node) Addrs() []string {
 	info := peer.AddrInfo{ID: n.host.ID(), Addrs: n.host.Addrs()}
 	full, err := peer.AddrInfoToP2pAddrs(&info)

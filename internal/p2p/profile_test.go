@@ -1,0 +1,85 @@
+package p2p
+
+import (
+	"context"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// TestProfilesAreComplete reads the table as an operator would.
+func TestProfilesAreComplete(t *testing.T) {
+	for _, p := range []Profile{Dev, LAN, Public} {
+		row, ok := p.traits()
+		require.True(t, ok)
+		addrs, err := multiaddrs(row.listen)
+		require.NoError(t, err)
+		require.NotEmpty(t, addrs)
+		require.Less(t, row.low, row.high)
+		require.Positive(t, row.refresh)
+		require.Positive(t, row.query)
+		require.Positive(t, row.grace)
+		require.Equal(t, p == Public, row.open)
+		require.Equal(t, p == LAN, row.mdns)
+		require.Equal(t, p != Dev, row.quic)
+	}
+}
+
+// TestProfilesMeet joins two peers of each profile that needs no multicast, by QUIC where
+// there is QUIC. Public peers on loopback connect, but must not enter each other's table.
+func TestProfilesMeet(t *testing.T) {
+	for _, p := range []Profile{Dev, Public} {
+		t.Run(string(p), func(t *testing.T) {
+			row, _ := p.traits()
+			c := testConfig(t)
+			c.Profile = p
+			c.Protocols = []protocol.ID{"/blackhole/test/1.0.0"}
+			if row.quic {
+				c.Listen = []multiaddr.Multiaddr{addr(t, "/ip4/127.0.0.1/udp/0/quic-v1")}
+			}
+			a := start(t, c)
+			where := peer.AddrInfo{ID: a.host.ID(), Addrs: a.host.Network().ListenAddresses()}
+			c.Identity, c.Datastore = testKey(t), memory()
+			b := start(t, c)
+			require.NoError(t, b.Host().Connect(t.Context(), where))
+			require.Len(t, b.Peers(), 1)
+			if p == Dev {
+				waitTable(t, b, func(size int) bool { return size == 1 })
+				return
+			}
+			require.Empty(t, publicOnly(where.Addrs), "nobody is told of it")
+		})
+	}
+}
+
+func TestMetricsAreRegistered(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := testConfig(t)
+	c.Registerer = reg
+	start(t, c)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	require.NotEmpty(t, families)
+}
+
+func TestRelayCandidates(t *testing.T) {
+	var none relaySource
+	_, ok := <-none.candidates(t.Context(), 3)
+	require.False(t, ok, "no DHT yet")
+	nodes := meet(t, 4)
+	var r relaySource
+	r.dht.Store(nodes[0].dht)
+	var got []peer.AddrInfo
+	for p := range r.candidates(t.Context(), 2) {
+		got = append(got, p)
+	}
+	require.Len(t, got, 2)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, ok = <-r.candidates(ended, 2)
+	require.False(t, ok)
+}
