@@ -1,0 +1,37 @@
+// Command blackholed is a peer of the network, and the client of a running peer.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/blackhole/blackhole/internal/cli"
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/daemon"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal kills
+	v := version()
+	app := cli.App{
+		Version: v, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
+		Identity: daemon.Identity,
+		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error {
+			return daemon.Run(ctx, c, stderr, v)
+		},
+	}
+	os.Exit(app.Execute(ctx, os.Args[1:]))
+}
+
+// version is what the module was built as.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// place is the type of the flag --near: LAT,LON.
+type place struct{ near *query.Near }
+
+// String implements pflag.Value.
+func (p *place) String() string {
+	if p.near == nil {
+		return ""
+	}
+	return number(p.near.Latitude) + "," + number(p.near.Longitude)
+}
+
+// Type implements pflag.Value.
+func (p *place) Type() string { return "LAT,LON" }
+
+// Set implements pflag.Value.
+func (p *place) Set(s string) error {
+	first, second, ok := strings.Cut(s, ",")
+	lat, latErr := strconv.ParseFloat(strings.TrimSpace(first), 64)
+	lon, lonErr := strconv.ParseFloat(strings.TrimSpace(second), 64)
+	if !ok || latErr != nil || lonErr != nil {
+		return fault.Invalidf("", s, "must be LATITUDE,LONGITUDE in degrees (52.52,13.40), not %q", s)
+	}
+	p.near = &query.Near{Latitude: lat, Longitude: lon}
+	return nil
+}
+
+// distance is the type of the flag --radius: a number with km, m or mi, alone kilometres.
+type distance struct{ km *float64 }
+
+// String implements pflag.Value.
+func (d *distance) String() string {
+	if d.km == nil {
+		return ""
+	}
+	return number(*d.km) + "km"
+}
+
+// Type implements pflag.Value.
+func (d *distance) Type() string { return "DISTANCE" }
+
+// Set implements pflag.Value. The range is the query's to check.
+func (d *distance) Set(s string) error {
+	text, perKM := strings.ToLower(strings.TrimSpace(s)), 1.0
+	units := []struct {
+		suffix string
+		perKM  float64
+	}{{"km", 1}, {"mi", 1 / 1.609344}, {"m", 1000}} // the international mile; km before m
+	for _, u := range units {
+		if cut, ok := strings.CutSuffix(text, u.suffix); ok {
+			text, perKM = strings.TrimSpace(cut), u.perKM
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return fault.Invalidf("", s, "must be a distance (100km, 500m, 60mi), not %q", s)
+	}
+	km := v / perKM
+	d.km = &km
+	return nil
+}
+
+// question are the flags of query and watch on their way to a query.
+type question struct {
+	q            query.Query
+	near         place
+	radius       distance
+	maxPrice     float64
+	minUptime    float64
+	maxErrorRate uint32
+	attributes   []string
+}
+
+// filterFlags adds what selects records.
+func filterFlags(cmd *cobra.Command) *question {
+	s := new(question)
+	q, f := &s.q, cmd.Flags()
+	f.StringVar(&q.Type, "type", "", "storage, compute, cdn, bandwidth or another (required)")
+	f.StringVar(&q.Subtype, "subtype", "", "specialisation within the type")
+	f.Var(&s.near, "near", "place in degrees: 52.52,13.40")
+	f.Var(&s.radius, "radius", "at most so far from --near: 100km, 500m, 60mi; a plain number is km")
+	f.StringSliceVar(&q.Countries, "country", nil, "any of these countries, ISO 3166-1 alpha-2 (repeat, or commas)")
+	f.StringArrayVar(&q.Regions, "region", nil, "any of these regions (repeat)")
+	f.Uint32Var(&q.MinCPUCores, "min-cpu", 0, "at least so many cores")
+	f.Uint64Var(&q.MinMemoryMB, "min-memory-mb", 0, "at least so much memory, MB")
+	f.BoolVar(&q.RequireGPU, "gpu", false, "only with a GPU")
+	f.Uint64Var(&q.MinStorageGB, "min-storage-gb", 0, "at least so much space available, GB")
+	f.Uint64Var(&q.MinBandwidthMbps, "min-bandwidth-mbps", 0, "at least so much bandwidth, Mbit/s")
+	f.Float64Var(&s.maxPrice, "max-price", 0, "at most this base price, in --currency for one --price-unit")
+	f.StringVar(&q.Currency, "currency", "", "prices to compare (default "+query.DefaultCurrency+")")
+	f.StringVar(&q.PriceUnit, "price-unit", "", "prices to compare: per-gb-month, per-hour, ... (default: the type's usual one)")
+	f.Float64Var(&s.minUptime, "min-uptime", 0, "at least this uptime, percent")
+	f.Uint32Var(&s.maxErrorRate, "max-error-rate", 0, "at most so many errors in 10000 requests")
+	f.StringVar(&q.ProviderID, "provider", "", "only of this peer id")
+	f.StringArrayVar(&s.attributes, "attr", nil, "only with this attribute: KEY=VALUE (repeat)")
+	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
+	complete(cmd, "type", "storage", "compute", "cdn", "bandwidth")
+	complete(cmd, "health", "any", "usable", "healthy")
+	return s
+}
+
+// orderFlags adds what orders and cuts answers.
+func (s *question) orderFlags(cmd *cobra.Command) {
+	q, f := &s.q, cmd.Flags()
+	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random or score (default distance with --near, else score)")
+	f.Uint64Var(&q.Seed, "seed", 0, "permutation of --sort random; 0 draws one")
+	f.IntVar(&q.Limit, "limit", 0, "most results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's)")
+	f.BoolVar(&q.Explain, "explain", false, "say why each result has its score, and what was left out")
+	complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "score")
+}
+
+// query gives the query that the flags ask for, valid. Errors name the flag.
+func (s *question) query(cmd *cobra.Command) (query.Query, error) {
+	q := s.q
+	if s.radius.km != nil && s.near.near == nil {
+		return query.Query{}, fault.Invalidf("--near", nil, "is required with --radius")
+	}
+	if s.near.near != nil {
+		q.Near = &query.Near{Latitude: s.near.near.Latitude, Longitude: s.near.near.Longitude, RadiusKM: s.radius.km}
+	}
+	if cmd.Flags().Changed("max-price") {
+		q.MaxPrice = &s.maxPrice
+	}
+	if cmd.Flags().Changed("min-uptime") {
+		q.MinUptime = &s.minUptime
+	}
+	if cmd.Flags().Changed("max-error-rate") {
+		q.MaxErrorRate = &s.maxErrorRate
+	}
+	if err := s.setAttributes(&q); err != nil {
+		return query.Query{}, err
+	}
+	if _, err := query.Compile(q, query.Defaults{}); err != nil {
+		return query.Query{}, named(err)
+	}
+	return q, nil
+}
+
+func (s *question) setAttributes(q *query.Query) error {
+	for _, pair := range s.attributes {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return fault.Invalidf("--attr", pair, "must be KEY=VALUE, not %q", pair)
+		}
+		if _, twice := q.Attributes[key]; twice {
+			return fault.Invalidf("--attr", pair, "names %q twice", key)
+		}
+		if q.Attributes == nil {
+			q.Attributes = map[string]string{}
+		}
+		q.Attributes[key] = value
+	}
+	return nil
+}
+
+// named lets an error about a field of a query name the flag that sets the field. Errors
+// of the peer name fields, too: its limits may be tighter.
+func named(err error) error { return renameField(err, flagOf) }
+
+// flagOf gives the flag that sets a field of a query; what no flag sets stays as it is.
+func flagOf(field string) string {
+	top, _, _ := strings.Cut(field, "[") // countries[0]
+	if !strings.HasPrefix(top, "near.") {
+		top, _, _ = strings.Cut(top, ".") // attributes.tier
+	}
+	switch top {
+	case "near.latitude", "near.longitude":
+		return "--near"
+	case "near.radius_km":
+		return "--radius"
+	case "countries":
+		return "--country"
+	case "regions":
+		return "--region"
+	case "min_cpu_cores":
+		return "--min-cpu"
+	case "require_gpu":
+		return "--gpu"
+	case "provider_id":
+		return "--provider"
+	case "attributes":
+		return "--attr"
+	}
+	same := []string{
+		"type", "subtype", "near", "min_memory_mb", "min_storage_gb", "min_bandwidth_mbps", "max_price", "currency",
+		"price_unit", "min_uptime", "max_error_rate", "health", "sort", "seed", "limit", "explain", "after",
+	}
+	if slices.Contains(same, top) {
+		return "--" + strings.ReplaceAll(top, "_", "-")
+	}
+	return field
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func (a App) initCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "init", Short: "Create a peer's data directory: settings file and identity", Args: noArgs,
+		Long: "Create a peer's data directory with a settings file, in which every setting stands as\n" +
+			"a comment with its default, and an identity. What is there already stays as it is.\nPrints the peer id.",
+	}
+	cmd.Flags().String("data", "", "directory to create (default "+config.Default().Data+")")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir := a.dataDir(cmd)
+		if dir == "" {
+			return fault.Invalidf("--data", dir, "must not be empty")
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fault.As("cli.init", fault.Internal, err)
+		}
+		path := filepath.Join(dir, configFile)
+		created, err := createFile(path, settingsFile())
+		if err != nil {
+			return fault.As("cli.init", fault.Internal, err)
+		}
+		if created {
+			a.say("wrote %s", path)
+		} else {
+			a.say("kept %s", path)
+		}
+		return a.printID(dir, formatTable)
+	}
+	return cmd
+}
+
+func (a App) idCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "id", Short: "Print the peer id of a data directory", Args: noArgs}
+	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	var f format
+	outputFlag(cmd, &f)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir := a.dataDir(cmd)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // to ask must not create
+			return fault.New("", fault.NotFound, "no data directory %s; %s init creates one", dir, name)
+		}
+		return a.printID(dir, f)
+	}
+	return cmd
+}
+
+func (a App) printID(dir string, f format) error {
+	id, err := a.Identity(dir)
+	if err != nil {
+		return err
+	}
+	return f.print(a.Stdout, document{value: map[string]string{"peer_id": id}, table: id + "\n"})
+}
+
+// createFile writes a file that is not there yet.
+func createFile(path, text string) (created bool, err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString(text)
+	return true, errors.Join(err, f.Close())
+}
+
+// settingsFile is a settings file that changes nothing: "#" without a space behind it
+// begins a setting that can be uncommented, "# " an explanation.
+func settingsFile() string {
+	var b strings.Builder
+	b.WriteString("# Settings of this peer. What begins with # and no space is a setting with its default:\n" +
+		"# remove the # to change it, and those of the lines it is nested under.\n" +
+		"# `" + name + " config show --origin` says what applies, and why.\n\n")
+	defaults := config.Default()
+	var open []string // sections that the last line stands in
+	for _, d := range described() {
+		path := strings.Split(d.key, ".")
+		sections, last := path[:len(path)-1], path[len(path)-1]
+		shared := 0
+		for shared < min(len(open), len(sections)) && open[shared] == sections[shared] {
+			shared++
+		}
+		for i := shared; i < len(sections); i++ {
+			b.WriteString("\n#" + strings.Repeat("  ", i) + sections[i] + ":\n")
+		}
+		open = sections
+		indent := strings.Repeat("  ", len(sections))
+		b.WriteString("# " + indent + d.text + "\n")
+		b.WriteString("#" + indent + last + ": " + literal(defaults.Value(d.key)) + "\n")
+	}
+	return b.String()
+}
+
+// literal shortens a default for the file.
+func literal(value string) string {
+	if short, ok := strings.CutSuffix(value, "m0s"); ok { // durations: 24h0m0s is 24h, 5m0s is 5m
+		value = short + "m"
+	}
+	if short, ok := strings.CutSuffix(value, "h0m"); ok {
+		value = short + "h"
+	}
+	return value
+}
+
+// setting is what the file says about a key.
+type setting struct{ key, text string }
+
+// described lists every setting in the order of the file.
+func described() []setting {
+	return []setting{
+		{"profile", "dev, lan or public: where to look for peers."},
+		{"data", "Directory of identity and databases."},
+		{"listen", "Multiaddrs to listen on; none: the profile's."},
+		{"bootstrap", "Multiaddrs with /p2p/ID of peers to join by."},
+		{"http", "Address of the HTTP API, loopback only; off serves none."},
+		{"grpc", "Address of the gRPC API, loopback only; off serves none."},
+		{"log.level", "debug, info, warn or error."},
+		{"log.format", "text or json."},
+		{"discovery.record_ttl", "How long a record lives without renewal: 1h to 48h."},
+		{"discovery.refresh_interval", "How often own records are renewed: less than half of record_ttl."},
+		{"discovery.cache.size", "Answers kept: 100 to 1000000."},
+		{"discovery.cache.ttl", "How long an answer is kept: 1s to 1h."},
+		{"discovery.health.check_interval", "Between two measurements of a provider: 1s to 1h."},
+		{"discovery.health.check_timeout", "Longest wait of a measurement: 100ms to 1m."},
+		{"discovery.geo.precision", "Length of the geohash in record keys: 4 to 12."},
+		{"discovery.geo.publish_precision", "Publish only the geohash cell of this length, 1 to 12; 0: the exact place."},
+		{"discovery.limits.services_per_provider", "Services that one provider may have: 1 to 10000."},
+		{"discovery.limits.index_records", "Records this peer keeps: 1000 to 10000000."},
+		{"discovery.query.max_results", "Results of a query without a limit: 1 to 1000."},
+		{"discovery.query.default_radius_km", "Radius of a query with a place and without a radius; 0: no bound."},
+	}
+}

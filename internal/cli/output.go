@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// format is the form of what a command prints. It is the type of the flag -o.
+type format string
+
+const (
+	formatTable  format = "table"
+	formatJSON   format = "json"
+	formatNDJSON format = "ndjson"
+	formatYAML   format = "yaml"
+)
+
+func formats() []string {
+	return []string{string(formatTable), string(formatJSON), string(formatNDJSON), string(formatYAML)}
+}
+
+// String implements pflag.Value.
+func (f *format) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *format) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f *format) Set(s string) error {
+	if !slices.Contains(formats(), s) {
+		return fault.Invalidf("", s, "must be one of %s, not %q", strings.Join(formats(), ", "), s)
+	}
+	*f = format(s)
+	return nil
+}
+
+// document is what a command has to say, in every format.
+type document struct {
+	value any    // JSON and YAML: the API's own form
+	items []any  // NDJSON: one line each; nil is the value as the only line
+	table string // for people, ready to print
+}
+
+// print writes a document in the format asked for.
+func (f format) print(w io.Writer, d document) error {
+	var out []byte
+	var err error
+	switch f {
+	case formatJSON:
+		out, err = marshalJSON(d.value, "  ")
+	case formatNDJSON:
+		out, err = d.lines()
+	case formatYAML:
+		out, err = marshalYAML(d.value)
+	default:
+		out = []byte(d.table)
+	}
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return fault.As("cli.print", fault.Internal, err)
+}
+
+func (d document) lines() ([]byte, error) {
+	items := d.items
+	if items == nil {
+		items = []any{d.value}
+	}
+	var all []byte
+	for _, item := range items {
+		line, err := marshalJSON(item, "")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, line...)
+	}
+	return all, nil
+}
+
+// itemsOf makes the lines of a list; an empty list has none.
+func itemsOf[T any](list []T) []any {
+	items := make([]any, len(list))
+	for i, item := range list {
+		items[i] = item
+	}
+	return items
+}
+
+// marshalJSON keeps <, > and & readable: this is no web page.
+func marshalJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// marshalYAML goes through JSON, so that names, order and number forms are the API's.
+func marshalYAML(v any) ([]byte, error) {
+	text, err := marshalJSON(v, "")
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	node, err := yamlNode(dec)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(node); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), enc.Close()
+}
+
+// yamlNode reads the next JSON value.
+func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := token.(type) {
+	case json.Delim: // '{' or '[': closing ones are taken below
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		if t == '[' {
+			node.Kind = yaml.SequenceNode
+		}
+		for dec.More() { // in an object, names and values take turns
+			child, err := yamlNode(dec)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, child)
+		}
+		if len(node.Content) == 0 {
+			node.Style = yaml.FlowStyle // {} and []: block style has no empty form
+		}
+		_, err := dec.Token()
+		return node, err
+	case string:
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
+		if ambiguous(t) {
+			node.Style = yaml.DoubleQuotedStyle
+		}
+		return node, nil
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: t.String()}, nil
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: map[bool]string{true: "true", false: "false"}[t]}, nil
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	}
+}
+
+// ambiguous reports whether a reader of YAML 1.1 could take the text for a boolean or a
+// number when it is not quoted: Norway is NO there. The library quotes after YAML 1.2.
+func ambiguous(s string) bool {
+	const numeric = "0123456789+-.:_eExXoabcdfABCDFTZ" // numbers of any base, times and dates
+	if s == "" || strings.ContainsRune("0123456789+-.", rune(s[0])) && strings.Trim(s, numeric) == "" {
+		return true
+	}
+	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(s))
+}
+
+// table lays out rows under a header, in aligned columns.
+func table(header []string, rows [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = clean(cell)
+		}
+		_, _ = io.WriteString(w, strings.Join(cells, "\t")+"\n") // a strings.Builder takes everything
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// pairs lays out names and values, one a line.
+func pairs(rows [][]string) string { return table(rows[0], rows[1:]) }

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// answerTable shows results in rank order; explanations stand under their result.
+func answerTable(a query.AnswerView) string {
+	rows := make([][]string, len(a.Results))
+	for i, r := range a.Results {
+		v := &r.Record
+		rows[i] = []string{
+			v.ID, kindOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v), uptimeOf(v),
+			healthOf(v) + " / " + measuredOf(r.Measured), shortPeer(v.ProviderID),
+		}
+	}
+	text := table([]string{"ID", "TYPE", "PLACE", "DISTANCE", "PRICE", "UPTIME", "CLAIMED / MEASURED", "PROVIDER"}, rows)
+	// The columns are laid out first: a line between rows would end their alignment.
+	var b strings.Builder
+	for i, line := range strings.SplitAfter(text, "\n") {
+		b.WriteString(line)
+		if i == 0 || i > len(a.Results) { // the header; behind the last line
+			continue
+		}
+		for _, why := range a.Results[i-1].Explain {
+			b.WriteString("    " + clean(why) + "\n")
+		}
+	}
+	for _, note := range a.Notes {
+		b.WriteString("# " + clean(note) + "\n")
+	}
+	return b.String()
+}
+
+// recordTable shows records without a question behind them.
+func recordTable(list []records.View) string {
+	rows := make([][]string, len(list))
+	for i := range list {
+		v := &list[i]
+		rows[i] = []string{
+			v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v),
+			strconv.FormatUint(v.Sequence, 10), at(v.ExpiresAt), shortPeer(v.ProviderID),
+		}
+	}
+	return table([]string{"ID", "TYPE", "PLACE", "PRICE", "UPTIME", "CLAIMED", "SEQUENCE", "EXPIRES", "PROVIDER"}, rows)
+}
+
+// eventLine shows one event of a watch. Columns are of fixed width: nobody knows what
+// comes later.
+func eventLine(kind string, v *records.View) string {
+	line := fmt.Sprintf("%-9s  %-16s  %-14s  %-20s  %-24s  %-7s  %-9s  %s",
+		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), shortPeer(v.ProviderID))
+	return clean(line) + "\n"
+}
+
+func kindOf(v *records.View) string {
+	if v.Metadata.Subtype == "" {
+		return v.Metadata.Type
+	}
+	return v.Metadata.Type + "/" + v.Metadata.Subtype
+}
+
+// placeOf is "city, country", or the region where no city is stated.
+func placeOf(v *records.View) string {
+	l := v.Location
+	if l == nil {
+		return "-"
+	}
+	near := l.City
+	if near == "" {
+		near = l.Region
+	}
+	switch {
+	case near != "" && l.Country != "":
+		return near + ", " + l.Country
+	case near != "" || l.Country != "":
+		return near + l.Country
+	case l.Latitude != nil && l.Longitude != nil:
+		return fmt.Sprintf("%.2f,%.2f", *l.Latitude, *l.Longitude)
+	default:
+		return "-"
+	}
+}
+
+func distanceOf(km *float64) string {
+	switch {
+	case km == nil:
+		return "-"
+	case *km < 1:
+		return fmt.Sprintf("%.0f m", *km*1000)
+	case *km < 100:
+		return fmt.Sprintf("%.1f km", *km)
+	default:
+		return fmt.Sprintf("%.0f km", *km)
+	}
+}
+
+func priceOf(v *records.View) string {
+	p := v.Pricing
+	if p == nil || p.BasePrice == nil {
+		return "-"
+	}
+	return strings.Join(strings.Fields(number(*p.BasePrice)+" "+p.Currency+" "+p.PriceUnit), " ")
+}
+
+func uptimeOf(v *records.View) string {
+	if v.Health == nil || v.Health.UptimePercent == nil {
+		return "-"
+	}
+	return number(*v.Health.UptimePercent) + "%"
+}
+
+func healthOf(v *records.View) string {
+	if v.Health == nil || v.Health.Status == "" || v.Health.Status == "UNKNOWN" {
+		return "-"
+	}
+	return strings.ToLower(v.Health.Status)
+}
+
+// measuredOf is what the answering peer found itself.
+func measuredOf(m *records.Measured) string {
+	switch {
+	case m == nil:
+		return "-"
+	case !m.Reachable:
+		return "unreachable"
+	case m.RoundTrip == 0:
+		return "reachable"
+	default:
+		return "reachable " + millis(query.Millis(m.RoundTrip))
+	}
+}
+
+// shortPeer is the end of a peer id: ids of one kind of key all begin alike.
+func shortPeer(id string) string {
+	const keep = 8
+	if r := []rune(id); len(r) > keep {
+		return "…" + string(r[len(r)-keep:])
+	}
+	return orDash(id)
+}
+
+func at(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// number shows a number with as many digits as it has.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
