@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -131,7 +132,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 	last := c.at(o.ID)
 	switch {
 	case last.live():
-		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: fault.New("", fault.Exists, "is registered already")}
+		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is registered already")}
 	case c.live >= c.of.max:
 		return nil, fault.New("", fault.LimitReached, "all %d services that this peer may offer are registered", c.of.max)
 	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
@@ -172,7 +173,7 @@ func (r *Registry) alter(id string, now time.Time, to func(*service) (*service, 
 	defer r.writing.Unlock()
 	last := r.services[id]
 	if !last.live() {
-		return nil, &fault.Error{Kind: fault.NotFound, Field: "id", Value: id, Err: fault.New("", fault.NotFound, "is not registered")}
+		return nil, &fault.Error{Kind: fault.NotFound, Field: "id", Value: id, Err: errors.New("is not registered")}
 	}
 	s, err := to(last)
 	if err != nil {

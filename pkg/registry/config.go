@@ -29,7 +29,7 @@ type Config struct {
 
 	MaxServices int           // registered at once, 1 to MaxMaxServices; 0: DefaultMaxServices
 	TTL         time.Duration // from a version's signing to its lapse, to records.MaxTTL; 0: DefaultTTL
-	Refresh     time.Duration // from a version's signing to that of its replacement, ±10 %, to TTL/2; 0: DefaultRefresh
+	Refresh     time.Duration // from a version's signing to that of its replacement, ±10 %, to TTL/2; 0: DefaultRefresh, or TTL/4 if that is less
 
 	Precision        int // of the geohash in the key of records whose offers say none, records.MinPrecision to MaxPrecision; 0: the schema's default
 	PublishPrecision int // length of the geohash whose centre is published instead of the exact place, 1 to 12; 0: the exact place
@@ -79,7 +79,7 @@ func (c Config) withDefaults() Config {
 		c.TTL = DefaultTTL
 	}
 	if c.Refresh == 0 {
-		c.Refresh = DefaultRefresh
+		c.Refresh = min(DefaultRefresh, c.TTL/4)
 	}
 	if c.Jitter == nil {
 		c.Jitter = func() float64 { return 0.5 }

@@ -412,6 +412,9 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, config(t, nil).Validate())
+	short := config(t, nil)
+	short.TTL = time.Minute // the refresh follows
+	require.NoError(t, short.Validate())
 	ecdsa, _, err := crypto.GenerateECDSAKeyPair(rand.Reader)
 	require.NoError(t, err)
 	for field, spoil := range map[string]func(*Config){
