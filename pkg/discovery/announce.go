@@ -127,11 +127,11 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 	receipts := make([]Receipt, len(recs))
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
-		if o.Err != nil {
+		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Recorder.Failed("keeper.Store", o.Err)
 			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
 		}
-		s.Registry.Announced(r.Name(), r.Sequence(), o.Stored, s.Now())
+		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = Receipt{
 			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
 		}
@@ -142,6 +142,17 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 	}
 	s.nudge()
 	return receipts
+}
+
+// settled is the outcome as the registry should see it. A version that a newer one has
+// overtaken is refused by keepers that have the newer one, which is as good as stored.
+func (s *Service) settled(r *records.Record, o records.Outcome) records.Stored {
+	latest, ok := s.Index.Latest(r.Name())
+	overtaken := ok && records.Compare(latest, r) > 0
+	if overtaken && (o.Err == nil || fault.KindOf(o.Err) == fault.Exists) {
+		return records.Stored{On: o.Stored.Of, Of: o.Stored.Of}
+	}
+	return o.Stored
 }
 
 // remember takes an own record into the index, so that this peer always finds it.

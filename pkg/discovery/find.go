@@ -22,6 +22,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	if q.Sort == query.SortRandom && q.Seed == 0 {
 		q.Seed = max(s.Random(), 1)
 	}
+	q = s.Defaults.Fill(q) // the cache's keys are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
 	if e := s.cache.get(key, start, s.Prober); e != nil {
@@ -165,8 +166,8 @@ func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	for i, h := range hits {
 		a.Results[i] = s.result(plan, h.Record)
 	}
-	if plan.Query().Explain {
-		a.Notes = append(a.Notes, s.leftOut(plan)...)
+	if plan.Explain() {
+		a.Notes = slices.Concat(plan.Describe(), a.Notes, s.leftOut(plan))
 	}
 	return a
 }
@@ -182,7 +183,7 @@ func (s *Service) result(plan *query.Plan, r *records.Record) query.Result {
 	if m, ok := s.Prober.Measured(r.Name().Provider); ok {
 		res.Measured = &m
 	}
-	if plan.Query().Explain {
+	if plan.Explain() {
 		res.Explain = parts
 	}
 	return res
@@ -195,7 +196,7 @@ func (s *Service) leftOut(plan *query.Plan) []string {
 	var notes []string
 	passed, failed, seen := 0, 0, 0
 	for r := range s.Index.All() {
-		if r.Type() != plan.Query().Type {
+		if r.Type() != plan.Type() {
 			continue
 		}
 		if seen++; seen > scanned {

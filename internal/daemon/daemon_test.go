@@ -1,0 +1,287 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// patience bounds every wait for the network; it decides nothing when things work.
+const patience = 30 * time.Second
+
+// peerUnderTest is a whole peer on loopback.
+type peerUnderTest struct {
+	*client.Client
+	config config.Config
+	addr   string // multiaddr with /p2p/
+	http   string
+	stop   func()
+}
+
+func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
+	t.Helper()
+	c := config.Default()
+	c.Data, c.HTTP, c.GRPC = dir, "127.0.0.1:0", "127.0.0.1:0"
+	c.Listen, c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/0"}, bootstrap
+	c.Log.Level = "warn"
+	c.Discovery.Health.CheckInterval = time.Second
+	c.Discovery.Health.CheckTimeout = time.Second
+	require.NoError(t, c.Validate())
+
+	l, err := listen(c)
+	require.NoError(t, err)
+	p, err := build(t.Context(), c, logger(c.Log, t.Output()), "test")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.serve(ctx, l) }()
+	cl, err := client.New(l.grpc.Addr().String())
+	require.NoError(t, err)
+	stopped := false
+	stop := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, p.close())
+		require.NoError(t, cl.Close())
+	}
+	t.Cleanup(stop)
+	return &peerUnderTest{Client: cl, config: c, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), stop: stop}
+}
+
+// until repeats f until it is true; the ticks only pace the questions.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			require.FailNow(t, "not within "+patience.String(), what)
+		case <-tick.C:
+		}
+	}
+}
+
+func compute(id string, lat, lon, price float64) records.Offer {
+	return records.Offer{
+		ID: id, Metadata: records.Metadata{Type: "compute", Subtype: "gpu", Name: id},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8, MemoryMB: 16000, GPUs: []records.GPU{{Model: "A"}}}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "FJ"},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+		Health:       &records.Health{Status: "HEALTHY"},
+	}
+}
+
+func near(lat, lon, km float64) query.Query {
+	return query.Query{Type: "compute", Near: &query.Near{Latitude: lat, Longitude: lon, RadiusKM: &km}}
+}
+
+func ids(a query.AnswerView) (out []string) {
+	for _, r := range a.Results {
+		out = append(out, r.Record.ID)
+	}
+	return out
+}
+
+// TestNetwork walks the life of a service through three whole peers.
+func TestNetwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("whole peers on loopback")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // no call may hang
+	defer cancel()
+	a := start(t, t.TempDir())
+	b := start(t, t.TempDir(), a.addr)
+	c := start(t, t.TempDir(), a.addr)
+	for _, p := range []*peerUnderTest{a, b, c} {
+		until(t, "everybody knows everybody", func() bool {
+			s, err := p.Status(ctx)
+			return err == nil && s.RoutingTable == 2 && s.Ready
+		})
+	}
+
+	receipt, err := b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+	require.NoError(t, err)
+	require.Equal(t, records.Stored{On: 3, Of: 3}, receipt.Stored)
+	_, err = b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+	require.ErrorIs(t, err, discovery.ErrServiceExists)
+
+	// Found from another peer, across the antimeridian, then from its cache.
+	answer, err := c.Query(ctx, near(-17.7, -179.9, 100))
+	require.NoError(t, err)
+	require.Equal(t, []string{"gpu-1"}, ids(answer))
+	require.True(t, answer.Complete, answer.Reason)
+	require.InDelta(t, 21.2, *answer.Results[0].DistanceKM, 0.1)
+	until(t, "the answer comes from the cache", func() bool {
+		again, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		return err == nil && again.Source == query.SourceCache && again.Total == 1
+	})
+	until(t, "the key resolves", func() bool {
+		rec, err := a.Resolve(ctx, receipt.Key)
+		return err == nil && rec.Sequence == receipt.Sequence
+	})
+
+	// A watch sees an update, and the cached answer gives way to it.
+	w, err := c.Watch(ctx, near(-17.7, -179.9, 100), "")
+	require.NoError(t, err)
+	require.Equal(t, discovery.Added, next(t, w).Kind)
+	require.Equal(t, discovery.Progress, next(t, w).Kind)
+	updated, err := b.Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
+	require.NoError(t, err)
+	require.Greater(t, updated.Sequence, receipt.Sequence)
+	ev := next(t, w)
+	require.Equal(t, discovery.Updated, ev.Kind)
+	require.Equal(t, 0.5, *ev.Record.Pricing.BasePrice)
+	until(t, "the cached answer is renewed", func() bool {
+		again, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		return err == nil && len(again.Results) == 1 && *again.Results[0].Record.Pricing.BasePrice == 0.5
+	})
+
+	// A restart recovers the service, and its sequence does not go back.
+	dir := b.config.Data
+	b.stop()
+	until(t, "the provider is found unreachable", func() bool {
+		usable, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		return err == nil && len(usable.Results) == 0
+	})
+	require.Equal(t, discovery.Removed, next(t, w).Kind)
+	q := near(-17.7, -179.9, 100)
+	q.Health = query.HealthAny
+	any, err := c.Query(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"gpu-1"}, ids(any))
+	require.False(t, any.Results[0].Measured.Reachable)
+	require.Equal(t, "HEALTHY", any.Results[0].Record.Health.Status)
+
+	b = start(t, dir, a.addr)
+	own, err := b.List(ctx)
+	require.NoError(t, err)
+	require.Len(t, own, 1)
+	require.GreaterOrEqual(t, own[0].Sequence, updated.Sequence)
+	until(t, "the provider is usable again", func() bool {
+		usable, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		return err == nil && len(usable.Results) == 1
+	})
+	skipTo(t, w, discovery.Added)
+
+	// Withdrawn is gone everywhere.
+	_, err = b.Withdraw(ctx, "gpu-1")
+	require.NoError(t, err)
+	for _, p := range []*peerUnderTest{a, b, c} {
+		until(t, "the withdrawn service is gone", func() bool {
+			gone, err := p.Query(ctx, q)
+			return err == nil && len(gone.Results) == 0
+		})
+		_, err = p.Resolve(ctx, receipt.Key)
+		require.ErrorIs(t, err, fault.NotFound)
+	}
+	skipTo(t, w, discovery.Withdrawn)
+}
+
+func next(t *testing.T, w *client.Watcher) client.Event {
+	t.Helper()
+	ev, err := w.Next()
+	require.NoError(t, err)
+	return ev
+}
+
+// skipTo reads events until one of a kind.
+func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Event {
+	t.Helper()
+	for {
+		if ev := next(t, w); ev.Kind == kind {
+			return ev
+		}
+	}
+}
+
+// TestHTTP speaks to one peer as curl would.
+func TestHTTP(t *testing.T) {
+	p := start(t, t.TempDir())
+	post := func(path, body string) (int, map[string]any) {
+		resp, err := http.Post(p.http+path, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		var out map[string]any
+		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+		return resp.StatusCode, out
+	}
+	code, receipt := post("/v1/discovery/records", `{"id":"s","metadata":{"type":"storage"},"capabilities":{"storage":{"total_space":2000000000,"available_space":1000000000}}}`)
+	require.Equal(t, 201, code, "%v", receipt)
+	require.Equal(t, map[string]any{"on": 1.0, "of": 1.0}, receipt["stored"])
+
+	code, answer := post("/v1/discovery/query", `{"type":"storage","min_storage_gb":1}`)
+	require.Equal(t, 200, code, "%v", answer)
+	require.Len(t, answer["results"], 1)
+
+	for body, field := range map[string]string{
+		`nothing`: "body", `{"type":"storage","foo":1}`: "foo", `{"type":"storage","sort":"beauty"}`: "sort",
+		`{"type":"storage","near":{"latitude":91,"longitude":0}}`:                "near.latitude",
+		`{"type":"storage","near":{"latitude":1,"longitude":0,"radius_km":0}}`:   "near.radius_km",
+		`{"type":"storage","near":{"latitude":NaN,"longitude":0}}`:               "",
+		fmt.Sprintf(`{"type":%q}`, strings.Repeat("x", 10<<20)):                  "body",
+		`{"type":"storage","max_price":-1}`:                                      "max_price",
+		`{"type":"storage","attributes":{"a":1}}`:                                "attributes",
+		`{"type":"storage","near":{"latitude":1,"longitude":0,"radius_km":"x"}}`: "near.radius_km",
+	} {
+		code, answer := post("/v1/discovery/query", body)
+		require.True(t, code >= 400 && code < 500, "%d for %.80s", code, body)
+		require.NotEmpty(t, answer["error"])
+		require.Contains(t, fmt.Sprint(answer["field"]), field, "%v", answer)
+	}
+	code, batch := post("/v1/discovery/records:batch", `{"records":[{"id":"a/b","metadata":{"type":"x"}},{"id":"ok","metadata":{"type":"x"}}]}`)
+	require.Equal(t, 200, code)
+	results := batch["results"].([]any)
+	require.Equal(t, "id", results[0].(map[string]any)["error"].(map[string]any)["field"])
+	require.Equal(t, "ok", results[1].(map[string]any)["id"])
+
+	resp, err := http.Get(p.http + "/v1/metrics")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "blackhole_discovery_services_registered_total 2")
+}
+
+func TestIdentity(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	id, err := Identity(dir)
+	require.NoError(t, err)
+	again, err := Identity(dir)
+	require.NoError(t, err)
+	require.Equal(t, id, again)
+	info, err := os.Stat(filepath.Join(dir, identityFile))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestRunReportsBadSettings(t *testing.T) {
+	c := config.Default()
+	c.Data, c.HTTP, c.GRPC = t.TempDir(), config.Off, config.Off
+	c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1"}
+	err := Run(t.Context(), c, t.Output(), "test")
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "bootstrap", fault.FieldOf(err))
+}
