@@ -108,3 +108,13 @@ func introducers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 	}
 	return out, nil
 }
+
+// addInfo adds a peer's addresses to its entry in list.
+func addInfo(list []peer.AddrInfo, p peer.AddrInfo) []peer.AddrInfo {
+	at := slices.IndexFunc(list, func(q peer.AddrInfo) bool { return q.ID == p.ID })
+	if at < 0 {
+		return append(list, peer.AddrInfo{ID: p.ID, Addrs: slices.Clone(p.Addrs)})
+	}
+	list[at].Addrs = append(list[at].Addrs, p.Addrs...)
+	return list
+}
