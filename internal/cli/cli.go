@@ -43,7 +43,7 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	if err == nil {
 		return exitOK
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && fault.KindOf(err) == fault.Canceled {
 		err = fault.New("", fault.Canceled, "interrupted")
 	}
 	a.report(cmd, err)

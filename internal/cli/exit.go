@@ -71,19 +71,19 @@ func (a App) report(cmd *cobra.Command, err error) {
 
 // hint is a next step for the user, or "".
 func hint(cmd *cobra.Command, err error) string {
-	switch fault.KindOf(err) {
-	case fault.Invalid:
+	remote := cmd.Flags().Lookup(timeoutFlag) != nil
+	switch kind := fault.KindOf(err); {
+	case kind == fault.Invalid:
 		return cmd.CommandPath() + " --help"
-	case fault.Exists:
+	case kind == fault.Exists && cmd.Name() == "register":
 		return name + " update replaces a service"
-	case fault.Timeout:
-		return "--timeout allows more"
-	case fault.Unavailable:
-		if !answered(err) {
-			return "is `" + name + " run` running? --grpc or BLACKHOLE_GRPC names the peer to ask"
-		}
+	case kind == fault.Timeout && remote:
+		return "--" + timeoutFlag + " allows more"
+	case kind == fault.Unavailable && remote && !answered(err):
+		return "is `" + name + " run` running? --grpc or BLACKHOLE_GRPC names the peer to ask"
+	default:
+		return ""
 	}
-	return ""
 }
 
 // answered reports whether the error came from the peer: the client keeps the peer's own

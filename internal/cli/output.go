@@ -3,10 +3,14 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -94,14 +98,34 @@ func itemsOf[T any](list []T) []any {
 	return items
 }
 
-// marshalJSON keeps <, > and & readable: this is no web page.
+// marshalJSON keeps <, > and & readable: this is no web page. But it escapes what could
+// deceive whoever reads it in a terminal.
 func marshalJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", indent)
 	err := enc.Encode(v)
-	return b.Bytes(), err
+	return escape(b.Bytes(), func(out []byte, r rune) []byte {
+		for _, unit := range utf16.AppendRune(nil, r) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+		return out
+	}), err
+}
+
+// escape replaces the characters above ASCII that are not graphic. Outside of strings
+// neither JSON nor our YAML has any.
+func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		if r >= 0x7f && !unicode.IsGraphic(r) {
+			out = with(out, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
 }
 
 // marshalYAML goes through JSON, so that names, order and number forms are the API's.
@@ -122,7 +146,8 @@ func marshalYAML(v any) ([]byte, error) {
 	if err := enc.Encode(node); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), enc.Close()
+	err = enc.Close()
+	return escape(b.Bytes(), func(out []byte, r rune) []byte { return fmt.Appendf(out, `\U%08x`, r) }), err
 }
 
 // yamlNode reads the next JSON value.
@@ -151,7 +176,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		return node, err
 	case string:
 		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
-		if ambiguous(t) {
+		if ambiguous(t) || strings.ContainsFunc(t, func(r rune) bool { return !unicode.IsGraphic(r) }) { // escapes need quotes
 			node.Style = yaml.DoubleQuotedStyle
 		}
 		return node, nil

@@ -13,6 +13,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
+// timeoutFlag is what all commands that speak to a peer have, and no other.
+const timeoutFlag = "timeout"
+
 // defaultTimeout bounds a command that speaks to a peer; the peer's own bounds are tighter.
 const defaultTimeout = 30 * time.Second
 
@@ -35,7 +38,7 @@ func outputFlag(cmd *cobra.Command, f *format) {
 func (a App) remoteFlags(cmd *cobra.Command, timeout time.Duration) *remote {
 	r := &remote{app: a}
 	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to ask (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
-	cmd.Flags().DurationVar(&r.timeout, "timeout", timeout, "longest time to wait; 0 is without bound")
+	cmd.Flags().DurationVar(&r.timeout, timeoutFlag, timeout, "longest time to wait; 0 is without bound")
 	outputFlag(cmd, &r.format)
 	return r
 }
@@ -57,7 +60,7 @@ func (r *remote) call(cmd *cobra.Command, do func(ctx context.Context, c *client
 		return fault.Invalidf("--grpc", address, "must name a peer: a peer with grpc: off serves no commands")
 	}
 	if r.timeout < 0 {
-		return fault.Invalidf("--timeout", r.timeout, "must be at least 0")
+		return fault.Invalidf("--"+timeoutFlag, r.timeout, "must be at least 0")
 	}
 	ctx := cmd.Context()
 	if r.timeout > 0 {

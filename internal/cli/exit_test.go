@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestEveryKindHasOneExitCode walks the kinds until there are no more.
+func TestEveryKindHasOneExitCode(t *testing.T) {
+	kind := fault.Kind(0)
+	for ; !strings.HasPrefix(kind.String(), "kind("); kind++ {
+		var codes []int
+		for _, e := range exits() {
+			for _, k := range e.kinds {
+				if k == kind {
+					codes = append(codes, e.code)
+				}
+			}
+		}
+		require.Len(t, codes, 1, "kind %s", kind)
+		require.Equal(t, codes[0], exitCodeOf(fault.New("op", kind, "text")))
+	}
+	require.Greater(t, kind, fault.Canceled)
+	require.Equal(t, exitFailure, exitCodeOf(errors.New("unknown")))
+	require.Equal(t, exitFailure, exitCodeOf(fault.New("op", kind, "a kind of tomorrow")))
+	require.Zero(t, exitCodeOf(nil))
+}
+
+func TestExitCodesOfScripts(t *testing.T) {
+	for kind, code := range map[fault.Kind]int{
+		fault.Internal: 1, fault.Invalid: 2, fault.NotFound: 3, fault.Exists: 4, fault.Conflict: 4, fault.LimitReached: 4,
+		fault.Timeout: 5, fault.Unavailable: 69, fault.Canceled: 130,
+	} {
+		require.Equal(t, code, exitCodeOf(fault.New("op", kind, "text")), kind.String())
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(context.Background())
+	var out, errs bytes.Buffer
+	address := serve(t, &fake{watch: interrupt})
+	code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"watch", "--type", "endless", "--grpc", address})
+	require.Equal(t, 130, code)
+	require.Equal(t, "blackholed: interrupted\n", errs.String())
+	// What was printed up to then are whole events, in their order.
+	require.True(t, strings.HasPrefix("added updated withdrawn reset", strings.Join(firstWords(out.String()), " ")), out.String())
+}
+
+func firstWords(text string) []string {
+	var words []string
+	for line := range strings.Lines(text) {
+		words = append(words, strings.Fields(line)[0])
+	}
+	return words
+}
+
+// TestRunEndsWellWhenInterrupted: an interrupt is how a peer ends; another error is one.
+func TestRunEndsWellWhenInterrupted(t *testing.T) {
+	run := func(err error) (int, string) {
+		ctx, interrupt := context.WithCancel(context.Background())
+		var errs bytes.Buffer
+		a := testApp(nil, io.Discard, &errs, nil)
+		a.Run = func(context.Context, config.Config, io.Writer) error { interrupt(); return err }
+		return a.Execute(ctx, []string{"run"}), errs.String()
+	}
+	code, _ := run(nil)
+	require.Zero(t, code)
+	code, _ = run(fault.Wrap("daemon.Run", context.Canceled))
+	require.Zero(t, code)
+	code, text := run(fault.New("daemon.Run", fault.Internal, "the database did not close"))
+	require.Equal(t, 1, code)
+	require.Contains(t, text, "the database did not close")
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestLostOutputIsAFailure(t *testing.T) {
+	address := serve(t, new(fake))
+	for _, args := range []string{"status", "query --type x", "records -o yaml", "watch --type brief -o yaml", "withdraw a"} {
+		var errs bytes.Buffer
+		code := testApp(nil, fullDisk{}, &errs, nil).Execute(context.Background(), append(strings.Fields(args), "--grpc", address))
+		require.Equal(t, 1, code, args)
+		require.Contains(t, errs.String(), "no space left", args)
+	}
+}
+
+// TestHelp: the table of exit codes and every command are in the help.
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	a := testApp(nil, &out, io.Discard, nil)
+	require.Zero(t, a.Execute(context.Background(), nil))
+	for _, e := range exits() {
+		require.Contains(t, out.String(), e.meaning)
+	}
+	for _, cmd := range a.root().Commands() {
+		require.NotEmpty(t, cmd.Short, cmd.Name())
+		require.Contains(t, out.String(), cmd.Name())
+		require.Zero(t, a.Execute(context.Background(), []string{cmd.Name(), "--help"}))
+	}
+}

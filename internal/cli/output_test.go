@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/internal/config"
+)
+
+// values draws what JSON can hold.
+func values(depth int) *rapid.Generator[any] {
+	text := rapid.OneOf(
+		rapid.String(),
+		rapid.SampledFrom([]string{"", "NO", "yes", "null", "~", "1.0", "1_000", "0x1f", "1:30", "2026-03-01", "a: b", "# c", "- d", "\x1b[2J", "\u202e", "x\ny", " z ", "\U000e0001"}),
+	)
+	kinds := []*rapid.Generator[any]{
+		text.AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil),
+		rapid.Float64().AsAny(), rapid.Int32().AsAny(),
+	}
+	if depth > 0 {
+		kinds = append(kinds,
+			rapid.SliceOfN(values(depth-1), 0, 4).AsAny(), rapid.MapOfN(text, values(depth-1), 0, 4).AsAny())
+	}
+	return rapid.OneOf(kinds...)
+}
+
+// TestFormatsSayTheSame: who reads the YAML knows what who reads the JSON knows, and
+// neither has a character that a terminal would act upon.
+func TestFormatsSayTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := values(3).Draw(t, "value")
+		inJSON, err := marshalJSON(v, "  ")
+		require.NoError(t, err)
+		inYAML, err := marshalYAML(v)
+		require.NoError(t, err)
+		var fromJSON, fromYAML any
+		require.NoError(t, json.Unmarshal(inJSON, &fromJSON))
+		require.NoError(t, yaml.Unmarshal(inYAML, &fromYAML), "%s", inYAML)
+		again, err := json.Marshal(fromYAML)
+		require.NoError(t, err)
+		require.JSONEq(t, string(inJSON), string(again), "%s", inYAML)
+		for _, r := range string(inJSON) + string(inYAML) {
+			require.True(t, r == '\n' || unicode.IsGraphic(r), "%q", r)
+		}
+	})
+}
+
+func TestYAMLKeepsOrder(t *testing.T) {
+	got, err := marshalYAML(struct {
+		B int    `json:"b"`
+		A string `json:"a"`
+	}{1, "NO"})
+	require.NoError(t, err)
+	require.Equal(t, "b: 1\na: \"NO\"\n", string(got))
+}
+
+// TestSettingsFile: it changes nothing as it is, and with every setting uncommented it
+// sets each to its default.
+func TestSettingsFile(t *testing.T) {
+	load := func(text string) (config.Config, config.Origin) {
+		path := filepath.Join(t.TempDir(), configFile)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		c, origin, err := config.Load(config.Source{File: path})
+		require.NoError(t, err, text)
+		return c, origin
+	}
+	c, _ := load(settingsFile())
+	require.Equal(t, config.Default(), c)
+
+	c, origin := load(regexp.MustCompile(`(?m)^#( *[a-z_]+:( |$))`).ReplaceAllString(settingsFile(), "$1"))
+	for _, key := range config.Keys() {
+		require.Equal(t, config.Default().Value(key), c.Value(key), key)
+		require.True(t, strings.HasPrefix(origin[key], "file "), "%s is not in the file", key)
+	}
+	require.Len(t, described(), len(config.Keys()))
+}
+
+func TestInitKeepsWhatIsThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), configFile)
+	require.NoError(t, os.WriteFile(path, []byte("profile: lan\n"), 0o600))
+	created, err := createFile(path, settingsFile())
+	require.NoError(t, err)
+	require.False(t, created)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "profile: lan\n", string(data))
+}
+
+func FuzzParseOffers(f *testing.F) {
+	for _, path := range []string{"one.yaml", "batch.json", "lines.ndjson", "wrong.json", "empty.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata", path))
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("{id: x"))
+	f.Add([]byte("[[{}]]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		offers, err := parseOffers(data)
+		if err != nil {
+			return
+		}
+		for _, o := range offers {
+			require.NoError(t, o.Validate())
+		}
+	})
+}

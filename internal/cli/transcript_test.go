@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+var update = flag.Bool("update", false, "write what the commands print into the transcripts")
+
+// TestTranscripts plays the dialogues in testdata/transcripts. A line that begins with "$"
+// is a command; below it stand its standard output, then its standard error with "! " in
+// front, then its exit code as "? CODE" unless that is 0. Other lines up to the first
+// command are a comment. PEER is the address of a running peer, TMP a fresh directory.
+func TestTranscripts(t *testing.T) {
+	paths, err := filepath.Glob("testdata/transcripts/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			got := play(t, string(data))
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
+
+// play gives the dialogue anew.
+func play(t *testing.T, script string) string {
+	words := strings.NewReplacer("PEER", serve(t, new(fake)), "TMP", t.TempDir())
+	undo := []string{}
+	for _, name := range []string{"PEER", "TMP"} {
+		undo = append(undo, words.Replace(name), name)
+	}
+	var out strings.Builder
+	intro, _, _ := strings.Cut("\n"+script, "\n$ ")
+	out.WriteString(strings.TrimPrefix(intro, "\n"))
+	for line := range strings.SplitSeq(script, "\n") {
+		command, ok := strings.CutPrefix(line, "$ ")
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(&out, "\n%s\n%s", line, strings.NewReplacer(undo...).Replace(execute(t, words.Replace(command))))
+	}
+	return strings.TrimPrefix(out.String(), "\n")
+}
+
+// execute runs one line: [NAME=VALUE...] blackholed ARG... [< FILE].
+func execute(t *testing.T, line string) string {
+	args, environ, stdin := shellWords(line), []string(nil), io.Reader(strings.NewReader(""))
+	if i := slices.Index(args, "<"); i >= 0 {
+		f, err := os.Open(args[i+1])
+		require.NoError(t, err)
+		defer func() { _ = f.Close() }()
+		stdin, args = f, args[:i]
+	}
+	for args[0] != name {
+		environ, args = append(environ, args[0]), args[1:]
+	}
+	var stdout, stderr bytes.Buffer
+	code := testApp(stdin, &stdout, &stderr, environ).Execute(context.Background(), args[1:])
+	text := stdout.String()
+	for line := range strings.Lines(stderr.String()) {
+		text += "! " + line
+	}
+	if code != 0 {
+		text += fmt.Sprintf("? %d\n", code)
+	}
+	return text
+}
+
+// testApp is an app whose daemon says how it was started.
+func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
+	return App{
+		Version: "v1.2.3", Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
+		Identity: func(string) (string, error) { return provider, nil },
+		Run: func(_ context.Context, c config.Config, stderr io.Writer) error {
+			fmt.Fprintf(stderr, "profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
+				c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
+			if c.HTTP == "127.0.0.1:1" {
+				return fault.In("http", fault.New("daemon.Run", fault.Unavailable, "address in use"))
+			}
+			return nil
+		},
+	}
+}
+
+// shellWords splits a line at spaces, but not within single or double quotes.
+func shellWords(line string) []string {
+	var words []string
+	var word strings.Builder
+	quote, inWord := rune(0), false
+	for _, r := range line + " " {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, inWord = r, true
+		case quote == 0 && r == ' ':
+			if inWord {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			inWord = false
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	return words
+}
