@@ -1,0 +1,322 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func local() Topic  { return Topic{"relay", "u3"} } // of berlin
+func global() Topic { return Topic{"relay", geo.Global} }
+
+// Without authors each message still has an id of its own: all five arrive, in the cell
+// and in the world, and none comes back to who published it.
+func TestDelivery(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := w.node(t), w.node(t), w.node(t)
+	w.star(t, a, b, c)
+	nearby, err := b.g.Follow(plan(t, query.Query{Type: "relay", Near: around(berlin(), 5)}))
+	require.NoError(t, err)
+	defer nearby()
+	everywhere, err := c.g.Follow(plan(t, query.Query{Type: "relay"}))
+	require.NoError(t, err)
+	defer everywhere()
+	a.follow(t, local(), global())
+	a.await(t, happening{"subscribe", b.ID(), local().String()}, happening{"subscribe", c.ID(), global().String()})
+
+	want := make(map[string]bool)
+	for i := range 5 {
+		r := sign(t, 1, service(fmt.Sprint(i), berlin()), 0)
+		want[r.Name().ID] = true
+		a.announce(t, r)
+	}
+	for _, n := range []*node{b, c} {
+		got := make(map[string]bool)
+		for range want {
+			r := receive(t, n.got)
+			require.Equal(t, idOf(t, 1), r.Name().Provider)
+			got[r.Name().ID] = true
+			require.Equal(t, string(accepted), receive(t, n.outcomes))
+		}
+		require.Equal(t, want, got)
+	}
+	require.Empty(t, a.got)
+
+	homeless := sign(t, 1, service("homeless", nil), 0)
+	a.announce(t, homeless)
+	require.Equal(t, homeless.Name(), receive(t, c.got).Name())
+	require.Empty(t, b.got, "a record without a place is on the global topic only")
+}
+
+func idOf(tb testing.TB, n byte) peer.ID {
+	tb.Helper()
+	id, err := peer.IDFromPrivateKey(key(tb, n))
+	require.NoError(tb, err)
+	return id
+}
+
+// A follower passes news on to its mesh, also what it has already; what it knows to be
+// old stops there.
+func TestRelay(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := w.node(t), w.node(t), w.node(t)
+	w.star(t, b, a, c) // a and c do not know each other
+	b.follow(t, local())
+	c.await(t, happening{"subscribe", b.ID(), local().String()})
+	c.follow(t, local())
+	b.await(t, happening{"graft", c.ID(), local().String()})
+	a.await(t, happening{"subscribe", b.ID(), local().String()})
+
+	r := sign(t, 1, service("a", berlin()), 0)
+	b.learn(r) // from a keeper
+	a.announce(t, r)
+	require.Equal(t, r.Sequence(), receive(t, c.got).Sequence())
+	require.Equal(t, string(accepted), receive(t, b.outcomes))
+
+	b.learn(sign(t, 1, service("a", berlin()), time.Minute))
+	a.announce(t, sign(t, 1, service("a", berlin()), time.Second))
+	require.Equal(t, string(stale), receive(t, b.outcomes))
+	fresh := sign(t, 1, service("b", berlin()), 0)
+	a.announce(t, fresh)
+	require.Equal(t, fresh.Name(), receive(t, c.got).Name(), "the old version was not passed on")
+}
+
+// Two forgeries and pubsub does not listen to a peer any more.
+func TestForgerIsGraylisted(t *testing.T) {
+	scores := make(chan map[peer.ID]float64, 64)
+	w := newWorld(t)
+	victim := w.node(t, pubsub.WithPeerScoreInspect(func(s map[peer.ID]float64) { scores <- s }, time.Second))
+	victim.follow(t, local())
+	s := w.intrude(t, victim, true)
+	s.publish(t, cellTopic, []byte("forged"))
+	s.publish(t, cellTopic, make([]byte, records.MaxSize+1))
+	require.ElementsMatch(t, []string{string(forged), string(oversize)}, []string{receive(t, victim.outcomes), receive(t, victim.outcomes)})
+	for receive(t, scores)[s.ID()] > scoreThresholds().GraylistThreshold {
+	}
+	require.Empty(t, victim.got)
+}
+
+// A peer that takes no stream from us has no score; the validator keeps its own account.
+func TestForgerWithoutScore(t *testing.T) {
+	w := newWorld(t)
+	victim := w.node(t)
+	victim.follow(t, local())
+	s := w.intrude(t, victim, false)
+	for i := range faultBurst {
+		s.publish(t, cellTopic, fmt.Append(nil, "forged ", i))
+		require.Equal(t, string(forged), receive(t, victim.outcomes))
+	}
+	s.publish(t, cellTopic, sign(t, 1, service("a", berlin()), 0).Envelope())
+	require.Equal(t, string(throttled), receive(t, victim.outcomes))
+	require.Empty(t, victim.got)
+}
+
+// An author, even an honest one, is refused before anything is verified.
+func TestAuthoredMessagesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	victim := w.node(t)
+	victim.follow(t, local())
+	s := w.intrude(t, victim, true)
+	m := message(cellTopic, sign(t, 1, service("a", berlin()), 0).Envelope()).Message
+	m.From, m.Seqno = []byte(s.ID()), make([]byte, 8)
+	s.send(t, &pb.RPC{Publish: []*pb.Message{m}})
+	require.Equal(t, string(forged), receive(t, victim.outcomes))
+	require.Empty(t, victim.got)
+}
+
+// Subscriptions are bounded however many RPCs they come in, and pubsub is free again when
+// the peer is gone.
+func TestSubscriptionFlood(t *testing.T) {
+	w := newWorld(t)
+	victim := w.node(t)
+	s := w.intrude(t, victim, true)
+	flood := func(from int) (admitted int) {
+		const topics = 3 * maxPeerTopics
+		for i := range topics {
+			s.send(t, &pb.RPC{Subscriptions: []*pb.RPC_SubOpts{sub(nth(from + i)), sub(fmt.Sprint("weather", i))}})
+		}
+		victim.await(t, happening{"subscribe", s.ID(), fmt.Sprint("weather", topics-1)})
+		for i := range topics {
+			admitted += len(victim.ps.ListPeers(nth(from + i)))
+		}
+		return admitted
+	}
+	require.Equal(t, maxPeerTopics, flood(0))
+
+	require.NoError(t, w.DisconnectPeers(victim.ID(), s.ID()))
+	victim.await(t, happening{"down", s.ID(), ""})
+	require.Empty(t, victim.ps.ListPeers(nth(0)))
+	_, err := w.ConnectPeers(victim.ID(), s.ID())
+	require.NoError(t, err)
+	victim.await(t, happening{"up", s.ID(), ""})
+	s.open(t, victim)
+	require.Equal(t, maxPeerTopics, flood(1000))
+}
+
+func TestFollowIsCounted(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node(t), w.node(t)
+	w.star(t, a, b)
+	first, second := b.follow(t, local(), local()), b.follow(t, local())
+	a.await(t, happening{"subscribe", b.ID(), cellTopic})
+	require.Equal(t, 1, b.g.followed)
+	first()
+	first() // no effect
+	require.Equal(t, []string{cellTopic}, b.ps.GetTopics())
+	a.announce(t, sign(t, 1, service("a", berlin()), 0))
+	require.Equal(t, "a", receive(t, b.got).Name().ID)
+	second()
+	a.await(t, happening{"unsubscribe", b.ID(), cellTopic})
+	require.Empty(t, b.ps.GetTopics())
+	require.Zero(t, b.g.followed)
+
+	again := b.follow(t, local())
+	defer again()
+	a.await(t, happening{"subscribe", b.ID(), cellTopic})
+	a.announce(t, sign(t, 1, service("b", berlin()), 0))
+	require.Equal(t, "b", receive(t, b.got).Name().ID)
+}
+
+// release returns only when the Sink is not running any more.
+func TestReleaseWaitsForTheSink(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node(t), w.node(t)
+	w.star(t, a, b)
+	entered, blocked := make(chan struct{}), make(chan struct{})
+	finished := false
+	b.g.sink = func(*records.Record) {
+		close(entered)
+		<-blocked
+		finished = true
+	}
+	release := b.follow(t, local())
+	a.await(t, happening{"subscribe", b.ID(), cellTopic})
+	a.announce(t, sign(t, 1, service("a", berlin()), 0))
+	receive(t, entered)
+	released := make(chan struct{})
+	go func() { release(); close(released) }()
+	a.await(t, happening{"unsubscribe", b.ID(), cellTopic})
+	select {
+	case <-released:
+		require.Fail(t, "released while the Sink runs")
+	default:
+	}
+	close(blocked)
+	receive(t, released)
+	require.True(t, finished)
+}
+
+func TestFollowIsCapped(t *testing.T) {
+	n := newWorld(t).node(t)
+	var topics []Topic
+	for i := range MaxFollowed {
+		topics = append(topics, Topic{fmt.Sprintf("t%d", i), geo.Global})
+	}
+	release := n.follow(t, topics...)
+	for _, more := range [][]Topic{{local()}, {topics[0], local(), global()}} {
+		_, err := n.g.FollowTopics(more)
+		require.ErrorIs(t, err, fault.LimitReached)
+	}
+	n.follow(t, topics[3])() // nothing new
+	require.Len(t, n.ps.GetTopics(), MaxFollowed)
+	release()
+	require.Empty(t, n.ps.GetTopics())
+	require.Equal(t, maxIdle, n.g.idle.Len())
+	n.follow(t, local())()
+}
+
+// Topics that are only published to are given back to pubsub when others need the room.
+func TestPublishedTopicsAreBounded(t *testing.T) {
+	n := newWorld(t).node(t)
+	defer n.follow(t, local())()
+	for round := range 2 {
+		for i := range 2 * maxIdle {
+			o := service("a", nil)
+			o.Metadata.Type = fmt.Sprintf("t%d", i)
+			n.announce(t, sign(t, 1, o, time.Duration(round)*time.Second))
+		}
+	}
+	require.Equal(t, maxIdle, n.g.idle.Len())
+	require.Len(t, n.g.topics, maxIdle+1)
+	_, err := n.ps.Join("/blackhole/live/1/t0/global")
+	require.NoError(t, err, "its handle was closed")
+}
+
+func TestBadArguments(t *testing.T) {
+	n := newWorld(t).node(t)
+	_, err := New(Config{}, n.ps)
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = New(Config{Sink: func(*records.Record) {}}, nil)
+	require.ErrorIs(t, err, fault.Invalid)
+	options := Options(Config{})
+	require.Len(t, options, 1)
+	require.ErrorIs(t, options[0](n.ps), fault.Invalid)
+
+	_, err = n.g.Follow(nil)
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = n.g.FollowTopics([]Topic{local(), {"relay", "u33"}})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "topic"})
+	require.Empty(t, n.ps.GetTopics())
+	require.ErrorIs(t, n.g.Publish(t.Context(), nil), fault.Invalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, n.g.Publish(ctx, sign(t, 1, service("a", nil), 0)), fault.Canceled)
+}
+
+func TestClose(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node(t), w.node(t)
+	w.star(t, a, b)
+	release := b.follow(t, local(), global())
+	a.await(t, happening{"subscribe", b.ID(), cellTopic})
+	r := sign(t, 1, service("a", berlin()), 0)
+	require.NoError(t, b.g.Publish(t.Context(), r))
+	b.g.Close()
+	b.g.Close()
+	release()
+	require.Empty(t, b.ps.GetTopics())
+	require.ErrorIs(t, b.g.Publish(t.Context(), r), fault.Unavailable)
+	_, err := b.g.FollowTopics([]Topic{local()})
+	require.ErrorIs(t, err, fault.Unavailable)
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	require.NotContains(t, string(stacks), "gossip.(*Gossip).carry", "a reader is left")
+}
+
+// A daemon may stop pubsub first: nothing hangs.
+func TestPubSubEndsFirst(t *testing.T) {
+	w := newWorld(t)
+	verifier, err := records.NewVerifier(1)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := Config{Verifier: verifier, Sink: func(*records.Record) {}}
+	ps, err := pubsub.NewGossipSub(ctx, w.host(t), Options(c)...)
+	require.NoError(t, err)
+	g, err := New(c, ps)
+	require.NoError(t, err)
+	release, err := g.FollowTopics([]Topic{local()})
+	require.NoError(t, err)
+	cancel()
+	for err == nil { // pubsub's loop may not have noticed yet
+		var another func()
+		if another, err = g.FollowTopics([]Topic{global()}); err == nil {
+			another()
+		}
+	}
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.ErrorIs(t, g.Publish(t.Context(), sign(t, 1, service("a", berlin()), 0)), fault.Unavailable)
+	release()
+	g.Close()
+}

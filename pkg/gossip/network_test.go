@@ -1,0 +1,225 @@
+package gossip
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestMain(m *testing.M) {
+	// A stream of the mock network may outlive it, when it was being opened as it closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/net/mock.(*stream).transport"))
+}
+
+// world is a mock network that ends with its test.
+type world struct{ mocknet.Mocknet }
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	w := world{mocknet.New()}
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	return w
+}
+
+// connect joins two hosts.
+func (w world) connect(t *testing.T, a, b host.Host) {
+	t.Helper()
+	_, err := w.LinkPeers(a.ID(), b.ID())
+	require.NoError(t, err)
+	_, err = w.ConnectPeers(a.ID(), b.ID())
+	require.NoError(t, err)
+}
+
+// star joins nodes to a hub. When it returns all may speak: pubsub drops what it has no
+// stream for, even where it knows of the subscription already.
+func (w world) star(t *testing.T, hub *node, rays ...*node) {
+	t.Helper()
+	for _, n := range rays {
+		w.connect(t, hub.Host, n.Host)
+		hub.await(t, happening{"up", n.ID(), ""})
+		n.await(t, happening{"up", hub.ID(), ""})
+	}
+}
+
+func (w world) host(t *testing.T) host.Host {
+	t.Helper()
+	h, err := w.GenPeer()
+	require.NoError(t, err)
+	return h
+}
+
+// happening is what a test waits for.
+type happening struct {
+	what  string // subscribe, unsubscribe, graft, up, down
+	peer  peer.ID
+	topic string
+}
+
+// node is a peer of these tests.
+type node struct {
+	host.Host
+	ps       *pubsub.PubSub
+	g        *Gossip
+	got      chan *records.Record
+	outcomes chan string
+	events   chan happening
+
+	mu    sync.Mutex // guards known
+	known map[records.Name]*records.Record
+
+	tracer // of no interest but for what is overridden
+}
+
+func (n *node) Received(outcome string) { n.outcomes <- outcome }
+
+func (n *node) RecvRPC(rpc *pubsub.RPC) {
+	for _, s := range rpc.GetSubscriptions() {
+		what := "unsubscribe"
+		if s.GetSubscribe() {
+			what = "subscribe"
+		}
+		n.events <- happening{what, rpc.From(), s.GetTopicid()}
+	}
+}
+
+func (n *node) Graft(id peer.ID, topic string) { n.events <- happening{"graft", id, topic} }
+
+func (n *node) OnNewOutboundStream(id peer.ID, _ protocol.ID) { n.events <- happening{"up", id, ""} }
+
+func (n *node) OnClosedOutboundStream(id peer.ID) { n.events <- happening{"down", id, ""} }
+
+func (n *node) RejectMessage(*pubsub.Message, string) {}
+
+func (n *node) UndeliverableMessage(*pubsub.Message) {}
+
+func (n *node) latest(name records.Name) (*records.Record, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r, ok := n.known[name]
+	return r, ok
+}
+
+func (n *node) learn(r *records.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known[r.Name()] = r
+}
+
+func (w world) node(t *testing.T, more ...pubsub.Option) *node {
+	t.Helper()
+	n := &node{
+		Host: w.host(t), known: make(map[records.Name]*records.Record),
+		// Larger than anything a test makes happen: pubsub must not wait for the test.
+		got: make(chan *records.Record, 1<<12), outcomes: make(chan string, 1<<12), events: make(chan happening, 1<<14),
+	}
+	verifier, err := records.NewVerifier(1024)
+	require.NoError(t, err)
+	c := Config{
+		Verifier: verifier, Known: n.latest, Now: t0, Recorder: n, Loopback: true,
+		Sink: func(r *records.Record) { n.got <- r },
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.ps, err = pubsub.NewGossipSub(ctx, n.Host, append(append(Options(c), pubsub.WithRawTracer(n)), more...)...)
+	require.NoError(t, err)
+	n.g, err = New(c, n.ps)
+	require.NoError(t, err)
+	t.Cleanup(func() { n.g.Close(); cancel() })
+	return n
+}
+
+// receive waits for a value, within reason.
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "nothing came")
+		panic("not reached")
+	}
+}
+
+// await skips events until all those wanted came, in any order. When it returns, pubsub's
+// loop is past them: whatever is asked of pubsub from now on comes after.
+func (n *node) await(t *testing.T, wanted ...happening) {
+	t.Helper()
+	missing := make(map[happening]bool)
+	for _, h := range wanted {
+		missing[h] = true
+	}
+	for len(missing) > 0 {
+		delete(missing, receive(t, n.events))
+	}
+}
+
+func (n *node) follow(t *testing.T, topics ...Topic) (release func()) {
+	t.Helper()
+	release, err := n.g.FollowTopics(topics)
+	require.NoError(t, err)
+	return release
+}
+
+// announce publishes a record that its publisher knows.
+func (n *node) announce(t *testing.T, r *records.Record) {
+	t.Helper()
+	n.learn(r)
+	require.NoError(t, n.g.Publish(t.Context(), r))
+}
+
+// stranger is a peer that speaks the protocol by hand. It reads nothing.
+type stranger struct {
+	host.Host
+	stream network.Stream
+}
+
+// intrude opens a stream to a node. A stranger that listens is one that pubsub talks to,
+// and keeps the score of.
+func (w world) intrude(t *testing.T, victim *node, listens bool) *stranger {
+	t.Helper()
+	s := &stranger{Host: w.host(t)}
+	if listens {
+		s.SetStreamHandler(Protocol, func(in network.Stream) { _, _ = io.Copy(io.Discard, in) })
+	}
+	w.connect(t, victim.Host, s.Host)
+	if listens {
+		victim.await(t, happening{"up", s.ID(), ""})
+	}
+	s.open(t, victim)
+	return s
+}
+
+func (s *stranger) open(t *testing.T, victim *node) {
+	t.Helper()
+	var err error
+	s.stream, err = s.NewStream(t.Context(), victim.ID(), Protocol)
+	require.NoError(t, err)
+}
+
+func (s *stranger) send(t *testing.T, rpc *pb.RPC) {
+	t.Helper()
+	b, err := proto.Marshal(rpc)
+	require.NoError(t, err)
+	_, err = s.stream.Write(append(binary.AppendUvarint(nil, uint64(len(b))), b...))
+	require.NoError(t, err)
+}
+
+func (s *stranger) publish(t *testing.T, topic string, data []byte) {
+	t.Helper()
+	s.send(t, &pb.RPC{Publish: []*pb.Message{message(topic, data).Message}})
+}

@@ -1,0 +1,129 @@
+package gossip
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Protocol is the stream protocol: GossipSub v1.2 under a name of our own, so that peers
+// of other networks, whose messages may be larger and are authored, do not mix with ours.
+const Protocol protocol.ID = "/blackhole/meshsub/1.2.0"
+
+const (
+	maxMessage    = 64 << 10 // of one RPC, in bytes; a record has at most records.MaxSize
+	validateQueue = 1024     // messages that wait for the validator; the default of 32 drops bursts
+	outboundQueue = 256      // RPCs that wait for one slow peer
+	messageIDSize = 20
+	seenTTL       = 2 * time.Minute // how long a message's id is remembered
+)
+
+// Options are all that pubsub.NewGossipSub needs for one PubSub: signing policy, message
+// ids, bounds, scoring, subscription filter and validator. A missing Verifier shows as an
+// Invalid error of NewGossipSub.
+func Options(c Config) []pubsub.Option {
+	c.setDefaults()
+	if c.Verifier == nil {
+		err := fault.New("gossip.Options", fault.Invalid, "a verifier is required")
+		return []pubsub.Option{func(*pubsub.PubSub) error { return err }}
+	}
+	subscriptions := newFilter()
+	return []pubsub.Option{
+		pubsub.WithLogger(c.Logger), // first: the options below keep the logger they find
+		pubsub.WithGossipSubProtocols([]protocol.ID{Protocol}, feature),
+
+		// The data is signed by its provider and verified by the validator. StrictNoSign
+		// alone would still emit and accept an author that nobody has verified; without an
+		// author the default message id is the same for all messages.
+		pubsub.WithMessageSignaturePolicy(pubsub.StrictNoSign),
+		pubsub.WithNoAuthor(),
+		pubsub.WithMessageIdFn(messageID),
+		pubsub.WithSeenMessagesTTL(seenTTL),
+
+		pubsub.WithMaxMessageSize(maxMessage),
+		pubsub.WithMaxControlMessageSize(maxMessage),
+		pubsub.WithValidateQueueSize(validateQueue),
+		pubsub.WithPeerOutboundQueueSize(outboundQueue),
+		pubsub.WithFloodPublish(true), // own records go to every subscriber we know, not only to the mesh
+
+		pubsub.WithPeerScore(scoreParams(c.Loopback), scoreThresholds()),
+		pubsub.WithSubscriptionFilter(subscriptions),
+		pubsub.WithRawTracer(&tracer{recorder: c.Recorder, subscriptions: subscriptions}),
+		pubsub.WithDefaultValidator(newValidator(c).validate, pubsub.WithValidatorInline(true)),
+	}
+}
+
+// feature tells what Protocol can do: all of GossipSub v1.2, no extensions of v1.3.
+func feature(f pubsub.GossipSubFeature, id protocol.ID) bool {
+	return id == Protocol && f != pubsub.GossipSubFeatureExtensions
+}
+
+// messageID is the first 20 bytes of sha2-256 over topic and data, each after its length.
+// The validator accepts one encoding of a record only, so one record has one id in a topic.
+func messageID(m *pb.Message) string {
+	topic, data := m.GetTopic(), m.GetData()
+	b := make([]byte, 0, 2*8+len(topic)+len(data))
+	b = append(binary.BigEndian.AppendUint64(b, uint64(len(topic))), topic...)
+	b = append(binary.BigEndian.AppendUint64(b, uint64(len(data))), data...)
+	sum := sha256.Sum256(b)
+	return string(sum[:messageIDSize])
+}
+
+// The scores below are starting points that were chosen by reasoning, not by measurement
+// (the parameters are explained in the GossipSub v1.1 specification, "Peer Scoring").
+//
+// A peer earns little: at most 3 for a topic by staying in its mesh and 50 by delivering
+// first. It loses quickly: one forged message costs 50, two cost 200 and end its hearing.
+
+func scoreParams(loopback bool) *pubsub.PeerScoreParams {
+	p := &pubsub.PeerScoreParams{
+		Topics:                      make(map[string]*pubsub.TopicScoreParams), // nil would panic at the first SetScoreParams
+		TopicScoreCap:               50,
+		AppSpecificScore:            func(peer.ID) float64 { return 0 }, // nil is refused
+		IPColocationFactorWeight:    -5,
+		IPColocationFactorThreshold: 8,
+		BehaviourPenaltyWeight:      -10,
+		BehaviourPenaltyThreshold:   6,
+		BehaviourPenaltyDecay:       0.9,
+		DecayInterval:               time.Second,
+		DecayToZero:                 0.01,
+		RetainScore:                 time.Hour,
+	}
+	if loopback {
+		p.IPColocationFactorWeight = 0
+	}
+	return p
+}
+
+func scoreThresholds() *pubsub.PeerScoreThresholds {
+	return &pubsub.PeerScoreThresholds{
+		GossipThreshold:             -20,
+		PublishThreshold:            -50,
+		GraylistThreshold:           -100,
+		AcceptPXThreshold:           20, // positive, or strangers could make us dial
+		OpportunisticGraftThreshold: 1,
+	}
+}
+
+// topicScoreParams leaves P3 and P3b (too few deliveries in the mesh) at weight 0: on a
+// quiet topic they would punish everybody for the silence.
+func topicScoreParams() *pubsub.TopicScoreParams {
+	return &pubsub.TopicScoreParams{
+		TopicWeight:                    1,
+		TimeInMeshWeight:               0.01,
+		TimeInMeshQuantum:              time.Second,
+		TimeInMeshCap:                  300,
+		FirstMessageDeliveriesWeight:   1,
+		FirstMessageDeliveriesDecay:    0.99,
+		FirstMessageDeliveriesCap:      50,
+		InvalidMessageDeliveriesWeight: -50,
+		InvalidMessageDeliveriesDecay:  0.95,
+	}
+}
