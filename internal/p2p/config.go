@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 
 	ds "github.com/ipfs/go-datastore"
