@@ -104,6 +104,14 @@ func ids(a query.AnswerView) (out []string) {
 	return out
 }
 
+// town is three peers: a, the provider b, and the consumer c.
+type town struct {
+	a, b, c *peerUnderTest
+	query   query.Query // finds b's service from beyond the antimeridian
+	receipt discovery.Receipt
+	watch   *client.Watcher // of query, at c
+}
+
 // TestNetwork walks the life of a service through three whole peers.
 func TestNetwork(t *testing.T) {
 	if testing.Short() {
@@ -112,91 +120,107 @@ func TestNetwork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // no call may hang
 	defer cancel()
 	a := start(t, t.TempDir())
-	b := start(t, t.TempDir(), a.addr)
-	c := start(t, t.TempDir(), a.addr)
-	for _, p := range []*peerUnderTest{a, b, c} {
+	w := &town{a: a, b: start(t, t.TempDir(), a.addr), c: start(t, t.TempDir(), a.addr), query: near(-17.7, -179.9, 100)}
+	for _, p := range []*peerUnderTest{w.a, w.b, w.c} {
 		until(t, "everybody knows everybody", func() bool {
 			s, err := p.Status(ctx)
 			return err == nil && s.RoutingTable == 2 && s.Ready
 		})
 	}
+	w.found(t, ctx)
+	w.watched(t, ctx)
+	w.restarted(t, ctx)
+	w.withdrawn(t, ctx)
+}
 
-	receipt, err := b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+// found: a registered service is found from another peer, then from its cache, and by key.
+func (w *town) found(t *testing.T, ctx context.Context) {
+	var err error
+	w.receipt, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
 	require.NoError(t, err)
-	require.Equal(t, records.Stored{On: 3, Of: 3}, receipt.Stored)
-	_, err = b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
+	require.Equal(t, records.Stored{On: 3, Of: 3}, w.receipt.Stored)
+	_, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
 	require.ErrorIs(t, err, discovery.ErrServiceExists)
 
-	// Found from another peer, across the antimeridian, then from its cache.
-	answer, err := c.Query(ctx, near(-17.7, -179.9, 100))
+	answer, err := w.c.Query(ctx, w.query)
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpu-1"}, ids(answer))
 	require.True(t, answer.Complete, answer.Reason)
 	require.InDelta(t, 21.2, *answer.Results[0].DistanceKM, 0.1)
 	until(t, "the answer comes from the cache", func() bool {
-		again, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		again, err := w.c.Query(ctx, w.query)
 		return err == nil && again.Source == query.SourceCache && again.Total == 1
 	})
 	until(t, "the key resolves", func() bool {
-		rec, err := a.Resolve(ctx, receipt.Key)
-		return err == nil && rec.Sequence == receipt.Sequence
+		rec, err := w.a.Resolve(ctx, w.receipt.Key)
+		return err == nil && rec.Sequence == w.receipt.Sequence
 	})
+}
 
-	// A watch sees an update, and the cached answer gives way to it.
-	w, err := c.Watch(ctx, near(-17.7, -179.9, 100), "")
+// watched: a watch sees an update, and the cached answer gives way to it.
+func (w *town) watched(t *testing.T, ctx context.Context) {
+	var err error
+	w.watch, err = w.c.Watch(ctx, w.query, "")
 	require.NoError(t, err)
-	require.Equal(t, discovery.Added, next(t, w).Kind)
-	require.Equal(t, discovery.Progress, next(t, w).Kind)
-	updated, err := b.Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
+	require.Equal(t, discovery.Added, next(t, w.watch).Kind)
+	require.Equal(t, discovery.Progress, next(t, w.watch).Kind)
+	updated, err := w.b.Update(ctx, compute("gpu-1", -17.7, 179.9, 0.5))
 	require.NoError(t, err)
-	require.Greater(t, updated.Sequence, receipt.Sequence)
-	ev := next(t, w)
+	require.Greater(t, updated.Sequence, w.receipt.Sequence)
+	w.receipt = updated
+	ev := next(t, w.watch)
 	require.Equal(t, discovery.Updated, ev.Kind)
 	require.Equal(t, 0.5, *ev.Record.Pricing.BasePrice)
 	until(t, "the cached answer is renewed", func() bool {
-		again, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		again, err := w.c.Query(ctx, w.query)
 		return err == nil && len(again.Results) == 1 && *again.Results[0].Record.Pricing.BasePrice == 0.5
 	})
+}
 
-	// A restart recovers the service, and its sequence does not go back.
-	dir := b.config.Data
-	b.stop()
+// restarted: a provider that is gone is not usable, whatever it claims; started again it
+// offers its service as before, and its sequence does not go back.
+func (w *town) restarted(t *testing.T, ctx context.Context) {
+	w.b.stop()
 	until(t, "the provider is found unreachable", func() bool {
-		usable, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		usable, err := w.c.Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 0
 	})
-	require.Equal(t, discovery.Removed, next(t, w).Kind)
-	q := near(-17.7, -179.9, 100)
+	require.Equal(t, discovery.Removed, next(t, w.watch).Kind)
+	q := w.query
 	q.Health = query.HealthAny
-	any, err := c.Query(ctx, q)
+	all, err := w.c.Query(ctx, q)
 	require.NoError(t, err)
-	require.Equal(t, []string{"gpu-1"}, ids(any))
-	require.False(t, any.Results[0].Measured.Reachable)
-	require.Equal(t, "HEALTHY", any.Results[0].Record.Health.Status)
+	require.Equal(t, []string{"gpu-1"}, ids(all))
+	require.False(t, all.Results[0].Measured.Reachable)
+	require.Equal(t, "HEALTHY", all.Results[0].Record.Health.Status)
 
-	b = start(t, dir, a.addr)
-	own, err := b.List(ctx)
+	w.b = start(t, w.b.config.Data, w.a.addr)
+	own, err := w.b.List(ctx)
 	require.NoError(t, err)
 	require.Len(t, own, 1)
-	require.GreaterOrEqual(t, own[0].Sequence, updated.Sequence)
+	require.GreaterOrEqual(t, own[0].Sequence, w.receipt.Sequence)
 	until(t, "the provider is usable again", func() bool {
-		usable, err := c.Query(ctx, near(-17.7, -179.9, 100))
+		usable, err := w.c.Query(ctx, w.query)
 		return err == nil && len(usable.Results) == 1
 	})
-	skipTo(t, w, discovery.Added)
+	skipTo(t, w.watch, discovery.Added)
+}
 
-	// Withdrawn is gone everywhere.
-	_, err = b.Withdraw(ctx, "gpu-1")
+// withdrawn: a withdrawn service is gone everywhere.
+func (w *town) withdrawn(t *testing.T, ctx context.Context) {
+	_, err := w.b.Withdraw(ctx, "gpu-1")
 	require.NoError(t, err)
-	for _, p := range []*peerUnderTest{a, b, c} {
+	q := w.query
+	q.Health = query.HealthAny
+	for _, p := range []*peerUnderTest{w.a, w.b, w.c} {
 		until(t, "the withdrawn service is gone", func() bool {
 			gone, err := p.Query(ctx, q)
 			return err == nil && len(gone.Results) == 0
 		})
-		_, err = p.Resolve(ctx, receipt.Key)
+		_, err = p.Resolve(ctx, w.receipt.Key)
 		require.ErrorIs(t, err, fault.NotFound)
 	}
-	skipTo(t, w, discovery.Withdrawn)
+	skipTo(t, w.watch, discovery.Withdrawn)
 }
 
 func next(t *testing.T, w *client.Watcher) client.Event {
