@@ -11,14 +11,14 @@ import (
 const quarterTurn = math.Pi / 2 * geo.EarthRadiusMeters
 
 // nearest ranks by distance without a radius: it counts all matches by their columns, and
-// ranks those of discs around the place that double until they hold enough. Each disc
-// skips the one before it.
+// ranks those of discs around the place that grow until one holds enough. Each disc skips
+// the one before it.
 func (s *search) nearest() {
 	s.count()
 	s.counting = false
 	in := area{round: true, inner: -1, surely: math.Inf(1)}
 	center, _ := s.plan.Center()
-	for radius := s.firstRadius(); radius < quarterTurn && s.total > s.ranker.keep; radius *= 2 {
+	for radius := s.firstRadius(); radius < quarterTurn && s.total > s.ranker.keep; radius *= s.growth() {
 		in.outer = square(geo.MetersToChord(radius))
 		in.region = aroundDisc(geo.Disc{Center: center, Radius: radius + discSlack})
 		s.read(in)
@@ -31,6 +31,13 @@ func (s *search) nearest() {
 	s.beyond(in.inner)
 }
 
+// growth is how much larger the next disc is: enough if matches are as dense around the
+// last one as in it, and a little more.
+func (s *search) growth() float64 {
+	const least, most = 1.5, 4 // MAGIC
+	return max(least, min(1.25*math.Sqrt(float64(s.ranker.keep)/float64(len(s.ranker.best))), most))
+}
+
 // discSlack is more metres than a vec within a chord of quarterTurn or less may be from
 // its place.
 const discSlack = 2
@@ -39,7 +46,7 @@ const discSlack = 2
 // if matches were spread evenly over the Earth, made smaller because they are not, in
 // metres.
 func (s *search) firstRadius() float64 {
-	const crowding = 4 // MAGIC: services are near people, and so are those who ask
+	const crowding = 2 // MAGIC: services are near people, and so are those who ask
 	share := float64(s.ranker.keep) / float64(max(1, s.total))
 	return 2 * geo.EarthRadiusMeters * math.Sqrt(share) / crowding
 }

@@ -6,19 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// A group is 256 words turned on their side: bits[b][i] has bit b of 64 of them. A
+// A group is 1024 words turned on their side: [b][i] has bit b of 64 of them. A
 // comparison of a field with a threshold then takes a few operations for each bit of the
 // field, and decides 64 rows at once (P. O'Neil, D. Quass, "Improved Query Performance
-// with Variant Indexes", SIGMOD 1997: bit-sliced index). Four times 64 rows together keep
-// the processor's units busy.
+// with Variant Indexes", SIGMOD 1997: bit-sliced index). Many rows together share the work
+// of walking the threshold.
 type group [64]lanes
 
-// lanes are one bit of each of 256 rows.
-type lanes [4]uint64
+// lanes are one bit of each of the rows of a group, 64 to a lane.
+type lanes [16]uint64
 
 const (
 	laneRows  = 64
-	groupRows = 4 * laneRows
+	groupRows = len(lanes{}) * laneRows
 )
 
 // turned are the groups of a block, and what they must not be asked about.
@@ -35,14 +35,14 @@ func (p *part) turn() {
 		return
 	}
 	n := (rows + groupRows - 1) / groupRows
-	p.turned = turned{groups: make([]group, n), gone: make([]uint64, 4*n), lapses: make([]int64, 4*n)}
+	p.turned = turned{groups: make([]group, n), gone: make([]uint64, len(lanes{})*n), lapses: make([]int64, len(lanes{})*n)}
 	for lane := range p.lapses {
 		from, to := min(lane*laneRows, rows), min((lane+1)*laneRows, rows)
 		var square [64]uint64
 		copy(square[:], p.words[from:to])
 		transpose(&square)
 		for b, row := range square {
-			p.groups[lane/4][b][lane%4] = row
+			p.groups[lane/len(lanes{})][b][lane%len(lanes{})] = row
 		}
 		p.lapses[lane] = math.MaxInt64
 		for _, at := range p.expires[from:to] {
@@ -75,17 +75,22 @@ func transpose(a *[64]uint64) {
 // comparison is one field of thresholds for groups.
 type comparison struct {
 	high, low int    // bits of words, both included
-	step      uint64 // at bit low
-	exact     bool   // rows at step itself are sure to pass
+	step      uint64 // in its place
+	exact     uint64 // all ones when rows at step itself are sure to pass, else 0
 }
 
 // comparisons lists the fields of thresholds that tell rows apart. It appends to dst.
 func (t thresholds) comparisons(dst []comparison) []comparison {
 	add := func(shift, bits uint) {
-		ones := uint64(1)<<bits - 1
-		if maybe, sure := t.maybe>>shift&ones, t.sure>>shift&ones; sure > 0 {
-			dst = append(dst, comparison{int(shift + bits - 1), int(shift), maybe, maybe == sure})
+		field := (uint64(1)<<bits - 1) << shift
+		if t.sure&field == 0 {
+			return
 		}
+		c := comparison{high: int(shift + bits - 1), low: int(shift), step: t.maybe & field}
+		if t.maybe&field == t.sure&field {
+			c.exact = math.MaxUint64
+		}
+		dst = append(dst, c)
 	}
 	add(0, statusBits)
 	for _, f := range layout() {
@@ -94,48 +99,44 @@ func (t thresholds) comparisons(dst []comparison) []comparison {
 	return dst
 }
 
-// compare finds the rows of a group that may pass and those that surely do.
-func (g *group) compare(list []comparison) (maybe, sure lanes) {
-	for i := range maybe {
-		maybe[i], sure[i] = math.MaxUint64, math.MaxUint64
+// compare finds the rows of a group that may pass and those that surely do. It goes
+// through each field from the topmost bit down, with the rows found above the step so far
+// and those still equal to it.
+func (g *group) compare(list []comparison, maybe, sure *lanes) {
+	all := lanes{}
+	for i := range all {
+		all[i] = math.MaxUint64
 	}
+	*maybe, *sure = all, all
 	for _, c := range list {
-		above, equal := g.compareField(c)
+		above, equal := lanes{}, all
+		for b := c.high; b >= c.low; b-- {
+			if row := &g[b&63]; c.step>>(b&63)&1 == 0 {
+				for i := range row {
+					above[i] |= equal[i] & row[i]
+					equal[i] &^= row[i]
+				}
+			} else {
+				for i := range row {
+					equal[i] &= row[i]
+				}
+			}
+		}
 		for i := range maybe {
 			maybe[i] &= above[i] | equal[i]
-			if c.exact {
-				above[i] |= equal[i]
-			}
-			sure[i] &= above[i]
+			sure[i] &= above[i] | equal[i]&c.exact
 		}
 	}
-	return maybe, sure
-}
-
-// compareField finds the rows whose field is above a step, and those at it, from the
-// field's topmost bit down.
-func (g *group) compareField(c comparison) (above, equal lanes) {
-	a0, a1, a2, a3 := uint64(0), uint64(0), uint64(0), uint64(0)
-	e0, e1, e2, e3 := ^a0, ^a0, ^a0, ^a0
-	for b := c.high; b >= c.low; b-- {
-		row := &g[b&63]
-		if c.step>>(uint(b-c.low)&63)&1 == 1 {
-			e0, e1, e2, e3 = e0&row[0], e1&row[1], e2&row[2], e3&row[3]
-			continue
-		}
-		a0, a1, a2, a3 = a0|e0&row[0], a1|e1&row[1], a2|e2&row[2], a3|e3&row[3]
-		e0, e1, e2, e3 = e0&^row[0], e1&^row[1], e2&^row[2], e3&^row[3]
-	}
-	return lanes{a0, a1, a2, a3}, lanes{e0, e1, e2, e3}
 }
 
 // readTurned considers all rows of a block by its groups. Rows of which the groups tell
 // all are counted together.
 func (s *search) readTurned(p *part) {
+	var maybe, sure lanes
 	for g := range p.groups {
-		maybe, sure := p.groups[g].compare(s.compared)
+		p.groups[g].compare(s.compared, &maybe, &sure)
 		for i := range maybe {
-			s.take(p, 4*g+i, maybe[i], sure[i])
+			s.take(p, len(maybe)*g+i, maybe[i], sure[i])
 		}
 	}
 }
