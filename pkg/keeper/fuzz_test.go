@@ -31,8 +31,8 @@ func FuzzRequest(f *testing.F) {
 		f.Add(delimited(b))
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
+	k, _ := bare(f, 30, Limits{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		k, _ := bare(t, 30, Limits{})
 		frames := newFrames(bytes.NewBuffer(b), unlimited{})
 		req := new(pb.Request)
 		err := frames.read(req, MaxRequest, requestBounds())

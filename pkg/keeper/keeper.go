@@ -59,7 +59,7 @@ type Router interface {
 // Recorder receives what the operator's metrics count. Its methods must not block.
 type Recorder interface {
 	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
-	// deliver, serve_store, serve_query.
+	// deliver, serve_store, serve_query, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a request, or one record of it, that this peer refused. Reasons are a
 	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept.

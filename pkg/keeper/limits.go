@@ -37,7 +37,10 @@ const (
 
 	cellsRemembered = 4096             // keepers of so many cells
 	placementTTL    = 10 * time.Minute // of the keepers of a cell
-	doubtfulTTL     = 10 * time.Second // of keepers that change with every join, or that a lookup did not settle
+	wholeTTL        = 10 * time.Second // of everybody, which every join changes
+	doubtfulTTL     = 5 * time.Second  // of what a lookup did not settle
+	failedTTL       = 5 * time.Second  // of an answer with a peer in it that failed
+	custodyTTL      = 10 * time.Second // of whether this peer keeps a cell
 )
 
 // Asking.
@@ -45,6 +48,7 @@ const (
 	coverCells   = 9 // cells that a disc is covered with
 	askedAtOnce  = 2 // keepers of a group asked at once, and full answers that make it complete
 	lookups      = 16
+	renewals     = 4 // lookups that nobody waits for
 	deliveries   = 16
 	storeMost    = time.Minute      // a Store of any size, when its caller does not say
 	valueMost    = 10 * time.Second // a value put into the DHT or got from it
@@ -58,9 +62,10 @@ const (
 	hedgeLeast = 10 * time.Millisecond
 	hedgeMost  = time.Second
 
-	peersRemembered = 1024            // track records of keepers
-	distrustFor     = 5 * time.Minute // after an answer that no honest keeper gives
-	avoidFor        = 15 * time.Second
+	peersRemembered = 1024             // track records of keepers
+	distrustFor     = 5 * time.Minute  // after an answer that no honest keeper gives
+	avoidFor        = 15 * time.Second // after a failure
+	avoidedShare    = 5                // a peer that is avoided has this part of the usual time to take records
 )
 
 // Serving.

@@ -294,3 +294,52 @@ func TestStreamsAreReused(t *testing.T) {
 		require.True(t, found.Complete, found.Reason)
 	})
 }
+
+// Who keeps what is remembered for a while, renewed without anybody waiting, and looked
+// up anew when a peer joins.
+func TestPlacementIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		a, plan := w.nodes[0], compile(t, around(100))
+		ask := func(within time.Duration) {
+			start := time.Now()
+			_, err := a.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Less(t, time.Since(start), within)
+		}
+		w.dht.delay = time.Second
+		ask(1100 * time.Millisecond)
+		require.Equal(t, 1, w.dht.lookups)
+		time.Sleep(wholeTTL - 3*time.Second)
+		ask(100 * time.Millisecond)
+		require.Equal(t, 1, w.dht.lookups)
+		time.Sleep(3 * time.Second)
+		ask(100 * time.Millisecond)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 2, w.dht.lookups, "of all the cells one was looked up")
+		ask(100 * time.Millisecond)
+		require.Equal(t, 2, w.dht.lookups)
+
+		w.dht.peers = append(w.dht.peers, newProvider(t).id)
+		set, err := a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Len(t, set.peers, 4)
+		require.Equal(t, 3, w.dht.lookups)
+
+		w.dht.peers = append(w.dht.peers, peersOf(30)...)
+		set, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
+		a.places.failed(set.peers[0])
+		time.Sleep(failedTTL)
+		before := w.dht.lookups
+		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, before+1, w.dht.lookups, "a peer of it failed")
+		time.Sleep(3 * placementTTL)
+		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Equal(t, before+2, w.dht.lookups)
+	})
+}

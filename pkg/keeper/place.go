@@ -83,9 +83,10 @@ func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
 
 // places knows who keeps a cell. It is safe for concurrent use.
 type places struct {
-	k       *Keeper
-	flights singleflight.Group                   // by routing key
-	own     *lru.Cache[records.CellKey, custody] // has its own lock
+	k        *Keeper
+	flights  singleflight.Group                   // by routing key; "" renews whole
+	renewing chan struct{}                        // one for each lookup that nobody waits for
+	own      *lru.Cache[records.CellKey, custody] // has its own lock
 
 	mu    sync.Mutex // guards what follows; held for memory accesses only
 	cells *lru.Cache[string, placement]
@@ -93,10 +94,17 @@ type places struct {
 	table int       // size of the routing table when whole was found
 }
 
-// placement is a remembered answer; the zero value is none.
+// placement is a remembered answer; the zero value is none. It is renewed behind the
+// caller's back once it is no longer fresh, so that only what was not asked for lately
+// costs the asker a lookup.
 type placement struct {
 	set   *keeperSet
-	until time.Time
+	fresh time.Time
+	until time.Time // used until then
+}
+
+func placed(set *keeperSet, now time.Time, ttl time.Duration) placement {
+	return placement{set: set, fresh: now.Add(ttl), until: now.Add(2 * ttl)}
 }
 
 func newPlaces(k *Keeper) *places {
@@ -105,7 +113,7 @@ func newPlaces(k *Keeper) *places {
 	if err = errors.Join(err, err2); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &places{k: k, own: own, cells: cells}
+	return &places{k: k, renewing: make(chan struct{}, renewals), own: own, cells: cells}
 }
 
 // routingKey is what a cell is looked up by: the multihash of its content id.
@@ -115,19 +123,19 @@ func routingKey(c records.CellKey) string { return string(c.CID().Hash()) }
 // lookup, which outlives the caller that began it. It fails only with ctx or Close.
 func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) {
 	key := routingKey(c)
-	if set := p.remembered(key); set != nil {
-		return set, nil
+	now := p.k.Now()
+	known, whole := p.remembered(key, now)
+	switch {
+	case now.Before(known.fresh):
+		return known.set, nil
+	case now.Before(known.until):
+		p.renew(key, whole)
+		return known.set, nil
 	}
-	found := p.flights.DoChan(key, func() (any, error) {
-		if set := p.remembered(key); set != nil {
-			return set, nil // found between the two looks
-		}
-		return p.lookup(key)
-	})
 	select {
 	case <-ctx.Done():
 		return nil, fault.Wrap("keeper.lookup", ctx.Err())
-	case r := <-found:
+	case r := <-p.flights.DoChan(key, func() (any, error) { return p.lookup(key) }):
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -135,17 +143,42 @@ func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) 
 	}
 }
 
-func (p *places) remembered(key string) *keeperSet {
-	now, table := p.k.Now(), p.k.Router.Size()
+// renew looks a placement up behind the caller's back, unless enough are being renewed:
+// then a later caller does.
+func (p *places) renew(key string, whole bool) {
+	flight := key
+	if whole {
+		flight = "" // the lookup of any cell renews all
+	}
+	if !p.k.gate.enter() {
+		return
+	}
+	select {
+	case p.renewing <- struct{}{}:
+	default:
+		p.k.gate.leave()
+		return
+	}
+	go func() {
+		defer p.k.gate.leave()
+		defer func() { <-p.renewing }()
+		_, _, _ = p.flights.Do(flight, func() (any, error) { return p.lookup(key) })
+	}()
+}
+
+// remembered gives the placement of a key, the zero one where none may be used, and
+// whether it is that of every key.
+func (p *places) remembered(key string, now time.Time) (_ placement, whole bool) {
+	table := p.k.Router.Size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Before(p.whole.until) && p.table == table {
-		return p.whole.set
+		return p.whole, true
 	}
 	if e, ok := p.cells.Get(key); ok && now.Before(e.until) {
-		return e.set
+		return e, false
 	}
-	return nil
+	return placement{}, false
 }
 
 // lookup asks the DHT and remembers what it says.
@@ -186,24 +219,28 @@ func (p *places) remember(key string, set *keeperSet, whole bool, table int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case whole && set.doubt == nil:
+		p.whole, p.table = placed(set, now, wholeTTL), table
 	case whole:
-		p.whole, p.table = placement{set, now.Add(doubtfulTTL)}, table
+		p.whole, p.table = placement{set, now.Add(doubtfulTTL), now.Add(doubtfulTTL)}, table
 	case set.doubt != nil:
-		p.cells.Add(key, placement{set, now.Add(doubtfulTTL)})
+		p.cells.Add(key, placement{set, now.Add(doubtfulTTL), now.Add(doubtfulTTL)})
 	default:
-		p.cells.Add(key, placement{set, now.Add(placementTTL)})
+		p.cells.Add(key, placed(set, now, placementTTL))
+		p.whole = placement{} // the network has outgrown it
 	}
 }
 
-// failed makes the answers that contain a peer short-lived: it may be gone, and then
+// failed has the answers that contain a peer looked up anew: it may be gone, and then
 // others have taken its place.
 func (p *places) failed(id peer.ID) {
-	soon := p.k.Now().Add(doubtfulTTL)
+	soon := p.k.Now().Add(failedTTL)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range p.cells.Keys() {
-		if e, ok := p.cells.Peek(key); ok && e.until.After(soon) && e.set.has(id) {
-			p.cells.Add(key, placement{e.set, soon})
+		if e, ok := p.cells.Peek(key); ok && e.fresh.After(soon) && e.set.has(id) {
+			e.fresh = soon
+			p.cells.Add(key, e)
 		}
 	}
 }
@@ -219,7 +256,7 @@ func (p *places) keeps(c records.CellKey) bool {
 	}
 	key := routingKey(c)
 	kept := responsible(key, p.k.Self, p.k.Router.Nearby(key, slack), slack)
-	p.own.Add(c, custody{kept, now.Add(doubtfulTTL)})
+	p.own.Add(c, custody{kept, now.Add(custodyTTL)})
 	return kept
 }
 

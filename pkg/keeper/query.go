@@ -159,7 +159,6 @@ func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *
 			}
 		case <-hedge.C:
 			ask()
-			patience *= 2
 			hedge.Reset(patience)
 		case <-ctx.Done():
 			g.failure = ctx.Err()

@@ -180,9 +180,13 @@ func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s shipment
 	return verdicts
 }
 
-// send gives a keeper one message.
+// send gives a keeper one message. One that failed lately is not waited for as long.
 func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []verdict, err error) {
-	ctx, end, err := k.begin(ctx, "deliver", k.Limits.Deliver)
+	allowed := k.Limits.Deliver
+	if k.peers.avoided(to, k.Now()) {
+		allowed /= avoidedShare
+	}
+	ctx, end, err := k.begin(ctx, "deliver", allowed)
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/x/simlibp2p"
 	"github.com/marcopolo/simnet"
 	"github.com/stretchr/testify/require"
@@ -202,26 +205,33 @@ type world struct {
 	nodes []*node
 }
 
-// newWorld makes n peers of which all but the first spare keep cells. It ends with the test.
+// newWorld makes n peers. It ends with the test.
 func newWorld(t testing.TB, n int, configure ...func(i int, c *Config)) *world {
 	t.Helper()
 	w := &world{t: t, dht: &directory{values: map[string][]byte{}}}
 	const mbps = 100 * simlibp2p.OneMbps
 	link := simnet.NodeBiDiLinkSettings{Downlink: simnet.LinkSettings{BitsPerSecond: mbps}, Uplink: simnet.LinkSettings{BitsPerSecond: mbps}}
-	net, meta, err := simlibp2p.SimpleLibp2pNetwork(
-		[]simlibp2p.NodeLinkSettingsAndCount{{LinkSettings: link, Count: n}},
-		simnet.StaticLatency(5*time.Millisecond), simlibp2p.NetworkSettings{UseBlankHost: true})
-	require.NoError(t, err)
+	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
 	net.Start()
-	for _, h := range meta.Nodes {
+	hosts := make([]host.Host, n)
+	for i := range hosts {
+		h, err := libp2p.New(
+			libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", simnet.IntToPublicIPv4(i))),
+			libp2p.Transport(quic.NewTransport), simlibp2p.QUICSimnet(net, link),
+			libp2p.DisableIdentifyAddressDiscovery(), // it would stall the bubble
+			libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics())
+		require.NoError(t, err)
+		hosts[i] = h
 		w.dht.peers = append(w.dht.peers, h.ID())
-		for _, other := range meta.Nodes {
+	}
+	for _, h := range hosts {
+		for _, other := range hosts {
 			if other != h {
 				h.Peerstore().AddAddrs(other.ID(), other.Addrs(), peerstore.PermanentAddrTTL)
 			}
 		}
 	}
-	for i, h := range meta.Nodes {
+	for i, h := range hosts {
 		w.nodes = append(w.nodes, w.start(i, h, configure))
 	}
 	t.Cleanup(func() {
