@@ -124,6 +124,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 			s.Recorder.Failed("gossip.Publish", err)
 		}
 	}
+	s.feed.reach(ctx, s.Index.Seq()) // who announced must not get an older answer from the cache
 	receipts := make([]Receipt, len(recs))
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]

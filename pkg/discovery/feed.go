@@ -15,29 +15,30 @@ const feedSize = 8192
 // and no buffer for any. Positions are the index's change sequence; they are gapless
 // within an epoch, and an epoch ends when changes were lost.
 type feed struct {
-	index    *index.Index
-	onChange func(index.Change) // called for each change, in order, after it is in the ring
+	index *index.Index
+	cache *cache // learns of each change after it is in the ring
 
 	mu    sync.Mutex // guards the fields below
 	epoch uint64
 	ring  []index.Change // ring[seq % feedSize], filled for first..last
 	first uint64         // oldest sequence in the ring
 	last  uint64         // newest sequence in the ring; first-1 when it is empty
-	grown chan struct{}  // closed when last or epoch moves, then replaced
+	done  uint64         // newest sequence that the cache has learned of
+	grown chan struct{}  // closed when last or done moves, then replaced
 
 	sub *index.Subscription
 }
 
 // newFeed subscribes to the index; run must be called to drain it. The epoch comes from
 // the caller's randomness, so that a cursor of an earlier process is recognised as such.
-func newFeed(x *index.Index, epoch uint64, onChange func(index.Change)) *feed {
+func newFeed(x *index.Index, epoch uint64, c *cache) *feed {
 	f := &feed{
-		index: x, onChange: onChange, epoch: epoch,
+		index: x, cache: c, epoch: epoch,
 		ring: make([]index.Change, feedSize), grown: make(chan struct{}),
 		sub: x.Subscribe(feedSize),
 	}
 	f.last = x.Seq()
-	f.first = f.last + 1
+	f.first, f.done = f.last+1, f.last
 	return f
 }
 
@@ -49,29 +50,73 @@ func (f *feed) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case ch := <-f.sub.Changes():
-			f.add(ch)
-			f.onChange(ch)
+			if f.sub.Lost() > 0 {
+				f.skip()
+			}
+			if f.add(ch) {
+				f.cache.invalidate(ch)
+				f.finish(ch.Seq)
+			}
 		}
 	}
 }
 
-func (f *feed) add(ch index.Change) {
+// skip gives up the changes so far: the index made them faster than they were read. No
+// cursor can be served across the gap, and any answer may be wrong.
+func (f *feed) skip() {
+	seq := f.index.Seq()
+	f.mu.Lock()
+	f.epoch++
+	f.first, f.last = seq+1, seq
+	f.mu.Unlock()
+	f.cache.clear()
+	f.finish(seq)
+}
+
+// add takes a change into the ring, unless it was skipped.
+func (f *feed) add(ch index.Change) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ch.Seq <= f.last {
-		return // made before the subscription saw the index's position
-	}
-	if ch.Seq != f.last+1 { // changes were lost: no cursor before this one can be served
-		f.epoch++
-		f.first = ch.Seq
+		return false
 	}
 	f.last = ch.Seq
 	f.ring[ch.Seq%feedSize] = ch
 	if f.last-f.first >= feedSize {
 		f.first = f.last - feedSize + 1
 	}
+	f.wake()
+	return true
+}
+
+func (f *feed) finish(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = seq
+	f.wake()
+}
+
+// wake rouses whoever waits; f.mu is held.
+func (f *feed) wake() {
 	close(f.grown)
 	f.grown = make(chan struct{})
+}
+
+// reach waits until the changes up to seq have taken effect, or ctx ends.
+func (f *feed) reach(ctx context.Context, seq uint64) {
+	for {
+		f.mu.Lock()
+		reached, wait := f.done >= seq, f.grown
+		f.mu.Unlock()
+		if reached {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait:
+		}
+	}
 }
 
 // after gives the change that follows seq in an epoch. Without one, wait is closed when
@@ -88,7 +133,7 @@ func (f *feed) after(epoch, seq uint64) (ch index.Change, wait <-chan struct{}, 
 	return f.ring[(seq+1)%feedSize], nil, false
 }
 
-// position gives the current epoch.
+// currentEpoch gives the epoch that new cursors belong to.
 func (f *feed) currentEpoch() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -221,7 +221,7 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	const op = "discovery.Resolve"
 	k, err := records.ParseKey(key)
 	if err != nil {
-		return nil, fault.Wrap(op, fault.In("key", err))
+		return nil, fault.Wrap(op, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.QueryTimeout)
 	defer cancel()

@@ -128,7 +128,7 @@ func New(c Config) (*Service, error) {
 		wake:    make(chan struct{}, 1),
 	}
 	s.cache = newCache(c.CacheSize)
-	s.feed = newFeed(c.Index, c.Random(), s.cache.invalidate)
+	s.feed = newFeed(c.Index, c.Random(), s.cache)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, r := range c.Registry.List() {
 		s.remember(r)

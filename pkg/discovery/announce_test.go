@@ -1,0 +1,154 @@
+package discovery_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestRegister(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		receipt, err := w.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		require.Equal(t, records.Stored{On: 3, Of: 3}, receipt.Stored)
+		require.Equal(t, time.Now().Add(24*time.Hour).UTC(), receipt.ExpiresAt.UTC())
+		own, err := w.Own("a")
+		require.NoError(t, err)
+		require.Equal(t, receipt.Key, own.Key().String())
+		require.Len(t, w.ask(storage).Results, 1)
+
+		_, err = w.Register(t.Context(), offer("a", 1))
+		require.ErrorIs(t, err, discovery.ErrServiceExists)
+		_, err = w.Own("b")
+		require.ErrorIs(t, err, discovery.ErrNoServicesFound)
+	})
+}
+
+// TestSentinels has an error for each template that an offer can cause.
+func TestSentinels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		for want, spoil := range map[error]func(*records.Offer){
+			discovery.ErrMissingMetadata:     func(o *records.Offer) { o.Metadata.Type = "" },
+			discovery.ErrInvalidCapabilities: func(o *records.Offer) { o.Capabilities = nil },
+			discovery.ErrInvalidLocation:     func(o *records.Offer) { o.Location.Latitude = ptr(91.0) },
+			discovery.ErrInvalidPricing:      func(o *records.Offer) { o.Pricing.BasePrice = ptr(-1.0) },
+			discovery.ErrInvalidService:      func(o *records.Offer) { o.ID = "a/b" },
+		} {
+			o := offer("a", 1)
+			spoil(&o)
+			_, err := w.Register(t.Context(), o)
+			require.ErrorIs(t, err, want)
+			require.ErrorIs(t, err, discovery.ErrInvalidService)
+			require.NotErrorIs(t, err, discovery.ErrInvalidQuery)
+		}
+		require.Empty(t, w.OwnAll(), "nothing has changed")
+	})
+}
+
+func TestBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		bad := offer("bad", 1)
+		bad.Metadata.Type = "UPPER"
+		offers := []records.Offer{offer("a", 1), bad, offer("a", 2)}
+		for _, id := range []string{"b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} {
+			offers = append(offers, offer(id, 1))
+		}
+		out, err := w.RegisterBatch(t.Context(), offers)
+		require.NoError(t, err)
+		require.NoError(t, out[0].Err)
+		require.ErrorIs(t, out[1].Err, discovery.ErrMissingMetadata)
+		require.ErrorIs(t, out[2].Err, discovery.ErrServiceExists)
+		require.NoError(t, out[11].Err)
+		require.ErrorIs(t, out[12].Err, discovery.ErrProviderLimitReached, "the eleventh service")
+		require.Len(t, w.OwnAll(), 10)
+
+		_, err = w.RegisterBatch(t.Context(), nil)
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, "records", fault.FieldOf(err))
+	})
+}
+
+// TestRetry: a service that no keeper took is registered all the same, and announced until
+// they do.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.net.down.Store(true)
+		receipt, err := w.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		require.Equal(t, records.Stored{On: 0, Of: 3}, receipt.Stored)
+		time.Sleep(time.Minute)
+		require.Empty(t, w.net.stored("a"))
+		w.net.down.Store(false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Len(t, w.net.stored("a"), 1)
+		require.Equal(t, receipt.Sequence, w.net.stored("a")[0].Sequence())
+	})
+}
+
+// TestRefresh: over three days a service is announced anew before it lapses, with new
+// sequences and the same created_at, and is found at any moment.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		_, err := w.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		for range 72 {
+			time.Sleep(time.Hour)
+			require.Len(t, w.ask(storage).Results, 1)
+		}
+		versions := w.net.stored("a")
+		require.GreaterOrEqual(t, len(versions), 11)
+		for i, r := range versions[1:] {
+			require.Greater(t, r.Sequence(), versions[i].Sequence())
+			require.Equal(t, versions[0].Service().CreatedAt.AsTime(), r.Service().CreatedAt.AsTime())
+			require.LessOrEqual(t, r.Issued().Sub(versions[i].Issued()), 7*time.Hour)
+		}
+	})
+}
+
+func TestUpdateAndWithdraw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		first, err := w.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		created := w.OwnAll()[0].Service().CreatedAt.AsTime()
+		time.Sleep(time.Hour)
+		second, err := w.Update(t.Context(), offer("a", 2))
+		require.NoError(t, err)
+		require.Greater(t, second.Sequence, first.Sequence)
+		require.Equal(t, created, w.OwnAll()[0].Service().CreatedAt.AsTime())
+		require.Equal(t, 2.0, w.ask(storage).Results[0].Record.Facts().Price)
+
+		_, err = w.Withdraw(t.Context(), "a")
+		require.NoError(t, err)
+		require.Empty(t, w.ask(storage).Results)
+		require.True(t, w.net.stored("a")[2].Withdrawn())
+		_, err = w.Withdraw(t.Context(), "a")
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = w.Update(t.Context(), offer("a", 2))
+		require.ErrorIs(t, err, fault.NotFound)
+	})
+}
+
+func TestNewRefusesMissingParts(t *testing.T) {
+	_, err := discovery.New(discovery.Config{})
+	require.True(t, errors.Is(err, fault.Invalid))
+}

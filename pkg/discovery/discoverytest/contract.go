@@ -1,0 +1,100 @@
+package discoverytest
+
+import (
+	"context"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// API is the contract of package discovery as its users have it, in process or over a
+// wire: what is asked in its own types, what comes back as views.
+type API interface {
+	Registrar
+	Finder
+}
+
+// Registrar is discovery.Registrar in views.
+type Registrar interface {
+	Register(ctx context.Context, o records.Offer) (discovery.Receipt, error)
+	RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error)
+	Update(ctx context.Context, o records.Offer) (discovery.Receipt, error)
+	Withdraw(ctx context.Context, id string) (discovery.Receipt, error)
+	Get(ctx context.Context, id string) (records.View, error)
+	List(ctx context.Context) ([]records.View, error)
+}
+
+// Finder is discovery.Finder in views.
+type Finder interface {
+	Resolve(ctx context.Context, key string) (records.View, error)
+	Query(ctx context.Context, q query.Query) (query.AnswerView, error)
+	// Watch ends with its context.
+	Watch(ctx context.Context, q query.Query, after string) (Next, error)
+}
+
+// Next waits for the next event of a watch.
+type Next func() (Event, error)
+
+// Event is discovery.Event with a view.
+type Event struct {
+	Kind   discovery.EventKind
+	Cursor string
+	Record *records.View // nil for Progress and Reset
+}
+
+// InProcess is the contract without a wire.
+func InProcess(s *discovery.Service) API { return inProcess{s} }
+
+type inProcess struct{ *discovery.Service }
+
+func (p inProcess) Get(_ context.Context, id string) (records.View, error) {
+	return view(p.Own(id))
+}
+
+func (p inProcess) List(context.Context) ([]records.View, error) {
+	var views []records.View
+	for _, r := range p.OwnAll() {
+		views = append(views, records.ViewOf(r))
+	}
+	return views, nil
+}
+
+func (p inProcess) Resolve(ctx context.Context, key string) (records.View, error) {
+	return view(p.Service.Resolve(ctx, key))
+}
+
+func (p inProcess) Query(ctx context.Context, q query.Query) (query.AnswerView, error) {
+	a, err := p.Service.Query(ctx, q)
+	if err != nil {
+		return query.AnswerView{}, err
+	}
+	return a.View(), nil
+}
+
+func (p inProcess) Watch(ctx context.Context, q query.Query, after string) (Next, error) {
+	w, err := p.Service.Watch(ctx, q, after)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, w.Close)
+	return func() (Event, error) {
+		ev, err := w.Next(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		seen := Event{Kind: ev.Kind, Cursor: ev.Cursor}
+		if ev.Record != nil {
+			v := records.ViewOf(ev.Record)
+			seen.Record = &v
+		}
+		return seen, nil
+	}, nil
+}
+
+func view(r *records.Record, err error) (records.View, error) {
+	if err != nil {
+		return records.View{}, err
+	}
+	return records.ViewOf(r), nil
+}

@@ -1,0 +1,245 @@
+package discovery_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry"
+)
+
+// network stands for all keepers: it stores what it is given and puts what matches a query
+// into the asker's index. Its switches make it fail.
+type network struct {
+	mu     sync.Mutex
+	kept   map[records.Name]*records.Record
+	stores []*records.Record // every record of every Store
+	values map[string]*records.Record
+
+	down    atomic.Bool  // Store and Query fail
+	partial atomic.Bool  // Query is not complete
+	slow    atomic.Int64 // virtual duration of a query
+	queries atomic.Int64 // calls of Query
+	asker   *index.Index
+}
+
+func (n *network) Store(_ context.Context, recs []*records.Record) []records.Outcome {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]records.Outcome, len(recs))
+	for i, r := range recs {
+		if n.down.Load() {
+			out[i] = records.Outcome{Stored: records.Stored{Of: 3}, Err: fault.New("fake", fault.Unavailable, "network is down")}
+			continue
+		}
+		if old := n.kept[r.Name()]; old == nil || records.Compare(r, old) > 0 {
+			n.kept[r.Name()] = r
+		}
+		n.stores = append(n.stores, r)
+		out[i].Stored = records.Stored{On: 3, Of: 3}
+	}
+	return out
+}
+
+func (n *network) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
+	n.queries.Add(1)
+	select {
+	case <-ctx.Done():
+		return query.Found{}, ctx.Err()
+	case <-time.After(time.Duration(n.slow.Load())):
+	}
+	if n.down.Load() {
+		return query.Found{}, fault.New("fake", fault.Unavailable, "network is down")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found := query.Found{Complete: !n.partial.Load()}
+	if !found.Complete {
+		found.Reason = "one keeper of two answered"
+	}
+	for _, r := range n.kept {
+		if p.Match(r) && !r.Expired(time.Now()) {
+			found.Records = append(found.Records, r)
+			_, _ = n.asker.Put(r, time.Now()) // stale is fine
+		}
+	}
+	found.Total = len(found.Records)
+	return found, nil
+}
+
+func (n *network) Publish(_ context.Context, r *records.Record) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.values[r.Key().String()] = r
+	return nil
+}
+
+func (n *network) Resolve(_ context.Context, k records.Key) (*records.Record, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.values[k.String()]; r != nil && !r.Withdrawn() {
+		return r, nil
+	}
+	return nil, fault.New("fake", fault.NotFound, "nothing under that key")
+}
+
+// names gives how often each service was stored.
+func (n *network) stored(id string) (versions []*records.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range n.stores {
+		if r.Name().ID == id {
+			versions = append(versions, r)
+		}
+	}
+	return versions
+}
+
+// topics counts what is followed.
+type topics struct{ followed atomic.Int64 }
+
+func (l *topics) Publish(context.Context, *records.Record) error { return nil }
+func (l *topics) Follow(*query.Plan) (func(), error) {
+	l.followed.Add(1)
+	return sync.OnceFunc(func() { l.followed.Add(-1) }), nil
+}
+
+// verdicts are measurements set by hand.
+type verdicts struct {
+	mu      sync.Mutex
+	found   map[peer.ID]records.Measured
+	tracked map[peer.ID]bool
+	epoch   uint64
+}
+
+func (v *verdicts) set(id peer.ID, reachable bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.found[id] = records.Measured{Reachable: reachable}
+	v.epoch++
+}
+
+func (v *verdicts) Track(ids ...peer.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, id := range ids {
+		v.tracked[id] = true
+	}
+}
+
+func (v *verdicts) Measured(id peer.ID) (records.Measured, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	m, ok := v.found[id]
+	return m, ok
+}
+
+func (v *verdicts) Unreachable() (out []peer.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for id, m := range v.found {
+		if !m.Reachable {
+			out = append(out, id)
+		}
+	}
+	slices.SortFunc(out, cmp.Compare)
+	return out
+}
+
+func (v *verdicts) Epoch() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.epoch
+}
+
+// world is one peer's discovery plane with everything around it in memory.
+type world struct {
+	*discovery.Service
+	t        *testing.T
+	net      *network
+	live     *topics
+	verdicts *verdicts
+	index    *index.Index
+	registry *registry.Registry
+	self     peer.ID
+	other    crypto.PrivKey // of another provider
+}
+
+func newWorld(t *testing.T) *world {
+	key := newKey(t)
+	self, err := peer.IDFromPrivateKey(key)
+	require.NoError(t, err)
+	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
+	require.NoError(t, err)
+	x := index.New(index.Config{MaxPerProvider: 10_000})
+	w := &world{
+		t: t, index: x, registry: reg, self: self, other: newKey(t), live: &topics{},
+		net:      &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
+		verdicts: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+	}
+	w.Service, err = discovery.New(discovery.Config{
+		Registry: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
+		Now: time.Now, Random: func() uint64 { return 7 },
+	})
+	require.NoError(t, err)
+	return w
+}
+
+// close ends the world; what still runs afterwards fails the bubble.
+func (w *world) close() {
+	require.NoError(w.t, w.Service.Close())
+	require.NoError(w.t, w.registry.Close())
+	require.Zero(w.t, w.live.followed.Load(), "topics are released")
+}
+
+func newKey(t *testing.T) crypto.PrivKey {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func offer(id string, price float64) records.Offer {
+	lat, lon := 52.52, 13.4
+	return records.Offer{
+		ID: id, Metadata: records.Metadata{Type: "storage", Subtype: "ssd"},
+		Capabilities: &records.Capabilities{Storage: &records.Storage{TotalSpace: 2e12, AvailableSpace: 1e12}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-gb-month"},
+	}
+}
+
+// foreign signs another provider's record, valid for a time from now.
+func (w *world) foreign(id string, price float64, sequence uint64, valid time.Duration) *records.Record {
+	now := time.Now()
+	r, err := records.Sign(w.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
+	require.NoError(w.t, err)
+	return r
+}
+
+// arrive has a record come in by a live update.
+func (w *world) arrive(r *records.Record) {
+	_, err := w.index.Put(r, time.Now())
+	require.NoError(w.t, err)
+}
+
+// keep puts a record where the keepers have it.
+func (w *world) keep(r *records.Record) {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.net.kept[r.Name()] = r
+}

@@ -1,0 +1,243 @@
+package discovery_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+var storage = query.Query{Type: "storage"}
+
+func (w *world) ask(q query.Query) *query.Answer {
+	w.t.Helper()
+	a, err := w.Query(w.t.Context(), q)
+	require.NoError(w.t, err)
+	return a
+}
+
+func TestCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
+
+		first := w.ask(storage)
+		require.Equal(t, query.SourceNetwork, first.Source)
+		require.Len(t, first.Results, 1)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		again := w.ask(storage)
+		require.Equal(t, query.SourceCache, again.Source)
+		require.Equal(t, time.Minute, again.Age)
+		require.Equal(t, first.Results, again.Results)
+		require.EqualValues(t, 1, w.net.queries.Load())
+
+		narrower := storage
+		narrower.Countries = []string{"DE"}
+		require.Equal(t, query.SourceNetwork, w.ask(narrower).Source, "another question")
+
+		time.Sleep(4*time.Minute + time.Second)
+		require.Equal(t, query.SourceNetwork, w.ask(storage).Source, "its time has passed")
+	})
+}
+
+func TestEmptyAnswersAreKeptBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		require.Empty(t, w.ask(storage).Results)
+		time.Sleep(4 * time.Second)
+		require.Equal(t, query.SourceCache, w.ask(storage).Source)
+		time.Sleep(time.Second)
+		require.Equal(t, query.SourceNetwork, w.ask(storage).Source)
+	})
+}
+
+func TestChangesRenewAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
+		w.ask(storage)
+		dear := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}}
+		require.Empty(t, w.ask(dear).Results)
+		synctest.Wait()
+
+		w.arrive(w.foreign("b", 3, 1, 24*time.Hour)) // matches one question of the two
+		synctest.Wait()
+		require.Len(t, w.ask(storage).Results, 2)
+		require.Equal(t, query.SourceCache, w.ask(dear).Source)
+	})
+}
+
+func TestIncompleteAnswersAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.net.partial.Store(true)
+		a := w.ask(storage)
+		require.False(t, a.Complete)
+		require.NotEmpty(t, a.Reason)
+		w.net.partial.Store(false)
+		require.True(t, w.ask(storage).Complete)
+	})
+}
+
+func TestStaleIfError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
+		w.ask(storage)
+		time.Sleep(10 * time.Minute)
+		w.net.down.Store(true)
+		a := w.ask(storage)
+		require.Equal(t, query.SourceCache, a.Source)
+		require.False(t, a.Complete)
+		require.Equal(t, 10*time.Minute, a.Age)
+		require.Len(t, a.Results, 1)
+
+		local := w.ask(query.Query{Type: "storage", Region: query.Region{Countries: []string{"DE"}}})
+		require.Equal(t, query.SourceLocal, local.Source, "never asked before: from the index")
+		require.Len(t, local.Results, 1)
+		_, err := w.Query(t.Context(), query.Query{Type: "compute"})
+		require.ErrorIs(t, err, discovery.ErrDHTOperation, "nothing is known at all")
+	})
+}
+
+// TestSingleFlight: many callers with one question cause one search, and one that gives up
+// does not end it for the others.
+func TestSingleFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.net.slow.Store(int64(time.Second))
+		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := w.Query(impatient, storage)
+			require.ErrorIs(t, err, discovery.ErrQueryTimeout)
+		})
+		for range 20 {
+			wg.Go(func() {
+				_, err := w.Query(t.Context(), storage)
+				require.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, w.net.queries.Load())
+	})
+}
+
+func TestMeasuredAgainstClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		r := w.foreign("a", 1, 1, 24*time.Hour)
+		provider := r.Name().Provider
+		w.keep(r)
+		w.ask(storage)
+		synctest.Wait()
+		require.True(t, w.verdicts.tracked[provider], "an offered provider is measured")
+
+		w.verdicts.set(provider, false)
+		require.Empty(t, w.ask(storage).Results)
+		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
+		shown := w.ask(anyHealth)
+		require.Len(t, shown.Results, 1)
+		require.False(t, shown.Results[0].Measured.Reachable)
+
+		w.verdicts.set(provider, true)
+		require.Len(t, w.ask(storage).Results, 1, "the provider came back")
+	})
+}
+
+func TestRandomOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		q := query.Query{Type: "storage", Sort: query.SortRandom}
+		require.Equal(t, query.SourceNetwork, w.ask(q).Source)
+		q.Seed = 7 // what the peer drew
+		require.Equal(t, query.SourceCache, w.ask(q).Source)
+	})
+}
+
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.keep(w.foreign("cheap", 0.1, 1, 24*time.Hour))
+		w.arrive(w.foreign("dear", 9, 1, 24*time.Hour))
+		a := w.ask(query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}, Explain: true})
+		require.Len(t, a.Results, 1)
+		require.NotEmpty(t, a.Results[0].Explain)
+		notes := strings.Join(a.Notes, "\n")
+		require.Contains(t, notes, "/dear: ")
+		require.Contains(t, notes, "1 known records match, 1 were left out")
+	})
+}
+
+func TestInvalidQueries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		_, err := w.Query(t.Context(), query.Query{})
+		require.ErrorIs(t, err, discovery.ErrInvalidQuery)
+		require.Equal(t, "type", fault.FieldOf(err))
+		require.NotErrorIs(t, err, discovery.ErrInvalidLocation)
+		require.Zero(t, w.net.queries.Load())
+	})
+}
+
+func TestResolve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		receipt, err := w.Register(t.Context(), offer("mine", 1))
+		require.NoError(t, err)
+		synctest.Wait() // the value is put beside the announcement
+		r, err := w.Resolve(t.Context(), receipt.Key)
+		require.NoError(t, err)
+		require.Equal(t, receipt.Sequence, r.Sequence())
+
+		// A key that the DHT does not know yet is found through the cells' keepers.
+		kept := w.foreign("theirs", 1, 1, 24*time.Hour)
+		w.keep(kept)
+		r, err = w.Resolve(t.Context(), kept.Key().String())
+		require.NoError(t, err)
+		require.Equal(t, kept.Name(), r.Name())
+
+		_, err = w.Withdraw(t.Context(), "mine")
+		require.NoError(t, err)
+		synctest.Wait()
+		_, err = w.Resolve(t.Context(), receipt.Key)
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = w.Resolve(t.Context(), "/nowhere")
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, "key", fault.FieldOf(err))
+		missing := records.Key{Type: "storage", Subtype: "ssd", Cell: "u33dc1", Name: records.Name{Provider: peerOf(t), ID: "x"}}
+		_, err = w.Resolve(t.Context(), missing.String())
+		require.ErrorIs(t, err, discovery.ErrNoServicesFound)
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func peerOf(t *testing.T) peer.ID {
+	id, err := peer.IDFromPrivateKey(newKey(t))
+	require.NoError(t, err)
+	return id
+}
