@@ -24,7 +24,7 @@ func TestRegister(t *testing.T) {
 		own, err := w.Own("a")
 		require.NoError(t, err)
 		require.Equal(t, receipt.Key, own.Key().String())
-		require.Len(t, w.ask(storage).Results, 1)
+		require.Len(t, w.ask(storage()).Results, 1)
 
 		_, err = w.Register(t.Context(), offer("a", 1))
 		require.ErrorIs(t, err, discovery.ErrServiceExists)
@@ -111,7 +111,7 @@ func TestRefresh(t *testing.T) {
 		require.NoError(t, err)
 		for range 72 {
 			time.Sleep(time.Hour)
-			require.Len(t, w.ask(storage).Results, 1)
+			require.Len(t, w.ask(storage()).Results, 1)
 		}
 		versions := w.net.stored("a")
 		require.GreaterOrEqual(t, len(versions), 11)
@@ -135,11 +135,11 @@ func TestUpdateAndWithdraw(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, second.Sequence, first.Sequence)
 		require.Equal(t, created, w.OwnAll()[0].Service().CreatedAt.AsTime())
-		require.Equal(t, 2.0, w.ask(storage).Results[0].Record.Facts().Price)
+		require.Equal(t, 2.0, w.ask(storage()).Results[0].Record.Facts().Price)
 
 		_, err = w.Withdraw(t.Context(), "a")
 		require.NoError(t, err)
-		require.Empty(t, w.ask(storage).Results)
+		require.Empty(t, w.ask(storage()).Results)
 		require.True(t, w.net.stored("a")[2].Withdrawn())
 		_, err = w.Withdraw(t.Context(), "a")
 		require.ErrorIs(t, err, fault.NotFound)

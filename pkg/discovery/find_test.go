@@ -17,7 +17,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-var storage = query.Query{Type: "storage"}
+// storage asks for every storage service.
+func storage() query.Query { return query.Query{Type: "storage"} }
 
 func (w *world) ask(q query.Query) *query.Answer {
 	w.t.Helper()
@@ -32,23 +33,23 @@ func TestCache(t *testing.T) {
 		defer w.close()
 		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
 
-		first := w.ask(storage)
+		first := w.ask(storage())
 		require.Equal(t, query.SourceNetwork, first.Source)
 		require.Len(t, first.Results, 1)
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		again := w.ask(storage)
+		again := w.ask(storage())
 		require.Equal(t, query.SourceCache, again.Source)
 		require.Equal(t, time.Minute, again.Age)
 		require.Equal(t, first.Results, again.Results)
 		require.EqualValues(t, 1, w.net.queries.Load())
 
-		narrower := storage
+		narrower := storage()
 		narrower.Countries = []string{"DE"}
 		require.Equal(t, query.SourceNetwork, w.ask(narrower).Source, "another question")
 
 		time.Sleep(4*time.Minute + time.Second)
-		require.Equal(t, query.SourceNetwork, w.ask(storage).Source, "its time has passed")
+		require.Equal(t, query.SourceNetwork, w.ask(storage()).Source, "its time has passed")
 	})
 }
 
@@ -56,11 +57,11 @@ func TestEmptyAnswersAreKeptBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
-		require.Empty(t, w.ask(storage).Results)
+		require.Empty(t, w.ask(storage()).Results)
 		time.Sleep(4 * time.Second)
-		require.Equal(t, query.SourceCache, w.ask(storage).Source)
+		require.Equal(t, query.SourceCache, w.ask(storage()).Source)
 		time.Sleep(time.Second)
-		require.Equal(t, query.SourceNetwork, w.ask(storage).Source)
+		require.Equal(t, query.SourceNetwork, w.ask(storage()).Source)
 	})
 }
 
@@ -69,14 +70,14 @@ func TestChangesRenewAnswers(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
-		w.ask(storage)
+		w.ask(storage())
 		dear := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}}
 		require.Empty(t, w.ask(dear).Results)
 		synctest.Wait()
 
 		w.arrive(w.foreign("b", 3, 1, 24*time.Hour)) // matches one question of the two
 		synctest.Wait()
-		require.Len(t, w.ask(storage).Results, 2)
+		require.Len(t, w.ask(storage()).Results, 2)
 		require.Equal(t, query.SourceCache, w.ask(dear).Source)
 	})
 }
@@ -86,11 +87,11 @@ func TestIncompleteAnswersAreNotKept(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		w.net.partial.Store(true)
-		a := w.ask(storage)
+		a := w.ask(storage())
 		require.False(t, a.Complete)
 		require.NotEmpty(t, a.Reason)
 		w.net.partial.Store(false)
-		require.True(t, w.ask(storage).Complete)
+		require.True(t, w.ask(storage()).Complete)
 	})
 }
 
@@ -99,10 +100,10 @@ func TestStaleIfError(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
-		w.ask(storage)
+		w.ask(storage())
 		time.Sleep(10 * time.Minute)
 		w.net.down.Store(true)
-		a := w.ask(storage)
+		a := w.ask(storage())
 		require.Equal(t, query.SourceCache, a.Source)
 		require.False(t, a.Complete)
 		require.Equal(t, 10*time.Minute, a.Age)
@@ -127,12 +128,12 @@ func TestSingleFlight(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := w.Query(impatient, storage)
+			_, err := w.Query(impatient, storage())
 			require.ErrorIs(t, err, discovery.ErrQueryTimeout)
 		})
 		for range 20 {
 			wg.Go(func() {
-				_, err := w.Query(t.Context(), storage)
+				_, err := w.Query(t.Context(), storage())
 				require.NoError(t, err)
 			})
 		}
@@ -148,19 +149,19 @@ func TestMeasuredAgainstClaimed(t *testing.T) {
 		r := w.foreign("a", 1, 1, 24*time.Hour)
 		provider := r.Name().Provider
 		w.keep(r)
-		w.ask(storage)
+		w.ask(storage())
 		synctest.Wait()
 		require.True(t, w.verdicts.tracked[provider], "an offered provider is measured")
 
 		w.verdicts.set(provider, false)
-		require.Empty(t, w.ask(storage).Results)
+		require.Empty(t, w.ask(storage()).Results)
 		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
 		shown := w.ask(anyHealth)
 		require.Len(t, shown.Results, 1)
 		require.False(t, shown.Results[0].Measured.Reachable)
 
 		w.verdicts.set(provider, true)
-		require.Len(t, w.ask(storage).Results, 1, "the provider came back")
+		require.Len(t, w.ask(storage()).Results, 1, "the provider came back")
 	})
 }
 

@@ -95,14 +95,14 @@ func TestWatchResumes(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		w.arrive(w.foreign("a", 1, 1, 24*time.Hour))
-		watch, _ := w.follow(storage, "")
+		watch, _ := w.follow(storage(), "")
 		_, cursor := w.upTo(watch)
 		watch.Close()
 
 		w.arrive(w.foreign("a", 2, 2, 24*time.Hour))
 		w.arrive(w.foreign("b", 2, 1, 24*time.Hour))
 		synctest.Wait()
-		watch, shown := w.follow(storage, cursor)
+		watch, shown := w.follow(storage(), cursor)
 		require.Equal(t, []string{"updated a/2", "added b/1"}, shown, "nothing is lost or sent twice")
 		watch.Close()
 
@@ -112,7 +112,7 @@ func TestWatchResumes(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		watch, err := w.Watch(t.Context(), storage, cursor)
+		watch, err := w.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
 		require.Equal(t, discovery.Reset, w.next(watch).Kind)
@@ -126,11 +126,11 @@ func TestWatchRefusesCursors(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		for _, cursor := range []string{"x", "1", "-", "1-", "1-2-3", "zz-1"} {
-			_, err := w.Watch(t.Context(), storage, cursor)
+			_, err := w.Watch(t.Context(), storage(), cursor)
 			require.ErrorIs(t, err, fault.Invalid, cursor)
 			require.Equal(t, "after", fault.FieldOf(err))
 		}
-		watch, err := w.Watch(t.Context(), storage, "1-2") // of another process
+		watch, err := w.Watch(t.Context(), storage(), "1-2") // of another process
 		require.NoError(t, err)
 		defer watch.Close()
 		require.Equal(t, discovery.Reset, w.next(watch).Kind)
@@ -143,7 +143,7 @@ func TestWatchSeesVerdicts(t *testing.T) {
 		defer w.close()
 		r := w.foreign("a", 1, 1, 24*time.Hour)
 		w.arrive(r)
-		watch, shown := w.follow(storage, "")
+		watch, shown := w.follow(storage(), "")
 		defer watch.Close()
 		require.Equal(t, []string{"added a/1"}, shown)
 		require.True(t, w.verdicts.tracked[r.Name().Provider])
@@ -163,7 +163,7 @@ func TestWatchAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
-		watch, shown := w.follow(storage, "")
+		watch, shown := w.follow(storage(), "")
 		defer watch.Close()
 		require.Empty(t, shown)
 		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
@@ -175,7 +175,7 @@ func TestWatchAsksAgain(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		watch, _ := w.follow(storage, "")
+		watch, _ := w.follow(storage(), "")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := watch.Next(ctx)
