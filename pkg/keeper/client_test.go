@@ -3,6 +3,7 @@ package keeper
 import (
 	"bytes"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,11 @@ func TestHedging(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Less(t, time.Since(start), 2*hedgeAfter)
+
+		start = time.Now()
+		_, err = a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), hedgeAfter, "it is asked last for a while")
 	})
 }
 
@@ -205,4 +211,37 @@ func contains(nodes []*node, n *node) bool {
 		}
 	}
 	return false
+}
+
+// However many requests are made at once, a peer sees a bounded number of streams, and
+// few stay open.
+func TestPoolIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		var mu sync.Mutex
+		now, most := 0, 0
+		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(50 * time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return queried(&pb.QueryResponse{})
+		})
+		var asking sync.WaitGroup
+		for range 100 {
+			asking.Go(func() {
+				found, err := w.nodes[0].Query(t.Context(), compile(t, query.Query{}))
+				require.NoError(t, err)
+				require.True(t, found.Complete, found.Reason)
+			})
+		}
+		asking.Wait()
+		require.Equal(t, callsPerPeer, most)
+		require.Equal(t, idlePerPeer, w.nodes[0].pool.idle)
+		require.Len(t, w.nodes[0].pool.lanes[w.nodes[1].Self].idle, idlePerPeer)
+	})
 }

@@ -113,7 +113,7 @@ func TestOnKademlia(t *testing.T) {
 			found, err := n.Query(t.Context(), plan)
 			require.NoError(t, err)
 			require.Len(t, found.Records, want, "%s %v", found.Reason, found.Notes)
-			require.LessOrEqual(t, time.Since(start), n.Limits.Lookup+time.Second)
+			require.LessOrEqual(t, time.Since(start), n.Limits.Lookup+n.Limits.Ask)
 			if found.Complete {
 				complete++
 			}

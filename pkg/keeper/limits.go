@@ -59,7 +59,7 @@ const (
 	idleFor     = 30 * time.Second // less than a server waits, so that a kept stream is usually alive
 
 	hedgeAfter = 150 * time.Millisecond // the wait for a keeper of unknown speed
-	hedgeLeast = 10 * time.Millisecond
+	hedgeLeast = 25 * time.Millisecond
 	hedgeMost  = time.Second
 
 	peersRemembered = 1024             // track records of keepers

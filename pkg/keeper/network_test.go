@@ -42,7 +42,7 @@ func TestSmallNetwork(t *testing.T) {
 			require.NoError(t, o.Err, i)
 			require.Equal(t, records.Stored{On: 4, Of: 4}, o.Stored)
 		}
-		require.Equal(t, 1, w.dht.lookups)
+		require.Equal(t, 1, w.dht.asked())
 		for _, n := range w.nodes {
 			require.Equal(t, 100, n.Index.Len())
 			q := around(10)
@@ -168,7 +168,7 @@ func TestProviderQuota(t *testing.T) {
 func TestLookupFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		w.dht.failure = errLookup
+		w.dht.edit(func() { w.dht.failure = errLookup })
 		a := w.nodes[0]
 		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
 		o := a.Store(t.Context(), []*records.Record{r})[0]
@@ -181,7 +181,7 @@ func TestLookupFailure(t *testing.T) {
 		require.False(t, found.Local)
 		require.Contains(t, found.Reason, errLookup.Error())
 
-		w.dht.failure = nil
+		w.dht.edit(func() { w.dht.failure = nil })
 		time.Sleep(doubtfulTTL)
 		found, err = a.Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestLookupFailure(t *testing.T) {
 func TestSlowLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		w.dht.delay = time.Hour
+		w.dht.edit(func() { w.dht.delay = time.Hour })
 		start := time.Now()
 		found, err := w.nodes[0].Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestSlowLookup(t *testing.T) {
 func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
-		w.dht.delay = time.Hour
+		w.dht.edit(func() { w.dht.delay = time.Hour })
 		a := w.nodes[0]
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -257,9 +257,9 @@ func TestPublishAndResolve(t *testing.T) {
 		require.ErrorIs(t, err, fault.NotFound)
 		require.ErrorContains(t, err, "withdrawn")
 
-		w.dht.values[r.Key().String()] = []byte("garbage")
+		w.dht.edit(func() { w.dht.values[r.Key().String()] = []byte("garbage") })
 		other := p.sign(t, offer("two"), 1, time.Now())
-		w.dht.values[other.Key().String()] = r.Envelope()
+		w.dht.edit(func() { w.dht.values[other.Key().String()] = r.Envelope() })
 		_, err = b.Resolve(t.Context(), other.Key())
 		require.ErrorIs(t, err, fault.Invalid, "another record's value")
 	})
@@ -307,39 +307,39 @@ func TestPlacementIsRemembered(t *testing.T) {
 			require.NoError(t, err)
 			require.Less(t, time.Since(start), within)
 		}
-		w.dht.delay = time.Second
+		w.dht.edit(func() { w.dht.delay = time.Second })
 		ask(1100 * time.Millisecond)
-		require.Equal(t, 1, w.dht.lookups)
+		require.Equal(t, 1, w.dht.asked())
 		time.Sleep(wholeTTL - 3*time.Second)
 		ask(100 * time.Millisecond)
-		require.Equal(t, 1, w.dht.lookups)
+		require.Equal(t, 1, w.dht.asked())
 		time.Sleep(3 * time.Second)
 		ask(100 * time.Millisecond)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 2, w.dht.lookups, "of all the cells one was looked up")
+		require.Equal(t, 2, w.dht.asked(), "of all the cells one was looked up")
 		ask(100 * time.Millisecond)
-		require.Equal(t, 2, w.dht.lookups)
+		require.Equal(t, 2, w.dht.asked())
 
-		w.dht.peers = append(w.dht.peers, newProvider(t).id)
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, newProvider(t).id) })
 		set, err := a.places.of(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Len(t, set.peers, 4)
-		require.Equal(t, 3, w.dht.lookups)
+		require.Equal(t, 3, w.dht.asked())
 
-		w.dht.peers = append(w.dht.peers, peersOf(30)...)
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, peersOf(30)...) })
 		set, err = a.places.of(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
 		a.places.failed(set.peers[0])
 		time.Sleep(failedTTL)
-		before := w.dht.lookups
+		before := w.dht.asked()
 		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, before+1, w.dht.lookups, "a peer of it failed")
+		require.Equal(t, before+1, w.dht.asked(), "a peer of it failed")
 		time.Sleep(3 * placementTTL)
 		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
-		require.Equal(t, before+2, w.dht.lookups)
+		require.Equal(t, before+2, w.dht.asked())
 	})
 }

@@ -134,7 +134,9 @@ func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *
 	defer cancel() // before the wait: whoever is slow is not waited for
 	q := question{plan: p, cells: g.cells}
 	order := k.askingOrder(g.set)
-	notes.add("cells %s are kept by %d peers", q.names(), len(order))
+	if notes.wanted {
+		notes.add("cells %s are kept by %d peers", q.names(), len(order))
+	}
 	replies := make(chan reply, len(order))
 	next := 0
 	ask := func() {
@@ -159,6 +161,7 @@ func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *
 			}
 		case <-hedge.C:
 			ask()
+			patience += patience / 2 // slower and slower: when all are slow, the load may be why
 			hedge.Reset(patience)
 		case <-ctx.Done():
 			g.failure = ctx.Err()
@@ -222,7 +225,10 @@ func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, e
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // explanations are the asker's
 	req.Cells = q.names()
-	resp, _, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	resp, refused, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	if refused {
+		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // whatever kind it says: its kinds are about us
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -239,7 +245,10 @@ func (k *Keeper) judged(ctx context.Context, id peer.ID, took time.Duration, err
 		k.Logger.Warn("keeper gave an answer that does not hold", "peer", id, "error", err)
 		k.peers.avoid(id, k.Now().Add(distrustFor))
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
-		// nobody waited for it any more: others were faster
+		// nobody waited for it any more: others, asked later, were faster
+		if took > k.peers.patience([]peer.ID{id}) {
+			k.peers.avoid(id, k.Now().Add(avoidFor))
+		}
 	default:
 		k.peers.avoid(id, k.Now().Add(avoidFor))
 		k.places.failed(id)

@@ -106,6 +106,20 @@ type directory struct {
 	failure error         // of a lookup
 }
 
+// edit changes the directory while peers use it.
+func (d *directory) edit(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// asked is the number of lookups so far.
+func (d *directory) asked() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lookups
+}
+
 // router is one peer's view of the directory.
 type router struct {
 	d    *directory
