@@ -1,0 +1,72 @@
+// Package cities is a small gazetteer: the thousand biggest cities of the world and the
+// places around the antimeridian, where every search across 180 degrees has to prove itself.
+package cities
+
+import (
+	_ "embed"
+	"encoding/csv"
+	"strconv"
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+)
+
+// GeoNames (geonames.org), CC-BY 4.0; see README.md beside this file.
+//
+//go:embed cities.csv
+var table string
+
+// City is one place.
+type City struct {
+	Name       string
+	Country    string // ISO 3166-1 alpha-2
+	Point      geo.Point
+	Population int
+}
+
+// All gives every city, the biggest first and the small places of the Pacific last.
+func All() ([]City, error) {
+	rows, err := csv.NewReader(strings.NewReader(table)).ReadAll()
+	if err != nil {
+		return nil, fault.As("cities.All", fault.Internal, err)
+	}
+	all := make([]City, 0, len(rows))
+	for _, row := range rows[1:] { // the first names the columns
+		city, err := parse(row)
+		if err != nil {
+			return nil, fault.Wrap("cities.All", err)
+		}
+		all = append(all, city)
+	}
+	return all, nil
+}
+
+func parse(row []string) (City, error) {
+	c := City{Name: row[0], Country: row[1]}
+	lat, err := strconv.ParseFloat(row[2], 64)
+	if err != nil {
+		return City{}, fault.Invalidf("latitude", row[2], "%s: %w", c.Name, err)
+	}
+	lon, err := strconv.ParseFloat(row[3], 64)
+	if err != nil {
+		return City{}, fault.Invalidf("longitude", row[3], "%s: %w", c.Name, err)
+	}
+	if c.Point, err = geo.NewPoint(lat, lon); err != nil {
+		return City{}, fault.Wrap(c.Name, err)
+	}
+	if c.Population, err = strconv.Atoi(row[4]); err != nil {
+		return City{}, fault.Invalidf("population", row[4], "%s: %w", c.Name, err)
+	}
+	return c, nil
+}
+
+// Find gives the biggest city of a name.
+func Find(all []City, name string) (City, error) {
+	for _, c := range all {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	return City{}, fault.New("cities.Find", fault.NotFound, "no city %q", name)
+}

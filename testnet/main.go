@@ -1,0 +1,51 @@
+// Command testnet starts a local network of real peers, fills it with services, walks
+// through what it promises, and stays up until interrupted.
+//
+// It is a demonstration that checks itself: every answer is compared with a brute force
+// over everything that was registered. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // a step did not hold, or the network did not come up
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends at once; the kernel then ends the peers
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "testnet: %v\n", err)
+		return exitUsage
+	}
+	held, err := run(ctx, o, stdout, stderr)
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "testnet: %v\n", err)
+		return exitFailed
+	case !held:
+		return exitFailed
+	default:
+		return exitOK
+	}
+}

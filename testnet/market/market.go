@@ -1,0 +1,173 @@
+// Package market knows what is on offer in a testnet: the services to register, who
+// offers which, and, by looking at every one of them, what any search must find.
+//
+// It is the dumb version that the network's answers are held against: one slice, one
+// loop, no index, no cells.
+package market
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Listing is one registered service.
+type Listing struct {
+	Offer    records.Offer
+	Provider peer.ID
+	Key      string // the record's, as its receipt told
+	Down     bool   // its provider does not run
+}
+
+// Name is the service's name in the network.
+func (l Listing) Name() records.Name { return records.Name{Provider: l.Provider, ID: l.Offer.ID} }
+
+// Type is the service's type.
+func (l Listing) Type() string { return l.Offer.Metadata.Type }
+
+// Country is where the service says it is.
+func (l Listing) Country() string { return l.Offer.Location.Country }
+
+// Price is the base price.
+func (l Listing) Price() float64 { return *l.Offer.Pricing.BasePrice }
+
+// GPU reports whether the service has a graphics processor.
+func (l Listing) GPU() bool {
+	c := l.Offer.Capabilities.Compute
+	return c != nil && len(c.GPUs) > 0
+}
+
+// Point is where the service is.
+func (l Listing) Point() geo.Point {
+	return geo.Point{Lat: *l.Offer.Location.Latitude, Lon: *l.Offer.Location.Longitude}
+}
+
+// Usable reports whether a query for usable services may offer it: its provider runs and
+// does not call it unhealthy.
+func (l Listing) Usable() bool { return !l.Down && l.Offer.Health.Status != unhealthy }
+
+// Market is what is registered now. Its methods are safe for concurrent use.
+type Market struct {
+	mu       sync.Mutex // guards listings
+	listings []Listing
+}
+
+// Add lists a service that was registered.
+func (m *Market) Add(l Listing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listings = append(m.listings, l)
+}
+
+// Update replaces a service's offer.
+func (m *Market) Update(provider peer.ID, o records.Offer) {
+	m.change(func(l *Listing) {
+		if l.Provider == provider && l.Offer.ID == o.ID {
+			l.Offer = o
+		}
+	})
+}
+
+// Withdraw strikes a service off.
+func (m *Market) Withdraw(name records.Name) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listings = slices.DeleteFunc(m.listings, func(l Listing) bool { return l.Name() == name })
+}
+
+// Down notes that a provider does not run any more. What it offers stays on the list.
+func (m *Market) Down(provider peer.ID) {
+	m.change(func(l *Listing) { l.Down = l.Down || l.Provider == provider })
+}
+
+func (m *Market) change(f func(*Listing)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.listings {
+		f(&m.listings[i])
+	}
+}
+
+// Where gives every listing that keep accepts, by name.
+func (m *Market) Where(keep func(Listing) bool) Selection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var s Selection
+	for _, l := range m.listings {
+		if keep(l) {
+			s = append(s, l)
+		}
+	}
+	return s.By(func(Listing) float64 { return 0 })
+}
+
+// Selection are listings in an order.
+type Selection []Listing
+
+// By orders a selection, the smallest value first, ties by name.
+func (s Selection) By(value func(Listing) float64) Selection {
+	return slices.SortedFunc(slices.Values(s), func(a, b Listing) int {
+		return cmp.Or(cmp.Compare(value(a), value(b)), a.Name().Compare(b.Name()))
+	})
+}
+
+// First gives the first n listings, or fewer.
+func (s Selection) First(n int) Selection { return s[:min(n, len(s))] }
+
+// Kinds lists the types in the selection, sorted.
+func (s Selection) Kinds() []string {
+	var kinds []string
+	for _, l := range s {
+		kinds = append(kinds, l.Type())
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// DistanceKM measures from a place, for By and Where.
+func DistanceKM(from geo.Point) func(Listing) float64 {
+	return func(l Listing) float64 { return geo.Distance(from, l.Point()) / 1000 }
+}
+
+// Price is Listing.Price, for By.
+func Price(l Listing) float64 { return l.Price() }
+
+// Compare fails with Conflict, naming the first difference, unless an answer is the
+// selection: the same services in the same order.
+func (s Selection) Compare(a query.AnswerView) error {
+	const op = "market.Compare"
+	for i, r := range a.Results {
+		id, err := peer.Decode(r.Record.ProviderID)
+		if err != nil {
+			return fault.As(op, fault.Conflict, err)
+		}
+		got := records.Name{Provider: id, ID: r.Record.ID}
+		if i >= len(s) {
+			return fault.New(op, fault.Conflict, "%s is result %d of %d, but there should be only %d", got, i+1, len(a.Results), len(s))
+		}
+		if want := s[i].Name(); got != want {
+			return fault.New(op, fault.Conflict, "result %d is %s, and should be %s", i+1, got, want)
+		}
+	}
+	if len(a.Results) < len(s) {
+		return fault.New(op, fault.Conflict, "%d results, and there should be %d: the next is %s%s",
+			len(a.Results), len(s), s[len(a.Results)].Name(), because(a))
+	}
+	return nil
+}
+
+// because says what the peer says of an answer that is not complete.
+func because(a query.AnswerView) string {
+	if a.Complete {
+		return ""
+	}
+	return fmt.Sprintf(" (the peer says that the answer is not complete: %s)", a.Reason)
+}

@@ -1,0 +1,137 @@
+package market
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/testnet/cities"
+)
+
+// MinOffers is the least number of offers with which every kind of search finds something.
+const MinOffers = 24
+
+// Claims of a provider about its own condition.
+const (
+	healthy   = "HEALTHY"
+	degraded  = "DEGRADED"
+	unhealthy = "UNHEALTHY"
+)
+
+// sites is how far at most, in degrees, a service is from its city's centre: about 5 km.
+const sites = 0.05
+
+// Offers makes n services at real cities, the same for the same seed: first content delivery in Fiji
+// and around, on both sides of the antimeridian, then the four types by turns through the
+// biggest cities. Where n is larger than the list, it begins again, at other sites of the
+// same cities. It fails with Invalid for n below MinOffers.
+func Offers(all []cities.City, n int, seed uint64) ([]records.Offer, error) {
+	if n < MinOffers {
+		return nil, fault.Wrap("market.Offers", fault.Invalidf("records", n, "must be at least %d", MinOffers))
+	}
+	kinds := []func(*maker) (string, *records.Capabilities, *records.Pricing){compute, storage, cdn, bandwidth}
+	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0))}
+	var offers []records.Offer
+	for _, c := range all {
+		if aroundFiji(c.Point) && len(offers) < n {
+			offers = append(offers, m.offer(len(offers), c, cdn))
+		}
+	}
+	for i := 0; len(offers) < n; i++ {
+		offers = append(offers, m.offer(len(offers), all[i%len(all)], kinds[i%len(kinds)]))
+	}
+	return offers, nil
+}
+
+// aroundFiji reports whether a place is within 3 degrees of the antimeridian, at Fiji's latitude.
+func aroundFiji(p geo.Point) bool {
+	return math.Abs(p.Lon) >= 177 && p.Lat > -20 && p.Lat < -14
+}
+
+// maker draws what distinguishes one service from another.
+type maker struct{ *rand.Rand }
+
+func (m *maker) offer(i int, c cities.City, kind func(*maker) (string, *records.Capabilities, *records.Pricing)) records.Offer {
+	name, capabilities, pricing := kind(m)
+	lat := round(c.Point.Lat+m.within(sites), 5)
+	lon := round(c.Point.Lon+m.within(sites), 5)
+	if math.Abs(lon) > 180 {
+		lon -= math.Copysign(360, lon)
+	}
+	uptime, response, rate := round(95+5*m.Float64(), 2), 5+m.Uint64N(200), m.Uint32N(100)
+	return records.Offer{
+		ID: fmt.Sprintf("%s-%04d", name, i),
+		Metadata: records.Metadata{
+			Type: name, Name: name + " in " + c.Name, Version: "1.0.0",
+			Endpoints:  []string{fmt.Sprintf("https://%s-%04d.example.com", name, i)},
+			Attributes: map[string]string{"tier": pick(m, "basic", "premium")},
+		},
+		Capabilities: capabilities,
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: c.Country, City: c.Name},
+		Pricing:      pricing,
+		Health: &records.Health{
+			Status: claim(i), UptimePercent: &uptime, ResponseTimeMs: &response, ErrorRate: &rate,
+		},
+	}
+}
+
+// claim makes one service in ten degraded and one in twenty unhealthy.
+func claim(i int) string {
+	switch {
+	case i%10 == 7:
+		return degraded
+	case i%20 == 19:
+		return unhealthy
+	default:
+		return healthy
+	}
+}
+
+func compute(m *maker) (string, *records.Capabilities, *records.Pricing) {
+	c := &records.Compute{
+		CPUCores: 1 << m.IntN(7), MemoryMB: 1000 << m.IntN(9), RuntimeEngines: []string{"docker"}, MaxJobDuration: 86400,
+	}
+	if m.IntN(2) == 0 {
+		c.GPUs = []records.GPU{{Model: pick(m, "RTX 4090", "A100", "H100"), MemoryMB: 24000, ComputeCapability: 89}}
+	}
+	return "compute", &records.Capabilities{Compute: c}, m.price(0.05, 4, "per-hour")
+}
+
+func storage(m *maker) (string, *records.Capabilities, *records.Pricing) {
+	total := uint64(1+m.IntN(1000)) * 1e12
+	return "storage", &records.Capabilities{Storage: &records.Storage{
+		TotalSpace: total, AvailableSpace: total / 100 * m.Uint64N(101), MaxObjectSize: 5000,
+		StorageClasses: []string{"hot"}, EncryptionSupported: true,
+	}}, m.price(0.002, 0.08, "per-gb-month")
+}
+
+func cdn(m *maker) (string, *records.Capabilities, *records.Pricing) {
+	return "cdn", &records.Capabilities{CDN: &records.CDN{
+		BandwidthMbps: 100 * (1 + m.Uint64N(400)), CacheTypes: []string{"static"}, SSLSupported: true, HTTP2Supported: true,
+	}}, m.price(0.005, 0.12, "per-gb")
+}
+
+func bandwidth(m *maker) (string, *records.Capabilities, *records.Pricing) {
+	return "bandwidth", &records.Capabilities{Bandwidth: &records.Bandwidth{
+		UploadMbps: 10 * (1 + m.Uint64N(100)), DownloadMbps: 10 * (1 + m.Uint64N(1000)), Protocols: []string{"wireguard"},
+	}}, m.price(0.002, 0.05, "per-gb")
+}
+
+// price draws a base price in 0.0001 USDC.
+func (m *maker) price(low, high float64, unit string) *records.Pricing {
+	p := round(low+(high-low)*m.Float64(), 4)
+	return &records.Pricing{Currency: "USDC", BasePrice: &p, PriceUnit: unit}
+}
+
+// within draws from -x to x.
+func (m *maker) within(x float64) float64 { return x * (2*m.Float64() - 1) }
+
+func pick(m *maker, from ...string) string { return from[m.IntN(len(from))] }
+
+func round(x float64, digits int) float64 {
+	scale := math.Pow10(digits)
+	return math.Round(x*scale) / scale
+}

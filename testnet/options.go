@@ -1,0 +1,75 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/tour"
+)
+
+// maxPeers is what one machine can be asked for.
+const maxPeers = 200
+
+// options are the command line.
+type options struct {
+	peers   int
+	records int
+	updates int
+	tour    bool
+	exit    bool
+	json    bool
+	keep    bool
+	verbose bool
+	data    string // directory of the peers' data; empty: a temporary one
+	ports   string // file to write the peers' addresses to; empty: none
+}
+
+// parse reads and validates the command line. It fails with Invalid, naming the flag.
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("testnet", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "usage: go run ./testnet [flags]\n\nStarts a local network of real peers, and shows and checks what it can do.\n\n")
+		f.PrintDefaults()
+	}
+	f.IntVar(&o.peers, "peers", 8, "peers to start, each a process")
+	f.IntVar(&o.records, "records", 200, "services to register, at most 100 for each peer")
+	f.IntVar(&o.updates, "updates", 100, "price updates that the tour measures")
+	f.BoolVar(&o.tour, "tour", true, "walk through what the network promises")
+	f.BoolVar(&o.exit, "exit", false, "end after the tour; status 0 only if every step held")
+	f.BoolVar(&o.json, "json", false, "print one JSON object on standard output, and all else on standard error")
+	f.BoolVar(&o.keep, "keep", false, "keep the peers' data")
+	f.BoolVar(&o.verbose, "v", false, "show the peers' logs on standard error")
+	f.StringVar(&o.data, "data", "", "`directory` for the peers' data (default a temporary one)")
+	f.StringVar(&o.ports, "ports", "", "`file` to write the peers' addresses to, as JSON, when all are ready")
+	if err := f.Parse(args); err != nil {
+		return options{}, err
+	}
+	if f.NArg() > 0 {
+		return options{}, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
+	}
+	return o, o.validate()
+}
+
+func (o options) validate() error {
+	least := 1
+	if o.tour {
+		least = tour.MinPeers
+	}
+	each := config.Default().Discovery.Limits.ServicesPerProvider
+	switch {
+	case o.peers < least || o.peers > maxPeers:
+		return fault.Invalidf("-peers", o.peers, "must be %d to %d, not %d", least, maxPeers, o.peers)
+	case o.records < market.MinOffers || o.records > o.peers*each:
+		return fault.Invalidf("-records", o.records, "must be %d to %d (%d for each of %d peers), not %d",
+			market.MinOffers, o.peers*each, each, o.peers, o.records)
+	case o.updates < 1:
+		return fault.Invalidf("-updates", o.updates, "must be at least 1, not %d", o.updates)
+	}
+	return nil
+}

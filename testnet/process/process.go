@@ -1,0 +1,173 @@
+// Package process runs one blackholed as a child process: its ports, its last words, its
+// memory, its end.
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	grace       = 10 * time.Second // from an interrupt to the kill
+	outputGrace = 2 * time.Second  // from a process's end to the end of its output
+)
+
+// Build compiles blackholed into dir and gives the path of the binary.
+func Build(ctx context.Context, dir string) (string, error) {
+	binary := filepath.Join(dir, "blackholed")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fault.New("process.Build", fault.Unavailable, "go build ./cmd/blackholed: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Spec is one blackholed to run.
+type Spec struct {
+	Name      string // of the peer, for people
+	Binary    string
+	Data      string        // its data directory
+	Bootstrap []string      // multiaddrs of the peers that it joins by
+	Check     time.Duration // between two checks of one provider
+	Log       io.Writer     // gets its log, each line with the name before it; nil: nobody
+}
+
+// Process is a blackholed that was started. Its methods are safe for concurrent use.
+type Process struct {
+	HTTP string // host:port
+	GRPC string // host:port
+
+	name   string
+	cmd    *exec.Cmd
+	log    *tail
+	exited chan struct{} // closed when the process is gone and cmd.ProcessState is set
+}
+
+// Start starts a blackholed on loopback, on ports that are free now. Another process may
+// take them first: then this one ends soon, and Clashed tells so. Stop must be called.
+func Start(s Spec) (*Process, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, fault.As("process.Start", fault.Unavailable, err)
+	}
+	p := &Process{HTTP: ports[0], GRPC: ports[1], name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
+	args := []string{
+		"run", "--profile", "dev", "--data", s.Data, "--listen", "/ip4/127.0.0.1/tcp/0", "--http", p.HTTP, "--grpc", p.GRPC,
+	}
+	for _, addr := range s.Bootstrap {
+		args = append(args, "--bootstrap", addr)
+	}
+	p.cmd = exec.Command(s.Binary, args...)
+	p.cmd.Env = append(cleanEnvironment(os.Environ()),
+		config.Prefix+"DISCOVERY_HEALTH_CHECK_INTERVAL="+s.Check.String(),
+		config.Prefix+"DISCOVERY_HEALTH_CHECK_TIMEOUT="+s.Check.String())
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.WaitDelay = outputGrace
+	p.cmd.SysProcAttr = orphanless()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fault.As("process.Start", fault.Unavailable, err)
+	}
+	go func() { // ends with the process, which Stop sees to
+		defer close(p.exited)
+		_ = p.cmd.Wait() // Failure reads the state
+	}()
+	return p, nil
+}
+
+// cleanEnvironment drops the settings of the peers of whoever runs this: each of ours is as we say.
+func cleanEnvironment(env []string) []string {
+	var kept []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, config.Prefix) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// freePorts finds n addresses that nobody listens on, all different.
+func freePorts(n int) ([]string, error) {
+	addrs := make([]string, n)
+	for i := range addrs {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // held until all are found
+		addrs[i] = l.Addr().String()
+	}
+	return addrs, nil
+}
+
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Exited is closed when the process is gone.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Running reports whether the process lives.
+func (p *Process) Running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Clashed reports whether the process ended because one of its ports was taken.
+func (p *Process) Clashed() bool {
+	return !p.Running() && strings.Contains(p.log.String(), "address already in use")
+}
+
+// Failure tells how the process ended, or that it runs, with the last lines of its log.
+func (p *Process) Failure() error {
+	state := "is running"
+	if !p.Running() {
+		state = "ended: " + p.cmd.ProcessState.String()
+	}
+	return fault.New("process.Failure", fault.Unavailable, "%s %s; its last lines:\n%s", p.name, state, p.log)
+}
+
+// Kill ends the process as a crash would: at once, by SIGKILL. It waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may be gone already
+	<-p.exited
+}
+
+// Stop ends the process: it asks first and kills what does not listen. It waits until it is gone.
+func (p *Process) Stop() {
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		p.Kill()
+		return
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case <-p.exited:
+	case <-patience.C:
+		p.Kill()
+	}
+}
+
+// Resident is the memory that the process holds now, in bytes; 0 where the system does
+// not tell.
+func (p *Process) Resident() uint64 {
+	if !p.Running() {
+		return 0
+	}
+	return resident(p.PID())
+}
+
+// String names the process for people.
+func (p *Process) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID()) }

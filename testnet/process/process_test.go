@@ -1,0 +1,84 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// script is a stand-in for blackholed.
+func script(t *testing.T, body string) Spec {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell")
+	}
+	path := filepath.Join(t.TempDir(), "blackholed")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o700))
+	return Spec{Name: "peer-1", Binary: path, Data: "d", Bootstrap: []string{"/x", "/y"}, Check: 2 * time.Second}
+}
+
+func TestArguments(t *testing.T) {
+	t.Setenv("BLACKHOLE_DATA", "mine")
+	p, err := Start(script(t, `echo "$@"; env | grep BLACKHOLE_`))
+	require.NoError(t, err)
+	<-p.Exited()
+	said := p.log.String()
+	require.Contains(t, said, "run --profile dev --data d --listen /ip4/127.0.0.1/tcp/0 --http "+p.HTTP+" --grpc "+p.GRPC+
+		" --bootstrap /x --bootstrap /y")
+	require.NotEqual(t, p.HTTP, p.GRPC)
+	require.NotContains(t, said, "BLACKHOLE_DATA=")
+	p.Stop() // of one that is gone
+	require.Zero(t, p.Resident())
+}
+
+func TestLastWords(t *testing.T) {
+	var shown bytes.Buffer
+	s := script(t, `echo hello; echo "listen tcp: bind: address already in use" >&2; exit 3`)
+	s.Log = &shown
+	p, err := Start(s)
+	require.NoError(t, err)
+	<-p.Exited()
+	require.True(t, p.Clashed())
+	require.ErrorContains(t, p.Failure(), "exit status 3")
+	require.ErrorContains(t, p.Failure(), "address already in use")
+	require.Contains(t, shown.String(), "peer-1 | hello\n")
+}
+
+func TestKill(t *testing.T) {
+	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
+	require.NoError(t, err)
+	require.True(t, p.Running())
+	if runtime.GOOS == "linux" {
+		require.NotZero(t, p.Resident())
+	}
+	p.Kill()
+	require.False(t, p.Running())
+	require.False(t, p.Clashed())
+}
+
+func TestStop(t *testing.T) {
+	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
+	require.NoError(t, err)
+	p.Stop()
+	require.ErrorContains(t, p.Failure(), "interrupt")
+}
+
+func TestTail(t *testing.T) {
+	l := newTail("x", nil)
+	for i := range 100 {
+		fmt.Fprintf(l, "li")
+		fmt.Fprintf(l, "ne %d\n", i)
+	}
+	fmt.Fprint(l, strings.Repeat("y", 3*tailLine))
+	said := l.String()
+	require.NotContains(t, said, "line 69\n")
+	require.Contains(t, said, "line 70\nline 71\n")
+	require.True(t, strings.HasSuffix(said, "line 99\n"+strings.Repeat("y", tailLine)))
+}

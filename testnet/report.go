@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/tour"
+)
+
+// report is the object of -json. Times are of this process's clock but for CachedQueryUs,
+// which is what the peer said.
+type report struct {
+	Peers              int          `json:"peers"`
+	Records            int          `json:"records"`
+	ReadySeconds       float64      `json:"ready_seconds"`         // from the first process's start until all peers knew all
+	PublishP95Ms       float64      `json:"publish_p95_ms"`        // of the calls that register up to 10 services each
+	FirstQueryMs       float64      `json:"first_query_ms"`        // of the tour's first question
+	CachedQueryUs      float64      `json:"cached_query_us"`       // median of the answers' took
+	UpdateVisibleP99Ms float64      `json:"update_visible_p99_ms"` // from before Update until a watch on another peer shows it
+	RSSMiB             spread       `json:"rss_mib"`               // of the peers, ready and empty
+	RSSEndMiB          spread       `json:"rss_end_mib"`           // of the peers alive after the tour
+	Steps              []reportStep `json:"steps"`
+
+	print bool
+}
+
+type reportStep struct {
+	Name   string  `json:"name"`
+	OK     bool    `json:"ok"`
+	TookMs float64 `json:"took_ms"`
+	Detail string  `json:"detail"`
+}
+
+// spread summarises one figure of all peers.
+type spread struct {
+	Min    float64 `json:"min"`
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+func newReport(o options) report {
+	return report{Peers: o.peers, Records: o.records, Steps: []reportStep{}, print: o.json}
+}
+
+func (r *report) ready(took time.Duration, n *network.Network) {
+	r.ReadySeconds = hundredths(took.Seconds())
+	r.RSSMiB = spreadOf(n.Peers, func(p *network.Peer) uint64 { return p.Idle })
+}
+
+func (r *report) toured(t *tour.Tour, results []tour.Result) {
+	r.FirstQueryMs, r.UpdateVisibleP99Ms = millis(t.FirstQuery), millis(t.UpdateP99)
+	r.CachedQueryUs = hundredths(float64(t.CachedQuery) / float64(time.Microsecond))
+	for _, s := range results {
+		r.Steps = append(r.Steps, reportStep{Name: s.Name, OK: s.OK, TookMs: millis(s.Took), Detail: s.Detail})
+	}
+}
+
+func (r *report) end(n *network.Network) {
+	r.RSSEndMiB = spreadOf(n.Living(), func(p *network.Peer) uint64 { return p.Resident() })
+}
+
+// write prints the object, if it was asked for.
+func (r *report) write(s *session) error {
+	if !r.print {
+		return nil
+	}
+	encoder := json.NewEncoder(s.stdout)
+	encoder.SetEscapeHTML(false)
+	return fault.As("testnet.report", fault.Unavailable, encoder.Encode(r))
+}
+
+func spreadOf(peers []*network.Peer, of func(*network.Peer) uint64) spread {
+	if len(peers) == 0 {
+		return spread{}
+	}
+	var all []float64
+	for _, p := range peers {
+		all = append(all, mib(of(p)))
+	}
+	slices.Sort(all)
+	return spread{Min: all[0], Median: all[(len(all)-1)/2], Max: all[len(all)-1]}
+}
+
+// mib is bytes in MiB, to a tenth.
+func mib(bytes uint64) float64 { return math.Round(float64(bytes)/(1<<20)*10) / 10 }
+
+// millis is a duration in milliseconds, to the microsecond.
+func millis(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}
+
+func hundredths(x float64) float64 { return math.Round(x*100) / 100 }

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/cities"
+	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/process"
+	"github.com/blackhole/blackhole/testnet/sample"
+	"github.com/blackhole/blackhole/testnet/tour"
+)
+
+const (
+	checkInterval = 2 * time.Second // of providers: a killed one is found out in seconds
+	lookInterval  = 2 * time.Second // between two tables of a network that stays up
+	seed          = 1               // of the services on offer
+)
+
+// session is one run of the command.
+type session struct {
+	options
+	out    io.Writer // for people
+	stdout io.Writer
+	stderr io.Writer
+
+	cities  []cities.City
+	network *network.Network
+	market  *market.Market
+	report  report
+}
+
+// run does what the options say and reports whether every step of the tour held.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, err error) {
+	s := &session{options: o, out: stdout, stdout: stdout, stderr: stderr, market: new(market.Market), report: newReport(o)}
+	if o.json {
+		s.out = stderr
+	}
+	scratch, err := os.MkdirTemp("", "blackhole-testnet-")
+	if err != nil {
+		return false, fault.As("testnet.run", fault.Unavailable, err)
+	}
+	defer func() {
+		if !o.keep || o.data != "" {
+			err = errors.Join(err, os.RemoveAll(scratch))
+		}
+	}()
+	if s.cities, err = cities.All(); err != nil {
+		return false, err
+	}
+	if err := s.start(ctx, scratch); err != nil {
+		return false, err
+	}
+	defer s.stop()
+	if err := s.register(ctx); err != nil {
+		return false, errors.Join(append(s.network.Lost(), err)...)
+	}
+	return s.show(ctx)
+}
+
+// start builds blackholed into the scratch directory and brings the network up.
+func (s *session) start(ctx context.Context, scratch string) error {
+	if s.ports != "" {
+		if err := os.Remove(s.ports); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier network
+			return fault.As("testnet.start", fault.Invalid, err)
+		}
+	}
+	fmt.Fprintln(s.out, "building blackholed ...")
+	binary, err := process.Build(ctx, scratch)
+	if err != nil {
+		return err
+	}
+	c := network.Config{Peers: s.peers, Binary: binary, Dir: scratch, Check: checkInterval, Keep: s.keep}
+	if s.data != "" {
+		if err := os.MkdirAll(s.data, 0o700); err != nil {
+			return fault.As("testnet.start", fault.Invalid, fmt.Errorf("-data: %w", err))
+		}
+		c.Dir = s.data
+	}
+	if s.verbose {
+		c.Log = s.stderr
+	}
+	fmt.Fprintf(s.out, "starting %d peers, their data in %s ...\n", s.peers, c.Dir)
+	began := time.Now()
+	if s.network, err = network.Start(ctx, c); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	s.report.ready(ready, s.network)
+	fmt.Fprintf(s.out, "all ready after %.2f s\n", ready.Seconds())
+	if s.ports == "" {
+		return nil
+	}
+	if err := s.network.WritePorts(s.ports); err != nil {
+		s.stop()
+		return err
+	}
+	return nil
+}
+
+// register fills the market.
+func (s *session) register(ctx context.Context) error {
+	s.table(ctx)
+	offers, err := market.Offers(s.cities, s.records, seed)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	took, err := s.network.Register(ctx, s.market, offers)
+	if err != nil {
+		return err
+	}
+	registered := time.Since(began)
+	if err := s.network.AwaitSpread(ctx, len(offers)); err != nil {
+		return err
+	}
+	s.report.PublishP95Ms = millis(sample.Quantile(took, 0.95))
+	fmt.Fprintf(s.out, "%d services registered in %.2f s, known everywhere after %.2f s\n\n",
+		len(offers), registered.Seconds(), time.Since(began).Seconds())
+	s.table(ctx)
+	return nil
+}
+
+// show takes the tour and then, unless told otherwise, stays.
+func (s *session) show(ctx context.Context) (held bool, err error) {
+	held = true
+	if s.tour {
+		held = s.walk(ctx)
+	}
+	s.report.end(s.network)
+	if err := s.report.write(s); err != nil {
+		return false, err
+	}
+	if !s.exit {
+		s.stay(ctx)
+	}
+	return held, nil
+}
+
+func (s *session) walk(ctx context.Context) bool {
+	t := &tour.Tour{Network: s.network, Market: s.market, Cities: s.cities, Updates: s.updates}
+	results := t.Walk(ctx, func(r tour.Result) {
+		verdict := "ok  "
+		if !r.OK {
+			verdict = "FAIL"
+		}
+		fmt.Fprintf(s.out, "%s %-33s %7.0f ms  %s\n", verdict, r.Name, millis(r.Took), r.Detail)
+	})
+	fmt.Fprintln(s.out)
+	for _, lost := range s.network.Lost() {
+		fmt.Fprintln(s.stderr, lost)
+	}
+	s.report.toured(t, results)
+	return tour.Held(results)
+}
+
+// stay shows the network until it is interrupted.
+func (s *session) stay(ctx context.Context) {
+	screen := newScreen(s.out)
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	hint := "\nCtrl-C ends it. Try: curl -s " + s.example() + "\n"
+	screen.draw(append(tableOf(ctx, s.network), hint...))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if screen.live {
+				screen.draw(append(tableOf(ctx, s.network), hint...))
+			}
+		}
+	}
+}
+
+func (s *session) example() string {
+	return "'http://" + s.network.Peers[0].HTTP + "/v1/status'"
+}
+
+func (s *session) table(ctx context.Context) {
+	newScreen(s.out).draw(tableOf(ctx, s.network))
+	fmt.Fprintln(s.out)
+}
+
+func (s *session) stop() {
+	fmt.Fprintln(s.out, "stopping ...")
+	s.network.Stop()
+	if s.keep {
+		fmt.Fprintf(s.out, "data kept in %s and beside it\n", s.network.Peers[0].Data)
+	}
+}

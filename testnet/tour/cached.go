@@ -1,0 +1,53 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/cities"
+	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/sample"
+)
+
+// repeats are how often the cached question is asked.
+const repeats = 200
+
+// cachedAnswer asks one question again and again. After the first answer the consumer's
+// cache gives it, and it is still the right one.
+func (t *Tour) cachedAnswer(ctx context.Context) (string, error) {
+	here, err := cities.Find(t.Cities, "Berlin")
+	if err != nil {
+		return "", err
+	}
+	q := query.Query{Type: "compute", Near: near(here, 0), Limit: 10}
+	want := t.Market.Where(of("compute", always)).By(market.DistanceKM(here.Point)).First(q.Limit)
+	err = await.Until(ctx, soon, "the answer comes from the cache", func(ctx context.Context) error {
+		a, err := t.expect(ctx, q, want)
+		if err == nil && a.Source != query.SourceCache {
+			err = fault.New("tour.cachedAnswer", fault.Conflict, "the answer is from %s", a.Source)
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	var took []time.Duration
+	for range repeats {
+		a, err := t.expect(ctx, q, want)
+		if err != nil {
+			return "", err
+		}
+		if a.Source == query.SourceCache { // a provider's new measurement may renew the answer meanwhile
+			took = append(took, time.Duration(a.TookMs*float64(time.Millisecond)))
+		}
+	}
+	if len(took) < repeats/2 {
+		return "", fault.New("tour.cachedAnswer", fault.Conflict, "only %d of %d answers came from the cache", len(took), repeats)
+	}
+	t.CachedQuery = sample.Quantile(took, 0.5)
+	return fmt.Sprintf("%d of %d answers from the cache, %v each (median)", len(took), repeats, t.CachedQuery), nil
+}

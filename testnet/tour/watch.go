@@ -1,0 +1,160 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/sample"
+)
+
+const (
+	pace       = 20 * time.Millisecond // between an update that was seen and the next one
+	eventLimit = 10 * time.Second      // from an update to its event
+)
+
+// watchUpdates changes prices of compute services, one provider after the other, while
+// another peer's consumer watches, and measures from just before each call of Update to
+// the arrival of the event that shows its price. Both clocks are this process's.
+func (t *Tour) watchUpdates(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := query.Query{Type: "compute"}
+	q.Health = query.HealthAny
+	seen, err := t.watch(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	services := t.Market.Where(func(l market.Listing) bool { return l.Type() == "compute" && l.Provider != t.consumer().ID })
+	if len(services) == 0 {
+		return "", fault.New("tour.watchUpdates", fault.Invalid, "nobody but the consumer offers compute: register more")
+	}
+	providers := map[string]bool{}
+	var took []time.Duration
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for i := range t.Updates {
+		// A stride through the list, which is ordered by provider.
+		l := services[i*len(services)/min(t.Updates, len(services))%len(services)]
+		d, err := t.update(ctx, l, float64(i+1)/1e4, seen)
+		if err != nil {
+			return "", err
+		}
+		providers[l.Provider.String()] = true
+		took = append(took, d)
+		<-tick.C
+	}
+	t.UpdateP99 = sample.Quantile(took, 0.99)
+	q.Sort, q.Limit = query.SortPrice, query.MaxLimit
+	want := t.Market.Where(func(l market.Listing) bool { return l.Type() == "compute" }).By(market.Price).First(q.Limit)
+	if _, err := t.expect(ctx, q, want); err != nil {
+		return "", fault.Wrap("the search after the updates", err)
+	}
+	return fmt.Sprintf("%d updates of %d providers, seen after %v (median), %v (p99)", len(took), len(providers),
+		sample.Quantile(took, 0.5).Round(10*time.Microsecond), t.UpdateP99.Round(10*time.Microsecond)), nil
+}
+
+// sighting is an event of the watch and when it came.
+type sighting struct {
+	client.Event
+	at  time.Time
+	err error // the watch is over
+}
+
+// watch begins a watch at the consumer and reads past what matches already. Its goroutine
+// ends with ctx.
+func (t *Tour) watch(ctx context.Context, q query.Query) (<-chan sighting, error) {
+	w, err := t.consumer().Watch(ctx, q, "")
+	if err != nil {
+		return nil, err
+	}
+	seen := make(chan sighting, 16)
+	go func() {
+		for {
+			ev, err := w.Next()
+			select {
+			case seen <- sighting{Event: ev, at: time.Now(), err: err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		s, err := nextSighting(ctx, seen)
+		if err != nil {
+			return nil, fault.Wrap("the watch's present matches", err)
+		}
+		if s.Kind == "progress" {
+			return seen, nil
+		}
+	}
+}
+
+func nextSighting(ctx context.Context, seen <-chan sighting) (sighting, error) {
+	limit := time.NewTimer(eventLimit)
+	defer limit.Stop()
+	select {
+	case s := <-seen:
+		return s, s.err
+	case <-limit.C:
+		return sighting{}, fault.New("tour.watch", fault.Timeout, "no event within %v", eventLimit)
+	case <-ctx.Done():
+		return sighting{}, fault.Wrap("tour.watch", ctx.Err())
+	}
+}
+
+// update sets a service's price and waits until the watch shows it.
+func (t *Tour) update(ctx context.Context, l market.Listing, price float64, seen <-chan sighting) (time.Duration, error) {
+	o := priced(l.Offer, price)
+	callCtx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	began := time.Now()
+	receipt, err := t.peer(l).Update(callCtx, o)
+	if err != nil {
+		return 0, err
+	}
+	t.Market.Update(l.Provider, o)
+	for {
+		s, err := nextSighting(ctx, seen)
+		if err != nil {
+			return 0, fault.Wrap("update of "+l.Name().String(), err)
+		}
+		if s.Record != nil && s.Record.ID == o.ID && s.Record.Sequence == receipt.Sequence {
+			return s.at.Sub(began), showsPrice(s, price)
+		}
+	}
+}
+
+func showsPrice(s sighting, price float64) error {
+	if got := s.Record.Pricing.BasePrice; s.Kind != "updated" || got == nil || *got != price {
+		return fault.New("tour.update", fault.Conflict, "the event is %q and does not show the price %v", s.Kind, price)
+	}
+	return nil
+}
+
+// priced is an offer with another price; it shares nothing that it changes.
+func priced(o records.Offer, price float64) records.Offer {
+	pricing := *o.Pricing
+	pricing.BasePrice = &price
+	o.Pricing = &pricing
+	return o
+}
+
+// peer gives the peer that provides a listing.
+func (t *Tour) peer(l market.Listing) *network.Peer {
+	for _, p := range t.Network.Peers {
+		if p.ID == l.Provider {
+			return p
+		}
+	}
+	panic("tour: a listing without its provider: " + l.Name().String()) // impossible: peers registered all listings
+}
