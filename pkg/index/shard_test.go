@@ -1,0 +1,74 @@
+package index
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// TestRowsAreBounded: rows that count no more, and words of dictionaries that nobody uses,
+// go away as updates come, and a snapshot has few blocks.
+func TestRowsAreBounded(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	key, _, err := crypto.GenerateEd25519Key(rand.NewChaCha8([32]byte{}))
+	require.NoError(t, err)
+	x, now := New(Config{}), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for version := range uint64(4000) {
+		o := records.Offer{
+			ID:       fmt.Sprint("s", rng.IntN(100)),
+			Metadata: records.Metadata{Type: "oracle", Subtype: fmt.Sprint("v", version)},
+			Location: &records.Location{Region: fmt.Sprint("r", version)},
+		}
+		r, err := records.Sign(key, o, records.Stamp{Sequence: version + 1, Issued: now, Expires: now.Add(time.Hour)})
+		require.NoError(t, err)
+		_, err = x.Put(r, now)
+		require.NoError(t, err)
+
+		found, _ := x.shards.Load("oracle")
+		s := found.(*shard)
+		rows := s.filled
+		for _, b := range s.blocks {
+			rows += len(b.records)
+		}
+		require.Equal(t, rows, s.live+s.dead)
+		require.LessOrEqual(t, s.dead, maxDead+s.live/2+1)
+		require.LessOrEqual(t, len(s.kinds.list)+len(s.lands.list), 2*s.live+maxDead+2*len(s.delta.records))
+		require.LessOrEqual(t, len(s.blocks), 5)
+	}
+}
+
+// TestVersionsStartAnew: a shard that runs out of versions goes on with a new block.
+func TestVersionsStartAnew(t *testing.T) {
+	s := newShard()
+	e := &entry{record: new(records.Record)}
+	s.put(e, false)
+	s.version = math.MaxUint32
+	old := s.snapshot.Load()
+	s.put(e, true)
+	require.Equal(t, uint32(1), s.version)
+	require.True(t, old.delta.aliveAt(0, old.version))
+	require.False(t, s.blocks[0].aliveAt(0, s.version))
+	require.True(t, s.delta.aliveAt(0, s.version))
+}
+
+func TestTranspose(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var a, b [64]uint64
+	for i := range a {
+		a[i] = rng.Uint64()
+	}
+	b = a
+	transpose(&b)
+	for i := range 64 {
+		for j := range 64 {
+			require.Equal(t, a[i]>>j&1, b[j]>>i&1)
+		}
+	}
+}
