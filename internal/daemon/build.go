@@ -175,7 +175,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
 		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now),
 		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol),
-		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout},
+		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 	})
 	if err != nil {

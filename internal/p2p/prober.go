@@ -20,6 +20,7 @@ type ProbeConfig struct {
 	Concurrency int           // probes at once; default 16
 	Capacity    int           // peers under observation; default 1024
 	Keep        time.Duration // observation without a further Track; default 10 min
+	OnCheck     func()        // called after each measurement, for metrics; must not block; nil: not
 }
 
 func (c ProbeConfig) complete() (ProbeConfig, error) {
@@ -190,6 +191,9 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	}
 	p.mu.Lock()
 	p.running--
+	if p.conf.OnCheck != nil {
+		p.conf.OnCheck()
+	}
 	gone := p.machine.done(pr, o, time.Now())
 	p.mu.Unlock()
 	if gone {

@@ -1,0 +1,98 @@
+package discovery_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry"
+)
+
+// benchWorld is a peer whose keepers have n records within 100 km of one place.
+func benchWorld(b *testing.B, n int) (*discovery.Service, query.Query) {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := index.New(index.Config{MaxPerProvider: n})
+	net := &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x}
+	for i := range n {
+		now := time.Now()
+		r, err := records.Sign(key, offer(fmt.Sprint("s", i), float64(i)), records.Stamp{
+			Sequence: 1, Created: now, Issued: now, Expires: now.Add(24 * time.Hour),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		net.kept[r.Name()] = r
+	}
+	s, err := discovery.New(discovery.Config{
+		Registry: reg, Index: x, Keepers: net, Updates: &topics{},
+		Prober: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+		Now:    time.Now, Random: func() uint64 { return 7 },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		s.Close()
+		reg.Close()
+	})
+	radius := 100.0
+	return s, query.Query{
+		Type: "storage", Near: &query.Near{Latitude: 52.5, Longitude: 13.4, RadiusKM: &radius},
+		Price: query.Price{MaxPrice: ptr(1e6)}, Capacity: query.Capacity{MinStorageGB: 500}, Limit: 10,
+	}
+}
+
+// BenchmarkQuery compares an answer from the cache with one that is searched and ranked
+// anew from 1000 records, the network's part not counted.
+func BenchmarkQuery(b *testing.B) {
+	s, q := benchWorld(b, 1000)
+	ctx := context.Background()
+	b.Run("cached", func(b *testing.B) {
+		if _, err := s.Query(ctx, q); err != nil {
+			b.Fatal(err)
+		}
+		took := make([]time.Duration, 0, 1<<20)
+		b.ReportAllocs()
+		for b.Loop() {
+			start := time.Now()
+			a, err := s.Query(ctx, q)
+			if err != nil || len(a.Results) != 10 {
+				b.Fatal(err, a)
+			}
+			if len(took) < cap(took) {
+				took = append(took, time.Since(start))
+			}
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+		b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+	})
+	b.Run("fresh", func(b *testing.B) {
+		b.ReportAllocs()
+		for seed := uint64(1); b.Loop(); seed++ {
+			fresh := q
+			fresh.Sort, fresh.Seed = query.SortRandom, seed // a question not asked before
+			if a, err := s.Query(ctx, fresh); err != nil || len(a.Results) != 10 {
+				b.Fatal(err, a)
+			}
+		}
+	})
+}
