@@ -20,7 +20,7 @@ const (
 	// maxPeers bounds the peers that are kept account of, well above the connections that
 	// a host allows. Only peers that never accepted a stream from us outlive their
 	// connection here; they are forgotten when room is needed, longest silent first.
-	maxPeers = 4096
+	maxPeers = 1024
 )
 
 // filter admits subscriptions to well-formed topics, boundedly many of one peer. Pubsub

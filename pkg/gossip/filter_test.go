@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
@@ -69,6 +70,25 @@ func TestFilterBoundsPeers(t *testing.T) {
 		require.Len(t, f.filter(t, peer.ID(fmt.Sprint(i)), sub(nth(1))), 1)
 	}
 	require.Equal(t, maxPeers, f.peers.Len())
+}
+
+// BenchmarkFilterFull measures what a million subscriptions of hostile peers leave behind.
+func BenchmarkFilterFull(b *testing.B) {
+	for b.Loop() {
+		before, after := new(runtime.MemStats), new(runtime.MemStats)
+		runtime.GC()
+		runtime.ReadMemStats(before)
+		f := newFilter()
+		for p := range 2 * maxPeers {
+			for i := range 500 {
+				f.filter(b, peer.ID(fmt.Sprint(p)), sub(nth(p*500+i)))
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(after)
+		b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/(1<<20), "MiB")
+		runtime.KeepAlive(f)
+	}
 }
 
 // What pubsub keeps of a peer, given what is admitted, is what the filter counts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,6 +196,8 @@ func TestReleaseWaitsForTheSink(t *testing.T) {
 	a, b := w.node(t), w.node(t)
 	w.star(t, a, b)
 	entered, blocked := make(chan struct{}), make(chan struct{})
+	unblock := sync.OnceFunc(func() { close(blocked) })
+	defer unblock() // or Close would wait for ever
 	finished := false
 	b.g.sink = func(*records.Record) {
 		close(entered)
@@ -213,7 +216,7 @@ func TestReleaseWaitsForTheSink(t *testing.T) {
 		require.Fail(t, "released while the Sink runs")
 	default:
 	}
-	close(blocked)
+	unblock()
 	receive(t, released)
 	require.True(t, finished)
 }
