@@ -1,0 +1,154 @@
+package examples_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// patience bounds every wait; it decides nothing when things work.
+const patience = 30 * time.Second
+
+func TestOffers(t *testing.T) {
+	files, err := filepath.Glob("offers/*.yaml")
+	require.NoError(t, err)
+	require.Len(t, files, 4)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		offers, err := records.ParseOffersYAML(text)
+		require.NoError(t, err, file)
+		require.NotEmpty(t, offers, file)
+		for _, o := range offers {
+			require.NoError(t, o.Validate(), "%s: %s", file, o.ID)
+		}
+	}
+}
+
+// program is an example that runs.
+type program struct {
+	*exec.Cmd
+	mu   sync.Mutex // guards said
+	said bytes.Buffer
+}
+
+// Write takes the program's output.
+func (p *program) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(b)
+}
+
+func (p *program) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+func start(t *testing.T, binary string, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	p := &program{Cmd: exec.CommandContext(ctx, binary, args...)}
+	p.Stdout, p.Stderr = p, p
+	require.NoError(t, p.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = p.Wait() // of one that the test waited for already
+	})
+	return p
+}
+
+// says waits for words of a program.
+func (p *program) says(t *testing.T, words string) {
+	t.Helper()
+	require.NoError(t, await.Until(t.Context(), patience, words, func(context.Context) error {
+		if !strings.Contains(p.output(), words) {
+			return fault.New("examples.says", fault.Unavailable, "it says: %s", p.output())
+		}
+		return nil
+	}))
+}
+
+// interrupt ends a program as Ctrl-C does; it must end well.
+func (p *program) interrupt(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	require.NoError(t, p.Wait(), "%s", p.output())
+}
+
+// peer runs a real blackholed and gives its gRPC address.
+func peer(t *testing.T, dir string) string {
+	t.Helper()
+	binary, err := process.Build(t.Context(), dir)
+	require.NoError(t, err)
+	p, err := process.Start(process.Spec{Name: "peer", Binary: binary, Data: filepath.Join(dir, "data"), Check: 2 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(p.Stop)
+	c, err := client.New(p.GRPC)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, await.Until(t.Context(), patience, "the peer is ready", func(ctx context.Context) error {
+		if !p.Running() {
+			return await.Never(p.Failure())
+		}
+		_, err := c.Status(ctx)
+		return err
+	}))
+	return p.GRPC
+}
+
+// TestPrograms runs provider and consumer side by side on a real peer.
+func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs programs")
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./provider", "./consumer")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	grpc := peer(t, dir)
+	consume := func() string {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "consumer"), "-grpc", grpc).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+
+	require.Contains(t, consume(), "Found 0 storage services")
+	watcher := start(t, filepath.Join(dir, "consumer"), "-grpc", grpc, "-watch")
+	provider := start(t, filepath.Join(dir, "provider"), "-grpc", grpc)
+	provider.says(t, "Ctrl-C withdraws it")
+	require.Contains(t, provider.output(), "Stored on 1 of 1 peers")
+	watcher.says(t, "added     fast-ssd-storage")
+
+	found := consume()
+	for _, line := range []string{
+		"Found 1 storage services", "Fast SSD Storage (ID: fast-ssd-storage)", "Available: 4.50 TB",
+		"Price: 0.050 USDC per-gb-month", "Selected service: fast-ssd-storage",
+		"Would connect to https://storage.example.com/api/v1 by s3 or ipfs",
+	} {
+		require.Contains(t, found, line)
+	}
+
+	again := start(t, filepath.Join(dir, "provider"), "-grpc", grpc)
+	again.says(t, "Ctrl-C withdraws it")
+	watcher.says(t, "updated   fast-ssd-storage")
+	again.interrupt(t)
+	require.Contains(t, again.output(), "is withdrawn")
+	watcher.says(t, "withdrawn fast-ssd-storage")
+	watcher.interrupt(t)
+	require.Contains(t, consume(), "Found 0 storage services")
+}

@@ -1,0 +1,74 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/testnet/market"
+)
+
+func TestTakeReportsFailure(t *testing.T) {
+	r := new(Tour).take(t.Context(), step{name: "x", walk: func(*Tour, context.Context) (string, error) {
+		return "half of it", errors.New("broken")
+	}})
+	require.Equal(t, Result{Name: "x", Took: r.Took, Detail: "broken"}, r)
+}
+
+func TestHeldWantsEveryStep(t *testing.T) {
+	all := make([]Result, len(steps()))
+	for i := range all {
+		all[i].OK = true
+	}
+	require.True(t, Held(all))
+	require.False(t, Held(all[1:]))
+	all[3].OK = false
+	require.False(t, Held(all))
+}
+
+func TestWalkStopsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Empty(t, new(Tour).Walk(ctx, func(Result) {}))
+}
+
+func TestBusiest(t *testing.T) {
+	in := func(countries ...string) (s market.Selection) {
+		for _, c := range countries {
+			s = append(s, market.Listing{Offer: records.Offer{Location: &records.Location{Country: c}}})
+		}
+		return s
+	}
+	require.Equal(t, "IN", busiest(in("CN", "IN", "IN")))
+	require.Equal(t, "CN", busiest(in("IN", "CN")))
+	require.Empty(t, busiest(nil))
+}
+
+// TestShownDead: neither silence nor a good measurement nor a changed claim will do.
+func TestShownDead(t *testing.T) {
+	owned := market.Selection{{Offer: records.Offer{ID: "a", Health: &records.Health{Status: "HEALTHY"}}}}
+	answer := func(claim string, m *records.Measured) query.AnswerView {
+		r := query.ResultView{Measured: m}
+		r.Record.ID, r.Record.Health = "a", &records.Health{Status: claim}
+		return query.AnswerView{Results: []query.ResultView{r}}
+	}
+	claims := map[string]int{}
+	require.NoError(t, shownDead(answer("HEALTHY", &records.Measured{}), owned, claims))
+	require.Equal(t, map[string]int{"HEALTHY": 1}, claims)
+	require.Error(t, shownDead(answer("HEALTHY", nil), owned, claims))
+	require.Error(t, shownDead(answer("HEALTHY", &records.Measured{Reachable: true}), owned, claims))
+	require.Error(t, shownDead(answer("UNHEALTHY", &records.Measured{}), owned, claims))
+}
+
+func TestPricedLeavesItsArgument(t *testing.T) {
+	one := 1.0
+	o := records.Offer{Pricing: &records.Pricing{BasePrice: &one, Currency: "USDC"}}
+	two := priced(o, 2)
+	require.Equal(t, 1.0, *o.Pricing.BasePrice)
+	require.Equal(t, 2.0, *two.Pricing.BasePrice)
+	require.Equal(t, "USDC", two.Pricing.Currency)
+}
