@@ -10,26 +10,34 @@ import (
 
 // API is the contract of package discovery as its users have it, in process or over a
 // wire: what is asked in its own types, what comes back as views.
-type API interface {
+type API struct {
 	Registrar
 	Finder
 }
 
 // Registrar is discovery.Registrar in views.
 type Registrar interface {
+	// Register announces a service.
 	Register(ctx context.Context, o records.Offer) (discovery.Receipt, error)
+	// RegisterBatch announces several, each with its own outcome.
 	RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error)
+	// Update replaces the content of a service.
 	Update(ctx context.Context, o records.Offer) (discovery.Receipt, error)
+	// Withdraw ends a service everywhere.
 	Withdraw(ctx context.Context, id string) (discovery.Receipt, error)
+	// Get gives one own record.
 	Get(ctx context.Context, id string) (records.View, error)
+	// List gives the own records by id.
 	List(ctx context.Context) ([]records.View, error)
 }
 
 // Finder is discovery.Finder in views.
 type Finder interface {
+	// Resolve gives the live record under a key.
 	Resolve(ctx context.Context, key string) (records.View, error)
+	// Query finds services.
 	Query(ctx context.Context, q query.Query) (query.AnswerView, error)
-	// Watch ends with its context.
+	// Watch follows a query until its context ends.
 	Watch(ctx context.Context, q query.Query, after string) (Next, error)
 }
 
@@ -44,7 +52,7 @@ type Event struct {
 }
 
 // InProcess is the contract without a wire.
-func InProcess(s *discovery.Service) API { return inProcess{s} }
+func InProcess(s *discovery.Service) API { return API{inProcess{s}, inProcess{s}} }
 
 type inProcess struct{ *discovery.Service }
 
