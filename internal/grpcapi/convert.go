@@ -13,11 +13,11 @@ import (
 )
 
 // toOffer refuses what only the peer fills in, as the JSON form does.
-func toOffer(field string, s *pb.ServiceRecord) (records.Offer, error) {
+func toOffer(s *pb.ServiceRecord) (records.Offer, error) {
 	const why = "is filled in by the peer"
 	switch {
 	case s == nil:
-		return records.Offer{}, fault.Invalidf(field, nil, "is required")
+		return records.Offer{}, fault.Invalidf("service", nil, "is required")
 	case s.ProviderId != "":
 		return records.Offer{}, fault.Invalidf("provider_id", s.ProviderId, why)
 	case s.CreatedAt != nil:

@@ -6,8 +6,10 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -29,19 +32,30 @@ import (
 // Bounds of the server. gRPC's own defaults leave streams unlimited and handshakes two
 // minutes.
 const (
-	maxMessage   = 64 << 20 // a batch of discovery.MaxBatch records, or an answer of query.MaxLimit
+	maxRequest   = 32 << 20 // a batch of discovery.MaxBatch records of 3 KiB
+	maxAnswer    = 64 << 20 // a list of as many
 	maxStreams   = 256      // calls at a time on one connection, watches among them
 	handshake    = 5 * time.Second
 	pingAtLeast  = 10 * time.Second // clients that ping more often are cut off
+	pingQuiet    = time.Minute      // connections that are silent for so long are pinged, and cut when dead
 	stopGraceful = 3 * time.Second
 )
 
-// Config are the parts of a Server; all are required but Logger.
+// Operations of package discovery, as which the faults of requests are reported that do
+// not get that far: its error templates then fit them too.
+const (
+	opRegister = "discovery.Register"
+	opUpdate   = "discovery.Update"
+	opQuery    = "discovery.Query"
+)
+
+// Config are the parts of a Server; Registrar, Finder and Node are required.
 type Config struct {
-	Registrar discovery.Registrar
-	Finder    discovery.Finder
-	Node      discovery.Node
-	Logger    *slog.Logger
+	Registrar  discovery.Registrar
+	Finder     discovery.Finder
+	Node       discovery.Node
+	Logger     *slog.Logger // nil: silence
+	MaxWatches int          // open at a time; 0 is 1024
 }
 
 // Server is the gRPC front end.
@@ -49,8 +63,9 @@ type Server struct {
 	api.UnimplementedRecordServiceServer
 	api.UnimplementedPeerServiceServer
 	Config
-	grpc   *grpc.Server
-	health *health.Server
+	grpc    *grpc.Server
+	health  *health.Server
+	watches chan struct{} // one for each
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
@@ -61,16 +76,23 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, health: health.NewServer()}
+	if c.MaxWatches == 0 {
+		c.MaxWatches = 1024
+	}
+	s := &Server{Config: c, health: health.NewServer(), watches: make(chan struct{}, c.MaxWatches)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
 	api.RegisterRecordServiceServer(s.grpc, s)
 	api.RegisterPeerServiceServer(s.grpc, s)
+	for _, service := range []string{api.RecordService_ServiceDesc.ServiceName, api.PeerService_ServiceDesc.ServiceName} {
+		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // as "" is from the start
+	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	return s
@@ -78,7 +100,11 @@ func New(c Config) *Server {
 
 // Serve answers on l until Close; it takes l over.
 func (s *Server) Serve(l net.Listener) error {
-	return fault.As("grpcapi.Serve", fault.Internal, s.grpc.Serve(l))
+	err := s.grpc.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) { // closed before it was served
+		return nil
+	}
+	return fault.As("grpcapi.Serve", fault.Internal, err)
 }
 
 // Close lets calls under way finish for a moment, then ends them. Watches end at once.
@@ -105,33 +131,42 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 
 func (s *Server) recovered(method string, err *error) {
 	if p := recover(); p != nil {
-		s.Logger.Error("panic in a call", "method", method, "panic", p)
+		s.Logger.Error("panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }
 
 // Register implements api.RecordServiceServer.
 func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.RegisterResponse, error) {
-	offer, err := toOffer("service", req.GetService())
+	offer, err := toOffer(req.GetService())
+	if err != nil {
+		return nil, fault.Wrap(opRegister, err)
+	}
+	r, err := s.Registrar.Register(ctx, offer)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Registrar.Register(ctx, offer)
-	return &api.RegisterResponse{Receipt: fromReceipt(r)}, err
+	return &api.RegisterResponse{Receipt: fromReceipt(r)}, nil
 }
 
 // RegisterBatch implements api.RecordServiceServer.
 func (s *Server) RegisterBatch(ctx context.Context, req *api.RegisterBatchRequest) (*api.RegisterBatchResponse, error) {
-	offers := make([]records.Offer, len(req.GetServices()))
-	outcomes := make([]discovery.Outcome, len(offers))
-	var good []records.Offer
-	var at []int // good[i] is offers[at[i]]
-	for i, service := range req.GetServices() {
-		if offers[i], outcomes[i].Err = toOffer("service", service); outcomes[i].Err == nil {
-			good, at = append(good, offers[i]), append(at, i)
-		}
+	n := len(req.GetServices())
+	if n == 0 || n > discovery.MaxBatch {
+		return nil, fault.Wrap(opRegister, fault.Invalidf("records", n, "must be 1 to %d", discovery.MaxBatch))
 	}
-	if len(good) > 0 || len(offers) == 0 {
+	outcomes := make([]discovery.Outcome, n)
+	var good []records.Offer
+	var at []int // good[i] is of services[at[i]]
+	for i, service := range req.GetServices() {
+		offer, err := toOffer(service)
+		if err != nil {
+			outcomes[i].Err = fault.Wrap(opRegister, err)
+			continue
+		}
+		good, at = append(good, offer), append(at, i)
+	}
+	if len(good) > 0 {
 		done, err := s.Registrar.RegisterBatch(ctx, good)
 		if err != nil {
 			return nil, err
@@ -145,18 +180,24 @@ func (s *Server) RegisterBatch(ctx context.Context, req *api.RegisterBatchReques
 
 // Update implements api.RecordServiceServer.
 func (s *Server) Update(ctx context.Context, req *api.UpdateRequest) (*api.UpdateResponse, error) {
-	offer, err := toOffer("service", req.GetService())
+	offer, err := toOffer(req.GetService())
+	if err != nil {
+		return nil, fault.Wrap(opUpdate, err)
+	}
+	r, err := s.Registrar.Update(ctx, offer)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Registrar.Update(ctx, offer)
-	return &api.UpdateResponse{Receipt: fromReceipt(r)}, err
+	return &api.UpdateResponse{Receipt: fromReceipt(r)}, nil
 }
 
 // Withdraw implements api.RecordServiceServer.
 func (s *Server) Withdraw(ctx context.Context, req *api.WithdrawRequest) (*api.WithdrawResponse, error) {
 	r, err := s.Registrar.Withdraw(ctx, req.GetId())
-	return &api.WithdrawResponse{Receipt: fromReceipt(r)}, err
+	if err != nil {
+		return nil, err
+	}
+	return &api.WithdrawResponse{Receipt: fromReceipt(r)}, nil
 }
 
 // Get implements api.RecordServiceServer.
@@ -191,7 +232,7 @@ func (s *Server) Resolve(ctx context.Context, req *api.ResolveRequest) (*api.Res
 func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryResponse, error) {
 	q, err := query.FromProto(req.GetQuery())
 	if err != nil {
-		return nil, fault.Wrap("grpcapi.Query", err)
+		return nil, fault.Wrap(opQuery, err)
 	}
 	a, err := s.Finder.Query(ctx, q)
 	if err != nil {
@@ -200,29 +241,48 @@ func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryRe
 	return fromAnswer(a), nil
 }
 
-// Watch implements api.RecordServiceServer.
+// Watch implements api.RecordServiceServer. The stream's header is sent once the watch is
+// accepted, so that a client need not wait for an event to know.
 func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api.WatchResponse]) error {
 	q, err := query.FromProto(req.GetQuery())
 	if err != nil {
-		return fault.Wrap("grpcapi.Watch", err)
+		return fault.Wrap(opQuery, err)
+	}
+	select {
+	case s.watches <- struct{}{}:
+		defer func() { <-s.watches }()
+	default:
+		return fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open already", s.MaxWatches)
 	}
 	ctx, cancel := context.WithCancel(out.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	w, err := s.Finder.Watch(ctx, q, req.GetAfter())
 	if err != nil {
-		return err
+		return s.orClosing(err)
 	}
 	defer w.Close()
+	if err := out.SendHeader(metadata.MD{}); err != nil {
+		return err
+	}
 	for {
 		ev, err := w.Next(ctx)
 		if err != nil {
-			return err
+			return s.orClosing(err)
 		}
 		if err := out.Send(fromEvent(ev)); err != nil {
 			return err
 		}
 	}
+}
+
+// orClosing gives the true reason for a watch that ended because the server closes: it was
+// not the client's doing.
+func (s *Server) orClosing(err error) error {
+	if s.closing.Err() != nil {
+		return fault.New("grpcapi.Watch", fault.Unavailable, "the peer is shutting down")
+	}
+	return err
 }
 
 // Status implements api.PeerServiceServer.

@@ -11,6 +11,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,7 +29,8 @@ import (
 // DefaultAddress is where a peer serves gRPC unless told otherwise.
 const DefaultAddress = "127.0.0.1:8502"
 
-const maxMessage = 64 << 20 // as the server's
+// maxMessage bounds what is received; what is sent is for the peer to bound.
+const maxMessage = 64 << 20
 
 // Client speaks to one peer. It is safe for concurrent use.
 type Client struct {
@@ -110,11 +113,14 @@ func (c *Client) Get(ctx context.Context, id string) (Record, error) {
 // List gives the peer's own records by id.
 func (c *Client) List(ctx context.Context) ([]Record, error) {
 	resp, err := c.records.List(ctx, &api.ListRequest{})
+	if err != nil {
+		return nil, fromStatus("client.List", err)
+	}
 	out := make([]Record, len(resp.GetRecords()))
 	for i, r := range resp.GetRecords() {
 		out[i] = toRecord(r)
 	}
-	return out, fromStatus("client.List", err)
+	return out, nil
 }
 
 // Resolve gives the live record under a key, from the network.
@@ -143,11 +149,19 @@ type Event struct {
 type Watcher struct{ stream api.RecordService_WatchClient }
 
 // Watch follows a query: see discovery.Service.Watch. After is the cursor of the last event
-// seen, or empty.
+// seen, or empty. It returns when the peer has accepted the watch, or with its refusal.
 func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
+	const op = "client.Watch"
 	stream, err := c.records.Watch(ctx, &api.WatchRequest{Query: q.Proto(), After: after})
 	if err != nil {
-		return nil, fromStatus("client.Watch", err)
+		return nil, fromStatus(op, err)
+	}
+	header, err := stream.Header() // comes once the peer has accepted the watch
+	if err == nil && header == nil {
+		_, err = stream.Recv() // the stream ended before it began: this says why
+	}
+	if err != nil {
+		return nil, fromStatus(op, err)
 	}
 	return &Watcher{stream: stream}, nil
 }
@@ -156,6 +170,9 @@ func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watch
 // cursor of the last event.
 func (w *Watcher) Next() (Event, error) {
 	resp, err := w.stream.Recv()
+	if errors.Is(err, io.EOF) { // an end without a reason
+		return Event{}, fault.As("client.Watch", fault.Unavailable, err)
+	}
 	if err != nil {
 		return Event{}, fromStatus("client.Watch", err)
 	}
@@ -165,22 +182,28 @@ func (w *Watcher) Next() (Event, error) {
 // Status tells of the peer.
 func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 	resp, err := c.peers.Status(ctx, &api.StatusRequest{})
+	if err != nil {
+		return discovery.Status{}, fromStatus("client.Status", err)
+	}
 	return discovery.Status{
 		PeerID: resp.GetPeerId(), Profile: resp.GetProfile(), Listen: resp.GetListen(), Version: resp.GetVersion(),
 		UptimeSeconds: resp.GetUptime().AsDuration().Seconds(), Ready: resp.GetReady(),
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
-	}, fromStatus("client.Status", err)
+	}, nil
 }
 
 // Peers lists the peers that this one is connected to.
 func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
 	resp, err := c.peers.ListPeers(ctx, &api.ListPeersRequest{})
+	if err != nil {
+		return nil, fromStatus("client.Peers", err)
+	}
 	out := make([]discovery.PeerInfo, len(resp.GetPeers()))
 	for i, p := range resp.GetPeers() {
 		out[i] = discovery.PeerInfo{
 			ID: p.GetId(), Addrs: p.GetAddrs(), Agent: p.GetAgent(), LatencyMs: query.Millis(p.GetLatency().AsDuration()),
 		}
 	}
-	return out, fromStatus("client.Peers", err)
+	return out, nil
 }

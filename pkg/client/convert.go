@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"math"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -89,11 +90,13 @@ func fromStatus(op string, err error) error {
 }
 
 // toFault keeps the peer's operation inside the client's, so that the templates of package
-// discovery fit.
+// discovery fit. A kind that no version of this package can know is Internal.
 func toFault(op string, e *api.Error) error {
-	return fault.Wrap(op, &fault.Error{
-		Op: e.GetOp(), Kind: fault.Kind(e.GetKind()), Field: e.GetField(), Err: errors.New(e.GetMessage()),
-	})
+	inner := &fault.Error{Op: e.GetOp(), Field: e.GetField(), Err: errors.New(e.GetMessage())}
+	if k := e.GetKind(); k <= math.MaxUint8 {
+		inner.Kind = fault.Kind(k)
+	}
+	return fault.Wrap(op, inner)
 }
 
 // kind is for statuses that gRPC itself made: only these codes come without a detail.
