@@ -26,7 +26,7 @@ func status(k fault.Kind) (int, string) {
 	case fault.Exists:
 		return http.StatusConflict, "service_already_exists"
 	case fault.LimitReached:
-		return http.StatusTooManyRequests, "limit_reached"
+		return http.StatusTooManyRequests, "rate_limit_exceeded" // the name of any bound
 	case fault.Unauthentic:
 		return http.StatusUnauthorized, "unauthorized"
 	case fault.Forbidden:
@@ -55,10 +55,18 @@ func bodyOf(err error) (int, errorBody) {
 	if whole := err.Error(); whole != b.Message {
 		b.Details = whole
 	}
-	if _, err := json.Marshal(b.Value); err != nil { // NaN, for one
+	if !isReadable(b.Value) {
 		b.Value = nil
 	}
 	return code, b
+}
+
+// isReadable reports whether a value has a JSON form that clients can read: NaN has none,
+// and 1e999 is one that most cannot.
+func isReadable(v any) bool {
+	text, err := json.Marshal(v)
+	var back any
+	return err == nil && json.Unmarshal(text, &back) == nil
 }
 
 func writeError(w http.ResponseWriter, err error) {
@@ -68,8 +76,12 @@ func writeError(w http.ResponseWriter, err error) {
 
 // writeJSON writes an answer. What cannot be written any more is the client's loss.
 func writeJSON(w http.ResponseWriter, code int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil { // a bug: every answer has a JSON form
+		code, text = http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the answer has no JSON form"}`)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v)
+	_, _ = w.Write(append(text, '\n'))
 }

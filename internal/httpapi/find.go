@@ -3,33 +3,59 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r, maxBody)
+	body, err := readBody(w, r)
 	if err != nil {
 		return err
 	}
 	q, err := query.ParseJSON(body)
+	if err != nil {
+		return inBody(err)
+	}
+	return s.answer(w, r, q)
+}
+
+func (s *Server) queryByParameters(w http.ResponseWriter, r *http.Request) error {
+	values, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	q, err := query.ParseValues(values)
 	if err != nil {
 		return err
 	}
 	return s.answer(w, r, q)
 }
 
-func (s *Server) queryByParameters(w http.ResponseWriter, r *http.Request) error {
-	q, err := query.ParseValues(r.URL.Query())
+// parameters are those of the URL. Unlike URL.Query it does not pass over what is
+// malformed: a filter that is lost is another question.
+func parameters(r *http.Request) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return err
+		return nil, fault.Invalidf("url", nil, "%w", err)
 	}
-	return s.answer(w, r, q)
+	return values, nil
+}
+
+// single gives the value of a parameter that may be given once.
+func single(values url.Values, name string) (string, error) {
+	if n := len(values[name]); n > 1 {
+		return "", fault.Invalidf(name, n, "is given more than once")
+	}
+	return values.Get(name), nil
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, q query.Query) error {
@@ -44,35 +70,61 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q query.Query) e
 // watch streams server-sent events (WHATWG HTML, section 9.2). A client resumes with the
 // id of the last event, in the Last-Event-ID header or the parameter after.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
-	values := r.URL.Query()
-	after := values.Get("after")
-	values.Del("after")
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		after = id
-	}
-	q, err := query.ParseValues(values)
+	q, after, err := readWatch(r)
 	if err != nil {
 		return err
 	}
+	release, err := s.watches.take("watches")
+	if err != nil {
+		return err
+	}
+	defer release()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	watcher, err := s.Finder.Watch(ctx, q, after)
 	if err != nil {
+		if s.closing.Err() != nil {
+			return fault.New("httpapi.watch", fault.Unavailable, "the peer is shutting down")
+		}
 		return err
 	}
 	defer watcher.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
-	s.stream(ctx, w, watcher)
+	if r.Method != http.MethodHead {
+		stream(ctx, w, watcher)
+	}
 	return nil
 }
 
+// readWatch gives the query and the event to resume after.
+func readWatch(r *http.Request) (q query.Query, after string, err error) {
+	values, err := parameters(r)
+	if err != nil {
+		return q, "", err
+	}
+	if after, err = single(values, "after"); err != nil {
+		return q, "", err
+	}
+	values.Del("after")
+	if id := r.Header.Get("Last-Event-ID"); id != "" { // of a browser that reconnects to the URL it began with
+		after = id
+	}
+	q, err = query.ParseValues(values)
+	return q, after, err
+}
+
 // stream writes events until the client or the server goes; a client that does not read
-// is gone after writeAnswer.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, watcher *discovery.Watcher) {
+// is gone after writeAnswer. The bound on reading a request ends here: net/http takes its
+// passing for the client's end.
+func stream(ctx context.Context, w http.ResponseWriter, watcher *discovery.Watcher) {
 	control := http.NewResponseController(w)
+	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.Flush()); err != nil {
+		return
+	}
 	for {
 		ev, err := watcher.Next(ctx)
 		if err != nil {
@@ -95,16 +147,22 @@ type eventData struct {
 	Record *records.View `json:"record,omitempty"`
 }
 
-func writeEvent(w http.ResponseWriter, ev discovery.Event) error {
+// writeEvent leaves the id out where there is none: an empty one would make a browser
+// forget the last.
+func writeEvent(w io.Writer, ev discovery.Event) error {
 	var data eventData
 	if ev.Record != nil {
 		v := records.ViewOf(ev.Record)
 		data.Record = &v
 	}
-	text, err := json.Marshal(data)
+	text, err := json.Marshal(data) // in one line, as the framing wants it
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", ev.Kind, ev.Cursor, text)
+	id := ""
+	if ev.Cursor != "" {
+		id = "id: " + ev.Cursor + "\n"
+	}
+	_, err = fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", ev.Kind, id, text)
 	return err
 }

@@ -3,11 +3,9 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -15,9 +13,13 @@ import (
 )
 
 func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
-	offer, err := readOffer(w, r)
+	body, err := readBody(w, r)
 	if err != nil {
 		return err
+	}
+	offer, err := records.ParseOffer(body)
+	if err != nil {
+		return inBody(err)
 	}
 	receipt, err := s.Registrar.Register(r.Context(), offer)
 	if err != nil {
@@ -35,20 +37,24 @@ type batchResult struct {
 }
 
 func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
-	raw, err := readBatch(w, r)
+	release, err := s.batches.take("batches")
 	if err != nil {
 		return err
 	}
-	results := make([]batchResult, len(raw))
+	defer release()
+	entries, err := readBatch(http.MaxBytesReader(w, r.Body, maxBatch))
+	if err != nil {
+		return err
+	}
+	results := make([]batchResult, len(entries))
 	var good []records.Offer
-	var at []int // good[i] is raw[at[i]]
-	for i, text := range raw {
-		offer, err := records.ParseOffer(text)
-		if err != nil {
-			results[i] = failed(err)
+	var at []int // good[i] is of entries[at[i]]
+	for i, e := range entries {
+		if e.err != nil {
+			results[i] = failed(inBody(e.err))
 			continue
 		}
-		good, at = append(good, offer), append(at, i)
+		good, at = append(good, e.offer), append(at, i)
 	}
 	if len(good) > 0 {
 		outcomes, err := s.Registrar.RegisterBatch(r.Context(), good)
@@ -93,13 +99,14 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 
 // update takes the id from the path; the body may repeat it, but not contradict it.
 func (s *Server) update(w http.ResponseWriter, r *http.Request) error {
-	offer, err := readOffer(w, r)
+	body, err := readBody(w, r)
 	if err != nil {
 		return err
 	}
 	id := r.PathValue("id")
-	if offer.ID == "" {
-		offer.ID = id
+	offer, err := records.ParseOffer(withID(body, id))
+	if err != nil {
+		return inBody(err)
 	}
 	if offer.ID != id {
 		return fault.Invalidf("id", offer.ID, "differs from the id in the path, %q", id)
@@ -112,6 +119,24 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// withID puts an id into the text of an object that has none. Other text stays as it is,
+// for the parser to refuse.
+func withID(body []byte, id string) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil || fields == nil || fields["id"] != nil {
+		return body
+	}
+	quoted, err := json.Marshal(id)
+	if err != nil {
+		return body // impossible: strings have a JSON form
+	}
+	_, rest, _ := bytes.Cut(body, []byte("{"))
+	if len(fields) > 0 {
+		quoted = append(quoted, ',')
+	}
+	return slices.Concat([]byte(`{"id":`), quoted, rest)
+}
+
 func (s *Server) withdraw(w http.ResponseWriter, r *http.Request) error {
 	receipt, err := s.Registrar.Withdraw(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -122,58 +147,18 @@ func (s *Server) withdraw(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) resolve(w http.ResponseWriter, r *http.Request) error {
-	rec, err := s.Finder.Resolve(r.Context(), r.URL.Query().Get("key"))
+	values, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	key, err := single(values, "key")
+	if err != nil {
+		return err
+	}
+	rec, err := s.Finder.Resolve(r.Context(), key)
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, records.ViewOf(rec))
 	return nil
-}
-
-func readOffer(w http.ResponseWriter, r *http.Request) (records.Offer, error) {
-	body, err := readBody(w, r, maxBody)
-	if err != nil {
-		return records.Offer{}, err
-	}
-	return records.ParseOffer(body)
-}
-
-// readBatch splits {"records": [...]} without looking into the records.
-func readBatch(w http.ResponseWriter, r *http.Request) ([]json.RawMessage, error) {
-	body, err := readBody(w, r, maxBatch)
-	if err != nil {
-		return nil, err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, fault.Invalidf("body", nil, "must be a JSON object: %v", err)
-	}
-	for name := range fields {
-		if name != "records" {
-			return nil, fault.Invalidf(name, nil, "unknown field")
-		}
-	}
-	var raw []json.RawMessage
-	if err := json.NewDecoder(bytes.NewReader(fields["records"])).Decode(&raw); err != nil {
-		return nil, fault.Invalidf("records", nil, "must be a list of records")
-	}
-	if len(raw) == 0 || len(raw) > discovery.MaxBatch {
-		return nil, fault.Invalidf("records", len(raw), "must have 1 to %d entries", discovery.MaxBatch)
-	}
-	return raw, nil
-}
-
-// readBody reads a bounded body.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("is over %d bytes", limit)}
-	case err != nil:
-		return nil, &fault.Error{Kind: fault.Invalid, Field: "body", Err: err}
-	case len(body) == 0:
-		return nil, fault.Invalidf("body", nil, "is empty")
-	}
-	return body, nil
 }

@@ -4,6 +4,9 @@
 // It translates and nothing else. Every error, those of the router included, has one form
 // and passes through one table. The server answers only requests that name a loopback
 // host, and no cross-origin request of a browser: a web page must not reach the peer.
+//
+// What a body or a parameter says counts, not the Content-Type of the request: clients
+// such as curl send that of a form by default.
 package httpapi
 
 import (
@@ -12,6 +15,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -23,26 +28,30 @@ const (
 	readHeader  = 5 * time.Second
 	readRequest = 30 * time.Second
 	idle        = 60 * time.Second
-	writeAnswer = 30 * time.Second
+	writeAnswer = 30 * time.Second // from its first byte; of a watch, for one event
 	maxHeader   = 16 << 10
 	maxBody     = 64 << 10 // one record or one query
 	maxBatch    = 32 << 20 // discovery.MaxBatch records of 3 KiB
+	maxBatches  = 4        // at a time
 )
 
-// Config are the parts of a Server; all are required but Logger.
+// Config are the parts of a Server; Registrar, Finder, Node and Metrics are required.
 type Config struct {
-	Registrar discovery.Registrar
-	Finder    discovery.Finder
-	Node      discovery.Node
-	Metrics   http.Handler // of /v1/metrics
-	Logger    *slog.Logger
+	Registrar  discovery.Registrar
+	Finder     discovery.Finder
+	Node       discovery.Node
+	Metrics    http.Handler // of /v1/metrics
+	Logger     *slog.Logger // nil: silence
+	MaxWatches int          // open at a time; 0 is 1024
 }
 
 // Server is the HTTP front end.
 type Server struct {
 	Config
-	mux  *http.ServeMux
-	http *http.Server
+	mux     *http.ServeMux
+	http    *http.Server
+	watches slots
+	batches slots
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
@@ -53,7 +62,13 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, mux: http.NewServeMux()}
+	if c.MaxWatches == 0 {
+		c.MaxWatches = 1024
+	}
+	s := &Server{
+		Config: c, mux: http.NewServeMux(),
+		watches: make(slots, c.MaxWatches), batches: make(slots, maxBatches),
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.routes()
 	s.http = &http.Server{
@@ -83,18 +98,23 @@ func (s *Server) routes() {
 		"GET /livez":                        s.live,
 		"GET /readyz":                       s.ready,
 	} {
-		s.mux.Handle(pattern, s.answering(h))
+		s.mux.Handle(pattern, h)
 	}
 	s.mux.Handle("GET /v1/metrics", s.Metrics)
 }
 
 // Handler is the whole server as a handler, guards included.
 func (s *Server) Handler() http.Handler {
-	protect := http.NewCrossOriginProtection()
-	protect.SetDenyHandler(s.answering(func(http.ResponseWriter, *http.Request) error {
-		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused")
-	}))
-	return s.guard(protect.Handler(http.HandlerFunc(s.route)))
+	origin := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resp := &response{ResponseWriter: w}
+		defer s.recovered(resp, r)
+		if err := admit(r, origin); err != nil {
+			writeError(resp, err)
+			return
+		}
+		s.route(resp, r)
+	})
 }
 
 // Serve answers on l until Close; it takes l over.
@@ -119,47 +139,90 @@ func (s *Server) Close() {
 // handler is an http.HandlerFunc that returns its error instead of writing it.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// answering writes a handler's error, and turns a panic into one: one bad request must not
-// end the daemon.
-func (s *Server) answering(h handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				s.Logger.Error("panic in a request", "path", r.URL.Path, "panic", p)
-				writeError(w, fault.New("httpapi", fault.Internal, "internal error"))
-			}
-		}()
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeAnswer)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			s.Logger.Debug("no write deadline", "error", err)
-		}
-		if err := h(w, r); err != nil {
-			writeError(w, err)
-		}
-	})
-}
-
-// guard admits only requests that name a loopback host, which a rebound DNS name is not.
-func (s *Server) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		if ip := net.ParseIP(trimBrackets(host)); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			writeError(w, &fault.Error{
-				Kind: fault.Forbidden, Field: "host", Value: r.Host, Err: errors.New("is not a loopback host"),
-			})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func trimBrackets(host string) string {
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		return host[1 : len(host)-1]
+// ServeHTTP writes the error.
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h(w, r); err != nil {
+		writeError(w, err)
 	}
-	return host
+}
+
+// response knows whether an answer has begun, and bounds the time to write it.
+type response struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// WriteHeader begins the answer.
+func (r *response) WriteHeader(code int) {
+	r.begin()
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write begins the answer if need be.
+func (r *response) Write(p []byte) (int, error) {
+	r.begin()
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *response) begin() {
+	if !r.begun {
+		r.begun = true
+		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(writeAnswer)) // what has none needs none
+	}
+}
+
+// recovered turns a panic into an error: one bad request must not end the daemon. An
+// answer that has begun is cut off, so that nobody takes it for whole.
+func (s *Server) recovered(w *response, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	s.Logger.Error("panic in a request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler) // net/http closes the connection
+	}
+	writeError(w, fault.New("httpapi", fault.Internal, "internal error"))
+}
+
+// admit lets only requests in that name a loopback host, which a rebound DNS name is not,
+// and that no page of another origin makes. Reading counts too: it costs lookups, and the
+// browser would hide only the answer.
+func admit(r *http.Request, origin *http.CrossOriginProtection) error {
+	if !isLoopback(r.Host) {
+		return &fault.Error{Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host, Err: errors.New("is not a loopback host")}
+	}
+	as := *r
+	as.Method = http.MethodPost // of others, Check lets the safe methods pass
+	if err := origin.Check(&as); err != nil {
+		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	} else if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+}
+
+// slots bound how many of something there are at a time.
+type slots chan struct{}
+
+// take takes one until release is called. It fails with LimitReached when none is free.
+func (s slots) take(what string) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	default:
+		return nil, fault.New("httpapi", fault.LimitReached, "%d %s are open already", cap(s), what)
+	}
 }
 
 // route serves a known route. For the others the router's own answer gives way to one in

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// failing is a service of which every answer is one error, or a panic for nil.
+type failing struct {
+	discovery.Registrar
+	discovery.Finder
+	err error
+}
+
+func (f failing) Query(context.Context, query.Query) (*query.Answer, error) {
+	if f.err == nil {
+		panic("a bug")
+	}
+	return nil, f.err
+}
+
+func (f failing) Own(string) (*records.Record, error) { return nil, f.err }
+
+func (f failing) Resolve(context.Context, string) (*records.Record, error) { return nil, f.err }
+
+func (f failing) Watch(context.Context, query.Query, string) (*discovery.Watcher, error) {
+	return nil, f.err
+}
+
+func (f failing) handler(t testing.TB) http.Handler {
+	s := New(Config{Registrar: f, Finder: f, Metrics: http.NotFoundHandler()})
+	t.Cleanup(s.Close)
+	return s.Handler()
+}
+
+func TestErrorTable(t *testing.T) {
+	type entry struct {
+		status int
+		code   string
+	}
+	table := map[fault.Kind]entry{
+		fault.Internal:     {500, "internal_error"},
+		fault.Invalid:      {400, "validation_error"},
+		fault.NotFound:     {404, "service_not_found"},
+		fault.Exists:       {409, "service_already_exists"},
+		fault.LimitReached: {429, "rate_limit_exceeded"},
+		fault.Unauthentic:  {401, "unauthorized"},
+		fault.Forbidden:    {403, "forbidden"},
+		fault.Timeout:      {504, "timeout"},
+		fault.Unavailable:  {503, "service_unavailable"},
+		fault.Conflict:     {409, "conflict"},
+		fault.TooLarge:     {413, "too_large"},
+		fault.Unsupported:  {405, "method_not_allowed"},
+		fault.Canceled:     {499, "canceled"},
+		200:                {500, "internal_error"},
+	}
+	for kind := fault.Internal; !strings.HasPrefix(kind.String(), "kind("); kind++ {
+		require.Contains(t, table, kind)
+	}
+	for kind, want := range table {
+		h := failing{err: fault.Wrap("a.B", &fault.Error{Op: "c.D", Kind: kind, Field: "f.g", Value: 7, Err: io.EOF})}.handler(t)
+		for _, target := range []string{"/v1/discovery/query?type=x", own + "/a", "/v1/discovery/resolve?key=x", "/v1/discovery/watch?type=x"} {
+			got := do(h, "GET", target, "")
+			require.Equal(t, want.status, got.Code, target)
+			require.Equal(t, object{
+				"error": want.code, "message": "EOF", "field": "f.g", "value": 7.0, "details": "a.B: c.D: f.g: EOF",
+			}, got.json)
+		}
+	}
+}
+
+func TestErrorsWithoutAField(t *testing.T) {
+	got := do(failing{err: io.EOF}.handler(t), "GET", "/v1/discovery/query?type=x", "")
+	require.Equal(t, 500, got.Code)
+	require.Equal(t, object{"error": "internal_error", "message": "EOF"}, got.json)
+}
+
+func TestUnreadableValuesAreLeftOut(t *testing.T) {
+	for _, value := range []any{math.NaN(), math.Inf(1), make(chan int), func() {}} {
+		_, body := bodyOf(fault.Invalidf("f", value, "no"))
+		require.Nil(t, body.Value)
+	}
+}
+
+func TestPanicsEndNothing(t *testing.T) {
+	h := failing{}.handler(t)
+	got := do(h, "GET", "/v1/discovery/query?type=x", "")
+	require.Equal(t, 500, got.Code)
+	require.Equal(t, object{"error": "internal_error", "message": "internal error", "details": "httpapi: internal error"}, got.json)
+	require.Equal(t, 200, do(h, "GET", "/livez", "").Code)
+}
+
+// TestPanicsCutAnswersOff: half an answer must not look like a whole one.
+func TestPanicsCutAnswersOff(t *testing.T) {
+	s := New(Config{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("blackhole_up "))
+		panic("a bug")
+	})})
+	t.Cleanup(s.Close)
+	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { do(s.Handler(), "GET", "/v1/metrics", "") })
+}

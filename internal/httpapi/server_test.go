@@ -1,0 +1,178 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestNode(t *testing.T) {
+	a := newAPI(t)
+	a.Harness.Node.State = discovery.Status{PeerID: "12D3", Profile: "dev", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/12D3"}, UptimeSeconds: 1.5, Version: "v1"}
+	status := a.ok(t, 200, "GET", "/v1/status", "")
+	require.Equal(t, "12D3", status["peer_id"])
+	require.Equal(t, "dev", status["profile"])
+	require.Equal(t, []any{"/ip4/127.0.0.1/tcp/4801/p2p/12D3"}, status["listen"])
+	require.Equal(t, 1.5, status["uptime_seconds"])
+	require.Equal(t, "v1", status["version"])
+
+	a.Harness.Node.Connected = []discovery.PeerInfo{{ID: "12D4", Addrs: []string{"/ip4/127.0.0.1/tcp/1"}, LatencyMs: 0.5}}
+	peers := a.ok(t, 200, "GET", "/v1/peers", "")
+	require.Equal(t, []any{object{"id": "12D4", "addrs": []any{"/ip4/127.0.0.1/tcp/1"}, "latency_ms": 0.5}}, peers["peers"])
+
+	metrics := do(a.handler, "GET", "/v1/metrics", "")
+	require.Equal(t, 200, metrics.Code)
+	require.Equal(t, "blackhole_up 1\n", metrics.Body.String())
+}
+
+func TestHealth(t *testing.T) {
+	a := newAPI(t)
+	healthy := object{"status": "healthy"}
+	for _, path := range []string{"/v1/health", "/livez", "/readyz"} {
+		require.Equal(t, healthy, a.ok(t, 200, "GET", path, ""))
+	}
+	a.Harness.Node.NotReady = fault.New("daemon.Ready", fault.Unavailable, "not joined yet")
+	require.Equal(t, healthy, a.ok(t, 200, "GET", "/livez", ""))
+	require.Equal(t, "degraded", a.ok(t, 200, "GET", "/v1/health", "")["status"])
+	a.refused(t, refusal{503, "service_unavailable", ""}, "GET /readyz", "")
+}
+
+// TestHosts: a name that was rebound to 127.0.0.1 is not a name of this host.
+func TestHosts(t *testing.T) {
+	a := newAPI(t)
+	for _, name := range []string{"localhost", "localhost:8500", "LOCALHOST", "127.0.0.1", "127.0.0.1:80", "127.8.8.8", "[::1]", "[::1]:8500", "::1", "[::ffff:127.0.0.1]:1"} {
+		require.Equal(t, 200, do(a.handler, "GET", "/livez", "", host(name)).Code, name)
+	}
+	for _, name := range []string{"", "evil.example", "evil.example:8500", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8500", "10.0.0.1", "[::]:8500", "[", "[]", ":8500", "127.0.0.1:1:2"} {
+		a.refused(t, refusal{403, "forbidden", "host"}, "GET /livez", "", host(name))
+		a.refused(t, refusal{403, "forbidden", "host"}, "POST "+own, text(t, "a"), host(name))
+	}
+	require.Empty(t, a.OwnAll())
+}
+
+// TestOrigins: no page but the peer's own reaches it, by whatever method.
+func TestOrigins(t *testing.T) {
+	a := newAPI(t)
+	for _, edit := range []func(*http.Request){
+		header("Sec-Fetch-Site", "cross-site"), header("Sec-Fetch-Site", "same-site"),
+		header("Origin", "https://evil.example"), header("Origin", "null"), header("Origin", "http://localhost:1"),
+	} {
+		a.refused(t, refusal{403, "forbidden", ""}, "POST "+own, text(t, "a"), edit)
+		a.refused(t, refusal{403, "forbidden", ""}, "GET /v1/discovery/query?type=compute", "", edit)
+		a.refused(t, refusal{403, "forbidden", ""}, "GET /v1/discovery/watch?type=compute", "", edit)
+		a.refused(t, refusal{403, "forbidden", ""}, "OPTIONS "+own, "", edit)
+		a.refused(t, refusal{403, "forbidden", ""}, "DELETE "+own+"/a", "", edit)
+	}
+	require.Empty(t, a.OwnAll())
+	for _, edit := range []func(*http.Request){
+		header("Sec-Fetch-Site", "same-origin"), header("Sec-Fetch-Site", "none"), header("Origin", "http://localhost:8500"),
+	} {
+		require.Equal(t, 200, do(a.handler, "GET", own, "", edit).Code)
+		require.Equal(t, 400, do(a.handler, "POST", own, "{", edit).Code)
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	a := newAPI(t)
+	for _, path := range []string{"/", "/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
+		a.refused(t, missing("path"), "GET "+path, "")
+	}
+	for path, allow := range map[string]string{
+		own: "GET, HEAD, POST", own + ":batch": "POST", own + "/a": "DELETE, GET, HEAD, PUT",
+		"/v1/discovery/query": "GET, HEAD, POST", "/v1/discovery/watch": "GET, HEAD",
+		"/v1/discovery/resolve": "GET, HEAD", "/v1/status": "GET, HEAD", "/v1/metrics": "GET, HEAD", "/readyz": "GET, HEAD",
+	} {
+		for _, method := range []string{"PATCH", "OPTIONS", "TRACE", "BREW"} {
+			got := a.refused(t, refusal{405, "method_not_allowed", "method"}, method+" "+path, "")
+			require.Equal(t, allow, got.Header().Get("Allow"), path)
+			require.Equal(t, method, got.json["value"])
+		}
+	}
+}
+
+// TestPathsAreCleaned by a redirect to the same host, or by none.
+func TestPathsAreCleaned(t *testing.T) {
+	a := newAPI(t)
+	for _, path := range []string{"//evil.example/v1/status", "/v1/../v1/status", "/v1//status", "/v1/status/.", "//"} {
+		got := do(a.handler, "GET", "/", "", func(r *http.Request) { r.URL.Path = path })
+		require.GreaterOrEqual(t, got.Code, 300, path)
+		require.Less(t, got.Code, 500, path)
+		require.False(t, strings.HasPrefix(got.Header().Get("Location"), "//"), got.Header().Get("Location"))
+	}
+}
+
+// TestHead: as GET, and a watch does not stay open for it.
+func TestHead(t *testing.T) {
+	_, url := listening(t)
+	for _, path := range []string{"/v1/status", own, "/v1/discovery/query?type=x", "/v1/discovery/watch?type=x"} {
+		resp, err := http.Head(url + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode, path)
+	}
+	resp, err := http.Head(url + "/v1/discovery/watch")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 400, resp.StatusCode)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestContentTypeDoesNotCount(t *testing.T) {
+	a := newAPI(t)
+	for id, kind := range map[string]string{"a": "application/x-www-form-urlencoded", "b": "text/plain", "c": "application/json; charset=utf-8", "d": ""} {
+		require.Equal(t, 201, do(a.handler, "POST", own, text(t, id), header("Content-Type", kind)).Code)
+	}
+}
+
+// TestLargeBodies over a real connection: the refusal arrives although the client writes on.
+func TestLargeBodies(t *testing.T) {
+	a, url := listening(t)
+	for _, path := range []string{own, "/v1/discovery/query"} {
+		resp, err := http.Post(url+path, "application/json", strings.NewReader(strings.Repeat("x", 10<<20)))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 413, resp.StatusCode)
+	}
+	require.Empty(t, a.OwnAll())
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestClosedBeforeServed(t *testing.T) {
+	s := New(Config{Metrics: http.NotFoundHandler()})
+	s.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, s.Serve(l))
+	require.Error(t, l.Close(), "the listener was taken over")
+}
+
+func TestServeFails(t *testing.T) {
+	s := New(Config{Metrics: http.NotFoundHandler()})
+	t.Cleanup(s.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, s.Serve(l), fault.Internal)
+}
+
+// listening is a server on loopback and its address.
+func listening(t testing.TB) (*api, string) {
+	t.Helper()
+	a := newAPI(t)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- a.Serve(l) }()
+	t.Cleanup(func() {
+		a.Server.Close()
+		require.NoError(t, <-done)
+	})
+	return a, "http://" + l.Addr().String()
+}
