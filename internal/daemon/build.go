@@ -174,7 +174,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	p.node, err = p2p.New(ctx, p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
 		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now),
-		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol),
+		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 	})
