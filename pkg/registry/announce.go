@@ -9,15 +9,18 @@ import (
 
 // Due gives up to limit versions that must be announced now, the longest due first:
 //
-//   - those that are new, or were not announced since Open;
+//   - those that Open found, and tombstones for the places that services have left;
+//   - those that were handed out 30 s ago, by whichever call, and whose outcome is unknown;
 //   - those whose announcement fell short: 1 s later, then 2 s, 4 s, up to 5 min (all ±10 %);
 //   - a live service whose version is as old as Config.Refresh (±10 %), or half of its life:
 //     signed anew, durable, with a higher sequence and the same created_at;
 //   - tombstones again after Config.Refresh, until they lapse and are forgotten.
 //
-// A version is not given again before its outcome is told with Announced, or 30 s have
-// passed. When signing or the disk fails, which is logged, the last version goes on being
-// announced while it is valid.
+// What Due, Register, Update and Withdraw give is handed out: Due does not give it again
+// before its outcome is told with Announced, or 30 s have passed. So a loop that announces
+// what is due can run beside callers that announce what they have just made. When signing
+// or the disk fails, which is logged, the last version goes on being announced while it is
+// valid.
 func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 	now = wall(now)
 	r.writing.Lock()
@@ -72,7 +75,7 @@ func (r *Registry) advance(tasks []task, now time.Time) map[version]bool {
 	defer r.mu.Unlock()
 	for _, t := range tasks {
 		if renewed[t.version] {
-			r.machine.handOut(versionOf(r.services[t.id].current), t, now)
+			r.machine.handOut(versionOf(r.services[t.id].current), t.failures, now)
 		}
 	}
 	return renewed

@@ -15,6 +15,8 @@ import (
 func TestDueIsBoundedAndLeased(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	register(t, r, now, offer("a"), offer("b"), offer("c"))
+	require.Empty(t, r.Due(now.Add(lease-1), 9))
+	now = now.Add(lease)
 	require.Empty(t, r.Due(now, 0))
 	require.Empty(t, r.Due(now, -1))
 	require.Equal(t, []string{"a", "b"}, ids(r.Due(now, 2)))
@@ -26,20 +28,67 @@ func TestDueIsBoundedAndLeased(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, ids(r.Due(now.Add(lease), 9)))
 }
 
+// TestNewVersionsAreLeasedToTheirMaker runs the loop of a consumer beside a caller that
+// announces what it has made itself.
+func TestNewVersionsAreLeasedToTheirMaker(t *testing.T) {
+	bad := offer("bad")
+	bad.Metadata.Type = "No Type"
+	for name, change := range map[string]func(t *testing.T, r *Registry, now time.Time) *records.Record{
+		"register": func(t *testing.T, r *Registry, now time.Time) *records.Record {
+			made, errs := r.Register([]records.Offer{bad, offer("b")}, now)
+			require.Error(t, errs[0])
+			require.NoError(t, errs[1])
+			return made[1]
+		},
+		"update": func(t *testing.T, r *Registry, now time.Time) *records.Record {
+			v, err := r.Update(offer("a"), now)
+			require.NoError(t, err)
+			return v
+		},
+		"withdraw": func(t *testing.T, r *Registry, now time.Time) *records.Record {
+			v, err := r.Withdraw("a", now)
+			require.NoError(t, err)
+			return v
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
+			done(r, now, register(t, r, now, offer("a"))...)
+
+			made := change(t, r, now)
+			require.Empty(t, r.Due(now, 9))
+			failed(r, now, made)
+			now = now.Add(backoffMin)
+			require.Equal(t, []*records.Record{made}, r.Due(now, 9), "a failure that is told ends the lease")
+			done(r, now, made)
+			require.Empty(t, r.Due(now.Add(lease), 9))
+
+			r, now = open(t, config(t, vfs.NewMem()), epoch()), epoch()
+			done(r, now, register(t, r, now, offer("a"))...)
+			made = change(t, r, now)
+			at, _ := r.NextDue()
+			require.Equal(t, now.Add(lease), at)
+			require.Empty(t, r.Due(at.Add(-1), 9))
+			require.Equal(t, []*records.Record{made}, r.Due(at, 9), "its maker is gone")
+		})
+	}
+}
+
 func TestRetriesBackOff(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
-	first := register(t, r, now, offer("a"))[0]
+	pending := register(t, r, now, offer("a"))
+	first := pending[0]
 	for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
-		due := r.Due(now, 1)
-		require.Len(t, due, 1)
-		require.Same(t, first, due[0], "a retry is no new version")
-		failed(r, now, due...)
+		failed(r, now, pending...)
 		at, _ := r.NextDue()
 		require.Equal(t, wait*time.Second, at.Sub(now))
 		require.Empty(t, r.Due(at.Add(-1), 1))
 		now = at
+		pending = r.Due(now, 1)
+		require.Len(t, pending, 1)
+		require.Same(t, first, pending[0], "a retry is no new version")
 	}
-	done(r, now, r.Due(now, 1)...)
+	done(r, now, pending...)
 	at, _ := r.NextDue()
 	require.Equal(t, epoch().Add(DefaultRefresh), at, "a refresh counts from the signing")
 
@@ -51,8 +100,7 @@ func TestRetriesBackOff(t *testing.T) {
 
 func TestNothingStoredIsAFailure(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
-	register(t, r, now, offer("a"))
-	v := r.Due(now, 1)[0]
+	v := register(t, r, now, offer("a"))[0]
 	r.Announced(v.Name(), v.Sequence(), records.Stored{}, now)
 	at, _ := r.NextDue()
 	require.Equal(t, time.Second, at.Sub(now))
@@ -63,7 +111,7 @@ func TestRefresh(t *testing.T) {
 	o := offer("a")
 	o.Metadata.Attributes = map[string]string{"rack": "7"}
 	last := register(t, r, now, o)[0]
-	done(r, now, r.Due(now, 1)...)
+	done(r, now, last)
 	for range 10 {
 		at, _ := r.NextDue()
 		require.Equal(t, now.Add(DefaultRefresh), at)
@@ -88,13 +136,12 @@ func TestRefresh(t *testing.T) {
 
 func TestOfflineForDays(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
-	register(t, r, now, offer("a"))
-	for end := now.Add(72 * time.Hour); now.Before(end); {
-		due := r.Due(now, 10)
-		require.Len(t, due, 1)
-		_, err := records.Open(due[0].Envelope(), now)
+	pending := register(t, r, now, offer("a"))
+	for end := now.Add(72 * time.Hour); now.Before(end); pending = r.Due(now, 10) {
+		require.Len(t, pending, 1)
+		_, err := records.Open(pending[0].Envelope(), now)
 		require.NoError(t, err, "what is announced is valid")
-		failed(r, now, due...)
+		failed(r, now, pending...)
 		at, _ := r.NextDue()
 		require.Positive(t, at.Sub(now))
 		require.LessOrEqual(t, at.Sub(now), backoffMax, "being renewed does not stop the retries")
@@ -105,14 +152,17 @@ func TestOfflineForDays(t *testing.T) {
 
 func TestUpdateSupersedesAnnouncement(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
-	register(t, r, now, offer("a"))
-	pending := r.Due(now, 1)
+	pending := register(t, r, now, offer("a"))
+	now = now.Add(lease)
+	require.Equal(t, pending, r.Due(now, 1))
 	fresh, err := r.Update(offer("a"), now)
 	require.NoError(t, err)
+	failed(r, now, pending...)
 	done(r, now, pending...)
 	stranger := records.Name{Provider: peer.ID("somebody"), ID: "a"}
 	r.Announced(stranger, fresh.Sequence(), records.Stored{On: 1, Of: 1}, now)
-	require.Equal(t, []*records.Record{fresh}, r.Due(now, 9))
+	require.Empty(t, r.Due(now.Add(lease-1), 9))
+	require.Equal(t, []*records.Record{fresh}, r.Due(now.Add(lease), 9))
 }
 
 func TestTombstoneIsToldUntilItLapses(t *testing.T) {
@@ -124,14 +174,12 @@ func TestTombstoneIsToldUntilItLapses(t *testing.T) {
 	tombstone, err := r.Withdraw("a", now)
 	require.NoError(t, err)
 	var told []time.Duration
-	for {
-		due := r.Due(now, 9)
-		if len(due) == 0 {
-			break
-		}
-		require.Equal(t, tombstone.Digest(), due[0].Digest())
+	for pending := []*records.Record{tombstone}; len(pending) > 0; pending = r.Due(now, 9) {
+		require.Len(t, pending, 1)
+		require.Equal(t, tombstone.Digest(), pending[0].Digest())
 		told = append(told, now.Sub(epoch()))
-		done(r, now, due...)
+		done(r, now, pending...)
+		require.Empty(t, r.Due(now, 9))
 		now, _ = r.NextDue()
 		require.NoError(t, r.Close())
 		r, err = Open(c, now)
@@ -149,7 +197,16 @@ func TestRestart(t *testing.T) {
 	r, err := Open(c, now)
 	require.NoError(t, err)
 	before := register(t, r, now, offer("a"))[0]
-	done(r, now, r.Due(now, 1)...)
+	require.Empty(t, r.Due(now, 9))
+	require.NoError(t, r.Close())
+
+	// At once: a lease ends with the process of its holder.
+	r, err = Open(c, now)
+	require.NoError(t, err)
+	pending := r.Due(now, 9)
+	require.Len(t, pending, 1)
+	require.Equal(t, before.Envelope(), pending[0].Envelope())
+	done(r, now, pending...)
 	require.NoError(t, r.Close())
 
 	// Soon: the same version once more, for the keepers that forgot it.
@@ -204,13 +261,15 @@ func TestManyServices(t *testing.T) {
 		offers = append(offers, offer(strconv.Itoa(i)))
 	}
 	register(t, r, now, offers...)
+	now = now.Add(lease) // and nobody announced them
+	start := now
 	announcements, largest := 0, 0
 	for now.Before(epoch().Add(48 * time.Hour)) {
 		due := r.Due(now, 32)
 		require.LessOrEqual(t, len(due), 32)
 		done(r, now, due...)
 		announcements += len(due)
-		if now.After(epoch()) {
+		if now.After(start) {
 			largest = max(largest, len(due))
 		}
 		now, _ = r.NextDue()

@@ -89,9 +89,8 @@ func (c *change) edits() (edits []edit, floor uint64, err error) {
 	return edits, floor, nil
 }
 
-// Register adds services, each due at once, in one durable step: after a crash all that
-// were accepted are there or none. It gives a record or an error for each offer, in their
-// order. Errors are
+// Register adds services in one durable step: after a crash all that were accepted are
+// there or none. It gives a record or an error for each offer, in their order. Errors are
 //
 //   - Exists: the id is registered, or an earlier offer of this call has it;
 //   - LimitReached: there are Config.MaxServices, or too many withdrawn ones that are not
@@ -101,6 +100,9 @@ func (c *change) edits() (edits []edit, floor uint64, err error) {
 //     open until the next Open whether the service is registered.
 //
 // A withdrawn id can be registered again, as a new service.
+//
+// The records are handed out: the caller announces them and tells the outcome with
+// Announced. Until it has, Due does not give them, for 30 s at most.
 func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.Record, []error) {
 	const op = "registry.Register"
 	now = wall(now)
@@ -123,8 +125,22 @@ func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.R
 				accepted[i], errs[i] = nil, fault.Wrap(op, err)
 			}
 		}
+		return accepted, errs
 	}
+	r.handOut(accepted, now)
 	return accepted, errs
+}
+
+// handOut leases new versions, or none where an entry is nil, to the caller who made them.
+// Its user still holds writing since their commit, so that Due has not given them before.
+func (r *Registry) handOut(made []*records.Record, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range made {
+		if rec != nil {
+			r.machine.handOut(versionOf(rec), 0, now)
+		}
+	}
 }
 
 // register makes the first version of a service.
@@ -142,8 +158,9 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 }
 
 // Update replaces the offer of a registered service and keeps its created_at. The new
-// version is due at once, and outcomes of older ones no longer count. Errors are NotFound,
-// and those of Register but Exists.
+// version is handed out as by Register, and outcomes of older ones no longer count. The
+// tombstone for a place that the service leaves is due at once. Errors are NotFound, and
+// those of Register but Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
 		return r.issuer.issue(last, r.floor, o, wall(now))
@@ -154,8 +171,8 @@ func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, erro
 	return s.current, nil
 }
 
-// Withdraw ends a service and gives its tombstone, which is due at once and then from
-// time to time until no version of the service can be believed any more. Errors are
+// Withdraw ends a service and gives its tombstone, handed out as by Register and then due
+// from time to time until no version of the service can be believed any more. Errors are
 // NotFound, also when the service was withdrawn before, and Unavailable as of Register.
 func (r *Registry) Withdraw(id string, now time.Time) (*records.Record, error) {
 	s, err := r.alter(id, wall(now), func(last *service) (*service, error) {
@@ -181,5 +198,9 @@ func (r *Registry) alter(id string, now time.Time, to func(*service) (*service, 
 	}
 	c := r.change()
 	c.set(id, s)
-	return s, c.commit(now)
+	if err := c.commit(now); err != nil {
+		return nil, err
+	}
+	r.handOut([]*records.Record{s.current}, now)
+	return s, nil
 }

@@ -159,6 +159,9 @@ func TestDiskFails(t *testing.T) {
 	require.NoError(t, err)
 	a := register(t, r, now, offer("a"))[0]
 	failing.Store(true)
+	at, _ := r.NextDue()
+	require.Equal(t, now.Add(lease), at)
+	now = now.Add(time.Second)
 	accepted, errs := r.Register([]records.Offer{offer("b")}, now)
 	require.Nil(t, accepted[0])
 	require.ErrorIs(t, errs[0], fault.Unavailable)
@@ -166,7 +169,12 @@ func TestDiskFails(t *testing.T) {
 	failing.Store(false)
 	_, err = r.Update(offer("a"), now)
 	require.ErrorIs(t, err, fault.Unavailable)
+	_, err = r.Withdraw("a", now)
+	require.ErrorIs(t, err, fault.Unavailable)
 	require.Equal(t, []*records.Record{a}, r.List())
+	require.Len(t, r.machine.tasks, 1)
+	still, _ := r.NextDue()
+	require.Equal(t, at, still, "what failed hands nothing out")
 
 	late := now.Add(DefaultRefresh)
 	require.Equal(t, []*records.Record{a}, r.Due(late, 9), "the last version is announced while it is valid")

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/registry"
 )
 
-// The loop of a caller: take what is due, announce it, tell the outcome.
+// The loop of a caller: announce what was handed out, tell the outcome, take what is due.
 func Example() {
 	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)))
 	if err != nil {
@@ -25,15 +25,16 @@ func Example() {
 		panic(err)
 	}
 	defer r.Close()
-	r.Register([]records.Offer{{ID: "relay-1", Metadata: records.Metadata{Type: "relay"}}}, now)
+	handedOut, _ := r.Register([]records.Offer{{ID: "relay-1", Metadata: records.Metadata{Type: "relay"}}}, now)
 
 	network := []records.Stored{{On: 7, Of: 10}, {On: 10, Of: 10}, {On: 10, Of: 10}} // what three announcements achieve
 	for _, outcome := range network {
-		now, _ = r.NextDue()
-		for _, due := range r.Due(now, 32) {
-			fmt.Printf("%s %s, version of %s: %d of %d\n", now.Format(time.TimeOnly), due.Name().ID, due.Issued().Format(time.TimeOnly), outcome.On, outcome.Of)
-			r.Announced(due.Name(), due.Sequence(), outcome, now)
+		for _, v := range handedOut {
+			fmt.Printf("%s %s, version of %s: %d of %d\n", now.Format(time.TimeOnly), v.Name().ID, v.Issued().Format(time.TimeOnly), outcome.On, outcome.Of)
+			r.Announced(v.Name(), v.Sequence(), outcome, now)
 		}
+		now, _ = r.NextDue()
+		handedOut = r.Due(now, 32)
 	}
 	// Output:
 	// 12:00:00 relay-1, version of 12:00:00: 7 of 10

@@ -107,11 +107,12 @@ func (m *machine) take(now time.Time, limit int) []task {
 	return due
 }
 
-// handOut leases v as the replacement of a version that was taken, and goes on counting
-// its failures: a network that is down does not come up because a record was renewed.
-func (m *machine) handOut(v version, taken task, now time.Time) {
+// handOut leases v, which is given to a caller other than by take. The count of failures
+// goes on from that of the version that it renews, if it does: a network that is down does
+// not come up because a record was renewed.
+func (m *machine) handOut(v version, failures int, now time.Time) {
 	if t := m.tasks[v]; t != nil {
-		t.failures = taken.failures
+		t.failures = failures
 		m.postpone(t, now.Add(lease), now)
 	}
 }

@@ -184,6 +184,14 @@ func TestMachineAgainstList(t *testing.T) {
 					d.at(pool[task.version], d.now.Add(lease))
 				}
 			},
+			"hand out": func(t *rapid.T) {
+				v, failures := pick(), rapid.IntRange(0, 12).Draw(t, "failures")
+				m.handOut(v, failures, d.now)
+				if _, ok := d.due[v]; ok {
+					d.failures[v] = failures
+					d.at(pool[v], d.now.Add(lease))
+				}
+			},
 			"wait": func(t *rapid.T) {
 				d.now = d.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
 			},

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -25,6 +27,10 @@ type model struct {
 	// digest for ever, and a new version a higher sequence than all before.
 	seen map[version][32]byte
 	last map[string]uint64
+
+	// leased says until when versions are handed out to whoever made them. What a clock that
+	// is set back makes of a lease is left to the tests of the machine.
+	leased map[version]time.Time
 }
 
 type modelService struct {
@@ -34,7 +40,12 @@ type modelService struct {
 }
 
 func newModel() *model {
-	return &model{live: map[string]modelService{}, seen: map[version][32]byte{}, last: map[string]uint64{}}
+	return &model{
+		live:   map[string]modelService{},
+		seen:   map[version][32]byte{},
+		last:   map[string]uint64{},
+		leased: map[version]time.Time{},
+	}
 }
 
 // see checks a version that came out of the registry.
@@ -54,6 +65,18 @@ func (m *model) fresh(t require.TestingT, r *records.Record) {
 	m.see(t, r)
 }
 
+// made checks a version that Register, Update or Withdraw gave.
+func (m *model) made(t require.TestingT, r *records.Record, now time.Time) {
+	m.fresh(t, r)
+	m.leased[versionOf(r)] = now.Add(lease)
+}
+
+// free ends the lease of a version that Due gave, or replaced.
+func (m *model) free(t require.TestingT, r *records.Record, now time.Time) {
+	require.False(t, now.Before(m.leased[versionOf(r)]), "%v is announced by its maker", versionOf(r))
+	delete(m.leased, versionOf(r))
+}
+
 // system is a registry, its model and its adversary: crashes and a clock that jumps.
 type system struct {
 	config   Config
@@ -68,6 +91,10 @@ func (s *system) open(t require.TestingT) {
 	s.config.FS = s.fs
 	s.registry, err = Open(s.config, s.now)
 	require.NoError(t, err)
+	clear(s.model.leased)
+	for v, task := range s.registry.machine.tasks {
+		require.False(t, task.due.After(s.now), "%v is not due at once", v)
+	}
 }
 
 func drawOffer(t *rapid.T) records.Offer {
@@ -100,7 +127,7 @@ func (s *system) register(t *rapid.T) {
 		}
 		require.ErrorIs(t, errs[i], want)
 		if want == nil {
-			s.model.fresh(t, accepted[i])
+			s.model.made(t, accepted[i], s.now)
 			s.model.live[o.ID] = modelService{o, s.now, accepted[i]}
 		}
 	}
@@ -117,7 +144,7 @@ func (s *system) update(t *rapid.T) {
 		require.ErrorIs(t, err, fault.Invalid)
 	default:
 		require.NoError(t, err)
-		s.model.fresh(t, r)
+		s.model.made(t, r, s.now)
 		s.model.live[o.ID] = modelService{o, was.created, r}
 	}
 }
@@ -133,8 +160,28 @@ func (s *system) withdraw(t *rapid.T) {
 	require.NoError(t, err)
 	require.True(t, r.Withdrawn())
 	require.False(t, r.Expires().Before(was.current.Expires()))
-	s.model.fresh(t, r)
+	s.model.made(t, r, s.now)
 	delete(s.model.live, id)
+}
+
+// report tells the outcome of what was made, in time or after Due may have given it again.
+// It is not a day late: then the retry after a failure is of a version that has lapsed.
+func (s *system) report(t *rapid.T) {
+	made := slices.SortedFunc(maps.Keys(s.model.leased), func(a, b version) int {
+		return cmp.Or(strings.Compare(a.id, b.id), cmp.Compare(a.sequence, b.sequence))
+	})
+	made = slices.DeleteFunc(made, func(v version) bool { return s.now.After(s.model.leased[v].Add(time.Hour)) })
+	if len(made) == 0 {
+		t.Skip("nothing is handed out")
+	}
+	v, on := rapid.SampledFrom(made).Draw(t, "made"), rapid.IntRange(0, 2).Draw(t, "on")
+	s.registry.Announced(records.Name{Provider: s.registry.self, ID: v.id}, v.sequence, records.Stored{On: on, Of: 2}, s.now)
+	delete(s.model.leased, v)
+	next, ok := s.registry.NextDue()
+	require.True(t, ok)
+	if on < 2 {
+		require.False(t, next.After(s.now.Add(backoffMin)), "its first retry is soon")
+	}
 }
 
 // announce takes what is due and tells some outcomes.
@@ -147,6 +194,7 @@ func (s *system) announce(t *rapid.T) {
 		id := r.Name().ID
 		if was, ok := s.model.live[id]; ok && !r.Withdrawn() {
 			if r.Sequence() != was.current.Sequence() {
+				s.model.free(t, was.current, s.now)
 				s.model.fresh(t, r)
 				was.current = r
 				s.model.live[id] = was
@@ -156,15 +204,17 @@ func (s *system) announce(t *rapid.T) {
 			require.True(t, r.Withdrawn(), "a withdrawn service is not announced")
 		}
 		s.model.see(t, r)
+		s.model.free(t, r, s.now)
 		s.registry.Announced(r.Name(), r.Sequence(), records.Stored{On: rapid.IntRange(0, 2).Draw(t, "on"), Of: 2}, s.now)
 	}
-	if limit == 12 { // more than there can be due of live services: each is now one that others accept
-		if len(due) < limit {
-			for _, r := range s.registry.List() {
-				_, err := records.Open(r.Envelope(), s.now)
-				require.NoError(t, err)
-			}
-		}
+	next, ok := s.registry.NextDue()
+	behind := s.registry.machine.seen.After(s.now) // the clock was set back a little, which delays what was due
+	if rest := ok && !next.After(s.now); rest || behind {
+		return
+	}
+	for _, r := range s.registry.List() {
+		_, err := records.Open(r.Envelope(), s.now)
+		require.NoError(t, err, "nothing is due, so all that is live is what others accept")
 	}
 }
 
@@ -211,6 +261,20 @@ func (s *system) check(t *rapid.T) {
 	}
 	require.Len(t, s.registry.machine.tasks, versions, "every version is scheduled, and nothing else")
 	require.Len(t, s.registry.machine.queue, versions)
+	s.checkLeases(t)
+}
+
+// checkLeases demands that no version that exists stays with its maker for ever.
+func (s *system) checkLeases(t *rapid.T) {
+	next, ok := s.registry.NextDue()
+	for v, until := range s.model.leased {
+		if s.registry.services[v.id].version(v.sequence) == nil {
+			delete(s.model.leased, v) // superseded
+			continue
+		}
+		require.True(t, ok)
+		require.False(t, next.After(until), "%v is leased until %v, next is %v", v, until, next)
+	}
 }
 
 func TestAgainstModel(t *testing.T) {
@@ -224,6 +288,7 @@ func TestAgainstModel(t *testing.T) {
 			"register": s.register,
 			"update":   s.update,
 			"withdraw": s.withdraw,
+			"report":   s.report,
 			"announce": s.announce,
 			"restart":  s.restart,
 			"crash":    s.crash,
@@ -231,6 +296,7 @@ func TestAgainstModel(t *testing.T) {
 			"sleep":    func(t *rapid.T) { s.now = s.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "h")) * time.Hour) },
 			"set back": func(t *rapid.T) {
 				s.now = s.now.Add(-time.Duration(rapid.IntRange(1, 5000).Draw(t, "min")) * time.Minute)
+				clear(s.model.leased)
 			},
 			"": s.check,
 		})

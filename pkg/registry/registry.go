@@ -8,10 +8,12 @@
 // nothing is left for it to end. A service that moves leaves such a tombstone behind for
 // the cells that its new versions do not belong to.
 //
-// The registry announces nothing itself. Its caller takes what is Due, announces it, and
-// tells the outcome with Announced. Outcomes are not kept on disk: after a restart
-// everything is announced once, which is what a network wants whose keepers hold records
-// in memory, this peer among them.
+// The registry announces nothing itself. It hands versions out, new ones to whoever
+// registers, updates or withdraws, the others by Due; the caller announces them and tells
+// the outcome with Announced. Until then, or for the time of a lease, nobody else gets
+// them. Neither leases nor outcomes are kept on disk: after a restart everything is
+// announced once, which is what a network wants whose keepers hold records in memory, this
+// peer among them.
 //
 // Time is an argument of every call.
 package registry
