@@ -26,13 +26,14 @@ type room struct {
 // Tests may import their own floor too, and are not bound by only and users:
 // what a test needs does not ship.
 func floors() []room {
-	wiring := []string{"internal/daemon", "cmd/blackholed", "bench"}
+	wiring := []string{"internal/daemon", "internal/sim", "cmd/blackholed", "bench"}
 	contracts := []string{"pkg/discovery", "pkg/registry", "pkg/coord", "pkg/health"}
 	return []room{
 		{path: "cmd/blackholed", floor: 8},
 
 		{path: "internal/daemon", floor: 7, users: []string{"cmd/blackholed"}},
 		{path: "internal/cli", floor: 7, only: []string{"pkg/client", "internal/config"}},
+		{path: "internal/sim", floor: 7, users: []string{}}, // tests only: nobody imports it
 		{path: "testnet", floor: 7, only: []string{"pkg/client", "internal/config"}},
 		{path: "examples", floor: 7, only: []string{"pkg/client"}},
 		{path: "bench", floor: 7},
@@ -104,7 +105,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/p2p", "internal/group", "pkg/keeper", "pkg/gossip"},
+			rooms:  []string{"internal/p2p", "internal/group", "internal/sim", "pkg/keeper", "pkg/gossip"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	ds "github.com/ipfs/go-datastore"
+	"github.com/libp2p/go-libp2p"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	record "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -34,6 +35,9 @@ type Config struct {
 	Datastore ds.Batching
 	Validator record.Validator // of DHT values under /blackhole/
 	PubSub    []pubsub.Option
+	// Transport replaces the profile's transports, for networks that are not the machine's:
+	// a simulation. Empty: the profile's.
+	Transport []libp2p.Option
 	Protocols []protocol.ID // get resource limits of their own
 	Probe     ProbeConfig
 	UserAgent string       // empty: "blackholed"

@@ -37,7 +37,7 @@ func newHost(c *Config, t traits, relays *relaySource) (host.Host, error) {
 	opts := append(hostOptions(c),
 		libp2p.ConnectionManager(manager),
 		libp2p.ResourceManager(resources))
-	opts = append(opts, transports(t)...)
+	opts = append(opts, transports(c, t)...)
 	opts = append(opts, reachability(t, relays)...)
 	h, err := libp2p.New(opts...)
 	if err != nil {
@@ -62,7 +62,10 @@ func hostOptions(c *Config) []libp2p.Option {
 
 // transports are named one by one: libp2p's defaults add WebRTC, WebTransport and
 // WebSocket, which cost memory and serve browsers that we do not have.
-func transports(t traits) []libp2p.Option {
+func transports(c *Config, t traits) []libp2p.Option {
+	if len(c.Transport) > 0 {
+		return c.Transport
+	}
 	opts := []libp2p.Option{
 		libp2p.Security(noise.ID, noise.New),
 		libp2p.Security(libp2ptls.ID, libp2ptls.New),

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Params are what a scenario is played with.
+type Params struct {
+	Scenario string        `json:"scenario"`
+	Peers    int           `json:"peers"`
+	Records  int           `json:"records"`
+	Seed     uint64        `json:"seed"`
+	RTT      time.Duration `json:"rtt"`
+	Loss     float64       `json:"loss"`
+	Verbose  bool          `json:"verbose"`
+}
+
+// Figures are what a scenario measured. Times are milliseconds of virtual time, except Wall.
+type Figures struct {
+	Params
+	Machine
+	Traffic
+	Answers
+	Publish Spread           `json:"publish"`
+	First   Spread           `json:"first_query"` // of each peer, nothing cached
+	Warm    Spread           `json:"later_query"`
+	Visible Spread           `json:"update_visible"` // at a watcher, from the start of the update
+	Stages  []Stage          `json:"stages"`
+	Counts  map[string]int64 `json:"counts"`
+	Broken  map[string]int   `json:"broken"` // properties, and how often
+	Told    []string         `json:"told"`   // the first breaches
+}
+
+// Machine is what the run cost.
+type Machine struct {
+	VirtualSeconds float64 `json:"virtual_s"`
+	WallSeconds    float64 `json:"wall_s"`
+	HeapMiB        float64 `json:"heap_mib"`
+	Goroutines     int     `json:"goroutines"`
+}
+
+// Traffic is what the wire carried.
+type Traffic struct {
+	Packets int64   `json:"packets"`
+	Lost    int64   `json:"packets_lost"`
+	MiB     float64 `json:"mib"`
+}
+
+// Answers counts queries.
+type Answers struct {
+	Queries    int `json:"queries"`
+	Complete   int `json:"complete"`
+	Incomplete int `json:"incomplete"`
+	Failed     int `json:"failed"`     // no answer
+	Unseen     int `json:"unseen"`     // updates that a watcher never saw
+	Overstated int `json:"overstated"` // said to be complete in unquiet times, and lacked records
+}
+
+// Stage is the part of the records that queries found at one point of the story.
+type Stage struct {
+	Name     string  `json:"name"`
+	At       float64 `json:"at_s"` // since the beginning, virtual
+	Queries  int     `json:"queries"`
+	Complete int     `json:"complete"`
+	Exact    int     `json:"exact"`
+	Recall   float64 `json:"recall"` // of the records that should have been found; 1 when none should
+	Took     Spread  `json:"took"`
+}
+
+// Spread sums up a sample.
+type Spread struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50_ms"`
+	P95 float64 `json:"p95_ms"`
+	P99 float64 `json:"p99_ms"`
+	Max float64 `json:"max_ms"`
+}
+
+func spreadOf(sample []time.Duration) Spread {
+	if len(sample) == 0 {
+		return Spread{}
+	}
+	s := slices.Sorted(slices.Values(sample))
+	at := func(q float64) float64 { return millis(s[min(int(q*float64(len(s))), len(s)-1)]) }
+	return Spread{N: len(s), P50: at(0.50), P95: at(0.95), P99: at(0.99), Max: at(1)}
+}
+
+func millis(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
+
+// report completes the figures of a run that began at began.
+func (w *world) report() Figures {
+	f := w.figures
+	f.Params = w.params
+	f.VirtualSeconds = time.Since(w.began).Seconds()
+	f.Packets, f.Lost, f.MiB = w.wire.packets.Load(), w.wire.lost.Load(), float64(w.wire.bytes.Load())/(1<<20)
+	f.Publish, f.First, f.Warm, f.Visible = spreadOf(w.published), spreadOf(w.first), spreadOf(w.warm), spreadOf(w.visible)
+	f.Counts = make(map[string]int64)
+	for _, p := range w.peers {
+		p.counts.mu.Lock()
+		for what, n := range p.counts.seen {
+			f.Counts[what] += n
+		}
+		p.counts.mu.Unlock()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	f.HeapMiB, f.Goroutines = float64(m.Sys)/(1<<20), runtime.NumGoroutine()
+	f.Broken, f.Told = w.oracle.broken, w.oracle.first
+	return f
+}
+
+// line is the figures as one line.
+func (f Figures) line() string {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Sprintf(`{"error":%q}`, err)
+	}
+	return string(b)
+}
+
+// told is a line for a reader who waits.
+func (f Figures) told() string {
+	s := fmt.Sprintf("%s: %d peers, %d records, %.0f s virtual; first query p95 %.0f ms, publish p95 %.0f ms, visible p99 %.0f ms; %d queries, %d complete, %d failed",
+		f.Scenario, f.Peers, f.Records, f.VirtualSeconds, f.First.P95, f.Publish.P95, f.Visible.P99, f.Queries, f.Complete, f.Failed)
+	for _, g := range f.Stages {
+		s += fmt.Sprintf("\n  %-28s at %4.0f s: %d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
+			g.Name, g.At, g.Queries, g.Complete, g.Exact, g.Recall, g.Took.P95)
+	}
+	for _, what := range slices.Sorted(maps.Keys(f.Counts)) {
+		s += fmt.Sprintf("\n  %-28s %d", what, f.Counts[what])
+	}
+	return s
+}

@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// market draws offers and questions.
+type market struct {
+	*rand.Rand
+	cities []city
+	people int
+	hot    float64 // part of offers and questions that are about the first city alone
+	made   int
+}
+
+func newMarket(seed uint64, hot float64) *market {
+	m := &market{Rand: rand.New(rand.NewPCG(seed, 1)), cities: cities(), hot: hot}
+	for _, c := range m.cities {
+		m.people += c.people
+	}
+	return m
+}
+
+// city draws one as people are distributed.
+func (m *market) city() city {
+	if m.Float64() < m.hot {
+		return m.cities[0]
+	}
+	left := m.IntN(m.people)
+	for _, c := range m.cities {
+		if left -= c.people; left < 0 {
+			return c
+		}
+	}
+	return m.cities[0]
+}
+
+func kinds() []string { return []string{"compute", "storage"} }
+
+// offer draws a service.
+func (m *market) offer() records.Offer {
+	c := m.city()
+	m.made++
+	kind := kinds()[m.IntN(2)]
+	if m.hot > 0 {
+		kind = kinds()[0]
+	}
+	lat, lon := m.near(c.point.Lat), m.near(c.point.Lon)
+	if math.Abs(lon) > 180 {
+		lon -= math.Copysign(360, lon)
+	}
+	price, uptime := m.price(), 90+10*m.Float64()
+	o := records.Offer{
+		ID:       fmt.Sprintf("%s-%05d", kind, m.made),
+		Metadata: records.Metadata{Type: kind, Name: kind + " in " + c.name},
+		Location: &records.Location{Latitude: &lat, Longitude: &lon, Country: c.country, City: c.name},
+		Pricing:  &records.Pricing{Currency: query.DefaultCurrency, BasePrice: &price, PriceUnit: unitOf(kind)},
+		Health:   &records.Health{Status: "HEALTHY", UptimePercent: &uptime},
+	}
+	if kind == "compute" {
+		o.Capabilities = &records.Capabilities{Compute: &records.Compute{CPUCores: 1 << m.IntN(7), MemoryMB: 1000 << m.IntN(9)}}
+	} else {
+		total := uint64(1+m.IntN(1000)) * 1e12
+		o.Capabilities = &records.Capabilities{Storage: &records.Storage{TotalSpace: total, AvailableSpace: total / 2}}
+	}
+	return o
+}
+
+func unitOf(kind string) string {
+	if kind == "compute" {
+		return "per-hour"
+	}
+	return "per-gb-month"
+}
+
+func (m *market) price() float64 { return math.Round(1e4*(0.01+m.Float64())) / 1e4 }
+
+// near is a coordinate within 0.2 degrees.
+func (m *market) near(x float64) float64 { return math.Round(1e5*(x+0.4*(m.Float64()-0.5))) / 1e5 }
+
+// question draws a query around a city. Nearly no two are equal, so that no cache answers.
+// Providers that do not answer are asked for as well: what the asker has found out about
+// them would be part of its answer, and the oracle knows only records.
+func (m *market) question() query.Query {
+	c := m.city()
+	radius := []float64{25, 50, 100, 300, 1000}[m.IntN(5)] + m.Float64()
+	q := query.Query{
+		Type:    kinds()[m.IntN(2)],
+		Near:    &query.Near{Latitude: m.near(c.point.Lat), Longitude: c.point.Lon, RadiusKM: &radius},
+		Quality: query.Quality{Health: query.HealthAny},
+		Limit:   []int{1, 5, 20, 100}[m.IntN(4)],
+	}
+	if m.hot > 0 {
+		q.Type = kinds()[0]
+	}
+	switch m.IntN(4) {
+	case 0:
+		q.Sort = query.SortPrice
+	case 1:
+		least := 90 + 10*m.Float64()
+		q.MinUptime = &least
+	}
+	return q
+}
+
+// around is a question for everything of a kind near a point.
+func around(kind string, p geo.Point, km float64) query.Query {
+	return query.Query{
+		Type: kind, Near: &query.Near{Latitude: p.Lat, Longitude: p.Lon, RadiusKM: &km},
+		Quality: query.Quality{Health: query.HealthAny}, Limit: query.MaxLimit,
+	}
+}

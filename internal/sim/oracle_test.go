@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// forgets is how long after a withdrawal an answer may still hold what was withdrawn.
+const forgets = time.Minute
+
+// oracle knows every service that was ever registered, and judges answers by a loop over
+// all of them. It is safe for concurrent use.
+type oracle struct {
+	mu      sync.Mutex // guards what follows
+	entries map[records.Name]*entry
+	hostile map[peer.ID]bool // whoever signs what it likes
+	broken  map[string]int   // breaches by property
+	first   []string         // the first breaches, told
+}
+
+// entry is the life of one service.
+type entry struct {
+	latest *records.Record // nil until its registration returned
+	ended  time.Time       // when its withdrawal was acknowledged; zero while it lives
+}
+
+func newOracle() *oracle {
+	return &oracle{
+		entries: make(map[records.Name]*entry),
+		hostile: make(map[peer.ID]bool),
+		broken:  make(map[string]int),
+	}
+}
+
+// expect announces that a service is being registered: answers may hold it from now on.
+func (o *oracle) expect(n records.Name) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.entries[n] = new(entry)
+}
+
+// signed takes note of the version that a registration or an update led to.
+func (o *oracle) signed(r *records.Record) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.entries[r.Name()]
+	if e.latest == nil || records.Compare(r, e.latest) > 0 {
+		e.latest = r
+	}
+}
+
+// withdrawn takes note of an acknowledged withdrawal.
+func (o *oracle) withdrawn(n records.Name) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.entries[n].ended = time.Now()
+}
+
+// distrust says that what a peer signs is its own business.
+func (o *oracle) distrust(id peer.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hostile[id] = true
+}
+
+// lives lists the services that are offered, by name.
+func (o *oracle) lives() []*records.Record {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []*records.Record
+	for _, e := range o.entries {
+		if e.latest != nil && e.ended.IsZero() && !e.latest.Expired(now) {
+			out = append(out, e.latest)
+		}
+	}
+	slices.SortFunc(out, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
+	return out
+}
+
+// verdict is what became of one answer.
+type verdict struct {
+	wanted, found   int // of the records that the loop finds, up to the limit
+	complete, exact bool
+}
+
+// judge checks P1 and P3 of an answer that has just come, and P2 too in quiet times.
+func (o *oracle) judge(who peer.ID, q query.Query, a *query.Answer, quiet bool) verdict {
+	var got []records.Name
+	for _, r := range a.Results {
+		if o.check(who, r.Record) {
+			got = append(got, r.Record.Name())
+		}
+	}
+	want := o.find(q)
+	var missing []records.Name
+	for _, n := range want {
+		if !slices.Contains(got, n) {
+			missing = append(missing, n)
+		}
+	}
+	v := verdict{
+		wanted: len(want), found: len(want) - len(missing),
+		complete: a.Complete, exact: slices.Equal(got, want),
+	}
+	if quiet && v.complete && !v.exact {
+		extra := slices.DeleteFunc(slices.Clone(got), func(n records.Name) bool { return slices.Contains(want, n) })
+		o.breach("P2", "at %s, source %s: a complete answer has %d records, not %d; missing %s, too many %s; asked %+v near %+v",
+			short(who), a.Source, len(got), len(want), missing, extra, q, q.Near)
+	}
+	return v
+}
+
+// find looks at every record.
+func (o *oracle) find(q query.Query) []records.Name {
+	plan, err := query.Compile(q, query.Defaults{Limit: 100})
+	if err != nil {
+		panic(err) // the market's questions are valid
+	}
+	var hits []query.Hit
+	for _, r := range o.lives() {
+		if plan.Match(r) {
+			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+		}
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	var names []records.Name
+	for _, h := range hits[:min(plan.Limit(), len(hits))] {
+		names = append(names, h.Record.Name())
+	}
+	return names
+}
+
+// check judges one returned record by P1 and P3, and tells whether it is an honest peer's.
+func (o *oracle) check(who peer.ID, r *records.Record) bool {
+	now, n := time.Now(), r.Name()
+	o.mu.Lock()
+	e, hostile := o.entries[n], o.hostile[n.Provider]
+	o.mu.Unlock()
+	_, err := records.Open(r.Envelope(), now) // afresh: what a peer verified earlier is not believed
+	switch {
+	case r.Expired(now):
+		o.breach("P1", "%s was returned to %s %s after it lapsed", n, short(who), now.Sub(r.Expires()))
+	case err != nil:
+		o.breach("P1", "%s was returned to %s and does not verify: %v", n, short(who), err)
+	case r.Withdrawn():
+		o.breach("P3", "the tombstone of %s was returned to %s", n, short(who))
+	case hostile:
+		return false
+	case e == nil:
+		o.breach("P1", "%s was returned to %s, and its provider never offered it", n, short(who))
+	case !e.ended.IsZero() && now.Sub(e.ended) > forgets:
+		o.breach("P3", "%s was returned to %s %s after it was withdrawn", n, short(who), now.Sub(e.ended).Round(time.Second))
+	}
+	return true
+}
+
+func (o *oracle) breach(property, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken[property]++
+	if len(o.first) < 10 {
+		o.first = append(o.first, property+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+func short(id peer.ID) string { s := id.String(); return s[len(s)-6:] }

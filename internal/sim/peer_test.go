@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	ds "github.com/ipfs/go-datastore"
+	dssync "github.com/ipfs/go-datastore/sync"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/gossip"
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/keeper"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry"
+)
+
+// What a simulated peer has less of than the daemon: hundreds share one memory.
+const (
+	verified       = 1024
+	cachedAnswers  = 64
+	servicesAtMost = 1000
+)
+
+// place is where and who a peer is.
+type place struct {
+	addr netip.Addr
+	key  crypto.PrivKey
+	id   peer.ID
+}
+
+func newPlace(addr netip.Addr, key crypto.PrivKey) place {
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		panic(err) // impossible: the key is Ed25519
+	}
+	return place{addr: addr, key: key, id: id}
+}
+
+// keyOf makes the n-th key of a seed.
+func keyOf(seed, n uint64) crypto.PrivKey {
+	var s [ed25519.SeedSize]byte
+	binary.BigEndian.PutUint64(s[:], seed)
+	binary.BigEndian.PutUint64(s[8:], n)
+	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(s[:]))
+	if err != nil {
+		panic(err) // impossible: the key has the right length
+	}
+	return key
+}
+
+func (p place) info() peer.AddrInfo {
+	return peer.AddrInfo{ID: p.id, Addrs: []multiaddr.Multiaddr{listenOn(p.addr)}}
+}
+
+// simPeer is one peer, wired as internal/daemon wires it, without front ends and disk.
+type simPeer struct {
+	place
+	node      *p2p.Node
+	index     *index.Index
+	keeper    *keeper.Keeper
+	discovery *discovery.Service
+	counts    *counts
+
+	dead bool
+	undo []func() error
+}
+
+// startPeer starts a peer that joins by the peers of bootstrap.
+func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Duration) (_ *simPeer, err error) {
+	s := &simPeer{place: at, counts: newCounts()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	verifier, err := records.NewVerifier(verified)
+	if err != nil {
+		return nil, err
+	}
+	s.index = index.New(index.Config{MaxPerProvider: servicesAtMost})
+	live := gossip.Config{Verifier: verifier, Known: s.index.Latest, Sink: s.take, Recorder: s.counts}
+	if err := s.join(w, bootstrap, live); err != nil {
+		return nil, err
+	}
+	updates, err := gossip.New(live, s.node.PubSub())
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(func() error { updates.Close(); return nil })
+	s.keeper, err = keeper.New(keeper.Config{
+		Host: s.node.Host(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Recorder: s.counts,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(s.keeper.Close)
+	return s, s.offer(updates, refresh)
+}
+
+// join starts the peer's part in the network.
+func (s *simPeer) join(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) (err error) {
+	s.node, err = p2p.New(context.Background(), p2p.Config{
+		Profile: p2p.Dev, Identity: s.key, Bootstrap: bootstrap,
+		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
+		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
+		Validator: keeper.Validator(live.Verifier, time.Now),
+		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol},
+	})
+	if err == nil {
+		s.onClose(s.node.Close)
+	}
+	return err
+}
+
+// offer starts what the peer does for its own user.
+func (s *simPeer) offer(updates *gossip.Gossip, refresh time.Duration) error {
+	random := rand.New(rand.NewPCG(binary.BigEndian.Uint64([]byte(s.id[len(s.id)-8:])), 0))
+	own, err := registry.Open(registry.Config{
+		Dir: "registry", FS: vfs.NewMem(), Key: s.key, MaxServices: servicesAtMost, Refresh: refresh, Jitter: random.Float64,
+	}, time.Now())
+	if err != nil {
+		return err
+	}
+	s.onClose(own.Close)
+	s.discovery, err = discovery.New(discovery.Config{
+		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
+		Recorder: s.counts, Now: time.Now, Random: rand.Uint64, CacheSize: cachedAnswers,
+		Defaults: query.Defaults{Limit: 100},
+	})
+	if err == nil {
+		s.onClose(s.discovery.Close)
+	}
+	return err
+}
+
+// take receives a live update; a stale one is no news.
+func (s *simPeer) take(r *records.Record) { _, _ = s.index.Put(r, time.Now()) }
+
+func (s *simPeer) onClose(f func() error) { s.undo = append(s.undo, f) }
+
+// close stops the parts in reverse.
+func (s *simPeer) close() error {
+	var errs []error
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		errs = append(errs, s.undo[i]())
+	}
+	s.undo = nil
+	return errors.Join(errs...)
+}
+
+// counts is what a peer's parts report. It is safe for concurrent use.
+type counts struct {
+	served atomic.Int64 // queries answered for others
+
+	mu   sync.Mutex // guards seen
+	seen map[string]int64
+}
+
+func newCounts() *counts { return &counts{seen: make(map[string]int64)} }
+
+func (c *counts) add(what string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[what] += int64(n)
+}
+
+// Operation counts what a keeper did.
+func (c *counts) Operation(op string, _ time.Duration, err error) {
+	if op == "serve_query" && err == nil {
+		c.served.Add(1)
+	}
+	c.add("op."+op, 1)
+	if err != nil {
+		c.add("failed."+op, 1)
+	}
+}
+
+func (c *counts) Refused(reason string)    { c.add("refused."+reason, 1) }
+func (c *counts) Distrusted(reason string) { c.add("distrusted."+reason, 1) }
+func (c *counts) Received(outcome string)  { c.add("gossip."+outcome, 1) }
+
+func (c *counts) Registered(string, int) {}
+func (c *counts) Refreshed(n int)        { c.add("refreshed", n) }
+
+func (c *counts) Queried(source string, _ time.Duration, _ int) { c.add("answered."+source, 1) }
+func (c *counts) Failed(op string, _ error)                     { c.add("error."+op, 1) }

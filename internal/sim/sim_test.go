@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// environment names the variable that asks TestScenario for a scenario: JSON of Params.
+const environment = "BLACKHOLE_SIM"
+
+// TestScenario plays what the environment asks for.
+func TestScenario(t *testing.T) {
+	asked := os.Getenv(environment)
+	if asked == "" {
+		t.Skip("no " + environment)
+	}
+	var p Params
+	require.NoError(t, json.Unmarshal([]byte(asked), &p))
+	play(t, p)
+}
+
+func TestJoin(t *testing.T) {
+	play(t, Params{Scenario: "join", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond})
+}
+
+// play plays a scenario in a bubble of its own, prints its figures as one line that begins
+// with "sim ", and fails if a property is broken.
+func play(t *testing.T, p Params) Figures {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	var f Figures
+	wall := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, p, 0)
+		w.playJoin()
+		f = w.report()
+	})
+	f.WallSeconds = time.Since(wall).Seconds()
+	fmt.Printf("sim %s\n", f.line())
+	t.Log(f.told())
+	require.Empty(t, f.Broken, "%s", f.Told)
+	return f
+}
+
+func compiled(q query.Query) *query.Plan {
+	plan, err := query.Compile(q, query.Defaults{})
+	if err != nil {
+		panic(err) // the questions of this package are valid
+	}
+	return plan
+}

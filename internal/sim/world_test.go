@@ -1,0 +1,319 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+const (
+	introducers = 3                     // peers that the others join by
+	joinPause   = 40 * time.Millisecond // between two joins
+	settling    = 30 * time.Second      // after the last join
+	quieting    = 30 * time.Second      // after the last change
+	refresh     = 6 * time.Hour         // of records, as in the daemon
+	patience    = 10 * time.Second      // of a user
+)
+
+// world is one played network.
+type world struct {
+	t       *testing.T
+	params  Params
+	began   time.Time
+	rand    *rand.Rand
+	wire    *wire
+	market  *market
+	oracle  *oracle
+	peers   []*simPeer // in the order of joining, dead ones included
+	closing sync.WaitGroup
+	figures Figures
+
+	mu        sync.Mutex // guards the samples
+	published []time.Duration
+	first     []time.Duration
+	warm      []time.Duration
+	visible   []time.Duration
+	asked     map[peer.ID]bool
+}
+
+func newWorld(t *testing.T, p Params, hot float64) *world {
+	w := &world{
+		t: t, params: p, began: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 0)),
+		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed, hot), oracle: newOracle(),
+		asked: make(map[peer.ID]bool),
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+// end closes everything, so that the bubble can end.
+func (w *world) end() {
+	for _, p := range w.alive() {
+		w.closing.Go(func() { _ = p.close() })
+	}
+	w.closing.Wait()
+	w.wire.net.Close()
+}
+
+func (w *world) alive() []*simPeer {
+	var out []*simPeer
+	for _, p := range w.peers {
+		if !p.dead {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// join adds peers one after the other and waits until they have settled.
+func (w *world) join(n int) []*simPeer {
+	w.t.Helper()
+	from := len(w.peers)
+	for range n {
+		i := len(w.peers)
+		p, err := startPeer(w.wire, newPlace(address(i), keyOf(w.params.Seed, uint64(i))), w.doors(), refresh)
+		require.NoError(w.t, err)
+		w.peers = append(w.peers, p)
+		time.Sleep(joinPause)
+	}
+	time.Sleep(settling)
+	return w.peers[from:]
+}
+
+// doors are the first peers that live.
+func (w *world) doors() []peer.AddrInfo {
+	var out []peer.AddrInfo
+	for _, p := range w.alive() {
+		if len(out) < introducers {
+			out = append(out, p.info())
+		}
+	}
+	return out
+}
+
+// kill takes peers off the network without a goodbye.
+func (w *world) kill(peers []*simPeer) {
+	for _, p := range peers {
+		p.dead = true
+		w.wire.silence(p.addr)
+	}
+	for _, p := range peers {
+		w.closing.Go(func() { _ = p.close() }) // nobody hears it
+	}
+}
+
+// some draws n living peers.
+func (w *world) some(n int) []*simPeer {
+	all := w.alive()
+	w.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
+}
+
+// stagger does something at many peers at once, each starting at its own moment within a
+// period, and waits.
+func (w *world) stagger(peers []*simPeer, within time.Duration, do func(*simPeer)) {
+	var wg sync.WaitGroup
+	for i, p := range peers {
+		wg.Go(func() {
+			time.Sleep(within * time.Duration(i) / time.Duration(len(peers)))
+			do(p)
+		})
+	}
+	wg.Wait()
+}
+
+// populate has peers register n services in turns.
+func (w *world) populate(peers []*simPeer, n int) {
+	work := make(map[*simPeer][]records.Offer)
+	for i := range n {
+		p := peers[i%len(peers)]
+		work[p] = append(work[p], w.market.offer())
+	}
+	w.stagger(peers, 10*time.Second, func(p *simPeer) {
+		for _, o := range work[p] {
+			w.register(p, o)
+		}
+	})
+}
+
+func (w *world) register(p *simPeer, o records.Offer) {
+	name := records.Name{Provider: p.id, ID: o.ID}
+	w.oracle.expect(name)
+	start := time.Now()
+	_, err := p.discovery.Register(w.t.Context(), o)
+	took := time.Since(start)
+	if err != nil {
+		w.t.Errorf("register %s: %v", name, err)
+		return
+	}
+	w.noted(p, o.ID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published = append(w.published, took)
+}
+
+// noted tells the oracle of a service's newest version.
+func (w *world) noted(p *simPeer, id string) *records.Record {
+	r, err := p.discovery.Own(id)
+	if err != nil {
+		w.t.Errorf("%s of %s: %v", id, short(p.id), err)
+		return nil
+	}
+	w.oracle.signed(r)
+	return r
+}
+
+// reprice updates a service.
+func (w *world) reprice(p *simPeer, id string, price float64) *records.Record {
+	r, err := p.discovery.Own(id)
+	if err != nil {
+		w.t.Errorf("%s of %s: %v", id, short(p.id), err)
+		return nil
+	}
+	o := records.OfferOf(r.Service())
+	o.Pricing.BasePrice = &price
+	if _, err := p.discovery.Update(w.t.Context(), o); err != nil {
+		w.t.Errorf("update %s of %s: %v", id, short(p.id), err)
+	}
+	return w.noted(p, id)
+}
+
+func (w *world) withdraw(p *simPeer, id string) {
+	if _, err := p.discovery.Withdraw(w.t.Context(), id); err != nil {
+		w.t.Errorf("withdraw %s of %s: %v", id, short(p.id), err)
+		return
+	}
+	w.oracle.withdrawn(records.Name{Provider: p.id, ID: id})
+}
+
+// owned lists the living services of peers with their owners.
+func (w *world) owned(peers []*simPeer) []service {
+	var out []service
+	for _, p := range peers {
+		for _, r := range p.discovery.OwnAll() {
+			out = append(out, service{p, r})
+		}
+	}
+	return out
+}
+
+// service is a record with the peer that offers it.
+type service struct {
+	owner  *simPeer
+	record *records.Record
+}
+
+// asking is a series of queries.
+type asking struct {
+	name   string
+	quiet  bool // P2 is demanded
+	each   int  // queries of each peer
+	within time.Duration
+	draw   func() query.Query // nil: the market's
+}
+
+// ask has peers ask, judges the answers, and adds a stage to the figures.
+func (w *world) ask(peers []*simPeer, s asking) Stage {
+	if s.draw == nil {
+		s.draw = w.market.question
+	}
+	questions := make(map[*simPeer][]query.Query)
+	for range s.each {
+		for _, p := range peers {
+			questions[p] = append(questions[p], s.draw())
+		}
+	}
+	stage := Stage{Name: s.name, At: time.Since(w.began).Seconds()}
+	var took []time.Duration
+	wanted, found := 0, 0
+	w.stagger(peers, s.within, func(p *simPeer) {
+		for _, q := range questions[p] {
+			v, d, err := w.question(p, q, s.quiet)
+			w.mu.Lock()
+			stage.Queries++
+			w.tally(v, err, s.quiet)
+			if err == nil {
+				took = append(took, d)
+				wanted, found = wanted+v.wanted, found+v.found
+				stage.Complete += number(v.complete)
+				stage.Exact += number(v.exact)
+			}
+			w.mu.Unlock()
+		}
+	})
+	stage.Recall, stage.Took = 1, spreadOf(took)
+	if wanted > 0 {
+		stage.Recall = float64(found) / float64(wanted)
+	}
+	w.figures.Stages = append(w.figures.Stages, stage)
+	return stage
+}
+
+// tally counts an answer; w.mu is held.
+func (w *world) tally(v verdict, err error, quiet bool) {
+	f := &w.figures
+	f.Queries++
+	switch {
+	case err != nil:
+		f.Failed++
+	case v.complete:
+		f.Complete++
+		f.Overstated += number(!quiet && v.found < v.wanted)
+	default:
+		f.Incomplete++
+	}
+}
+
+// question asks one and judges the answer.
+func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	start := time.Now()
+	a, err := p.discovery.Query(ctx, q)
+	took := time.Since(start)
+	w.mu.Lock()
+	if w.asked[p.id] {
+		w.warm = append(w.warm, took)
+	} else {
+		w.first = append(w.first, took)
+	}
+	w.asked[p.id] = true
+	w.mu.Unlock()
+	if err != nil {
+		return verdict{}, took, err
+	}
+	return w.oracle.judge(p.id, q, a, quiet), took, nil
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// halves gives a partition of all peers: those at odd places on side 1.
+func (w *world) halves() (sides map[netip.Addr]int, left, right []*simPeer) {
+	sides = make(map[netip.Addr]int)
+	for i, p := range w.peers {
+		sides[p.addr] = i % 2
+		if p.dead {
+			continue
+		}
+		if i%2 == 0 {
+			left = append(left, p)
+		} else {
+			right = append(right, p)
+		}
+	}
+	return sides, left, right
+}
