@@ -32,6 +32,7 @@ type Request struct {
 	//
 	//	*Request_Store
 	//	*Request_Query
+	//	*Request_Summary
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -99,6 +100,15 @@ func (x *Request) GetQuery() *QueryRequest {
 	return nil
 }
 
+func (x *Request) GetSummary() *SummaryRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -111,9 +121,15 @@ type Request_Query struct {
 	Query *QueryRequest `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
+type Request_Summary struct {
+	Summary *SummaryRequest `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
+}
+
 func (*Request_Store) isRequest_Op() {}
 
 func (*Request_Query) isRequest_Op() {}
+
+func (*Request_Summary) isRequest_Op() {}
 
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -123,6 +139,7 @@ type Response struct {
 	//
 	//	*Response_Store
 	//	*Response_Query
+	//	*Response_Summary
 	Op            isResponse_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -190,6 +207,15 @@ func (x *Response) GetQuery() *QueryResponse {
 	return nil
 }
 
+func (x *Response) GetSummary() *SummaryResponse {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
 type isResponse_Op interface {
 	isResponse_Op()
 }
@@ -202,9 +228,15 @@ type Response_Query struct {
 	Query *QueryResponse `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
+type Response_Summary struct {
+	Summary *SummaryResponse `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
+}
+
 func (*Response_Store) isResponse_Op() {}
 
 func (*Response_Query) isResponse_Op() {}
+
+func (*Response_Summary) isResponse_Op() {}
 
 // Refusal is an error that crosses the wire.
 type Refusal struct {
@@ -314,7 +346,7 @@ func (x *StoreRequest) GetItems() []*StoreItem {
 type StoreItem struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Envelope []byte                 `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	// Keys of the record's cells that the keeper is asked to keep it for: 1 to 12.
+	// Keys of the record's cells that the keeper is asked to keep it for: 1 to 16.
 	Cells         []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -365,8 +397,10 @@ func (x *StoreItem) GetCells() []string {
 }
 
 type StoreResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Results       []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each item, in order
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Results []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each item, in order
+	// Those of the cells given that are split, each with the children that the items lie in.
+	Splits        []*Split `protobuf:"bytes,2,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +438,13 @@ func (*StoreResponse) Descriptor() ([]byte, []int) {
 func (x *StoreResponse) GetResults() []*StoreResult {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *StoreResponse) GetSplits() []*Split {
+	if x != nil {
+		return x.Splits
 	}
 	return nil
 }
@@ -526,7 +567,10 @@ type QueryResponse struct {
 	// Rank value of the best withheld match under the query's order (see query.Value).
 	Bound float64 `protobuf:"fixed64,4,opt,name=bound,proto3" json:"bound,omitempty"`
 	// Cells of the request that this peer does not keep.
-	NotKept       []string `protobuf:"bytes,5,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	NotKept []string `protobuf:"bytes,5,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	// Cells of the request that are split: what else they hold, their children's keepers know.
+	// Children that have no match are left out.
+	Splits        []*Split `protobuf:"bytes,6,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,21 +640,347 @@ func (x *QueryResponse) GetNotKept() []string {
 	return nil
 }
 
+func (x *QueryResponse) GetSplits() []*Split {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
+// Split is a cell that has grown too large for its keepers: they hold a sample of it, and
+// know of each child, the next smaller cell, how many records it has and how good they are.
+type Split struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // key
+	// Records with a smaller rank are in the sample: the rank is the first 8 bytes,
+	// big-endian, of the sha2-256 of the record's name.
+	SampleBelow   uint64     `protobuf:"varint,2,opt,name=sample_below,json=sampleBelow,proto3" json:"sample_below,omitempty"`
+	Children      []*Summary `protobuf:"bytes,3,rep,name=children,proto3" json:"children,omitempty"` // by cell; at most 1024
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Split) Reset() {
+	*x = Split{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Split) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Split) ProtoMessage() {}
+
+func (x *Split) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Split.ProtoReflect.Descriptor instead.
+func (*Split) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Split) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *Split) GetSampleBelow() uint64 {
+	if x != nil {
+		return x.SampleBelow
+	}
+	return 0
+}
+
+func (x *Split) GetChildren() []*Summary {
+	if x != nil {
+		return x.Children
+	}
+	return nil
+}
+
+// Summary is what the keepers of a cell say about its records: for each order a value that
+// no record betters. An absent value is one that no record states.
+type Summary struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // geohash
+	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Prices        []*BestPrice           `protobuf:"bytes,3,rep,name=prices,proto3" json:"prices,omitempty"`                                          // by currency and unit; at most 8
+	MorePrices    bool                   `protobuf:"varint,4,opt,name=more_prices,json=morePrices,proto3" json:"more_prices,omitempty"`               // there are others, about which nothing is said
+	MaxUptime     *float64               `protobuf:"fixed64,5,opt,name=max_uptime,json=maxUptime,proto3,oneof" json:"max_uptime,omitempty"`           // percent
+	MinErrorRate  *uint32                `protobuf:"varint,6,opt,name=min_error_rate,json=minErrorRate,proto3,oneof" json:"min_error_rate,omitempty"` // per 10000 requests
+	MinResponseMs *uint64                `protobuf:"varint,7,opt,name=min_response_ms,json=minResponseMs,proto3,oneof" json:"min_response_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Summary) Reset() {
+	*x = Summary{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Summary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Summary) ProtoMessage() {}
+
+func (x *Summary) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Summary.ProtoReflect.Descriptor instead.
+func (*Summary) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Summary) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *Summary) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Summary) GetPrices() []*BestPrice {
+	if x != nil {
+		return x.Prices
+	}
+	return nil
+}
+
+func (x *Summary) GetMorePrices() bool {
+	if x != nil {
+		return x.MorePrices
+	}
+	return false
+}
+
+func (x *Summary) GetMaxUptime() float64 {
+	if x != nil && x.MaxUptime != nil {
+		return *x.MaxUptime
+	}
+	return 0
+}
+
+func (x *Summary) GetMinErrorRate() uint32 {
+	if x != nil && x.MinErrorRate != nil {
+		return *x.MinErrorRate
+	}
+	return 0
+}
+
+func (x *Summary) GetMinResponseMs() uint64 {
+	if x != nil && x.MinResponseMs != nil {
+		return *x.MinResponseMs
+	}
+	return 0
+}
+
+// BestPrice is the lowest price in a currency and unit, both in lower case.
+type BestPrice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Currency      string                 `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
+	PriceUnit     string                 `protobuf:"bytes,2,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
+	Price         float64                `protobuf:"fixed64,3,opt,name=price,proto3" json:"price,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BestPrice) Reset() {
+	*x = BestPrice{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BestPrice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BestPrice) ProtoMessage() {}
+
+func (x *BestPrice) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BestPrice.ProtoReflect.Descriptor instead.
+func (*BestPrice) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BestPrice) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *BestPrice) GetPriceUnit() string {
+	if x != nil {
+		return x.PriceUnit
+	}
+	return ""
+}
+
+func (x *BestPrice) GetPrice() float64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+// SummaryRequest asks how many and how good the records of cells are.
+type SummaryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cells         []string               `protobuf:"bytes,1,rep,name=cells,proto3" json:"cells,omitempty"` // keys; 1 to 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummaryRequest) Reset() {
+	*x = SummaryRequest{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummaryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummaryRequest) ProtoMessage() {}
+
+func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummaryRequest.ProtoReflect.Descriptor instead.
+func (*SummaryRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SummaryRequest) GetCells() []string {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+type SummaryResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Summaries []*Summary             `protobuf:"bytes,1,rep,name=summaries,proto3" json:"summaries,omitempty"` // one for each cell, in order
+	// Cells of the request that this peer does not keep.
+	NotKept       []string `protobuf:"bytes,2,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummaryResponse) Reset() {
+	*x = SummaryResponse{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummaryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummaryResponse) ProtoMessage() {}
+
+func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummaryResponse.ProtoReflect.Descriptor instead.
+func (*SummaryResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SummaryResponse) GetSummaries() []*Summary {
+	if x != nil {
+		return x.Summaries
+	}
+	return nil
+}
+
+func (x *SummaryResponse) GetNotKept() []string {
+	if x != nil {
+		return x.NotKept
+	}
+	return nil
+}
+
 var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\"\xa4\x01\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\"\xe5\x01\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
 	"\x05store\x18\x02 \x01(\v2!.blackhole.keeper.v1.StoreRequestH\x00R\x05store\x129\n" +
-	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05queryB\x04\n" +
-	"\x02op\"\xc0\x01\n" +
+	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x12?\n" +
+	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummaryB\x04\n" +
+	"\x02op\"\x82\x02\n" +
 	"\bResponse\x126\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1c.blackhole.keeper.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
-	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05queryB\x04\n" +
+	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x12@\n" +
+	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummaryB\x04\n" +
 	"\x02op\"M\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
@@ -620,21 +990,50 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"=\n" +
 	"\tStoreItem\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\"K\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\"\x7f\n" +
 	"\rStoreResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"a\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\x122\n" +
+	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\"a\n" +
 	"\vStoreResult\x126\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1c.blackhole.keeper.v1.RefusalR\arefusal\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"Y\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\"\x90\x01\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\"\xc4\x01\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
 	"\bwithheld\x18\x03 \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x01R\x05bound\x12\x19\n" +
-	"\bnot_kept\x18\x05 \x03(\tR\anotKeptBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
+	"\bnot_kept\x18\x05 \x03(\tR\anotKept\x122\n" +
+	"\x06splits\x18\x06 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\"x\n" +
+	"\x05Split\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
+	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
+	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\xbe\x02\n" +
+	"\aSummary\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\x126\n" +
+	"\x06prices\x18\x03 \x03(\v2\x1e.blackhole.keeper.v1.BestPriceR\x06prices\x12\x1f\n" +
+	"\vmore_prices\x18\x04 \x01(\bR\n" +
+	"morePrices\x12\"\n" +
+	"\n" +
+	"max_uptime\x18\x05 \x01(\x01H\x00R\tmaxUptime\x88\x01\x01\x12)\n" +
+	"\x0emin_error_rate\x18\x06 \x01(\rH\x01R\fminErrorRate\x88\x01\x01\x12+\n" +
+	"\x0fmin_response_ms\x18\a \x01(\x04H\x02R\rminResponseMs\x88\x01\x01B\r\n" +
+	"\v_max_uptimeB\x11\n" +
+	"\x0f_min_error_rateB\x12\n" +
+	"\x10_min_response_ms\"\\\n" +
+	"\tBestPrice\x12\x1a\n" +
+	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
+	"\n" +
+	"price_unit\x18\x02 \x01(\tR\tpriceUnit\x12\x14\n" +
+	"\x05price\x18\x03 \x01(\x01R\x05price\"&\n" +
+	"\x0eSummaryRequest\x12\x14\n" +
+	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
+	"\x0fSummaryResponse\x12:\n" +
+	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
+	"\bnot_kept\x18\x02 \x03(\tR\anotKeptBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
 
 var (
 	file_blackhole_keeper_v1_keeper_proto_rawDescOnce sync.Once
@@ -648,34 +1047,46 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
-	(*Request)(nil),       // 0: blackhole.keeper.v1.Request
-	(*Response)(nil),      // 1: blackhole.keeper.v1.Response
-	(*Refusal)(nil),       // 2: blackhole.keeper.v1.Refusal
-	(*StoreRequest)(nil),  // 3: blackhole.keeper.v1.StoreRequest
-	(*StoreItem)(nil),     // 4: blackhole.keeper.v1.StoreItem
-	(*StoreResponse)(nil), // 5: blackhole.keeper.v1.StoreResponse
-	(*StoreResult)(nil),   // 6: blackhole.keeper.v1.StoreResult
-	(*QueryRequest)(nil),  // 7: blackhole.keeper.v1.QueryRequest
-	(*QueryResponse)(nil), // 8: blackhole.keeper.v1.QueryResponse
-	(*v1.Query)(nil),      // 9: blackhole.discovery.v1.Query
+	(*Request)(nil),         // 0: blackhole.keeper.v1.Request
+	(*Response)(nil),        // 1: blackhole.keeper.v1.Response
+	(*Refusal)(nil),         // 2: blackhole.keeper.v1.Refusal
+	(*StoreRequest)(nil),    // 3: blackhole.keeper.v1.StoreRequest
+	(*StoreItem)(nil),       // 4: blackhole.keeper.v1.StoreItem
+	(*StoreResponse)(nil),   // 5: blackhole.keeper.v1.StoreResponse
+	(*StoreResult)(nil),     // 6: blackhole.keeper.v1.StoreResult
+	(*QueryRequest)(nil),    // 7: blackhole.keeper.v1.QueryRequest
+	(*QueryResponse)(nil),   // 8: blackhole.keeper.v1.QueryResponse
+	(*Split)(nil),           // 9: blackhole.keeper.v1.Split
+	(*Summary)(nil),         // 10: blackhole.keeper.v1.Summary
+	(*BestPrice)(nil),       // 11: blackhole.keeper.v1.BestPrice
+	(*SummaryRequest)(nil),  // 12: blackhole.keeper.v1.SummaryRequest
+	(*SummaryResponse)(nil), // 13: blackhole.keeper.v1.SummaryResponse
+	(*v1.Query)(nil),        // 14: blackhole.discovery.v1.Query
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
-	3, // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
-	7, // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
-	2, // 2: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.keeper.v1.Refusal
-	5, // 3: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	8, // 4: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	4, // 5: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	6, // 6: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	2, // 7: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.keeper.v1.Refusal
-	9, // 8: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	3,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
+	7,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
+	12, // 2: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	2,  // 3: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.keeper.v1.Refusal
+	5,  // 4: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	8,  // 5: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	13, // 6: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	4,  // 7: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	6,  // 8: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	9,  // 9: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	2,  // 10: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.keeper.v1.Refusal
+	14, // 11: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	9,  // 12: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	10, // 13: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	11, // 14: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	10, // 15: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -686,18 +1097,21 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[0].OneofWrappers = []any{
 		(*Request_Store)(nil),
 		(*Request_Query)(nil),
+		(*Request_Summary)(nil),
 	}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[1].OneofWrappers = []any{
 		(*Response_Store)(nil),
 		(*Response_Query)(nil),
+		(*Response_Summary)(nil),
 	}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
