@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,51 +13,41 @@ import (
 )
 
 const (
-	registerBatch = 10 // offers in one call
 	registerLimit = 30 * time.Second
 	spreadLimit   = 60 * time.Second
 )
 
 // Register announces the offers, spread evenly over the peers, each through its provider's
-// own API: all providers at once, each one call after the other. It gives how long each
-// call took.
-func (n *Network) Register(ctx context.Context, m *market.Market, offers []records.Offer) ([]time.Duration, error) {
+// own API: all providers at once, each its whole share in one call.
+func (n *Network) Register(ctx context.Context, m *market.Market, offers []records.Offer) error {
 	shares := make([][]records.Offer, len(n.Peers))
 	for i, o := range offers {
 		at := (i + i/len(shares)) % len(shares) // another order in each round, so that nobody gets one type only
 		shares[at] = append(shares[at], o)
 	}
-	took := make([][]time.Duration, len(n.Peers))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, p := range n.Peers {
-		group.Go(func() (err error) {
-			took[i], err = p.register(ctx, m, shares[i])
-			return fault.Wrap(p.Name, err)
-		})
+		if len(shares[i]) > 0 {
+			group.Go(func() error { return fault.Wrap(p.Name, p.register(ctx, m, shares[i])) })
+		}
 	}
-	err := group.Wait()
-	return slices.Concat(took...), err
+	return group.Wait()
 }
 
-func (p *Peer) register(ctx context.Context, m *market.Market, offers []records.Offer) ([]time.Duration, error) {
-	var took []time.Duration
-	for batch := range slices.Chunk(offers, registerBatch) {
-		callCtx, cancel := context.WithTimeout(ctx, registerLimit)
-		began := time.Now()
-		outcomes, err := p.RegisterBatch(callCtx, batch)
-		cancel()
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(began))
-		for i, o := range outcomes {
-			if o.Err != nil {
-				return nil, fault.Wrap(batch[i].ID, o.Err)
-			}
-			m.Add(market.Listing{Offer: batch[i], Provider: p.ID, Key: o.Receipt.Key})
-		}
+func (p *Peer) register(ctx context.Context, m *market.Market, offers []records.Offer) error {
+	ctx, cancel := context.WithTimeout(ctx, registerLimit)
+	defer cancel()
+	outcomes, err := p.RegisterBatch(ctx, offers)
+	if err != nil {
+		return err
 	}
-	return took, nil
+	for i, o := range outcomes {
+		if o.Err != nil {
+			return fault.Wrap(offers[i].ID, o.Err)
+		}
+		m.Add(market.Listing{Offer: offers[i], Provider: p.ID, Key: o.Receipt.Key})
+	}
+	return nil
 }
 
 // AwaitSpread waits until every peer keeps all records, which it does in a network of at

@@ -31,6 +31,7 @@ type Tour struct {
 	Updates int // price changes to measure, at least 1
 
 	FirstQuery  time.Duration // of the first step, as the consumer's client saw it
+	PublishP95  time.Duration // from an update's call to its receipt, which says on how many peers it is stored
 	UpdateP99   time.Duration // from before an update's call to its arrival at a watching consumer
 	CachedQuery time.Duration // median of what the peer took for an answer from its cache
 }
