@@ -170,29 +170,54 @@ func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan) {
 	b.ReportMetric(float64(total)/float64(b.N), "matches")
 }
 
-// BenchmarkPut inserts records that are verified already, and then fresher versions.
+// BenchmarkPut takes in records that are verified already: new ones, and fresher versions
+// of those known.
 func BenchmarkPut(b *testing.B) {
 	w := newWorld(b, benchRecords)
-	b.Run("insert", func(b *testing.B) {
-		b.ReportAllocs()
-		x := index.New(index.Config{})
-		for i := range b.N {
-			if i%len(w.records) == 0 {
-				b.StopTimer()
-				x = index.New(index.Config{})
-				runtime.GC()
-				b.StartTimer()
-			}
-			if _, err := x.Put(w.records[i%len(w.records)], epoch()); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("memory", func(b *testing.B) { measureMemory(b) })
+	b.Run("insert", func(b *testing.B) { timePuts(b, w, 0) })
+	b.Run("update", func(b *testing.B) { timePuts(b, w, len(w.records)) })
 }
 
-// measureMemory reports what a record weighs with its envelope, and what of it is the index's.
-func measureMemory(b *testing.B) {
+// timePuts puts the world's records over and over, into an empty index each time or with
+// the first of them known.
+func timePuts(b *testing.B, w world, known int) {
+	b.ReportAllocs()
+	n := len(w.records)
+	fresh := w.records
+	if known > 0 {
+		n = min(n, 20_000)
+		fresh = w.renewed(b, n)
+	}
+	var x *index.Index
+	b.ResetTimer()
+	for i := range b.N {
+		if i%n == 0 {
+			b.StopTimer()
+			x = world{records: w.records[:known]}.index(b)
+			runtime.GC()
+			b.StartTimer()
+		}
+		if _, err := x.Put(fresh[i%n], epoch()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "puts/s")
+}
+
+// renewed gives second versions of the first n records, in another order.
+func (w world) renewed(b *testing.B, n int) []*records.Record {
+	rng := rand.New(rand.NewPCG(3, 4))
+	fresh := make([]*records.Record, n)
+	for i, from := range rng.Perm(len(w.records))[:n] {
+		o := benchOffer(rng, from, w.places[i%len(w.places)])
+		fresh[i] = sign(b, keyOf(b, from%(len(w.records)/50)), o, stamp(2, 0, 24*time.Hour))
+	}
+	return fresh
+}
+
+// BenchmarkMemory weighs an index with its records, once whatever b.N: what a record takes
+// with its envelope, and what of it is the index's.
+func BenchmarkMemory(b *testing.B) {
 	before := heap()
 	w := newWorld(b, benchRecords)
 	verified := heap()

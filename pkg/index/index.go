@@ -4,11 +4,12 @@
 // # Shape
 //
 // Records live column-wise, by type: a few immutable blocks sorted by band of latitude
-// and longitude, and a small unsorted delta (see columns, shard). A search reads one
-// snapshot of one type through an atomic pointer. It never waits for a writer, never
-// keeps one waiting, and sees every update whole or not at all. Merging the delta into
-// blocks is work of Put, amortised over the puts that filled it: an index has no goroutine
-// and needs no closing.
+// and longitude, and a small unsorted delta (see part, shard). A search reads one snapshot
+// of one type through an atomic pointer. It never waits for a writer, never keeps one
+// waiting, and sees every update whole or not at all. The exception is a search for one
+// provider, which looks through the few records of that one under the lock of the other
+// methods. Merging the delta into blocks is work of Put, amortised over the puts that
+// filled it: an index has no goroutine and needs no closing.
 //
 // # What is remembered
 //
@@ -183,7 +184,8 @@ func (x *Index) OfProvider(id peer.ID) []*records.Record {
 	return all
 }
 
-// All gives the records that were live when the iteration began, in no promised order.
+// All gives the records that were live when the iteration began, in an order that depends
+// on the history of the index alone.
 func (x *Index) All() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		for _, r := range x.copy() {
@@ -198,7 +200,7 @@ func (x *Index) copy() []*records.Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := make([]*records.Record, 0, x.crowds[live].total)
-	for _, e := range x.names {
+	for _, e := range x.due.heap { // every service known is due some time, and no map decides the order
 		if e.state == live {
 			all = append(all, e.record)
 		}

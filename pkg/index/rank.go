@@ -96,16 +96,17 @@ func (k *ranker) offer(floor float64, r *records.Record) {
 // settle values what is queued.
 func (k *ranker) settle() {
 	queued := k.batch[:k.queued]
-	k.queued = 0
 	if k.order != byValue {
 		slices.SortFunc(queued, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
 	}
 	for _, c := range queued {
 		if c.floor > k.worst {
-			return
+			break
 		}
 		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
 	}
+	clear(queued)
+	k.queued = 0
 }
 
 // rank puts a hit in its place among the best.
@@ -148,6 +149,5 @@ func (k *ranker) finish() []query.Hit {
 // release lets go of all records.
 func (k *ranker) release() {
 	clear(k.best)
-	clear(k.batch[:])
 	k.plan, k.best = nil, k.best[:0]
 }

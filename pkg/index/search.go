@@ -43,10 +43,10 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 // do; consider looks at them one by one and counts; candidates are ranked in batches, in
 // the order of a lower bound of their value, so that few values are computed.
 type search struct {
-	plan  *query.Plan
-	query query.Query
-	now   int64
-	cells []region
+	plan    *query.Plan
+	subtype string // asked for, or ""
+	now     int64  // Unix nanoseconds
+	cells   []region
 
 	snapshot *snapshot
 	limits   thresholds
@@ -78,13 +78,14 @@ type area struct {
 }
 
 func (s *search) begin(p *query.Plan, o SearchOptions) {
-	s.plan, s.query, s.now = p, p.Query(), nanos(o.Now)
+	q := p.Query()
+	s.plan, s.subtype, s.now = p, q.Subtype, nanos(o.Now)
 	s.cells = cellRegions(s.cells[:0], o.Cells)
 	s.total, s.pending, s.counting, s.ranking = 0, 0, true, true
 	if at, ok := p.Center(); ok {
 		s.place = at.Vec()
 	}
-	s.ranker.begin(p, s.query.Sort)
+	s.ranker.begin(p, q.Sort)
 }
 
 // end gives what was found and lets go of it.
@@ -97,7 +98,7 @@ func (s *search) end() Found {
 	}
 	f.Hits = slices.Clone(best)
 	s.ranker.release()
-	s.plan, s.query, s.snapshot = nil, query.Query{}, nil
+	s.plan, s.snapshot = nil, nil
 	return f
 }
 
@@ -126,7 +127,7 @@ func (s *search) over(snap *snapshot) {
 	s.limits = snap.scale.thresholds(f)
 	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
 	s.compared = s.limits.comparisons(s.compared[:0])
-	s.kinds.begin(len(snap.kinds), s.query.Subtype != "" || f.Need&records.KnownPrice != 0)
+	s.kinds.begin(len(snap.kinds), s.subtype != "" || f.Need&records.KnownPrice != 0)
 	s.lands.begin(len(snap.lands), len(f.Countries) > 0 || len(f.Regions) > 0)
 	s.judgeFew()
 	disc, bounded := s.plan.Disc()
@@ -293,7 +294,7 @@ func (s *search) match(p *part, row int) {
 func (s *search) passKind(id uint32) bool {
 	if s.kinds.known[id] == unjudged {
 		k, f := &s.snapshot.kinds[id], s.plan.Filter()
-		s.kinds.judge(id, (s.query.Subtype == "" || s.query.Subtype == k.subtype) &&
+		s.kinds.judge(id, (s.subtype == "" || s.subtype == k.subtype) &&
 			(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit))
 	}
 	return s.kinds.known[id] == passes
