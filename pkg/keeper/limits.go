@@ -3,6 +3,7 @@ package keeper
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -10,8 +11,9 @@ import (
 const (
 	// MaxItems bounds the items of one STORE message.
 	MaxItems = 1000
-	// MaxItemCells bounds the cells of one item: a record lives in at most that many.
-	MaxItemCells = 12
+	// MaxItemCells bounds the cells of one item: a record lives in at most that many,
+	// those of its subtype and of any, at each length and Global.
+	MaxItemCells = 2 * (geo.MaxLen - geo.MinLen + 2)
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
 	// MaxRequest bounds a request on the wire, in bytes.
