@@ -15,8 +15,8 @@ import (
 // It is a log-structured merge of sorted runs (P. O'Neil et al., "The Log-Structured
 // Merge-Tree", 1996): the delta takes the puts; when full it is merged with the blocks
 // that are not much larger than it, so that a row is copied a few times in its life and a
-// search visits few blocks. Scale and dictionaries are made anew when the rows have
-// doubled or when many of them are dead.
+// search visits few blocks. Scale and dictionaries are made anew when the rows are
+// several times as many or when many of them are dead.
 type shard struct {
 	snapshot atomic.Pointer[snapshot]
 
@@ -49,6 +49,7 @@ const (
 	maxDelta = 256 // rows of the largest: every search reads all of them
 	fanout   = 8   // a merge takes in the next larger block while that is at most this many times larger
 	maxDead  = 256 // dead rows that are always tolerated
+	retrain  = 4   // growth of the live rows that asks for a new scale
 )
 
 func newShard() *shard {
@@ -107,7 +108,7 @@ func (s *shard) prepare() {
 	case s.version == math.MaxUint32, s.dead > maxDead+s.live/2:
 		s.rebuild()
 	case s.filled < len(s.delta.records):
-	case s.live >= 2*s.trained, len(s.kinds.list)+len(s.lands.list) > 2*s.live+maxDead:
+	case s.live >= retrain*s.trained, len(s.kinds.list)+len(s.lands.list) > 2*s.live+maxDead:
 		s.rebuild()
 	default:
 		s.merge()

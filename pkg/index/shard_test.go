@@ -44,6 +44,36 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRemovedRowsGo: rows go away even when nothing is put any more.
+func TestRemovedRowsGo(t *testing.T) {
+	s := newShard()
+	entries := make([]*entry, 3000)
+	for i := range entries {
+		entries[i] = &entry{record: new(records.Record)}
+		s.put(entries[i], false)
+	}
+	for _, e := range entries[:2900] {
+		s.remove(e)
+		require.LessOrEqual(t, s.dead, maxDead+s.live/2+1)
+	}
+	require.Equal(t, 100, s.live)
+}
+
+// TestSnapshotsStay: what a snapshot holds is not changed by what comes later.
+func TestSnapshotsStay(t *testing.T) {
+	s := newShard()
+	e := &entry{record: new(records.Record)}
+	s.put(e, false)
+	before := s.snapshot.Load()
+	s.put(e, true)
+	after := s.snapshot.Load()
+	require.Equal(t, 1, before.filled)
+	require.True(t, before.delta.aliveAt(0, before.version))
+	require.Equal(t, 2, after.filled)
+	require.False(t, after.delta.aliveAt(0, after.version))
+	require.True(t, after.delta.aliveAt(1, after.version))
+}
+
 // TestVersionsStartAnew: a shard that runs out of versions goes on with a new block.
 func TestVersionsStartAnew(t *testing.T) {
 	s := newShard()
