@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"text/tabwriter"
 
@@ -63,6 +64,9 @@ func newScreen(out io.Writer) *screen {
 func (s *screen) draw(table []byte) {
 	if s.live && s.left > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.left) // ECMA-48: cursor up, erase to the end of the page
+	}
+	if s.live { // no wrapping (DECAWM): a long line would be two, and the next drawing too low
+		table = slices.Concat([]byte("\x1b[?7l"), table, []byte("\x1b[?7h"))
 	}
 	_, _ = s.out.Write(table) // a reader that left is no reason to stop
 	s.left = bytes.Count(table, []byte{'\n'})

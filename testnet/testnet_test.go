@@ -89,5 +89,5 @@ func TestScreen(t *testing.T) {
 	terminal := &screen{out: &out, live: true}
 	terminal.draw([]byte("a\nb\n"))
 	terminal.draw([]byte("c\nd\n"))
-	require.Equal(t, "a\nb\n\x1b[2A\x1b[Jc\nd\n", out.String())
+	require.Equal(t, "\x1b[?7la\nb\n\x1b[?7h\x1b[2A\x1b[J\x1b[?7lc\nd\n\x1b[?7h", out.String())
 }

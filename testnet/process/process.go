@@ -26,7 +26,11 @@ const (
 func Build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "blackholed")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return "", fault.Wrap("process.Build", ctx.Err())
+	case err != nil:
 		return "", fault.New("process.Build", fault.Unavailable, "go build ./cmd/blackholed: %w\n%s", err, out)
 	}
 	return binary, nil
