@@ -32,6 +32,9 @@ type Request struct {
 	//
 	//	*Request_Store
 	//	*Request_Query
+	//	*Request_Sync
+	//	*Request_Pull
+	//	*Request_Watch
 	//	*Request_Summary
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
@@ -100,6 +103,33 @@ func (x *Request) GetQuery() *QueryRequest {
 	return nil
 }
 
+func (x *Request) GetSync() *SyncRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Sync); ok {
+			return x.Sync
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetPull() *PullRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Pull); ok {
+			return x.Pull
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetWatch() *WatchRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetSummary() *SummaryRequest {
 	if x != nil {
 		if x, ok := x.Op.(*Request_Summary); ok {
@@ -121,6 +151,18 @@ type Request_Query struct {
 	Query *QueryRequest `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
+type Request_Sync struct {
+	Sync *SyncRequest `protobuf:"bytes,5,opt,name=sync,proto3,oneof"`
+}
+
+type Request_Pull struct {
+	Pull *PullRequest `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
+}
+
+type Request_Watch struct {
+	Watch *WatchRequest `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // the last request of its stream
+}
+
 type Request_Summary struct {
 	Summary *SummaryRequest `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -128,6 +170,12 @@ type Request_Summary struct {
 func (*Request_Store) isRequest_Op() {}
 
 func (*Request_Query) isRequest_Op() {}
+
+func (*Request_Sync) isRequest_Op() {}
+
+func (*Request_Pull) isRequest_Op() {}
+
+func (*Request_Watch) isRequest_Op() {}
 
 func (*Request_Summary) isRequest_Op() {}
 
@@ -139,6 +187,9 @@ type Response struct {
 	//
 	//	*Response_Store
 	//	*Response_Query
+	//	*Response_Sync
+	//	*Response_Pull
+	//	*Response_Watch
 	//	*Response_Summary
 	Op            isResponse_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
@@ -207,6 +258,33 @@ func (x *Response) GetQuery() *QueryResponse {
 	return nil
 }
 
+func (x *Response) GetSync() *SyncResponse {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Sync); ok {
+			return x.Sync
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetPull() *PullResponse {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Pull); ok {
+			return x.Pull
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetWatch() *WatchResponse {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
 func (x *Response) GetSummary() *SummaryResponse {
 	if x != nil {
 		if x, ok := x.Op.(*Response_Summary); ok {
@@ -228,6 +306,18 @@ type Response_Query struct {
 	Query *QueryResponse `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
+type Response_Sync struct {
+	Sync *SyncResponse `protobuf:"bytes,5,opt,name=sync,proto3,oneof"`
+}
+
+type Response_Pull struct {
+	Pull *PullResponse `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
+}
+
+type Response_Watch struct {
+	Watch *WatchResponse `protobuf:"bytes,7,opt,name=watch,proto3,oneof"` // one of many
+}
+
 type Response_Summary struct {
 	Summary *SummaryResponse `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
@@ -235,6 +325,12 @@ type Response_Summary struct {
 func (*Response_Store) isResponse_Op() {}
 
 func (*Response_Query) isResponse_Op() {}
+
+func (*Response_Sync) isResponse_Op() {}
+
+func (*Response_Pull) isResponse_Op() {}
+
+func (*Response_Watch) isResponse_Op() {}
 
 func (*Response_Summary) isResponse_Op() {}
 
@@ -964,22 +1060,575 @@ func (x *SummaryResponse) GetNotKept() []string {
 	return nil
 }
 
+// Two keepers find what differs between them in steps: the root over the cells that both
+// keep, the sums of that set, the cells whose own roots differ, the records of those.
+//
+// A set has 256 buckets by the first byte of its entries' ids. A sum is 16 bytes, of a
+// bucket or, as the root, of all of them. An entry is 32 bytes: id and version.
+type SyncRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The asker's routing table says that everybody keeps everything.
+	Whole bool `protobuf:"varint,1,opt,name=whole,proto3" json:"whole,omitempty"`
+	// Of the set of cells that both keep: its root, or its 256 sums, which ask for the
+	// cells of the buckets that differ. Empty when cells are given.
+	Sums []byte `protobuf:"bytes,2,opt,name=sums,proto3" json:"sums,omitempty"`
+	// Cells whose entries are asked for: at most 64.
+	Cells []*SyncCell `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`
+	// Where to go on: position in cells, and bucket.
+	Cell          uint32 `protobuf:"varint,4,opt,name=cell,proto3" json:"cell,omitempty"`
+	Bucket        uint32 `protobuf:"varint,5,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncRequest) Reset() {
+	*x = SyncRequest{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncRequest) ProtoMessage() {}
+
+func (x *SyncRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
+func (*SyncRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SyncRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *SyncRequest) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetCells() []*SyncCell {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
+func (x *SyncRequest) GetBucket() uint32 {
+	if x != nil {
+		return x.Bucket
+	}
+	return 0
+}
+
+type SyncCell struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cell  string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	// In a request the 256 sums of what the asker has of the cell; without them every entry
+	// is listed. In an answer the root of what the keeper has of it.
+	Sums          []byte `protobuf:"bytes,2,opt,name=sums,proto3" json:"sums,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncCell) Reset() {
+	*x = SyncCell{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncCell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncCell) ProtoMessage() {}
+
+func (x *SyncCell) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncCell.ProtoReflect.Descriptor instead.
+func (*SyncCell) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SyncCell) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *SyncCell) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+type SyncResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The keeper's routing table, too, says that everybody keeps everything.
+	Whole bool `protobuf:"varint,1,opt,name=whole,proto3" json:"whole,omitempty"`
+	// The roots are equal.
+	Same    bool        `protobuf:"varint,2,opt,name=same,proto3" json:"same,omitempty"`
+	Cells   []*SyncCell `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`     // at most 4096
+	Entries []byte      `protobuf:"bytes,4,opt,name=entries,proto3" json:"entries,omitempty"` // at most 32768
+	// The answer ends before this place; absent when there is nothing more.
+	Next          *SyncPlace `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncResponse) Reset() {
+	*x = SyncResponse{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncResponse) ProtoMessage() {}
+
+func (x *SyncResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
+func (*SyncResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SyncResponse) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *SyncResponse) GetSame() bool {
+	if x != nil {
+		return x.Same
+	}
+	return false
+}
+
+func (x *SyncResponse) GetCells() []*SyncCell {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+func (x *SyncResponse) GetEntries() []byte {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *SyncResponse) GetNext() *SyncPlace {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+type SyncPlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          uint32                 `protobuf:"varint,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	Bucket        uint32                 `protobuf:"varint,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncPlace) Reset() {
+	*x = SyncPlace{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncPlace) ProtoMessage() {}
+
+func (x *SyncPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncPlace.ProtoReflect.Descriptor instead.
+func (*SyncPlace) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SyncPlace) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
+func (x *SyncPlace) GetBucket() uint32 {
+	if x != nil {
+		return x.Bucket
+	}
+	return 0
+}
+
+type PullRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []byte                 `protobuf:"bytes,1,opt,name=ids,proto3" json:"ids,omitempty"` // 16 bytes each, at most 512
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullRequest) Reset() {
+	*x = PullRequest{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullRequest) ProtoMessage() {}
+
+func (x *PullRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
+func (*PullRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PullRequest) GetIds() []byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+type PullResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The versions that count of the records asked for, tombstones included, in the order
+	// asked; those that the keeper does not have or that no longer fit are missing.
+	Envelopes     [][]byte `protobuf:"bytes,1,rep,name=envelopes,proto3" json:"envelopes,omitempty"` // at most 512
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullResponse) Reset() {
+	*x = PullResponse{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullResponse) ProtoMessage() {}
+
+func (x *PullResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
+func (*PullResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PullResponse) GetEnvelopes() [][]byte {
+	if x != nil {
+		return x.Envelopes
+	}
+	return nil
+}
+
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	Cells []string               `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"` // 1 to 64
+	After *Cookie                `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // of the last message of an earlier stream; absent at first
+	// Entries of the matches that the watcher has: when it cannot go on after the cookie it
+	// is told what became of them. At most 1024.
+	Have          []byte `protobuf:"bytes,4,opt,name=have,proto3" json:"have,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *WatchRequest) GetQuery() *v1.Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetCells() []string {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetAfter() *Cookie {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetHave() []byte {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+// Cookie is a place in one keeper's changes.
+type Cookie struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cookie) Reset() {
+	*x = Cookie{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cookie) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cookie) ProtoMessage() {}
+
+func (x *Cookie) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cookie.ProtoReflect.Descriptor instead.
+func (*Cookie) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Cookie) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Cookie) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// This message and those before it are done with; a message without anything else shows that the stream lives.
+	Cookie *Cookie `protobuf:"bytes,1,opt,name=cookie,proto3" json:"cookie,omitempty"`
+	// Changes before the first message are lost: ask for the current matches.
+	Reset_ bool `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
+	// New versions, tombstones included, of what matches or did; at most 512.
+	Envelopes     [][]byte `protobuf:"bytes,3,rep,name=envelopes,proto3" json:"envelopes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WatchResponse) GetCookie() *Cookie {
+	if x != nil {
+		return x.Cookie
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetReset_() bool {
+	if x != nil {
+		return x.Reset_
+	}
+	return false
+}
+
+func (x *WatchResponse) GetEnvelopes() [][]byte {
+	if x != nil {
+		return x.Envelopes
+	}
+	return nil
+}
+
 var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\"\xe5\x01\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\"\x90\x03\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
 	"\x05store\x18\x02 \x01(\v2!.blackhole.keeper.v1.StoreRequestH\x00R\x05store\x129\n" +
-	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x12?\n" +
+	"\x05query\x18\x03 \x01(\v2!.blackhole.keeper.v1.QueryRequestH\x00R\x05query\x126\n" +
+	"\x04sync\x18\x05 \x01(\v2 .blackhole.keeper.v1.SyncRequestH\x00R\x04sync\x126\n" +
+	"\x04pull\x18\x06 \x01(\v2 .blackhole.keeper.v1.PullRequestH\x00R\x04pull\x129\n" +
+	"\x05watch\x18\a \x01(\v2!.blackhole.keeper.v1.WatchRequestH\x00R\x05watch\x12?\n" +
 	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummaryB\x04\n" +
-	"\x02op\"\x82\x02\n" +
+	"\x02op\"\xb0\x03\n" +
 	"\bResponse\x126\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1c.blackhole.keeper.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
-	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x12@\n" +
+	"\x05query\x18\x03 \x01(\v2\".blackhole.keeper.v1.QueryResponseH\x00R\x05query\x127\n" +
+	"\x04sync\x18\x05 \x01(\v2!.blackhole.keeper.v1.SyncResponseH\x00R\x04sync\x127\n" +
+	"\x04pull\x18\x06 \x01(\v2!.blackhole.keeper.v1.PullResponseH\x00R\x04pull\x12:\n" +
+	"\x05watch\x18\a \x01(\v2\".blackhole.keeper.v1.WatchResponseH\x00R\x05watch\x12@\n" +
 	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummaryB\x04\n" +
 	"\x02op\"M\n" +
 	"\aRefusal\x12\x12\n" +
@@ -1033,7 +1682,41 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05cells\x18\x01 \x03(\tR\x05cells\"h\n" +
 	"\x0fSummaryResponse\x12:\n" +
 	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x03(\tR\anotKeptBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
+	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"\x98\x01\n" +
+	"\vSyncRequest\x12\x14\n" +
+	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
+	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
+	"\x05cells\x18\x03 \x03(\v2\x1d.blackhole.keeper.v1.SyncCellR\x05cells\x12\x12\n" +
+	"\x04cell\x18\x04 \x01(\rR\x04cell\x12\x16\n" +
+	"\x06bucket\x18\x05 \x01(\rR\x06bucket\"2\n" +
+	"\bSyncCell\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x12\n" +
+	"\x04sums\x18\x02 \x01(\fR\x04sums\"\xbb\x01\n" +
+	"\fSyncResponse\x12\x14\n" +
+	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
+	"\x04same\x18\x02 \x01(\bR\x04same\x123\n" +
+	"\x05cells\x18\x03 \x03(\v2\x1d.blackhole.keeper.v1.SyncCellR\x05cells\x12\x18\n" +
+	"\aentries\x18\x04 \x01(\fR\aentries\x122\n" +
+	"\x04next\x18\x05 \x01(\v2\x1e.blackhole.keeper.v1.SyncPlaceR\x04next\"7\n" +
+	"\tSyncPlace\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\rR\x04cell\x12\x16\n" +
+	"\x06bucket\x18\x02 \x01(\rR\x06bucket\"\x1f\n" +
+	"\vPullRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x01(\fR\x03ids\",\n" +
+	"\fPullResponse\x12\x1c\n" +
+	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\"\xa0\x01\n" +
+	"\fWatchRequest\x123\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\x121\n" +
+	"\x05after\x18\x03 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x05after\x12\x12\n" +
+	"\x04have\x18\x04 \x01(\fR\x04have\"0\n" +
+	"\x06Cookie\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"x\n" +
+	"\rWatchResponse\x123\n" +
+	"\x06cookie\x18\x01 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x06cookie\x12\x14\n" +
+	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x1c\n" +
+	"\tenvelopes\x18\x03 \x03(\fR\tenvelopesBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
 
 var (
 	file_blackhole_keeper_v1_keeper_proto_rawDescOnce sync.Once
@@ -1047,7 +1730,7 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),         // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),        // 1: blackhole.keeper.v1.Response
@@ -1063,30 +1746,51 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*BestPrice)(nil),       // 11: blackhole.keeper.v1.BestPrice
 	(*SummaryRequest)(nil),  // 12: blackhole.keeper.v1.SummaryRequest
 	(*SummaryResponse)(nil), // 13: blackhole.keeper.v1.SummaryResponse
-	(*v1.Query)(nil),        // 14: blackhole.discovery.v1.Query
+	(*SyncRequest)(nil),     // 14: blackhole.keeper.v1.SyncRequest
+	(*SyncCell)(nil),        // 15: blackhole.keeper.v1.SyncCell
+	(*SyncResponse)(nil),    // 16: blackhole.keeper.v1.SyncResponse
+	(*SyncPlace)(nil),       // 17: blackhole.keeper.v1.SyncPlace
+	(*PullRequest)(nil),     // 18: blackhole.keeper.v1.PullRequest
+	(*PullResponse)(nil),    // 19: blackhole.keeper.v1.PullResponse
+	(*WatchRequest)(nil),    // 20: blackhole.keeper.v1.WatchRequest
+	(*Cookie)(nil),          // 21: blackhole.keeper.v1.Cookie
+	(*WatchResponse)(nil),   // 22: blackhole.keeper.v1.WatchResponse
+	(*v1.Query)(nil),        // 23: blackhole.discovery.v1.Query
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	3,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
 	7,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
-	12, // 2: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	2,  // 3: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.keeper.v1.Refusal
-	5,  // 4: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	8,  // 5: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	13, // 6: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	4,  // 7: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	6,  // 8: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	9,  // 9: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	2,  // 10: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.keeper.v1.Refusal
-	14, // 11: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	9,  // 12: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	10, // 13: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	11, // 14: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	10, // 15: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
+	18, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
+	20, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
+	12, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	2,  // 6: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.keeper.v1.Refusal
+	5,  // 7: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	8,  // 8: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	16, // 9: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	19, // 10: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	22, // 11: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
+	13, // 12: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	4,  // 13: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	6,  // 14: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	9,  // 15: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	2,  // 16: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.keeper.v1.Refusal
+	23, // 17: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	9,  // 18: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	10, // 19: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	11, // 20: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	10, // 21: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	15, // 22: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	15, // 23: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	17, // 24: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPlace
+	23, // 25: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	21, // 26: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
+	21, // 27: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -1097,11 +1801,17 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[0].OneofWrappers = []any{
 		(*Request_Store)(nil),
 		(*Request_Query)(nil),
+		(*Request_Sync)(nil),
+		(*Request_Pull)(nil),
+		(*Request_Watch)(nil),
 		(*Request_Summary)(nil),
 	}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[1].OneofWrappers = []any{
 		(*Response_Store)(nil),
 		(*Response_Query)(nil),
+		(*Response_Sync)(nil),
+		(*Response_Pull)(nil),
+		(*Response_Watch)(nil),
 		(*Response_Summary)(nil),
 	}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[10].OneofWrappers = []any{}
@@ -1111,7 +1821,7 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
