@@ -38,7 +38,7 @@ func TestRowsAreBounded(t *testing.T) {
 			rows += len(b.records)
 		}
 		require.Equal(t, rows, s.live+s.dead)
-		require.LessOrEqual(t, s.dead, maxDead+s.live/2+1)
+		require.LessOrEqual(t, s.dead, maxDead+(s.live+1)/2+1)
 		require.LessOrEqual(t, len(s.kinds.list)+len(s.lands.list), 2*s.live+maxDead+2*len(s.delta.records))
 		require.LessOrEqual(t, len(s.blocks), 5)
 	}
@@ -54,7 +54,7 @@ func TestRemovedRowsGo(t *testing.T) {
 	}
 	for _, e := range entries[:2900] {
 		s.remove(e)
-		require.LessOrEqual(t, s.dead, maxDead+s.live/2+1)
+		require.LessOrEqual(t, s.dead, maxDead+(s.live+1)/2+1)
 	}
 	require.Equal(t, 100, s.live)
 }
