@@ -1,0 +1,240 @@
+// Package digest tells two parties what differs between two sets of versions without
+// sending the sets: a root, then the sums of 256 buckets, then the entries of the buckets
+// that differ.
+//
+// A sum is a hash over the sorted entries. The cheaper XOR of hashes would let anybody who
+// chooses names make different sets look alike.
+//
+// The package is pure: equal entries give equal sums on every peer, in whatever order they came.
+package digest
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"sort"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Sizes on the wire, in bytes.
+const (
+	Buckets   = 256
+	IDSize    = 16
+	SumSize   = 16
+	EntrySize = IDSize + 16
+	SumsSize  = Buckets * SumSize
+)
+
+// ID names what an entry is about: the beginning of the SHA-256 of its name. To find two
+// names with one id takes 2^64 hashes, and the finder would hide only one of the two.
+type ID [IDSize]byte
+
+// IDOf hashes a name given in parts, whose bounds count.
+func IDOf(parts ...string) ID {
+	buf := make([]byte, 0, 128)
+	for _, p := range parts {
+		buf = binary.AppendUvarint(buf, uint64(len(p)))
+		buf = append(buf, p...)
+	}
+	sum := sha256.Sum256(buf)
+	return ID(sum[:IDSize])
+}
+
+// Bucket is the bucket that the id's entry belongs to.
+func (id ID) Bucket() int { return int(id[0]) }
+
+// Version is what is compared of entries with one id. Versions compare bytewise.
+type Version [16]byte
+
+// VersionOf joins a sequence and the beginning of a hash, which tells equal sequences apart.
+func VersionOf(sequence uint64, hash [sha256.Size]byte) Version {
+	var v Version
+	binary.BigEndian.PutUint64(v[:8], sequence)
+	copy(v[8:], hash[:])
+	return v
+}
+
+// Newer reports whether v is above w.
+func (v Version) Newer(w Version) bool { return bytes.Compare(v[:], w[:]) > 0 }
+
+// Entry is one member of a set.
+type Entry struct {
+	ID      ID
+	Version Version
+}
+
+func (e Entry) compare(f Entry) int {
+	return cmp.Or(bytes.Compare(e.ID[:], f.ID[:]), bytes.Compare(e.Version[:], f.Version[:]))
+}
+
+// Sum stands for a bucket or, as a root, for a set. The zero sum is that of nothing.
+type Sum [SumSize]byte
+
+// Sums are the sums of a set's buckets.
+type Sums [Buckets]Sum
+
+// Root joins the sums; it is zero when all of them are.
+func (s *Sums) Root() Sum {
+	if *s == (Sums{}) {
+		return Sum{}
+	}
+	h := sha256.Sum256(s.Bytes())
+	return Sum(h[:SumSize])
+}
+
+// Bytes is the wire form.
+func (s *Sums) Bytes() []byte {
+	b := make([]byte, 0, SumsSize)
+	for i := range s {
+		b = append(b, s[i][:]...)
+	}
+	return b
+}
+
+// ParseSums reads the wire form. It returns Invalid naming "sums" for anything else.
+func ParseSums(b []byte) (*Sums, error) {
+	if len(b) != SumsSize {
+		return nil, fault.Invalidf("sums", len(b), "must be %d bytes", SumsSize)
+	}
+	s := new(Sums)
+	for i := range s {
+		copy(s[i][:], b[i*SumSize:])
+	}
+	return s, nil
+}
+
+// Set is an immutable set of entries.
+type Set struct {
+	entries []Entry // sorted, without repetition
+	root    Sum
+	sums    *Sums // of a set that is not small; others are summed when asked
+}
+
+// small is the size up to which sums are cheaper to make than to keep.
+const small = 512
+
+// New makes a set of entries, which it takes over and sorts.
+func New(entries []Entry) *Set {
+	slices.SortFunc(entries, Entry.compare)
+	s := &Set{entries: slices.Compact(entries)}
+	sums := s.summed()
+	s.root = sums.Root()
+	if len(s.entries) > small {
+		s.sums = sums
+	}
+	return s
+}
+
+func (s *Set) summed() *Sums {
+	sums := new(Sums)
+	for rest := s.entries; len(rest) > 0; {
+		bucket := rest[0].ID.Bucket()
+		n := 1
+		for n < len(rest) && rest[n].ID.Bucket() == bucket {
+			n++
+		}
+		sums[bucket] = sumOf(rest[:n])
+		rest = rest[n:]
+	}
+	return sums
+}
+
+func sumOf(entries []Entry) Sum {
+	h := sha256.New()
+	for i := range entries {
+		_, _ = h.Write(entries[i].ID[:]) // a hash does not fail
+		_, _ = h.Write(entries[i].Version[:])
+	}
+	var sum [sha256.Size]byte
+	return Sum(h.Sum(sum[:0])[:SumSize])
+}
+
+// Len is the number of entries.
+func (s *Set) Len() int { return len(s.entries) }
+
+// Root stands for the whole set.
+func (s *Set) Root() Sum { return s.root }
+
+// Sums stands for its buckets. The caller must not modify it.
+func (s *Set) Sums() *Sums {
+	if s.sums != nil {
+		return s.sums
+	}
+	return s.summed()
+}
+
+// Entries are the entries by id. The caller must not modify them.
+func (s *Set) Entries() []Entry { return s.entries }
+
+// In gives the entries of a bucket by id. The caller must not modify them.
+func (s *Set) In(bucket int) []Entry {
+	from := s.start(bucket)
+	return s.entries[from : from+s.starting(from, bucket)]
+}
+
+func (s *Set) start(bucket int) int {
+	return sort.Search(len(s.entries), func(i int) bool { return s.entries[i].ID.Bucket() >= bucket })
+}
+
+func (s *Set) starting(from, bucket int) int {
+	rest := s.entries[from:]
+	return sort.Search(len(rest), func(i int) bool { return rest[i].ID.Bucket() > bucket })
+}
+
+// List gives, in wire form, the entries of the buckets that differ from theirs (of all
+// buckets when that is nil), from a bucket on and in whole buckets, as many as room bytes
+// hold. Next is the first bucket not looked at, Buckets at the end. A bucket that alone is
+// above most bytes is cut off there, so that every call with room for most gets on.
+func (s *Set) List(theirs *Sums, from, room, most int) (wire []byte, next int) {
+	mine := s.Sums()
+	for next = max(from, 0); next < Buckets; next++ {
+		if theirs != nil && theirs[next] == mine[next] {
+			continue
+		}
+		entries := s.In(next)
+		entries = entries[:min(len(entries), most/EntrySize)]
+		if len(wire)+len(entries)*EntrySize > room {
+			return wire, next
+		}
+		wire = Append(wire, entries...)
+	}
+	return wire, Buckets
+}
+
+// Append appends the wire form of entries.
+func Append(b []byte, entries ...Entry) []byte {
+	for i := range entries {
+		b = append(b, entries[i].ID[:]...)
+		b = append(b, entries[i].Version[:]...)
+	}
+	return b
+}
+
+// Parse reads the wire form of entries. It returns Invalid naming "entries" for anything else.
+func Parse(b []byte) ([]Entry, error) {
+	if len(b)%EntrySize != 0 {
+		return nil, fault.Invalidf("entries", len(b), "must be a multiple of %d bytes", EntrySize)
+	}
+	entries := make([]Entry, len(b)/EntrySize)
+	for i := range entries {
+		copy(entries[i].ID[:], b[i*EntrySize:])
+		copy(entries[i].Version[:], b[i*EntrySize+IDSize:])
+	}
+	return entries, nil
+}
+
+// ParseIDs reads ids, one after the other. It returns Invalid naming "ids" for anything
+// else, and for more than most.
+func ParseIDs(b []byte, most int) ([]ID, error) {
+	if len(b)%IDSize != 0 || len(b)/IDSize > most {
+		return nil, fault.Invalidf("ids", len(b), "must be up to %d ids of %d bytes", most, IDSize)
+	}
+	ids := make([]ID, len(b)/IDSize)
+	for i := range ids {
+		copy(ids[i][:], b[i*IDSize:])
+	}
+	return ids, nil
+}
