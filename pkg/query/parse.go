@@ -216,7 +216,8 @@ func wanted(target any) string {
 // ParseValues reads a query from URL parameters, which have the names of the JSON fields,
 // as it stands: Compile validates.
 //
-//   - near=LAT,LON, and with it radius_km=KM;
+//   - near=LAT,LON, or near.latitude=LAT and near.longitude=LON; with it radius_km=KM or
+//     near.radius_km=KM; near[NAME] is near.NAME;
 //   - countries and regions: repeated, or with commas between, countries=DE,FR;
 //   - attributes: attr.KEY=VALUE or attributes[KEY]=VALUE;
 //   - explain and require_gpu: true, false, 1, 0, or no value for true.
@@ -231,14 +232,14 @@ func ParseValues(v url.Values) (Query, error) {
 	}
 	var q Query
 	for _, name := range slices.Sorted(maps.Keys(v)) {
-		if name == "radius_km" {
+		if _, ok := placeMember(name); ok {
 			continue // belongs to near, below
 		}
 		if err := q.setParameter(name, v[name]); err != nil {
 			return Query{}, fault.Wrap(op, err)
 		}
 	}
-	if err := q.setRadius(v["radius_km"]); err != nil {
+	if err := q.setPlace(v); err != nil {
 		return Query{}, fault.Wrap(op, err)
 	}
 	return q, nil
@@ -301,16 +302,57 @@ func (q *Query) setAttribute(key string, values []string) error {
 	return nil
 }
 
-func (q *Query) setRadius(values []string) error {
+// placeMember gives NAME of near.NAME and near[NAME], and radius_km.
+func placeMember(name string) (string, bool) {
+	if name == "radius_km" {
+		return name, true
+	}
+	if member, ok := strings.CutPrefix(name, "near."); ok {
+		return member, true
+	}
+	if member, ok := strings.CutPrefix(name, "near["); ok {
+		return strings.CutSuffix(member, "]")
+	}
+	return "", false
+}
+
+// setPlace stores the parts of near that have parameters of their own, beside what near
+// itself has set.
+func (q *Query) setPlace(v url.Values) error {
+	n, given := q.Near, map[string]bool{"latitude": q.Near != nil, "longitude": q.Near != nil}
+	if n == nil {
+		n = new(Near)
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		member, ok := placeMember(name)
+		if !ok {
+			continue
+		}
+		target, values := n.member(member), v[name]
+		switch {
+		case target == nil:
+			return fault.Invalidf(shown(name), nil, "is not a parameter of a query")
+		case len(values) == 0 || len(values) == 1 && values[0] == "":
+			continue
+		case len(values) > 1 || given[member]:
+			return fault.Invalidf("near."+member, len(values), "is given more than once")
+		}
+		given[member] = true
+		if err := setText(target, values[0]); err != nil {
+			return fault.In("near."+member, err)
+		}
+	}
 	switch {
-	case len(values) == 0 || len(values) == 1 && values[0] == "":
-		return nil
-	case len(values) > 1:
-		return fault.Invalidf("near.radius_km", len(values), "is given more than once")
-	case q.Near == nil:
+	case given["latitude"] && given["longitude"]:
+		q.Near = n
+	case given["latitude"]:
+		return fault.Invalidf("near.longitude", nil, "is required")
+	case given["longitude"]:
+		return fault.Invalidf("near.latitude", nil, "is required")
+	case given["radius_km"]:
 		return fault.Invalidf("near", nil, "is required with radius_km")
 	}
-	return fault.In("near.radius_km", setText(&q.Near.RadiusKM, values[0]))
+	return nil
 }
 
 // splitList gives the elements of a list with commas between, without those left empty.

@@ -131,6 +131,9 @@ func TestParseValues(t *testing.T) {
 		want  Query
 	}{
 		"place":      {"type=a&near=1.5,-2&radius_km=3", Query{Type: "a", Near: &Near{Latitude: 1.5, Longitude: -2, RadiusKM: ptr(3.0)}}},
+		"parts":      {"near.latitude=0&near.longitude=-2&near.radius_km=3", Query{Near: &Near{Latitude: 0, Longitude: -2, RadiusKM: ptr(3.0)}}},
+		"brackets":   {"near[latitude]=1&near[longitude]=2&radius_km=3", Query{Near: &Near{Latitude: 1, Longitude: 2, RadiusKM: ptr(3.0)}}},
+		"no parts":   {"near.latitude=&near.longitude=&near[radius_km]=", Query{}},
 		"spaces":     {"near=+1.5+,+2", Query{Near: &Near{Latitude: 1.5, Longitude: 2}}},
 		"lists":      {"countries=DE,FR&countries=US&regions=", Query{Region: Region{Countries: []string{"DE", "FR", "US"}}}},
 		"attributes": {"attr.a=1&attributes[b.c]=2&attr.d=", Query{Attributes: map[string]string{"a": "1", "b.c": "2", "d": ""}}},
@@ -157,6 +160,12 @@ func TestParseValuesRefuses(t *testing.T) {
 		"twice":         {"type=a&type=b", "type", "more than once"},
 		"radius twice":  {"near=1,2&radius_km=1&radius_km=2", "near.radius_km", "more than once"},
 		"radius alone":  {"radius_km=1", "near", "required"},
+		"radius again":  {"near=1,2&radius_km=1&near.radius_km=1", "near.radius_km", "more than once"},
+		"place again":   {"near=1,2&near.latitude=1", "near.latitude", "more than once"},
+		"one part":      {"near.latitude=1&radius_km=1", "near.longitude", "required"},
+		"other part":    {"near[longitude]=1", "near.latitude", "required"},
+		"no such part":  {"near.height=1", "near.height", "not a parameter"},
+		"part text":     {"near.latitude=x&near.longitude=1", "near.latitude", "number"},
 		"radius text":   {"near=1,2&radius_km=far", "near.radius_km", "number"},
 		"place text":    {"near=Berlin", "near", "LATITUDE,LONGITUDE"},
 		"half a place":  {"near=1,", "near", "LATITUDE,LONGITUDE"},
