@@ -3,7 +3,6 @@ package grpcapi_test
 import (
 	"context"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -249,33 +248,4 @@ func TestClosedBeforeServed(t *testing.T) {
 	require.NoError(t, s.Serve(l))
 	_, err := l.Accept()
 	require.Error(t, err, "the listener was taken over")
-}
-
-func BenchmarkQueryCached(b *testing.B) {
-	h := discoverytest.New(b)
-	for range 10 {
-		h.Foreign(b, discoverytest.Offer("f"))
-	}
-	s := grpcapi.New(grpcapi.Config{Registrar: h, Finder: h, Node: h.Node})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
-	defer func() { s.Close(); require.NoError(b, <-done) }()
-	c := dial(b, l.Addr().String())
-	q := query.Query{Type: "compute"}
-	_, err = c.Query(b.Context(), q)
-	require.NoError(b, err)
-	var took []time.Duration
-	for b.Loop() {
-		start := time.Now()
-		a, err := c.Query(b.Context(), q)
-		if err != nil || a.Source != query.SourceCache {
-			b.Fatal(err, a.Source)
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
-	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
 }

@@ -38,10 +38,11 @@ func unread(err error) error {
 	}
 }
 
-// inBody names the body where an error names no field of it: text that is not JSON.
-func inBody(err error) error {
+// within names where it was, the body or the url, when an error names no field of it: text
+// that is not JSON, a field whose name is empty.
+func within(where string, err error) error {
 	if err != nil && fault.FieldOf(err) == "" {
-		return fault.In("body", err)
+		return fault.In(where, err)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +22,7 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
 	}
 	q, err := query.ParseJSON(body)
 	if err != nil {
-		return inBody(err)
+		return within("body", err)
 	}
 	return s.answer(w, r, q)
 }
@@ -35,7 +34,7 @@ func (s *Server) queryByParameters(w http.ResponseWriter, r *http.Request) error
 	}
 	q, err := query.ParseValues(values)
 	if err != nil {
-		return err
+		return within("url", err)
 	}
 	return s.answer(w, r, q)
 }
@@ -114,15 +113,14 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 		after = id
 	}
 	q, err = query.ParseValues(values)
-	return q, after, err
+	return q, after, within("url", err)
 }
 
 // stream writes events until the client or the server goes; a client that does not read
-// is gone after writeAnswer. The bound on reading a request ends here: net/http takes its
-// passing for the client's end.
+// is gone after writeAnswer. The header goes out before there is an event.
 func stream(ctx context.Context, w http.ResponseWriter, watcher *discovery.Watcher) {
 	control := http.NewResponseController(w)
-	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.Flush()); err != nil {
+	if err := control.Flush(); err != nil {
 		return
 	}
 	for {

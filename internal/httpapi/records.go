@@ -19,7 +19,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	}
 	offer, err := records.ParseOffer(body)
 	if err != nil {
-		return inBody(err)
+		return within("body", err)
 	}
 	receipt, err := s.Registrar.Register(r.Context(), offer)
 	if err != nil {
@@ -44,14 +44,14 @@ func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
 	defer release()
 	entries, err := readBatch(http.MaxBytesReader(w, r.Body, maxBatch))
 	if err != nil {
-		return err
+		return within("body", err)
 	}
 	results := make([]batchResult, len(entries))
 	var good []records.Offer
 	var at []int // good[i] is of entries[at[i]]
 	for i, e := range entries {
 		if e.err != nil {
-			results[i] = failed(inBody(e.err))
+			results[i] = failed(within("body", e.err))
 			continue
 		}
 		good, at = append(good, e.offer), append(at, i)
@@ -106,7 +106,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	offer, err := records.ParseOffer(withID(body, id))
 	if err != nil {
-		return inBody(err)
+		return within("body", err)
 	}
 	if offer.ID != id {
 		return fault.Invalidf("id", offer.ID, "differs from the id in the path, %q", id)

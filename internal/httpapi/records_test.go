@@ -66,6 +66,7 @@ func badOffers(t testing.TB) map[string]string {
 		strings.Repeat("[", 1<<15):         "body",
 		strings.Repeat(" ", 10<<20):        "body",
 		`{"id":"a","id":"b"}`:              "id",
+		`{"":1}`:                           "body",
 		`{"id":1}`:                         "id",
 		`{"ID":"a"}`:                       "ID",
 		text(t, "a/b"):                     "id",
@@ -198,7 +199,7 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 	many := strings.Repeat(",{}", discovery.MaxBatch)
 	for body, field := range map[string]string{
 		"": "body", "batch": "body", "[]": "body", "null": "body", "{": "body", "{}": "records",
-		`{"records":[]}`: "records", `{"records":{}}`: "records", `{"records":null}`: "records", `{"records":1}`: "records",
+		`{"":1}`: "body", `{"records":[]}`: "records", `{"records":{}}`: "records", `{"records":null}`: "records", `{"records":1}`: "records",
 		`{"records":[` + good + `]`:                            "body",
 		`{"records":[` + good + `]} {}`:                        "body",
 		`{"records":[` + good + `,]}`:                          "body",
@@ -249,7 +250,7 @@ func FuzzBatch(f *testing.F) {
 		entries, err := readBatch(strings.NewReader(string(body)))
 		if err != nil {
 			require.Nil(t, entries)
-			code, form := bodyOf(err)
+			code, form := bodyOf(within("body", err))
 			require.Equal(t, 400, code)
 			require.NotEmpty(t, form.Field)
 			return

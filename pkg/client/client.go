@@ -11,8 +11,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -170,9 +168,6 @@ func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watch
 // cursor of the last event.
 func (w *Watcher) Next() (Event, error) {
 	resp, err := w.stream.Recv()
-	if errors.Is(err, io.EOF) { // an end without a reason
-		return Event{}, fault.As("client.Watch", fault.Unavailable, err)
-	}
 	if err != nil {
 		return Event{}, fromStatus("client.Watch", err)
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"io"
 	"math"
 
 	"google.golang.org/grpc/codes"
@@ -76,6 +77,9 @@ func toEvent(resp *api.WatchResponse) Event {
 func fromStatus(op string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, io.EOF) { // a stream that ended without a reason
+		return fault.As(op, fault.Unavailable, err)
 	}
 	st, ok := status.FromError(err)
 	if !ok {
