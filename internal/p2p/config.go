@@ -35,8 +35,8 @@ type Config struct {
 	Datastore ds.Batching
 	Validator record.Validator // of DHT values under /blackhole/
 	PubSub    []pubsub.Option
-	// Transport replaces the profile's transports, for networks that are not the machine's:
-	// a simulation. Empty: the profile's.
+	// Transport replaces the profile's transports and turns off multicast DNS, for a network
+	// that is not the machine's: a simulation. Empty: the profile's.
 	Transport []libp2p.Option
 	Protocols []protocol.ID // get resource limits of their own
 	Probe     ProbeConfig
@@ -56,6 +56,7 @@ func (c Config) complete() (Config, traits, error) {
 	if !ok {
 		return c, t, fault.Invalidf("profile", string(c.Profile), "must be one of dev, lan, public")
 	}
+	t.mdns = t.mdns && len(c.Transport) == 0
 	self, err := c.identity()
 	if err != nil {
 		return c, t, err
