@@ -29,11 +29,21 @@ type Figures struct {
 	Publish Spread           `json:"publish"`
 	First   Spread           `json:"first_query"` // of each peer, nothing cached
 	Warm    Spread           `json:"later_query"`
-	Visible Spread           `json:"update_visible"` // at a watcher, from the start of the update
+	Visible Spread           `json:"update_visible"`    // at a watcher, from the start of the update
+	Load    *Load            `json:"load,omitempty"`    // of hotcell
+	Flooded int              `json:"flooded,omitempty"` // records that keepers took from flooders
 	Stages  []Stage          `json:"stages"`
 	Counts  map[string]int64 `json:"counts"`
 	Broken  map[string]int   `json:"broken"` // properties, and how often
 	Told    []string         `json:"told"`   // the first breaches
+}
+
+// Load is how many queries the peers that served any served for others.
+type Load struct {
+	Keepers int     `json:"keepers"`
+	Max     int64   `json:"max"`
+	Median  int64   `json:"median"`
+	Ratio   float64 `json:"ratio"`
 }
 
 // Machine is what the run cost.
@@ -132,6 +142,12 @@ func (f Figures) told() string {
 	for _, g := range f.Stages {
 		s += fmt.Sprintf("\n  %-28s at %4.0f s: %d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
 			g.Name, g.At, g.Queries, g.Complete, g.Exact, g.Recall, g.Took.P95)
+	}
+	if f.Load != nil {
+		s += fmt.Sprintf("\n  load %+v", *f.Load)
+	}
+	if f.Flooded > 0 {
+		s += fmt.Sprintf("\n  flooded %d", f.Flooded)
 	}
 	for _, what := range slices.Sorted(maps.Keys(f.Counts)) {
 		s += fmt.Sprintf("\n  %-28s %d", what, f.Counts[what])

@@ -19,8 +19,8 @@ type market struct {
 	made   int
 }
 
-func newMarket(seed uint64, hot float64) *market {
-	m := &market{Rand: rand.New(rand.NewPCG(seed, 1)), cities: cities(), hot: hot}
+func newMarket(seed uint64) *market {
+	m := &market{Rand: rand.New(rand.NewPCG(seed, 1)), cities: cities()}
 	for _, c := range m.cities {
 		m.people += c.people
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type oracle struct {
 	hostile map[peer.ID]bool // whoever signs what it likes
 	broken  map[string]int   // breaches by property
 	first   []string         // the first breaches, told
+	names   *strings.Replacer
 }
 
 // entry is the life of one service.
@@ -36,6 +38,7 @@ func newOracle() *oracle {
 		entries: make(map[records.Name]*entry),
 		hostile: make(map[peer.ID]bool),
 		broken:  make(map[string]int),
+		names:   strings.NewReplacer(),
 	}
 }
 
@@ -112,8 +115,8 @@ func (o *oracle) judge(who peer.ID, q query.Query, a *query.Answer, quiet bool) 
 	}
 	if quiet && v.complete && !v.exact {
 		extra := slices.DeleteFunc(slices.Clone(got), func(n records.Name) bool { return slices.Contains(want, n) })
-		o.breach("P2", "at %s, source %s: a complete answer has %d records, not %d; missing %s, too many %s; asked %+v near %+v",
-			short(who), a.Source, len(got), len(want), missing, extra, q, q.Near)
+		o.breach("P2", "at %s (%s), source %s: a complete answer has %d records, not %d; missing %s, too many %s; %s",
+			o.rename(who.String()), time.Now().Format("15:04:05"), a.Source, len(got), len(want), o.told(missing), o.told(extra), o.course(a.Notes))
 	}
 	return v
 }
@@ -167,8 +170,45 @@ func (o *oracle) breach(property, format string, args ...any) {
 	defer o.mu.Unlock()
 	o.broken[property]++
 	if len(o.first) < 10 {
-		o.first = append(o.first, property+": "+fmt.Sprintf(format, args...))
+		o.first = append(o.first, "\n"+property+": "+fmt.Sprintf(format, args...))
 	}
+}
+
+// course gives the notes of an explained answer that tell whom the peer asked.
+func (o *oracle) course(notes []string) string {
+	var out []string
+	for _, n := range notes {
+		if strings.HasPrefix(n, "asked ") || strings.HasPrefix(n, "cells ") {
+			out = append(out, o.rename(n))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// know gives peers the names by which breaches tell of them.
+func (o *oracle) know(peers []*simPeer) {
+	var pairs []string
+	for i, p := range peers {
+		pairs = append(pairs, p.id.String(), fmt.Sprintf("p%d", i))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.names = strings.NewReplacer(pairs...)
+}
+
+// rename replaces the ids of peers by their places in the order of joining.
+func (o *oracle) rename(s string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.names.Replace(s)
+}
+
+func (o *oracle) told(names []records.Name) string {
+	var out []string
+	for _, n := range names {
+		out = append(out, n.String())
+	}
+	return o.rename(fmt.Sprint(out))
 }
 
 func short(id peer.ID) string { s := id.String(); return s[len(s)-6:] }

@@ -115,7 +115,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Durati
 // join starts the peer's part in the network.
 func (s *simPeer) join(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) (err error) {
 	s.node, err = p2p.New(context.Background(), p2p.Config{
-		Profile: p2p.Dev, Identity: s.key, Bootstrap: bootstrap,
+		Profile: p2p.LAN, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
 		Validator: keeper.Validator(live.Verifier, time.Now),

@@ -24,6 +24,15 @@ func (w *world) playJoin() {
 	w.ask(w.some(len(w.peers)/2+1), asking{name: "after changes", quiet: true, each: 2, within: 10 * time.Second})
 }
 
+// offers draws n offers.
+func (w *world) offers(n int) []records.Offer {
+	out := make([]records.Offer, n)
+	for i := range out {
+		out[i] = w.market.offer()
+	}
+	return out
+}
+
 // change withdraws a tenth of the services and reprices another.
 func (w *world) change() {
 	all := w.owned(w.alive())

@@ -26,16 +26,18 @@ const (
 
 // world is one played network.
 type world struct {
-	t       *testing.T
-	params  Params
-	began   time.Time
-	rand    *rand.Rand
-	wire    *wire
-	market  *market
-	oracle  *oracle
-	peers   []*simPeer // in the order of joining, dead ones included
-	closing sync.WaitGroup
-	figures Figures
+	t        *testing.T
+	params   Params
+	began    time.Time
+	rand     *rand.Rand
+	wire     *wire
+	market   *market
+	oracle   *oracle
+	peers    []*simPeer // in the order of joining, dead ones included
+	hostile  []*simPeer
+	demanded []string // properties whose breach fails the run
+	closing  sync.WaitGroup
+	figures  Figures
 
 	mu        sync.Mutex // guards the samples
 	published []time.Duration
@@ -45,11 +47,11 @@ type world struct {
 	asked     map[peer.ID]bool
 }
 
-func newWorld(t *testing.T, p Params, hot float64) *world {
+func newWorld(t *testing.T, p Params) *world {
 	w := &world{
 		t: t, params: p, began: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 0)),
-		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed, hot), oracle: newOracle(),
-		asked: make(map[peer.ID]bool),
+		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed), oracle: newOracle(),
+		asked: make(map[peer.ID]bool), demanded: []string{"P1", "P2", "P3"},
 	}
 	t.Cleanup(w.end)
 	return w
@@ -57,7 +59,7 @@ func newWorld(t *testing.T, p Params, hot float64) *world {
 
 // end closes everything, so that the bubble can end.
 func (w *world) end() {
-	for _, p := range w.alive() {
+	for _, p := range append(w.alive(), w.hostile...) {
 		w.closing.Go(func() { _ = p.close() })
 	}
 	w.closing.Wait()
@@ -85,6 +87,7 @@ func (w *world) join(n int) []*simPeer {
 		w.peers = append(w.peers, p)
 		time.Sleep(joinPause)
 	}
+	w.oracle.know(w.peers)
 	time.Sleep(settling)
 	return w.peers[from:]
 }
@@ -277,6 +280,7 @@ func (w *world) tally(v verdict, err error, quiet bool) {
 func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
+	q.Explain = quiet // a breach then tells whom the peer asked
 	start := time.Now()
 	a, err := p.discovery.Query(ctx, q)
 	took := time.Since(start)
