@@ -1,6 +1,7 @@
 package records_test
 
 import (
+	"encoding/json"
 	"runtime"
 	"strconv"
 	"testing"
@@ -113,4 +114,25 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	r := typical(b)
+	buf := make([]byte, 0, 4<<10)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = r.AppendJSON(buf[:0])
+	}
+	b.ReportMetric(float64(len(buf)), "B/text")
+	b.ReportMetric(float64(len(r.Envelope())), "B/envelope")
+}
+
+func BenchmarkMarshalView(b *testing.B) {
+	r := typical(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := json.Marshal(records.ViewOf(r)); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
