@@ -54,6 +54,7 @@ func floors() []room {
 
 		{path: "pkg/registry", floor: 3},
 		{path: "pkg/index", floor: 3},
+		{path: "pkg/cell", floor: 3},
 
 		{path: "pkg/query", floor: 2},
 

@@ -27,6 +27,10 @@ const (
 	MaxLen = 6
 )
 
+// DeepLen is the length of the smallest cells, of about 38 m by 19 m, that an index key
+// descends to where so many records lie in a cell of MaxLen that it is divided further.
+const DeepLen = 8
+
 // MaxCellLen is the length of the smallest cells, about 37 mm by 19 mm.
 const MaxCellLen = 12
 

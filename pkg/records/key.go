@@ -28,7 +28,8 @@ type Key struct {
 }
 
 // CellKey names one cell of the index:
-// /blackhole/services/{type}/{subtype|_}/{geohash prefix of 2 to 6 | global}.
+// /blackhole/services/{type}/{subtype|_}/{geohash prefix of 2 to 8 | global}. Records are
+// put into those of 2 to 6 and global; 7 and 8 divide a cell that has too many.
 type CellKey struct {
 	Type    string
 	Subtype string // AnySubtype for records of any subtype
@@ -114,8 +115,8 @@ func ParseCellKey(s string) (CellKey, error) {
 		return CellKey{}, err
 	}
 	c := CellKey{Type: steps[0], Subtype: steps[1], Cell: geo.Cell(steps[2])}
-	if !inRange(c.Cell, geo.MinLen, geo.MaxLen) {
-		return CellKey{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", geo.MinLen, geo.MaxLen, geo.Global)
+	if !inRange(c.Cell, geo.MinLen, geo.DeepLen) {
+		return CellKey{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", geo.MinLen, geo.DeepLen, geo.Global)
 	}
 	if err := checkKind(s, c.Type, c.Subtype); err != nil {
 		return CellKey{}, err

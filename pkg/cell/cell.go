@@ -1,0 +1,330 @@
+// Package cell decides what the keepers of one cell of the index hold of it, what they say
+// of what they do not hold, and whom they let in when it fills.
+//
+// # Division
+//
+// A cell is kept whole up to Full records. Above that its keepers divide it: they hold a
+// Sample, the same at all of them whatever order they learnt the records in, and for each
+// child, the next smaller cell, a Summary: how many records it has and, for each order of a
+// query, a value that none of them betters. The children's own keepers hold the records.
+// A reader derives from the summaries which children can still have a result and descends
+// into these alone: the trie over geohashes of Ramabhadran, Ratnasamy, Hellerstein and
+// Shenker ("Prefix Hash Tree", 2004), where a node that has split stays useful for what it
+// knows, as in the load stripping of Zheng, Shen, Li and Shenker ("Distributed Segment
+// Tree", 2006). A divided cell whose children together have no more than Merge records is
+// kept whole again.
+//
+// # Safety
+//
+// A bound may be too good, which costs its readers a descent, and never too bad, which would
+// hide records. Therefore publishers tell the keepers of a divided cell of every record that
+// betters a summary; a record that lapses or is withdrawn does not make a summary worse; and
+// only what the child's keepers say replaces it, once no publisher can remember the better
+// one any more.
+//
+// # Fairness
+//
+// One provider counts for ProviderShare records at most and one address prefix for
+// PrefixShare, so that neither alone divides a cell. What is above Full without dividing it
+// goes, from whoever has most. No prefix has more than a quarter of a sample.
+//
+// Everything here is pure: time is an argument, and a Cell is not safe for concurrent use.
+package cell
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// The sizes of a cell, in records.
+const (
+	Full          = 2000     // most that is kept whole
+	Merge         = Full / 4 // most of a divided cell that is kept whole again
+	SampleSize    = 1000     // kept of a divided cell
+	ProviderShare = 100      // most that one provider counts for
+	PrefixShare   = Full / 4 // most that one address prefix counts for
+	LeafFull      = 4 * Full // most of a cell that has no children
+)
+
+// MaxChildren is the most children a cell has: those of Global are of two characters.
+const MaxChildren = 1024
+
+// Grace is how long a cell that is kept whole again still answers as divided, while it
+// takes in everything: longer than publishers remember that it was divided, so that none
+// of them still holds records back when it answers for all.
+const Grace = 15 * time.Minute
+
+// Phase is how a keeper holds a cell.
+type Phase uint8
+
+// The phases, in the order that a cell goes through them.
+const (
+	Whole    Phase = iota // has everything
+	Dividing              // still has everything, and hands it to the children's keepers
+	Divided               // has the sample and the summaries
+	Merging               // takes everything in again, but cannot answer for all yet
+)
+
+// String gives the phase's lower-case name.
+func (p Phase) String() string {
+	names := [...]string{"whole", "dividing", "divided", "merging"}
+	if int(p) >= len(names) {
+		return "unknown"
+	}
+	return names[p]
+}
+
+// Open reports whether publishers are to bring every record.
+func (p Phase) Open() bool { return p == Whole || p == Merging }
+
+// Complete reports whether the keeper has every record of the cell.
+func (p Phase) Complete() bool { return p == Whole || p == Dividing }
+
+// Children gives the number of characters of a cell's children, and false for a cell that
+// has none.
+func Children(c geo.Cell) (length int, some bool) {
+	switch n := c.Len(); {
+	case n == 0:
+		return geo.MinLen, true
+	case n < geo.DeepLen:
+		return n + 1, true
+	default:
+		return 0, false
+	}
+}
+
+// ChildOf gives the child of a cell that a record lies in, and false for a record without
+// a place and for a cell without children.
+func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
+	length, some := Children(c)
+	at, placed := r.Facts().Place()
+	if !some || !placed {
+		return "", false
+	}
+	return geo.CellOf(at, length), true
+}
+
+// Divides reports whether members are enough, and of enough providers and prefixes, to
+// divide a cell. Records without a place cannot be handed to a child and do not count.
+func Divides(c geo.Cell, members []Member) bool {
+	if _, some := Children(c); !some || len(members) <= Full {
+		return false
+	}
+	var census Census
+	for _, m := range members {
+		if _, placed := m.Record.Facts().Place(); placed {
+			census.Add(m.Record.Name().Provider, m.Prefix)
+		}
+	}
+	return census.Fair() > Full
+}
+
+// Capacity is how many records a keeper holds of a cell that is whole.
+func Capacity(c geo.Cell) int {
+	if _, some := Children(c); some {
+		return Full
+	}
+	return LeafFull
+}
+
+// Cell is what one keeper knows of a cell that it has divided.
+type Cell struct {
+	place    geo.Cell
+	phase    Phase
+	since    time.Time // of the phase
+	sample   Sample
+	children map[geo.Cell]*child
+}
+
+// child is what is known of one part of a divided cell: what its keepers said last, and
+// everything that was told or said in this window of Grace and in the one before. What is
+// better than what the keepers say is not dropped sooner: they may not have heard yet of
+// what a publisher told here, and a publisher that remembers a better value than the one
+// that holds now does not tell at all.
+type child struct {
+	said     Summary
+	window   Summary
+	previous Summary
+	turned   time.Time // when window began
+	asked    time.Time
+	recent   int // records told since
+}
+
+// known is the safe summary of all that.
+func (ch *child) known() Summary {
+	var s Summary
+	s.Merge(ch.said)
+	s.Merge(ch.window)
+	s.Merge(ch.previous)
+	if s.Count > 0 { // one that had records lately may have one that was not told
+		s.Count = max(1, ch.said.Count+ch.recent)
+	}
+	return s
+}
+
+// New divides a cell, or takes over a division from other keepers, at a time, in phase
+// Dividing or Divided.
+func New(place geo.Cell, phase Phase, now time.Time) *Cell {
+	return &Cell{place: place, phase: phase, since: now, children: make(map[geo.Cell]*child)}
+}
+
+// Place is the cell's.
+func (c *Cell) Place() geo.Cell { return c.place }
+
+// Phase is how the cell is held, and since when.
+func (c *Cell) Phase() (Phase, time.Time) { return c.phase, c.since }
+
+// Handed ends phase Dividing: the children's keepers have the records.
+func (c *Cell) Handed(now time.Time) {
+	if c.phase == Dividing {
+		c.phase, c.since = Divided, now
+	}
+}
+
+// Offer takes note of a record of the cell. It reports whether the record is to be kept for
+// the cell, and gives another one that need not be any more, if there is one. Records
+// without a place are kept whatever the phase.
+func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
+	place, ok := ChildOf(c.place, m.Record)
+	if !ok {
+		return true, nil
+	}
+	if ch := c.child(place); ch != nil {
+		ch.window.Add(m.Record)
+		if !c.sample.Has(m.Record.Name()) { // or else it was counted before
+			ch.recent++
+		}
+	}
+	kept, displaced = c.sample.Offer(m)
+	return kept || c.phase != Divided, displaced
+}
+
+// child gives what is known of a part, made if need be; nil where there are too many.
+func (c *Cell) child(place geo.Cell) *child {
+	ch, ok := c.children[place]
+	if !ok && len(c.children) < MaxChildren {
+		ch = &child{turned: c.since}
+		c.children[place] = ch
+	}
+	return ch
+}
+
+// Forget takes a record that lapsed or was withdrawn out of the sample.
+func (c *Cell) Forget(n records.Name) { c.sample.Remove(n) }
+
+// Keeps reports whether a record is to be held for the cell.
+func (c *Cell) Keeps(r *records.Record) bool {
+	_, placed := r.Facts().Place()
+	return c.phase != Divided || !placed || c.sample.Has(r.Name())
+}
+
+// Wants reports whether the publisher of a record is to bring it to the cell's keepers,
+// given what they said of the cell: it belongs in the sample, or betters its child.
+// A tombstone always is wanted.
+func Wants(place geo.Cell, below uint64, children map[geo.Cell]Summary, r *records.Record) bool {
+	child, ok := ChildOf(place, r)
+	if !ok || r.Withdrawn() || Rank(r.Name()) < below {
+		return true
+	}
+	s, known := children[child]
+	return !known || s.Betters(r)
+}
+
+// Below is the rank below which a record is in the sample.
+func (c *Cell) Below() uint64 { return c.sample.Below() }
+
+// Sampled are the names in the sample, by rank.
+func (c *Cell) Sampled() []records.Name { return c.sample.Names() }
+
+// Summary gives what is known of a child; the zero Summary for one without records.
+func (c *Cell) Summary(place geo.Cell) Summary {
+	if ch, ok := c.children[place]; ok {
+		return ch.known()
+	}
+	return Summary{}
+}
+
+// Parts gives the children that have records, sorted.
+func (c *Cell) Parts() []geo.Cell {
+	var parts []geo.Cell
+	for _, place := range slices.Sorted(maps.Keys(c.children)) {
+		if c.Summary(place).Count > 0 {
+			parts = append(parts, place)
+		}
+	}
+	return parts
+}
+
+// Total is the summary of the whole cell.
+func (c *Cell) Total() Summary {
+	var total Summary
+	for _, place := range slices.Sorted(maps.Keys(c.children)) {
+		total.Join(c.children[place].known())
+	}
+	return total
+}
+
+// Stale gives up to n children whose keepers were not asked since before, those asked
+// longest ago first, and notes that they are being asked.
+func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
+	var due []geo.Cell
+	for _, place := range slices.Sorted(maps.Keys(c.children)) {
+		if c.children[place].asked.Before(before) {
+			due = append(due, place)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b geo.Cell) int { return c.children[a].asked.Compare(c.children[b].asked) })
+	due = due[:min(n, len(due))]
+	for _, place := range due {
+		ch := c.children[place]
+		ch.asked, ch.recent = now, 0
+		if now.Sub(ch.turned) >= Grace {
+			ch.previous, ch.window, ch.turned = ch.window, Summary{}, now
+		}
+	}
+	return due
+}
+
+// Refresh takes what the keepers of a child say, who were asked after Stale gave it: the
+// safer of their views where they differ, see Summary.Merge.
+func (c *Cell) Refresh(place geo.Cell, said Summary) {
+	ch := c.child(place)
+	if ch == nil {
+		return
+	}
+	ch.window.Merge(ch.said)
+	if ch.said = said; ch.known().Count == 0 {
+		delete(c.children, place)
+	}
+}
+
+// Adopt learns from another keeper of the cell what it knows of a child; it only betters
+// what is known here.
+func (c *Cell) Adopt(place geo.Cell, said Summary) {
+	length, some := Children(c.place)
+	if !some || place.Len() != length || !c.place.ContainsCell(place) || said.Count == 0 {
+		return
+	}
+	if ch := c.child(place); ch != nil {
+		ch.said.Merge(said)
+	}
+}
+
+// Settle moves the cell on when its size says so: from Divided to Merging when it has come
+// down to Merge records, and back when it has grown meanwhile. It reports whether it has
+// been merging for so long that, once all its records were fetched, it is whole.
+func (c *Cell) Settle(now time.Time) (ripe bool) {
+	switch count := c.Total().Count; {
+	case c.phase == Divided && count <= Merge:
+		c.phase, c.since = Merging, now
+	case c.phase == Merging && count > Full:
+		c.phase, c.since = Divided, now
+	case c.phase == Merging:
+		return now.Sub(c.since) >= Grace
+	}
+	return false
+}

@@ -1,0 +1,262 @@
+package cell
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestChildren(t *testing.T) {
+	for c, want := range map[geo.Cell]int{geo.Global: 2, "u3": 3, "u33dc0": 7, "u33dc0x": 8, "u33dc0xy": 0} {
+		length, some := Children(c)
+		require.Equal(t, want, length, c)
+		require.Equal(t, want > 0, some, c)
+	}
+	o := offer("nowhere")
+	o.Location = nil
+	_, ok := ChildOf(geo.Global, sign(t, 1, o, 1))
+	require.False(t, ok)
+	place, ok := ChildOf(geo.Global, sign(t, 1, offer("berlin"), 1))
+	require.True(t, ok)
+	require.Equal(t, geo.Cell("u3"), place)
+}
+
+// Whoever is alone, as a provider or as a prefix, cannot divide a cell, whatever it does.
+func TestNobodyAloneDivides(t *testing.T) {
+	honest := members(t, 10_000, Full-PrefixShare, "")
+	require.False(t, Divides(city, join(honest, services(t, 1, 3*ProviderShare))))
+	crowd := members(t, 20_000, 1200, "198.51.100.0/24")
+	require.False(t, Divides(city, join(honest, crowd)))
+	require.False(t, Divides(city, honest))
+	two := members(t, 30_000, 1200, "203.0.113.0/24")
+	require.True(t, Divides(city, join(honest, crowd, two)), "more than one is many")
+	require.True(t, Divides(geo.Global, join(honest, members(t, 40_000, 501, ""))))
+	require.False(t, Divides("u33dc0xy", join(honest, crowd, two)), "a leaf has no children")
+}
+
+func TestFairAgainstAnyAttacker(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var honest, all Census
+		for i := range rapid.IntRange(0, 50).Draw(t, "honest") {
+			id := peerOf(i)
+			honest.Add(id, netip.Prefix{})
+			all.Add(id, netip.Prefix{})
+		}
+		manyProviders := rapid.Bool().Draw(t, "one prefix with many providers")
+		for i := range rapid.IntRange(0, 3000).Draw(t, "attacks") {
+			from := netip.MustParsePrefix("198.51.100.0/24")
+			id := peerOf(1000)
+			if manyProviders {
+				id = peerOf(1000 + i)
+			} else {
+				from = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+			}
+			all.Add(id, from)
+		}
+		share := ProviderShare
+		if manyProviders {
+			share = PrefixShare
+		}
+		require.LessOrEqual(t, all.Fair(), honest.Fair()+share)
+		require.GreaterOrEqual(t, all.Fair(), honest.Fair())
+	})
+}
+
+// Surplus is taken from who has most, whatever the order, and leaves as much as may stay.
+func TestSurplus(t *testing.T) {
+	honest := members(t, 10_000, 300, "")
+	flood := join(members(t, 20_000, 900, "198.51.100.0/24"), members(t, 30_000, 700, "203.0.113.0/24"))
+	all := join(honest, flood)
+	gone := Surplus(all, 1000)
+	require.Len(t, gone, len(all)-1000)
+	for _, m := range honest {
+		require.NotContains(t, gone, m.Record.Name())
+	}
+	shuffled := slices.Clone(all)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	require.Equal(t, gone, Surplus(shuffled, 1000))
+	require.Empty(t, Surplus(all, len(all)))
+	require.Len(t, Surplus(services(t, 1, 30), 10), 20)
+}
+
+// Keepers of a cell agree on the sample whatever the order they learn of records in.
+func TestSampleWhateverTheOrder(t *testing.T) {
+	all := join(members(t, 10_000, 900, ""), members(t, 20_000, 600, "198.51.100.0/24"), services(t, 1, 400))
+	sampleOf := func(order []Member) *Sample {
+		var s Sample
+		in := map[records.Name]bool{}
+		for _, m := range order {
+			kept, displaced := s.Offer(m)
+			in[m.Record.Name()] = kept
+			for _, n := range displaced {
+				require.True(t, in[n])
+				in[n] = false
+			}
+		}
+		for _, m := range order {
+			require.Equal(t, in[m.Record.Name()], s.Has(m.Record.Name()))
+		}
+		return &s
+	}
+	want := sampleOf(all)
+	require.Len(t, want.Names(), SampleSize)
+	require.Equal(t, Rank(want.Names()[SampleSize-1])+1, want.Below())
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 5 {
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		require.Equal(t, want.Names(), sampleOf(all).Names())
+	}
+	counts := map[origin]int{}
+	for _, m := range all {
+		if want.Has(m.Record.Name()) {
+			counts[originOf(m)]++
+		}
+	}
+	for _, n := range counts {
+		require.LessOrEqual(t, n, sampleShare)
+	}
+	want.Remove(want.Names()[0])
+	require.Equal(t, uint64(math.MaxUint64), want.Below(), "there is room")
+}
+
+// A divided cell holds a bounded part, wants what is in it or betters it, and is whole again
+// only when it has come down to a quarter, and after its publishers have heard.
+func TestCellDividesAndMerges(t *testing.T) {
+	now := t0()
+	c := New(city, Dividing, now)
+	all := members(t, 10_000, Full+1, "")
+	for _, m := range all {
+		kept, _ := c.Offer(m)
+		require.True(t, kept, "nothing goes before it is handed over")
+	}
+	require.Equal(t, Full+1, c.Total().Count)
+	require.False(t, c.Settle(now))
+	c.Handed(now)
+	kept := 0
+	for _, m := range all {
+		if c.Keeps(m.Record) {
+			kept++
+		}
+	}
+	require.Equal(t, SampleSize, kept)
+	require.Equal(t, []geo.Cell{"u33"}, c.Parts())
+	said := map[geo.Cell]Summary{"u33": c.Summary("u33")}
+	wanted := 0
+	for _, m := range all {
+		if Wants(city, c.Below(), said, m.Record) {
+			wanted++
+		}
+	}
+	require.Equal(t, SampleSize, wanted)
+	better := offer("better")
+	better.Health = &records.Health{Status: "HEALTHY", UptimePercent: ptr(99.0)}
+	r := sign(t, 1, better, 1)
+	require.True(t, Wants(city, 0, said, r))
+	c.Offer(Member{Record: r})
+	require.False(t, Wants(city, 0, map[geo.Cell]Summary{"u33": c.Summary("u33")}, r))
+	tomb, err := records.Tombstone(key(t, 1), r, records.Stamp{Sequence: 2, Issued: now, Expires: now.Add(time.Hour)})
+	require.NoError(t, err)
+	require.True(t, Wants(city, 0, said, tomb))
+
+	exchange := func(count int) {
+		now = now.Add(time.Minute)
+		require.Equal(t, []geo.Cell{"u33"}, c.Stale(10, now, now))
+		require.Empty(t, c.Stale(10, now, now), "is being asked")
+		c.Refresh("u33", Summary{Count: count})
+	}
+	exchange(Full + 2)
+	exchange(Merge + 1)
+	require.False(t, c.Settle(now))
+	require.Equal(t, Divided, c.phase)
+	exchange(Merge)
+	require.False(t, c.Settle(now))
+	require.Equal(t, Merging, c.phase)
+	require.True(t, c.phase.Open() && !c.phase.Complete())
+	require.True(t, c.Settle(now.Add(Grace)))
+	exchange(Full + 1)
+	require.False(t, c.Settle(now.Add(Grace)), "it has grown again")
+	require.Equal(t, Divided, c.phase)
+	exchange(0)
+	require.Equal(t, 1, c.Total().Count, "a publisher may know the child from before and not tell")
+	now = now.Add(Grace)
+	exchange(0)
+	require.Len(t, c.Parts(), 1)
+	now = now.Add(Grace)
+	exchange(0)
+	require.Empty(t, c.Parts())
+	require.Empty(t, c.children)
+}
+
+func TestChildrenAreBounded(t *testing.T) {
+	c := New(geo.Global, Divided, t0())
+	for i := range 40 {
+		for j := range 40 {
+			o := offer(fmt.Sprintf("s%d-%d", i, j))
+			o.Location = &records.Location{Latitude: ptr(-89 + 4.4*float64(i)), Longitude: ptr(-179 + 8.9*float64(j))}
+			c.Offer(Member{Record: sign(t, 1, o, 1)})
+		}
+	}
+	require.LessOrEqual(t, len(c.children), MaxChildren)
+	require.Equal(t, 1600, c.Total().Count)
+	c.Adopt("u33", Summary{Count: 5})
+	require.Zero(t, c.Summary("u33").Count, "is no child of it")
+}
+
+func TestWait(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		crowd Crowd
+		want  time.Duration
+	}{
+		{"room", Crowd{Count: 1600, Capacity: 2000, OfPrefix: 1600, OfProvider: 100}, 0},
+		{"crowded, unlike", Crowd{Count: 1601, Capacity: 2000}, 0},
+		{"crowded, alike", Crowd{Count: 1601, Capacity: 2000, OfPrefix: 1, OfProvider: 1}, 143 * time.Second},
+		{"nearly full, unlike", Crowd{Count: 1980, Capacity: 2000}, 90 * time.Second},
+		{"full", Crowd{Count: 2000, Capacity: 2000}, MaxWait},
+		{"over full", Crowd{Count: 3000, Capacity: 2000}, MaxWait},
+		{"one prefix", Crowd{Count: 1601, Capacity: 2000, OfPrefix: 500}, MaxWait},
+		{"gives way", Crowd{Count: 1999, Capacity: 2000, OfPrefix: 500, OfProvider: 100, Divides: true}, 0},
+		{"gives way, but not to one", Crowd{Count: 1700, Capacity: 2000, OfPrefix: 501, OfProvider: 1, Divides: true}, 156 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.InDelta(t, tt.want.Seconds(), Wait(tt.crowd).Seconds(), 2)
+		})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := Crowd{
+			Count: rapid.IntRange(0, 3000).Draw(t, "count"), Capacity: rapid.IntRange(1, 3000).Draw(t, "capacity"),
+			OfProvider: rapid.IntRange(0, 500).Draw(t, "provider"), OfPrefix: rapid.IntRange(0, 500).Draw(t, "prefix"),
+			Divides: rapid.Bool().Draw(t, "divides"),
+		}
+		w := Wait(c)
+		require.True(t, w >= 0 && w <= MaxWait)
+		more := c
+		more.OfPrefix += rapid.IntRange(0, 100).Draw(t, "more")
+		require.GreaterOrEqual(t, Wait(more), w, "who has more waits no less")
+	})
+}
+
+func TestLine(t *testing.T) {
+	l, now := NewLine(), t0()
+	name := func(i int) records.Name { return records.Name{Provider: "p", ID: fmt.Sprint(i)} }
+	require.Zero(t, l.Admit(name(1), 0, now))
+	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now))
+	require.Equal(t, 20*time.Second, l.Admit(name(1), time.Minute, now.Add(40*time.Second)))
+	require.Zero(t, l.Admit(name(1), time.Minute, now.Add(time.Minute)))
+	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(time.Minute)), "once in, a place is given up")
+	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(2*time.Minute+MaxWait+1)), "it came back too late")
+	for i := range 2 * maxLine {
+		l.Admit(name(i), time.Minute, now)
+	}
+	require.Equal(t, maxLine, l.since.Len())
+}

@@ -1,0 +1,101 @@
+package cell
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Census counts the records of a cell by who they are of. The zero value is empty.
+type Census struct {
+	count     int
+	unknown   int // without a prefix
+	providers map[peer.ID]int
+	prefixes  map[netip.Prefix]int
+}
+
+// Add counts a record. The zero prefix is an unknown one.
+func (c *Census) Add(provider peer.ID, prefix netip.Prefix) {
+	if c.providers == nil {
+		c.providers, c.prefixes = make(map[peer.ID]int), make(map[netip.Prefix]int)
+	}
+	c.count++
+	c.providers[provider]++
+	if prefix.IsValid() {
+		c.prefixes[prefix]++
+	} else {
+		c.unknown++
+	}
+}
+
+// Count is the number of records.
+func (c *Census) Count() int { return c.count }
+
+// Of gives the numbers of records of a provider and of a prefix.
+func (c *Census) Of(provider peer.ID, prefix netip.Prefix) (ofProvider, ofPrefix int) {
+	return c.providers[provider], c.prefixes[prefix]
+}
+
+// Fair is the number of records where no provider counts for more than ProviderShare and
+// no prefix for more than PrefixShare. One prefix can have many providers, and one
+// provider many prefixes: the lower of the two counts holds.
+func (c *Census) Fair() int {
+	byProvider, byPrefix := 0, c.unknown
+	for _, n := range c.providers {
+		byProvider += min(n, ProviderShare)
+	}
+	for _, n := range c.prefixes {
+		byPrefix += min(n, PrefixShare)
+	}
+	return min(byProvider, byPrefix)
+}
+
+// Surplus gives the records that go when a cell is to come down to most records: those of
+// highest rank from the origins (prefixes, and providers whose prefix is unknown) that have
+// the most, so that an origin loses nothing while another has more (max-min fairness). It
+// depends on the members and not on their order.
+func Surplus(members []Member, most int) []records.Name {
+	if len(members) <= most {
+		return nil
+	}
+	groups := make(map[origin][]sampled)
+	for _, m := range members {
+		x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
+		groups[x.group] = append(groups[x.group], x)
+	}
+	sizes := make([]int, 0, len(groups))
+	for _, g := range groups {
+		sizes = append(sizes, len(g))
+	}
+	level := levelOf(sizes, most)
+	var out []sampled
+	for _, g := range groups {
+		if len(g) > level {
+			slices.SortFunc(g, sampled.compare)
+			out = append(out, g[level:]...)
+		}
+	}
+	slices.SortFunc(out, sampled.compare)
+	names := make([]records.Name, len(out))
+	for i, x := range out {
+		names[i] = x.name
+	}
+	return names
+}
+
+// levelOf is the most that every group may have when they are to have most together.
+func levelOf(sizes []int, most int) int {
+	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(a, b) })
+	left := most
+	for i, n := range sizes {
+		if even := left / (len(sizes) - i); n > even {
+			return even
+		}
+		left -= n
+	}
+	return most
+}

@@ -1,0 +1,143 @@
+package cell
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Member is a record and where it came from.
+type Member struct {
+	Record *records.Record
+	Prefix netip.Prefix // /24 of IPv4 or /48 of IPv6 of its publisher; the zero prefix is unknown
+}
+
+// Rank orders the names of records as no provider chooses and everybody agrees: the first
+// 8 bytes, big-endian, of the sha2-256 of the name's string.
+func Rank(n records.Name) uint64 {
+	sum := sha256.Sum256([]byte(n.String()))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// sampleShare is how many of a sample may come from one prefix, or from one provider whose
+// prefix is not known.
+const sampleShare = SampleSize / 4
+
+// Sample is the SampleSize records of lowest rank (bottom-k sampling: Cohen and Kaplan,
+// "Summarizing Data Using Bottom-k Sketches", 2007), with at most a quarter of one origin:
+// ranks are cheap to choose for who invents names. It depends on what was offered and not on
+// the order. The zero value is empty.
+type Sample struct {
+	members []sampled // by rank
+	of      map[origin]int
+}
+
+type sampled struct {
+	rank  uint64
+	name  records.Name
+	group origin
+}
+
+// origin is who a record is counted for: a prefix or, where that is unknown, a provider.
+type origin struct {
+	prefix   netip.Prefix
+	provider string
+}
+
+func originOf(m Member) origin {
+	if m.Prefix.IsValid() {
+		return origin{prefix: m.Prefix}
+	}
+	return origin{provider: string(m.Record.Name().Provider)}
+}
+
+func (a sampled) compare(b sampled) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), a.name.Compare(b.name))
+}
+
+// Offer takes a record in, if it belongs in the sample, and reports whether it does. It gives
+// the records that do not any more.
+func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
+	x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
+	at, known := slices.BinarySearchFunc(s.members, x, sampled.compare)
+	if known {
+		return true, nil
+	}
+	if s.of == nil {
+		s.of = make(map[origin]int)
+	}
+	s.members = slices.Insert(s.members, at, x)
+	s.of[x.group]++
+	out := -1
+	switch {
+	case s.of[x.group] > sampleShare:
+		out = s.last(x.group)
+	case len(s.members) > SampleSize:
+		out = len(s.members) - 1
+	default:
+		return true, nil
+	}
+	gone := s.members[out].name
+	s.remove(out)
+	if gone == x.name {
+		return false, nil
+	}
+	return true, []records.Name{gone}
+}
+
+// last is the position of the last member of an origin.
+func (s *Sample) last(group origin) int {
+	for i := len(s.members) - 1; ; i-- {
+		if s.members[i].group == group {
+			return i
+		}
+	}
+}
+
+func (s *Sample) remove(at int) {
+	group := s.members[at].group
+	if s.of[group]--; s.of[group] == 0 {
+		delete(s.of, group)
+	}
+	s.members = slices.Delete(s.members, at, at+1)
+}
+
+// find gives the position of a name.
+func (s *Sample) find(n records.Name) (int, bool) {
+	return slices.BinarySearchFunc(s.members, sampled{rank: Rank(n), name: n}, sampled.compare)
+}
+
+// Has reports whether a record is in the sample.
+func (s *Sample) Has(n records.Name) bool {
+	_, ok := s.find(n)
+	return ok
+}
+
+// Remove takes a record out, if it is in.
+func (s *Sample) Remove(n records.Name) {
+	if at, ok := s.find(n); ok {
+		s.remove(at)
+	}
+}
+
+// Below is the rank below which records are in the sample, or would be.
+func (s *Sample) Below() uint64 {
+	if len(s.members) < SampleSize {
+		return math.MaxUint64
+	}
+	return s.members[len(s.members)-1].rank + 1
+}
+
+// Names are the names in the sample, by rank.
+func (s *Sample) Names() []records.Name {
+	names := make([]records.Name, len(s.members))
+	for i, m := range s.members {
+		names[i] = m.name
+	}
+	return names
+}

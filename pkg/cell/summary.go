@@ -1,0 +1,165 @@
+package cell
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// MaxPrices bounds the currencies and units that a summary tells apart.
+const MaxPrices = 8
+
+// Summary says of a set of records how many there are and, for each order of a query, what
+// none of them betters. The zero value is that of no records. What nothing is known about
+// counts as the best there can be.
+type Summary struct {
+	Count  int
+	Prices []Price // by currency and unit, each pair once
+	More   bool    // there are prices in other currencies and units, about which nothing is known
+
+	Known         records.Known // which of the following some record states
+	MaxUptime     float64       // percent
+	MinErrorRate  uint32        // per 10000 requests
+	MinResponseMS uint64
+}
+
+// Price is the lowest in one currency and unit, both in the spelling of query.Fold.
+type Price struct {
+	Currency, Unit string
+	Least          float64
+}
+
+func (p Price) compare(q Price) int {
+	return cmp.Or(cmp.Compare(p.Currency, q.Currency), cmp.Compare(p.Unit, q.Unit))
+}
+
+const summarised = records.KnownUptime | records.KnownErrorRate | records.KnownResponseTime
+
+// Add counts a record in.
+func (s *Summary) Add(r *records.Record) {
+	s.Count++
+	s.Note(r)
+}
+
+// Note takes the values of a record that is counted already.
+func (s *Summary) Note(r *records.Record) {
+	x := r.Facts()
+	s.Merge(Summary{
+		Prices: priceOf(x), Known: x.Known & summarised,
+		MaxUptime: x.Uptime, MinErrorRate: x.ErrorRate, MinResponseMS: x.ResponseMS,
+	})
+}
+
+func priceOf(x *records.Facts) []Price {
+	if !x.Has(records.KnownPrice) {
+		return nil
+	}
+	return []Price{{query.Fold(x.Currency), query.Fold(x.PriceUnit), x.Price}}
+}
+
+// Merge makes s what holds if either of two views of one cell does: the better of their
+// values and the larger of their counts.
+func (s *Summary) Merge(o Summary) {
+	s.Count = max(s.Count, o.Count)
+	s.take(o)
+}
+
+// Join adds the records of another cell.
+func (s *Summary) Join(o Summary) {
+	if s.Count > math.MaxInt-o.Count {
+		s.Count = math.MaxInt - o.Count
+	}
+	s.Count += o.Count
+	s.take(o)
+}
+
+// take betters the values of s by those of o.
+func (s *Summary) take(o Summary) {
+	pick := func(k records.Known, better bool) bool {
+		return o.Known&k != 0 && (s.Known&k == 0 || better)
+	}
+	if pick(records.KnownUptime, o.MaxUptime > s.MaxUptime) {
+		s.MaxUptime = o.MaxUptime
+	}
+	if pick(records.KnownErrorRate, o.MinErrorRate < s.MinErrorRate) {
+		s.MinErrorRate = o.MinErrorRate
+	}
+	if pick(records.KnownResponseTime, o.MinResponseMS < s.MinResponseMS) {
+		s.MinResponseMS = o.MinResponseMS
+	}
+	s.Known |= o.Known & summarised
+	s.takePrices(o)
+}
+
+// takePrices keeps of each pair the lower price. A pair that one side may have left out for
+// want of room is left out: its lowest price is not known.
+func (s *Summary) takePrices(o Summary) {
+	if len(o.Prices) == 0 && !o.More {
+		return
+	}
+	var all []Price
+	for _, p := range s.Prices {
+		switch q, ok := o.price(p.Currency, p.Unit); {
+		case ok:
+			p.Least = min(p.Least, q)
+			all = append(all, p)
+		case !o.More:
+			all = append(all, p)
+		}
+	}
+	for _, p := range o.Prices {
+		if _, both := s.price(p.Currency, p.Unit); !both && !s.More {
+			all = append(all, p)
+		}
+	}
+	s.More = s.More || o.More || len(all) > MaxPrices
+	slices.SortFunc(all, Price.compare)
+	s.Prices = all[:min(len(all), MaxPrices)]
+}
+
+// price gives the lowest price of a pair that is told apart.
+func (s *Summary) price(currency, unit string) (least float64, ok bool) {
+	at, ok := slices.BinarySearchFunc(s.Prices, Price{Currency: currency, Unit: unit}, Price.compare)
+	if !ok {
+		return 0, false
+	}
+	return s.Prices[at].Least, true
+}
+
+// Betters reports whether a record has a value that s does not account for.
+func (s *Summary) Betters(r *records.Record) bool {
+	x := r.Facts()
+	new := func(k records.Known, better bool) bool { return x.Has(k) && (s.Known&k == 0 || better) }
+	if s.Count == 0 ||
+		new(records.KnownUptime, x.Uptime > s.MaxUptime) ||
+		new(records.KnownErrorRate, x.ErrorRate < s.MinErrorRate) ||
+		new(records.KnownResponseTime, x.ResponseMS < s.MinResponseMS) {
+		return true
+	}
+	for _, p := range priceOf(x) {
+		if least, ok := s.price(p.Currency, p.Unit); ok && p.Least < least || !ok && !s.More {
+			return true
+		}
+	}
+	return false
+}
+
+// Bound is a rank value that no match of a plan in a cell with this summary betters (see
+// query.Plan.Bound), and false when there is no match.
+func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool) {
+	if s.Count == 0 {
+		return math.Inf(1), false
+	}
+	best := records.Facts{
+		Known: s.Known, Uptime: s.MaxUptime, ErrorRate: s.MinErrorRate, ResponseMS: s.MinResponseMS,
+	}
+	if least, ok := s.price(p.Prices()); ok || s.More {
+		best.Known |= records.KnownPrice
+		best.Price = least // 0, the least there is, of a pair that is not told apart
+	}
+	return p.Bound(&best, place.Box())
+}

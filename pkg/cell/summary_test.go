@@ -1,0 +1,298 @@
+package cell
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+const city geo.Cell = "u3"
+
+// requireSafe checks a summary of a cell against every record that lies there.
+func requireSafe(t require.TestingT, s Summary, p *query.Plan, place geo.Cell, recs []*records.Record) {
+	bound, some := s.Bound(p, place)
+	require.False(t, math.IsNaN(bound))
+	for _, r := range recs {
+		if at, ok := r.Facts().Place(); !ok || !place.Contains(at) || !p.Match(r) {
+			continue
+		}
+		require.True(t, some, "a match of a summary that says there is none")
+		require.LessOrEqual(t, bound, p.Value(r))
+	}
+}
+
+func recordsGen(most int) *rapid.Generator[[]*records.Record] {
+	return rapid.Custom(func(t *rapid.T) []*records.Record {
+		recs := make([]*records.Record, rapid.IntRange(0, most).Draw(t, "records"))
+		for i := range recs {
+			recs[i] = sign(t, i%3, offerGen(fmt.Sprintf("s%d", i)).Draw(t, "offer"), 1)
+		}
+		return recs
+	})
+}
+
+// However a summary came about, no record of its cell betters the bound, in any order.
+func TestBoundsAgainstBruteForce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		recs := recordsGen(25).Draw(t, "records")
+		place := rapid.SampledFrom([]geo.Cell{city, "u33", "u33d", "u33dc0"}).Draw(t, "place")
+		var whole, merged, joined Summary
+		parts := make([]Summary, 3)
+		var inside []*records.Record
+		for i, r := range recs {
+			if at, ok := r.Facts().Place(); ok && place.Contains(at) {
+				inside = append(inside, r)
+				whole.Add(r)
+				parts[i%3].Add(r)
+			}
+		}
+		for _, part := range parts {
+			merged.Merge(part)
+			joined.Join(part)
+		}
+		require.Equal(t, len(inside), whole.Count)
+		require.Equal(t, len(inside), joined.Count)
+		_, wired, err := FromProto(whole.Proto(place))
+		require.NoError(t, err)
+		require.Equal(t, whole.Proto(place), wired.Proto(place))
+		for range 5 {
+			p := planGen().Draw(t, "plan")
+			for _, s := range []Summary{whole, merged, joined, wired} {
+				requireSafe(t, s, p, place, inside)
+			}
+		}
+		for _, r := range inside {
+			require.False(t, whole.Betters(r), "a summary accounts for what it is of")
+		}
+	})
+}
+
+// A summary is of use: where all is known and nothing else is near, the bound is the best value.
+func TestBoundsAreTight(t *testing.T) {
+	var recs []*records.Record
+	var s Summary
+	for i := range 10 {
+		o := offer(fmt.Sprintf("s%d", i))
+		o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: ptr(float64(i) + 1)}
+		o.Health = &records.Health{Status: "HEALTHY", UptimePercent: ptr(90 + float64(i)), ResponseTimeMs: ptr(uint64(i) + 10)}
+		recs = append(recs, sign(t, 1, o, 1))
+		s.Add(recs[i])
+	}
+	for sort, best := range map[query.Sort]int{query.SortPrice: 0, query.SortUptime: 9, query.SortResponseTime: 0} {
+		p, err := query.Compile(query.Query{Type: "compute", Sort: sort}, query.Defaults{})
+		require.NoError(t, err)
+		bound, some := s.Bound(p, "u33dc0")
+		require.True(t, some)
+		require.Equal(t, p.Value(recs[best]), bound)
+	}
+	dear, err := query.Compile(query.Query{Type: "compute", Price: query.Price{MaxPrice: ptr(0.5)}}, query.Defaults{})
+	require.NoError(t, err)
+	_, some := s.Bound(dear, "u33dc0")
+	require.False(t, some, "all are dearer")
+	far, err := query.Compile(query.Query{Type: "compute", Near: &query.Near{Latitude: -30, Longitude: 20, RadiusKM: ptr(50.0)}}, query.Defaults{})
+	require.NoError(t, err)
+	_, some = s.Bound(far, "u33dc0")
+	require.False(t, some, "the disc does not reach the cell")
+}
+
+// The keepers of a divided cell hear only of what they want, the child's keepers of everything
+// but late, records come, change and go: no bound is ever too bad.
+func TestSummariesStaySafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const child geo.Cell = "u33"
+		parent := New(city, Divided, t0())
+		live := map[string]*records.Record{} // what there is
+		held := map[string]*records.Record{} // at the child's keeper
+		var late []*records.Record           // on the way there
+		arrive := func() {
+			for _, r := range late {
+				if live[r.Name().ID] == r {
+					held[r.Name().ID] = r
+				}
+			}
+			late = nil
+		}
+		said := map[geo.Cell]Summary{} // what the publishers remember, for 10 minutes
+		now, heard, sequence := t0(), t0(), uint64(1)
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			case 0, 1, 2:
+				id := fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(t, "id"))
+				o := offerGen(id).Draw(t, "offer")
+				o.Location = offer(id).Location
+				sequence++
+				r := sign(t, 1, o, sequence)
+				live[id] = r
+				late = append(late, r)
+				if now.Sub(heard) > 10*time.Minute {
+					said = map[geo.Cell]Summary{}
+				}
+				if Wants(city, 0, said, r) {
+					parent.Offer(Member{Record: r})
+				}
+			case 3:
+				id := fmt.Sprintf("s%d", rapid.IntRange(0, 5).Draw(t, "id"))
+				delete(live, id)
+				delete(held, id)
+				parent.Forget(sign(t, 1, offer(id), 1).Name())
+			case 4:
+				parts := parent.Stale(10, now.Add(1), now)
+				for _, place := range parts {
+					var s Summary
+					for _, id := range slices.Sorted(keysOf(held)) {
+						s.Add(held[id])
+					}
+					parent.Refresh(place, s)
+				}
+			case 5: // a publisher hears what the keepers know
+				said, heard = map[geo.Cell]Summary{}, now
+				for _, place := range parent.Parts() {
+					said[place] = parent.Summary(place)
+				}
+			case 6: // so long a record may be on its way
+				now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 4 * time.Minute}).Draw(t, "time"))
+				arrive()
+			}
+			now = now.Add(1)
+			p := planGen().Draw(t, "plan")
+			recs := make([]*records.Record, 0, len(live))
+			for _, r := range live {
+				recs = append(recs, r)
+			}
+			requireSafe(t, parent.Summary(child), p, child, recs)
+		}
+	})
+}
+
+func keysOf[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func TestManyCurrencies(t *testing.T) {
+	var s Summary
+	for i := range 2 * MaxPrices {
+		o := offer(fmt.Sprintf("s%02d", i))
+		o.Pricing = &records.Pricing{Currency: fmt.Sprintf("C%02d", i), PriceUnit: "per-hour", BasePrice: ptr(5.0)}
+		s.Add(sign(t, 1, o, 1))
+	}
+	require.Len(t, s.Prices, MaxPrices)
+	require.True(t, s.More)
+	for currency, want := range map[string]float64{"C00": 5, "C15": 0, "USDC": 0} {
+		p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Price: query.Price{Currency: currency}}, query.Defaults{})
+		require.NoError(t, err)
+		bound, some := s.Bound(p, city)
+		require.True(t, some)
+		require.Equal(t, want, bound, "what is not told apart may be free")
+	}
+}
+
+func TestWireRefusesNonsense(t *testing.T) {
+	good := func() *pb.Split {
+		return &pb.Split{Children: []*pb.Summary{{Cell: "u33", Count: 1, Prices: []*pb.BestPrice{{Currency: "a", Price: 1}, {Currency: "b"}}}}}
+	}
+	s, err := SplitFromProto(city, good())
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Children["u33"].Count)
+	for name, break_ := range map[string]func(*pb.Split){
+		"not a cell":      func(m *pb.Split) { m.Children[0].Cell = "ai" },
+		"elsewhere":       func(m *pb.Split) { m.Children[0].Cell = "u23" },
+		"too deep":        func(m *pb.Split) { m.Children[0].Cell = "u333" },
+		"global":          func(m *pb.Split) { m.Children[0].Cell = "global" },
+		"twice":           func(m *pb.Split) { m.Children = append(m.Children, m.Children[0]) },
+		"nothing":         func(m *pb.Split) { m.Children = append(m.Children, nil) },
+		"out of order":    func(m *pb.Split) { slices.Reverse(m.Children[0].Prices) },
+		"no number":       func(m *pb.Split) { m.Children[0].Prices[0].Price = math.NaN() },
+		"no uptime":       func(m *pb.Split) { m.Children[0].MaxUptime = ptr(math.NaN()) },
+		"too many prices": func(m *pb.Split) { m.Children[0].Prices = make([]*pb.BestPrice, MaxPrices+1) },
+		"a long currency": func(m *pb.Split) { m.Children[0].Prices[1].Currency = string(make([]byte, 100)) },
+		"too many":        func(m *pb.Split) { m.Children = make([]*pb.Summary, MaxChildren+1) },
+	} {
+		m := good()
+		break_(m)
+		_, err := SplitFromProto(city, m)
+		require.ErrorIs(t, err, fault.Unauthentic, name)
+	}
+	_, err = SplitFromProto("u33dc0xy", &pb.Split{})
+	require.ErrorIs(t, err, fault.Unauthentic, "a leaf has no children")
+}
+
+func FuzzSplit(f *testing.F) {
+	raw, err := proto.Marshal(&pb.Split{SampleBelow: 7, Children: []*pb.Summary{{Cell: "u33", Count: 3, MaxUptime: ptr(99.0)}}})
+	require.NoError(f, err)
+	f.Add(raw)
+	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := new(pb.Split)
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		s, err := SplitFromProto(city, m)
+		if err != nil {
+			require.ErrorIs(t, err, fault.Unauthentic)
+			return
+		}
+		for place, part := range s.Children {
+			bound, _ := part.Bound(p, place)
+			require.False(t, math.IsNaN(bound))
+		}
+	})
+}
+
+// A publisher that remembers a value better than its own does not tell of its own, although
+// the better one is gone and the child's keepers have said so.
+func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
+	priced := func(id string, price float64) *records.Record {
+		o := offer(id)
+		o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: &price}
+		return sign(t, 1, o, 1)
+	}
+	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
+	require.NoError(t, err)
+	now := t0()
+	parent := New(city, Divided, now)
+	ask := func(held ...*records.Record) {
+		require.Len(t, parent.Stale(10, now.Add(1), now), 1)
+		var s Summary
+		for _, r := range held {
+			s.Add(r)
+		}
+		parent.Refresh("u33", s)
+		now = now.Add(time.Minute)
+	}
+	cheap, dear, unheard := priced("cheap", 1), priced("dear", 5), priced("unheard", 3)
+	parent.Adopt("u33", Summary{Count: 1})
+	for range 40 { // what was told is long over, and only the child's keepers know it
+		ask(cheap, dear)
+	}
+	said := map[geo.Cell]Summary{"u33": parent.Summary("u33")}
+	require.Equal(t, []Price{{"usdc", "per-hour", 1}}, said["u33"].Prices)
+	ask(dear)
+	require.False(t, Wants(city, 0, said, unheard))
+	for range 10 { // the longest that a publisher remembers
+		requireSafe(t, parent.Summary("u33"), p, "u33", []*records.Record{dear, unheard})
+		ask(dear)
+	}
+	for range 40 {
+		ask(dear)
+	}
+	require.Equal(t, []Price{{"usdc", "per-hour", 5}}, parent.Summary("u33").Prices, "in the end it is right")
+}

@@ -1,0 +1,115 @@
+package cell
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Bounds of what others say.
+const (
+	maxCount = 1 << 40 // records of a cell
+	maxLabel = 64      // bytes of a currency and of a unit
+)
+
+// Proto is the summary of a cell on the wire.
+func (s *Summary) Proto(place geo.Cell) *pb.Summary {
+	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.More}
+	for _, p := range s.Prices {
+		m.Prices = append(m.Prices, &pb.BestPrice{Currency: p.Currency, PriceUnit: p.Unit, Price: p.Least})
+	}
+	if s.Known&records.KnownUptime != 0 {
+		m.MaxUptime = &s.MaxUptime
+	}
+	if s.Known&records.KnownErrorRate != 0 {
+		m.MinErrorRate = &s.MinErrorRate
+	}
+	if s.Known&records.KnownResponseTime != 0 {
+		m.MinResponseMs = &s.MinResponseMS
+	}
+	return m
+}
+
+// FromProto takes a summary off the wire. It returns Unauthentic for what no honest keeper
+// says: a place that is no cell, too many prices or not in order, values that are no numbers.
+func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
+	bad := func(format string, args ...any) (geo.Cell, Summary, error) {
+		return "", Summary{}, fault.New("cell.FromProto", fault.Unauthentic, format, args...)
+	}
+	place, err := geo.ParseCell(m.GetCell())
+	if err != nil {
+		return bad("a summary of no cell")
+	}
+	if len(m.Prices) > MaxPrices {
+		return bad("a summary with %d prices", len(m.Prices))
+	}
+	s := Summary{Count: int(min(m.Count, maxCount)), More: m.MorePrices}
+	for _, p := range m.Prices {
+		price := Price{query.Fold(p.GetCurrency()), query.Fold(p.GetPriceUnit()), p.GetPrice()}
+		if len(price.Currency) > maxLabel || len(price.Unit) > maxLabel || math.IsNaN(price.Least) {
+			return bad("a summary with a price that is none")
+		}
+		s.Prices = append(s.Prices, price)
+	}
+	if !slices.IsSortedFunc(s.Prices, Price.compare) {
+		return bad("a summary with prices out of order")
+	}
+	s.Prices = slices.CompactFunc(s.Prices, func(a, b Price) bool { return a.compare(b) == 0 })
+	if m.MaxUptime != nil {
+		s.Known, s.MaxUptime = s.Known|records.KnownUptime, *m.MaxUptime
+	}
+	if m.MinErrorRate != nil {
+		s.Known, s.MinErrorRate = s.Known|records.KnownErrorRate, *m.MinErrorRate
+	}
+	if m.MinResponseMs != nil {
+		s.Known, s.MinResponseMS = s.Known|records.KnownResponseTime, *m.MinResponseMs
+	}
+	if math.IsNaN(s.MaxUptime) {
+		return bad("a summary with an uptime that is no number")
+	}
+	return place, s, nil
+}
+
+// SplitProto is a divided cell on the wire: its sample's bound, and the children given.
+func (c *Cell) SplitProto(key string, parts []geo.Cell) *pb.Split {
+	m := &pb.Split{Cell: key, SampleBelow: c.Below()}
+	for _, place := range parts {
+		if s := c.Summary(place); s.Count > 0 {
+			m.Children = append(m.Children, s.Proto(place))
+		}
+	}
+	return m
+}
+
+// Split is what a keeper says of a cell that it has divided.
+type Split struct {
+	Below    uint64
+	Children map[geo.Cell]Summary
+}
+
+// SplitFromProto takes a division of a cell off the wire. It returns Unauthentic for what no
+// honest keeper says: see FromProto, and children that are not the cell's or come twice.
+func SplitFromProto(place geo.Cell, m *pb.Split) (Split, error) {
+	const op = "cell.SplitFromProto"
+	length, some := Children(place)
+	if !some || len(m.GetChildren()) > MaxChildren {
+		return Split{}, fault.New(op, fault.Unauthentic, "%d children of %s", len(m.GetChildren()), place)
+	}
+	s := Split{Below: m.GetSampleBelow(), Children: make(map[geo.Cell]Summary, len(m.GetChildren()))}
+	for _, part := range m.GetChildren() {
+		child, summary, err := FromProto(part)
+		if err != nil {
+			return Split{}, fault.Wrap(op, err)
+		}
+		if _, twice := s.Children[child]; twice || child.Len() != length || !place.ContainsCell(child) {
+			return Split{}, fault.New(op, fault.Unauthentic, "%s is not a child of %s", child, place)
+		}
+		s.Children[child] = summary
+	}
+	return s, nil
+}

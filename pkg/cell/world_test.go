@@ -1,0 +1,133 @@
+package cell
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func t0() time.Time { return time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC) }
+
+func ptr[T any](v T) *T { return &v }
+
+// key is the n-th provider's.
+func key(tb require.TestingT, n int) crypto.PrivKey {
+	seed := binary.BigEndian.AppendUint64(bytes.Repeat([]byte{7}, ed25519.SeedSize-8), uint64(n))
+	k, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(seed))
+	require.NoError(tb, err)
+	return k
+}
+
+// offer is a compute service somewhere in the cell u33, about which little is said.
+func offer(id string) records.Offer {
+	return records.Offer{
+		ID:           id,
+		Metadata:     records.Metadata{Type: "compute", Endpoints: []string{"https://example.org"}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8, MemoryMB: 16000}},
+		Location:     &records.Location{Latitude: ptr(52.52), Longitude: ptr(13.405)},
+	}
+}
+
+func sign(tb require.TestingT, provider int, o records.Offer, sequence uint64) *records.Record {
+	r, err := records.Sign(key(tb, provider), o, records.Stamp{Sequence: sequence, Issued: t0(), Expires: t0().Add(time.Hour)})
+	require.NoError(tb, err)
+	return r
+}
+
+// offerGen draws services with values that often tie and are often missing.
+func offerGen(id string) *rapid.Generator[records.Offer] {
+	return rapid.Custom(func(t *rapid.T) records.Offer {
+		o := offer(id)
+		o.Location.Latitude = ptr(rapid.SampledFrom([]float64{52.0, 52.5, 52.52, 52.53, 53}).Draw(t, "latitude"))
+		o.Location.Longitude = ptr(rapid.SampledFrom([]float64{12, 13.4, 13.405, 13.41, 14}).Draw(t, "longitude"))
+		if rapid.IntRange(0, 5).Draw(t, "nowhere") == 0 {
+			o.Location = nil
+		}
+		if rapid.Bool().Draw(t, "priced") {
+			o.Pricing = &records.Pricing{
+				Currency:  rapid.SampledFrom([]string{"USDC", "usdc", "EUR", "A", "B", "C"}).Draw(t, "currency"),
+				PriceUnit: rapid.SampledFrom([]string{"per-hour", "Per-Hour", "per-gb", "each"}).Draw(t, "unit"),
+				BasePrice: ptr(rapid.SampledFrom([]float64{0, 0.25, 0.3, 1, 2, 50}).Draw(t, "price")),
+			}
+		}
+		h := records.Health{Status: rapid.SampledFrom([]string{"HEALTHY", "UNHEALTHY", "UNKNOWN"}).Draw(t, "status")}
+		if rapid.Bool().Draw(t, "uptime known") {
+			h.UptimePercent = ptr(rapid.Float64Range(90, 100).Draw(t, "uptime"))
+		}
+		if rapid.Bool().Draw(t, "errors known") {
+			h.ErrorRate = ptr(rapid.Uint32Range(0, 2000).Draw(t, "errors"))
+		}
+		if rapid.Bool().Draw(t, "response known") {
+			h.ResponseTimeMs = ptr(rapid.Uint64Range(0, 2000).Draw(t, "response"))
+		}
+		o.Health = &h
+		return o
+	})
+}
+
+// planGen draws plans of every order, with and without the filters that summaries know of.
+func planGen() *rapid.Generator[*query.Plan] {
+	return rapid.Custom(func(t *rapid.T) *query.Plan {
+		q := query.Query{Type: "compute", Seed: rapid.Uint64().Draw(t, "seed")}
+		q.Sort = rapid.SampledFrom([]query.Sort{
+			query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom,
+		}).Draw(t, "sort")
+		q.Health = rapid.SampledFrom([]query.Health{query.HealthAny, query.HealthUsable}).Draw(t, "health")
+		if q.Sort == query.SortDistance || rapid.Bool().Draw(t, "near") {
+			q.Near = &query.Near{
+				Latitude: rapid.Float64Range(51, 54).Draw(t, "latitude"), Longitude: rapid.Float64Range(11, 15).Draw(t, "longitude"),
+				RadiusKM: rapid.Ptr(rapid.SampledFrom([]float64{1, 30, 90, 500}), true).Draw(t, "radius"),
+			}
+		}
+		q.MaxPrice = rapid.Ptr(rapid.SampledFrom([]float64{0, 0.25, 1, 100}), true).Draw(t, "max price")
+		if q.MaxPrice != nil || q.Sort == query.SortPrice {
+			q.Currency = rapid.SampledFrom([]string{"", "eur", "A"}).Draw(t, "currency")
+			q.PriceUnit = rapid.SampledFrom([]string{"", "per-gb"}).Draw(t, "unit")
+		}
+		q.MinUptime = rapid.Ptr(rapid.Float64Range(90, 100), true).Draw(t, "min uptime")
+		q.MaxErrorRate = rapid.Ptr(rapid.Uint32Range(0, 2000), true).Draw(t, "max errors")
+		p, err := query.Compile(q, query.Defaults{})
+		require.NoError(t, err)
+		return p
+	})
+}
+
+// members are n records of one place, one per provider from first on, of a prefix; the zero
+// prefix for "".
+func members(tb require.TestingT, first, n int, prefix string) []Member {
+	var from netip.Prefix
+	if prefix != "" {
+		from = netip.MustParsePrefix(prefix)
+	}
+	all := make([]Member, n)
+	for i := range all {
+		all[i] = Member{sign(tb, first+i, offer(fmt.Sprintf("s%d", i)), 1), from}
+	}
+	return all
+}
+
+// services are n records of one provider.
+func services(tb require.TestingT, provider, n int) []Member {
+	all := make([]Member, n)
+	for i := range all {
+		all[i] = Member{Record: sign(tb, provider, offer(fmt.Sprintf("s%d", i)), 1)}
+	}
+	return all
+}
+
+func join(groups ...[]Member) []Member { return slices.Concat(groups...) }
+
+// peerOf names a provider that signs nothing.
+func peerOf(n int) peer.ID { return peer.ID(fmt.Sprintf("peer %d", n)) }
