@@ -108,11 +108,12 @@ type Service struct {
 	wg     sync.WaitGroup
 }
 
-// publishers put DHT values beside the announcement; publishQueue bounds what waits. A
+// publishers put DHT values beside the announcement, few at a time: each value costs a
+// lookup, which must not starve the announcements themselves. publishQueue bounds what waits. A
 // value that finds no room is put at the next refresh, and until then Resolve finds the
 // record through the keepers of its cell.
 const (
-	publishers   = 4
+	publishers   = 2
 	publishQueue = 10_000
 )
 

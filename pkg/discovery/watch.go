@@ -34,7 +34,7 @@ const (
 // Event is one change to what a watch matches.
 type Event struct {
 	Kind   EventKind
-	Cursor string          // resumes after this event
+	Cursor string          // resumes after this event; empty while a state is sent in parts, until its Progress
 	Record *records.Record // nil for Progress and Reset
 }
 
@@ -64,7 +64,7 @@ type Watcher struct {
 // It fails with Invalid (naming the field) or LimitReached.
 func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
 	const op = "discovery.Query"
-	q.Exclude = nil
+	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: ask for all one can
 	plan, err := query.Compile(q, s.Defaults)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
@@ -84,10 +84,11 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	case !resume:
 		w.start()
 	case w.lost():
-		w.pending = append(w.pending, Event{Kind: Reset})
+		w.pending = append(w.pending, Event{Kind: Reset, Cursor: after})
 		w.start()
 	default:
 		w.snapshot = w.seq
+		w.hidden = w.unreachable()
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
@@ -151,7 +152,7 @@ func (w *Watcher) start() {
 	now := s.Now()
 	for r := range s.Index.All() {
 		if !r.Expired(now) && w.shows(r) {
-			w.show(Added, r)
+			w.show(Added, r, "")
 		}
 	}
 	w.pending = append(w.pending, Event{Kind: Progress, Cursor: w.cursor()})
@@ -167,21 +168,22 @@ func (w *Watcher) take(ch index.Change) {
 	is := ch.New != nil && !ch.New.Withdrawn() && w.shows(ch.New)
 	switch {
 	case was && is:
-		w.show(Updated, ch.New)
+		w.show(Updated, ch.New, w.cursor())
 	case is:
-		w.show(Added, ch.New)
+		w.show(Added, ch.New, w.cursor())
 	case was && ch.Kind == index.Withdrawn:
-		w.show(Withdrawn, ch.New)
+		w.show(Withdrawn, ch.New, w.cursor())
 	case was && ch.Kind == index.Expired:
-		w.show(Expired, ch.Old)
+		w.show(Expired, ch.Old, w.cursor())
 	case was && ch.New != nil:
-		w.show(Removed, ch.New)
+		w.show(Removed, ch.New, w.cursor())
 	case was:
-		w.show(Removed, ch.Old)
+		w.show(Removed, ch.Old, w.cursor())
 	}
 }
 
 // lookAtVerdicts queues what changed because a provider stopped answering or came back.
+// Only the Progress at the end carries the new cursor: who resumes amid the others is reset.
 func (w *Watcher) lookAtVerdicts() {
 	epoch := w.service.Prober.Epoch()
 	if epoch == w.verdicts {
@@ -193,6 +195,9 @@ func (w *Watcher) lookAtVerdicts() {
 	w.verdict(Removed, now, before)
 	w.verdict(Added, before, now)
 	w.hidden = now
+	if len(w.pending) > 0 {
+		w.pending = append(w.pending, Event{Kind: Progress, Cursor: w.cursor()})
+	}
 }
 
 // verdict queues an event for each record of the providers in ids that are not in others.
@@ -203,7 +208,7 @@ func (w *Watcher) verdict(kind EventKind, ids, others []peer.ID) {
 		}
 		for _, r := range w.service.Index.OfProvider(id) {
 			if w.plan.Match(r) {
-				w.show(kind, r)
+				w.show(kind, r, "")
 			}
 		}
 	}
@@ -226,8 +231,8 @@ func (w *Watcher) shows(r *records.Record) bool {
 }
 
 // show queues an event about a record and has its provider measured.
-func (w *Watcher) show(kind EventKind, r *records.Record) {
-	w.pending = append(w.pending, Event{Kind: kind, Cursor: w.cursor(), Record: r})
+func (w *Watcher) show(kind EventKind, r *records.Record, cursor string) {
+	w.pending = append(w.pending, Event{Kind: kind, Cursor: cursor, Record: r})
 	if kind == Added || kind == Updated {
 		w.service.Prober.Track(r.Name().Provider)
 	}
@@ -262,28 +267,30 @@ func (s *Service) askAgain(ctx context.Context, plan *query.Plan) {
 	}
 }
 
-// cursor names the watcher's position: epoch and sequence in hexadecimal.
-func (w *Watcher) cursor() string { return fmt.Sprintf("%x-%x", w.epoch, w.seq) }
+// cursor names what the watch has shown: epoch and sequence of the feed, and the epoch of
+// the verdicts, in hexadecimal.
+func (w *Watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.verdicts) }
 
 // parse reads a cursor into the position. The empty cursor is none.
 func (w *Watcher) parse(cursor string) (resume bool, err error) {
 	if cursor == "" {
 		return false, nil
 	}
-	epoch, seq, ok := strings.Cut(cursor, "-")
-	if ok {
-		if w.epoch, err = strconv.ParseUint(epoch, 16, 64); err == nil {
-			w.seq, err = strconv.ParseUint(seq, 16, 64)
-		}
-	}
-	if !ok || err != nil {
+	parts := strings.Split(cursor, "-")
+	if len(parts) != 3 {
 		return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
+	}
+	for i, to := range []*uint64{&w.epoch, &w.seq, &w.verdicts} {
+		if *to, err = strconv.ParseUint(parts[i], 16, 64); err != nil {
+			return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
+		}
 	}
 	return true, nil
 }
 
-// lost reports whether the parsed position cannot be resumed.
+// lost reports whether the parsed position cannot be resumed: changes are gone, or
+// providers were found reachable or unreachable that were not then.
 func (w *Watcher) lost() bool {
-	_, _, lost := w.service.feed.after(w.epoch, w.seq)
-	return lost
+	_, _, gone := w.service.feed.after(w.epoch, w.seq)
+	return gone || (w.plan.Query().Health != query.HealthAny && w.verdicts != w.service.Prober.Epoch())
 }

@@ -121,16 +121,48 @@ func TestWatchResumes(t *testing.T) {
 	})
 }
 
+// TestWatchResumesAmidState: who saw only a part of what was sent together starts anew.
+func TestWatchResumesAmidState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		a := w.foreign("a", 1, 1, 24*time.Hour)
+		w.arrive(a)
+		w.arrive(w.foreign("b", 1, 1, 24*time.Hour))
+		watch, err := w.Watch(t.Context(), storage(), "")
+		require.NoError(t, err)
+		require.Empty(t, w.next(watch).Cursor, "one of two")
+		_, cursor := w.upTo(watch)
+		watch.Close()
+
+		w.verdicts.set(a.Name().Provider, false) // while nobody watched
+		watch, err = w.Watch(t.Context(), storage(), cursor)
+		require.NoError(t, err)
+		require.Equal(t, discovery.Reset, w.next(watch).Kind)
+		seen, cursor := w.upTo(watch)
+		require.Empty(t, seen)
+		watch.Close()
+
+		w.verdicts.set(a.Name().Provider, true)
+		watch, err = w.Watch(t.Context(), storage(), cursor)
+		require.NoError(t, err)
+		defer watch.Close()
+		require.Equal(t, discovery.Reset, w.next(watch).Kind)
+		seen, _ = w.upTo(watch)
+		require.ElementsMatch(t, []string{"added a/1", "added b/1"}, seen)
+	})
+}
+
 func TestWatchRefusesCursors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
-		for _, cursor := range []string{"x", "1", "-", "1-", "1-2-3", "zz-1"} {
+		for _, cursor := range []string{"x", "1", "-", "1-2", "1-2-3-4", "zz-1-1", "1-2-"} {
 			_, err := w.Watch(t.Context(), storage(), cursor)
 			require.ErrorIs(t, err, fault.Invalid, cursor)
 			require.Equal(t, "after", fault.FieldOf(err))
 		}
-		watch, err := w.Watch(t.Context(), storage(), "1-2") // of another process
+		watch, err := w.Watch(t.Context(), storage(), "1-2-0") // of another process
 		require.NoError(t, err)
 		defer watch.Close()
 		require.Equal(t, discovery.Reset, w.next(watch).Kind)

@@ -166,7 +166,7 @@ func testWatchResumes(t *testing.T, api API, _ *Harness) {
 	require.NoError(t, err)
 	expect(t, again, discovery.Added, "b")
 
-	lost, err := api.Watch(t.Context(), compute(), "1-1")
+	lost, err := api.Watch(t.Context(), compute(), "1-1-0")
 	require.NoError(t, err)
 	expect(t, lost, discovery.Reset, "")
 	for range 2 {
