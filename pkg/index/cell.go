@@ -1,0 +1,86 @@
+package index
+
+import (
+	"iter"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// In gives the records of a cell that have not lapsed at now, as of the beginning of the
+// iteration and in an order that depends on the history of the index alone. It costs
+// about what there is in the cell, waits for no writer and keeps none waiting.
+func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
+	return func(yield func(*records.Record) bool) {
+		found, ok := x.shards.Load(c.Type)
+		if !ok {
+			return
+		}
+		snap := found.(*shard).snapshot.Load()
+		w := walk{snapshot: snap, cell: c, now: nanos(now), yield: yield}
+		w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
+		for _, b := range snap.blocks {
+			if !w.block(b) {
+				return
+			}
+		}
+		w.rows(snap.delta, 0, snap.filled)
+	}
+}
+
+// CountIn is the number of records of a cell that have not lapsed at now, or most, if that
+// is less: it stops there.
+func (x *Index) CountIn(c records.CellKey, now time.Time, most int) int {
+	n := 0
+	for range x.In(c, now) {
+		if n++; n >= most {
+			break
+		}
+	}
+	return n
+}
+
+// walk gives the rows of one cell.
+type walk struct {
+	*snapshot
+	region
+	cell  records.CellKey
+	now   int64
+	yield func(*records.Record) bool
+}
+
+// block walks a sorted part, and reports whether to go on.
+func (w *walk) block(p *part) bool {
+	if w.whole {
+		return w.rows(p, 0, len(p.records))
+	}
+	for band := w.south; band <= w.north; band++ {
+		from, to := int(p.bands[band]), int(p.bands[band+1])
+		base := uint64(band) << 32
+		for _, m := range w.spans[:w.spanned] {
+			west := p.seek(from, to, base+uint64(m.west))
+			if !w.rows(p, west, p.seek(west, to, base+uint64(m.east)+1)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *walk) rows(p *part, from, to int) bool {
+	for row := from; row < to; row++ {
+		code := p.codes[row]
+		if !w.whole && (code < w.first || code > w.last) || p.expires[row] <= w.now || !p.aliveAt(row, w.version) {
+			continue
+		}
+		r := p.records[row]
+		if w.cell.Subtype != records.AnySubtype && w.cell.Subtype != r.Subtype() {
+			continue
+		}
+		if !w.yield(r) {
+			return false
+		}
+	}
+	return true
+}
