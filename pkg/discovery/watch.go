@@ -84,7 +84,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	case !resume:
 		w.start()
 	case w.lost():
-		w.pending = append(w.pending, Event{Kind: Reset, Cursor: after})
+		w.pending = append(w.pending, Event{Kind: Reset})
 		w.start()
 	default:
 		w.snapshot = w.seq
@@ -118,7 +118,7 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 		ch, wait, lost := w.service.feed.after(w.epoch, w.seq)
 		switch {
 		case lost:
-			w.pending = append(w.pending, Event{Kind: Reset, Cursor: w.cursor()})
+			w.pending = append(w.pending, Event{Kind: Reset})
 			w.start()
 			continue
 		case wait == nil:
