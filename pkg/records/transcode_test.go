@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
@@ -60,47 +59,50 @@ func TestAppendJSONOfAnyRecord(t *testing.T) {
 }
 
 // Other programs may write the same message in other ways.
-func TestAppendJSONOfOtherEncoders(tb *testing.T) {
-	k, opened := key(tb, 1), 0
-	rapid.Check(tb, func(t *rapid.T) {
-		s := serviceGen().Draw(t, "service")
-		s.ProviderId = provider
-		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
-		require.NoError(t, err)
-		if r, err := records.Open(seal(tb, k, sealed{domain, codec, scrambled(t, raw, s.ProtoReflect().Descriptor())}), s.UpdatedAt.AsTime()); err == nil {
-			alike(t, r)
-			opened++
+func TestAppendJSONOfOtherEncoders(t *testing.T) {
+	k, opened := key(t, 1), 0
+	st := stamp()
+	st.Issued = st.Issued.Add(time.Nanosecond)
+	for _, o := range offers() {
+		payload := payloadOf(t, sign(t, k, o, st).Envelope())
+		for _, other := range spellings(payload, (&pb.ServiceRecord{}).ProtoReflect().Descriptor()) {
+			if r, err := records.Open(seal(t, k, sealed{domain, codec, other}), st.Issued); err == nil {
+				alike(t, r)
+				opened++
+			}
 		}
-	})
-	require.Positive(tb, opened)
+	}
+	require.Greater(t, opened, 400) // few deviate from the rules, as by an endpoint too many
 }
 
-// scrambled writes a message of the given kind, and those in it, in another order, some
-// fields twice, some numbers longer than they need to be.
-func scrambled(t *rapid.T, message []byte, kind protoreflect.MessageDescriptor) []byte {
-	var fields [][]byte
-	for rest := message; len(rest) > 0; {
-		number, wire, size := protowire.ConsumeTag(rest)
-		n := protowire.ConsumeFieldValue(number, wire, rest[size:])
-		tag, value := rest[:size:size], rest[size:size+n]
-		rest = rest[size+n:]
-		if wire == protowire.VarintType && rapid.IntRange(0, 5).Draw(t, "longer") == 0 {
-			value = append(slices.Clone(value), 0)
-			value[len(value)-2] |= 0x80
+// spellings gives all ways to write a message of the given kind that differ in one field
+// of it or of the messages in it: it comes twice, last, twice and last, or is a number
+// longer than it needs to be, or beyond 32 bits.
+func spellings(message []byte, kind protoreflect.MessageDescriptor) [][]byte {
+	var all [][]byte
+	for at := 0; at < len(message); {
+		number, wire, size := protowire.ConsumeTag(message[at:])
+		n := protowire.ConsumeFieldValue(number, wire, message[at+size:])
+		before, value, after := message[:at+size:at+size], message[at+size:at+size+n], message[at+size+n:]
+		field := message[at : at+size+n]
+		at += size + n
+		all = append(all,
+			slices.Concat(before, value, field, after), slices.Concat(before, value, after, field),
+			slices.Concat(message[:at-len(field)], after, field))
+		if v, n := protowire.ConsumeVarint(value); wire == protowire.VarintType && n > 0 {
+			long := append(slices.Clone(value), 0)
+			long[n-1] |= 0x80
+			all = append(all, slices.Concat(before, long, after),
+				slices.Concat(before, protowire.AppendVarint(nil, v|1<<40), after))
 		}
 		if inner := kind.Fields().ByNumber(number).Message(); inner != nil {
 			text, _ := protowire.ConsumeBytes(value)
-			value = protowire.AppendBytes(nil, scrambled(t, text, inner))
-		}
-		fields = append(fields, append(tag, value...))
-		if rapid.IntRange(0, 9).Draw(t, "twice") == 0 {
-			fields = append(fields, fields[len(fields)-1])
+			for _, other := range append(spellings(text, inner), nil) {
+				all = append(all, slices.Concat(before, protowire.AppendBytes(nil, other), after))
+			}
 		}
 	}
-	if len(fields) > 1 && rapid.IntRange(0, 3).Draw(t, "reordered") == 0 {
-		fields = rapid.Permutation(fields).Draw(t, "order")
-	}
-	return slices.Concat(fields...)
+	return all
 }
 
 // maybe draws a pointer, nil half of the time.

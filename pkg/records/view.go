@@ -3,11 +3,13 @@ package records
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -98,6 +100,21 @@ func (m Measured) MarshalJSON() ([]byte, error) {
 		RoundTripMs: float64(m.RoundTrip) / float64(time.Millisecond),
 		CheckedAt:   m.CheckedAt,
 	})
+}
+
+// AppendJSON appends what MarshalJSON gives, for a time of the years 0 to 9999.
+func (m Measured) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"reachable":`...)
+	dst = strconv.AppendBool(dst, m.Reachable)
+	if m.RoundTrip != 0 {
+		dst = append(dst, `,"round_trip_ms":`...)
+		dst = jsonform.AppendNumber(dst, float64(m.RoundTrip)/float64(time.Millisecond))
+	}
+	if !m.CheckedAt.IsZero() {
+		dst = append(dst, `,"checked_at":`...)
+		dst = jsonform.AppendTime(dst, m.CheckedAt)
+	}
+	return append(dst, '}')
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, to the nanosecond for less than a month.
