@@ -1,9 +1,11 @@
 package query
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // ResultView is a result as people and their programs see it.
@@ -40,6 +42,67 @@ func (a *Answer) View() AnswerView {
 		}
 	}
 	return v
+}
+
+// AppendJSON appends the JSON of the answer's view, byte for byte that of
+// json.Marshal(a.View()) except that a number which is not finite is null. It does not
+// allocate when dst has room: see records.Record.AppendJSON.
+func (a *Answer) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"results":[`...)
+	for i := range a.Results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = a.Results[i].appendJSON(dst)
+	}
+	dst = append(dst, `],"total":`...)
+	dst = strconv.AppendInt(dst, int64(a.Total), 10)
+	dst = append(dst, `,"source":`...)
+	dst = jsonform.AppendString(dst, string(a.Source))
+	dst = append(dst, `,"complete":`...)
+	dst = strconv.AppendBool(dst, a.Complete)
+	if a.Reason != "" {
+		dst = append(dst, `,"incomplete_reason":`...)
+		dst = jsonform.AppendString(dst, a.Reason)
+	}
+	dst = append(dst, `,"age_ms":`...)
+	dst = jsonform.AppendNumber(dst, Millis(a.Age))
+	dst = append(dst, `,"took_ms":`...)
+	dst = jsonform.AppendNumber(dst, Millis(a.Took))
+	dst = appendLines(dst, `,"notes":`, a.Notes)
+	return append(dst, '}')
+}
+
+// appendJSON appends a ResultView.
+func (r *Result) appendJSON(dst []byte) []byte {
+	dst = append(dst, `{"record":`...)
+	dst = r.Record.AppendJSON(dst)
+	if r.DistanceKM != nil {
+		dst = append(dst, `,"distance_km":`...)
+		dst = jsonform.AppendNumber(dst, *r.DistanceKM)
+	}
+	dst = append(dst, `,"score":`...)
+	dst = jsonform.AppendNumber(dst, r.Score)
+	if r.Measured != nil {
+		dst = append(dst, `,"measured":`...)
+		dst = r.Measured.AppendJSON(dst)
+	}
+	dst = appendLines(dst, `,"explain":`, r.Explain)
+	return append(dst, '}')
+}
+
+// appendLines appends a member that is a list of strings, unless the list is empty.
+func appendLines(dst []byte, name string, lines []string) []byte {
+	if len(lines) == 0 {
+		return dst
+	}
+	dst = append(dst, name...)
+	sep := byte('[')
+	for _, line := range lines {
+		dst = jsonform.AppendString(append(dst, sep), line)
+		sep = ','
+	}
+	return append(dst, ']')
 }
 
 // Millis gives a duration in milliseconds, the unit of the API.

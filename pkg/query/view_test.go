@@ -1,0 +1,114 @@
+package query
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func finiteGen() *rapid.Generator[float64] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]float64{0, math.Copysign(0, -1), 1e-7, 1e-6, 1e21, 1e-10, 99.5, math.MaxFloat64, math.SmallestNonzeroFloat64}),
+		rapid.Float64(),
+	)
+}
+
+func durationGen() *rapid.Generator[time.Duration] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, math.MaxInt64}),
+		rapid.Map(rapid.Int64(), func(n int64) time.Duration { return time.Duration(n) }),
+	)
+}
+
+func linesGen() *rapid.Generator[[]string] {
+	return rapid.SliceOfN(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a<b> & \"c\"\\", "\u2028\xff"})), 0, 3)
+}
+
+func measuredGen() *rapid.Generator[records.Measured] {
+	return rapid.Custom(func(t *rapid.T) records.Measured {
+		m := records.Measured{Reachable: rapid.Bool().Draw(t, "reachable"), RoundTrip: durationGen().Draw(t, "round_trip")}
+		if rapid.Bool().Draw(t, "checked") {
+			m.CheckedAt = t0().Add(durationGen().Draw(t, "checked_at")).In(time.FixedZone("", 60*rapid.IntRange(-720, 720).Draw(t, "zone")))
+		}
+		return m
+	})
+}
+
+// answerGen draws answers about sealed records.
+func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
+	return rapid.Custom(func(t *rapid.T) *Answer {
+		a := &Answer{
+			Total: rapid.Int().Draw(t, "total"), Source: rapid.SampledFrom([]Source{SourceCache, SourceLocal, SourceNetwork, ""}).Draw(t, "source"),
+			Complete: rapid.Bool().Draw(t, "complete"), Reason: rapid.String().Draw(t, "reason"),
+			Age: durationGen().Draw(t, "age"), Took: durationGen().Draw(t, "took"), Notes: linesGen().Draw(t, "notes"),
+		}
+		for _, s := range recordsGen(tb, 3).Draw(t, "records") {
+			a.Results = append(a.Results, Result{
+				Record: s.record, DistanceKM: maybe(finiteGen()).Draw(t, "distance_km"), Score: finiteGen().Draw(t, "score"),
+				Measured: maybe(measuredGen()).Draw(t, "measured"), Explain: linesGen().Draw(t, "explain"),
+			})
+		}
+		return a
+	})
+}
+
+func TestAppendJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := answerGen(t).Draw(t, "answer")
+		want, err := json.Marshal(a.View())
+		require.NoError(t, err)
+		require.Equal(t, "before "+string(want), string(a.AppendJSON([]byte("before "))))
+	})
+}
+
+// A number without a JSON form must not cost the rest of the answer.
+func TestAppendJSONOfNoNumber(t *testing.T) {
+	a := ten(t)
+	a.Results[0].Score, a.Results[0].DistanceKM = math.NaN(), ptr(math.Inf(1))
+	var back AnswerView
+	require.NoError(t, json.Unmarshal(a.AppendJSON(nil), &back))
+	require.Len(t, back.Results, 10)
+	require.Nil(t, back.Results[0].DistanceKM)
+}
+
+func TestAppendJSONDoesNotAllocate(t *testing.T) {
+	a, buf := ten(t), make([]byte, 0, 32<<10)
+	require.Zero(t, testing.AllocsPerRun(5, func() { a.AppendJSON(buf) }))
+}
+
+// ten is an answer of ten records as a busy peer gives it.
+func ten(tb testing.TB) *Answer {
+	a := &Answer{Total: 4711, Source: SourceLocal, Complete: true, Took: 812_345}
+	for n := range byte(10) {
+		a.Results = append(a.Results, Result{
+			Record: seal(tb, n+1, offered()), DistanceKM: ptr(float64(n) * math.Pi), Score: 90 - float64(n)/7,
+			Measured: &records.Measured{Reachable: true, RoundTrip: 23_456_789, CheckedAt: t0()},
+		})
+	}
+	return a
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	a, buf := ten(b), []byte(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = a.AppendJSON(buf[:0])
+	}
+	b.ReportMetric(float64(len(buf)), "B/text")
+}
+
+func BenchmarkMarshalView(b *testing.B) {
+	a := ten(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := json.Marshal(a.View()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
