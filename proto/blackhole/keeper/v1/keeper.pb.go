@@ -603,7 +603,10 @@ type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// Cells whose records are asked for, all of one type and subtype: 1 to 64.
-	Cells         []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	Cells []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	// Matches of a larger rank value are of no use to the asker. They are counted in total and
+	// withheld.
+	Worst         *float64 `protobuf:"fixed64,3,opt,name=worst,proto3,oneof" json:"worst,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,6 +653,13 @@ func (x *QueryRequest) GetCells() []string {
 		return x.Cells
 	}
 	return nil
+}
+
+func (x *QueryRequest) GetWorst() float64 {
+	if x != nil && x.Worst != nil {
+		return *x.Worst
+	}
+	return 0
 }
 
 type QueryResponse struct {
@@ -1645,10 +1655,12 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\"a\n" +
 	"\vStoreResult\x126\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1c.blackhole.keeper.v1.RefusalR\arefusal\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"Y\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"~\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05cells\x18\x02 \x03(\tR\x05cells\"\xc4\x01\n" +
+	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
+	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01B\b\n" +
+	"\x06_worst\"\xc4\x01\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
@@ -1814,6 +1826,7 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Watch)(nil),
 		(*Response_Summary)(nil),
 	}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[7].OneofWrappers = []any{}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
