@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -80,8 +81,31 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	if err != nil { // a bug: every answer has a JSON form
 		code, text = http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the answer has no JSON form"}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	write(w, code, append(text, '\n'))
+}
+
+// maxKept is the largest buffer that is kept for the next answer.
+const maxKept = 256 << 10
+
+// writeAppended writes an answer that appends its own JSON, as records and answers do.
+func (s *Server) writeAppended(w http.ResponseWriter, appendJSON func([]byte) []byte) {
+	buf, ok := s.buffers.Get().(*[]byte)
+	if !ok {
+		buf = new([]byte)
+	}
+	*buf = append(appendJSON((*buf)[:0]), '\n')
+	write(w, http.StatusOK, *buf)
+	if cap(*buf) <= maxKept {
+		s.buffers.Put(buf)
+	}
+}
+
+// write sends a whole body; its length keeps net/http from chunking it.
+func write(w http.ResponseWriter, code int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(append(text, '\n'))
+	_, _ = w.Write(body)
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
@@ -62,7 +60,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q query.Query) e
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, a.View())
+	s.writeAppended(w, a.AppendJSON)
 	return nil
 }
 
@@ -140,27 +138,17 @@ func stream(ctx context.Context, w http.ResponseWriter, watcher *discovery.Watch
 	}
 }
 
-// eventData is the data of an event.
-type eventData struct {
-	Record *records.View `json:"record,omitempty"`
-}
-
 // writeEvent leaves the id out where there is none: an empty one would make a browser
 // forget the last.
 func writeEvent(w io.Writer, ev discovery.Event) error {
-	var data eventData
-	if ev.Record != nil {
-		v := records.ViewOf(ev.Record)
-		data.Record = &v
-	}
-	text, err := json.Marshal(data) // in one line, as the framing wants it
-	if err != nil {
-		return err
+	data := []byte("{}")
+	if ev.Record != nil { // in one line, as the framing wants it
+		data = append(ev.Record.AppendJSON([]byte(`{"record":`)), '}')
 	}
 	id := ""
 	if ev.Cursor != "" {
 		id = "id: " + ev.Cursor + "\n"
 	}
-	_, err = fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", ev.Kind, id, text)
+	_, err := fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", ev.Kind, id, data)
 	return err
 }

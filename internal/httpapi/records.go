@@ -79,12 +79,16 @@ func failed(err error) batchResult {
 }
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
-	own := s.Registrar.OwnAll()
-	views := make([]records.View, len(own))
-	for i, r := range own {
-		views[i] = records.ViewOf(r)
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"records": views})
+	s.writeAppended(w, func(dst []byte) []byte {
+		dst = append(dst, `{"records":[`...)
+		for i, r := range s.Registrar.OwnAll() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = r.AppendJSON(dst)
+		}
+		return append(dst, "]}"...)
+	})
 	return nil
 }
 
@@ -93,7 +97,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, records.ViewOf(rec))
+	s.writeAppended(w, rec.AppendJSON)
 	return nil
 }
 
@@ -159,6 +163,6 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, records.ViewOf(rec))
+	s.writeAppended(w, rec.AppendJSON)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -52,6 +53,7 @@ type Server struct {
 	http    *http.Server
 	watches slots
 	batches slots
+	buffers sync.Pool // of *[]byte, for answers
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
