@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
+
+// propagation is how long a new version may take to reach its keepers: within it, one
+// that came by a live update counts though no keeper brought it.
+const propagation = time.Minute
 
 // Query finds services. The answer is the caller's to read, not to modify: the cache
 // shares it. It fails with Invalid (naming the field) or Timeout; a search without
@@ -130,44 +135,75 @@ func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, 
 		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()
 		return &a, nil
 	}
-	a := s.assemble(plan, query.Found{Local: true, Reason: cause.Error()})
-	if len(a.Results) == 0 {
+	known := s.Index.Search(plan, index.SearchOptions{Now: s.Now()})
+	if len(known.Hits) == 0 {
 		return nil, cause
 	}
+	a := s.answer(plan, known.Hits, known.Total)
+	a.Source, a.Reason = query.SourceLocal, cause.Error()
 	return a, nil
 }
 
-// assemble ranks what is known now. The keepers' records are in the index, unless it was
-// full; those are ranked beside it.
+// assemble ranks what the keepers found, and beside it what this peer knows better.
 func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	now := s.Now()
-	local := s.Index.Search(plan, index.SearchOptions{Now: now})
 	best := query.NewTopK(plan.Limit())
-	for _, h := range local.Hits {
-		best.Offer(h)
-	}
 	for _, r := range found.Records {
-		if _, known := s.Index.Latest(r.Name()); !known && !r.Expired(now) && plan.Match(r) {
+		if !r.Expired(now) {
 			best.Offer(query.Hit{Record: r, Value: plan.Value(r)})
 		}
 	}
-	hits := best.Sorted()
-	a := &query.Answer{
-		Results:  make([]query.Result, len(hits)),
-		Total:    max(found.Total, local.Total, len(hits)),
-		Source:   query.SourceNetwork,
-		Complete: found.Complete,
-		Reason:   found.Reason,
-		Notes:    found.Notes,
+	if !found.Local {
+		for _, h := range s.beside(plan, found, now) {
+			best.Offer(h)
+		}
 	}
+	a := s.answer(plan, best.Sorted(), found.Total)
+	a.Complete, a.Reason = found.Complete, found.Reason
 	if found.Local {
 		a.Source = query.SourceLocal
 	}
+	if plan.Explain() {
+		a.Notes = slices.Concat(plan.Describe(), found.Notes, s.leftOut(plan))
+	}
+	return a
+}
+
+// beside gives the matches of this peer's index that the keepers did not bring and that
+// count all the same: its own services, and those issued so lately that the keepers may
+// not have them yet. Any other was learned once and is gone by the word of its keepers:
+// withdrawn, changed or lapsed, though this peer did not hear of it. Where the answer is
+// complete and would have shown it, the index forgets it.
+func (s *Service) beside(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
+	brought := make(map[records.Name]bool, len(found.Records))
+	last := query.Hit{Value: math.Inf(-1)} // the worst that was brought
+	for _, r := range found.Records {
+		brought[r.Name()] = true
+		if h := (query.Hit{Record: r, Value: plan.Value(r)}); last.Record == nil || last.Compare(h) < 0 {
+			last = h
+		}
+	}
+	whole := len(found.Records) >= found.Total // nothing was cut off
+	var hits []query.Hit
+	for _, h := range s.Index.Search(plan, index.SearchOptions{Now: now}).Hits {
+		switch {
+		case brought[h.Record.Name()]:
+		case h.Record.Name().Provider == s.Registry.Self() || now.Sub(h.Record.Issued()) < propagation:
+			hits = append(hits, h)
+		case found.Complete && (whole || last.Record != nil && h.Compare(last) < 0):
+			s.Index.Forget(h.Record)
+		}
+	}
+	return hits
+}
+
+// answer dresses ranked hits.
+func (s *Service) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
+	a := &query.Answer{
+		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
+	}
 	for i, h := range hits {
 		a.Results[i] = s.result(plan, h.Record)
-	}
-	if plan.Explain() {
-		a.Notes = slices.Concat(plan.Describe(), a.Notes, s.leftOut(plan))
 	}
 	return a
 }

@@ -176,6 +176,41 @@ func TestRandomOrder(t *testing.T) {
 	})
 }
 
+// TestGoneIsGone: what a query taught this peer does not come back from its own index
+// against the word of the keepers, whether it was withdrawn or changed.
+func TestGoneIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}}
+		withdrawn, changed := w.foreign("a", 1, 1, 24*time.Hour), w.foreign("b", 2, 1, 24*time.Hour)
+		w.keep(withdrawn)
+		w.keep(changed)
+		require.Len(t, w.ask(cheap).Results, 2)
+		require.Equal(t, 2, w.index.Len(), "learned")
+
+		w.keep(w.tombstone(withdrawn)) // and no live update reaches this peer
+		w.keep(w.foreign("b", 9, 2, 24*time.Hour))
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, w.ask(cheap).Results)
+		require.Zero(t, w.index.Len(), "and forgotten")
+	})
+}
+
+// TestLiveUpdatesRunAhead: a version that came live counts before the keepers have it.
+func TestLiveUpdatesRunAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.arrive(w.foreign("a", 1, 1, 24*time.Hour))
+		require.Len(t, w.ask(storage()).Results, 1)
+		w.net.partial.Store(true) // a word that is not the whole truth ends nothing
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, w.ask(storage()).Results)
+		require.Equal(t, 1, w.index.Len())
+	})
+}
+
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

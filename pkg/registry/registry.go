@@ -119,6 +119,9 @@ func (r *Registry) Close() error {
 	return fault.Wrap("registry.Close", r.store.close())
 }
 
+// Self is the provider whose registry this is.
+func (r *Registry) Self() peer.ID { return r.self }
+
 // Get gives the newest version of a service that is registered and not withdrawn. After a
 // long time down it may have lapsed, until Due has signed it anew.
 func (r *Registry) Get(id string) (*records.Record, bool) {
