@@ -175,7 +175,7 @@ func TestForeignCells(t *testing.T) {
 			c.Center()
 			c.Codes()
 			c.Children()
-			c.Parent()
+			_, _ = c.Parent()
 			c.Contains(Point{1, 1})
 		}, "%q", c)
 	}
