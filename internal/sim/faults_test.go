@@ -27,6 +27,7 @@ func (w *world) churn() {
 	w.ask(w.some(20), asking{name: "before the kill", quiet: true, each: 2, within: 5 * time.Second})
 	n := int(killed * float64(len(w.alive())))
 	w.kill(w.some(n))
+	w.oracle.disturb(false)
 	time.Sleep(time.Second)
 	w.ask(w.some(20), asking{name: "1 s after the kill", each: 2, within: 10 * time.Second})
 	time.Sleep(syncing)
@@ -53,6 +54,7 @@ func (w *world) playPartition() {
 
 	sides, left, right := w.halves()
 	w.wire.split(sides)
+	w.oracle.disturb(true)
 	time.Sleep(5 * time.Second)
 	w.ask(w.some(20), asking{name: "5 s after the split", each: 2, within: 20 * time.Second})
 	w.populate(left, max(1, w.params.Records/10))
@@ -62,6 +64,7 @@ func (w *world) playPartition() {
 	w.ask(w.some(20), asking{name: "2 min after the split", each: 2, within: 20 * time.Second})
 
 	w.wire.split(nil)
+	w.oracle.disturb(false)
 	time.Sleep(10 * time.Second)
 	w.ask(w.some(20), asking{name: "10 s after the healing", each: 2, within: 5 * time.Second})
 	time.Sleep(syncing)
@@ -134,13 +137,26 @@ func (w *world) playSybil() {
 	w.change()
 	for _, h := range enemies {
 		if h.malice == floods {
-			w.figures.Flooded += h.flood(w.t.Context(), w.peers, w.offers(200))
+			h.flood(w.t.Context(), w.peers, w.offers(200))
 		}
 	}
+	w.figures.Flooded = w.kept(enemies)
 	time.Sleep(max(quieting, forgets))
 	w.ask(w.some(30), asking{name: "after changes and flood", each: 3, within: 30 * time.Second, draw: draw})
 	w.market.hot = 0
 	w.ask(w.some(30), asking{name: "elsewhere", each: 3, within: 30 * time.Second})
 	newcomers := w.join(3)
 	w.ask(newcomers, asking{name: "newcomers", each: 3, within: 5 * time.Second, draw: draw})
+}
+
+// kept is the most records of hostile providers that one honest peer holds.
+func (w *world) kept(enemies []*hostilePeer) (most int) {
+	for _, p := range w.peers {
+		n := 0
+		for _, h := range enemies {
+			n += len(p.index.OfProvider(h.id))
+		}
+		most = max(most, n)
+	}
+	return most
 }

@@ -31,7 +31,7 @@ type Figures struct {
 	Warm    Spread           `json:"later_query"`
 	Visible Spread           `json:"update_visible"`    // at a watcher, from the start of the update
 	Load    *Load            `json:"load,omitempty"`    // of hotcell
-	Flooded int              `json:"flooded,omitempty"` // records that keepers took from flooders
+	Flooded int              `json:"flooded,omitempty"` // most records of flooders that one honest peer holds
 	Stages  []Stage          `json:"stages"`
 	Counts  map[string]int64 `json:"counts"`
 	Broken  map[string]int   `json:"broken"` // properties, and how often
@@ -50,7 +50,7 @@ type Load struct {
 type Machine struct {
 	VirtualSeconds float64 `json:"virtual_s"`
 	WallSeconds    float64 `json:"wall_s"`
-	HeapMiB        float64 `json:"heap_mib"`
+	MemoryMiB      float64 `json:"memory_mib"` // taken from the system
 	Goroutines     int     `json:"goroutines"`
 }
 
@@ -121,9 +121,14 @@ func (w *world) report() Figures {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	f.HeapMiB, f.Goroutines = float64(m.Sys)/(1<<20), runtime.NumGoroutine()
+	f.MemoryMiB, f.Goroutines = float64(m.Sys)/(1<<20), runtime.NumGoroutine()
 	f.Broken, f.Told = w.oracle.broken, w.oracle.first
 	return f
+}
+
+func (g Stage) String() string {
+	return fmt.Sprintf("%4.0f s  %-24s %4d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
+		g.At, g.Name, g.Queries, g.Complete, g.Exact, g.Recall, g.Took.P95)
 }
 
 // line is the figures as one line.
@@ -137,11 +142,11 @@ func (f Figures) line() string {
 
 // told is a line for a reader who waits.
 func (f Figures) told() string {
-	s := fmt.Sprintf("%s: %d peers, %d records, %.0f s virtual; first query p95 %.0f ms, publish p95 %.0f ms, visible p99 %.0f ms; %d queries, %d complete, %d failed",
-		f.Scenario, f.Peers, f.Records, f.VirtualSeconds, f.First.P95, f.Publish.P95, f.Visible.P99, f.Queries, f.Complete, f.Failed)
+	s := fmt.Sprintf("%s: %d peers, %d records, %.0f s virtual, %.0f s real; first query p95 %.0f ms, publish p95 %.0f ms, visible p99 %.0f ms; %d queries, %d complete, %d failed",
+		f.Scenario, f.Peers, f.Records, f.VirtualSeconds, f.WallSeconds, f.First.P95, f.Publish.P95, f.Visible.P99, f.Queries, f.Complete, f.Failed)
+	s += fmt.Sprintf("\n  publish %+v\n  first %+v\n  later %+v\n  visible %+v, unseen %d\n  %.0f MiB sent in %d packets", f.Publish, f.First, f.Warm, f.Visible, f.Unseen, f.MiB, f.Packets)
 	for _, g := range f.Stages {
-		s += fmt.Sprintf("\n  %-28s at %4.0f s: %d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
-			g.Name, g.At, g.Queries, g.Complete, g.Exact, g.Recall, g.Took.P95)
+		s += "\n  " + g.String()
 	}
 	if f.Load != nil {
 		s += fmt.Sprintf("\n  load %+v", *f.Load)

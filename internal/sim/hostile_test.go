@@ -171,8 +171,8 @@ func (h *hostilePeer) forgeries() [][]byte {
 	return out
 }
 
-// flood stores records of its own with every peer it is given, and tells how many were taken.
-func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []records.Offer) (taken int) {
+// flood stores records of its own with every peer it is given.
+func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []records.Offer) {
 	var items []*pb.StoreItem
 	for i, o := range offers {
 		o.ID = fmt.Sprintf("flood-%d", i)
@@ -188,17 +188,16 @@ func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []re
 		items = append(items, item)
 	}
 	for _, v := range victims {
-		taken += h.store(ctx, v.id, items)
+		h.store(ctx, v.id, items)
 	}
-	return taken
 }
 
-func (h *hostilePeer) store(ctx context.Context, to peer.ID, items []*pb.StoreItem) (taken int) {
+func (h *hostilePeer) store(ctx context.Context, to peer.ID, items []*pb.StoreItem) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := h.node.Host().NewStream(ctx, to, keeper.Protocol)
 	if err != nil {
-		return 0
+		return
 	}
 	defer func() { _ = s.Reset() }()
 	_ = s.SetDeadline(time.Now().Add(patience))
@@ -207,14 +206,10 @@ func (h *hostilePeer) store(ctx context.Context, to peer.ID, items []*pb.StoreIt
 		req := &pb.Request{Op: &pb.Request_Store{Store: &pb.StoreRequest{Items: batch}}}
 		var resp pb.Response
 		if _, err := protodelim.MarshalTo(s, proto.Message(req)); err != nil {
-			return taken
+			return
 		}
 		if err := (protodelim.UnmarshalOptions{MaxSize: -1}).UnmarshalFrom(r, &resp); err != nil {
-			return taken
-		}
-		for _, result := range resp.GetStore().GetResults() {
-			taken += number(result.GetRefusal() == nil)
+			return
 		}
 	}
-	return taken
 }

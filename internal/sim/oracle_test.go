@@ -22,6 +22,8 @@ type oracle struct {
 	mu      sync.Mutex // guards what follows
 	entries map[records.Name]*entry
 	hostile map[peer.ID]bool // whoever signs what it likes
+	unrest  bool             // news cannot reach everybody
+	calm    time.Time        // when that was last mended
 	broken  map[string]int   // breaches by property
 	first   []string         // the first breaches, told
 	names   *strings.Replacer
@@ -64,6 +66,26 @@ func (o *oracle) withdrawn(n records.Name) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.entries[n].ended = time.Now()
+}
+
+// disturb says whether the network is such that news cannot reach everybody. P3 is demanded
+// of what was withdrawn, and mended, long enough ago.
+func (o *oracle) disturb(unrest bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unrest, o.calm = unrest, time.Now()
+}
+
+// learned reports how long ago everybody could have learned of a withdrawal; o.mu is held.
+func (o *oracle) learned(e *entry, now time.Time) time.Duration {
+	switch {
+	case e == nil || e.ended.IsZero() || o.unrest:
+		return 0
+	case o.calm.After(e.ended):
+		return now.Sub(o.calm)
+	default:
+		return now.Sub(e.ended)
+	}
 }
 
 // distrust says that what a peer signs is its own business.
@@ -146,6 +168,7 @@ func (o *oracle) check(who peer.ID, r *records.Record) bool {
 	now, n := time.Now(), r.Name()
 	o.mu.Lock()
 	e, hostile := o.entries[n], o.hostile[n.Provider]
+	learned := o.learned(e, now)
 	o.mu.Unlock()
 	_, err := records.Open(r.Envelope(), now) // afresh: what a peer verified earlier is not believed
 	switch {
@@ -159,8 +182,8 @@ func (o *oracle) check(who peer.ID, r *records.Record) bool {
 		return false
 	case e == nil:
 		o.breach("P1", "%s was returned to %s, and its provider never offered it", n, short(who))
-	case !e.ended.IsZero() && now.Sub(e.ended) > forgets:
-		o.breach("P3", "%s was returned to %s %s after it was withdrawn", n, short(who), now.Sub(e.ended).Round(time.Second))
+	case learned > forgets:
+		o.breach("P3", "%s was returned to %s %s after it was withdrawn", o.rename(n.String()), o.rename(who.String()), learned.Round(time.Second))
 	}
 	return true
 }

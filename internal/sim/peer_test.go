@@ -33,7 +33,7 @@ import (
 const (
 	verified       = 1024
 	cachedAnswers  = 64
-	servicesAtMost = 1000
+	servicesAtMost = 100
 )
 
 // place is where and who a peer is.

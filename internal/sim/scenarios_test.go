@@ -62,7 +62,6 @@ func (w *world) watch(watchers, updates int) {
 		}
 	}
 	if len(targets) == 0 {
-		w.t.Logf("nothing to watch around %s", c.name)
 		return
 	}
 	type sight struct {
@@ -76,7 +75,7 @@ func (w *world) watch(watchers, updates int) {
 		seen[i] = make(map[sight]time.Time)
 		watcher, err := p.discovery.Watch(ctx, around(kinds()[0], c.point, 500), "")
 		if err != nil {
-			w.t.Errorf("watch: %v", err)
+			w.fail("watch: %v", err)
 			continue
 		}
 		wg.Go(func() {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -44,6 +45,7 @@ type world struct {
 	first     []time.Duration
 	warm      []time.Duration
 	visible   []time.Duration
+	failures  []string
 	asked     map[peer.ID]bool
 }
 
@@ -155,7 +157,7 @@ func (w *world) register(p *simPeer, o records.Offer) {
 	_, err := p.discovery.Register(w.t.Context(), o)
 	took := time.Since(start)
 	if err != nil {
-		w.t.Errorf("register %s: %v", name, err)
+		w.fail("register %s: %v", name, err)
 		return
 	}
 	w.noted(p, o.ID)
@@ -168,7 +170,7 @@ func (w *world) register(p *simPeer, o records.Offer) {
 func (w *world) noted(p *simPeer, id string) *records.Record {
 	r, err := p.discovery.Own(id)
 	if err != nil {
-		w.t.Errorf("%s of %s: %v", id, short(p.id), err)
+		w.fail("%s of %s: %v", id, short(p.id), err)
 		return nil
 	}
 	w.oracle.signed(r)
@@ -179,20 +181,20 @@ func (w *world) noted(p *simPeer, id string) *records.Record {
 func (w *world) reprice(p *simPeer, id string, price float64) *records.Record {
 	r, err := p.discovery.Own(id)
 	if err != nil {
-		w.t.Errorf("%s of %s: %v", id, short(p.id), err)
+		w.fail("%s of %s: %v", id, short(p.id), err)
 		return nil
 	}
 	o := records.OfferOf(r.Service())
 	o.Pricing.BasePrice = &price
 	if _, err := p.discovery.Update(w.t.Context(), o); err != nil {
-		w.t.Errorf("update %s of %s: %v", id, short(p.id), err)
+		w.fail("update %s of %s: %v", id, short(p.id), err)
 	}
 	return w.noted(p, id)
 }
 
 func (w *world) withdraw(p *simPeer, id string) {
 	if _, err := p.discovery.Withdraw(w.t.Context(), id); err != nil {
-		w.t.Errorf("withdraw %s of %s: %v", id, short(p.id), err)
+		w.fail("withdraw %s of %s: %v", id, short(p.id), err)
 		return
 	}
 	w.oracle.withdrawn(records.Name{Provider: p.id, ID: id})
@@ -225,7 +227,7 @@ type asking struct {
 }
 
 // ask has peers ask, judges the answers, and adds a stage to the figures.
-func (w *world) ask(peers []*simPeer, s asking) Stage {
+func (w *world) ask(peers []*simPeer, s asking) {
 	if s.draw == nil {
 		s.draw = w.market.question
 	}
@@ -258,7 +260,9 @@ func (w *world) ask(peers []*simPeer, s asking) Stage {
 		stage.Recall = float64(found) / float64(wanted)
 	}
 	w.figures.Stages = append(w.figures.Stages, stage)
-	return stage
+	if w.params.Verbose {
+		fmt.Printf("stage %s\n", stage)
+	}
 }
 
 // tally counts an answer; w.mu is held.
@@ -296,6 +300,14 @@ func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.D
 		return verdict{}, took, err
 	}
 	return w.oracle.judge(p.id, q, a, quiet), took, nil
+}
+
+// fail takes note of what must not happen and breaks no property. The test fails after the
+// bubble has ended: then its figures are told all the same.
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = append(w.failures, fmt.Sprintf(format, args...))
 }
 
 func number(b bool) int {

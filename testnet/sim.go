@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// maxSimulated bounds the peers of a simulation: each takes about 20 MiB.
+const maxSimulated = 1000
+
+// simulation is what a played network is asked for. Its JSON is that of internal/sim.Params.
+type simulation struct {
+	Scenario string        `json:"scenario"`
+	Peers    int           `json:"peers"`
+	Records  int           `json:"records"`
+	Seed     uint64        `json:"seed"`
+	RTT      time.Duration `json:"rtt"`
+	Loss     float64       `json:"loss"`
+	Verbose  bool          `json:"verbose"`
+}
+
+func scenarios() []string { return []string{"join", "churn", "partition", "hotcell", "sybil"} }
+
+// simulate plays a network in virtual time: it builds the tests of internal/sim and runs
+// the scenario. The exit code is 0 only if no property was broken.
+func simulate(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, raw, err := parseSimulation(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "testnet sim: %v\n", err)
+		return exitUsage
+	}
+	if err := s.run(ctx, raw, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "testnet sim: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// parseSimulation reads and validates the command line. It fails with Invalid, naming the flag.
+func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, err error) {
+	f := flag.NewFlagSet("testnet sim", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "usage: go run ./testnet sim [flags]\n\nPlays a network of whole peers in virtual time, in one process, and checks its answers.\n\n")
+		f.PrintDefaults()
+	}
+	f.StringVar(&s.Scenario, "scenario", "join", strings.Join(scenarios(), ", "))
+	f.IntVar(&s.Peers, "peers", 50, "peers to begin with")
+	f.IntVar(&s.Records, "records", 0, "services to register (default 3 for each peer)")
+	f.Uint64Var(&s.Seed, "seed", 1, "of keys, offers, questions and faults")
+	f.DurationVar(&s.RTT, "rtt", 50*time.Millisecond, "round trip between any two peers")
+	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
+	f.BoolVar(&raw, "json", false, "print the figures as one JSON object on standard output, and all else on standard error")
+	if err := f.Parse(args); err != nil {
+		return s, raw, err
+	}
+	if f.NArg() > 0 {
+		return s, raw, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
+	}
+	if s.Records == 0 {
+		s.Records = 3 * s.Peers
+	}
+	s.Verbose = true
+	return s, raw, s.validate()
+}
+
+func (s simulation) validate() error {
+	const most = 100 // services of one provider
+	switch {
+	case !slices.Contains(scenarios(), s.Scenario):
+		return fault.Invalidf("-scenario", s.Scenario, "must be one of %s", strings.Join(scenarios(), ", "))
+	case s.Peers < 4 || s.Peers > maxSimulated:
+		return fault.Invalidf("-peers", s.Peers, "must be 4 to %d, not %d", maxSimulated, s.Peers)
+	case s.Records < 1 || s.Records > most*s.Peers:
+		return fault.Invalidf("-records", s.Records, "must be 1 to %d, not %d", most*s.Peers, s.Records)
+	case s.RTT < 0 || s.RTT > 2*time.Second:
+		return fault.Invalidf("-rtt", s.RTT, "must be 0 to 2s, not %s", s.RTT)
+	case !(s.Loss >= 0 && s.Loss <= 0.5):
+		return fault.Invalidf("-loss", s.Loss, "must be 0 to 0.5, not %v", s.Loss)
+	}
+	return nil
+}
+
+// run fails with Conflict when a property was broken.
+func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer) error {
+	const op = "testnet.sim"
+	scratch, err := os.MkdirTemp("", "blackhole-sim-")
+	if err != nil {
+		return fault.As(op, fault.Unavailable, err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }() // a leftover in the temporary directory harms nobody
+	people := stdout
+	if raw {
+		people = stderr
+	}
+	fmt.Fprintln(people, "building the simulation ...")
+	binary := filepath.Join(scratch, "sim.test")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "github.com/blackhole/blackhole/internal/sim")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fault.New(op, fault.Unavailable, "go test -c ./internal/sim: %w\n%s", err, out)
+	}
+	asked, err := json.Marshal(s)
+	if err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	fmt.Fprintf(people, "playing %s: %d peers, %d services, seed %d, round trip %s, loss %g ...\n", s.Scenario, s.Peers, s.Records, s.Seed, s.RTT, s.Loss)
+	test := exec.CommandContext(ctx, binary, "-test.run=^TestScenario$", "-test.timeout=0", "-test.v")
+	test.Env = append(os.Environ(), "BLACKHOLE_SIM="+string(asked))
+	test.Stderr = stderr
+	pipe, err := test.StdoutPipe()
+	if err == nil {
+		err = test.Start()
+	}
+	if err != nil {
+		return fault.As(op, fault.Unavailable, err)
+	}
+	line := follow(pipe, people)
+	err = test.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return fault.Wrap(op, ctx.Err())
+	case line == nil:
+		return fault.New(op, fault.Unavailable, "the simulation ended without figures: %v", err)
+	case raw:
+		fmt.Fprintf(stdout, "%s\n", line)
+	default:
+		if err := showFigures(stdout, line); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return fault.New(op, fault.Conflict, "the simulation failed: a property is broken, or an operation")
+	}
+	return nil
+}
+
+// follow shows the stages as they end, and gives the line of figures; nil when there was none.
+func follow(r io.Reader, people io.Writer) (figures []byte) {
+	const longest = 16 << 20
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, longest)
+	for lines.Scan() {
+		if line, ok := bytes.CutPrefix(lines.Bytes(), []byte("sim ")); ok {
+			figures = bytes.Clone(line)
+		} else if line, ok := bytes.CutPrefix(lines.Bytes(), []byte("stage ")); ok {
+			fmt.Fprintf(people, "  %s\n", line)
+		}
+	}
+	_, _ = io.Copy(io.Discard, r) // a line above the bound: the test must not block on it
+	return figures
+}
+
+// figures are what is shown of the simulation's; see internal/sim.Figures.
+type figures struct {
+	VirtualSeconds float64         `json:"virtual_s"`
+	WallSeconds    float64         `json:"wall_s"`
+	MemoryMiB      float64         `json:"memory_mib"`
+	Packets        int64           `json:"packets"`
+	MiB            float64         `json:"mib"`
+	Queries        int             `json:"queries"`
+	Complete       int             `json:"complete"`
+	Incomplete     int             `json:"incomplete"`
+	Failed         int             `json:"failed"`
+	Overstated     int             `json:"overstated"`
+	Unseen         int             `json:"unseen"`
+	Publish        timings         `json:"publish"`
+	First          timings         `json:"first_query"`
+	Later          timings         `json:"later_query"`
+	Visible        timings         `json:"update_visible"`
+	Load           json.RawMessage `json:"load"`
+	Broken         map[string]int  `json:"broken"`
+	Told           []string        `json:"told"`
+}
+
+type timings struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50_ms"`
+	P95 float64 `json:"p95_ms"`
+	P99 float64 `json:"p99_ms"`
+	Max float64 `json:"max_ms"`
+}
+
+func showFigures(w io.Writer, line []byte) error {
+	var f figures
+	if err := json.Unmarshal(line, &f); err != nil {
+		return fault.As("testnet.sim", fault.Internal, err)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nvirtual time\tN\tP50\tP95\tP99\tMAX\n")
+	for _, row := range []struct {
+		name string
+		timings
+	}{{"publish one service", f.Publish}, {"first query of a peer", f.First}, {"later queries", f.Later}, {"update visible to a watcher", f.Visible}} {
+		fmt.Fprintf(t, "%s\t%d\t%.0f ms\t%.0f ms\t%.0f ms\t%.0f ms\n", row.name, row.N, row.P50, row.P95, row.P99, row.Max)
+	}
+	fmt.Fprintf(t, "\nqueries\t%d: %d complete, %d incomplete, %d failed; %d said to be complete in unquiet times and were not\n",
+		f.Queries, f.Complete, f.Incomplete, f.Failed, f.Overstated)
+	fmt.Fprintf(t, "updates that a watcher missed\t%d\n", f.Unseen)
+	if len(f.Load) > 0 {
+		fmt.Fprintf(t, "queries served by a keeper\t%s\n", f.Load)
+	}
+	fmt.Fprintf(t, "traffic\t%.0f MiB in %d packets\n", f.MiB, f.Packets)
+	fmt.Fprintf(t, "cost\t%.0f s of virtual time in %.0f s, %.0f MiB\n", f.VirtualSeconds, f.WallSeconds, f.MemoryMiB)
+	fmt.Fprintf(t, "broken\t%v %s\n", f.Broken, strings.Join(f.Told, ""))
+	return fault.As("testnet.sim", fault.Unavailable, t.Flush())
+}
