@@ -42,7 +42,7 @@ type Crowd struct {
 // cell that divides only what is above the shares of provider and prefix counts: there
 // everybody else is welcome, since the cell gives way.
 func Wait(c Crowd) time.Duration {
-	if float64(c.Count) <= crowded*float64(c.Capacity) {
+	if !Crowded(c.Count, c.Capacity) {
 		return 0
 	}
 	provider, prefix := c.OfProvider, c.OfPrefix
@@ -62,6 +62,9 @@ func Wait(c Crowd) time.Duration {
 		return time.Duration(w)
 	}
 }
+
+// Crowded reports whether newcomers may have to wait.
+func Crowded(count, capacity int) bool { return float64(count) > crowded*float64(capacity) }
 
 // Line remembers since when newcomers wait, so that they need no ticket: a bounded number
 // of them, of which whoever did not ask for the longest time loses its place. It is not

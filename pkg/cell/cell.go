@@ -109,16 +109,14 @@ func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
 }
 
 // Divides reports whether members are enough, and of enough providers and prefixes, to
-// divide a cell. Records without a place cannot be handed to a child and do not count.
+// divide a cell.
 func Divides(c geo.Cell, members []Member) bool {
 	if _, some := Children(c); !some || len(members) <= Full {
 		return false
 	}
 	var census Census
 	for _, m := range members {
-		if _, placed := m.Record.Facts().Place(); placed {
-			census.Add(m.Record.Name().Provider, m.Prefix)
-		}
+		census.Add(m.Record.Name().Provider, m.Prefix)
 	}
 	return census.Fair() > Full
 }
@@ -138,6 +136,7 @@ type Cell struct {
 	since    time.Time // of the phase
 	sample   Sample
 	children map[geo.Cell]*child
+	adrift   int // records without a place, which no child has
 }
 
 // child is what is known of one part of a divided cell: what its keepers said last, and
@@ -314,11 +313,14 @@ func (c *Cell) Adopt(place geo.Cell, said Summary) {
 	}
 }
 
+// Adrift says how many records without a place the cell has.
+func (c *Cell) Adrift(n int) { c.adrift = n }
+
 // Settle moves the cell on when its size says so: from Divided to Merging when it has come
 // down to Merge records, and back when it has grown meanwhile. It reports whether it has
 // been merging for so long that, once all its records were fetched, it is whole.
 func (c *Cell) Settle(now time.Time) (ripe bool) {
-	switch count := c.Total().Count; {
+	switch count := c.Total().Count + c.adrift; {
 	case c.phase == Divided && count <= Merge:
 		c.phase, c.since = Merging, now
 	case c.phase == Merging && count > Full:
@@ -327,4 +329,11 @@ func (c *Cell) Settle(now time.Time) (ripe bool) {
 		return now.Sub(c.since) >= Grace
 	}
 	return false
+}
+
+// Fill takes a record that is held anyway into the sample, if it belongs there.
+func (c *Cell) Fill(m Member) {
+	if _, ok := ChildOf(c.place, m.Record); ok && Rank(m.Record.Name()) < c.sample.Below() {
+		c.sample.Offer(m)
+	}
 }
