@@ -61,7 +61,7 @@ func FuzzAnswer(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(b)
 	plan := compile(f, query.Query{Limit: 3})
-	q := question{plan, plan.Cells(coverCells)}
+	q := question{plan: plan, cells: plan.Cells(coverCells)}
 	verifier := newVerifier(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		resp := new(pb.QueryResponse)

@@ -13,10 +13,14 @@
 // one libp2p stream. Here is also the point path: one record under its own key in the DHT
 // (Publish, Resolve, Validator).
 //
+// A cell with too many records is divided (see pkg/cell): its keepers hold a sample and
+// summaries of its children, publishers descend to the keepers of children below
+// geo.MaxLen, and readers into the children that can have a result. SUMMARY asks how many
+// and how good the records of a cell are.
+//
 // Not here yet, and at home here: keepers of one cell compare digests and repair what
-// differs (SYNC), a hot cell splits into its children (SPLIT), changes of a cell are
-// streamed (WATCH). Until then a peer that joins holds nothing, and therefore its own
-// index makes no answer complete unless it is the only keeper.
+// differs (SYNC), changes of a cell are streamed (WATCH). Until then a peer that joins holds
+// nothing, and therefore its own index makes no answer complete unless it is the only keeper.
 package keeper
 
 import (
@@ -59,10 +63,10 @@ type Router interface {
 // Recorder receives what the operator's metrics count. Its methods must not block.
 type Recorder interface {
 	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
-	// deliver, serve_store, serve_query, serve_unknown.
+	// deliver, summarise, hand_over, serve_store, serve_query, serve_summary, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a request, or one record of it, that this peer refused. Reasons are a
-	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept.
+	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept, crowded.
 	Refused(reason string)
 	// Distrusted counts an answer that no honest keeper gives, by the kind of fault.
 	Distrusted(reason string)
@@ -79,6 +83,10 @@ type Config struct {
 	Logger   *slog.Logger     // nil: silent
 	Recorder Recorder         // nil: nothing is recorded
 	Limits   Limits
+
+	// Wanted reports whether this peer wants a record for itself, whatever it keeps for the
+	// network; nil: never. It must not block.
+	Wanted func(*records.Record) bool
 }
 
 // Keeper is one peer's part in the memory of the network. Its methods are safe for
@@ -89,6 +97,9 @@ type Keeper struct {
 	peers  *standings
 	pool   *pool
 	server *server
+
+	divisions *divisions // cells too large to be kept whole
+	heard     *heard     // of what other keepers divided
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -107,7 +118,9 @@ func New(c Config) (*Keeper, error) {
 	k.peers = newStandings()
 	k.pool = newPool(c.Host)
 	k.server = newServer(k)
+	k.divisions, k.heard = newDivisions(k), newHeard()
 	c.Host.SetStreamHandler(Protocol, k.server.handle)
+	k.divisions.start()
 	return k, nil
 }
 

@@ -13,7 +13,7 @@ const (
 	MaxItems = 1000
 	// MaxItemCells bounds the cells of one item: a record lives in at most that many,
 	// those of its subtype and of any, at each length and Global.
-	MaxItemCells = 2 * (geo.MaxLen - geo.MinLen + 2)
+	MaxItemCells = 2 * (geo.DeepLen - geo.MinLen + 2)
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
 	// MaxRequest bounds a request on the wire, in bytes.
@@ -22,7 +22,7 @@ const (
 	MaxAnswer = 2 << 20
 
 	maxQueryRequest = 64 << 10          // a QUERY has nothing large in it
-	maxResponse     = MaxAnswer + 1<<18 // envelopes, their framing, and what else an answer says
+	maxResponse     = MaxAnswer + 1<<20 // envelopes, their framing, and what else an answer says
 	maxRefusalText  = 256               // bytes of a refusal's field and of its message
 	maxEnvelope     = records.MaxSize
 )
@@ -35,7 +35,8 @@ const (
 	// how many peers a lookup gives (k of Kademlia).
 	Network = 20
 
-	slack = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
+	heldBy = Replicas + 2 // a peer holds on to a cell while it is among this many closest
+	slack  = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
 
 	cellsRemembered = 4096             // keepers of so many cells
 	placementTTL    = 10 * time.Minute // of the keepers of a cell
@@ -43,6 +44,24 @@ const (
 	doubtfulTTL     = 5 * time.Second  // of what a lookup did not settle
 	failedTTL       = 5 * time.Second  // of an answer with a peer in it that failed
 	custodyTTL      = 10 * time.Second // of whether this peer keeps a cell
+)
+
+// Divided cells.
+const (
+	maxParts          = 4096             // children told of in one message
+	maxDivided        = 4096             // cells divided
+	surplusShare      = 20               // a cell full of few origins loses this part of its capacity more
+	originsRemembered = 1 << 17          // records whose publishers' addresses are known
+	crowdsRemembered  = 128              // censuses of nearly full cells
+	crowdFor          = 10 * time.Second // of a census
+	tendEvery         = 30 * time.Second // between two looks at the divided cells
+	refreshMost       = 128              // children whose keepers are asked in one look
+	maxHandOvers      = 4                // cells handed over at once
+	handOvers         = 3                // keepers that hand over the same record
+	statementsHeard   = 8192             // of keepers on divided cells
+	heardFor          = 10 * time.Minute // less than cell.Grace
+	maxDescents       = 256              // cells that one query asks about
+	descentWidth      = 16               // ... at once, below those of its cover
 )
 
 // Asking.
@@ -67,6 +86,7 @@ const (
 	peersRemembered = 1024             // track records of keepers
 	distrustFor     = 5 * time.Minute  // after an answer that no honest keeper gives
 	avoidFor        = 15 * time.Second // after a failure
+	staleMost       = 10 * time.Minute // a record that lapsed so long ago is no difference of clocks
 	avoidedShare    = 5                // a peer that is avoided has this part of the usual time to take records
 )
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/cell"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/index"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -19,6 +20,7 @@ import (
 type question struct {
 	plan  *query.Plan
 	cells []records.CellKey
+	worst float64 // matches of larger values are of no use; +Inf for none
 }
 
 // answer is what one keeper said to a question, verified.
@@ -28,6 +30,8 @@ type answer struct {
 	withheld bool              // some of them are not in records
 	bound    float64           // rank value of the best withheld; nothing without withheld
 	full     bool              // it keeps all the cells
+
+	splits map[records.CellKey]cell.Split // those of the cells that it has divided
 }
 
 // gathered is what was learnt about one group.
@@ -59,8 +63,9 @@ type opener interface {
 }
 
 // judge verifies a keeper's answer. A record that is not valid now is left out: clocks
-// differ. It returns Unauthentic for what no honest keeper says: forged records, records
-// that do not match or are not of the cells, more than was asked for, a bound that is no number.
+// differ. It returns Unauthentic for what no honest keeper says: forged records, records that
+// lapsed long ago, that do not match or are not of the cells, more than was asked for, a
+// bound that is no number, divisions that make no sense.
 func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (answer, error) {
 	if resp == nil {
 		return answer{}, nonsense("no answer to a query")
@@ -82,6 +87,9 @@ func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (
 		r, err := verifier.Open(envelope, now)
 		switch {
 		case fault.KindOf(err) == fault.Conflict && err != nil:
+			if _, err = verifier.Open(envelope, now.Add(-staleMost)); err != nil && fault.FieldOf(err) == "expires_at" {
+				return answer{}, nonsense("a record that lapsed long ago: %w", err)
+			}
 			continue
 		case err != nil:
 			return answer{}, nonsense("a record that does not verify: %w", err)
@@ -90,7 +98,22 @@ func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (
 		}
 		a.records = append(a.records, r)
 	}
-	return a, nil
+	return a, a.divide(q, resp.Splits)
+}
+
+// divide takes in which of the cells asked are divided.
+func (a *answer) divide(q question, splits []*pb.Split) error {
+	a.splits = make(map[records.CellKey]cell.Split, len(splits))
+	for _, m := range splits {
+		c, err := records.ParseCellKey(m.GetCell())
+		if _, twice := a.splits[c]; err != nil || twice || !slices.Contains(q.cells, c) {
+			return nonsense("a division of a cell that was not asked for")
+		}
+		if a.splits[c], err = cell.SplitFromProto(c.Cell, m); err != nil {
+			return nonsense("a division that is none: %w", err)
+		}
+	}
+	return nil
 }
 
 func nonsense(format string, args ...any) error {
@@ -117,10 +140,14 @@ func keepsNot(notKept []string, cells []records.CellKey) bool {
 }
 
 // local is this peer's own answer.
-func local(found index.Found) answer {
+func (k *Keeper) local(q question) answer {
+	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells)})
 	a := answer{total: found.Total, withheld: found.Total > len(found.Hits), bound: found.Next, full: true}
 	for _, h := range found.Hits {
 		a.records = append(a.records, h.Record)
+	}
+	if err := a.divide(q, k.divisions.splits(q.plan, q.cells)); err != nil {
+		k.Logger.Error("this peer does not understand itself", "error", err)
 	}
 	return a
 }
@@ -141,13 +168,16 @@ func union(groups []gathered) []*records.Record {
 }
 
 // total estimates how many matches there are: groups have no cell in common, and the
-// keepers of a group hold the same records, or should.
+// keepers of a group hold the same records, or should. Of a divided cell only the
+// children asked count, its sample being among their records.
 func total(groups []gathered, found int) int {
 	sum := 0
 	for _, g := range groups {
 		most := 0
 		for _, a := range g.answers {
-			most = max(most, a.total)
+			if len(a.splits) == 0 {
+				most = max(most, a.total)
+			}
 		}
 		sum += most
 	}

@@ -246,22 +246,32 @@ func (p *places) failed(id peer.ID) {
 }
 
 // keeps reports whether this peer accepts a cell.
-func (p *places) keeps(c records.CellKey) bool {
-	if p.k.Router.Size() < slack {
-		return true
-	}
-	now := p.k.Now()
-	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
-		return own.kept
-	}
-	key := routingKey(c)
-	kept := responsible(key, p.k.Self, p.k.Router.Nearby(key, slack), slack)
-	p.own.Add(c, custody{kept, now.Add(custodyTTL)})
-	return kept
-}
+func (p *places) keeps(c records.CellKey) bool { return p.custody(c).kept }
+
+// holds reports whether this peer is to hold on to a cell: publishers that know the network
+// as this peer does bring it the cell's records, or would after a small change.
+func (p *places) holds(c records.CellKey) bool { return p.custody(c).held }
 
 // custody is a remembered answer to whether this peer keeps a cell.
 type custody struct {
-	kept  bool
+	kept  bool // is among the slack closest
+	held  bool // ... among the heldBy closest
 	until time.Time
+}
+
+func (p *places) custody(c records.CellKey) custody {
+	if p.k.Router.Size() < slack {
+		return custody{kept: true, held: true}
+	}
+	now := p.k.Now()
+	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
+		return own
+	}
+	key := routingKey(c)
+	near := p.k.Router.Nearby(key, slack)
+	own := custody{
+		kept: responsible(key, p.k.Self, near, slack), held: responsible(key, p.k.Self, near, heldBy), until: now.Add(custodyTTL),
+	}
+	p.own.Add(c, own)
+	return own
 }

@@ -131,8 +131,13 @@ func TestRoute(t *testing.T) {
 	for _, c := range recs[0].Cells() {
 		places[c] = newKeeperSet(nearest(routingKey(c), peersOf(40), Replicas), nil)
 	}
+	targets := make([][]records.CellKey, len(recs))
+	for i, r := range recs {
+		targets[i] = r.Cells()
+	}
+	all := func(peer.ID, records.CellKey, *records.Record) bool { return true }
 	got := map[string]bool{}
-	for _, s := range route(recs, places) {
+	for _, s := range route(recs, targets, places, all) {
 		for _, parcel := range s.parcels {
 			for _, c := range parcel.item.Cells {
 				what := fmt.Sprint(s.to, parcel.record, c)
@@ -142,6 +147,11 @@ func TestRoute(t *testing.T) {
 		}
 	}
 	require.Len(t, got, len(recs)*len(places)*Replicas)
+	one := places[recs[0].Cells()[0]].peers[0]
+	only := func(id peer.ID, _ records.CellKey, r *records.Record) bool { return id == one && r == recs[1] }
+	some := route(recs, targets, places, only)
+	require.Len(t, some, 1)
+	require.Len(t, some[0].parcels, 1, "nobody is brought what it does not want")
 }
 
 func TestTally(t *testing.T) {

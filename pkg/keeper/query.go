@@ -3,6 +3,8 @@ package keeper
 import (
 	"context"
 	"fmt"
+	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -11,14 +13,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/index"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
 // Query asks the keepers of the plan's cells, merges what verifies, and takes it into the
-// index, whose fresher versions and tombstones win. What it finds is the union of the
+// index, whose fresher versions and tombstones win. Where a cell is divided it asks on among
+// the children that can have a result, best bounds first. What it finds is the union of the
 // answers in rank order, which may be more than the plan's limit. An answer from only
 // some of the keepers is an answer that says so; with none at all it fails with
 // Unavailable, Timeout or Canceled.
@@ -28,31 +30,25 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 		return query.Found{}, err
 	}
 	defer func() { end(err) }()
-	notes := &journal{wanted: p.Query().Explain}
-
 	cells := p.Cells(coverCells)
-	sets, err := k.keepersOf(ctx, cells)
-	if err != nil {
+	return k.find(ctx, p, cells)
+}
+
+// find is Query among cells given.
+func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
+	d := newDescent(k, p)
+	if err := d.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
-	groups := groupOf(cells, sets)
-	var wg sync.WaitGroup
-	for i := range groups {
-		wg.Go(func() { k.gather(ctx, p, &groups[i], notes) })
-	}
-	wg.Wait()
-	if err := unanswered(ctx, groups); err != nil {
-		return query.Found{}, fault.Wrap("keeper.Query", err)
-	}
-	recs := k.reconcile(p, cells, union(groups))
-	reason := lacks(p, recs, groups)
+	recs := k.reconcile(p, d.cells, union(d.groups))
+	reason := d.lacks(recs)
 	return query.Found{
 		Records:  recs,
-		Total:    total(groups, len(recs)),
+		Total:    total(d.groups, len(recs)),
 		Complete: reason == "",
 		Reason:   reason,
-		Local:    k.alone(groups),
-		Notes:    notes.sorted(),
+		Local:    k.alone(d.groups),
+		Notes:    d.notes.sorted(),
 	}, nil
 }
 
@@ -127,12 +123,12 @@ type reply struct {
 // gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
 // another one for each that fails or does not speak for all cells, and another one when
 // those asked take longer than they usually do.
-func (k *Keeper) gather(ctx context.Context, p *query.Plan, g *gathered, notes *journal) {
+func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *journal) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before the wait: whoever is slow is not waited for
-	q := question{plan: p, cells: g.cells}
+	q.cells = g.cells
 	order := k.askingOrder(g.set)
 	if notes.wanted {
 		notes.add("cells %s are kept by %d peers", q.names(), len(order))
@@ -194,13 +190,30 @@ func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
 		}
 		return avoided
 	})
-	return append(first, last...)
+	return append(k.spread(first), last...)
+}
+
+// spread reorders peers so that the first ones are of distinct address groups: whoever has
+// many peers in one network is not asked twice before another one is.
+func (k *Keeper) spread(ids []peer.ID) []peer.ID {
+	seen := make(map[netip.Prefix]bool)
+	var again []peer.ID
+	first := slices.DeleteFunc(ids, func(id peer.ID) bool {
+		from, ok := k.prefixOfPeer(id)
+		twice := ok && seen[from]
+		seen[from] = true
+		if twice {
+			again = append(again, id)
+		}
+		return twice
+	})
+	return append(first, again...)
 }
 
 // ask puts a question to one keeper, which may be this peer.
 func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal) reply {
 	if id == k.Self {
-		a := local(k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells)}))
+		a := k.local(q)
 		notes.add("asked this peer itself about %d cells: %s", len(q.cells), a)
 		return reply{from: id, answer: a}
 	}
@@ -225,6 +238,9 @@ func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, e
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // explanations are the asker's
 	req.Cells = q.names()
+	if !math.IsInf(q.worst, 1) {
+		req.Worst = &q.worst
+	}
 	resp, refused, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // whatever kind it says: its kinds are about us
@@ -264,7 +280,7 @@ func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*reco
 	for _, r := range found {
 		if _, err := k.keep(r); err != nil && fault.KindOf(err) == fault.Exists {
 			fresher, ok := k.Index.Get(r.Name())
-			if !ok || fresher.Expired(now) || !(question{p, cells}).asksFor(fresher) {
+			if !ok || fresher.Expired(now) || !(question{plan: p, cells: cells}).asksFor(fresher) {
 				continue
 			}
 			r = fresher
@@ -285,6 +301,9 @@ func (a answer) String() string {
 	fmt.Fprintf(&b, "%d of %d matches", len(a.records), a.total)
 	if a.withheld {
 		fmt.Fprintf(&b, ", none withheld better than %g", a.bound)
+	}
+	if n := len(a.splits); n > 0 {
+		fmt.Fprintf(&b, ", %d of the cells divided", n)
 	}
 	if !a.full {
 		b.WriteString(", not a keeper of all the cells")

@@ -74,3 +74,23 @@ func (q *quotas) take(o origin, now time.Time) bool {
 	}
 	return bucket.AllowN(now, 1)
 }
+
+// prefixOfPeer is the address prefix of a peer that it is connected from or, if it is not,
+// known by; false when it has none that says anything.
+func (k *Keeper) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
+	if id == k.Self {
+		return netip.Prefix{}, false
+	}
+	for _, c := range k.Host.Network().ConnsToPeer(id) {
+		o := originOf(c)
+		return o.prefix, !o.exempt && o.prefix.IsValid()
+	}
+	for _, a := range k.Host.Peerstore().Addrs(id) {
+		if ip, err := manet.ToIP(a); err == nil {
+			addr, _ := netip.AddrFromSlice(ip)
+			from := prefixOf(addr)
+			return from, from.IsValid() && !addr.Unmap().IsLoopback()
+		}
+	}
+	return netip.Prefix{}, false
+}

@@ -15,33 +15,20 @@ import (
 
 // store judges each item by itself: what is wrong with one record is no reason against the others.
 func (s *server) store(ctx context.Context, from origin, req *pb.StoreRequest) (*pb.StoreResponse, error) {
-	keeps := s.responsibility()
+	in := s.k.intake(from)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
 	for i, item := range req.GetItems() {
-		sequence, err := s.accept(ctx, from, item, keeps)
+		sequence, err := s.accept(ctx, from, item, in)
 		results[i] = &pb.StoreResult{Refusal: refusalOf(err), Sequence: sequence}
 	}
-	return &pb.StoreResponse{Results: results}, nil
+	return &pb.StoreResponse{Results: results, Splits: in.finish()}, nil
 }
 
-// responsibility judges each cell once for one request.
-func (s *server) responsibility() func(records.CellKey) bool {
-	known := make(map[records.CellKey]bool)
-	return func(c records.CellKey) bool {
-		kept, ok := known[c]
-		if !ok {
-			kept = s.k.places.keeps(c)
-			known[c] = kept
-		}
-		return kept
-	}
-}
-
-// accept takes one record, or says why not: LimitReached for a quota, Invalid naming
+// accept takes one record, or says why not: LimitReached for a quota or a crowded cell, Invalid naming
 // "cells" for cells that the record is not of, Exists when a fresher version is known,
 // Forbidden naming "cells" when this peer does not keep one of them, and what
 // records.Open returns. The cheap checks come first. Sequence is the highest known of the record.
-func (s *server) accept(ctx context.Context, from origin, item *pb.StoreItem, keeps func(records.CellKey) bool) (sequence uint64, err error) {
+func (s *server) accept(ctx context.Context, from origin, item *pb.StoreItem, in *intake) (sequence uint64, err error) {
 	reason := ""
 	defer func() {
 		if err != nil {
@@ -64,22 +51,22 @@ func (s *server) accept(ctx context.Context, from origin, item *pb.StoreItem, ke
 	if err != nil {
 		return 0, err
 	}
-	kept := 0
+	var kept []records.CellKey
 	for _, c := range cells {
 		if !r.In(c) {
 			reason = "wrong_cell"
 			return 0, fault.Invalidf("cells", c.String(), "the record is not of the cell %s", c)
 		}
-		if keeps(c) {
-			kept++
+		if in.keeps(c) {
+			kept = append(kept, c)
 		}
 	}
-	if kept > 0 {
-		if sequence, err = s.k.keep(r); err != nil {
+	if len(kept) > 0 {
+		if sequence, err = in.take(r, kept); err != nil {
 			return sequence, err
 		}
 	}
-	if kept < len(cells) { // kept for the others all the same: it costs nothing more
+	if len(kept) < len(cells) { // kept for the others all the same: it costs nothing more
 		reason = "not_kept"
 		return sequence, &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
@@ -124,7 +111,12 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
-	resp := responseOf(found)
+	worst := math.Inf(1)
+	if w := req.Worst; w != nil && !math.IsNaN(*w) {
+		worst = *w
+	}
+	resp := responseOf(found, worst)
+	resp.Splits = s.k.divisions.splits(plan, cells)
 	for _, c := range cells {
 		if !s.k.places.keeps(c) {
 			resp.NotKept = append(resp.NotKept, c.String())
@@ -189,13 +181,19 @@ func placesOf(cells []records.CellKey) []geo.Cell {
 	return places
 }
 
-// responseOf gives the best matches that fit into an answer, and the bound on the others.
-func responseOf(found index.Found) *pb.QueryResponse {
+// responseOf gives the best matches that are of use and fit into an answer, and the bound on
+// the others.
+func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 	resp := &pb.QueryResponse{Total: uint64(max(found.Total, 0))}
 	size := 0
 	for _, h := range found.Hits {
-		if size += len(h.Record.Envelope()); size > MaxAnswer {
+		size += len(h.Record.Envelope())
+		if h.Value > worst {
 			resp.Withheld, resp.Bound = true, h.Value
+			return resp
+		}
+		if size > MaxAnswer { // another keeper's matches of the same value may rank behind this one
+			resp.Withheld, resp.Bound = true, math.Nextafter(h.Value, math.Inf(-1))
 			return resp
 		}
 		resp.Envelopes = append(resp.Envelopes, h.Record.Envelope())

@@ -160,6 +160,8 @@ func operationOf(req *pb.Request) string {
 		return "serve_store"
 	case *pb.Request_Query:
 		return "serve_query"
+	case *pb.Request_Summary:
+		return "serve_summary"
 	default:
 		return "serve_unknown"
 	}
@@ -180,6 +182,9 @@ func (s *server) work(ctx context.Context, from origin, req *pb.Request) (*pb.Re
 	case *pb.Request_Query:
 		resp, err := s.query(ctx, op.Query)
 		return &pb.Response{Op: &pb.Response_Query{Query: resp}}, err
+	case *pb.Request_Summary:
+		resp, err := s.summary(ctx, op.Summary)
+		return &pb.Response{Op: &pb.Response_Summary{Summary: resp}}, err
 	default:
 		return nil, fault.New("", fault.Unsupported, "this version does not know the operation")
 	}

@@ -11,45 +11,103 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/cell"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
 // Store hands records to the keepers of their cells, this peer included where it is one,
 // and gives an outcome for each record, in order. Stored.Of counts the keepers asked,
-// Stored.On those that now hold the record for all of the cells they were asked to; a
-// keeper that knows a fresher version is not one of them. Where a lookup did not find all
-// the keepers, Of says that at least one more should hold it.
+// Stored.On those that now hold the record for all of the cells they were asked to, or have
+// divided a cell and taken note of it; a keeper that knows a fresher version is not one of
+// them. A keeper that said lately that it has divided a cell is asked only where it wants
+// the record, and where a cell of geo.MaxLen is divided the record goes to the keepers of its
+// children too. Where a lookup did not find all the keepers, Of says that at least one more
+// should hold it.
 //
 // Err is nil when at least one keeper holds the record, and otherwise Exists with the
 // highest sequence known as its value, or what the first keeper said.
 func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
-	const op = "keeper.Store"
 	ctx, end, err := k.begin(ctx, "store", storeMost)
 	if err != nil {
 		return failAll(recs, err)
 	}
 	defer func() { end(err) }()
-	places, err := k.placesOf(ctx, recs)
-	if err != nil {
-		return failAll(recs, fault.Wrap(op, err))
+	targets := make([][]records.CellKey, len(recs))
+	for i, r := range recs {
+		targets[i] = r.Cells()
 	}
-	shipments := route(recs, places)
-	verdicts := make([][]verdict, len(shipments))
-	bounded(deliveries, len(shipments), func(i int) {
-		verdicts[i] = k.deliver(ctx, recs, shipments[i])
-	})
-	outcomes, best := tally(len(recs), shipments, verdicts), error(nil)
+	outcomes := k.storeAt(ctx, recs, targets)
+	for _, o := range outcomes {
+		err = cmp.Or(err, o.Err)
+	}
+	return outcomes
+}
+
+// storeAt hands each record to the keepers of its targets and of their children, as far as
+// those are known to be divided or turn out to be.
+func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) []records.Outcome {
+	places := make(map[records.CellKey]*keeperSet)
+	var shipments []shipment
+	var verdicts [][]verdict
+	done := make([][]records.CellKey, len(recs))
+	targets = k.deepen(recs, targets, done)
+	for depth := geo.MaxLen; depth <= geo.DeepLen && slices.ContainsFunc(targets, func(c []records.CellKey) bool { return len(c) > 0 }); depth++ {
+		if err := k.placeAll(ctx, targets, places); err != nil {
+			if shipments == nil {
+				return failAll(recs, fault.Wrap("keeper.Store", err))
+			}
+			break
+		}
+		round := route(recs, targets, places, k.wants())
+		heard := make([][]verdict, len(round))
+		bounded(deliveries, len(round), func(i int) { heard[i] = k.deliver(ctx, recs, round[i]) })
+		shipments, verdicts = append(shipments, round...), append(verdicts, heard...)
+		for i := range done {
+			done[i] = append(done[i], targets[i]...)
+		}
+		targets = k.deepen(recs, done, done)
+	}
+	outcomes := tally(len(recs), shipments, verdicts)
 	for i := range outcomes {
-		if doubtful(recs[i], places) {
+		if doubtful(done[i], places) {
 			o := &outcomes[i].Stored
 			o.Of = max(o.Of, o.On+1)
 		}
-		best = cmp.Or(best, outcomes[i].Err)
 	}
-	err = best
 	return outcomes
+}
+
+// deepen gives for each record the cells, and the children that it lies in of those of them
+// that publishers must descend into, but for what is done.
+func (k *Keeper) deepen(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
+	now := k.Now()
+	deeper := make([][]records.CellKey, len(recs))
+	for i, r := range recs {
+		all := slices.Clone(cells[i])
+		for j := 0; j < len(all); j++ { // which grows
+			c := all[j]
+			if c.Cell.Len() < geo.MaxLen || !k.heard.isDivided(c, now) {
+				continue
+			}
+			if child, ok := cell.ChildOf(c.Cell, r); ok {
+				below := records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: child}
+				if !slices.Contains(all, below) {
+					all = append(all, below)
+				}
+			}
+		}
+		deeper[i] = slices.DeleteFunc(all, func(c records.CellKey) bool { return slices.Contains(done[i], c) })
+	}
+	return deeper
+}
+
+// wants tells which keepers are to be brought a record for a cell.
+func (k *Keeper) wants() func(peer.ID, records.CellKey, *records.Record) bool {
+	now := k.Now()
+	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return k.heard.wants(id, c, r, now) }
 }
 
 func failAll(recs []*records.Record, err error) []records.Outcome {
@@ -60,12 +118,11 @@ func failAll(recs []*records.Record, err error) []records.Outcome {
 	return outcomes
 }
 
-// placesOf gives the keepers of all cells of the records.
-func (k *Keeper) placesOf(ctx context.Context, recs []*records.Record) (map[records.CellKey]*keeperSet, error) {
-	places := make(map[records.CellKey]*keeperSet)
+// placeAll adds the keepers of cells to places.
+func (k *Keeper) placeAll(ctx context.Context, targets [][]records.CellKey, places map[records.CellKey]*keeperSet) error {
 	var cells []records.CellKey
-	for _, r := range recs {
-		for _, c := range r.Cells() {
+	for _, some := range targets {
+		for _, c := range some {
 			if _, ok := places[c]; !ok {
 				places[c] = nil
 				cells = append(cells, c)
@@ -73,18 +130,19 @@ func (k *Keeper) placesOf(ctx context.Context, recs []*records.Record) (map[reco
 		}
 	}
 	sets, err := k.keepersOf(ctx, cells)
-	if err != nil {
-		return nil, err
-	}
 	for i, c := range cells {
+		if err != nil {
+			delete(places, c)
+			continue
+		}
 		places[c] = sets[i]
 	}
-	return places, nil
+	return err
 }
 
-// doubtful reports whether the lookup of one of the record's cells did not settle who keeps it.
-func doubtful(r *records.Record, places map[records.CellKey]*keeperSet) bool {
-	return slices.ContainsFunc(r.Cells(), func(c records.CellKey) bool { return places[c].doubt != nil })
+// doubtful reports whether the lookup of one of the cells did not settle who keeps it.
+func doubtful(cells []records.CellKey, places map[records.CellKey]*keeperSet) bool {
+	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return places[c].doubt != nil })
 }
 
 // shipment is all that one keeper is to be given.
@@ -99,13 +157,18 @@ type parcel struct {
 	item   *pb.StoreItem
 }
 
-// route turns records and the keepers of their cells into one shipment for each keeper, by id.
-func route(recs []*records.Record, places map[records.CellKey]*keeperSet) []shipment {
+// route turns records, the cells they go to, and the keepers of these that want them into
+// one shipment for each keeper, by id.
+func route(recs []*records.Record, targets [][]records.CellKey, places map[records.CellKey]*keeperSet,
+	wants func(peer.ID, records.CellKey, *records.Record) bool) []shipment {
 	byKeeper := make(map[peer.ID]*shipment)
 	for i, r := range recs {
-		for _, c := range r.Cells() {
+		for _, c := range targets[i] {
 			key := c.String()
 			for _, id := range places[c].peers {
+				if !wants(id, c, r) {
+					continue
+				}
 				s, ok := byKeeper[id]
 				if !ok {
 					s = &shipment{to: id}
@@ -122,12 +185,12 @@ func route(recs []*records.Record, places map[records.CellKey]*keeperSet) []ship
 	return shipments
 }
 
-func (s *shipment) add(record int, envelope []byte, cell string) {
+func (s *shipment) add(record int, envelope []byte, key string) {
 	if n := len(s.parcels); n == 0 || s.parcels[n-1].record != record {
 		s.parcels = append(s.parcels, parcel{record: record, item: &pb.StoreItem{Envelope: envelope}})
 	}
 	item := s.parcels[len(s.parcels)-1].item
-	item.Cells = append(item.Cells, cell)
+	item.Cells = append(item.Cells, key)
 }
 
 // pack cuts parcels into messages within the protocol's bounds.
@@ -160,11 +223,7 @@ type verdict struct {
 func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s shipment) []verdict {
 	verdicts := make([]verdict, 0, len(s.parcels))
 	if s.to == k.Self {
-		for _, p := range s.parcels {
-			sequence, err := k.keep(recs[p.record])
-			verdicts = append(verdicts, verdict{err, sequence})
-		}
-		return verdicts
+		return k.deliverHere(recs, s)
 	}
 	for _, message := range pack(s.parcels) {
 		some, err := k.send(ctx, s.to, message)
@@ -176,6 +235,27 @@ func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s shipment
 			return verdicts
 		}
 		verdicts = append(verdicts, some...)
+	}
+	return verdicts
+}
+
+// deliverHere keeps records for this peer's own cells.
+func (k *Keeper) deliverHere(recs []*records.Record, s shipment) []verdict {
+	in := k.intake(origin{exempt: true})
+	verdicts := make([]verdict, len(s.parcels))
+	asked := make(map[records.CellKey]bool)
+	for i, p := range s.parcels {
+		cells, err := cellsOf(p.item.Cells, MaxItemCells)
+		if err == nil {
+			for _, c := range cells {
+				asked[c] = true
+			}
+			verdicts[i].sequence, err = in.take(recs[p.record], cells)
+		}
+		verdicts[i].err = err
+	}
+	if err := k.heard.learn(k.Self, in.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
+		k.Logger.Error("this peer does not understand itself", "error", err)
 	}
 	return verdicts
 }
@@ -205,6 +285,13 @@ func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []ve
 	results := resp.GetStore().GetResults()
 	if len(results) != len(parcels) {
 		err = nonsense("%d results for %d records", len(results), len(parcels))
+		k.judged(ctx, to, 0, err)
+		return nil, err
+	}
+	asked := func(c records.CellKey) bool {
+		return slices.ContainsFunc(parcels, func(p parcel) bool { return slices.Contains(p.item.Cells, c.String()) })
+	}
+	if err = k.heard.learn(to, resp.GetStore().GetSplits(), asked, k.Now()); err != nil {
 		k.judged(ctx, to, 0, err)
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/cell"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -104,24 +105,41 @@ type opBound struct {
 	lists []listBound
 }
 
-// listBound limits a repeated field of an operation.
+// listBound limits a repeated field of an operation, in all, and what is repeated in it.
 type listBound struct {
 	field protowire.Number
 	name  string
 	most  int
+	lists []listBound
+}
+
+// splitBounds and summaryBounds limit what is repeated in messages of these kinds.
+func splitBounds() []listBound {
+	return []listBound{{3, "splits.children", maxParts, summaryBounds()}}
+}
+
+func summaryBounds() []listBound {
+	return []listBound{{3, "summaries.prices", maxParts * cell.MaxPrices, nil}}
 }
 
 func requestBounds() []opBound {
 	return []opBound{
-		{op: 2, lists: []listBound{{1, "store.items", MaxItems}}},
-		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells}}},
+		{op: 2, lists: []listBound{{1, "store.items", MaxItems, nil}}},
+		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells, nil}}},
+		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
 	}
 }
 
 func responseBounds() []opBound {
 	return []opBound{
-		{op: 2, lists: []listBound{{1, "store.results", MaxItems}}},
-		{op: 3, lists: []listBound{{1, "query.envelopes", query.MaxLimit}, {5, "query.not_kept", MaxQueryCells}}},
+		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
+		{op: 3, lists: []listBound{
+			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
+			{6, "query.splits", MaxQueryCells, splitBounds()},
+		}},
+		{op: 4, lists: []listBound{
+			{1, "summary.summaries", MaxQueryCells, summaryBounds()}, {2, "summary.not_kept", MaxQueryCells, nil},
+		}},
 	}
 }
 
@@ -137,17 +155,24 @@ func checkBounds(b []byte, bounds []opBound) error {
 		if most := bounds[i].bytes; most > 0 && len(op) > most {
 			return fault.New("", fault.TooLarge, "an operation of %d bytes is above the bound of %d", len(op), most)
 		}
-		return fields(op, func(n protowire.Number, _ []byte) error {
-			for _, l := range bounds[i].lists {
-				if l.field != n {
-					continue
-				}
-				if counts[l.name]++; counts[l.name] > l.most {
-					return &fault.Error{Kind: fault.LimitReached, Field: l.name, Err: fmt.Errorf("more than %d", l.most)}
-				}
+		return checkLists(op, bounds[i].lists, counts)
+	})
+}
+
+func checkLists(b []byte, lists []listBound, counts map[string]int) error {
+	return fields(b, func(n protowire.Number, item []byte) error {
+		for _, l := range lists {
+			if l.field != n {
+				continue
 			}
-			return nil
-		})
+			if counts[l.name]++; counts[l.name] > l.most {
+				return &fault.Error{Kind: fault.LimitReached, Field: l.name, Err: fmt.Errorf("more than %d", l.most)}
+			}
+			if l.lists != nil {
+				return checkLists(item, l.lists, counts)
+			}
+		}
+		return nil
 	})
 }
 
