@@ -16,22 +16,9 @@ const (
 
 // churn: many peers vanish at once, without a word, and as many new ones come.
 func (w *world) playChurn() {
-	w.join(w.params.Peers)
-	w.populate(w.peers, w.params.Records)
-	time.Sleep(quieting)
-	w.churn()
-}
-
-// churn is the part of the story after a network is up and filled.
-func (w *world) churn() {
+	w.grow()
 	w.ask(w.some(20), asking{name: "before the kill", quiet: true, each: 2, within: 5 * time.Second})
-	n := int(killed * float64(len(w.alive())))
-	w.kill(w.some(n))
-	w.oracle.disturb(false)
-	time.Sleep(time.Second)
-	w.ask(w.some(20), asking{name: "1 s after the kill", each: 2, within: 10 * time.Second})
-	time.Sleep(syncing)
-	w.ask(w.some(20), asking{name: "a sync round later", quiet: true, each: 2, within: 10 * time.Second})
+	n := w.decimate()
 	late := w.join(n)
 	time.Sleep(syncing - settling)
 	w.ask(late, asking{name: "newcomers", quiet: true, each: 2, within: 10 * time.Second})
@@ -40,11 +27,22 @@ func (w *world) churn() {
 	w.ask(w.some(20), asking{name: "after changes", quiet: true, each: 2, within: 10 * time.Second})
 }
 
+// decimate kills peers and asks those that are left, at once and after the repair.
+func (w *world) decimate() int {
+	n := int(killed * float64(len(w.alive())))
+	w.kill(w.some(n))
+	w.oracle.disturb(false)
+	w.moved()
+	time.Sleep(time.Second)
+	w.ask(w.some(20), asking{name: "1 s after the kill", each: 2, within: 10 * time.Second})
+	time.Sleep(syncing)
+	w.ask(w.some(20), asking{name: "a sync round later", quiet: true, each: 2, within: 10 * time.Second})
+	return n
+}
+
 // partition: one-way cuts first, then the network falls into halves, lives on, and heals.
 func (w *world) playPartition() {
-	w.join(w.params.Peers)
-	w.populate(w.peers, w.params.Records)
-	time.Sleep(quieting)
+	w.grow()
 	w.ask(w.some(20), asking{name: "before", quiet: true, each: 2, within: 5 * time.Second})
 
 	w.wire.cut(w.oneWay(0.1))
@@ -65,6 +63,7 @@ func (w *world) playPartition() {
 
 	w.wire.split(nil)
 	w.oracle.disturb(false)
+	w.moved()
 	time.Sleep(10 * time.Second)
 	w.ask(w.some(20), asking{name: "10 s after the healing", each: 2, within: 5 * time.Second})
 	time.Sleep(syncing)
@@ -87,9 +86,7 @@ func (w *world) oneWay(part float64) map[[2]netip.Addr]bool {
 // hotcell: nearly all records are in one city, and nearly all questions are about it.
 func (w *world) playHotcell() {
 	w.market.hot = hotPart
-	w.join(w.params.Peers)
-	w.populate(w.peers, w.params.Records)
-	time.Sleep(quieting)
+	w.grow()
 	before := w.served()
 	w.ask(w.peers, asking{name: "skewed questions", quiet: true, each: 10, within: 10 * time.Second})
 	var load []int64
@@ -120,7 +117,7 @@ func (w *world) served() []int64 {
 // the honest records is still found is told, not demanded: two keepers that collude can
 // hide a record, and a withdrawn one is authentic until it lapses.
 func (w *world) playSybil() {
-	w.demanded = []string{"P1"}
+	w.oracle.excuse("P1")
 	w.join(w.params.Peers)
 	c := w.market.cities[0]
 	target := around(kinds()[0], c.point, 100)

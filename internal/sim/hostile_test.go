@@ -78,7 +78,7 @@ func (w *world) invade(n int, q query.Query) []*hostilePeer {
 			simPeer: &simPeer{place: at, counts: newCounts()},
 			malice:  malice(i) % malices, taken: make(map[records.Name][]byte),
 		}
-		if err := h.start(w); err != nil {
+		if err := h.infiltrate(w); err != nil {
 			w.t.Fatalf("hostile peer: %v", err)
 		}
 		out = append(out, h)
@@ -89,14 +89,14 @@ func (w *world) invade(n int, q query.Query) []*hostilePeer {
 	return out
 }
 
-func (h *hostilePeer) start(w *world) error {
+func (h *hostilePeer) infiltrate(w *world) error {
 	verifier, err := records.NewVerifier(verified)
 	if err != nil {
 		return err
 	}
 	h.index = index.New(index.Config{})
 	live := gossip.Config{Verifier: verifier, Sink: func(*records.Record) {}}
-	if err := h.join(w.wire, w.doors(), live); err != nil {
+	if err := h.enter(w.wire, w.doors(), live); err != nil {
 		return err
 	}
 	h.node.Host().SetStreamHandler(keeper.Protocol, h.serve)

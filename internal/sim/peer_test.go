@@ -94,7 +94,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Durati
 	}
 	s.index = index.New(index.Config{MaxPerProvider: servicesAtMost})
 	live := gossip.Config{Verifier: verifier, Known: s.index.Latest, Sink: s.take, Recorder: s.counts}
-	if err := s.join(w, bootstrap, live); err != nil {
+	if err := s.enter(w, bootstrap, live); err != nil {
 		return nil, err
 	}
 	updates, err := gossip.New(live, s.node.PubSub())
@@ -112,8 +112,8 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Durati
 	return s, s.offer(updates, refresh)
 }
 
-// join starts the peer's part in the network.
-func (s *simPeer) join(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) (err error) {
+// enter starts the peer's part in the network.
+func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) (err error) {
 	s.node, err = p2p.New(context.Background(), p2p.Config{
 		Profile: p2p.LAN, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),

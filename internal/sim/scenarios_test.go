@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -12,16 +14,21 @@ import (
 // join: a network comes up, is filled, and is asked by every peer and by some that join
 // late; changes reach watchers; withdrawals hold.
 func (w *world) playJoin() {
-	w.join(w.params.Peers)
-	w.populate(w.peers, w.params.Records)
-	time.Sleep(quieting)
-	w.ask(w.peers, asking{name: "first questions", quiet: true, each: 2, within: 20 * time.Second})
-	late := w.join(max(1, w.params.Peers/10))
-	w.ask(late, asking{name: "late joiners", quiet: true, each: 2, within: time.Second})
-	w.watch(min(10, len(w.peers)), 100)
+	w.grow()
+	w.use(2, 100)
+}
+
+// use has everybody ask, watchers watch, services change, and late peers join.
+func (w *world) use(each, updates int) {
+	w.ask(w.peers, asking{name: "first questions", quiet: true, each: each, within: 10 * time.Second})
+	w.watch(min(10, len(w.peers)), updates)
 	w.change()
 	time.Sleep(max(quieting, forgets))
-	w.ask(w.some(len(w.peers)/2+1), asking{name: "after changes", quiet: true, each: 2, within: 10 * time.Second})
+	w.ask(w.some(len(w.peers)/2+1), asking{name: "after changes", quiet: true, each: each, within: 10 * time.Second})
+	late := w.join(max(1, w.params.Peers/10))
+	w.moved()
+	w.ask(late, asking{name: "late joiners", quiet: true, each: 2, within: time.Second})
+	w.ask(w.some(20), asking{name: "others after these", quiet: true, each: each, within: 10 * time.Second})
 }
 
 // offers draws n offers.
@@ -64,52 +71,90 @@ func (w *world) watch(watchers, updates int) {
 	if len(targets) == 0 {
 		return
 	}
-	type sight struct {
-		name records.Name
-		seq  uint64
-	}
 	ctx, cancel := context.WithCancel(w.t.Context())
-	var wg sync.WaitGroup
-	seen := make([]map[sight]time.Time, watchers)
-	for i, p := range w.some(watchers) {
-		seen[i] = make(map[sight]time.Time)
+	var watches sync.WaitGroup
+	sights := newSights()
+	for _, p := range w.some(watchers) {
 		watcher, err := p.discovery.Watch(ctx, around(kinds()[0], c.point, 500), "")
 		if err != nil {
 			w.fail("watch: %v", err)
 			continue
 		}
-		wg.Go(func() {
+		watches.Go(func() {
 			defer watcher.Close()
-			for {
-				ev, err := watcher.Next(ctx)
-				if err != nil {
-					return
-				}
-				if ev.Record != nil && ev.Kind != discovery.Removed {
-					seen[i][sight{ev.Record.Name(), ev.Record.Sequence()}] = time.Now()
-				}
-			}
+			sights.follow(ctx, p.id, watcher)
 		})
 	}
 	time.Sleep(5 * time.Second) // subscriptions travel
-	began := make(map[sight]time.Time)
 	for i := range updates {
 		s, start := targets[i%len(targets)], time.Now()
 		if r := w.reprice(s.owner, s.record.Name().ID, w.market.price()); r != nil {
-			began[sight{r.Name(), r.Sequence()}] = start
+			sights.made(r, start)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	time.Sleep(35 * time.Second) // a watch asks again every 30 s
-	cancel()
-	wg.Wait()
-	for what, start := range began {
-		for i := range seen {
-			if at, ok := seen[i][what]; ok {
-				w.visible = append(w.visible, at.Sub(start))
-			} else {
-				w.figures.Unseen++
-			}
+	for range 35 { // a watch asks again every 30 s
+		if w.visible, w.figures.Unseen = sights.times(watchers); w.figures.Unseen == 0 {
+			break
 		}
+		time.Sleep(time.Second)
 	}
+	cancel()
+	watches.Wait()
+}
+
+// sights are which watchers saw which updates, and when. It is safe for concurrent use.
+type sights struct {
+	mu    sync.Mutex // guards what follows
+	began map[sight]time.Time
+	seen  map[sight]map[peer.ID]time.Time
+}
+
+// sight is a version of a record.
+type sight struct {
+	name records.Name
+	seq  uint64
+}
+
+func newSights() *sights {
+	return &sights{began: make(map[sight]time.Time), seen: make(map[sight]map[peer.ID]time.Time)}
+}
+
+func (s *sights) made(r *records.Record, start time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began[sight{r.Name(), r.Sequence()}] = start
+}
+
+// follow notes what a watcher sees until ctx ends.
+func (s *sights) follow(ctx context.Context, who peer.ID, watcher *discovery.Watcher) {
+	for {
+		ev, err := watcher.Next(ctx)
+		if err != nil {
+			return
+		}
+		if ev.Record == nil || ev.Kind == discovery.Removed {
+			continue
+		}
+		what := sight{ev.Record.Name(), ev.Record.Sequence()}
+		s.mu.Lock()
+		if s.seen[what] == nil {
+			s.seen[what] = make(map[peer.ID]time.Time)
+		}
+		s.seen[what][who] = time.Now()
+		s.mu.Unlock()
+	}
+}
+
+// times gives how long each update took to each watcher, and how many are still unseen.
+func (s *sights) times(watchers int) (took []time.Duration, unseen int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for what, start := range s.began {
+		for _, at := range s.seen[what] {
+			took = append(took, at.Sub(start))
+		}
+		unseen += watchers - len(s.seen[what])
+	}
+	return took, unseen
 }
