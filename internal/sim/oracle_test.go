@@ -127,15 +127,22 @@ type verdict struct {
 	complete, exact bool
 }
 
+// asked is a question and whom it was put to.
+type asked struct {
+	who   peer.ID
+	query query.Query
+}
+
 // judge checks P1 and P3 of an answer that has just come, and P2 too in quiet times.
-func (o *oracle) judge(who peer.ID, q query.Query, a *query.Answer, quiet bool) verdict {
+func (o *oracle) judge(q asked, a *query.Answer, quiet bool) verdict {
+	who := q.who
 	var got []records.Name
 	for _, r := range a.Results {
 		if o.check(who, r.Record) {
 			got = append(got, r.Record.Name())
 		}
 	}
-	want := o.find(q)
+	want := o.find(q.query)
 	var missing []records.Name
 	for _, n := range want {
 		if !slices.Contains(got, n) {

@@ -316,7 +316,7 @@ func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.D
 	if err != nil {
 		return verdict{}, took, err
 	}
-	return w.oracle.judge(p.id, q, a, quiet), took, nil
+	return w.oracle.judge(asked{p.id, q}, a, quiet), took, nil
 }
 
 // fail takes note of what must not happen and breaks no property. The test fails after the
