@@ -17,6 +17,7 @@ type intake struct {
 	k      *Keeper
 	prefix netip.Prefix // that the records come from; the zero prefix where that says nothing about their providers
 	now    time.Time
+	waited bool // the records were let in by another keeper: newcomers do not wait again
 
 	kept     map[records.CellKey]bool
 	counts   map[records.CellKey]int
@@ -119,7 +120,7 @@ func (in *intake) count(r *records.Record, live bool, cells []records.CellKey) {
 // wait is how long a newcomer is still kept out of the cells. Where everybody keeps
 // everything, only the index itself can be full.
 func (in *intake) wait(r *records.Record, live bool, cells []records.CellKey) (left time.Duration) {
-	if live || r.Name().Provider == in.k.Self || in.k.Router.Size() < slack {
+	if live || in.waited || r.Name().Provider == in.k.Self || in.k.Router.Size() < slack {
 		return 0
 	}
 	var longest time.Duration

@@ -18,9 +18,11 @@
 // geo.MaxLen, and readers into the children that can have a result. SUMMARY asks how many
 // and how good the records of a cell are.
 //
-// Not here yet, and at home here: keepers of one cell compare digests and repair what
-// differs (SYNC), changes of a cell are streamed (WATCH). Until then a peer that joins holds
-// nothing, and therefore its own index makes no answer complete unless it is the only keeper.
+// Keepers of the same cells compare what they hold by digests and pull what they lack
+// (SYNC), so that a peer that joins is complete after one round, a withdrawal outlives the
+// record wherever that was, and two halves of a network that was split agree again. What a
+// peer keeps and has compared with two others it answers alone; in a small network that is
+// every query.
 package keeper
 
 import (
@@ -63,7 +65,8 @@ type Router interface {
 // Recorder receives what the operator's metrics count. Its methods must not block.
 type Recorder interface {
 	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
-	// deliver, summarise, hand_over, serve_store, serve_query, serve_summary, serve_unknown.
+	// deliver, summarise, hand_over, sync, serve_store, serve_query, serve_summary,
+	// serve_sync, serve_pull, serve_watch, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a request, or one record of it, that this peer refused. Reasons are a
 	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept, crowded.
@@ -97,6 +100,7 @@ type Keeper struct {
 	peers  *standings
 	pool   *pool
 	server *server
+	sync   *syncer
 
 	divisions *divisions // cells too large to be kept whole
 	heard     *heard     // of what other keepers divided
@@ -119,8 +123,12 @@ func New(c Config) (*Keeper, error) {
 	k.pool = newPool(c.Host)
 	k.server = newServer(k)
 	k.divisions, k.heard = newDivisions(k), newHeard()
+	k.sync = newSyncer(k)
 	c.Host.SetStreamHandler(Protocol, k.server.handle)
 	k.divisions.start()
+	if c.Limits.Sync > 0 {
+		k.spawn(k.sync.run)
+	}
 	return k, nil
 }
 
@@ -149,6 +157,18 @@ func (k *Keeper) Close() error {
 	k.gate.shut()
 	k.pool.close() // last: calls that ended put their streams back
 	return nil
+}
+
+// spawn runs loops that end with k.ctx; Close waits for them.
+func (k *Keeper) spawn(loops ...func(context.Context)) {
+	for _, loop := range loops {
+		if k.gate.enter() {
+			go func() {
+				defer k.gate.leave()
+				loop(k.ctx)
+			}()
+		}
+	}
 }
 
 // begin opens an operation: its context ends with ctx, after timeout, and with Close.

@@ -110,6 +110,8 @@ type Limits struct {
 	StoreRate  float64 // a second; 100
 	StoreBurst int     // at once; 5000
 
+	Sync time.Duration // between two comparisons with the other keepers of the same cells; 30 s, negative: never
+
 	Lookup  time.Duration // finding the keepers of a cell; 1.5 s, then the peers found so far are taken
 	Ask     time.Duration // one keeper's answer to a query; 2 s
 	Query   time.Duration // a whole query; 5 s
@@ -123,6 +125,9 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.Working, 32)
 	orDefault(&l.StoreRate, 100)
 	orDefault(&l.StoreBurst, 5000)
+	if l.Sync == 0 {
+		l.Sync = syncEvery
+	}
 	orDefault(&l.Lookup, 1500*time.Millisecond)
 	orDefault(&l.Ask, 2*time.Second)
 	orDefault(&l.Query, 5*time.Second)

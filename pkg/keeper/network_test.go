@@ -268,7 +268,7 @@ func TestPublishAndResolve(t *testing.T) {
 // The answers of a thousand queries share few streams.
 func TestStreamsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+		w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
 		plan := compile(t, query.Query{})
 		for range 50 {
 			_, err := w.nodes[0].Query(t.Context(), plan)

@@ -31,6 +31,9 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 	}
 	defer func() { end(err) }()
 	cells := p.Cells(coverCells)
+	if k.settled(cells) && k.divisions.complete(cells) {
+		return k.answerAlone(p, cells), nil
+	}
 	return k.find(ctx, p, cells)
 }
 

@@ -22,6 +22,8 @@ type server struct {
 	working chan struct{}    // one for each request worked on
 	quotas  *quotas
 
+	comparing comparing // peers that SYNC with this one
+
 	mu      sync.Mutex // guards what follows
 	streams map[network.Stream]peer.ID
 	ofPeer  map[peer.ID]int
@@ -160,6 +162,12 @@ func operationOf(req *pb.Request) string {
 		return "serve_store"
 	case *pb.Request_Query:
 		return "serve_query"
+	case *pb.Request_Sync:
+		return "serve_sync"
+	case *pb.Request_Pull:
+		return "serve_pull"
+	case *pb.Request_Watch:
+		return "serve_watch"
 	case *pb.Request_Summary:
 		return "serve_summary"
 	default:
@@ -182,6 +190,12 @@ func (s *server) work(ctx context.Context, from origin, req *pb.Request) (*pb.Re
 	case *pb.Request_Query:
 		resp, err := s.query(ctx, op.Query)
 		return &pb.Response{Op: &pb.Response_Query{Query: resp}}, err
+	case *pb.Request_Sync:
+		resp, err := s.sync(ctx, from.peer, op.Sync)
+		return &pb.Response{Op: &pb.Response_Sync{Sync: resp}}, err
+	case *pb.Request_Pull:
+		resp, err := s.pull(ctx, op.Pull)
+		return &pb.Response{Op: &pb.Response_Pull{Pull: resp}}, err
 	case *pb.Request_Summary:
 		resp, err := s.summary(ctx, op.Summary)
 		return &pb.Response{Op: &pb.Response_Summary{Summary: resp}}, err

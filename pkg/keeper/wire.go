@@ -127,6 +127,8 @@ func requestBounds() []opBound {
 		{op: 2, lists: []listBound{{1, "store.items", MaxItems, nil}}},
 		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells, nil}}},
 		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
+		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", maxSyncCells, nil}}},
+		{op: 6, bytes: maxQueryRequest},
 	}
 }
 
@@ -140,6 +142,8 @@ func responseBounds() []opBound {
 		{op: 4, lists: []listBound{
 			{1, "summary.summaries", MaxQueryCells, summaryBounds()}, {2, "summary.not_kept", MaxQueryCells, nil},
 		}},
+		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
+		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
 	}
 }
 

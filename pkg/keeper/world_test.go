@@ -104,6 +104,8 @@ type directory struct {
 	lookups int
 	delay   time.Duration // of a lookup
 	failure error         // of a lookup
+	halves  [][]peer.ID   // who sees whom; nil: everybody everybody
+	changed chan struct{} // closed with the next change; nil while nobody waits
 }
 
 // edit changes the directory while peers use it.
@@ -111,6 +113,22 @@ func (d *directory) edit(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
+}
+
+// fire tells those who wait that something has changed; it is called within edit.
+func (d *directory) fire() {
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+}
+
+// split lets peers see those of their own half only.
+func (d *directory) split(halves ...[]peer.ID) {
+	d.edit(func() {
+		d.halves = halves
+		d.fire()
+	})
 }
 
 // asked is the number of lookups so far.
@@ -129,7 +147,22 @@ type router struct {
 func (r router) others() []peer.ID {
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.d.peers), func(id peer.ID) bool { return id == r.self })
+	seen := r.d.peers
+	for _, half := range r.d.halves {
+		if slices.Contains(half, r.self) {
+			seen = half
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(seen), func(id peer.ID) bool { return id == r.self })
+}
+
+func (r router) Changed() <-chan struct{} {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	if r.d.changed == nil {
+		r.d.changed = make(chan struct{})
+	}
+	return r.d.changed
 }
 
 func (r router) Closest(ctx context.Context, key string) ([]peer.ID, error) {

@@ -32,14 +32,9 @@ const (
 // names with one id takes 2^64 hashes, and the finder would hide only one of the two.
 type ID [IDSize]byte
 
-// IDOf hashes a name given in parts, whose bounds count.
-func IDOf(parts ...string) ID {
-	buf := make([]byte, 0, 128)
-	for _, p := range parts {
-		buf = binary.AppendUvarint(buf, uint64(len(p)))
-		buf = append(buf, p...)
-	}
-	sum := sha256.Sum256(buf)
+// IDOf hashes a name.
+func IDOf(name string) ID {
+	sum := sha256.Sum256([]byte(name))
 	return ID(sum[:IDSize])
 }
 

@@ -124,7 +124,6 @@ func TestListCutsWhatDoesNotFit(t *testing.T) {
 }
 
 func TestOrderOfVersions(t *testing.T) {
-	require.NotEqual(t, IDOf("a", "bc"), IDOf("ab", "c"))
 	low, high := [sha256.Size]byte{1}, [sha256.Size]byte{2}
 	require.True(t, VersionOf(2, low).Newer(VersionOf(1, high)))
 	require.True(t, VersionOf(1, high).Newer(VersionOf(1, low)))
