@@ -17,7 +17,7 @@ import (
 
 // propagation is how long a new version may take to reach its keepers: within it, one
 // that came by a live update counts though no keeper brought it.
-const propagation = time.Minute
+const propagation = 15 * time.Second
 
 // Query finds services. The answer is the caller's to read, not to modify: the cache
 // shares it. It fails with Invalid (naming the field) or Timeout; a search without
