@@ -32,7 +32,6 @@ func (w *world) decimate() int {
 	n := int(killed * float64(len(w.alive())))
 	w.kill(w.some(n))
 	w.oracle.disturb(false)
-	w.moved()
 	time.Sleep(time.Second)
 	w.ask(w.some(20), asking{name: "1 s after the kill", each: 2, within: 10 * time.Second})
 	time.Sleep(syncing)
@@ -63,7 +62,6 @@ func (w *world) playPartition() {
 
 	w.wire.split(nil)
 	w.oracle.disturb(false)
-	w.moved()
 	time.Sleep(10 * time.Second)
 	w.ask(w.some(20), asking{name: "10 s after the healing", each: 2, within: 5 * time.Second})
 	time.Sleep(syncing)

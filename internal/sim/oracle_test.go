@@ -13,8 +13,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// forgets is how long after a withdrawal an answer may still hold what was withdrawn.
-const forgets = 30 * time.Second
+// forgets is how long after a withdrawal an answer may still hold what was withdrawn: who
+// learned of a version by a live update keeps it against its keepers for a minute.
+const forgets = 65 * time.Second
 
 // oracle knows every service that was ever registered, and judges answers by a loop over
 // all of them. It is safe for concurrent use.

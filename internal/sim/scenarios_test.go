@@ -26,7 +26,6 @@ func (w *world) use(each, updates int) {
 	time.Sleep(max(quieting, forgets))
 	w.ask(w.some(len(w.peers)/2+1), asking{name: "after changes", quiet: true, each: each, within: 10 * time.Second})
 	late := w.join(max(1, w.params.Peers/10))
-	w.moved()
 	w.ask(late, asking{name: "late joiners", quiet: true, each: 2, within: time.Second})
 	w.ask(w.some(20), asking{name: "others after these", quiet: true, each: each, within: 10 * time.Second})
 }

@@ -20,13 +20,9 @@ const (
 	introducers = 3                     // peers that the others join by
 	joinPause   = 40 * time.Millisecond // between two joins
 	settling    = 20 * time.Second      // after the last join: about what a joiner takes to fill its table
-	quieting    = 20 * time.Second      // after the last change
+	quieting    = 15 * time.Second      // after the last change
 	refresh     = 6 * time.Hour         // of records, as in the daemon
 	patience    = 10 * time.Second      // of a user
-
-	// repairs says that keepers of one cell compare what they hold. As long as they do not,
-	// P2 and P3 are told, and not demanded, once cells have moved to other keepers.
-	repairs = false
 )
 
 // world is one played network.
@@ -234,13 +230,6 @@ type asking struct {
 	each   int  // queries of each peer
 	within time.Duration
 	draw   func() query.Query // nil: the market's
-}
-
-// moved takes note that cells have got other keepers.
-func (w *world) moved() {
-	if !repairs {
-		w.oracle.excuse("P1")
-	}
 }
 
 // ask has peers ask, judges the answers, and adds a stage to the figures.
