@@ -34,6 +34,7 @@ const sampleShare = SampleSize / 4
 // the order. The zero value is empty.
 type Sample struct {
 	members []sampled // by rank
+	names   map[records.Name]struct{}
 	of      map[origin]int
 }
 
@@ -63,15 +64,16 @@ func (a sampled) compare(b sampled) int {
 // Offer takes a record in, if it belongs in the sample, and reports whether it does. It gives
 // the records that do not any more.
 func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
-	x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
-	at, known := slices.BinarySearchFunc(s.members, x, sampled.compare)
-	if known {
+	if s.Has(m.Record.Name()) {
 		return true, nil
 	}
 	if s.of == nil {
-		s.of = make(map[origin]int)
+		s.of, s.names = make(map[origin]int), make(map[records.Name]struct{})
 	}
+	x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
+	at, _ := slices.BinarySearchFunc(s.members, x, sampled.compare)
 	s.members = slices.Insert(s.members, at, x)
+	s.names[x.name] = struct{}{}
 	s.of[x.group]++
 	out := -1
 	switch {
@@ -104,23 +106,20 @@ func (s *Sample) remove(at int) {
 	if s.of[group]--; s.of[group] == 0 {
 		delete(s.of, group)
 	}
+	delete(s.names, s.members[at].name)
 	s.members = slices.Delete(s.members, at, at+1)
-}
-
-// find gives the position of a name.
-func (s *Sample) find(n records.Name) (int, bool) {
-	return slices.BinarySearchFunc(s.members, sampled{rank: Rank(n), name: n}, sampled.compare)
 }
 
 // Has reports whether a record is in the sample.
 func (s *Sample) Has(n records.Name) bool {
-	_, ok := s.find(n)
+	_, ok := s.names[n]
 	return ok
 }
 
 // Remove takes a record out, if it is in.
 func (s *Sample) Remove(n records.Name) {
-	if at, ok := s.find(n); ok {
+	if s.Has(n) {
+		at, _ := slices.BinarySearchFunc(s.members, sampled{rank: Rank(n), name: n}, sampled.compare)
 		s.remove(at)
 	}
 }
