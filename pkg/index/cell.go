@@ -18,7 +18,7 @@ func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 			return
 		}
 		snap := found.(*shard).snapshot.Load()
-		w := walk{snapshot: snap, cell: c, now: nanos(now), yield: yield}
+		w := walk{snapshot: snap, cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
 		w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
 		for _, b := range snap.blocks {
 			if !w.block(b) {
@@ -45,9 +45,10 @@ func (x *Index) CountIn(c records.CellKey, now time.Time, most int) int {
 type walk struct {
 	*snapshot
 	region
-	cell  records.CellKey
-	now   int64
-	yield func(*records.Record) bool
+	cell   records.CellKey
+	now    int64
+	second uint32 // now
+	yield  func(*records.Record) bool
 }
 
 // block walks a sorted part, and reports whether to go on.
@@ -56,11 +57,10 @@ func (w *walk) block(p *part) bool {
 		return w.rows(p, 0, len(p.records))
 	}
 	for band := w.south; band <= w.north; band++ {
-		from, to := int(p.bands[band]), int(p.bands[band+1])
-		base := uint64(band) << 32
+		from, to := p.band(band)
 		for _, m := range w.spans[:w.spanned] {
-			west := p.seek(from, to, base+uint64(m.west))
-			if !w.rows(p, west, p.seek(west, to, base+uint64(m.east)+1)) {
+			west := p.seek(from, to, m.west)
+			if !w.rows(p, west, p.past(west, to, m.east)) {
 				return false
 			}
 		}
@@ -70,8 +70,7 @@ func (w *walk) block(p *part) bool {
 
 func (w *walk) rows(p *part, from, to int) bool {
 	for row := from; row < to; row++ {
-		code := p.codes[row]
-		if !w.whole && (code < w.first || code > w.last) || p.expires[row] <= w.now || !p.aliveAt(row, w.version) {
+		if !w.holds(p, row) || p.lapsed(row, w.now, w.second) || !p.aliveAt(row, w.version) {
 			continue
 		}
 		r := p.records[row]

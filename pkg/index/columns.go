@@ -1,7 +1,10 @@
 package index
 
 import (
+	"cmp"
+	"encoding/binary"
 	"math"
+	"sort"
 	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -12,37 +15,45 @@ import (
 // (a block) is complete when it is published. A part of rows in order of arrival (the
 // delta) is filled while searches read its beginning: a snapshot says how far.
 //
-// Rows never change but for died, and leave only when a merge makes another part.
+// Rows never change but for died, and leave only when a merge makes another part. Nothing
+// points to a row: a writer finds one by its record, see find.
 type part struct {
+	codec   *codec // that words, kinds and lands are in terms of
 	records []*records.Record
 	words   []uint64 // see guards
 	vecs    []vec
-	keys    []uint64 // band and longitude: what blocks are sorted by
-	codes   []uint64 // geo.Code; noCode without a place
-	expires []int64  // Unix nanoseconds
+	lons    []uint32 // see meridian; of a row without a place, digits of its digest
+	codes   []uint32 // the first codeBits of geo.Code; all ones without a place
+	lapses  []uint32 // when the record lapses, in whole seconds; see seconds
 	floors  []floors
-	kinds   []uint32 // in shard.kinds
-	lands   []uint32 // in shard.lands
+	kinds   []uint16 // in codec.kinds
+	lands   []uint16 // in codec.lands
 	died    []uint32 // snapshot version from which the row is gone, 0 for never; atomic
-	entries []*entry // writers' only
 	turned           // of a large block
 	bands   []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
 }
 
-func newPart(rows int) *part {
+func newPart(c *codec, rows int) *part {
 	return &part{
+		codec:   c,
 		records: make([]*records.Record, rows),
 		words:   make([]uint64, rows),
 		vecs:    make([]vec, rows),
-		keys:    make([]uint64, rows),
-		codes:   make([]uint64, rows),
-		expires: make([]int64, rows),
+		lons:    make([]uint32, rows),
+		codes:   make([]uint32, rows),
+		lapses:  make([]uint32, rows),
 		floors:  make([]floors, rows),
-		kinds:   make([]uint32, rows),
-		lands:   make([]uint32, rows),
+		kinds:   make([]uint16, rows),
+		lands:   make([]uint16, rows),
 		died:    make([]uint32, rows),
-		entries: make([]*entry, rows),
 	}
+}
+
+// cut leaves the first rows of a part.
+func (p *part) cut(rows int) {
+	p.records, p.words, p.vecs = p.records[:rows], p.words[:rows], p.vecs[:rows]
+	p.lons, p.codes, p.lapses, p.floors = p.lons[:rows], p.codes[:rows], p.lapses[:rows], p.floors[:rows]
+	p.kinds, p.lands, p.died = p.kinds[:rows], p.lands[:rows], p.died[:rows]
 }
 
 // aliveAt reports whether a row counts in the snapshot of a version.
@@ -51,22 +62,67 @@ func (p *part) aliveAt(row int, version uint32) bool {
 	return died == 0 || died > version
 }
 
+// dead reports whether a row counts no more in any later snapshot. It is for writers.
+func (p *part) dead(row int) bool { return atomic.LoadUint32(&p.died[row]) != 0 }
+
 // kill ends a row from a version on.
 func (p *part) kill(row int, version uint32) {
 	atomic.StoreUint32(&p.died[row], version)
 	p.bury(row)
 }
 
-// set fills a row with what depends on the record alone.
-func (p *part) set(row int, e *entry) {
-	r := e.record
-	p.records[row], p.entries[row] = r, e
-	p.expires[row] = e.due
-	p.floors[row] = floorsOf(r.Facts())
-	p.keys[row], p.codes[row], p.vecs[row] = noPlace, noCode, nowhere()
-	if at, ok := r.Facts().Place(); ok {
-		p.keys[row], p.codes[row], p.vecs[row] = keyOf(at), geo.Code(at), vecOf(at)
+// set fills a row.
+func (p *part) set(row int, r *records.Record) {
+	f := r.Facts()
+	p.records[row] = r
+	p.lapses[row] = seconds(nanos(r.Expires()))
+	p.floors[row] = floorsOf(f)
+	p.codes[row], p.vecs[row] = noCode, nowhere()
+	if at, ok := f.Place(); ok {
+		p.codes[row], p.vecs[row] = uint32(geo.Code(at)>>codeShift), vecOf(at)
 	}
+	p.lons[row] = keyOf(r).lon
+	p.encode(row)
+}
+
+// encode fills what depends on the codec.
+func (p *part) encode(row int) {
+	r := p.records[row]
+	p.words[row] = p.codec.scale.word(r.Facts())
+	p.kinds[row] = p.codec.kinds.id(kindOf(r))
+	p.lands[row] = p.codec.lands.id(landOf(r))
+}
+
+// copy fills a row with one of another part.
+func (p *part) copy(row int, src *part, from int) {
+	p.records[row] = src.records[from]
+	p.vecs[row] = src.vecs[from]
+	p.lons[row] = src.lons[from]
+	p.codes[row] = src.codes[from]
+	p.lapses[row] = src.lapses[from]
+	p.floors[row] = src.floors[from]
+	if p.codec != src.codec {
+		p.encode(row)
+		return
+	}
+	p.words[row] = src.words[from]
+	p.kinds[row] = src.kinds[from]
+	p.lands[row] = src.lands[from]
+}
+
+// lapsed reports whether a row's record has lapsed at a time in nanoseconds, which is
+// within the second given.
+func (p *part) lapsed(row int, now int64, second uint32) bool {
+	if at := p.lapses[row]; at != second {
+		return at < second
+	}
+	return nanos(p.records[row].Expires()) <= now
+}
+
+// seconds is a time in whole seconds since 1970, rounded down, and the nearest such for
+// times that have none. It never falls as the time rises.
+func seconds(nanos int64) uint32 {
+	return uint32(max(0, min(nanos/1e9, math.MaxUint32)))
 }
 
 // vec is a place as a unit vector in single precision; see chordSlack. It is NaN without
@@ -99,10 +155,12 @@ func (v vec) chordSq(c geo.Vec) float64 {
 // to touch few.
 const bandCount = 512
 
-// Rows without a place come after all bands, and are in no cell.
+// codeBits is how much of a geo.Code columns keep: it tells cells of up to six characters
+// apart, and most records of smaller ones.
 const (
-	noPlace = bandCount << 32
-	noCode  = math.MaxUint64
+	codeBits  = 32
+	codeShift = 60 - codeBits
+	noCode    = math.MaxUint32
 )
 
 // bandOf gives the band of a latitude, and the nearest for latitudes beyond the poles. It
@@ -117,31 +175,70 @@ func meridian(lon float64) uint32 {
 	return uint32(max(0, min((lon+180)*((1<<32)/360.0), math.MaxUint32)))
 }
 
-// keyOf orders places by band, and within a band from west to east.
-func keyOf(p geo.Point) uint64 {
-	return uint64(bandOf(p.Lat))<<32 | uint64(meridian(p.Lon))
+// rowKey is what blocks are sorted by: band, and within a band from west to east. Rows
+// without a place come after all bands. Rows alike are sorted by digest, so that a row is
+// found fast among many in one place.
+type rowKey struct {
+	band   int // bandCount without a place
+	lon    uint32
+	digest uint64 // its first digits
 }
 
-// index fills bands from the sorted keys.
-func (p *part) index() {
-	p.bands = make([]uint32, bandCount+1)
-	row := 0
-	for band := range p.bands {
-		for row < len(p.keys) && p.keys[row]>>32 < uint64(band) {
-			row++
-		}
-		p.bands[band] = uint32(row)
+func keyOf(r *records.Record) rowKey {
+	d := digestOf(r)
+	if at, ok := r.Facts().Place(); ok {
+		return rowKey{band: bandOf(at.Lat), lon: meridian(at.Lon), digest: d}
 	}
+	return rowKey{band: bandCount, lon: uint32(d >> 32), digest: d}
 }
 
-// seek gives the first of the rows from..to whose key is at least key, and to without one.
-func (p *part) seek(from, to int, key uint64) int {
+func digestOf(r *records.Record) uint64 {
+	d := r.Digest()
+	return binary.BigEndian.Uint64(d[:])
+}
+
+func (k rowKey) compare(o rowKey) int {
+	return cmp.Or(cmp.Compare(k.band, o.band), cmp.Compare(k.lon, o.lon), cmp.Compare(k.digest, o.digest))
+}
+
+// band gives the rows of a band; of those without a place for bandCount.
+func (p *part) band(b int) (from, to int) {
+	if b == bandCount {
+		return int(p.bands[b]), len(p.records)
+	}
+	return int(p.bands[b]), int(p.bands[b+1])
+}
+
+// seek gives the first of the rows from..to, which are of one band, that is not west of a
+// meridian, and to without one.
+func (p *part) seek(from, to int, lon uint32) int {
 	for from < to {
-		if middle := int(uint(from+to) / 2); p.keys[middle] < key {
+		if middle := int(uint(from+to) / 2); p.lons[middle] < lon {
 			from = middle + 1
 		} else {
 			to = middle
 		}
 	}
 	return from
+}
+
+// past gives the first of the rows from..to that is east of a meridian, and to without one.
+func (p *part) past(from, to int, lon uint32) int {
+	if lon == math.MaxUint32 {
+		return to
+	}
+	return p.seek(from, to, lon+1)
+}
+
+// find gives the row, alive and among the sorted rows from..to of its band, of a record.
+func (p *part) find(from, to int, k rowKey, r *records.Record) (row int, ok bool) {
+	from = p.seek(from, to, k.lon)
+	to = p.past(from, to, k.lon)
+	row = from + sort.Search(to-from, func(i int) bool { return digestOf(p.records[from+i]) >= k.digest })
+	for ; row < to; row++ {
+		if p.records[row] == r && !p.dead(row) {
+			return row, true
+		}
+	}
+	return 0, false
 }

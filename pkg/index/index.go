@@ -98,12 +98,15 @@ type Index struct {
 	config Config
 	shards sync.Map  // type -> *shard; written under mu
 	pool   sync.Pool // of *search
+	swift  int       // of shards
 
 	mu        sync.RWMutex // guards what follows, and is held by all writers
-	names     map[records.Name]*entry
+	entries   *arena
+	names     roster
 	providers map[peer.ID]*provider
 	crowds    [states]crowd
 	due       schedule
+	outlived  map[uint32]int64 // when the last version known lapses, for entries where that is not the one that counts
 	feed      feed
 
 	equivocations atomic.Uint64
@@ -112,11 +115,18 @@ type Index struct {
 
 // New makes an empty index.
 func New(c Config) *Index {
+	names := newRoster()
+	entries := names.arena
 	return &Index{
 		config:    c.withDefaults(),
 		pool:      sync.Pool{New: func() any { return new(search) }},
-		names:     make(map[records.Name]*entry),
+		swift:     atOnce,
+		entries:   entries,
+		names:     names,
 		providers: make(map[peer.ID]*provider),
+		crowds:    [states]crowd{{arena: entries}, {arena: entries}},
+		due:       schedule{arena: entries},
+		outlived:  make(map[uint32]int64),
 	}
 }
 
@@ -133,7 +143,7 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.names[r.Name()]
+	e := x.names.find(r.Name())
 	if e == nil {
 		return x.insert(r)
 	}
@@ -144,7 +154,7 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 func (x *Index) Get(n records.Name) (*records.Record, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if e := x.names[n]; e != nil && e.state == live {
+	if e := x.names.find(n); e != nil && e.state == live {
 		return e.record, true
 	}
 	return nil, false
@@ -155,7 +165,7 @@ func (x *Index) Get(n records.Name) (*records.Record, bool) {
 func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if e := x.names[n]; e != nil {
+	if e := x.names.find(n); e != nil {
 		return e.record, true
 	}
 	return nil, false
@@ -177,8 +187,8 @@ func (x *Index) OfProvider(id peer.ID) []*records.Record {
 		return nil
 	}
 	all := make([]*records.Record, 0, len(p.held[live].entries))
-	for _, e := range p.held[live].entries {
-		all = append(all, e.record)
+	for _, id := range p.held[live].entries {
+		all = append(all, x.entries.at(id).record)
 	}
 	slices.SortFunc(all, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 	return all
@@ -200,7 +210,7 @@ func (x *Index) copy() []*records.Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := make([]*records.Record, 0, x.crowds[live].total)
-	for _, e := range x.due.heap { // every service known is due some time, and no map decides the order
+	for e := range x.due.all() { // every service known is due some time, and no map decides the order
 		if e.state == live {
 			all = append(all, e.record)
 		}

@@ -30,12 +30,10 @@ const (
 type entry struct {
 	record *records.Record // freshest version known
 	owner  *provider
-	part   *part // where the row is, while live
-	due    int64 // Unix nanoseconds of the next step: lapsing while live, else forgetting
-	until  int64 // when the last version known of this service lapses
-	row    int32 // in part
-	slot   int32 // in owner.held[state].entries
-	heap   int32 // in Index.due
+	due    int64  // Unix nanoseconds of the next step: lapsing while live, else forgetting
+	id     uint32 // in the arena
+	slot   int32  // in owner.held[state].entries
+	heap   int32  // in Index.due
 	state  state
 }
 
@@ -48,13 +46,14 @@ type provider struct {
 
 // holding is the services of one provider in one state.
 type holding struct {
-	entries []*entry
+	entries []uint32
 	place   int // of the provider in crowd.bySize[len(entries)]
 }
 
 // crowd ranks providers by how many services they have in one state, so that the one with
 // the most is at hand. The order depends on the history of calls alone.
 type crowd struct {
+	*arena
 	bySize [][]*provider // [n] are those with n services; [0] stays empty
 	total  int           // services
 }
@@ -64,7 +63,7 @@ func (c *crowd) add(e *entry, s state) {
 	h := &e.owner.held[s]
 	c.leave(e.owner, s)
 	e.state, e.slot = s, int32(len(h.entries))
-	h.entries = append(h.entries, e)
+	h.entries = append(h.entries, e.id)
 	c.join(e.owner, s)
 	c.total++
 }
@@ -75,8 +74,7 @@ func (c *crowd) remove(e *entry, s state) {
 	c.leave(e.owner, s)
 	last := len(h.entries) - 1
 	h.entries[e.slot] = h.entries[last]
-	h.entries[e.slot].slot = e.slot
-	h.entries[last] = nil
+	c.at(h.entries[e.slot]).slot = e.slot
 	h.entries = h.entries[:last]
 	c.join(e.owner, s)
 	c.total--
@@ -122,10 +120,10 @@ func (c *crowd) largest() *provider {
 
 // soonest is the service that lapses or is forgotten first of a provider's in one state,
 // keep left out unless it is the only one.
-func (h *holding) soonest(keep *entry) *entry {
+func (c *crowd) soonest(h *holding, keep *entry) *entry {
 	first := keep
-	for _, e := range h.entries {
-		switch {
+	for _, id := range h.entries {
+		switch e := c.at(id); {
 		case e == keep:
 		case first == keep, e.due < first.due, e.due == first.due && e.record.Name().ID < first.record.Name().ID:
 			first = e
@@ -148,16 +146,16 @@ func (x *Index) insert(r *records.Record) (Outcome, error) {
 		p = &provider{id: r.Name().Provider}
 		x.providers[p.id] = p
 	}
-	e := &entry{record: r, owner: p, due: nanos(r.Expires())}
-	e.until = e.due
-	x.names[r.Name()] = e
+	e := x.entries.make()
+	e.record, e.owner, e.due = r, p, nanos(r.Expires())
+	x.names.add(e)
 	x.crowds[s].add(e, s)
 	x.due.add(e)
 	if s == remembered {
 		x.feed.publish(Withdrawn, nil, r)
 		return Withdrawn, nil
 	}
-	x.admit(e, nil)
+	x.admit(r, nil)
 	x.feed.publish(Added, nil, r)
 	return Added, nil
 }
@@ -181,18 +179,36 @@ func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	}
 	old := e.record
 	x.renew(e, r)
-	x.admit(e, old)
+	x.admit(r, old)
 	x.feed.publish(Updated, old, r)
 	return Updated, nil
 }
 
 // renew makes r the version that counts.
 func (x *Index) renew(e *entry, r *records.Record) {
+	until := max(x.until(e), nanos(r.Expires()))
 	e.record = r
-	e.due = nanos(r.Expires())
-	e.until = max(e.until, e.due)
-	if r.Withdrawn() {
-		e.due = e.until
+	x.schedule(e, until)
+}
+
+// until is when the last version known of a service lapses.
+func (x *Index) until(e *entry) int64 {
+	if until, ok := x.outlived[e.id]; ok {
+		return until
+	}
+	return nanos(e.record.Expires())
+}
+
+// schedule plans e's next step, given when the last version known of it lapses.
+func (x *Index) schedule(e *entry, until int64) {
+	e.due = nanos(e.record.Expires())
+	if until > e.due {
+		x.outlived[e.id] = until
+	} else {
+		delete(x.outlived, e.id)
+	}
+	if e.state == remembered {
+		e.due = until
 	}
 	x.due.fix(e)
 }
@@ -217,7 +233,7 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	x.crowds[remembered].remove(e, remembered)
 	x.crowds[live].add(e, live)
 	x.renew(e, r)
-	x.admit(e, nil)
+	x.admit(r, nil)
 	x.feed.publish(Added, nil, r)
 	return Added, nil
 }
@@ -225,7 +241,7 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 // dismiss turns a live service into a remembered one. Where too much is remembered, what
 // its provider, or else the provider with the most, would lose first is forgotten.
 func (x *Index) dismiss(e *entry) {
-	x.expel(e)
+	x.expel(e.record)
 	x.crowds[live].remove(e, live)
 	x.crowds[remembered].add(e, remembered)
 	p := e.owner
@@ -235,19 +251,18 @@ func (x *Index) dismiss(e *entry) {
 		}
 		p = x.crowds[remembered].largest()
 	}
-	x.drop(p.held[remembered].soonest(e))
+	x.drop(x.crowds[remembered].soonest(&p.held[remembered], e))
 }
 
 // lapse takes out a live record that has expired, and remembers it where an older version
 // has not.
 func (x *Index) lapse(e *entry, now int64) {
 	old := e.record
-	if e.until > now {
+	if until := x.until(e); until > now {
 		x.dismiss(e)
-		e.due = e.until
-		x.due.fix(e)
+		x.schedule(e, until)
 	} else {
-		x.expel(e)
+		x.expel(e.record)
 		x.drop(e)
 	}
 	x.feed.publish(Expired, old, nil)
@@ -257,10 +272,12 @@ func (x *Index) lapse(e *entry, now int64) {
 func (x *Index) drop(e *entry) {
 	x.crowds[e.state].remove(e, e.state)
 	x.due.remove(e)
-	delete(x.names, e.record.Name())
+	delete(x.outlived, e.id)
+	x.names.remove(e)
 	if p := e.owner; len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
 		delete(x.providers, p.id)
 	}
+	x.entries.release(e)
 }
 
 // room makes sure that a provider (nil for an unknown one) may have one more service in a
@@ -285,7 +302,7 @@ func (x *Index) room(p *provider, s state) error {
 	if rich == nil || rich == p || len(rich.held[s].entries) <= held+1 {
 		return fault.New("index.Put", fault.LimitReached, "the index is full with %d records", c.total)
 	}
-	x.evict(rich.held[s].soonest(nil))
+	x.evict(c.soonest(&rich.held[s], nil))
 	return nil
 }
 
@@ -295,10 +312,16 @@ func (x *Index) evict(e *entry) {
 		x.drop(e)
 		return
 	}
-	x.expel(e)
-	x.drop(e)
 	x.evictions.Add(1)
-	x.feed.publish(Evicted, e.record, nil)
+	x.oust(e)
+}
+
+// oust takes a live record out and remembers nothing of it.
+func (x *Index) oust(e *entry) {
+	old := e.record
+	x.expel(old)
+	x.drop(e)
+	x.feed.publish(Evicted, old, nil)
 }
 
 // nanos is t in Unix nanoseconds, and the nearest such for years out of their range.

@@ -10,25 +10,34 @@ import (
 // metres: chords tell distances well up to there.
 const quarterTurn = math.Pi / 2 * geo.EarthRadiusMeters
 
-// nearest ranks by distance without a radius: it counts all matches by their columns, and
-// ranks those of discs around the place that grow until one holds enough. Each disc skips
-// the one before it.
+// nearest ranks by distance without a radius: it ranks the matches of discs around the
+// place that grow until one holds enough. Each disc skips the one before it. Before that
+// it counts all matches by their columns, unless that is not asked for.
 func (s *search) nearest() {
-	s.count()
-	s.counting = false
+	if !s.atLeast {
+		s.count()
+		s.counting = false
+	}
 	in := area{round: true, inner: -1, surely: math.Inf(1)}
 	center, _ := s.plan.Center()
-	for radius := s.firstRadius(); radius < quarterTurn && s.total > s.ranker.keep; radius *= s.growth() {
+	for radius := s.firstRadius(center); radius < quarterTurn && s.worthDiscs(); radius *= s.growth() {
 		in.outer = square(geo.MetersToChord(radius))
 		in.region = aroundDisc(geo.Disc{Center: center, Radius: radius + discSlack})
 		s.read(in)
 		s.ranker.settle()
 		if s.ranker.full() && s.ranker.worst <= in.outer {
+			s.partial = s.counting
 			return
 		}
 		in.inner = in.outer
 	}
 	s.beyond(in.inner)
+}
+
+// worthDiscs reports whether there may be more matches than are asked for: else all must
+// be read.
+func (s *search) worthDiscs() bool {
+	return s.counting && s.snapshot.live > s.ranker.keep || s.total > s.ranker.keep
 }
 
 // growth is how much larger the next disc is: enough if matches are as dense around the
@@ -42,13 +51,29 @@ func (s *search) growth() float64 {
 // its place.
 const discSlack = 2
 
-// firstRadius is the radius of a disc that would hold the hits asked for many times over
-// if matches were spread evenly over the Earth, made smaller because they are not, in
-// metres.
-func (s *search) firstRadius() float64 {
-	const crowding = 2 // MAGIC: services are near people, and so are those who ask
-	share := float64(s.ranker.keep) / float64(max(1, s.total))
-	return 2 * geo.EarthRadiusMeters * math.Sqrt(share) / crowding
+// firstRadius is the radius of a disc that would hold the hits asked for a few times over
+// if rows were as dense around the place as in its neighbourhood, in metres.
+func (s *search) firstRadius(center geo.Point) float64 {
+	const vicinity, least, most = 20_000, 500, 80_000 // MAGIC: about a city
+	const rarity = 6                                  // MAGIC: rows for each match
+	rows := s.rowsIn(aroundDisc(geo.Disc{Center: center, Radius: vicinity}))
+	share := rarity * float64(s.ranker.keep) / float64(max(1, rows))
+	return max(least, min(vicinity*math.Sqrt(share), most))
+}
+
+// rowsIn is about how many rows there are in a region, the dead included.
+func (s *search) rowsIn(r region) int {
+	n := 0
+	for _, p := range s.snapshot.blocks {
+		for band := r.south; band <= r.north; band++ {
+			from, to := p.band(band)
+			for _, m := range r.spans[:r.spanned] {
+				west := p.seek(from, to, m.west)
+				n += p.past(west, to, m.east) - west
+			}
+		}
+	}
+	return n
 }
 
 // count adds all matches to the total.

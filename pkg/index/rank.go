@@ -96,17 +96,67 @@ func (k *ranker) offer(floor float64, r *records.Record) {
 // settle values what is queued.
 func (k *ranker) settle() {
 	queued := k.batch[:k.queued]
-	if k.order != byValue {
-		slices.SortFunc(queued, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
+	if first := k.keep + spare; k.order != byValue && k.queued > first {
+		lowest(queued, first)
+		k.value(queued[:first])
+		rest := queued[first:first]
+		for _, c := range queued[first:] {
+			if c.floor <= k.worst {
+				rest = append(rest, c)
+			}
+		}
+		k.value(rest)
+	} else {
+		k.value(queued)
 	}
-	for _, c := range queued {
+	clear(queued)
+	k.queued = 0
+}
+
+// spare is how many candidates more than asked for are valued at first.
+const spare = 1
+
+// value values candidates by rising floor, as far as floors are low enough.
+func (k *ranker) value(list []candidate) {
+	if k.order != byValue {
+		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
+	}
+	for _, c := range list {
 		if c.floor > k.worst {
 			break
 		}
 		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
 	}
-	clear(queued)
-	k.queued = 0
+}
+
+// lowest moves the n candidates with the lowest floors to the front, in any order (C. A.
+// R. Hoare, "Algorithm 65: Find", CACM 4, 1961).
+func lowest(list []candidate, n int) {
+	for low, high := 0, len(list)-1; low < high; {
+		pivot := list[(low+high)/2].floor
+		i, j := low, high
+		for i <= j {
+			for list[i].floor < pivot {
+				i++
+			}
+			for pivot < list[j].floor {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case n <= j:
+			high = j
+		case n >= i:
+			low = i
+		default:
+			return
+		}
+	}
 }
 
 // rank puts a hit in its place among the best.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // span is an interval of meridians, both included; see meridian.
@@ -18,12 +19,43 @@ type region struct {
 	whole        bool // all rows, with and without a place, whatever the other fields say
 	south, north int  // bands, both included
 	spans        [2]span
-	spanned      int // how many spans there are; they are disjoint
-	first, last  uint64
+	spanned      int    // how many spans there are; they are disjoint
+	first, last  uint64 // geo.Codes, both included; all 64 bits of last are set where codes do not matter
 }
 
 // everything is the region of all rows.
-func everything() region { return region{whole: true, last: noCode} }
+func everything() region { return region{whole: true, last: math.MaxUint64} }
+
+// contains reports whether a record is in a region of cells.
+func (r *region) contains(rec *records.Record) bool {
+	if r.whole {
+		return true
+	}
+	at, ok := rec.Facts().Place()
+	if !ok {
+		return false
+	}
+	code := geo.Code(at)
+	return r.first <= code && code <= r.last
+}
+
+// holds reports whether a row is in the region of its cell, if that is what r is of. It
+// asks the record where the column does not tell.
+func (r *region) holds(p *part, row int) bool {
+	const rest = 1<<codeShift - 1
+	if r.last == math.MaxUint64 {
+		return true
+	}
+	code, first, last := p.codes[row], uint32(r.first>>codeShift), uint32(r.last>>codeShift)
+	switch {
+	case code < first || code > last:
+		return false
+	case code != first && code != last, code != noCode && r.first&rest == 0 && r.last&rest == rest:
+		return true
+	default:
+		return r.contains(p.records[row])
+	}
+}
 
 // edgeSlack widens rectangles by more than rounding can take from them, in degrees.
 const edgeSlack = 1e-7
@@ -34,7 +66,7 @@ func aroundDisc(d geo.Disc) region {
 	angle := d.Radius / geo.EarthRadiusMeters
 	reach := angle*(180/math.Pi) + edgeSlack
 	south, north := d.Center.Lat-reach, d.Center.Lat+reach
-	r := region{south: bandOf(south), north: bandOf(north), last: noCode}
+	r := region{south: bandOf(south), north: bandOf(north), last: math.MaxUint64}
 	if south <= -90 || north >= 90 { // a pole lies in the disc, and with it all meridians
 		r.spans[0], r.spanned = span{0, math.MaxUint32}, 1
 		return r

@@ -17,12 +17,10 @@ func (x *Index) Forget(r *records.Record) bool {
 func (x *Index) remove(n records.Name, meant func(*records.Record) bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.names[n]
+	e := x.names.find(n)
 	if e == nil || e.state != live || !meant(e.record) {
 		return false
 	}
-	x.expel(e)
-	x.drop(e)
-	x.feed.publish(Evicted, e.record, nil)
+	x.oust(e)
 	return true
 }

@@ -3,6 +3,7 @@ package index
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -95,16 +96,15 @@ type scale struct {
 	cuts [measures][]float64 // rising; step 1 is below the first, step n+1 begins at cut n
 }
 
-// sampleSize is how many records train a scale.
-const sampleSize = 4096
+// sampleSize is about how many records train a scale.
+const sampleSize = 2048
 
 // train makes a scale whose steps hold about equally many of the records, or one value
 // each where there are few values.
 func train(all []*records.Record) *scale {
 	var samples [measures][]float64
-	stride := max(1, len(all)/sampleSize)
-	for i := 0; i < len(all); i += stride {
-		for m, v := range measuresOf(all[i].Facts()) {
+	for _, r := range all {
+		for m, v := range measuresOf(r.Facts()) {
 			if !math.IsNaN(v) {
 				samples[m] = append(samples[m], v)
 			}
@@ -312,22 +312,65 @@ func landOf(r *records.Record) land {
 	return land{country: query.Fold(f.Country), region: query.Fold(f.Region)}
 }
 
+// codec is what parts of one time are encoded with. Writers alone add to it; what it has
+// said does not change.
+type codec struct {
+	scale *scale
+	kinds dictionary[kind]
+	lands dictionary[land]
+}
+
+// newCodec makes a codec that suits the records of some blocks.
+func newCodec(blocks []*part) *codec {
+	rows := 0
+	for _, p := range blocks {
+		rows += len(p.records)
+	}
+	stride := max(1, rows/sampleSize)
+	var sample []*records.Record
+	for _, p := range blocks {
+		for row := stride / 2; row < len(p.records); row += stride {
+			sample = append(sample, p.records[row])
+		}
+	}
+	return &codec{scale: train(sample)}
+}
+
+// size is how many values the dictionaries have.
+func (c *codec) size() int { return len(c.kinds.values()) + len(c.lands.values()) }
+
 // dictionary numbers values in the order of their first use. Its list only grows.
 type dictionary[T comparable] struct {
-	list []T
-	ids  map[T]uint32
+	list atomic.Pointer[[]T] // what readers see
+	ids  map[T]uint16        // writers' only
+}
+
+// others is the number of all values for which a dictionary has no room.
+const others = math.MaxUint16
+
+// values gives the values by number.
+func (d *dictionary[T]) values() []T {
+	if list := d.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // id gives the number of v, a new one for a new v.
-func (d *dictionary[T]) id(v T) uint32 {
-	id, ok := d.ids[v]
-	if !ok {
-		if d.ids == nil {
-			d.ids = make(map[T]uint32)
-		}
-		id = uint32(len(d.list))
-		d.ids[v] = id
-		d.list = append(d.list, v)
+func (d *dictionary[T]) id(v T) uint16 {
+	if id, ok := d.ids[v]; ok {
+		return id
 	}
+	list := d.values()
+	if len(list) == others {
+		return others
+	}
+	if d.ids == nil {
+		d.ids = make(map[T]uint16)
+	}
+	id := uint16(len(list))
+	d.ids[v] = id
+	list = append(list, v)
+	d.list.Store(&list)
 	return id
 }

@@ -1,31 +1,45 @@
 package index
 
+import "iter"
+
 // schedule is a binary min-heap of entries by due, each of which knows its place: the
 // next to lapse is found at once, and any can move in logarithmic time.
-type schedule struct{ heap []*entry }
+type schedule struct {
+	*arena
+	heap []uint32
+}
 
 // first is the entry due first, or nil.
 func (s *schedule) first() *entry {
 	if len(s.heap) == 0 {
 		return nil
 	}
-	return s.heap[0]
+	return s.at(s.heap[0])
+}
+
+// all gives the entries in an order that depends on the history of the index alone.
+func (s *schedule) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, id := range s.heap {
+			if !yield(s.at(id)) {
+				return
+			}
+		}
+	}
 }
 
 func (s *schedule) add(e *entry) {
-	s.heap = append(s.heap, e)
+	s.heap = append(s.heap, e.id)
 	s.up(e, len(s.heap)-1)
 }
 
 // remove takes out e, which must be in s.
 func (s *schedule) remove(e *entry) {
 	i, last := int(e.heap), len(s.heap)-1
-	moved := s.heap[last]
-	s.heap[last] = nil
+	moved := s.at(s.heap[last])
 	s.heap = s.heap[:last]
 	if i != last {
-		moved.heap = int32(i)
-		s.heap[i] = moved
+		s.set(i, moved)
 		s.fix(moved)
 	}
 }
@@ -40,10 +54,11 @@ func (s *schedule) fix(e *entry) {
 func (s *schedule) up(e *entry, i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if s.heap[parent].due <= e.due {
+		above := s.at(s.heap[parent])
+		if above.due <= e.due {
 			break
 		}
-		s.set(i, s.heap[parent])
+		s.set(i, above)
 		i = parent
 	}
 	s.set(i, e)
@@ -56,19 +71,22 @@ func (s *schedule) down(e *entry, i int) {
 		if child >= len(s.heap) {
 			break
 		}
-		if child+1 < len(s.heap) && s.heap[child+1].due < s.heap[child].due {
-			child++
+		below := s.at(s.heap[child])
+		if child+1 < len(s.heap) {
+			if right := s.at(s.heap[child+1]); right.due < below.due {
+				below, child = right, child+1
+			}
 		}
-		if s.heap[child].due >= e.due {
+		if below.due >= e.due {
 			break
 		}
-		s.set(i, s.heap[child])
+		s.set(i, below)
 		i = child
 	}
 	s.set(i, e)
 }
 
 func (s *schedule) set(i int, e *entry) {
-	s.heap[i] = e
+	s.heap[i] = e.id
 	e.heap = int32(i)
 }

@@ -14,12 +14,17 @@ import (
 type SearchOptions struct {
 	Now   time.Time  // records that have lapsed by now do not count
 	Cells []geo.Cell // only records in one of these; nil is no restriction, and Global holds all
+
+	// AtLeast allows a Total that is a lower bound, where to count on would take longer
+	// than to search: Found.Exact tells. Nothing else of what is found depends on it.
+	AtLeast bool
 }
 
 // Found is what a search gives.
 type Found struct {
 	Hits  []query.Hit // best first, at most the plan's limit; the caller owns them
-	Total int         // matches before the cut
+	Total int         // matches before the cut, or at least so many where it is not Exact
+	Exact bool        // whether Total is all matches; it is, unless SearchOptions.AtLeast
 	Next  float64     // rank value of the best match withheld; +Inf when none is
 }
 
@@ -46,9 +51,13 @@ type search struct {
 	plan    *query.Plan
 	subtype string // asked for, or ""
 	now     int64  // Unix nanoseconds
+	second  uint32 // now
 	cells   []region
 
 	snapshot *snapshot
+	codec    *codec // of the part that is being read; what follows is in its terms
+	kindsOf  []kind
+	landsOf  []land
 	limits   thresholds
 	ranker   ranker
 	place    geo.Vec // asked about
@@ -65,6 +74,8 @@ type search struct {
 	picked  [512]uint32
 	pending int // of picked
 	total   int
+	atLeast bool // whether total may be a lower bound
+	partial bool // whether it is
 }
 
 // area is where a search reads: a region, and in it the rows whose squared chord to place
@@ -78,19 +89,20 @@ type area struct {
 }
 
 func (s *search) begin(p *query.Plan, o SearchOptions) {
-	q := p.Query()
-	s.plan, s.subtype, s.now = p, q.Subtype, nanos(o.Now)
+	s.plan, s.subtype, s.now = p, p.Subtype(), nanos(o.Now)
+	s.second = seconds(s.now)
+	s.atLeast, s.partial = o.AtLeast, false
 	s.cells = cellRegions(s.cells[:0], o.Cells)
 	s.total, s.pending, s.counting, s.ranking = 0, 0, true, true
 	if at, ok := p.Center(); ok {
 		s.place = at.Vec()
 	}
-	s.ranker.begin(p, q.Sort)
+	s.ranker.begin(p, p.Sort())
 }
 
 // end gives what was found and lets go of it.
 func (s *search) end() Found {
-	f := Found{Total: s.total, Next: math.Inf(1)}
+	f := Found{Total: s.total, Exact: !s.partial, Next: math.Inf(1)}
 	best := s.ranker.finish()
 	if limit := s.plan.Limit(); len(best) > limit {
 		f.Next = best[limit].Value
@@ -98,7 +110,7 @@ func (s *search) end() Found {
 	}
 	f.Hits = slices.Clone(best)
 	s.ranker.release()
-	s.plan, s.snapshot = nil, nil
+	s.plan, s.snapshot, s.codec, s.kindsOf, s.landsOf = nil, nil, nil, nil, nil
 	return f
 }
 
@@ -113,23 +125,12 @@ func (s *search) list(all []*records.Record) {
 }
 
 func (s *search) inCells(r *records.Record) bool {
-	code := uint64(noCode)
-	if at, ok := r.Facts().Place(); ok {
-		code = geo.Code(at)
-	}
-	return slices.ContainsFunc(s.cells, func(c region) bool { return c.first <= code && code <= c.last })
+	return slices.ContainsFunc(s.cells, func(c region) bool { return c.contains(r) })
 }
 
 // over searches a snapshot.
 func (s *search) over(snap *snapshot) {
-	f := s.plan.Filter()
 	s.snapshot = snap
-	s.limits = snap.scale.thresholds(f)
-	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
-	s.compared = s.limits.comparisons(s.compared[:0])
-	s.kinds.begin(len(snap.kinds), s.subtype != "" || f.Need&records.KnownPrice != 0)
-	s.lands.begin(len(snap.lands), len(f.Countries) > 0 || len(f.Regions) > 0)
-	s.judgeFew()
 	disc, bounded := s.plan.Disc()
 	switch {
 	case bounded:
@@ -141,6 +142,19 @@ func (s *search) over(snap *snapshot) {
 			s.read(area{region: c, inner: -1, surely: math.Inf(1)})
 		}
 	}
+}
+
+// adopt puts the question in terms of a codec.
+func (s *search) adopt(c *codec) {
+	f := s.plan.Filter()
+	s.codec = c
+	s.kindsOf, s.landsOf = c.kinds.values(), c.lands.values()
+	s.limits = c.scale.thresholds(f)
+	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.compared = s.limits.comparisons(s.compared[:0])
+	s.kinds.begin(len(s.kindsOf), s.subtype != "" || f.Need&records.KnownPrice != 0)
+	s.lands.begin(len(s.landsOf), len(f.Countries) > 0 || len(f.Regions) > 0)
+	s.judgeFew()
 }
 
 // overDisc reads the rows of the plan's disc.
@@ -168,17 +182,27 @@ func square(x float64) float64 { return x * x }
 // read considers the rows of an area in every part.
 func (s *search) read(a area) {
 	s.area = a
-	s.wordsTellAll = a.whole && a.inner < 0 && !s.exact && !s.kinds.asked && !s.lands.asked
 	for _, b := range s.snapshot.blocks {
+		s.use(b)
 		s.readBlock(b)
 		s.drain(b)
 	}
-	s.pick(s.snapshot.delta, 0, s.snapshot.filled)
-	s.drain(s.snapshot.delta)
+	d := s.snapshot.delta
+	s.use(d)
+	s.pick(d, 0, s.snapshot.filled)
+	s.drain(d)
+}
+
+// use makes ready to read a part.
+func (s *search) use(p *part) {
+	if s.codec != p.codec {
+		s.adopt(p.codec)
+	}
+	s.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.exact && !s.kinds.asked && !s.lands.asked
 }
 
 // narrow is how many rows of a band are read whole rather than searched for the first.
-const narrow = 16
+const narrow = 32
 
 func (s *search) readBlock(p *part) {
 	switch {
@@ -190,15 +214,14 @@ func (s *search) readBlock(p *part) {
 		return
 	}
 	for band := s.area.south; band <= s.area.north; band++ {
-		from, to := int(p.bands[band]), int(p.bands[band+1])
+		from, to := p.band(band)
 		if to-from <= narrow {
 			s.pick(p, from, to)
 			continue
 		}
-		base := uint64(band) << 32
 		for _, m := range s.area.spans[:s.area.spanned] {
-			west := p.seek(from, to, base+uint64(m.west))
-			s.pick(p, west, p.seek(west, to, base+uint64(m.east)+1))
+			west := p.seek(from, to, m.west)
+			s.pick(p, west, p.past(west, to, m.east))
 		}
 	}
 }
@@ -261,20 +284,19 @@ func (s *search) drain(p *part) {
 
 // consider decides on a row that was picked.
 func (s *search) consider(p *part, row int) {
-	if p.expires[row] <= s.now || !p.aliveAt(row, s.snapshot.version) {
+	if p.lapsed(row, s.now, s.second) || !p.aliveAt(row, s.snapshot.version) || !s.area.holds(p, row) {
 		return
 	}
-	if code := p.codes[row]; code < s.area.first || code > s.area.last {
-		return
-	}
-	if s.kinds.asked && !s.passKind(p.kinds[row]) || s.lands.asked && !s.passLand(p.lands[row]) {
+	kind, land := p.kinds[row], p.lands[row]
+	if s.kinds.asked && !s.passKind(kind) || s.lands.asked && !s.passLand(land) {
 		return
 	}
 	chordSq := p.vecs[row].chordSq(s.place)
 	if chordSq <= s.area.inner || s.limits.surelyNot(p.floors[row]) {
 		return
 	}
-	sure := !s.exact && !(chordSq > s.area.surely) && s.limits.surely(p.words[row], p.floors[row])
+	sure := !s.exact && !(chordSq > s.area.surely) && kind != others && land != others &&
+		s.limits.surely(p.words[row], p.floors[row])
 	if sure || s.plan.Match(p.records[row]) {
 		s.match(p, row)
 	}
@@ -290,19 +312,26 @@ func (s *search) match(p *part, row int) {
 	}
 }
 
-// passKind and passLand are the parts of Plan.Match that look at a kind or a land alone.
-func (s *search) passKind(id uint32) bool {
+// passKind and passLand are the parts of Plan.Match that look at a kind or a land alone;
+// they let others pass.
+func (s *search) passKind(id uint16) bool {
+	if id == others {
+		return true
+	}
 	if s.kinds.known[id] == unjudged {
-		k, f := &s.snapshot.kinds[id], s.plan.Filter()
+		k, f := &s.kindsOf[id], s.plan.Filter()
 		s.kinds.judge(id, (s.subtype == "" || s.subtype == k.subtype) &&
 			(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit))
 	}
 	return s.kinds.known[id] == passes
 }
 
-func (s *search) passLand(id uint32) bool {
+func (s *search) passLand(id uint16) bool {
+	if id == others {
+		return true
+	}
 	if s.lands.known[id] == unjudged {
-		l, f := &s.snapshot.lands[id], s.plan.Filter()
+		l, f := &s.landsOf[id], s.plan.Filter()
 		s.lands.judge(id, among(f.Countries, l.country) && among(f.Regions, l.region))
 	}
 	return s.lands.known[id] == passes
@@ -316,7 +345,7 @@ func (s *search) judgeFew() {
 		return
 	}
 	for id := range s.kinds.known {
-		if !s.passKind(uint32(id)) {
+		if !s.passKind(uint16(id)) {
 			return
 		}
 	}
@@ -354,7 +383,7 @@ func (v *verdicts) begin(size int, asked bool) {
 	}
 }
 
-func (v *verdicts) judge(id uint32, pass bool) {
+func (v *verdicts) judge(id uint16, pass bool) {
 	v.known[id] = fails
 	if pass {
 		v.known[id] = passes

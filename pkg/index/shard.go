@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -13,23 +12,27 @@ import (
 // what snapshot points to.
 //
 // It is a log-structured merge of sorted runs (P. O'Neil et al., "The Log-Structured
-// Merge-Tree", 1996): the delta takes the puts; when full it is merged with the blocks
-// that are not much larger than it, so that a row is copied a few times in its life and a
-// search visits few blocks. Scale and dictionaries are made anew when the rows are
-// several times as many or when many of them are dead.
+// Merge-Tree", 1996): the delta takes the puts; when full it is sorted into a block, and
+// merged with the blocks that are not much larger than it, so that a row is copied a few
+// times in its life and a search visits few blocks. Small merges are made at once. A large
+// one is a job that every change advances by a few rows, while searches go on reading what
+// it will replace.
+//
+// When the rows are several times as many as before, or most of a dictionary is dead, a
+// new codec is begun; all blocks are brought to it by the next job.
 type shard struct {
 	snapshot atomic.Pointer[snapshot]
 
-	scale   *scale
-	kinds   dictionary[kind]
-	lands   dictionary[land]
-	blocks  []*part // largest first; replaced, never changed
+	codec   *codec  // of the delta
+	blocks  []*part // largest first, mostly; replaced, never changed
 	delta   *part
+	job     *job   // large merge under way, or nil
 	filled  int    // rows of delta in use
 	dead    int    // rows that count no more, in blocks and delta
 	live    int    // rows that count
-	trained int    // live rows when scale and dictionaries were made
+	trained int    // live rows when the codec was made
 	version uint32 // of snapshot
+	swift   int    // rows of the largest merge that is made at once: atOnce, but in tests
 }
 
 // snapshot is a shard at one moment. It is immutable, but for the died columns, which say
@@ -37,23 +40,23 @@ type shard struct {
 type snapshot struct {
 	version uint32
 	filled  int // rows of delta that exist
+	live    int // rows that count
 	blocks  []*part
 	delta   *part
-	scale   *scale
-	kinds   []kind
-	lands   []land
 }
 
 const (
-	minDelta = 4   // rows of the smallest delta
-	maxDelta = 256 // rows of the largest: every search reads all of them
-	fanout   = 8   // a merge takes in the next larger block while that is at most this many times larger
-	maxDead  = 256 // dead rows that are always tolerated
-	retrain  = 4   // growth of the live rows that asks for a new scale
+	minDelta = 4       // rows of the smallest delta
+	maxDelta = 256     // rows of the largest: every search reads all of them
+	fanout   = 6       // a merge takes in the next larger block while that is at most this many times larger
+	atOnce   = 1 << 13 // rows of the largest merge that is made at once
+	maxDead  = 256     // dead rows that are always tolerated
+	retrain  = 4       // growth of the live rows that asks for a new codec
 )
 
-func newShard() *shard {
-	s := &shard{scale: new(scale), delta: newPart(minDelta)}
+func newShard(swift int) *shard {
+	c := &codec{scale: new(scale)}
+	s := &shard{codec: c, delta: newPart(c, minDelta), swift: swift}
 	s.publish()
 	return s
 }
@@ -61,191 +64,182 @@ func newShard() *shard {
 // publish makes the shard's state what searches see.
 func (s *shard) publish() {
 	s.snapshot.Store(&snapshot{
-		version: s.version, filled: s.filled, blocks: s.blocks, delta: s.delta,
-		scale: s.scale, kinds: s.kinds.list, lands: s.lands.list,
+		version: s.version, filled: s.filled, live: s.live, blocks: s.blocks, delta: s.delta,
 	})
 }
 
-// put adds a row for e, and ends the row it has here if replace is set; searches see both
-// or neither.
-func (s *shard) put(e *entry, replace bool) {
+// put adds a row for r, and ends that of old if there is one; searches see both or neither.
+func (s *shard) put(r, old *records.Record) {
 	s.prepare()
 	s.version++
-	if replace {
-		s.kill(e)
+	if old != nil {
+		s.kill(old)
 	}
-	row := s.filled
-	p := s.delta
-	p.set(row, e)
-	p.words[row] = s.scale.word(e.record.Facts())
-	p.kinds[row] = s.kinds.id(kindOf(e.record))
-	p.lands[row] = s.lands.id(landOf(e.record))
-	e.part, e.row = p, int32(row)
+	s.delta.set(s.filled, r)
 	s.filled++
 	s.live++
 	s.publish()
 }
 
-// remove ends e's row.
-func (s *shard) remove(e *entry) {
+// remove ends a record's row.
+func (s *shard) remove(r *records.Record) {
 	s.prepare()
 	s.version++
-	s.kill(e)
+	s.kill(r)
 	s.publish()
 }
 
-func (s *shard) kill(e *entry) {
-	e.part.kill(int(e.row), s.version)
-	e.part = nil
+// kill ends a record's row, wherever it is, and its copy where a job has made one.
+func (s *shard) kill(r *records.Record) {
 	s.dead++
 	s.live--
+	k := keyOf(r)
+	for _, b := range s.blocks {
+		from, to := b.band(k.band)
+		if row, ok := b.find(from, to, k, r); ok {
+			b.kill(row, s.version)
+			s.job.kill(b, row, k, s.version)
+			return
+		}
+	}
+	for row := s.filled - 1; row >= 0; row-- {
+		if s.delta.records[row] == r && !s.delta.dead(row) {
+			s.delta.kill(row, s.version)
+			return
+		}
+	}
+	panic("index: a live record has no row") // impossible: put made it
 }
 
-// prepare merges where that is due, so that the delta has room for a row. What it
-// publishes afterwards is the same set of rows.
+// prepare merges where that is due, so that the delta has room for a row. What is
+// published afterwards is the same set of rows.
 func (s *shard) prepare() {
-	switch {
-	case s.version == math.MaxUint32, s.dead > maxDead+s.live/2:
-		s.rebuild()
-	case s.filled < len(s.delta.records):
-	case s.live >= retrain*s.trained, len(s.kinds.list)+len(s.lands.list) > 2*s.live+maxDead:
-		s.rebuild()
-	default:
+	if s.version == math.MaxUint32 {
+		s.begin()
+	}
+	if s.job != nil && s.job.advance() {
+		s.finish()
+	}
+	if s.filled == len(s.delta.records) {
+		s.seal()
 		s.merge()
 	}
-}
-
-// merge makes one block of the delta and the smallest blocks.
-func (s *shard) merge() {
-	rows, from := s.filled, len(s.blocks)
-	for from > 0 && len(s.blocks[from-1].records) <= fanout*rows {
-		from--
-		rows += len(s.blocks[from].records)
+	if s.job == nil && s.dead > maxDead+s.live/2 {
+		s.seal()
+		s.replace(0, len(s.blocks))
 	}
-	merged := s.mergeFrom(from)
-	merged.turn()
-	s.blocks = append(slices.Clone(s.blocks[:from]), merged)
-	s.renewDelta()
 }
 
-// rebuild makes one block of everything, and scale and dictionaries from what is live.
-func (s *shard) rebuild() {
-	all := s.mergeFrom(0)
-	s.scale = train(all.records)
-	s.kinds, s.lands = dictionary[kind]{}, dictionary[land]{}
-	for row, r := range all.records {
-		all.words[row] = s.scale.word(r.Facts())
-		all.kinds[row] = s.kinds.id(kindOf(r))
-		all.lands[row] = s.lands.id(landOf(r))
+// seal makes a block of the delta, and begins a new delta.
+func (s *shard) seal() {
+	b := sorted(s.delta, s.filled)
+	s.dead -= s.filled - len(b.records)
+	if len(b.records) > 0 {
+		s.blocks = append(slices.Clone(s.blocks), b)
 	}
-	all.turn()
-	s.blocks = []*part{all}
-	s.trained = s.live
-	s.version = 0
-	s.renewDelta()
-}
-
-// renewDelta begins an empty delta of a size that suits the shard's.
-func (s *shard) renewDelta() {
-	s.delta = newPart(max(minDelta, min(s.live, 32), min(s.live/16, maxDelta)))
+	if s.live >= retrain*s.trained || s.codec.size() > 2*s.live+maxDead {
+		s.codec = newCodec(s.blocks)
+		s.trained = s.live
+	}
+	s.delta = newPart(s.codec, max(minDelta, min(s.live, 32), min(s.live/16, maxDelta)))
 	s.filled = 0
 }
 
-// ref is a row on its way into a block.
-type ref struct {
-	key  uint64
-	part *part
-	row  int32
-}
-
-// mergeFrom makes a sorted block of the live rows of the delta and of the blocks from an
-// index on, and lets their entries point to it.
-func (s *shard) mergeFrom(from int) *part {
-	refs := s.liveRefs(s.delta, s.filled)
-	slices.SortStableFunc(refs, func(a, b ref) int { return cmp.Compare(a.key, b.key) })
-	rows := s.filled
-	for i := len(s.blocks) - 1; i >= from; i-- {
-		n := len(s.blocks[i].records)
-		refs = mergeRefs(s.liveRefs(s.blocks[i], n), refs)
-		rows += n
+// merge makes one block of the smallest, as is due. Those that a job reads stay.
+func (s *shard) merge() {
+	least := 0
+	if s.job != nil {
+		least = s.job.to
 	}
-	s.dead -= rows - len(refs)
-	return gather(refs)
-}
-
-// liveRefs lists the rows of a part that count.
-func (s *shard) liveRefs(p *part, rows int) []ref {
-	refs := make([]ref, 0, rows)
-	for row := range rows {
-		if p.aliveAt(row, s.version) {
-			refs = append(refs, ref{key: p.keys[row], part: p, row: int32(row)})
+	from, rows := len(s.blocks), 0
+	for from > least && (rows == 0 || s.stale(from-1) || len(s.blocks[from-1].records) <= fanout*rows) {
+		if s.job != nil && rows+len(s.blocks[from-1].records) > s.swift {
+			break
 		}
+		from--
+		rows += len(s.blocks[from].records)
 	}
-	return refs
+	s.replace(from, len(s.blocks))
 }
 
-// mergeRefs merges two sorted runs.
-func mergeRefs(a, b []ref) []ref {
-	out := make([]ref, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if b[0].key < a[0].key {
-			out, b = append(out, b[0]), b[1:]
-		} else {
-			out, a = append(out, a[0]), a[1:]
+// stale reports whether a block, or a larger one, has not been brought to the codec.
+func (s *shard) stale(i int) bool {
+	return s.blocks[i].codec != s.codec || i > 0 && s.blocks[0].codec != s.codec
+}
+
+// replace makes one block of those from..to: at once, or by a job when they are large.
+func (s *shard) replace(from, to int) {
+	if to-from < 2 && (to == from || s.blocks[from].codec == s.codec && s.dead <= maxDead+s.live/2) {
+		return
+	}
+	j := newJob(s, from, to)
+	if j.rows <= s.swift {
+		for !j.step(s.swift) {
 		}
+		s.install(j)
+		return
 	}
-	return append(append(out, a...), b...)
+	s.job = j
 }
 
-// gather copies rows into a new block.
-func gather(refs []ref) *part {
-	p := newPart(len(refs))
-	for i, r := range refs {
-		src, row := r.part, r.row
-		p.records[i] = src.records[row]
-		p.words[i] = src.words[row]
-		p.vecs[i] = src.vecs[row]
-		p.keys[i] = r.key
-		p.codes[i] = src.codes[row]
-		p.expires[i] = src.expires[row]
-		p.floors[i] = src.floors[row]
-		p.kinds[i] = src.kinds[row]
-		p.lands[i] = src.lands[row]
-		e := src.entries[row]
-		p.entries[i] = e
-		e.part, e.row = p, int32(i)
-	}
-	p.index()
-	return p
+// finish installs the job that is done, and goes on with what waited for it.
+func (s *shard) finish() {
+	s.install(s.job)
+	s.job = nil
+	s.merge()
 }
 
-// admit gives e a row for its record, in the place of old's row if old is not nil.
-func (x *Index) admit(e *entry, old *records.Record) {
-	kind := e.record.Type()
+// install puts what a job made in the place of what it read.
+func (s *shard) install(j *job) {
+	blocks := slices.Clone(s.blocks[:j.from])
+	if len(j.out.records) > 0 {
+		blocks = append(blocks, j.out)
+	}
+	s.blocks = append(blocks, s.blocks[j.to:]...)
+	s.dead -= j.read - len(j.out.records)
+}
+
+// begin goes back to the first version, without the rows that count no more: no row may
+// have died in a version that is to come. It takes as long as all merges that are due.
+func (s *shard) begin() {
+	if s.job != nil {
+		for !s.job.step(s.swift) {
+		}
+		s.finish()
+	}
+	s.seal()
+	s.job = newJob(s, 0, len(s.blocks))
+	for !s.job.step(s.swift) {
+	}
+	s.install(s.job)
+	s.job = nil
+	s.version = 0
+}
+
+// admit gives r a row, in the place of old's if that is not nil.
+func (x *Index) admit(r, old *records.Record) {
+	kind := r.Type()
 	if old != nil && old.Type() != kind {
-		x.retire(e, old.Type())
+		x.expel(old)
 		old = nil
 	}
 	s, ok := x.shards.Load(kind)
 	if !ok {
-		s = newShard()
+		s = newShard(x.swift)
 		x.shards.Store(kind, s)
 	}
-	s.(*shard).put(e, old != nil)
+	s.(*shard).put(r, old)
 }
 
-// expel ends the row of e's record.
-func (x *Index) expel(e *entry) { x.retire(e, e.record.Type()) }
-
-// retire ends e's row in the shard of a type, and the shard with its last row.
-func (x *Index) retire(e *entry, kind string) {
-	found, ok := x.shards.Load(kind)
+// expel ends the row of a live record, and the shard with its last row.
+func (x *Index) expel(r *records.Record) {
+	found, ok := x.shards.Load(r.Type())
 	if !ok {
-		panic("index: a live entry has no shard") // impossible: admit made it
+		panic("index: a live record has no shard") // impossible: admit made it
 	}
 	s := found.(*shard)
-	s.remove(e)
+	s.remove(r)
 	if s.live == 0 {
-		x.shards.Delete(kind)
+		x.shards.Delete(r.Type())
 	}
 }

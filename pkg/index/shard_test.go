@@ -39,21 +39,21 @@ func TestRowsAreBounded(t *testing.T) {
 		}
 		require.Equal(t, rows, s.live+s.dead)
 		require.LessOrEqual(t, s.dead, maxDead+(s.live+1)/2+1)
-		require.LessOrEqual(t, len(s.kinds.list)+len(s.lands.list), 2*s.live+maxDead+2*len(s.delta.records))
+		require.LessOrEqual(t, s.codec.size(), 2*s.live+maxDead+2*len(s.delta.records))
 		require.LessOrEqual(t, len(s.blocks), 5)
 	}
 }
 
 // TestRemovedRowsGo: rows go away even when nothing is put any more.
 func TestRemovedRowsGo(t *testing.T) {
-	s := newShard()
-	entries := make([]*entry, 3000)
-	for i := range entries {
-		entries[i] = &entry{record: new(records.Record)}
-		s.put(entries[i], false)
+	s := newShard(atOnce)
+	all := make([]*records.Record, 3000)
+	for i := range all {
+		all[i] = new(records.Record)
+		s.put(all[i], nil)
 	}
-	for _, e := range entries[:2900] {
-		s.remove(e)
+	for _, r := range all[:2900] {
+		s.remove(r)
 		require.LessOrEqual(t, s.dead, maxDead+(s.live+1)/2+1)
 	}
 	require.Equal(t, 100, s.live)
@@ -61,11 +61,11 @@ func TestRemovedRowsGo(t *testing.T) {
 
 // TestSnapshotsStay: what a snapshot holds is not changed by what comes later.
 func TestSnapshotsStay(t *testing.T) {
-	s := newShard()
-	e := &entry{record: new(records.Record)}
-	s.put(e, false)
+	s := newShard(atOnce)
+	first, second := new(records.Record), new(records.Record)
+	s.put(first, nil)
 	before := s.snapshot.Load()
-	s.put(e, true)
+	s.put(second, first)
 	after := s.snapshot.Load()
 	require.Equal(t, 1, before.filled)
 	require.True(t, before.delta.aliveAt(0, before.version))
@@ -76,12 +76,12 @@ func TestSnapshotsStay(t *testing.T) {
 
 // TestVersionsStartAnew: a shard that runs out of versions goes on with a new block.
 func TestVersionsStartAnew(t *testing.T) {
-	s := newShard()
-	e := &entry{record: new(records.Record)}
-	s.put(e, false)
+	s := newShard(atOnce)
+	first, second := new(records.Record), new(records.Record)
+	s.put(first, nil)
 	s.version = math.MaxUint32
 	old := s.snapshot.Load()
-	s.put(e, true)
+	s.put(second, first)
 	require.Equal(t, uint32(1), s.version)
 	require.True(t, old.delta.aliveAt(0, old.version))
 	require.False(t, s.blocks[0].aliveAt(0, s.version))

@@ -3,6 +3,7 @@ package index
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 )
 
@@ -25,30 +26,36 @@ const (
 type turned struct {
 	groups []group
 	gone   []uint64 // a bit for each row that has died in some version; atomic
-	lapses []int64  // when the first of 64 rows lapses
+	first  []uint32 // when the first of 64 rows lapses, in whole seconds
 }
 
-// turn makes the groups of a block that has enough rows to be worth it.
-func (p *part) turn() {
+// makeGroups makes the empty groups of a block that has enough rows to be worth it.
+func (p *part) makeGroups() {
 	rows := len(p.words)
 	if rows < groupRows {
 		return
 	}
 	n := (rows + groupRows - 1) / groupRows
-	p.turned = turned{groups: make([]group, n), gone: make([]uint64, len(lanes{})*n), lapses: make([]int64, len(lanes{})*n)}
-	for lane := range p.lapses {
-		from, to := min(lane*laneRows, rows), min((lane+1)*laneRows, rows)
+	p.turned = turned{groups: make([]group, n), gone: make([]uint64, len(lanes{})*n), first: make([]uint32, len(lanes{})*n)}
+}
+
+// turn fills the groups from a lane on, as far as the first rows fill lanes, and the last
+// lane too if there are no more rows to come. It gives the next lane.
+func (p *part) turn(lane, rows int, last bool) int {
+	if p.groups == nil {
+		return lane
+	}
+	for ; (lane+1)*laneRows <= rows || last && lane*laneRows < rows; lane++ {
+		from, to := lane*laneRows, min((lane+1)*laneRows, rows)
 		var square [64]uint64
 		copy(square[:], p.words[from:to])
 		transpose(&square)
 		for b, row := range square {
 			p.groups[lane/len(lanes{})][b][lane%len(lanes{})] = row
 		}
-		p.lapses[lane] = math.MaxInt64
-		for _, at := range p.expires[from:to] {
-			p.lapses[lane] = min(p.lapses[lane], at)
-		}
+		p.first[lane] = slices.Min(p.lapses[from:to])
 	}
+	return lane
 }
 
 // bury marks a row that has died.
@@ -147,7 +154,7 @@ func (s *search) take(p *part, lane int, maybe, sure uint64) {
 	if rest := len(p.words) - first; rest < laneRows {
 		maybe &= 1<<max(0, rest) - 1
 	}
-	if s.wordsTellAll && p.lapses[lane] > s.now {
+	if s.wordsTellAll && p.first[lane] > s.second {
 		sure &= maybe &^ atomic.LoadUint64(&p.gone[lane])
 	} else {
 		sure = 0

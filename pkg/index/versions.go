@@ -24,7 +24,7 @@ func (x *Index) versions() []*records.Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := make([]*records.Record, 0, len(x.due.heap))
-	for _, e := range x.due.heap {
+	for e := range x.due.all() {
 		if e.state == live || e.record.Withdrawn() {
 			all = append(all, e.record)
 		}

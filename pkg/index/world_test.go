@@ -112,7 +112,22 @@ func inCells(r *records.Record, cells []geo.Cell) bool {
 
 // requireSame compares an answer with the dumb one.
 func requireSame(t require.TestingT, want, got index.Found) {
+	require.True(t, got.Exact)
 	require.Equal(t, want.Total, got.Total, "total")
+	requireSameHits(t, want, got)
+}
+
+// requireAtLeast compares an answer whose total need not be exact with the dumb one.
+func requireAtLeast(t require.TestingT, want, got index.Found) {
+	require.GreaterOrEqual(t, want.Total, got.Total, "total")
+	if got.Exact {
+		require.Equal(t, want.Total, got.Total, "total")
+	}
+	require.GreaterOrEqual(t, got.Total, len(got.Hits))
+	requireSameHits(t, want, got)
+}
+
+func requireSameHits(t require.TestingT, want, got index.Found) {
 	require.Equal(t, want.Next, got.Next, "next")
 	require.Equal(t, names(want.Hits), names(got.Hits))
 	for i := range want.Hits {

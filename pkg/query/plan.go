@@ -36,6 +36,12 @@ func (p *Plan) Key() string { return p.key }
 // Type is the service type asked for.
 func (p *Plan) Type() string { return p.query.Type }
 
+// Subtype is the subtype asked for, or "" for any.
+func (p *Plan) Subtype() string { return p.query.Subtype }
+
+// Sort is the order asked for, never SortDefault.
+func (p *Plan) Sort() Sort { return p.query.Sort }
+
 // Explain reports whether the asker wants to know why.
 func (p *Plan) Explain() bool { return p.query.Explain }
 

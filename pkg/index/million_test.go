@@ -1,0 +1,1 @@
+package index_test
