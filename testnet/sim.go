@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,43 +103,27 @@ func (s simulation) validate() error {
 // run fails with Conflict when a property was broken.
 func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer) error {
 	const op = "testnet.sim"
+	people := stdout
+	if raw {
+		people = stderr
+	}
 	scratch, err := os.MkdirTemp("", "blackhole-sim-")
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)
 	}
 	defer func() { _ = os.RemoveAll(scratch) }() // a leftover in the temporary directory harms nobody
-	people := stdout
-	if raw {
-		people = stderr
-	}
 	fmt.Fprintln(people, "building the simulation ...")
 	binary := filepath.Join(scratch, "sim.test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "github.com/blackhole/blackhole/internal/sim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fault.New(op, fault.Unavailable, "go test -c ./internal/sim: %w\n%s", err, out)
 	}
-	asked, err := json.Marshal(s)
-	if err != nil {
-		return fault.As(op, fault.Internal, err)
-	}
-	fmt.Fprintf(people, "playing %s: %d peers, %d services, seed %d, round trip %s, loss %g ...\n", s.Scenario, s.Peers, s.Records, s.Seed, s.RTT, s.Loss)
-	test := exec.CommandContext(ctx, binary, "-test.run=^TestScenario$", "-test.timeout=0", "-test.v")
-	test.Env = append(os.Environ(), "BLACKHOLE_SIM="+string(asked))
-	test.Stderr = stderr
-	pipe, err := test.StdoutPipe()
-	if err == nil {
-		err = test.Start()
-	}
-	if err != nil {
-		return fault.As(op, fault.Unavailable, err)
-	}
-	line := follow(pipe, people)
-	err = test.Wait()
+	line, failed := s.play(ctx, binary, people, stderr)
 	switch {
 	case ctx.Err() != nil:
 		return fault.Wrap(op, ctx.Err())
 	case line == nil:
-		return fault.New(op, fault.Unavailable, "the simulation ended without figures: %v", err)
+		return fault.New(op, fault.Unavailable, "the simulation ended without figures: %v", failed)
 	case raw:
 		fmt.Fprintf(stdout, "%s\n", line)
 	default:
@@ -146,10 +131,33 @@ func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer)
 			return err
 		}
 	}
-	if err != nil {
-		return fault.New(op, fault.Conflict, "the simulation failed: a property is broken, or an operation")
+	if failed != nil {
+		return fault.New(op, fault.Conflict, "a property is broken, or an operation failed")
 	}
 	return nil
+}
+
+// play runs the test and gives its line of figures, nil without one. The error is how the
+// test ended.
+func (s simulation) play(ctx context.Context, binary string, people, stderr io.Writer) ([]byte, error) {
+	asked, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(people, "playing %s: %d peers, %d services, seed %d, round trip %s, loss %g ...\n",
+		s.Scenario, s.Peers, s.Records, s.Seed, s.RTT, s.Loss)
+	test := exec.CommandContext(ctx, binary, "-test.run=^TestScenario$", "-test.timeout=0", "-test.v")
+	test.Env = append(os.Environ(), "BLACKHOLE_SIM="+string(asked))
+	test.Stderr = stderr
+	pipe, err := test.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := test.Start(); err != nil {
+		return nil, err
+	}
+	line := follow(pipe, people)
+	return line, test.Wait()
 }
 
 // follow shows the stages as they end, and gives the line of figures; nil when there was none.
@@ -187,6 +195,7 @@ type figures struct {
 	Visible        timings         `json:"update_visible"`
 	Load           json.RawMessage `json:"load"`
 	Broken         map[string]int  `json:"broken"`
+	Excused        map[string]int  `json:"excused"`
 	Told           []string        `json:"told"`
 }
 
@@ -219,6 +228,23 @@ func showFigures(w io.Writer, line []byte) error {
 	}
 	fmt.Fprintf(t, "traffic\t%.0f MiB in %d packets\n", f.MiB, f.Packets)
 	fmt.Fprintf(t, "cost\t%.0f s of virtual time in %.0f s, %.0f MiB\n", f.VirtualSeconds, f.WallSeconds, f.MemoryMiB)
-	fmt.Fprintf(t, "broken\t%v %s\n", f.Broken, strings.Join(f.Told, ""))
-	return fault.As("testnet.sim", fault.Unavailable, t.Flush())
+	if err := t.Flush(); err != nil {
+		return fault.As("testnet.sim", fault.Unavailable, err)
+	}
+	showBreaches(w, "broken", f.Broken)
+	showBreaches(w, "not demanded here, and broken", f.Excused)
+	for _, told := range f.Told {
+		fmt.Fprintf(w, "  %s\n", strings.TrimSpace(told))
+	}
+	return nil
+}
+
+func showBreaches(w io.Writer, how string, properties map[string]int) {
+	if len(properties) == 0 {
+		fmt.Fprintf(w, "%s: none\n", how)
+		return
+	}
+	for _, p := range slices.Sorted(maps.Keys(properties)) {
+		fmt.Fprintf(w, "%s: %s, %d times\n", how, p, properties[p])
+	}
 }

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestSimulationNamesTheFlagItRefuses(t *testing.T) {
+	for args, field := range map[string]string{
+		"-scenario nope":        "-scenario",
+		"-peers 3":              "-peers",
+		"-peers 1001":           "-peers",
+		"-records -1":           "-records",
+		"-peers 4 -records 401": "-records",
+		"-rtt 3s":               "-rtt",
+		"-loss 0.6":             "-loss",
+		"-loss NaN":             "-loss",
+		"join":                  "arguments",
+	} {
+		_, _, err := parseSimulation(strings.Fields(args), io.Discard)
+		require.Equal(t, fault.Invalid, fault.KindOf(err), args)
+		require.Equal(t, field, fault.FieldOf(err), args)
+	}
+	s, raw, err := parseSimulation(nil, io.Discard)
+	require.NoError(t, err)
+	require.False(t, raw)
+	require.Equal(t, 3*s.Peers, s.Records)
+}
+
+func TestSimulateRefusesBadFlags(t *testing.T) {
+	var out, told bytes.Buffer
+	require.Equal(t, exitUsage, execute(context.Background(), []string{"sim", "-peers", "0"}, &out, &told))
+	require.Empty(t, out.String())
+	require.Contains(t, told.String(), "-peers")
+	require.Equal(t, exitOK, execute(context.Background(), []string{"sim", "-h"}, &out, io.Discard))
+}
+
+func TestFollowTellsFiguresFromTheRest(t *testing.T) {
+	var people bytes.Buffer
+	line := follow(strings.NewReader("=== RUN\nstage one\nsim {\"queries\":1}\n--- PASS\n"), &people)
+	require.Equal(t, "  one\n", people.String())
+	require.JSONEq(t, `{"queries":1}`, string(line))
+	require.Nil(t, follow(strings.NewReader("PASS\n"), io.Discard))
+}
+
+func TestFiguresAreShown(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, showFigures(&out, []byte(`{"queries":7,"first_query":{"n":3,"p95_ms":812},"broken":{"P2":2},"told":["\nP2: lacks one"]}`)))
+	for _, want := range []string{"812 ms", "7: 0 complete", "broken: P2, 2 times", "P2: lacks one", "not demanded here, and broken: none"} {
+		require.Contains(t, out.String(), want)
+	}
+	require.Error(t, showFigures(io.Discard, []byte("no JSON")))
+}
