@@ -26,6 +26,7 @@ type divisions struct {
 	k       *Keeper
 	origins *lru.Cache[records.Name, netip.Prefix] // of records brought from known addresses; has its own lock
 	deep    *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that this peer was asked to keep; likewise
+	looked  uint64                                 // Index.Seq of the last look for what is not needed; of the tending goroutine
 
 	mu     sync.Mutex // guards what follows, and the cells themselves
 	cells  map[records.CellKey]*cell.Cell
@@ -111,20 +112,20 @@ func (d *divisions) offer(m cell.Member, cells []records.CellKey) (wanted bool) 
 
 // release gives up a record that no cell needs here.
 func (d *divisions) release(n records.Name) {
-	if r, ok := d.k.Index.Get(n); ok && !d.needed(r) {
+	if r, ok := d.k.Index.Get(n); ok && !d.needed(r, d.k.places.holds) {
 		d.k.Index.Remove(n)
 		d.origins.Remove(n)
 	}
 }
 
 // needed reports whether this peer is to hold a record: it is its own, or wanted, or of a
-// cell that it keeps and that is whole here or has it in its sample.
-func (d *divisions) needed(r *records.Record) bool {
+// cell that it holds and that is whole here or has it in its sample.
+func (d *divisions) needed(r *records.Record, holds func(records.CellKey) bool) bool {
 	if r.Name().Provider == d.k.Self || d.k.Wanted != nil && d.k.Wanted(r) {
 		return true
 	}
 	return slices.ContainsFunc(append(r.Cells(), deepCells(r)...), func(c records.CellKey) bool {
-		if c.Cell.Len() > geo.MaxLen && !d.deep.Contains(c) || !d.k.places.holds(c) {
+		if c.Cell.Len() > geo.MaxLen && !d.deep.Contains(c) || !holds(c) {
 			return false
 		}
 		kept := true
@@ -205,8 +206,17 @@ func (d *divisions) divide(c records.CellKey, members []cell.Member) {
 
 // shed gives up what is not needed of a cell that is divided.
 func (d *divisions) shed(c records.CellKey) {
+	held := make(map[records.CellKey]bool)
+	holds := func(c records.CellKey) bool {
+		is, ok := held[c]
+		if !ok {
+			is = d.k.places.holds(c)
+			held[c] = is
+		}
+		return is
+	}
 	for r := range d.k.Index.In(c, d.k.Now()) {
-		if !d.needed(r) {
+		if !d.needed(r, holds) {
 			d.k.Index.Remove(r.Name())
 			d.origins.Remove(r.Name())
 		}

@@ -55,6 +55,7 @@ const (
 	crowdsRemembered  = 128              // censuses of nearly full cells
 	crowdFor          = 10 * time.Second // of a census
 	tendEvery         = 30 * time.Second // between two looks at the divided cells
+	refreshEvery      = 2 * time.Minute  // between two questions to a child's keepers
 	refreshMost       = 128              // children whose keepers are asked in one look
 	maxHandOvers      = 4                // cells handed over at once
 	handOvers         = 3                // keepers that hand over the same record

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/cell"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -24,12 +26,12 @@ func (d *divisions) start() {
 		defer d.k.gate.leave()
 		tick := time.NewTicker(tendEvery)
 		defer tick.Stop()
-		for {
+		for round := 0; ; round++ {
 			select {
 			case <-d.k.ctx.Done():
 				return
 			case <-tick.C:
-				d.tend(d.k.ctx)
+				d.tend(d.k.ctx, round)
 			}
 		}
 	}()
@@ -43,11 +45,11 @@ type part struct {
 
 // tend moves every division on: hands over, fills samples, asks the children's keepers, and
 // makes cells whole again that have become small.
-func (d *divisions) tend(ctx context.Context) {
+func (d *divisions) tend(ctx context.Context, round int) {
 	d.mu.Lock()
 	keys := slices.SortedFunc(maps.Keys(d.cells), compareCells)
 	d.mu.Unlock()
-	now := d.k.Now()
+	now, looked := d.k.Now(), d.looked
 	var due []part
 	for _, c := range keys {
 		if !d.k.places.keeps(c) {
@@ -56,11 +58,18 @@ func (d *divisions) tend(ctx context.Context) {
 		}
 		d.progress(c, now)
 		d.refill(c)
+		if seq := d.k.Index.Seq(); looked != seq && round%(int(refreshEvery/tendEvery)) == 0 && d.phase(c) == cell.Divided {
+			d.survey(c)
+			d.shed(c) // what was learnt otherwise
+		}
 		d.with(c, func(x *cell.Cell) {
-			for _, place := range x.Stale(refreshMost-len(due), now.Add(-tendEvery/2), now) {
+			for _, place := range x.Stale(refreshMost-len(due), now.Add(-refreshEvery), now) {
 				due = append(due, part{of: c, key: records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}})
 			}
 		})
+	}
+	if round%(int(refreshEvery/tendEvery)) == 0 {
+		d.looked = d.k.Index.Seq()
 	}
 	d.refresh(ctx, due)
 	for _, c := range keys {
@@ -68,6 +77,25 @@ func (d *divisions) tend(ctx context.Context) {
 		d.with(c, func(x *cell.Cell) { ripe = x.Settle(now) })
 		if ripe {
 			d.fetch(ctx, c)
+		}
+	}
+}
+
+// survey divides the cells around and within a divided one that have grown too large by
+// what this peer was brought for others.
+func (d *divisions) survey(c records.CellKey) {
+	var near []geo.Cell
+	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
+		if place == geo.Global || place.Len() >= geo.MinLen {
+			near = append(near, place)
+		}
+	}
+	d.with(c, func(x *cell.Cell) { near = append(near, x.Parts()...) })
+	for _, place := range near {
+		o := records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
+		most := cell.Capacity(place)
+		if d.phase(o) == cell.Whole && d.k.places.holds(o) && d.k.Index.CountIn(o, d.k.Now(), most+1) > most {
+			d.overflow(o)
 		}
 	}
 }
@@ -104,20 +132,26 @@ func (d *divisions) progress(c records.CellKey, now time.Time) {
 
 // refill takes lapsed records out of a sample and fills the room from what is held.
 func (d *divisions) refill(c records.CellKey) {
+	room := false
 	d.with(c, func(x *cell.Cell) {
 		for _, n := range x.Sampled() {
 			if _, live := d.k.Index.Get(n); !live {
 				x.Forget(n)
 			}
 		}
+		room = x.Below() == math.MaxUint64
 	})
+	if !room && c.Cell != geo.Global {
+		return
+	}
 	var adrift []cell.Member
 	for r := range d.k.Index.In(c, d.k.Now()) {
 		m := d.member(r)
 		if _, placed := r.Facts().Place(); !placed {
 			adrift = append(adrift, m)
+		} else if room {
+			d.with(c, func(x *cell.Cell) { x.Fill(m) })
 		}
-		d.with(c, func(x *cell.Cell) { x.Fill(m) })
 	}
 	d.with(c, func(x *cell.Cell) { x.Adrift(len(adrift)) })
 	for _, n := range cell.Surplus(adrift, cell.LeafFull) {

@@ -1,0 +1,164 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	ma "github.com/multiformats/go-multiaddr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// lightWorld is a network of peers without cryptography or packets: a stream is a pipe. It
+// takes hundreds of thousands of records where a world takes hundreds.
+type lightWorld struct {
+	t     testing.TB
+	dht   *directory
+	nodes []*lightNode
+}
+
+type lightNode struct {
+	*Keeper
+	host   *lightHost
+	counts *counts
+}
+
+func newLightWorld(t testing.TB, n int) *lightWorld {
+	w := &lightWorld{t: t, dht: &directory{values: map[string][]byte{}}}
+	verifier, err := records.NewVerifier(100_000) // one for all, so that each record is verified once
+	require.NoError(t, err)
+	hosts := make(map[peer.ID]*lightHost)
+	for i := range n {
+		h := &lightHost{id: peer.ID(fmt.Sprintf("light %d", i)), hosts: hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
+		hosts[h.id] = h
+		w.dht.peers = append(w.dht.peers, h.id)
+		w.nodes = append(w.nodes, &lightNode{host: h, counts: newCounts()})
+	}
+	for _, node := range w.nodes {
+		c := Config{
+			Host: node.host, Router: router{w.dht, node.host.id}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: node.counts,
+			Limits: Limits{Sync: -1},
+		}
+		node.Keeper, err = New(c)
+		require.NoError(t, err)
+	}
+	return w
+}
+
+func (w *lightWorld) close() {
+	for _, n := range w.nodes {
+		require.NoError(w.t, n.Close())
+	}
+}
+
+func (w *lightWorld) node(id peer.ID) *lightNode {
+	for _, n := range w.nodes {
+		if n.Self == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// keepersOf are the nodes that keep a cell.
+func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
+	var nodes []*lightNode
+	for _, id := range nearest(routingKey(c), w.dht.peers, Replicas) {
+		nodes = append(nodes, w.node(id))
+	}
+	return nodes
+}
+
+// lightHost is the little of a host that a Keeper uses.
+type lightHost struct {
+	host.Host
+	id    peer.ID
+	addr  ma.Multiaddr
+	hosts map[peer.ID]*lightHost
+
+	mu      sync.Mutex // guards handler
+	handler network.StreamHandler
+}
+
+func (h *lightHost) ID() peer.ID { return h.id }
+
+func (h *lightHost) SetStreamHandler(_ protocol.ID, handler network.StreamHandler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handler = handler
+}
+
+func (h *lightHost) RemoveStreamHandler(protocol.ID) { h.SetStreamHandler("", nil) }
+
+func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (network.Stream, error) {
+	other, ok := h.hosts[id]
+	if !ok {
+		return nil, errors.New("no such peer")
+	}
+	other.mu.Lock()
+	handler := other.handler
+	other.mu.Unlock()
+	if handler == nil {
+		return nil, errors.New("the peer does not speak the protocol")
+	}
+	near, far := net.Pipe()
+	go handler(&lightStream{pipe: far, remote: h})
+	return &lightStream{pipe: near, remote: other}, nil
+}
+
+func (h *lightHost) Network() network.Network       { return lightNetwork{} }
+func (h *lightHost) Peerstore() peerstore.Peerstore { return lightPeerstore{hosts: h.hosts} }
+
+type lightNetwork struct{ network.Network }
+
+func (lightNetwork) ConnsToPeer(peer.ID) []network.Conn { return nil }
+
+type lightPeerstore struct {
+	peerstore.Peerstore
+	hosts map[peer.ID]*lightHost
+}
+
+func (p lightPeerstore) Addrs(id peer.ID) []ma.Multiaddr {
+	if h, ok := p.hosts[id]; ok {
+		return []ma.Multiaddr{h.addr}
+	}
+	return nil
+}
+
+// lightStream is one end of a pipe.
+type lightStream struct {
+	network.Stream
+	pipe   net.Conn
+	remote *lightHost
+}
+
+func (s *lightStream) Read(b []byte) (int, error)         { return s.pipe.Read(b) }
+func (s *lightStream) Write(b []byte) (int, error)        { return s.pipe.Write(b) }
+func (s *lightStream) Close() error                       { return s.pipe.Close() }
+func (s *lightStream) Reset() error                       { return s.pipe.Close() }
+func (s *lightStream) SetDeadline(t time.Time) error      { return s.pipe.SetDeadline(t) }
+func (s *lightStream) SetReadDeadline(t time.Time) error  { return s.pipe.SetReadDeadline(t) }
+func (s *lightStream) SetWriteDeadline(t time.Time) error { return s.pipe.SetWriteDeadline(t) }
+func (s *lightStream) Scope() network.StreamScope         { return &network.NullScope{} }
+
+func (s *lightStream) Conn() network.Conn { return lightConn{remote: s.remote} }
+
+type lightConn struct {
+	network.Conn
+	remote *lightHost
+}
+
+func (c lightConn) RemotePeer() peer.ID           { return c.remote.id }
+func (c lightConn) RemoteMultiaddr() ma.Multiaddr { return c.remote.addr }
