@@ -30,6 +30,9 @@ type network struct {
 	kept   map[records.Name]*records.Record
 	stores []*records.Record // every record of every Store
 	values map[string]*records.Record
+	resync func() // of the last Watch
+
+	watches atomic.Int64 // under way
 
 	down    atomic.Bool  // Store and Query fail
 	partial atomic.Bool  // Query is not complete
@@ -96,6 +99,23 @@ func (n *network) Resolve(_ context.Context, k records.Key) (*records.Record, er
 		return r, nil
 	}
 	return nil, fault.New("fake", fault.NotFound, "nothing under that key")
+}
+
+// Watch is told by the test when changes may have been missed.
+func (n *network) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.resync = resync
+	n.watches.Add(1)
+	return sync.OnceFunc(func() { n.watches.Add(-1) })
+}
+
+// missed tells the last watch that changes may be lost.
+func (n *network) missed() {
+	n.mu.Lock()
+	resync := n.resync
+	n.mu.Unlock()
+	resync()
 }
 
 // names gives how often each service was stored.
@@ -205,6 +225,7 @@ func (w *world) close() {
 	require.NoError(w.t, w.Service.Close())
 	require.NoError(w.t, w.registry.Close())
 	require.Zero(w.t, w.live.followed.Load(), "topics are released")
+	require.Zero(w.t, w.net.watches.Load(), "watches are stopped")
 }
 
 func newKey(t *testing.T) crypto.PrivKey {

@@ -38,6 +38,9 @@ type Keepers interface {
 	Publish(ctx context.Context, r *records.Record) error
 	// Resolve gives the freshest live record under a key, or NotFound.
 	Resolve(ctx context.Context, key records.Key) (*records.Record, error)
+	// Watch puts changes of what the plan matches into the index until stop is called, and
+	// calls resync, never twice at once, when some may have been missed: Query finds them.
+	Watch(ctx context.Context, p *query.Plan, resync func()) (stop func())
 }
 
 // Updates is the live path: changes as they happen, without a guarantee.
@@ -91,7 +94,7 @@ type Config struct {
 	NegativeTTL  time.Duration // of an empty answer; 0 is 5 s
 	QueryTimeout time.Duration // of one search in the network; 0 is 5 s
 	StoreTimeout time.Duration // of one announcement; 0 is 10 s
-	Requery      time.Duration // how often a watch asks the keepers again; 0 is 30 s
+	Requery      time.Duration // how often a watch asks the keepers again although it follows them; 0 is 5 min
 }
 
 // Service is the discovery plane. Its methods are safe for concurrent use.
@@ -158,7 +161,7 @@ func (c *Config) setDefaults() {
 	orTime(&c.NegativeTTL, 5*time.Second)
 	orTime(&c.QueryTimeout, 5*time.Second)
 	orTime(&c.StoreTimeout, 10*time.Second)
-	orTime(&c.Requery, 30*time.Second)
+	orTime(&c.Requery, 5*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

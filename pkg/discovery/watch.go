@@ -41,6 +41,7 @@ type Event struct {
 const (
 	progressEvery = 15 * time.Second       // a quiet watch still shows that it lives
 	verdictEvery  = 250 * time.Millisecond // how soon a watch looks at new measurements
+	trackEvery    = 30 * time.Second       // how often a watch has the providers of its matches measured on
 )
 
 // Watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
@@ -77,9 +78,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	if w.release, err = s.Updates.Follow(plan); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	askCtx, cancel := context.WithTimeout(ctx, s.QueryTimeout)
-	defer cancel()
-	s.askAgain(askCtx, plan) // what is not known yet arrives as changes
+	w.askAgain(ctx) // what is not known yet arrives as changes
 	switch {
 	case !resume:
 		w.start()
@@ -92,7 +91,11 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
-	w.done.Go(func() { w.requery(loopCtx) })
+	stop := s.Keepers.Watch(loopCtx, plan, func() { w.askAgain(loopCtx) })
+	w.done.Go(func() {
+		defer stop()
+		w.requery(loopCtx)
+	})
 	return w, nil
 }
 
@@ -238,19 +241,20 @@ func (w *Watcher) show(kind EventKind, r *records.Record, cursor string) {
 	}
 }
 
-// requery asks the keepers again from time to time, for what the live updates missed, and
-// keeps the providers of the matches measured.
+// requery asks the keepers again from time to time, for what a keeper that was followed may
+// have kept to itself, and keeps the providers of the matches measured.
 func (w *Watcher) requery(ctx context.Context) {
 	tick := time.NewTicker(w.service.Requery)
 	defer tick.Stop()
+	track := time.NewTicker(trackEvery)
+	defer track.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			askCtx, cancel := context.WithTimeout(ctx, w.service.QueryTimeout)
-			w.service.askAgain(askCtx, w.plan)
-			cancel()
+			w.askAgain(ctx)
+		case <-track.C:
 			for r := range w.service.Index.All() {
 				if w.plan.Match(r) {
 					w.service.Prober.Track(r.Name().Provider)
@@ -258,6 +262,12 @@ func (w *Watcher) requery(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (w *Watcher) askAgain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.service.QueryTimeout)
+	defer cancel()
+	w.service.askAgain(ctx, w.plan)
 }
 
 // askAgain brings what the keepers know of a plan into the index.

@@ -190,7 +190,8 @@ func TestWatchSeesVerdicts(t *testing.T) {
 	})
 }
 
-// TestWatchAsksAgain: what the live updates missed comes with the next question to the keepers.
+// TestWatchAsksAgain: what the live updates missed comes with the next question to the
+// keepers, which is put when they say that changes may be lost, and rarely otherwise.
 func TestWatchAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -199,8 +200,11 @@ func TestWatchAsksAgain(t *testing.T) {
 		defer watch.Close()
 		require.Empty(t, shown)
 		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
-		time.Sleep(31 * time.Second)
+		w.net.missed()
 		require.Equal(t, "added a/1", describe(w.next(watch)))
+		w.keep(w.foreign("b", 1, 1, 24*time.Hour))
+		time.Sleep(5*time.Minute + time.Second)
+		require.Equal(t, "added b/1", describe(w.next(watch)))
 	})
 }
 

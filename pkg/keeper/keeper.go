@@ -23,6 +23,9 @@
 // record wherever that was, and two halves of a network that was split agree again. What a
 // peer keeps and has compared with two others it answers alone; in a small network that is
 // every query.
+//
+// WATCH streams the changes of cells to whoever does not keep them, with a cookie to resume
+// after, or a word that the keepers must be asked again.
 package keeper
 
 import (
@@ -66,7 +69,7 @@ type Router interface {
 type Recorder interface {
 	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
 	// deliver, summarise, hand_over, sync, serve_store, serve_query, serve_summary,
-	// serve_sync, serve_pull, serve_watch, serve_unknown.
+	// serve_sync, serve_pull, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a request, or one record of it, that this peer refused. Reasons are a
 	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept, crowded.
@@ -101,6 +104,9 @@ type Keeper struct {
 	pool   *pool
 	server *server
 	sync   *syncer
+	ring   *ring // changes, for those who watch
+
+	watching chan struct{} // one for each stream of another keeper that is followed
 
 	divisions *divisions // cells too large to be kept whole
 	heard     *heard     // of what other keepers divided
@@ -124,8 +130,11 @@ func New(c Config) (*Keeper, error) {
 	k.server = newServer(k)
 	k.divisions, k.heard = newDivisions(k), newHeard()
 	k.sync = newSyncer(k)
+	k.ring = newRing(c.Index, uint64(c.Now().UnixNano()))
+	k.watching = make(chan struct{}, watchesOwn)
 	c.Host.SetStreamHandler(Protocol, k.server.handle)
 	k.divisions.start()
+	k.spawn(k.ring.run)
 	if c.Limits.Sync > 0 {
 		k.spawn(k.sync.run)
 	}

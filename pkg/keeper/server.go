@@ -23,6 +23,7 @@ type server struct {
 	quotas  *quotas
 
 	comparing comparing // peers that SYNC with this one
+	watches   watches   // of others
 
 	mu      sync.Mutex // guards what follows
 	streams map[network.Stream]peer.ID
@@ -114,6 +115,9 @@ func (s *server) serve(st network.Stream) error {
 		if refused != nil && !isFault(refused) {
 			return refused
 		}
+		if req.GetWatch() != nil && refused == nil {
+			return s.watch(st, f, req.GetWatch())
+		}
 		resp := s.respond(from, req, refused)
 		_ = st.SetWriteDeadline(s.deadline(frameTime))
 		if err := f.write(resp); err != nil {
@@ -166,8 +170,6 @@ func operationOf(req *pb.Request) string {
 		return "serve_sync"
 	case *pb.Request_Pull:
 		return "serve_pull"
-	case *pb.Request_Watch:
-		return "serve_watch"
 	case *pb.Request_Summary:
 		return "serve_summary"
 	default:

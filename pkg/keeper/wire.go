@@ -129,6 +129,7 @@ func requestBounds() []opBound {
 		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
 		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", maxSyncCells, nil}}},
 		{op: 6, bytes: maxQueryRequest},
+		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
 }
 
@@ -144,6 +145,7 @@ func responseBounds() []opBound {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
+		{op: 7, lists: []listBound{{3, "watch.envelopes", max(watchBatch, watchHave), nil}}},
 	}
 }
 

@@ -89,6 +89,9 @@ func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
 	return query.Found{Records: found, Total: len(found), Complete: true}, nil
 }
 
+// Watch implements discovery.Keepers. Nothing ever changes unseen.
+func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
+
 // Publish implements discovery.Keepers. Resolve finds what Store was given.
 func (n *Network) Publish(context.Context, *records.Record) error { return nil }
 
