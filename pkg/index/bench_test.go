@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -68,7 +69,8 @@ func benchOffer(rng *rand.Rand, i int, city geo.Point) records.Offer {
 // world is many records around cities, and places to ask about.
 type world struct {
 	records []*records.Record
-	places  []geo.Point
+	crowded []geo.Point // where people ask from: near cities, by population
+	places  []geo.Point // near any city, the smallest as often as the largest
 }
 
 func newWorld(b *testing.B, n int) world {
@@ -77,19 +79,26 @@ func newWorld(b *testing.B, n int) world {
 	centres := cities(rng)
 	population := rand.NewZipf(rng, 1.07, 8, benchCities-1)
 	w := world{records: make([]*records.Record, n)}
-	offers := make([]records.Offer, n)
-	for i := range offers {
-		offers[i] = benchOffer(rng, i, centres[population.Uint64()])
+	homes := make([]geo.Point, n)
+	for i := range homes {
+		homes[i] = centres[population.Uint64()]
 	}
 	for range benchPlaces {
 		lat, lon := near(rng, centres[rng.IntN(benchCities)])
 		w.places = append(w.places, geo.Point{Lat: lat, Lon: lon})
+		lat, lon = near(rng, centres[population.Uint64()])
+		w.crowded = append(w.crowded, geo.Point{Lat: lat, Lon: lon})
+	}
+	keys := make([]crypto.PrivKey, n/50)
+	for i := range keys {
+		keys[i] = keyOf(b, i)
 	}
 	var signers sync.WaitGroup
 	for worker := range 2 {
 		signers.Go(func() {
+			rng := rand.New(rand.NewPCG(5, uint64(worker)))
 			for i := worker; i < n; i += 2 {
-				w.records[i] = sign(b, keyOf(b, i%(n/50)), offers[i], stamp(1, 0, 24*time.Hour))
+				w.records[i] = sign(b, keys[i%len(keys)], benchOffer(rng, i, homes[i]), stamp(1, 0, 24*time.Hour))
 			}
 		})
 	}
@@ -106,10 +115,10 @@ func (w world) index(b *testing.B) *index.Index {
 	return x
 }
 
-// plans gives a question about each place.
-func (w world) plans(b *testing.B, ask func(*query.Query)) []*query.Plan {
-	plans := make([]*query.Plan, len(w.places))
-	for i, at := range w.places {
+// plansAt gives a question about each place.
+func plansAt(b *testing.B, places []geo.Point, ask func(*query.Query)) []*query.Plan {
+	plans := make([]*query.Plan, len(places))
+	for i, at := range places {
 		q := query.Query{
 			Type: "compute", Near: &query.Near{Latitude: at.Lat, Longitude: at.Lon}, Limit: 10,
 			Capacity: query.Capacity{MinCPUCores: 8},
@@ -122,22 +131,28 @@ func (w world) plans(b *testing.B, ask func(*query.Query)) []*query.Plan {
 	return plans
 }
 
-// questions are the benchmark's, by name.
-func questions() []struct {
-	name string
-	ask  func(*query.Query)
-} {
-	return []struct {
-		name string
-		ask  func(*query.Query)
-	}{
-		{"near100", func(q *query.Query) { q.Near.RadiusKM = ptr(100.0) }},
-		{"price300", func(q *query.Query) { q.Near.RadiusKM, q.Sort = ptr(300.0), query.SortPrice }},
-		{"score300", func(q *query.Query) { q.Near.RadiusKM, q.Sort = ptr(300.0), query.SortScore }},
-		{"nearest", func(*query.Query) {}},
-		{"price", func(q *query.Query) { q.Near, q.Sort = nil, query.SortPrice }},
-		{"score", func(q *query.Query) { q.Near, q.Sort = nil, query.SortScore }},
-		{"country", func(q *query.Query) { q.Near, q.Sort, q.Countries = nil, query.SortUptime, []string{"CC"} }},
+// ask is a question of the benchmark.
+type ask struct {
+	name  string
+	ask   func(*query.Query)
+	exact bool // whether the total must be
+}
+
+func (a ask) options() index.SearchOptions {
+	return index.SearchOptions{Now: epoch(), AtLeast: !a.exact}
+}
+
+// questions are the benchmark's.
+func questions() []ask {
+	return []ask{
+		{"near100", func(q *query.Query) { q.Near.RadiusKM = ptr(100.0) }, false},
+		{"price300", func(q *query.Query) { q.Near.RadiusKM, q.Sort = ptr(300.0), query.SortPrice }, false},
+		{"score300", func(q *query.Query) { q.Near.RadiusKM, q.Sort = ptr(300.0), query.SortScore }, false},
+		{"nearest", func(*query.Query) {}, false},
+		{"nearest-counted", func(*query.Query) {}, true},
+		{"price", func(q *query.Query) { q.Near, q.Sort = nil, query.SortPrice }, false},
+		{"score", func(q *query.Query) { q.Near, q.Sort = nil, query.SortScore }, false},
+		{"country", func(q *query.Query) { q.Near, q.Sort, q.Countries = nil, query.SortUptime, []string{"CC"} }, false},
 	}
 }
 
@@ -147,12 +162,11 @@ func BenchmarkSearch(b *testing.B) {
 	w := newWorld(b, benchRecords)
 	x := w.index(b)
 	for _, q := range questions() {
-		b.Run(q.name, func(b *testing.B) { timeSearches(b, x, w.plans(b, q.ask)) })
+		b.Run(q.name, func(b *testing.B) { timeSearches(b, x, plansAt(b, w.places, q.ask), q.options()) })
 	}
 }
 
-func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan) {
-	o := index.SearchOptions{Now: epoch()}
+func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan, o index.SearchOptions) {
 	took := make([]float64, 0, b.N)
 	total := 0
 	b.ReportAllocs()

@@ -198,7 +198,10 @@ func digestOf(r *records.Record) uint64 {
 }
 
 func (k rowKey) compare(o rowKey) int {
-	return cmp.Or(cmp.Compare(k.band, o.band), cmp.Compare(k.lon, o.lon), cmp.Compare(k.digest, o.digest))
+	if c := cmp.Compare(uint64(k.band)<<32|uint64(k.lon), uint64(o.band)<<32|uint64(o.lon)); c != 0 {
+		return c
+	}
+	return cmp.Compare(k.digest, o.digest)
 }
 
 // band gives the rows of a band; of those without a place for bandCount.

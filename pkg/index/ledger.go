@@ -324,14 +324,16 @@ func (x *Index) oust(e *entry) {
 	x.feed.publish(Evicted, old, nil)
 }
 
-// nanos is t in Unix nanoseconds, and the nearest such for years out of their range.
+// nanos is t in Unix nanoseconds, and the nearest such for times out of their range, but
+// for the last second of it.
 func nanos(t time.Time) int64 {
-	switch year := t.Year(); {
-	case year < 1678:
+	const most = math.MaxInt64 / int64(time.Second)
+	switch s := t.Unix(); {
+	case s < -most:
 		return math.MinInt64
-	case year > 2261:
+	case s >= most:
 		return math.MaxInt64
 	default:
-		return t.UnixNano()
+		return s*int64(time.Second) + int64(t.Nanosecond())
 	}
 }

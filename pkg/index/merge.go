@@ -128,7 +128,7 @@ func sorted(delta *part, rows int) *part {
 			refs = append(refs, ref{keyOf(delta.records[row]), row})
 		}
 	}
-	slices.SortStableFunc(refs, func(a, b ref) int { return a.compare(b.rowKey) })
+	slices.SortFunc(refs, func(a, b ref) int { return a.compare(b.rowKey) }) // no two are alike
 	p := newPart(delta.codec, len(refs))
 	p.bands = make([]uint32, bandCount+1)
 	band := 0

@@ -19,6 +19,7 @@ const (
 	byPrice
 	byUptime
 	byResponse
+	byScore
 )
 
 func orderOf(s query.Sort) order {
@@ -31,6 +32,8 @@ func orderOf(s query.Sort) order {
 		return byUptime
 	case query.SortResponseTime:
 		return byResponse
+	case query.SortScore:
+		return byScore
 	default:
 		return byValue
 	}
@@ -45,6 +48,8 @@ type ranker struct {
 	keep  int
 	best  []query.Hit // best first, at most keep
 	worst float64     // no match with a floor above it can be among the best
+
+	facts records.Facts // scratch of scoreFloor
 
 	batch  [256]candidate
 	queued int
@@ -76,10 +81,37 @@ func (k *ranker) floor(p *part, row int, place geo.Vec) float64 {
 		return float64(p.floors[row].uptime)
 	case byResponse:
 		return float64(p.floors[row].response)
+	case byScore:
+		return k.scoreFloor(&p.floors[row])
 	default:
 		return math.Inf(-1)
 	}
 }
+
+// scoreFloor is the value of a record with the best that a row's may have, right at the
+// place asked about and without errors.
+func (k *ranker) scoreFloor(f *floors) float64 {
+	k.facts.Known = records.KnownErrorRate
+	if !unknown(f.price) {
+		k.facts.Known |= records.KnownPrice
+		k.facts.Price = float64(f.price)
+	}
+	if !unknown(f.uptime) {
+		k.facts.Known |= records.KnownUptime
+		k.facts.Uptime = -float64(f.uptime)
+	}
+	if !unknown(f.response) {
+		k.facts.Known |= records.KnownResponseTime
+		k.facts.ResponseMS = uint64(f.response)
+	}
+	value, some := k.plan.Bound(&k.facts, geo.Global.Box())
+	if !some {
+		return math.Inf(-1) // impossible of a match
+	}
+	return value
+}
+
+func unknown(floor float32) bool { return floor > math.MaxFloat32 }
 
 // offer takes a match.
 func (k *ranker) offer(floor float64, r *records.Record) {
