@@ -19,16 +19,22 @@ type intake struct {
 	now    time.Time
 	waited bool // the records were let in by another keeper: newcomers do not wait again
 
-	kept     map[records.CellKey]bool
-	counts   map[records.CellKey]int
-	touched  []records.CellKey // whole cells that records came into
-	children map[records.CellKey][]geo.Cell
+	kept    map[records.CellKey]bool
+	counts  map[records.CellKey]int
+	touched []records.CellKey // whole cells that records came into
+	taken   []taken
+}
+
+// taken is a record and the cells it was brought for.
+type taken struct {
+	record *records.Record
+	cells  []records.CellKey
 }
 
 func (k *Keeper) intake(from origin) *intake {
 	in := &intake{
 		k: k, now: k.Now(),
-		kept: make(map[records.CellKey]bool), counts: make(map[records.CellKey]int), children: make(map[records.CellKey][]geo.Cell),
+		kept: make(map[records.CellKey]bool), counts: make(map[records.CellKey]int),
 	}
 	if !from.exempt && !from.prefix.Addr().IsPrivate() { // a private network is no party
 		in.prefix = from.prefix
@@ -60,6 +66,7 @@ func (in *intake) take(r *records.Record, cells []records.CellKey) (sequence uin
 	}
 	_, live := x.Get(r.Name())
 	if left := in.wait(r, live, cells); left > 0 {
+		in.k.Recorder.Refused("crowded")
 		return 0, fault.New("", fault.LimitReached, "the cell is crowded: come again in %s", left.Round(time.Second))
 	}
 	in.note(r, cells)
@@ -80,20 +87,13 @@ func (in *intake) take(r *records.Record, cells []records.CellKey) (sequence uin
 	return sequence, nil
 }
 
-// note remembers which children the records of divided cells lie in, to tell of them.
+// note remembers what was brought for which cells.
 func (in *intake) note(r *records.Record, cells []records.CellKey) {
+	in.taken = append(in.taken, taken{r, cells})
 	for _, c := range cells {
 		if c.Cell.Len() > geo.MaxLen {
 			in.k.divisions.deep.Add(c, struct{}{})
 		}
-		if in.k.divisions.phase(c) == cell.Whole {
-			continue
-		}
-		list := in.children[c]
-		if child, ok := cell.ChildOf(c.Cell, r); ok && !slices.Contains(list, child) {
-			list = append(list, child)
-		}
-		in.children[c] = list
 	}
 }
 
@@ -120,24 +120,32 @@ func (in *intake) count(r *records.Record, live bool, cells []records.CellKey) {
 // wait is how long a newcomer is still kept out of the cells. Where everybody keeps
 // everything, only the index itself can be full.
 func (in *intake) wait(r *records.Record, live bool, cells []records.CellKey) (left time.Duration) {
-	if live || in.waited || r.Name().Provider == in.k.Self || in.k.Router.Size() < slack {
+	if live || in.k.Router.Size() < slack {
 		return 0
 	}
 	var longest time.Duration
 	for _, c := range cells {
-		if in.k.divisions.phase(c) != cell.Whole {
-			continue
-		}
-		size, capacity := in.size(c), cell.Capacity(c.Cell)
-		if cell.Crowded(size, capacity) {
-			ofProvider, ofPrefix := in.k.divisions.shares(c, r, in.prefix, in.now)
-			_, divides := cell.Children(c.Cell)
-			longest = max(longest, cell.Wait(cell.Crowd{
-				Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Divides: divides,
-			}))
+		if in.k.divisions.phase(c) == cell.Whole {
+			longest = max(longest, in.waitFor(r, c))
 		}
 	}
+	if in.waited || r.Name().Provider == in.k.Self {
+		return 0
+	}
 	return in.k.divisions.queue(r.Name(), longest, in.now)
+}
+
+// waitFor is how long a newcomer is kept out of one whole cell.
+func (in *intake) waitFor(r *records.Record, c records.CellKey) time.Duration {
+	size, capacity := in.size(c), cell.Capacity(c.Cell)
+	if !cell.Crowded(size, capacity) {
+		return 0
+	}
+	ofProvider, ofPrefix := in.k.divisions.shares(c, r, in.prefix, in.now)
+	_, divides := cell.Children(c.Cell)
+	return cell.Wait(cell.Crowd{
+		Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Divides: divides,
+	})
 }
 
 // finish divides the cells that have grown too large, and tells which are divided.
@@ -147,7 +155,20 @@ func (in *intake) finish() []*pb.Split {
 			in.k.divisions.overflow(c)
 		}
 	}
-	return in.k.divisions.refusals(in.children)
+	children := make(map[records.CellKey][]geo.Cell)
+	for _, t := range in.taken {
+		for _, c := range t.cells {
+			if in.k.divisions.phase(c) == cell.Whole {
+				continue
+			}
+			list := children[c]
+			if child, ok := cell.ChildOf(c.Cell, t.record); ok && !slices.Contains(list, child) {
+				list = append(list, child)
+			}
+			children[c] = list
+		}
+	}
+	return in.k.divisions.refusals(children)
 }
 
 // forget takes a withdrawn record out of samples.
