@@ -20,8 +20,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// berlin is the cell of length n around the services of these tests.
-func berlin(n int) records.CellKey {
+// cellOfBerlin is the cell of length n around the services of these tests.
+func cellOfBerlin(n int) records.CellKey {
 	return records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.405}, n)}
 }
 
@@ -60,7 +60,7 @@ func bring(k *Keeper, from origin, c records.CellKey, recs []*records.Record) (r
 func accepting(t *testing.T) (*Keeper, *counts) {
 	k, counts := bare(t, slack, Limits{StoreRate: 1e6, StoreBurst: 1e6})
 	for n := geo.MinLen; n <= geo.DeepLen; n++ {
-		k.places.own.Add(berlin(n), custody{kept: true, held: true, until: time.Now().Add(time.Hour)})
+		k.places.own.Add(cellOfBerlin(n), custody{kept: true, held: true, until: time.Now().Add(time.Hour)})
 	}
 	return k, counts
 }
@@ -73,7 +73,7 @@ func from(prefix string) origin {
 // nor pushes anybody out of it, and what is held stays bounded.
 func TestFloodOfOnePrefix(t *testing.T) {
 	k, counts := accepting(t)
-	c := berlin(4)
+	c := cellOfBerlin(4)
 	var honest []*records.Record
 	bringHonest := func(n int) {
 		for i := range n {
@@ -106,7 +106,7 @@ func TestFloodOfOnePrefix(t *testing.T) {
 // records stay.
 func TestFloodOfALeaf(t *testing.T) {
 	k, _ := accepting(t)
-	c := berlin(geo.DeepLen)
+	c := cellOfBerlin(geo.DeepLen)
 	honest := many(t, 200, 1)
 	for i, r := range honest {
 		refused, _ := bring(k, from(fmt.Sprintf("198.18.%d.0/24", i)), c, []*records.Record{r})
@@ -130,8 +130,8 @@ func TestFloodOfALeaf(t *testing.T) {
 // believes none of them more than its own eyes.
 func TestKeeperDivides(t *testing.T) {
 	k, _ := accepting(t)
-	k.places.own.Remove(berlin(5))
-	c := berlin(4)
+	k.places.own.Remove(cellOfBerlin(5))
+	c := cellOfBerlin(4)
 	recs := many(t, cell.Full+500, 20)
 	refused, splits := bring(k, origin{exempt: true}, c, recs)
 	require.Empty(t, refused)
@@ -166,7 +166,7 @@ func TestKeeperDivides(t *testing.T) {
 func TestHeard(t *testing.T) {
 	h, now := newHeard(), time.Now()
 	r := many(t, 1, 1)[0]
-	c := berlin(4)
+	c := cellOfBerlin(4)
 	var s cell.Summary
 	s.Add(r)
 	child, _ := cell.ChildOf(c.Cell, r)
@@ -181,7 +181,7 @@ func TestHeard(t *testing.T) {
 	require.False(t, h.wants("a", c, r, now.Add(heardFor-1)))
 	require.True(t, h.wants("a", c, r, now.Add(heardFor)), "what was heard first is as old as it is")
 	require.False(t, h.isDivided(c, now.Add(2*heardFor)))
-	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: berlin(5).String()}}, asked, now), fault.Unauthentic)
+	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: cellOfBerlin(5).String()}}, asked, now), fault.Unauthentic)
 	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: "x"}}, asked, now), fault.Unauthentic)
 }
 
