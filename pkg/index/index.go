@@ -8,8 +8,15 @@
 // of one type through an atomic pointer. It never waits for a writer, never keeps one
 // waiting, and sees every update whole or not at all. The exception is a search for one
 // provider, which looks through the few records of that one under the lock of the other
-// methods. Merging the delta into blocks is work of Put, amortised over the puts that
-// filled it: an index has no goroutine and needs no closing.
+// methods. Merging the delta into blocks is work of the changes themselves, a bounded part
+// of it for each (see job), so that none takes long: an index has no goroutine and needs
+// no closing.
+//
+// # Totals
+//
+// To find the nearest of a million records takes microseconds, to count all that match
+// many times as long. Who does not need the count says so (SearchOptions.AtLeast), and is
+// told whether what there is of it is exact (Found.Exact).
 //
 // # What is remembered
 //

@@ -51,6 +51,8 @@ type ranker struct {
 
 	facts records.Facts // scratch of scoreFloor
 
+	touched records.Known // what touch read; nobody looks at it
+
 	batch  [256]candidate
 	queued int
 }
@@ -153,11 +155,20 @@ func (k *ranker) value(list []candidate) {
 	if k.order != byValue {
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
 	}
+	k.touch(list)
 	for _, c := range list {
 		if c.floor > k.worst {
 			break
 		}
 		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
+	}
+}
+
+// touch reads from the records that will be valued. The reads do not depend on one
+// another, so that the processor waits for memory once rather than once for each.
+func (k *ranker) touch(list []candidate) {
+	for _, c := range list[:min(len(list), k.keep+spare)] {
+		k.touched |= c.record.Facts().Known
 	}
 }
 

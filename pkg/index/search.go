@@ -55,20 +55,11 @@ type search struct {
 	cells   []region
 
 	snapshot *snapshot
-	codec    *codec // of the part that is being read; what follows is in its terms
-	kindsOf  []kind
-	landsOf  []land
-	limits   thresholds
+	terms
 	ranker   ranker
 	place    geo.Vec // asked about
 	counting bool    // whether matches add to total
 	ranking  bool    // whether matches are offered to ranker
-	exact    bool    // whether every match must pass Plan.Match, whatever columns say
-	kinds    verdicts
-	lands    verdicts
-
-	compared     []comparison // limits for groups
-	wordsTellAll bool         // whether words decide alone in the area, on rows that count
 
 	area    area // that is being read
 	picked  [512]uint32
@@ -76,6 +67,20 @@ type search struct {
 	total   int
 	atLeast bool // whether total may be a lower bound
 	partial bool // whether it is
+}
+
+// terms are a question in the terms of a codec, that of the part being read.
+type terms struct {
+	codec    *codec
+	limits   thresholds
+	compared []comparison // limits for groups
+	exact    bool         // whether every match must pass Plan.Match, whatever columns say
+	kindsOf  []kind
+	landsOf  []land
+	kinds    verdicts // on kindsOf
+	lands    verdicts // on landsOf
+
+	wordsTellAll bool // whether words decide alone in the area, on rows that count
 }
 
 // area is where a search reads: a region, and in it the rows whose squared chord to place
