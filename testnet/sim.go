@@ -21,8 +21,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxSimulated bounds the peers of a simulation: each takes about 20 MiB.
-const maxSimulated = 1000
+const (
+	maxSimulated = 1000 // peers; each takes about 10 MiB with few connections, 30 with many
+
+	manyPeers        = 200 // with more of them, a peer has few connections
+	fewConnections   = 72
+	leastConnections = 24
+)
 
 // simulation is what a played network is asked for. Its JSON is that of internal/sim.Params.
 type simulation struct {
@@ -33,6 +38,8 @@ type simulation struct {
 	RTT      time.Duration `json:"rtt"`
 	Loss     float64       `json:"loss"`
 	Verbose  bool          `json:"verbose"`
+
+	Connections int `json:"connections"`
 }
 
 func scenarios() []string { return []string{"join", "churn", "partition", "hotcell", "sybil"} }
@@ -69,6 +76,7 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	f.Uint64Var(&s.Seed, "seed", 1, "of keys, offers, questions and faults")
 	f.DurationVar(&s.RTT, "rtt", 50*time.Millisecond, "round trip between any two peers")
 	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
+	f.IntVar(&s.Connections, "connections", 0, "of each peer, at most: what a simulation costs (default the profile's, and 72 for more than 200 peers)")
 	f.BoolVar(&raw, "json", false, "print the figures as one JSON object on standard output, and all else on standard error")
 	if err := f.Parse(args); err != nil {
 		return s, raw, err
@@ -78,6 +86,9 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	}
 	if s.Records == 0 {
 		s.Records = 3 * s.Peers
+	}
+	if s.Connections == 0 && s.Peers > manyPeers {
+		s.Connections = fewConnections
 	}
 	s.Verbose = true
 	return s, raw, s.validate()
@@ -92,6 +103,8 @@ func (s simulation) validate() error {
 		return fault.Invalidf("-peers", s.Peers, "must be 4 to %d, not %d", maxSimulated, s.Peers)
 	case s.Records < 1 || s.Records > most*s.Peers:
 		return fault.Invalidf("-records", s.Records, "must be 1 to %d, not %d", most*s.Peers, s.Records)
+	case s.Connections < 0 || s.Connections > 0 && s.Connections < leastConnections:
+		return fault.Invalidf("-connections", s.Connections, "must be 0 or at least %d, not %d", leastConnections, s.Connections)
 	case s.RTT < 0 || s.RTT > 2*time.Second:
 		return fault.Invalidf("-rtt", s.RTT, "must be 0 to 2s, not %s", s.RTT)
 	case !(s.Loss >= 0 && s.Loss <= 0.5):

@@ -19,6 +19,7 @@ func TestSimulationNamesTheFlagItRefuses(t *testing.T) {
 		"-peers 1001":           "-peers",
 		"-records -1":           "-records",
 		"-peers 4 -records 401": "-records",
+		"-connections 3":        "-connections",
 		"-rtt 3s":               "-rtt",
 		"-loss 0.6":             "-loss",
 		"-loss NaN":             "-loss",

@@ -21,6 +21,9 @@ import (
 // maxBootstrap bounds Config.Bootstrap: each peer there costs a goroutine.
 const maxBootstrap = 64
 
+// minConnections is the least Config.Connections: about what a routing table needs.
+const minConnections = 24
+
 // Config is what a Node is built from. Identity, Datastore and Validator are required.
 type Config struct {
 	Profile  Profile        // empty: Dev
@@ -40,8 +43,11 @@ type Config struct {
 	Transport []libp2p.Option
 	Protocols []protocol.ID // get resource limits of their own
 	Probe     ProbeConfig
-	UserAgent string       // empty: "blackholed"
-	Logger    *slog.Logger // nil: silent
+	// Connections is how many connections this peer grows to before it closes the least
+	// useful third, at least 24 (the hard limit is twice that). 0: the profile's.
+	Connections int
+	UserAgent   string       // empty: "blackholed"
+	Logger      *slog.Logger // nil: silent
 	// Registerer gets libp2p's metrics; nil: none. libp2p's collectors belong to the
 	// process: give a registerer to one node of it only.
 	Registerer prometheus.Registerer
@@ -57,6 +63,9 @@ func (c Config) complete() (Config, traits, error) {
 		return c, t, fault.Invalidf("profile", string(c.Profile), "must be one of dev, lan, public")
 	}
 	t.mdns = t.mdns && len(c.Transport) == 0
+	if c.Connections != 0 {
+		t.low, t.high = c.Connections*2/3, c.Connections
+	}
 	self, err := c.identity()
 	if err != nil {
 		return c, t, err
@@ -66,6 +75,8 @@ func (c Config) complete() (Config, traits, error) {
 		return c, t, fault.Invalidf("datastore", nil, "is required")
 	case c.Validator == nil:
 		return c, t, fault.Invalidf("validator", nil, "is required")
+	case c.Connections != 0 && c.Connections < minConnections:
+		return c, t, fault.Invalidf("connections", c.Connections, "must be 0 or at least %d", minConnections)
 	case len(c.Bootstrap) > maxBootstrap:
 		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "at most %d peers", maxBootstrap)
 	}

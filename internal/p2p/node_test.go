@@ -223,6 +223,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		"bootstrap[0].addrs": func(c *Config) { c.Bootstrap = []peer.AddrInfo{{ID: "12D3Koo"}} },
 		"bootstrap[0].id":    func(c *Config) { c.Bootstrap = []peer.AddrInfo{{}} },
 		"bootstrap":          func(c *Config) { c.Bootstrap = make([]peer.AddrInfo, maxBootstrap+1) },
+		"connections":        func(c *Config) { c.Connections = minConnections - 1 },
 		"probe.interval":     func(c *Config) { c.Probe.Interval = -1 },
 		"probe.capacity":     func(c *Config) { c.Probe.Capacity = 1 << 20 },
 	} {

@@ -18,6 +18,9 @@ type Params struct {
 	RTT      time.Duration `json:"rtt"`
 	Loss     float64       `json:"loss"`
 	Verbose  bool          `json:"verbose"`
+	// Connections of each peer, see p2p.Config; 0 is the profile's. They are what a
+	// simulation costs: a dozen goroutines each.
+	Connections int `json:"connections"`
 }
 
 // Figures are what a scenario measured. Times are milliseconds of virtual time, except Wall.

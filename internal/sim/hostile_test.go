@@ -75,7 +75,7 @@ func (w *world) invade(n int, q query.Query) []*hostilePeer {
 		at.addr = netip.AddrFrom4([4]byte{150, byte(i % 3), 1, byte(1 + i/3)})
 		w.oracle.distrust(at.id)
 		h := &hostilePeer{
-			simPeer: &simPeer{place: at, counts: newCounts()},
+			simPeer: &simPeer{place: at, connections: w.params.Connections, counts: newCounts()},
 			malice:  malice(i) % malices, taken: make(map[records.Name][]byte),
 		}
 		if err := h.infiltrate(w); err != nil {

@@ -76,13 +76,15 @@ type simPeer struct {
 	discovery *discovery.Service
 	counts    *counts
 
+	connections int // see p2p.Config
+
 	dead bool
 	undo []func() error
 }
 
 // startPeer starts a peer that joins by the peers of bootstrap.
-func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Duration) (_ *simPeer, err error) {
-	s := &simPeer{place: at, counts: newCounts()}
+func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_ *simPeer, err error) {
+	s := &simPeer{place: at, connections: connections, counts: newCounts()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -109,7 +111,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, refresh time.Durati
 		return nil, err
 	}
 	s.onClose(s.keeper.Close)
-	return s, s.offer(updates, refresh)
+	return s, s.offer(updates)
 }
 
 // enter starts the peer's part in the network.
@@ -119,7 +121,7 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
 		Validator: keeper.Validator(live.Verifier, time.Now),
-		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol},
+		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol}, Connections: s.connections,
 	})
 	if err == nil {
 		s.onClose(s.node.Close)
@@ -128,10 +130,10 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 }
 
 // offer starts what the peer does for its own user.
-func (s *simPeer) offer(updates *gossip.Gossip, refresh time.Duration) error {
+func (s *simPeer) offer(updates *gossip.Gossip) error {
 	random := rand.New(rand.NewPCG(binary.BigEndian.Uint64([]byte(s.id[len(s.id)-8:])), 0))
 	own, err := registry.Open(registry.Config{
-		Dir: "registry", FS: vfs.NewMem(), Key: s.key, MaxServices: servicesAtMost, Refresh: refresh, Jitter: random.Float64,
+		Dir: "registry", FS: vfs.NewMem(), Key: s.key, MaxServices: servicesAtMost, Jitter: random.Float64,
 	}, time.Now())
 	if err != nil {
 		return err

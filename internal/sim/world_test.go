@@ -21,7 +21,6 @@ const (
 	joinPause   = 40 * time.Millisecond // between two joins
 	settling    = 20 * time.Second      // after the last join: about what a joiner takes to fill its table
 	quieting    = 15 * time.Second      // after the last change
-	refresh     = 6 * time.Hour         // of records, as in the daemon
 	patience    = 10 * time.Second      // of a user
 )
 
@@ -83,7 +82,7 @@ func (w *world) join(n int) []*simPeer {
 	from := len(w.peers)
 	for range n {
 		i := len(w.peers)
-		p, err := startPeer(w.wire, newPlace(address(i), keyOf(w.params.Seed, uint64(i))), w.doors(), refresh)
+		p, err := startPeer(w.wire, newPlace(address(i), keyOf(w.params.Seed, uint64(i))), w.doors(), w.params.Connections)
 		require.NoError(w.t, err)
 		w.peers = append(w.peers, p)
 		time.Sleep(joinPause)
