@@ -202,27 +202,36 @@ func (x *Index) OfProvider(id peer.ID) []*records.Record {
 }
 
 // All gives the records that were live when the iteration began, in an order that depends
-// on the history of the index alone.
+// on the history of the index alone. It keeps no writer waiting.
 func (x *Index) All() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
-		for _, r := range x.copy() {
-			if !yield(r) {
+		x.mu.RLock()
+		snaps := x.snapshots()
+		x.mu.RUnlock()
+		for _, snap := range snaps {
+			if !snap.each(yield) {
 				return
 			}
 		}
 	}
 }
 
-func (x *Index) copy() []*records.Record {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	all := make([]*records.Record, 0, x.crowds[live].total)
-	for e := range x.due.all() { // every service known is due some time, and no map decides the order
-		if e.state == live {
-			all = append(all, e.record)
+// snapshots gives those of all types, by type. They are of one moment while no writer has
+// the lock.
+func (x *Index) snapshots() []*snapshot {
+	var kinds []string
+	x.shards.Range(func(kind, _ any) bool {
+		kinds = append(kinds, kind.(string))
+		return true
+	})
+	slices.Sort(kinds)
+	snaps := make([]*snapshot, 0, len(kinds))
+	for _, kind := range kinds {
+		if found, ok := x.shards.Load(kind); ok {
+			snaps = append(snaps, found.(*shard).snapshot.Load())
 		}
 	}
-	return all
+	return snaps
 }
 
 // Expire takes out the records that have lapsed at now, tells subscribers, and gives

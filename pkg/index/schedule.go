@@ -1,7 +1,5 @@
 package index
 
-import "iter"
-
 // schedule is a binary min-heap of entries by due, each of which knows its place: the
 // next to lapse is found at once, and any can move in logarithmic time.
 type schedule struct {
@@ -15,17 +13,6 @@ func (s *schedule) first() *entry {
 		return nil
 	}
 	return s.at(s.heap[0])
-}
-
-// all gives the entries in an order that depends on the history of the index alone.
-func (s *schedule) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for _, id := range s.heap {
-			if !yield(s.at(id)) {
-				return
-			}
-		}
-	}
 }
 
 func (s *schedule) add(e *entry) {

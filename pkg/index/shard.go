@@ -45,6 +45,25 @@ type snapshot struct {
 	delta   *part
 }
 
+// each gives the records of all rows that count, and reports whether to go on.
+func (s *snapshot) each(yield func(*records.Record) bool) bool {
+	for _, b := range s.blocks {
+		if !s.eachOf(b, len(b.records), yield) {
+			return false
+		}
+	}
+	return s.eachOf(s.delta, s.filled, yield)
+}
+
+func (s *snapshot) eachOf(p *part, rows int, yield func(*records.Record) bool) bool {
+	for row := range rows {
+		if p.aliveAt(row, s.version) && !yield(p.records[row]) {
+			return false
+		}
+	}
+	return true
+}
+
 const (
 	minDelta = 4       // rows of the smallest delta
 	maxDelta = 256     // rows of the largest: every search reads all of them
