@@ -161,7 +161,7 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 func (x *Index) Get(n records.Name) (*records.Record, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if e := x.names.find(n); e != nil && e.state == live {
+	if e := x.names.find(n); e != nil && e.state() == live {
 		return e.record, true
 	}
 	return nil, false
@@ -246,7 +246,7 @@ func (x *Index) Expire(now time.Time) int {
 		if e == nil || e.due > at {
 			return lapsed
 		}
-		if e.state == live {
+		if e.state() == live {
 			x.lapse(e, at)
 			lapsed++
 		} else {

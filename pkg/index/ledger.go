@@ -29,17 +29,24 @@ const (
 // entry is one service known. Writers own it, under Index.mu.
 type entry struct {
 	record *records.Record // freshest version known
-	owner  *provider
-	due    int64  // Unix nanoseconds of the next step: lapsing while live, else forgetting
-	id     uint32 // in the arena
-	slot   int32  // in owner.held[state].entries
-	heap   int32  // in Index.due
-	state  state
+	due    int64           // Unix nanoseconds of the next step: lapsing while live, else forgetting
+	id     uint32          // in arena
+	owner  uint32          // in arena.providers
+	heap   uint32          // in Index.due
+	place  uint32          // slot and state, together so that an entry takes 32 bytes
 }
+
+func (e *entry) state() state { return state(e.place % uint32(states)) }
+
+// slot is where e is in its provider's held[state].entries.
+func (e *entry) slot() uint32 { return e.place / uint32(states) }
+
+func (e *entry) put(slot int, s state) { e.place = uint32(slot)*uint32(states) + uint32(s) }
 
 // provider is one provider with services known.
 type provider struct {
 	id            peer.ID
+	number        uint32 // in arena.providers
 	held          [states]holding
 	equivocations uint64
 }
@@ -60,23 +67,25 @@ type crowd struct {
 
 // add enters e, in state s, under its owner.
 func (c *crowd) add(e *entry, s state) {
-	h := &e.owner.held[s]
-	c.leave(e.owner, s)
-	e.state, e.slot = s, int32(len(h.entries))
+	p := c.owner(e)
+	h := &p.held[s]
+	c.leave(p, s)
+	e.put(len(h.entries), s)
 	h.entries = append(h.entries, e.id)
-	c.join(e.owner, s)
+	c.join(p, s)
 	c.total++
 }
 
 // remove takes e, in state s, from its owner.
 func (c *crowd) remove(e *entry, s state) {
-	h := &e.owner.held[s]
-	c.leave(e.owner, s)
-	last := len(h.entries) - 1
-	h.entries[e.slot] = h.entries[last]
-	c.at(h.entries[e.slot]).slot = e.slot
+	p := c.owner(e)
+	h := &p.held[s]
+	c.leave(p, s)
+	last, slot := len(h.entries)-1, int(e.slot())
+	h.entries[slot] = h.entries[last]
+	c.at(h.entries[slot]).put(slot, s)
 	h.entries = h.entries[:last]
-	c.join(e.owner, s)
+	c.join(p, s)
 	c.total--
 }
 
@@ -143,11 +152,11 @@ func (x *Index) insert(r *records.Record) (Outcome, error) {
 		return Unchanged, err
 	}
 	if p == nil {
-		p = &provider{id: r.Name().Provider}
+		p = x.entries.enlist(r.Name().Provider)
 		x.providers[p.id] = p
 	}
 	e := x.entries.make()
-	e.record, e.owner, e.due = r, p, nanos(r.Expires())
+	e.record, e.owner, e.due = r, p.number, nanos(r.Expires())
 	x.names.add(e)
 	x.crowds[s].add(e, s)
 	x.due.add(e)
@@ -164,7 +173,7 @@ func (x *Index) insert(r *records.Record) (Outcome, error) {
 func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	if records.Equivocates(r, e.record) {
 		x.equivocations.Add(1)
-		e.owner.equivocations++
+		x.entries.owner(e).equivocations++
 	}
 	switch c := records.Compare(r, e.record); {
 	case c == 0:
@@ -174,7 +183,7 @@ func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	case r.Withdrawn():
 		x.withdraw(e, r)
 		return Withdrawn, nil
-	case e.state == remembered:
+	case e.state() == remembered:
 		return x.revive(e, r)
 	}
 	old := e.record
@@ -207,7 +216,7 @@ func (x *Index) schedule(e *entry, until int64) {
 	} else {
 		delete(x.outlived, e.id)
 	}
-	if e.state == remembered {
+	if e.state() == remembered {
 		e.due = until
 	}
 	x.due.fix(e)
@@ -217,7 +226,7 @@ func (x *Index) schedule(e *entry, until int64) {
 // record would outlive its withdrawal; where too much is remembered, something else goes.
 func (x *Index) withdraw(e *entry, r *records.Record) {
 	var old *records.Record
-	if e.state == live {
+	if e.state() == live {
 		old = e.record
 		x.dismiss(e)
 	}
@@ -227,7 +236,7 @@ func (x *Index) withdraw(e *entry, r *records.Record) {
 
 // revive makes a service that was withdrawn or had lapsed live again.
 func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
-	if err := x.room(e.owner, live); err != nil {
+	if err := x.room(x.entries.owner(e), live); err != nil {
 		return Unchanged, err
 	}
 	x.crowds[remembered].remove(e, remembered)
@@ -244,7 +253,7 @@ func (x *Index) dismiss(e *entry) {
 	x.expel(e.record)
 	x.crowds[live].remove(e, live)
 	x.crowds[remembered].add(e, remembered)
-	p := e.owner
+	p := x.entries.owner(e)
 	if len(p.held[remembered].entries) <= rememberedPerProvider*x.config.MaxPerProvider {
 		if x.crowds[remembered].total <= x.config.MaxTombstones {
 			return
@@ -270,12 +279,13 @@ func (x *Index) lapse(e *entry, now int64) {
 
 // drop forgets e, which is in no shard.
 func (x *Index) drop(e *entry) {
-	x.crowds[e.state].remove(e, e.state)
+	x.crowds[e.state()].remove(e, e.state())
 	x.due.remove(e)
 	delete(x.outlived, e.id)
 	x.names.remove(e)
-	if p := e.owner; len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
+	if p := x.entries.owner(e); len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
 		delete(x.providers, p.id)
+		x.entries.dismiss(p)
 	}
 	x.entries.release(e)
 }
@@ -308,7 +318,7 @@ func (x *Index) room(p *provider, s state) error {
 
 // evict drops e for want of room.
 func (x *Index) evict(e *entry) {
-	if e.state == remembered {
+	if e.state() == remembered {
 		x.drop(e)
 		return
 	}

@@ -3,6 +3,8 @@ package index
 import (
 	"hash/maphash"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -12,6 +14,9 @@ type arena struct {
 	chunks []*[arenaChunk]entry
 	used   uint32   // numbers given out so far
 	free   []uint32 // of those, given back
+
+	providers []*provider // by number, nil for numbers given back
+	vacant    []uint32    // those
 }
 
 const arenaChunk = 1 << 10
@@ -39,6 +44,26 @@ func (a *arena) release(e *entry) {
 	a.free = append(a.free, e.id)
 	*e = entry{}
 }
+
+// enlist makes a provider that knows its number.
+func (a *arena) enlist(id peer.ID) *provider {
+	p := &provider{id: id}
+	if last := len(a.vacant) - 1; last >= 0 {
+		p.number, a.vacant = a.vacant[last], a.vacant[:last]
+		a.providers[p.number] = p
+		return p
+	}
+	p.number = uint32(len(a.providers))
+	a.providers = append(a.providers, p)
+	return p
+}
+
+func (a *arena) dismiss(p *provider) {
+	a.providers[p.number] = nil
+	a.vacant = append(a.vacant, p.number)
+}
+
+func (a *arena) owner(e *entry) *provider { return a.providers[e.owner] }
 
 // roster finds the entry of a name. It is many small hash tables rather than one map, for
 // the memory, and because none of them is large enough that its growing keeps a Put.

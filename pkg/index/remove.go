@@ -18,7 +18,7 @@ func (x *Index) remove(n records.Name, meant func(*records.Record) bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.names.find(n)
-	if e == nil || e.state != live || !meant(e.record) {
+	if e == nil || e.state() != live || !meant(e.record) {
 		return false
 	}
 	x.oust(e)

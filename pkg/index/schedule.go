@@ -75,5 +75,5 @@ func (s *schedule) down(e *entry, i int) {
 
 func (s *schedule) set(i int, e *entry) {
 	s.heap[i] = e.id
-	e.heap = int32(i)
+	e.heap = uint32(i)
 }
