@@ -90,7 +90,7 @@ func (n *Node) build(life context.Context, c *Config, t traits) (err error) {
 		return err
 	}
 	relays.dht.Store(n.dht)
-	n.routing = newRouting(n.dht)
+	n.routing = newRouting(n.dht, len(c.Bootstrap) > 0)
 	n.routed = routedhost.Wrap(n.host, n.dht)
 	if n.pubsub, err = newPubSub(life, n.host, c.PubSub); err != nil {
 		return err

@@ -22,25 +22,27 @@ const valueQuorum = 4
 type Routing struct {
 	dht *dht.IpfsDHT
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when the table changes; guarded by mu
+	mu      sync.Mutex    // guards what follows
+	changed chan struct{} // closed and replaced when the table changes
+	others  bool          // there are other peers: this one was told of some, or has met one
 }
 
 // newRouting hooks into the table's callbacks. The table calls them under its own lock
 // and without synchronising with their assignment: newRouting must run before the host
-// has its first connection.
-func newRouting(d *dht.IpfsDHT) *Routing {
-	r := &Routing{dht: d, changed: make(chan struct{})}
+// has its first connection. Told says that this peer has a network to join.
+func newRouting(d *dht.IpfsDHT, told bool) *Routing {
+	r := &Routing{dht: d, changed: make(chan struct{}), others: told}
 	table := d.RoutingTable()
 	added, removed := table.PeerAdded, table.PeerRemoved
-	table.PeerAdded = func(p peer.ID) { added(p); r.notify() }
-	table.PeerRemoved = func(p peer.ID) { removed(p); r.notify() }
+	table.PeerAdded = func(p peer.ID) { added(p); r.notify(true) }
+	table.PeerRemoved = func(p peer.ID) { removed(p); r.notify(false) }
 	return r
 }
 
-func (r *Routing) notify() {
+func (r *Routing) notify(met bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.others = r.others || met
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -55,17 +57,28 @@ func (r *Routing) Changed() <-chan struct{} {
 
 // Closest looks up the peers closest to a key, up to 20, nearest first, this peer never
 // among them. When the deadline passes it returns what it found so far together with a
-// Timeout error. It returns nil, nil when this peer knows no other.
+// Timeout error. It returns nil, nil when this peer is alone: it was told of no other and has
+// met none. When it has lost them all, or not met them yet, that is Unavailable.
 func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	const op = "p2p.Closest"
 	if key == "" {
 		return nil, fault.In("key", fault.New(op, fault.Invalid, "is empty"))
 	}
 	peers, err := r.dht.GetClosestPeers(ctx, key)
-	if errors.Is(err, kb.ErrLookupFailure) {
-		return nil, nil // empty table
+	if errors.Is(err, kb.ErrLookupFailure) { // empty table
+		return nil, r.alone(op)
 	}
 	return peers, fault.Wrap(op, err)
+}
+
+// alone is nil when there are no other peers for all this one knows.
+func (r *Routing) alone(op string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.others {
+		return fault.New(op, fault.Unavailable, "no contact with any other peer")
+	}
+	return nil
 }
 
 // Nearby gives the n peers of this peer's own routing table that are closest to a key,

@@ -181,6 +181,13 @@ func (p *places) remembered(key string, now time.Time) (_ placement, whole bool)
 	return placement{}, false
 }
 
+// alone reports whether the last lookup found that this peer is the whole network. It
+// asks nobody: before the first lookup it is false.
+func (p *places) alone() bool {
+	placed, whole := p.remembered("", p.k.Now())
+	return whole && placed.set.doubt == nil && len(placed.set.peers) == 1
+}
+
 // lookup asks the DHT and remembers what it says.
 func (p *places) lookup(key string) (*keeperSet, error) {
 	table := p.k.Router.Size()

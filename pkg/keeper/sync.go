@@ -266,10 +266,14 @@ func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 
 // settled reports whether this peer's own index answers for all the cells: it keeps them,
 // and its last round compared everything with at least settledBy of those who also do, or
-// with all of them, when the routing table had long been as it still is.
+// with all of them, when the routing table had long been as it still is. With nobody to
+// compare with it is so only for a peer that is alone, not for one that has lost the others.
 func (k *Keeper) settled(cells []records.CellKey) bool {
+	if k.places.alone() {
+		return true
+	}
 	o := k.sync.last.Load()
-	if o == nil || o.near.stale(k.Router.Size()) || !o.steady() {
+	if o == nil || len(o.near.peers) == 0 || o.near.stale(k.Router.Size()) || !o.steady() {
 		return false
 	}
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !o.covers(c) })
