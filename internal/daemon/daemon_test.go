@@ -131,6 +131,20 @@ func TestNetwork(t *testing.T) {
 	w.watched(t, ctx)
 	w.restarted(t, ctx)
 	w.withdrawn(t, ctx)
+	w.cutOff(t, ctx)
+}
+
+// cutOff: a peer that has lost all others does not claim to know everything.
+func (w *town) cutOff(t *testing.T, ctx context.Context) {
+	w.a.stop()
+	w.b.stop()
+	q := w.query
+	q.Health = query.HealthAny
+	until(t, "the answer says that contact is lost", func() bool {
+		q.Limit = q.Limit%100 + 1 // not the cache's
+		a, err := w.c.Query(ctx, q)
+		return err == nil && !a.Complete && a.Reason != ""
+	})
 }
 
 // found: a registered service is found from another peer, then from its cache, and by key.
