@@ -150,9 +150,10 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.names.find(r.Name())
+	hash := x.names.hash(r.Name())
+	e := x.names.lookup(r.Name(), hash)
 	if e == nil {
-		return x.insert(r)
+		return x.insert(r, hash)
 	}
 	return x.supersede(e, r)
 }

@@ -141,8 +141,8 @@ func (c *crowd) soonest(h *holding, keep *entry) *entry {
 	return first
 }
 
-// insert takes in a service that is not known.
-func (x *Index) insert(r *records.Record) (Outcome, error) {
+// insert takes in a service that is not known, given its name's hash.
+func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 	s := live
 	if r.Withdrawn() {
 		s = remembered
@@ -157,7 +157,7 @@ func (x *Index) insert(r *records.Record) (Outcome, error) {
 	}
 	e := x.entries.make()
 	e.record, e.owner, e.due = r, p.number, nanos(r.Expires())
-	x.names.add(e)
+	x.names.add(e, hash)
 	x.crowds[s].add(e, s)
 	x.due.add(e)
 	if s == remembered {

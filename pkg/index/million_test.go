@@ -18,7 +18,7 @@ import (
 func BenchmarkMillion(b *testing.B) {
 	const million = 1_000_000
 	w := newWorld(b, million)
-	fresh := w.renewed(b, million/20)
+	fresh := w.renewed(b, million/10)
 	verified := heap()
 	x, longest, took := w.load(b)
 	weight := float64(heap()-verified) / million

@@ -78,15 +78,20 @@ const rosterBits = 8
 
 func newRoster() roster { return roster{arena: new(arena), seed: maphash.MakeSeed()} }
 
-// locate gives the table of a name and the name's tag there.
-func (r *roster) locate(n records.Name) (t *table, tag uint32) {
-	hash := maphash.Comparable(r.seed, n)
+// hash is what names are found by.
+func (r *roster) hash(n records.Name) uint64 { return maphash.Comparable(r.seed, n) }
+
+// locate gives the table of a hash and its tag there.
+func (r *roster) locate(hash uint64) (t *table, tag uint32) {
 	return &r.tables[hash>>(64-rosterBits)], uint32(hash)
 }
 
 // find gives the entry of a name, or nil.
-func (r *roster) find(n records.Name) *entry {
-	t, tag := r.locate(n)
+func (r *roster) find(n records.Name) *entry { return r.lookup(n, r.hash(n)) }
+
+// lookup is find, given the name's hash.
+func (r *roster) lookup(n records.Name, hash uint64) *entry {
+	t, tag := r.locate(hash)
 	for i := t.home(tag); i < len(t.slots) && t.slots[i].id != 0; i = t.after(i) {
 		if s := t.slots[i]; s.tag == tag {
 			if e := r.at(s.id); e.record.Name() == n {
@@ -97,9 +102,9 @@ func (r *roster) find(n records.Name) *entry {
 	return nil
 }
 
-// add enters an entry under its record's name, which must not be in r.
-func (r *roster) add(e *entry) {
-	t, tag := r.locate(e.record.Name())
+// add enters an entry under its record's name, which must not be in r, given its hash.
+func (r *roster) add(e *entry, hash uint64) {
+	t, tag := r.locate(hash)
 	t.reserve()
 	t.used++
 	t.insert(slot{tag: tag, id: e.id})
@@ -107,7 +112,7 @@ func (r *roster) add(e *entry) {
 
 // remove takes out an entry, which must be in r.
 func (r *roster) remove(e *entry) {
-	t, tag := r.locate(e.record.Name())
+	t, tag := r.locate(r.hash(e.record.Name()))
 	i := t.home(tag)
 	for t.slots[i].id != e.id {
 		i = t.after(i)

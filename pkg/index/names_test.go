@@ -40,7 +40,7 @@ func TestRosterEqualsMap(t *testing.T) {
 			}
 			e = r.make()
 			e.record = all[i]
-			r.add(e)
+			r.add(e, r.hash(n))
 			known[n] = e
 		}
 	})

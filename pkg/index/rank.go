@@ -69,11 +69,11 @@ func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
 }
 
-// floor gives the floor of a row.
-func (k *ranker) floor(p *part, row int, place geo.Vec) float64 {
+// floor gives the floor of a row at a squared chord from the place asked about.
+func (k *ranker) floor(p *part, row int, chordSq float64) float64 {
 	switch k.order {
 	case byChord:
-		if chordSq := p.vecs[row].chordSq(place); chordSq == chordSq {
+		if chordSq == chordSq {
 			return chordSq
 		}
 		return math.Inf(1) // no place

@@ -292,28 +292,38 @@ func (s *search) consider(p *part, row int) {
 	if p.lapsed(row, s.now, s.second) || !p.aliveAt(row, s.snapshot.version) || !s.area.holds(p, row) {
 		return
 	}
-	kind, land := p.kinds[row], p.lands[row]
-	if s.kinds.asked && !s.passKind(kind) || s.lands.asked && !s.passLand(land) {
-		return
+	exact := s.exact
+	if s.kinds.asked {
+		kind := p.kinds[row]
+		if !s.passKind(kind) {
+			return
+		}
+		exact = exact || kind == others
+	}
+	if s.lands.asked {
+		land := p.lands[row]
+		if !s.passLand(land) {
+			return
+		}
+		exact = exact || land == others
 	}
 	chordSq := p.vecs[row].chordSq(s.place)
 	if chordSq <= s.area.inner || s.limits.surelyNot(p.floors[row]) {
 		return
 	}
-	sure := !s.exact && !(chordSq > s.area.surely) && kind != others && land != others &&
-		s.limits.surely(p.words[row], p.floors[row])
+	sure := !exact && !(chordSq > s.area.surely) && s.limits.surely(p.words[row], p.floors[row])
 	if sure || s.plan.Match(p.records[row]) {
-		s.match(p, row)
+		s.match(p, row, chordSq)
 	}
 }
 
-// match takes a row that matches.
-func (s *search) match(p *part, row int) {
+// match takes a row that matches, at a squared chord from the place asked about.
+func (s *search) match(p *part, row int, chordSq float64) {
 	if s.counting {
 		s.total++
 	}
 	if s.ranking {
-		s.ranker.offer(s.ranker.floor(p, row, s.place), p.records[row])
+		s.ranker.offer(s.ranker.floor(p, row, chordSq), p.records[row])
 	}
 }
 

@@ -167,6 +167,7 @@ func (s *search) take(p *part, lane int, maybe, sure uint64) {
 		return
 	}
 	for ; sure != 0; sure &= sure - 1 {
-		s.match(p, first+bits.TrailingZeros64(sure))
+		row := first + bits.TrailingZeros64(sure)
+		s.match(p, row, p.vecs[row].chordSq(s.place))
 	}
 }
