@@ -1,0 +1,66 @@
+package coord
+
+import (
+	"maps"
+	"math"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// client is what is kept of somebody whose commands are applied exactly once.
+type client struct {
+	owner    string
+	seen     uint64 // index of its last command, or of its opening
+	sequence uint64 // of its last command; 0 before the first
+	result   Result // of that command
+}
+
+// clientOf finds the client of a command that is to be applied or answered from memory.
+func (m *Machine) clientOf(cmd Command) (*client, error) {
+	c, ok := m.clients[cmd.Client]
+	switch {
+	case !ok:
+		return nil, refused(fault.NotFound, "client", "is not known: it was idle for too long, or closed")
+	case c.owner != cmd.Owner:
+		return nil, refused(fault.Forbidden, "client", "belongs to another owner")
+	case cmd.Sequence == 0:
+		return nil, fault.Invalidf("sequence", 0, "must be above 0")
+	case cmd.Sequence < c.sequence:
+		return nil, refused(fault.Conflict, "sequence", "%d is done, the last is %d", cmd.Sequence, c.sequence)
+	}
+	return c, nil
+}
+
+// Clients gives the number of clients.
+func (m *Machine) Clients() int { return len(m.clients) }
+
+func (*ClientOpen) run(m *Machine, c *call) error {
+	if len(m.clients) >= int(m.limits.Clients) {
+		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
+	}
+	if m.lastClient == math.MaxUint64 {
+		return refused(fault.LimitReached, "clients", "no id is left")
+	}
+	m.lastClient++
+	m.clients[m.lastClient] = &client{owner: c.owner, seen: c.index}
+	c.result.Client = m.lastClient
+	return nil
+}
+
+func (*ClientClose) run(m *Machine, c *call) error {
+	if c.client == 0 {
+		return fault.Invalidf("client", nil, "is missing")
+	}
+	delete(m.clients, c.client)
+	return nil
+}
+
+func (o *ClientsExpire) run(m *Machine, c *call) error {
+	if o.Term != c.term {
+		return refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+	}
+	before := len(m.clients)
+	maps.DeleteFunc(m.clients, func(_ ClientID, c *client) bool { return c.seen < o.IdleSince })
+	c.result.Changed = before - len(m.clients)
+	return nil
+}

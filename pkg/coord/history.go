@@ -1,0 +1,59 @@
+package coord
+
+import "sort"
+
+// chunkSize is how many events stand together. MAGIC: large enough that a clone is small,
+// small enough that dropping chunks frees memory soon.
+const chunkSize = 256
+
+// history is a ring of events in the order of their revisions: chunks are added at the end
+// and dropped at the beginning. An event once in its place is never written again, so a
+// clone shares the chunks.
+type history struct {
+	chunks [][]Event // all but the last have chunkSize events
+	off    int       // events of the first chunk that are dropped
+	n      int       // events held
+	bytes  int64     // their sizes
+}
+
+func (h *history) clone() history {
+	c := *h
+	c.chunks = append([][]Event(nil), h.chunks...)
+	return c
+}
+
+func (h *history) push(e Event) {
+	last := len(h.chunks) - 1
+	if last < 0 || len(h.chunks[last]) == chunkSize {
+		h.chunks = append(h.chunks, make([]Event, 0, chunkSize))
+		last++
+	}
+	h.chunks[last] = append(h.chunks[last], e)
+	h.n++
+	h.bytes += e.size()
+}
+
+// at gives event i, 0 being the oldest.
+func (h *history) at(i int) *Event {
+	i += h.off
+	return &h.chunks[i/chunkSize][i%chunkSize]
+}
+
+// search gives the position of the first event at or after a revision, n if there is none.
+func (h *history) search(from Revision) int {
+	return sort.Search(h.n, func(i int) bool { return h.at(i).Revision >= from })
+}
+
+// drop forgets the events up to a revision.
+func (h *history) drop(revision Revision) {
+	for h.n > 0 && h.at(0).Revision <= revision {
+		h.bytes -= h.at(0).size()
+		h.n--
+		if h.off++; h.off == chunkSize {
+			h.chunks, h.off = h.chunks[1:], 0
+		}
+	}
+	if h.n == 0 {
+		h.chunks, h.off = nil, 0
+	}
+}

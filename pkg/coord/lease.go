@@ -1,0 +1,172 @@
+package coord
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Lease is a claim on the group's patience: when its owner has not been heard of for its time
+// to live, the leader ends it, and every key bound to it goes.
+type Lease struct {
+	ID    LeaseID
+	TTL   int64  // time to live, milliseconds
+	Owner string // who alone may use it
+	// Granted is the index of the entry that granted it, which tells it from an earlier
+	// lease of the same id.
+	Granted uint64
+}
+
+// lease is a Lease with its keys, which are derived from the keyspace.
+type lease struct {
+	Lease
+	keys map[string]struct{}
+}
+
+// Lease gives a lease.
+func (m *Machine) Lease(id LeaseID) (Lease, bool) {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return Lease{}, false
+	}
+	return l.Lease, true
+}
+
+// Leases gives all leases, ordered by id: what a new leader starts its clocks with.
+func (m *Machine) Leases() []Lease {
+	all := make([]Lease, 0, m.leases.Len())
+	m.leases.Scan(func(_ LeaseID, l *lease) bool {
+		all = append(all, l.Lease)
+		return true
+	})
+	return all
+}
+
+// LeaseKeys gives the keys bound to a lease, in ascending order; none if there is no such lease.
+func (m *Machine) LeaseKeys(id LeaseID) []string {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(l.keys))
+}
+
+// leaseOf gives a lease that owner may use.
+func (m *Machine) leaseOf(id LeaseID, owner string) (*lease, error) {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return nil, refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
+	}
+	if l.Owner != owner {
+		return nil, refused(fault.Forbidden, "lease", "belongs to another owner")
+	}
+	return l, nil
+}
+
+func (l *Limits) ownerName(owner string) error {
+	if len(owner) > int(l.OwnerBytes) {
+		return tooLarge("owner", len(owner), int64(l.OwnerBytes))
+	}
+	return nil
+}
+
+func (o *LeaseGrant) run(m *Machine, c *call) error {
+	if o.ID < 0 {
+		return fault.Invalidf("id", o.ID, "must not be negative")
+	}
+	if o.TTL <= 0 {
+		return fault.Invalidf("ttl_ms", o.TTL, "must be above 0")
+	}
+	if m.leases.Len() >= int(m.limits.Leases) {
+		return limitReached("leases", "too many leases", uint64(m.limits.Leases))
+	}
+	id, err := m.leaseID(o.ID)
+	if err != nil {
+		return err
+	}
+	granted := Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
+	m.leases.Set(id, &lease{Lease: granted, keys: make(map[string]struct{})})
+	m.effects.Granted = append(m.effects.Granted, granted)
+	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
+	return nil
+}
+
+// leaseID gives the id asked for, or the next one that is free.
+func (m *Machine) leaseID(asked LeaseID) (LeaseID, error) {
+	if asked != 0 {
+		if _, taken := m.leases.Get(asked); taken {
+			return 0, refused(fault.Exists, "id", "is in use")
+		}
+		return asked, nil
+	}
+	id := m.lastLease
+	for {
+		if id == math.MaxInt64 {
+			return 0, refused(fault.LimitReached, "id", "no id is left to choose")
+		}
+		id++
+		if _, taken := m.leases.Get(id); !taken {
+			m.lastLease = id
+			return id, nil
+		}
+	}
+}
+
+func (o *LeaseRevoke) run(m *Machine, c *call) error {
+	l, err := m.leaseOf(o.ID, c.owner)
+	if err != nil {
+		return err
+	}
+	m.end([]*lease{l}, c)
+	return nil
+}
+
+func (o *Expire) run(m *Machine, c *call) error {
+	const most = 512
+	if o.Term != c.term {
+		return refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+	}
+	var ending []*lease
+	keys := 0
+	for _, ref := range o.Leases[:min(len(o.Leases), most)] {
+		l, ok := m.leases.Get(ref.ID)
+		if !ok || l.Granted != ref.Granted || slices.Contains(ending, l) {
+			continue
+		}
+		// The first always ends, whatever it holds: a lease ends as a whole.
+		if keys += len(l.keys); len(ending) > 0 && keys > int(m.limits.Changes) {
+			break
+		}
+		ending = append(ending, l)
+	}
+	m.end(ending, c)
+	return nil
+}
+
+// end ends leases at one revision: first every claim leaves its queue, then the queues move
+// up, so that none is granted to a lease that is ending.
+func (m *Machine) end(ending []*lease, c *call) {
+	for _, l := range ending {
+		m.leases.Delete(l.ID)
+	}
+	var left []string // locks whose queues lost a claim
+	for _, l := range ending {
+		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+			kv, _ := m.tree.Get(key)
+			m.remove(key)
+			if kv.claim != nil {
+				m.locks[kv.claim.Lock].remove(kv.Token())
+				left = append(left, kv.claim.Lock)
+			}
+			c.result.Changed++
+		}
+		m.effects.Ended = append(m.effects.Ended, l.ID)
+	}
+	slices.Sort(left)
+	for _, lock := range slices.Compact(left) {
+		m.settle(lock)
+	}
+	c.result.Ended = slices.Clone(m.effects.Ended)
+}

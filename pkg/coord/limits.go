@@ -1,0 +1,101 @@
+package coord
+
+import "github.com/blackhole/blackhole/pkg/fault"
+
+// Limits bound the state. They are a part of it: members that disagreed about a limit would
+// disagree about the state. Change them by the command Configure.
+type Limits struct {
+	Keys          uint64 // keys at once, those of locks included
+	Bytes         uint64 // keys and values at once, with an overhead for each
+	KeyBytes      uint32 // one key; a lock's name is at most 17 less
+	ValueBytes    uint32 // one value, and one lock's metadata
+	OwnerBytes    uint32 // name of an owner
+	Changes       uint32 // guards of one write, keys put or deleted by one command
+	Leases        uint32 // leases at once
+	LeaseKeys     uint32 // keys bound to one lease, those of its claims included
+	MinTTL        int64  // a lease's time to live, milliseconds
+	MaxTTL        int64  // the same; at least MinTTL
+	Queue         uint32 // claims on one lock, holding or waiting
+	Claims        uint32 // times that one lease claims one lock
+	Clients       uint32 // clients at once
+	HistoryEvents uint32 // events kept; those of the last revision always are
+	HistoryBytes  uint64 // the same, with both versions of each
+}
+
+// DefaultLimits are those of a new machine. They are part of the format of the log: a group's
+// members apply its first entries under them, whatever version they run. Never change
+// them; propose a Configure.
+func DefaultLimits() Limits {
+	return Limits{
+		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256,
+		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
+		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20,
+	}
+}
+
+// Validate reports limits under which nothing could be done. Errors: Invalid.
+func (l Limits) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value uint64
+		min   uint64
+	}{
+		{"keys", l.Keys, 1}, {"bytes", l.Bytes, 1}, {"key_bytes", uint64(l.KeyBytes), 32},
+		{"value_bytes", uint64(l.ValueBytes), 1}, {"owner_bytes", uint64(l.OwnerBytes), 1},
+		{"changes", uint64(l.Changes), 1}, {"leases", uint64(l.Leases), 1},
+		{"lease_keys", uint64(l.LeaseKeys), 1}, {"queue", uint64(l.Queue), 1},
+		{"claims", uint64(l.Claims), 1}, {"clients", uint64(l.Clients), 1},
+		{"history_events", uint64(l.HistoryEvents), 1}, {"history_bytes", l.HistoryBytes, 1},
+	} {
+		if f.value < f.min {
+			return fault.Invalidf(f.name, f.value, "must be at least %d", f.min)
+		}
+	}
+	if l.MinTTL < 1 {
+		return fault.Invalidf("min_ttl_ms", l.MinTTL, "must be at least 1")
+	}
+	if l.MaxTTL < l.MinTTL {
+		return fault.Invalidf("max_ttl_ms", l.MaxTTL, "must be at least min_ttl_ms, %d", l.MinTTL)
+	}
+	return nil
+}
+
+func (o *Configure) run(m *Machine, _ *call) error {
+	if err := o.Limits.Validate(); err != nil {
+		return fault.In("limits", err)
+	}
+	m.limits = o.Limits
+	m.trim()
+	return nil
+}
+
+// key checks a key's length.
+func (l *Limits) key(field, key string) error {
+	switch {
+	case key == "":
+		return fault.Invalidf(field, nil, "is missing")
+	case len(key) > int(l.KeyBytes):
+		return tooLarge(field, len(key), int64(l.KeyBytes))
+	}
+	return nil
+}
+
+func (l *Limits) value(field string, value []byte) error {
+	if len(value) > int(l.ValueBytes) {
+		return tooLarge(field, len(value), int64(l.ValueBytes))
+	}
+	return nil
+}
+
+func tooLarge(field string, size int, most int64) error {
+	return &fault.Error{Kind: fault.TooLarge, Field: field, Err: fault.New("", fault.TooLarge, "has %d bytes, at most %d", size, most).Err}
+}
+
+func limitReached(field, what string, most uint64) error {
+	return &fault.Error{Kind: fault.LimitReached, Field: field, Err: fault.New("", fault.LimitReached, "%s: at most %d", what, most).Err}
+}
+
+// refused is an error of any other kind.
+func refused(kind fault.Kind, field, format string, args ...any) error {
+	return &fault.Error{Kind: kind, Field: field, Err: fault.New("", kind, format, args...).Err}
+}

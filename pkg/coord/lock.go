@@ -1,0 +1,279 @@
+package coord
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Mode is how a claim shares its lock. The numbers cross the wire.
+type Mode uint8
+
+const (
+	// Exclusive holds alone.
+	Exclusive Mode = iota
+	// Shared holds beside other shared claims: a reader.
+	Shared
+	// Permit holds beside other permits, as many as each says: a semaphore.
+	Permit
+)
+
+// Claim is a lease's place in the queue of a lock.
+type Claim struct {
+	Lock     string
+	Holder   string // owner of the lease
+	Mode     Mode
+	Permits  uint32 // of Permit
+	Count    uint32 // times claimed and not given back
+	Metadata []byte
+}
+
+// value is the claim as the value of its key: the wire form of LockEntry.
+func (c *Claim) value() []byte {
+	b := make([]byte, 0, 16+len(c.Metadata)+len(c.Holder))
+	for number, v := range [...]uint64{1: uint64(c.Mode), 2: uint64(c.Permits), 3: uint64(c.Count)} {
+		if v != 0 {
+			b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(number), protowire.VarintType), v)
+		}
+	}
+	if len(c.Metadata) > 0 {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), c.Metadata)
+	}
+	if c.Holder != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, 5, protowire.BytesType), c.Holder)
+	}
+	return b
+}
+
+func (m *Machine) claim(c *Claim, key string, lease LeaseID) *KeyValue {
+	kv := &KeyValue{Key: key, Value: c.value(), Lease: lease, claim: c}
+	m.put(kv)
+	return kv
+}
+
+func (o *Lock) run(m *Machine, c *call) error {
+	if err := o.check(&m.limits); err != nil {
+		return err
+	}
+	l, err := m.leaseOf(o.Lease, c.owner)
+	if err != nil {
+		return err
+	}
+	key := LockKey(o.Name, o.Lease)
+	if kv, ok := m.tree.Get(key); ok {
+		return o.again(m, kv, c)
+	}
+	claim := &Claim{Lock: o.Name, Holder: l.Owner, Mode: o.Mode, Permits: o.Permits, Count: 1, Metadata: o.Metadata}
+	q := m.locks[o.Name]
+	if q != nil {
+		if err := q.agrees(claim); err != nil {
+			return err
+		}
+		if !o.Wait && !q.admits(claim) {
+			c.result.Lock = LockResult{Key: key, Predecessor: q.claims[len(q.claims)-1].Key}
+			return nil
+		}
+	}
+	if err := m.claimable(claim, l, q); err != nil {
+		return err
+	}
+	kv := m.claim(claim, key, o.Lease)
+	if q == nil {
+		q = &queue{}
+		m.locks[o.Name] = q
+	}
+	q.push(kv)
+	m.settle(o.Name)
+	c.result.Lock, c.result.Changed = q.stand(kv), 1
+	return nil
+}
+
+func (o *Lock) check(l *Limits) error {
+	switch {
+	case o.Name == "":
+		return fault.Invalidf("name", nil, "is missing")
+	case !utf8.ValidString(o.Name):
+		return fault.Invalidf("name", nil, "must be UTF-8")
+	case len(o.Name) > int(l.KeyBytes)-17:
+		return tooLarge("name", len(o.Name), int64(l.KeyBytes)-17)
+	case o.Mode > Permit:
+		return fault.Invalidf("mode", o.Mode, "is not known")
+	case o.Mode == Permit && o.Permits == 0:
+		return fault.Invalidf("permits", 0, "must be above 0")
+	case o.Mode != Permit && o.Permits != 0:
+		return fault.Invalidf("permits", o.Permits, "belongs to permits only")
+	}
+	return l.value("metadata", o.Metadata)
+}
+
+// agrees checks that a claim counts permits as the others do.
+func (q *queue) agrees(c *Claim) error {
+	if c.Mode != Permit {
+		return nil
+	}
+	for _, kv := range q.claims {
+		if kv.claim.Mode == Permit { // all of them agree
+			if kv.claim.Permits != c.Permits {
+				return refused(fault.Conflict, "permits", "the lock has %d, not %d", kv.claim.Permits, c.Permits)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// claimable checks that there is room for a new claim.
+func (m *Machine) claimable(c *Claim, l *lease, q *queue) error {
+	if q != nil && len(q.claims) >= int(m.limits.Queue) {
+		return limitReached("name", "too many claims on one lock", uint64(m.limits.Queue))
+	}
+	if len(l.keys) >= int(m.limits.LeaseKeys) {
+		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
+	}
+	return m.room(1, sizeOf(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder)))
+}
+
+// again claims once more for a lease that has a claim already.
+func (o *Lock) again(m *Machine, kv *KeyValue, c *call) error {
+	if kv.claim == nil {
+		return refused(fault.Exists, "name", "a plain key is in the place of the claim")
+	}
+	claim := *kv.claim
+	if claim.Mode != o.Mode || claim.Permits != o.Permits {
+		return refused(fault.Conflict, "mode", "the lease claims the lock in another mode")
+	}
+	q := m.locks[o.Name]
+	if !o.Wait && !q.holds(kv.Token()) {
+		c.result.Lock = q.stand(kv)
+		return nil
+	}
+	if claim.Count >= m.limits.Claims {
+		return limitReached("name", "too many claims of one lease", uint64(m.limits.Claims))
+	}
+	claim.Count++
+	if o.Metadata != nil {
+		claim.Metadata = o.Metadata
+	}
+	if err := m.room(0, int64(len(claim.Metadata)-len(kv.claim.Metadata)+5)); err != nil {
+		return err
+	}
+	c.result.Lock, c.result.Changed = q.stand(m.reclaim(&claim, kv)), 1
+	return nil
+}
+
+// reclaim replaces a claim by one that differs in count or metadata.
+func (m *Machine) reclaim(c *Claim, kv *KeyValue) *KeyValue {
+	next := m.claim(c, kv.Key, kv.Lease)
+	m.locks[c.Lock].replace(next)
+	return next
+}
+
+func (o *Unlock) run(m *Machine, c *call) error {
+	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
+	if err != nil {
+		return err
+	}
+	if !q.holds(o.Token) {
+		return refused(fault.Conflict, "token", "waits for the lock and does not hold it")
+	}
+	m.giveBack(kv, c)
+	return nil
+}
+
+func (o *Cancel) run(m *Machine, c *call) error {
+	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
+	if err != nil {
+		return err
+	}
+	if q.holds(o.Token) {
+		c.result.Lock = q.stand(kv)
+		return nil
+	}
+	m.giveBack(kv, c)
+	return nil
+}
+
+// claimOf finds the claim that (lock, lease, token) name, for the lease's owner.
+func (m *Machine) claimOf(name string, id LeaseID, token Token, owner string) (*KeyValue, *queue, error) {
+	if q := m.locks[name]; q != nil {
+		if i, ok := q.find(token); ok && q.claims[i].Lease == id {
+			if q.claims[i].claim.Holder != owner {
+				return nil, nil, refused(fault.Forbidden, "lease", "belongs to another owner")
+			}
+			return q.claims[i], q, nil
+		}
+	}
+	return nil, nil, refused(fault.NotFound, "token", "the lease has no such claim on the lock: it was given back, expired or never made")
+}
+
+// giveBack takes one from a claim's count, and with the last the claim out of its queue.
+func (m *Machine) giveBack(kv *KeyValue, c *call) {
+	c.result.Changed = 1
+	if kv.claim.Count > 1 {
+		claim := *kv.claim
+		claim.Count--
+		c.result.Lock = m.locks[claim.Lock].stand(m.reclaim(&claim, kv))
+		return
+	}
+	c.result.Lock = LockResult{Key: kv.Key, Token: kv.Token()}
+	m.remove(kv.Key)
+	m.locks[kv.claim.Lock].remove(kv.Token())
+	m.settle(kv.claim.Lock)
+}
+
+// settle grants a lock to whoever may hold it now, and forgets a lock without claims.
+func (m *Machine) settle(name string) {
+	q := m.locks[name]
+	for kv := q.advance(); kv != nil; kv = q.advance() {
+		m.effects.Grants = append(m.effects.Grants, Grant{Lock: name, Lease: kv.Lease, Token: kv.Token()})
+	}
+	if len(q.claims) == 0 {
+		delete(m.locks, name)
+	}
+}
+
+// stand is where a claim stands.
+func (q *queue) stand(kv *KeyValue) LockResult {
+	r := LockResult{Key: kv.Key, Token: kv.Token(), Count: kv.claim.Count}
+	i, _ := q.find(r.Token)
+	if r.Granted = i < q.held; !r.Granted {
+		r.Position = i - q.held + 1
+	}
+	if i > 0 {
+		r.Predecessor = q.claims[i-1].Key
+	}
+	return r
+}
+
+// LockNames gives the names with a prefix of the locks that somebody claims, in ascending order.
+func (m *Machine) LockNames(prefix string) []string {
+	var names []string
+	for name := range m.locks {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// LockInfo is a lock as it stands.
+type LockInfo struct {
+	Name    string
+	Holding []*KeyValue // keys of the claims that hold, by token
+	Waiting []*KeyValue // keys of those that wait, the next one first
+}
+
+// Lock gives a lock; false when nobody claims it.
+func (m *Machine) Lock(name string) (LockInfo, bool) {
+	q := m.locks[name]
+	if q == nil {
+		return LockInfo{}, false
+	}
+	all := slices.Clone(q.claims)
+	return LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:]}, true
+}

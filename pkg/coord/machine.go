@@ -1,0 +1,111 @@
+package coord
+
+import (
+	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Machine is the replicated state. One goroutine at a time may use it; reads may overlap each
+// other. What View and Image return is free of it and safe beside Apply.
+type Machine struct {
+	store
+
+	limits      Limits
+	index       uint64 // of the last entry applied
+	term        uint64 // its term
+	incarnation uint64
+
+	leases    btree.Map[LeaseID, *lease]
+	lastLease LeaseID // the last id chosen here
+	// locks are derived from the keys that have a claim. Never ranged over.
+	locks map[string]*queue
+	// clients are never ranged over without sorting.
+	clients    map[ClientID]*client
+	lastClient ClientID
+
+	effects Effects // of the entry at hand; its room is used again
+}
+
+// New returns the state before the first entry, under DefaultLimits.
+func New() *Machine {
+	return &Machine{
+		limits:  DefaultLimits(),
+		locks:   make(map[string]*queue),
+		clients: make(map[ClientID]*client),
+	}
+}
+
+// Apply executes the command of the entry at index, of the given term. Entries come in
+// ascending order; those without a command may be left out.
+//
+// A command that cannot be executed changes nothing but the index, and the result says why.
+// So it is with an entry at or below the last index, or a command without operation.
+func (m *Machine) Apply(index, term uint64, cmd Command) (Result, Effects) {
+	m.effects = Effects{
+		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
+		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
+	}
+	if index <= m.index {
+		return m.refuse(refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
+	}
+	m.index, m.term = index, term
+	if cmd.Client == 0 {
+		return m.execute(cmd), m.effects
+	}
+	c, err := m.clientOf(cmd)
+	if err != nil {
+		return m.refuse(err), m.effects
+	}
+	c.seen = index
+	if c.sequence == cmd.Sequence {
+		return c.result, m.effects
+	}
+	result := m.execute(cmd)
+	c.sequence, c.result = cmd.Sequence, result // of no effect when the client was closed
+	return result, m.effects
+}
+
+// execute runs an operation and publishes what it did.
+func (m *Machine) execute(cmd Command) Result {
+	var result Result
+	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, result: &result}
+	if err := m.run(cmd, &c); err != nil {
+		return m.refuse(err)
+	}
+	m.publish()
+	result.Revision = m.revision
+	return result
+}
+
+func (m *Machine) run(cmd Command, c *call) error {
+	if cmd.Op == nil {
+		return refused(fault.Invalid, "op", "is missing")
+	}
+	if err := m.limits.ownerName(cmd.Owner); err != nil {
+		return err
+	}
+	return cmd.Op.run(m, c)
+}
+
+// refuse makes the result of a command that changed nothing.
+func (m *Machine) refuse(err error) Result {
+	return Result{Revision: m.revision, Err: refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
+}
+
+// Index gives the index and the term of the last entry applied.
+func (m *Machine) Index() (index, term uint64) { return m.index, m.term }
+
+// Incarnation counts the times that the group was restored after a disaster.
+func (m *Machine) Incarnation() uint64 { return m.incarnation }
+
+// Limits gives the limits in force.
+func (m *Machine) Limits() Limits { return m.limits }
+
+// View is the keyspace and its history as they were when it was taken.
+// It is safe for concurrent use.
+type View struct{ store }
+
+// View takes the present keyspace. It costs a copy of one pointer for each 256 events kept,
+// and later writes a copy of the tree's nodes that they touch.
+func (m *Machine) View() *View { return &View{m.store.clone()} }

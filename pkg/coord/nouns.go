@@ -1,0 +1,111 @@
+package coord
+
+import "strconv"
+
+// Revision counts the commands that changed the keyspace. The first makes revision 1; 0 is
+// the empty keyspace before it and, in requests, "the present" or "absent".
+type Revision int64
+
+// Token is the fencing token of a claim on a lock: the create revision of its key. 0 is no token.
+type Token int64
+
+// LeaseID names a lease. Ids are positive; 0 is "no lease" or, in LeaseGrant, "choose one".
+type LeaseID int64
+
+// ClientID names a client whose commands are applied exactly once. 0 is no client.
+type ClientID uint64
+
+// KeyValue is one version of a key. It is shared between the state, its history and its
+// readers: nobody changes it, the bytes of Value included.
+type KeyValue struct {
+	Key   string
+	Value []byte
+	// CreateRevision is that of the put that made the key; a key deleted and put again is a new one.
+	CreateRevision Revision
+	// ModRevision is that of the put that made this version.
+	ModRevision Revision
+	// Version counts the puts since the key was made, from 1.
+	Version int64
+	// Lease whose end deletes the key; 0 is none.
+	Lease LeaseID
+
+	claim *Claim // of a lock's key
+}
+
+// Claim gives the claim that the key stands for if it is a lock's key.
+func (kv *KeyValue) Claim() (Claim, bool) {
+	if kv == nil || kv.claim == nil {
+		return Claim{}, false
+	}
+	return *kv.claim, true
+}
+
+// Token gives the fencing token of a lock's key, 0 for any other key.
+func (kv *KeyValue) Token() Token {
+	if kv == nil || kv.claim == nil {
+		return 0
+	}
+	return Token(kv.CreateRevision)
+}
+
+// size is what a version counts against the limits, in bytes: its parts and what it costs
+// to keep them.
+func (kv *KeyValue) size() int64 {
+	if kv == nil {
+		return 0
+	}
+	return sizeOf(len(kv.Key), len(kv.Value))
+}
+
+func sizeOf(key, value int) int64 {
+	const overhead = 160 // MAGIC: struct, string and tree slot, measured to about 150
+	return int64(key) + int64(value) + overhead
+}
+
+// Event is one change of one key.
+type Event struct {
+	Revision Revision
+	Key      string
+	// KV is the new version; nil when the key was deleted.
+	KV *KeyValue
+	// Prev is the version before; nil when there was none.
+	Prev *KeyValue
+}
+
+// Deletes reports whether the event is the end of its key.
+func (e Event) Deletes() bool { return e.KV == nil }
+
+// Creates reports whether the event is the beginning of its key.
+func (e Event) Creates() bool { return e.KV != nil && e.KV.Version == 1 }
+
+func (e Event) size() int64 { return 64 + e.KV.size() + e.Prev.size() }
+
+// Span is the keys From <= key < To in the order of their bytes. An empty To is the end of
+// the keyspace, so that the zero Span is all of it.
+type Span struct{ From, To string }
+
+// Exactly is the span of one key.
+func Exactly(key string) Span { return Span{From: key, To: key + "\x00"} }
+
+// Under is the span of all keys that begin with prefix.
+func Under(prefix string) Span {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			return Span{From: prefix, To: prefix[:i] + string([]byte{prefix[i] + 1})}
+		}
+	}
+	return Span{From: prefix}
+}
+
+// Contains reports whether key lies in the span.
+func (s Span) Contains(key string) bool { return s.From <= key && (s.To == "" || key < s.To) }
+
+// empty reports whether no key can lie in the span.
+func (s Span) empty() bool { return s.To != "" && s.To <= s.From }
+
+// LockKey is the key of a lease's claim on a lock: name, "/", the lease in lower-case hex.
+func LockKey(name string, lease LeaseID) string {
+	var buf [80]byte
+	key := append(append(buf[:0], name...), '/')
+	return string(strconv.AppendInt(key, int64(lease), 16))
+}

@@ -1,0 +1,245 @@
+package coord
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"io"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// Restore makes the machine that a snapshot was taken of. The snapshot must end where b ends.
+//
+// Errors: Invalid for one that is damaged or contradicts itself; Unsupported for another version.
+func Restore(b []byte) (*Machine, error) {
+	r := bytes.NewReader(b)
+	m, err := RestoreFrom(r)
+	if err == nil && r.Len() > 0 {
+		return nil, fault.Wrap("coord.Restore", refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
+	}
+	return m, err
+}
+
+// RestoreFrom is Restore from a stream, of which it reads nothing past the snapshot's end.
+func RestoreFrom(r io.Reader) (*Machine, error) {
+	u, err := newUnframe(r)
+	if err != nil {
+		return nil, fault.Wrap("coord.Restore", err)
+	}
+	in := bufio.NewReader(u)
+	d := &decoder{r: in, in: in}
+	m := New()
+	d.machine(m)
+	if d.err == nil {
+		_, err := in.ReadByte()
+		d.check(err == io.EOF, "snapshot", "has more than the state in it")
+		if err != nil && err != io.EOF {
+			d.err = cut(err)
+		}
+	}
+	if d.err != nil {
+		return nil, fault.Wrap("coord.Restore", d.err)
+	}
+	return m, nil
+}
+
+func (d *decoder) machine(m *Machine) {
+	m.index, m.term, m.incarnation = d.uint(), d.uint(), d.uint()
+	m.lastLease, m.lastClient = LeaseID(d.int()), ClientID(d.uint())
+	m.revision, m.compacted = Revision(d.int()), Revision(d.int())
+	d.check(m.compacted <= m.revision, "compacted", "is in the future")
+	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
+	d.limits(&m.limits)
+	d.leases(m)
+	d.clients(m)
+	d.keys(m)
+	d.queues(m)
+	d.events(m)
+}
+
+func (d *decoder) limits(l *Limits) {
+	*l = Limits{
+		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(),
+		Changes: d.uint32(), Leases: d.uint32(), LeaseKeys: d.uint32(), MinTTL: d.int(), MaxTTL: d.int(),
+		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(),
+	}
+	if err := l.Validate(); err != nil {
+		d.fail(fault.In("limits", err))
+	}
+}
+
+func (d *decoder) leases(m *Machine) {
+	var last LeaseID
+	for more := d.count(); more(); {
+		l := Lease{ID: LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
+		d.check(l.ID > last, "lease", "is out of order")
+		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
+		m.leases.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{})})
+		last = l.ID
+	}
+}
+
+func (d *decoder) clients(m *Machine) {
+	var last ClientID
+	for more := d.count(); more(); {
+		id := ClientID(d.uint())
+		c := &client{owner: d.string(), seen: d.uint(), sequence: d.uint()}
+		if c.sequence != 0 {
+			d.result(&c.result)
+		}
+		d.check(id > last && id <= m.lastClient, "client", "is out of order")
+		d.check(c.seen <= m.index, "client", "was seen in the future")
+		m.clients[id], last = c, id
+	}
+}
+
+func (d *decoder) result(r *Result) {
+	r.Revision = Revision(d.int())
+	if d.bool() {
+		kind := d.uint()
+		d.check(kind <= 255, "kind", "is too large")
+		r.Err = refusal(fault.Kind(kind), d.string(), d.string())
+	}
+	r.Lock = LockResult{
+		Key: d.string(), Token: Token(d.int()), Granted: d.bool(), Position: int(d.int()), Count: d.uint32(),
+		Predecessor: d.string(),
+	}
+	r.Lease, r.TTL, r.Client, r.Changed = LeaseID(d.int()), d.int(), ClientID(d.uint()), int(d.int())
+	for more := d.count(); more(); {
+		r.Ended = append(r.Ended, LeaseID(d.int()))
+	}
+}
+
+func (d *decoder) keys(m *Machine) {
+	last := ""
+	for more := d.count(); more(); {
+		key := d.string()
+		d.check(key > last, "key", "is out of order")
+		kv := d.version(key)
+		if d.err != nil {
+			return
+		}
+		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
+		if kv.Lease != 0 {
+			l, ok := m.leases.Get(kv.Lease)
+			d.check(ok && (kv.claim == nil || kv.claim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
+			if ok {
+				l.keys[key] = struct{}{}
+			}
+		}
+		m.tree.Load(key, kv)
+		m.bytes += kv.size()
+		last = key
+	}
+}
+
+// version reads a KeyValue.
+func (d *decoder) version(key string) *KeyValue {
+	kv := &KeyValue{
+		Key: key, Value: d.bytes(), CreateRevision: Revision(d.int()), ModRevision: Revision(d.int()),
+		Version: d.int(), Lease: LeaseID(d.int()),
+	}
+	d.check(kv.CreateRevision > 0 && kv.CreateRevision <= kv.ModRevision, "create_revision", "is not in the past")
+	d.check(kv.Version > 0 && kv.Version <= int64(kv.ModRevision-kv.CreateRevision)+1, "version", "is not a count of revisions")
+	if d.bool() && d.err == nil {
+		kv.claim = d.claim(kv)
+	}
+	return kv
+}
+
+// claim reads the claim out of the value of a lock's key.
+func (d *decoder) claim(kv *KeyValue) *Claim {
+	var entry coordv1.LockEntry
+	if err := proto.Unmarshal(kv.Value, &entry); err != nil {
+		d.fail(fault.As("", fault.Invalid, err))
+		return nil
+	}
+	c := &Claim{
+		Holder: entry.GetHolder(), Mode: Mode(entry.GetMode()), Permits: entry.GetPermits(),
+		Count: entry.GetCount(), Metadata: entry.GetMetadata(),
+	}
+	if cut := len(kv.Key) - len(LockKey("", kv.Lease)); cut > 0 {
+		c.Lock = kv.Key[:cut]
+	}
+	d.check(LockKey(c.Lock, kv.Lease) == kv.Key && c.Lock != "" && kv.Lease > 0, "key", "is no lock's")
+	d.check(bytes.Equal(c.value(), kv.Value), "value", "is no claim, or not in its one form")
+	d.check(c.Mode <= Permit && c.Count > 0 && (c.Mode == Permit) == (c.Permits > 0), "value", "is an impossible claim")
+	return c
+}
+
+// queues derives the locks from the keys.
+func (d *decoder) queues(m *Machine) {
+	if d.err != nil {
+		return
+	}
+	var names []string
+	m.tree.Scan(func(_ string, kv *KeyValue) bool {
+		if kv.claim == nil {
+			return true
+		}
+		q := m.locks[kv.claim.Lock]
+		if q == nil {
+			q = &queue{}
+			m.locks[kv.claim.Lock] = q
+			names = append(names, kv.claim.Lock)
+		}
+		q.push(kv)
+		return true
+	})
+	for _, name := range names {
+		q := m.locks[name]
+		slices.SortFunc(q.claims, func(a, b *KeyValue) int { return cmp.Compare(a.Token(), b.Token()) })
+		for i, kv := range q.claims {
+			d.check(i == 0 || q.claims[i-1].Token() < kv.Token(), "token", "is given twice")
+			if err := q.agrees(kv.claim); err != nil {
+				d.fail(err)
+			}
+		}
+		m.settle(name)
+	}
+}
+
+func (d *decoder) events(m *Machine) {
+	last := Event{Revision: m.compacted}
+	for more := d.count(); more(); {
+		e := Event{Revision: Revision(d.int()), Key: d.string()}
+		e.KV, e.Prev = d.shown(m, e.Key), d.shown(m, e.Key)
+		if d.err != nil {
+			return
+		}
+		d.check(e.Revision > m.compacted, "event", "is of a revision that is compacted")
+		d.check(e.Revision == last.Revision+1 || e.Revision == last.Revision && e.Key > last.Key, "event", "is out of order")
+		d.check(e.Key != "" && (e.KV != nil || e.Prev != nil), "event", "is about nothing")
+		d.check(e.KV == nil || e.KV.ModRevision == e.Revision, "event", "did not make its version")
+		d.check(e.Prev == nil || e.Prev.ModRevision < e.Revision, "event", "came before what it replaced")
+		m.past.push(e)
+		last = e
+	}
+	d.check(last.Revision == m.revision, "event", "of the last revision is missing")
+}
+
+// shown reads a version in an event.
+func (d *decoder) shown(m *Machine, key string) *KeyValue {
+	switch form := d.uint(); form {
+	case absent:
+		return nil
+	case present:
+		kv, ok := m.tree.Get(key)
+		d.check(ok, "event", "names a version that is not there")
+		return kv
+	case spelled:
+		kv := d.version(key)
+		now, ok := m.tree.Get(key)
+		d.check(!ok || now.ModRevision != kv.ModRevision, "event", "spells a version that is there")
+		return kv
+	default:
+		d.check(false, "event", "has a version in an unknown form")
+		return nil
+	}
+}

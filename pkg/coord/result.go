@@ -1,0 +1,66 @@
+package coord
+
+import "github.com/blackhole/blackhole/pkg/fault"
+
+// Result is what one command came to: the answer to who proposed it.
+type Result struct {
+	// Revision of the keyspace after the command.
+	Revision Revision
+	// Err is why nothing was done; nil when it was. It has a kind, mostly a field, no value.
+	Err *fault.Error
+	// Lock answers Lock, Unlock and Cancel.
+	Lock LockResult
+	// Lease and TTL, in milliseconds, answer LeaseGrant.
+	Lease LeaseID
+	TTL   int64
+	// Client answers ClientOpen.
+	Client ClientID
+	// Changed counts the keys put and deleted, those of ended leases included, and the clients
+	// forgotten by ClientsExpire.
+	Changed int
+	// Ended lists the leases that LeaseRevoke or Expire ended.
+	Ended []LeaseID
+}
+
+// LockResult is where a claim stands after a command.
+type LockResult struct {
+	Key   string // LockKey of the claim
+	Token Token  // 0 when a claim was not made
+	// Granted says that the claim holds the lock.
+	Granted bool
+	// Position among those who wait, 1 is next; 0 when not waiting.
+	Position int
+	// Count of claims that the lease has; 0 when the last was given back.
+	Count uint32
+	// Predecessor is the key before this one in the queue, "" when there is none.
+	Predecessor string
+}
+
+// Effects is what a command did to the state: for those who watch and wait.
+// Its slices are valid until the next Apply; what they point to stays.
+type Effects struct {
+	// Events of the command, all of one revision, ordered by key, each key at most once.
+	Events []Event
+	// Grants are the claims that hold from now on, each lock's in the order of their tokens.
+	Grants []Grant
+	// Granted and Ended are the leases that begin and end with the command.
+	Granted []Lease
+	Ended   []LeaseID
+}
+
+// Grant is a claim that came to hold its lock.
+type Grant struct {
+	Lock  string
+	Lease LeaseID
+	Token Token
+}
+
+// refusal reduces an error to what is kept and compared between members: kind, field, message.
+func refusal(kind fault.Kind, field, message string) *fault.Error {
+	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}
+}
+
+// text is an error that is nothing but its message.
+type text string
+
+func (t text) Error() string { return string(t) }

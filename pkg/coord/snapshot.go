@@ -1,0 +1,188 @@
+package coord
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"io"
+	"slices"
+
+	"github.com/tidwall/btree"
+)
+
+// Image is the whole state as it was when it was taken, to be written beside Apply.
+// It is safe for concurrent use.
+type Image struct {
+	store
+	limits      Limits
+	index       uint64
+	term        uint64
+	incarnation uint64
+	leases      btree.Map[LeaseID, *lease] // of which the keys are not looked at
+	lastLease   LeaseID
+	clients     []clientImage
+	lastClient  ClientID
+}
+
+type clientImage struct {
+	id ClientID
+	client
+}
+
+// Image takes the present state. It costs what View costs, and a copy of each client's last result.
+func (m *Machine) Image() *Image {
+	i := &Image{
+		store: m.store.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
+		leases: *m.leases.Copy(), lastLease: m.lastLease,
+		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient,
+	}
+	for id, c := range m.clients {
+		i.clients = append(i.clients, clientImage{id, *c})
+	}
+	slices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })
+	return i
+}
+
+// Index gives the index and the term of the last entry in the image.
+func (i *Image) Index() (index, term uint64) { return i.index, i.term }
+
+// WriteTo writes the snapshot: the same bytes for the same state, on every member.
+// It fails only as w does.
+func (i *Image) WriteTo(w io.Writer) (int64, error) {
+	f := newFrames(w)
+	i.encode(f)
+	err := f.Close()
+	return f.written, err
+}
+
+// Hash is the SHA-256 of the state: equal on members that have applied the same entries.
+func (i *Image) Hash() [sha256.Size]byte {
+	h := sha256.New()
+	i.encode(h)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// Snapshot is the state in one piece; see Image.WriteTo for one that is large.
+func (m *Machine) Snapshot() []byte {
+	var b bytes.Buffer
+	_, _ = m.Image().WriteTo(&b) // a Buffer does not fail
+	return b.Bytes()
+}
+
+// StateHash is the hash of the present state; see Image.Hash.
+func (m *Machine) StateHash() [sha256.Size]byte { return m.Image().Hash() }
+
+func (i *Image) encode(w io.Writer) {
+	e := &encoder{w: w}
+	for _, v := range []uint64{i.index, i.term, i.incarnation, uint64(i.lastLease), uint64(i.lastClient)} {
+		e.uint(v)
+	}
+	e.int(int64(i.revision))
+	e.int(int64(i.compacted))
+	e.limits(&i.limits)
+	e.int(int64(i.leases.Len()))
+	i.leases.Scan(func(_ LeaseID, l *lease) bool {
+		e.lease(&l.Lease)
+		e.flush()
+		return true
+	})
+	e.int(int64(len(i.clients)))
+	for k := range i.clients {
+		e.client(&i.clients[k])
+		e.flush()
+	}
+	e.int(int64(i.tree.Len()))
+	i.tree.Scan(func(_ string, kv *KeyValue) bool {
+		e.string(kv.Key)
+		e.version(kv)
+		e.flush()
+		return true
+	})
+	e.int(int64(i.past.n))
+	for k := range i.past.n {
+		i.event(e, i.past.at(k))
+		e.flush()
+	}
+	e.flush()
+}
+
+func (e *encoder) limits(l *Limits) {
+	for _, v := range []uint64{
+		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.Changes),
+		uint64(l.Leases), uint64(l.LeaseKeys), uint64(l.MinTTL), uint64(l.MaxTTL), uint64(l.Queue),
+		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes,
+	} {
+		e.uint(v)
+	}
+}
+
+func (e *encoder) lease(l *Lease) {
+	e.int(int64(l.ID))
+	e.int(l.TTL)
+	e.string(l.Owner)
+	e.uint(l.Granted)
+}
+
+func (e *encoder) client(c *clientImage) {
+	e.uint(uint64(c.id))
+	e.string(c.owner)
+	e.uint(c.seen)
+	if e.uint(c.sequence); c.sequence != 0 {
+		e.result(&c.result)
+	}
+}
+
+func (e *encoder) result(r *Result) {
+	e.int(int64(r.Revision))
+	if e.bool(r.Err != nil); r.Err != nil {
+		e.uint(uint64(r.Err.Kind))
+		e.string(r.Err.Field)
+		e.string(r.Err.Err.Error())
+	}
+	e.string(r.Lock.Key)
+	e.int(int64(r.Lock.Token))
+	e.bool(r.Lock.Granted)
+	e.int(int64(r.Lock.Position))
+	e.uint(uint64(r.Lock.Count))
+	e.string(r.Lock.Predecessor)
+	e.int(int64(r.Lease))
+	e.int(r.TTL)
+	e.uint(uint64(r.Client))
+	e.int(int64(r.Changed))
+	e.int(int64(len(r.Ended)))
+	for _, id := range r.Ended {
+		e.int(int64(id))
+	}
+}
+
+// version is a KeyValue without its key. A claim is read back out of the value.
+func (e *encoder) version(kv *KeyValue) {
+	e.bytes(kv.Value)
+	e.int(int64(kv.CreateRevision))
+	e.int(int64(kv.ModRevision))
+	e.int(kv.Version)
+	e.int(int64(kv.Lease))
+	e.bool(kv.claim != nil)
+}
+
+// How a version stands in an event.
+const (
+	absent  = iota // there is none
+	spelled        // it follows
+	present        // it is the present version of the key
+)
+
+func (i *Image) event(e *encoder, ev *Event) {
+	e.int(int64(ev.Revision))
+	e.string(ev.Key)
+	for _, kv := range []*KeyValue{ev.KV, ev.Prev} {
+		if kv == nil {
+			e.uint(absent)
+		} else if now, ok := i.tree.Get(ev.Key); ok && now.ModRevision == kv.ModRevision {
+			e.uint(present)
+		} else {
+			e.uint(spelled)
+			e.version(kv)
+		}
+	}
+}
