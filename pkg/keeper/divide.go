@@ -31,7 +31,8 @@ type divisions struct {
 	mu     sync.Mutex // guards what follows, and the cells themselves
 	cells  map[records.CellKey]*cell.Cell
 	handed map[records.CellKey]bool // of cells being divided: this peer has done its part
-	busy   map[records.CellKey]bool // being handed over, or fetched
+	busy   map[records.CellKey]bool // being handed over
+	doubts map[records.CellKey]bool // what was pulled of them may be but the sample
 	crowds *lru.Cache[records.CellKey, *crowd]
 	line   *cell.Line
 }
@@ -52,6 +53,7 @@ func newDivisions(k *Keeper) *divisions {
 	return &divisions{
 		k: k, origins: origins, deep: deep, crowds: crowds, line: cell.NewLine(),
 		cells: make(map[records.CellKey]*cell.Cell), handed: make(map[records.CellKey]bool), busy: make(map[records.CellKey]bool),
+		doubts: make(map[records.CellKey]bool),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/cell"
@@ -262,4 +263,64 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 			liar.host.SetStreamHandler(Protocol, liar.server.handle)
 		}
 	})
+}
+
+// Who joins the keepers of a divided cell does not take the sample for all there is.
+func TestJoinerOfADividedCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightWorld(t, 24)
+		defer w.close()
+		recs := city(t, 3000, 24*time.Hour)
+		for batch := range slices.Chunk(recs, 500) {
+			w.nodes[0].Store(t.Context(), batch)
+		}
+		time.Sleep(3 * time.Minute)
+		global := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+		id := w.nodes[0].Self
+		for i := 0; !slices.Contains(nearest(routingKey(global), append(slices.Clone(w.dht.peers), id), Replicas), id) || i == 0; i++ {
+			id = peer.ID(fmt.Sprintf("joiner %d", i))
+		}
+		joined := w.join(id, Limits{Sync: -1})
+		other := w.keepersOf(global)[0]
+		if other == joined {
+			other = w.keepersOf(global)[1]
+		}
+		in := joined.intake(origin{exempt: true}) // as SYNC does
+		in.waited = true
+		for _, r := range recs {
+			if cell.Rank(r.Name()) < other.divisions.cells[global].Below() {
+				_, err := in.take(r, []records.CellKey{global})
+				require.NoError(t, err)
+			}
+		}
+		in.finish()
+		require.Equal(t, cell.SampleSize, joined.Index.Len())
+		require.Equal(t, cell.Whole, joined.divisions.phase(global))
+		time.Sleep(2 * tendEvery)
+		require.Equal(t, cell.Divided, joined.divisions.phase(global))
+		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 20})
+		for _, n := range []*lightNode{joined, w.nodes[3]} {
+			found, err := n.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Equal(t, best(plan, recs), namesOf(found.Records)[:20])
+		}
+	})
+}
+
+// What another keeper hands over of a cell around says nothing about where it comes from; the
+// same from anybody else counts for its address.
+func TestHandedOverFromAnotherKeeper(t *testing.T) {
+	k, _ := accepting(t)
+	c, around := cellOfBerlin(geo.MaxLen+1), cellOfBerlin(geo.MaxLen)
+	stranger, keeper := peer.ID("stranger"), k.Router.Nearby(routingKey(around), 1)[0]
+	for id, want := range map[peer.ID]bool{stranger: true, keeper: false} {
+		r := many(t, 1, 1)[0]
+		o := from("203.0.113.0/24")
+		o.peer = id
+		refused, _ := bring(k, o, c, []*records.Record{r})
+		require.Empty(t, refused)
+		_, known := k.divisions.origins.Get(r.Name())
+		require.Equal(t, want, known)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/pkg/cell"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -15,7 +17,8 @@ import (
 // intake takes in the records of one STORE. It looks at each cell once.
 type intake struct {
 	k      *Keeper
-	prefix netip.Prefix // that the records come from; the zero prefix where that says nothing about their providers
+	from   peer.ID      // who brings the records; "" is this peer
+	prefix netip.Prefix // of who brings them; the zero prefix where that says nothing about their providers
 	now    time.Time
 	waited bool // the records were let in by another keeper: newcomers do not wait again
 
@@ -33,7 +36,7 @@ type taken struct {
 
 func (k *Keeper) intake(from origin) *intake {
 	in := &intake{
-		k: k, now: k.Now(),
+		k: k, from: from.peer, now: k.Now(),
 		kept: make(map[records.CellKey]bool), counts: make(map[records.CellKey]int),
 	}
 	if !from.exempt && !from.prefix.Addr().IsPrivate() { // a private network is no party
@@ -65,17 +68,21 @@ func (in *intake) take(r *records.Record, cells []records.CellKey) (sequence uin
 		return in.k.keep(r)
 	}
 	_, live := x.Get(r.Name())
-	if left := in.wait(r, live, cells); left > 0 {
+	prefix, waited := in.prefix, in.waited
+	if in.handedOver(r, cells) {
+		prefix, waited = netip.Prefix{}, true
+	}
+	if left := in.wait(r, cells, prefix, live, waited); left > 0 {
 		in.k.Recorder.Refused("crowded")
 		return 0, fault.New("", fault.LimitReached, "the cell is crowded: come again in %s", left.Round(time.Second))
 	}
 	in.note(r, cells)
-	wanted := d.offer(cell.Member{Record: r, Prefix: in.prefix}, cells)
+	wanted := d.offer(cell.Member{Record: r, Prefix: prefix}, cells)
 	if !wanted && !live {
 		return r.Sequence(), nil
 	}
-	if in.prefix.IsValid() && !live {
-		d.origins.Add(r.Name(), in.prefix)
+	if prefix.IsValid() && !live {
+		d.origins.Add(r.Name(), prefix)
 	}
 	if sequence, err = in.k.keep(r); err != nil {
 		return sequence, err
@@ -83,8 +90,26 @@ func (in *intake) take(r *records.Record, cells []records.CellKey) (sequence uin
 	if !wanted {
 		d.release(r.Name())
 	}
-	in.count(r, live, cells)
+	if !live {
+		in.count(r, cells, prefix)
+	}
 	return sequence, nil
+}
+
+// handedOver reports whether a record is brought by another keeper of the cell around, which
+// has divided it: then its address says nothing about the record's provider.
+func (in *intake) handedOver(r *records.Record, cells []records.CellKey) bool {
+	if in.from == "" || in.from == r.Name().Provider {
+		return false
+	}
+	return slices.ContainsFunc(cells, func(c records.CellKey) bool {
+		around, _ := c.Cell.Parent()
+		if c.Cell.Len() <= geo.MaxLen {
+			return false
+		}
+		key := routingKey(records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: around})
+		return slices.Contains(in.k.Router.Nearby(key, slack), in.from)
+	})
 }
 
 // note remembers what was brought for which cells.
@@ -108,40 +133,40 @@ func (in *intake) size(c records.CellKey) int {
 	return n
 }
 
-func (in *intake) count(r *records.Record, live bool, cells []records.CellKey) {
+func (in *intake) count(r *records.Record, cells []records.CellKey, prefix netip.Prefix) {
 	for _, c := range cells {
-		if _, ok := in.counts[c]; ok && !live {
+		if _, ok := in.counts[c]; ok {
 			in.counts[c]++
-			in.k.divisions.counted(c, r, in.prefix)
+			in.k.divisions.counted(c, r, prefix)
 		}
 	}
 }
 
 // wait is how long a newcomer is still kept out of the cells. Where everybody keeps
 // everything, only the index itself can be full.
-func (in *intake) wait(r *records.Record, live bool, cells []records.CellKey) (left time.Duration) {
+func (in *intake) wait(r *records.Record, cells []records.CellKey, prefix netip.Prefix, live, waited bool) (left time.Duration) {
 	if live || in.k.Router.Size() < slack {
 		return 0
 	}
 	var longest time.Duration
 	for _, c := range cells {
 		if in.k.divisions.phase(c) == cell.Whole {
-			longest = max(longest, in.waitFor(r, c))
+			longest = max(longest, in.waitFor(r, c, prefix))
 		}
 	}
-	if in.waited || r.Name().Provider == in.k.Self {
+	if waited || r.Name().Provider == in.k.Self {
 		return 0
 	}
 	return in.k.divisions.queue(r.Name(), longest, in.now)
 }
 
 // waitFor is how long a newcomer is kept out of one whole cell.
-func (in *intake) waitFor(r *records.Record, c records.CellKey) time.Duration {
+func (in *intake) waitFor(r *records.Record, c records.CellKey, prefix netip.Prefix) time.Duration {
 	size, capacity := in.size(c), cell.Capacity(c.Cell)
 	if !cell.Crowded(size, capacity) {
 		return 0
 	}
-	ofProvider, ofPrefix := in.k.divisions.shares(c, r, in.prefix, in.now)
+	ofProvider, ofPrefix := in.k.divisions.shares(c, r, prefix, in.now)
 	_, divides := cell.Children(c.Cell)
 	return cell.Wait(cell.Crowd{
 		Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Divides: divides,
@@ -151,8 +176,11 @@ func (in *intake) waitFor(r *records.Record, c records.CellKey) time.Duration {
 // finish divides the cells that have grown too large, and tells which are divided.
 func (in *intake) finish() []*pb.Split {
 	for _, c := range in.touched {
-		if in.counts[c] > cell.Capacity(c.Cell) {
+		switch n := in.counts[c]; {
+		case n > cell.Capacity(c.Cell):
 			in.k.divisions.overflow(c)
+		case in.waited && n >= cell.SampleSize/2:
+			in.k.divisions.suspect(c)
 		}
 	}
 	children := make(map[records.CellKey][]geo.Cell)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ type lightWorld struct {
 	t     testing.TB
 	dht   *directory
 	nodes []*lightNode
+
+	hosts    map[peer.ID]*lightHost // written while nobody reads
+	verifier *records.Verifier
 }
 
 type lightNode struct {
@@ -36,25 +40,33 @@ type lightNode struct {
 }
 
 func newLightWorld(t testing.TB, n int) *lightWorld {
-	w := &lightWorld{t: t, dht: &directory{values: map[string][]byte{}}}
 	verifier, err := records.NewVerifier(100_000) // one for all, so that each record is verified once
 	require.NoError(t, err)
-	hosts := make(map[peer.ID]*lightHost)
-	for i := range n {
-		h := &lightHost{id: peer.ID(fmt.Sprintf("light %d", i)), hosts: hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
-		hosts[h.id] = h
-		w.dht.peers = append(w.dht.peers, h.id)
-		w.nodes = append(w.nodes, &lightNode{host: h, counts: newCounts()})
+	w := &lightWorld{
+		t: t, dht: &directory{values: map[string][]byte{}}, hosts: make(map[peer.ID]*lightHost), verifier: verifier,
 	}
-	for _, node := range w.nodes {
-		c := Config{
-			Host: node.host, Router: router{w.dht, node.host.id}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: node.counts,
-			Limits: Limits{Sync: -1},
-		}
-		node.Keeper, err = New(c)
-		require.NoError(t, err)
+	for i := range n {
+		w.join(peer.ID(fmt.Sprintf("light %d", i)), Limits{Sync: -1})
 	}
 	return w
+}
+
+// join adds a node.
+func (w *lightWorld) join(id peer.ID, limits Limits) *lightNode {
+	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
+	n := &lightNode{host: h, counts: newCounts()}
+	w.hosts[id] = h
+	w.nodes = append(w.nodes, n)
+	w.dht.edit(func() {
+		w.dht.peers = append(w.dht.peers, id)
+		w.dht.fire()
+	})
+	var err error
+	n.Keeper, err = New(Config{
+		Host: h, Router: &lightRouter{router: router{w.dht, id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
+	})
+	require.NoError(w.t, err)
+	return n
 }
 
 func (w *lightWorld) close() {
@@ -79,6 +91,35 @@ func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
 		nodes = append(nodes, w.node(id))
 	}
 	return nodes
+}
+
+// lightRouter remembers who is near what for as long as nobody joins.
+type lightRouter struct {
+	router
+
+	mu   sync.Mutex // guards what follows
+	size int
+	near map[string][]peer.ID
+}
+
+func (r *lightRouter) Size() int {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	return len(r.d.peers) - 1
+}
+
+func (r *lightRouter) Nearby(key string, n int) []peer.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if size := r.Size(); size != r.size {
+		r.size, r.near = size, make(map[string][]peer.ID)
+	}
+	near, ok := r.near[key]
+	if !ok {
+		near = r.router.Nearby(key, Network)
+		r.near[key] = near
+	}
+	return slices.Clone(near[:min(n, len(near))])
 }
 
 // lightHost is the little of a host that a Keeper uses.

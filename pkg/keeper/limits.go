@@ -50,6 +50,7 @@ const (
 const (
 	maxParts          = 4096             // children told of in one message
 	maxDivided        = 4096             // cells divided
+	maxDoubts         = 256              // cells that may be divided by others
 	surplusShare      = 20               // a cell full of few origins loses this part of its capacity more
 	originsRemembered = 1 << 17          // records whose publishers' addresses are known
 	crowdsRemembered  = 128              // censuses of nearly full cells

@@ -46,6 +46,7 @@ type part struct {
 // tend moves every division on: hands over, fills samples, asks the children's keepers, and
 // makes cells whole again that have become small.
 func (d *divisions) tend(ctx context.Context, round int) {
+	d.confirm(ctx)
 	d.mu.Lock()
 	keys := slices.SortedFunc(maps.Keys(d.cells), compareCells)
 	d.mu.Unlock()
@@ -79,6 +80,72 @@ func (d *divisions) tend(ctx context.Context, round int) {
 			d.fetch(ctx, c)
 		}
 	}
+}
+
+// suspect has a cell looked into of which so many records were pulled that they may be but
+// the sample of a cell that its other keepers have divided.
+func (d *divisions) suspect(c records.CellKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.doubts) < maxDoubts {
+		d.doubts[c] = true
+	}
+}
+
+// confirm asks the other keepers of suspect cells, and takes over what they have divided. Who
+// wrongly says so costs a division until the children's keepers say how few records they have.
+func (d *divisions) confirm(ctx context.Context) {
+	d.mu.Lock()
+	cells := slices.SortedFunc(maps.Keys(d.doubts), compareCells)
+	clear(d.doubts)
+	d.mu.Unlock()
+	for _, c := range cells {
+		set, err := d.k.places.of(ctx, c)
+		if err != nil || d.phase(c) != cell.Whole || d.k.Router.Size() < slack {
+			continue
+		}
+		plan, err := d.everything(c, 1)
+		if err != nil {
+			continue
+		}
+		order := slices.DeleteFunc(d.k.askingOrder(set), func(id peer.ID) bool { return id == d.k.Self })
+		for _, id := range order[:min(askedAtOnce, len(order))] {
+			r := d.k.ask(ctx, id, question{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &journal{})
+			if s, ok := r.answer.splits[c]; r.err == nil && ok {
+				d.adopt(c, s)
+			}
+		}
+	}
+}
+
+// adopt takes over a division of another keeper.
+func (d *divisions) adopt(c records.CellKey, s cell.Split) {
+	now := d.k.Now()
+	members := d.members(c)
+	d.mu.Lock()
+	x, ok := d.cells[c]
+	if !ok && len(d.cells) < maxDivided {
+		x, ok = cell.New(c.Cell, cell.Divided, now), true
+		for _, m := range members {
+			x.Fill(m)
+		}
+		d.cells[c] = x
+	}
+	if ok {
+		for place, summary := range s.Children {
+			x.Adopt(place, summary)
+		}
+	}
+	d.mu.Unlock()
+}
+
+// everything asks for all records of a cell, whatever they claim, up to a number.
+func (d *divisions) everything(c records.CellKey, limit int) (*query.Plan, error) {
+	q := query.Query{Type: c.Type, Quality: query.Quality{Health: query.HealthAny}, Limit: limit}
+	if c.Subtype != records.AnySubtype {
+		q.Subtype = c.Subtype
+	}
+	return query.Compile(q, query.Defaults{})
 }
 
 // survey divides the cells around and within a divided one that have grown too large by
@@ -321,11 +388,7 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 
 // fetch makes a cell whole again: it takes everything in that the children's keepers have.
 func (d *divisions) fetch(ctx context.Context, c records.CellKey) {
-	q := query.Query{Type: c.Type, Quality: query.Quality{Health: query.HealthAny}, Limit: query.MaxLimit}
-	if c.Subtype != records.AnySubtype {
-		q.Subtype = c.Subtype
-	}
-	plan, err := query.Compile(q, query.Defaults{})
+	plan, err := d.everything(c, query.MaxLimit)
 	if err != nil {
 		d.k.Logger.Error("a cell's own query does not compile", "cell", c, "error", err)
 		return
