@@ -87,6 +87,7 @@ type places struct {
 	flights  singleflight.Group                   // by routing key; "" renews whole
 	renewing chan struct{}                        // one for each lookup that nobody waits for
 	own      *lru.Cache[records.CellKey, custody] // has its own lock
+	regions  regions                              // likewise
 
 	mu    sync.Mutex // guards what follows; held for memory accesses only
 	cells *lru.Cache[string, placement]
@@ -191,12 +192,10 @@ func (p *places) alone() bool {
 // lookup asks the DHT and remembers what it says.
 func (p *places) lookup(key string) (*keeperSet, error) {
 	table := p.k.Router.Size()
-	ctx, end, err := p.k.begin(p.k.ctx, "lookup", p.k.Limits.Lookup)
-	if err != nil {
-		return nil, err
+	others, err := p.closest(key)
+	if p.k.ctx.Err() != nil {
+		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
 	}
-	others, err := p.k.Router.Closest(ctx, key)
-	end(err)
 	if err != nil {
 		p.k.Logger.Debug("lookup not settled", "found", len(others), "error", err)
 		others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
@@ -241,6 +240,7 @@ func (p *places) remember(key string, set *keeperSet, whole bool, table int) {
 // failed has the answers that contain a peer looked up anew: it may be gone, and then
 // others have taken its place.
 func (p *places) failed(id peer.ID) {
+	p.regions.forget(id)
 	soon := p.k.Now().Add(failedTTL)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,0 +1,114 @@
+package keeper
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// What a region settles is so in the whole network.
+func TestRegionAgainstWholeNetwork(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		everybody := peersOf(rapid.IntRange(Network+1, 300).Draw(t, "peers"))
+		offset := rapid.IntRange(0, 1<<20).Draw(t, "ids")
+		for i := range everybody {
+			everybody[i] = peer.ID(fmt.Sprintf("peer-%d", offset+i))
+		}
+		self, others := everybody[0], everybody[1:]
+		key := fmt.Sprint("key-", offset)
+		g := newRegion(key, nearest(key, others, Network), time.Time{})
+		own := sha256.Sum256([]byte(self))
+		if !g.settles(g.target, own, Replicas) {
+			t.Fatal("an answer does not settle its own key")
+		}
+		known := []peer.ID{self}
+		for _, n := range g.peers {
+			known = append(known, n.id)
+		}
+		for i := range 200 {
+			other := fmt.Sprint("other-", offset, i)
+			if g.settles(sha256.Sum256([]byte(other)), own, Replicas) {
+				require.Equal(t, nearest(other, everybody, Replicas), nearest(other, known, Replicas))
+			}
+		}
+	})
+}
+
+// The bound is the least there is, told by trying everything in a world of eight bits.
+func TestLeastBeyond(t *testing.T) {
+	for radius := range 256 {
+		for apart := range 256 {
+			want := 256
+			for x := radius; x < 256; x++ {
+				want = min(want, x^apart)
+			}
+			got := leastBeyond(distance{byte(radius)}, distance{byte(apart)})
+			require.Equal(t, byte(want), got[0], "radius %d apart %d", radius, apart)
+			require.True(t, bytes.Equal(got[1:], make([]byte, len(got)-1)))
+		}
+	}
+}
+
+// Many keys cost lookups by region.
+func TestKeysShareLookups(t *testing.T) {
+	const peers, keys = 400, 10_000
+	others := peersOf(peers)
+	self := peer.ID("self")
+	var r regions
+	lookups := 0
+	now := time.Now()
+	for i := range keys {
+		key := fmt.Sprint("key-", i)
+		if _, ok := r.around(key, self, now); ok {
+			continue
+		}
+		lookups++
+		r.add(newRegion(key, nearest(key, others, Network), now.Add(regionFor)))
+	}
+	t.Logf("%d keys on %d peers cost %d lookups", keys, peers, lookups)
+	require.Less(t, lookups, peers/2)
+	_, ok := r.around("key-1", self, now.Add(regionFor))
+	require.False(t, ok, "answers are forgotten")
+}
+
+// A provider's records all over a continent are stored with few lookups, each where it belongs.
+func TestStoreLooksUpByRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 32, large, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		recs := spread(t, 100, rand.New(rand.NewPCG(8, 8)))
+		cells := map[string]bool{}
+		for _, r := range recs {
+			for _, c := range r.Cells() {
+				cells[c.String()] = true
+			}
+		}
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+			require.Equal(t, o.Stored.Of, o.Stored.On)
+		}
+		t.Logf("%d records of %d cells cost %d lookups", len(recs), len(cells), w.dht.asked())
+		require.Less(t, w.dht.asked(), len(cells)/5)
+		for _, r := range recs {
+			for _, c := range r.Cells() {
+				for _, n := range w.keepersOf(c) {
+					_, ok := n.Index.Get(r.Name())
+					require.True(t, ok)
+				}
+			}
+		}
+
+		set, err := w.nodes[0].places.of(t.Context(), recs[0].Cells()[0])
+		require.NoError(t, err)
+		w.nodes[0].places.failed(set.peers[0])
+		_, known := w.nodes[0].places.regions.around(routingKey(recs[0].Cells()[0]), w.nodes[0].Self, time.Now())
+		require.False(t, known, "who failed is in none of the answers used")
+	})
+}
