@@ -16,7 +16,6 @@ const quarterTurn = math.Pi / 2 * geo.EarthRadiusMeters
 func (s *search) nearest() {
 	if !s.atLeast {
 		s.count()
-		s.counting = false
 	}
 	in := area{round: true, inner: -1, surely: math.Inf(1)}
 	center, _ := s.plan.Center()
@@ -30,6 +29,9 @@ func (s *search) nearest() {
 			return
 		}
 		in.inner = in.outer
+		if s.counting && radius > patience {
+			s.count()
+		}
 	}
 	s.beyond(in.inner)
 }
@@ -76,11 +78,15 @@ func (s *search) rowsIn(r region) int {
 	return n
 }
 
-// count adds all matches to the total.
+// patience is the radius of a disc beyond which it is better to know how many matches
+// there are, before more is read than to count them takes; in metres.
+const patience = 1_000_000 // MAGIC
+
+// count makes all matches the total, for good.
 func (s *search) count() {
-	s.ranking = false
+	s.ranking, s.total = false, 0
+	defer func() { s.ranking, s.counting = true, false }()
 	s.read(area{region: everything(), inner: -1, surely: math.Inf(1)})
-	s.ranking = true
 }
 
 // beyond ranks all rows whose squared chord is above inner, and those without a place.
