@@ -36,6 +36,7 @@ type network struct {
 
 	down    atomic.Bool  // Store and Query fail
 	partial atomic.Bool  // Query is not complete
+	local   atomic.Bool  // the asker keeps all cells
 	slow    atomic.Int64 // virtual duration of a query
 	queries atomic.Int64 // calls of Query
 	asker   *index.Index
@@ -102,6 +103,19 @@ func (n *network) Resolve(_ context.Context, k records.Key) (*records.Record, er
 }
 
 // Watch is told by the test when changes may have been missed.
+// Local answers when the asker is set to keep everything.
+func (n *network) Local(p *query.Plan) (query.Found, bool) {
+	if !n.local.Load() {
+		return query.Found{}, false
+	}
+	hits := n.asker.Search(p, index.SearchOptions{Now: time.Now()})
+	found := query.Found{Total: hits.Total, Complete: true, Local: true}
+	for _, h := range hits.Hits {
+		found.Records = append(found.Records, h.Record)
+	}
+	return found, true
+}
+
 func (n *network) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

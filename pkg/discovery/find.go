@@ -38,10 +38,12 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 		s.Recorder.Failed("discovery.Query", err)
 		return nil, fault.Wrap("discovery.Query", err)
 	}
-	answer, err := s.search(ctx, plan, excluded)
-	if err != nil {
-		s.Recorder.Failed("discovery.Query", err)
-		return nil, fault.Wrap("discovery.Query", err)
+	answer := s.local(plan, excluded)
+	if answer == nil {
+		if answer, err = s.search(ctx, plan, excluded); err != nil {
+			s.Recorder.Failed("discovery.Query", err)
+			return nil, fault.Wrap("discovery.Query", err)
+		}
 	}
 	answer.Took = s.Now().Sub(start)
 	s.Recorder.Queried(string(answer.Source), answer.Took, len(answer.Results))
@@ -87,35 +89,61 @@ func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.
 	}
 }
 
+// local answers a plan whose cells this peer keeps, and keeps the answer: changes of those
+// cells reach it as their keeper. It is nil where others must be asked.
+func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
+	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), seq: s.Index.Seq()}
+	found, ok := s.Keepers.Local(plan)
+	if !ok {
+		return nil
+	}
+	return s.conclude(e, found)
+}
+
+// ask answers a plan from the network.
 func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
 	if err != nil { // too many topics followed: the answer lives its TTL without live updates
 		s.Recorder.Failed("gossip.Follow", err)
 		release = func() {}
 	}
-	epoch, now := s.Prober.Epoch(), s.Now()
+	e := &cached{plan: plan, excluded: excluded, release: release, at: s.Now(), epoch: s.Prober.Epoch()}
 	found, err := s.Keepers.Query(ctx, plan)
 	if err != nil {
 		release()
 		return s.withoutNetwork(plan, err)
 	}
-	seq := s.Index.Seq()
-	answer := s.assemble(plan, found)
-	for _, r := range answer.Results {
-		s.Prober.Track(r.Record.Name().Provider)
+	e.seq = s.Index.Seq()
+	return s.conclude(e, found), nil
+}
+
+// conclude turns what was found into an answer, has its providers measured, and caches it
+// as e if it is complete. The caller may change the result's own fields.
+func (s *Service) conclude(e *cached, found query.Found) *query.Answer {
+	a := s.assemble(e.plan, found)
+	s.Prober.Track(providers(a)...)
+	if !a.Complete {
+		e.release()
+		return a
 	}
-	if !answer.Complete {
-		release()
-		return answer, nil
+	kept := *a
+	e.answer, e.fresh = &kept, s.CacheTTL
+	if len(a.Results) == 0 {
+		e.fresh = s.NegativeTTL
 	}
-	fresh := s.CacheTTL
-	if len(answer.Results) == 0 {
-		fresh = s.NegativeTTL
+	s.keep(e)
+	return a
+}
+
+// providers gives those of an answer, most of them once.
+func providers(a *query.Answer) []peer.ID {
+	ids := make([]peer.ID, 0, len(a.Results))
+	for _, r := range a.Results {
+		if id := r.Record.Name().Provider; len(ids) == 0 || ids[len(ids)-1] != id {
+			ids = append(ids, id)
+		}
 	}
-	s.keep(&cached{
-		plan: plan, answer: answer, at: now, fresh: fresh, excluded: excluded, seq: seq, epoch: epoch, release: release,
-	})
-	return answer, nil
+	return ids
 }
 
 // keep caches an answer, unless a change has altered it since the search. A change that the

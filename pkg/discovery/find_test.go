@@ -211,6 +211,26 @@ func TestLiveUpdatesRunAhead(t *testing.T) {
 	})
 }
 
+// TestLocal: a keeper of all the cells asks nobody, and its cached answers follow changes.
+func TestLocal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.net.local.Store(true)
+		w.arrive(w.foreign("a", 1, 1, 24*time.Hour))
+		a := w.ask(storage())
+		require.Equal(t, query.SourceLocal, a.Source)
+		require.True(t, a.Complete)
+		require.Len(t, a.Results, 1)
+		require.Equal(t, query.SourceCache, w.ask(storage()).Source)
+		w.arrive(w.foreign("b", 1, 1, 24*time.Hour))
+		synctest.Wait()
+		require.Len(t, w.ask(storage()).Results, 2)
+		require.Zero(t, w.net.queries.Load())
+		require.Zero(t, w.live.followed.Load())
+	})
+}
+
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

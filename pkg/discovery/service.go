@@ -32,6 +32,8 @@ import (
 type Keepers interface {
 	// Store hands records to the keepers of their cells; one outcome for each record, in order.
 	Store(ctx context.Context, recs []*records.Record) []records.Outcome
+	// Local answers without asking anybody where this peer itself keeps all that can match.
+	Local(p *query.Plan) (query.Found, bool)
 	// Query asks the keepers of the covering cells and puts what verifies into the index.
 	Query(ctx context.Context, p *query.Plan) (query.Found, error)
 	// Publish puts a record under its own key into the DHT.

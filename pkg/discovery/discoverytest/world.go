@@ -89,6 +89,9 @@ func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
 	return query.Found{Records: found, Total: len(found), Complete: true}, nil
 }
 
+// Local implements discovery.Keepers: the Network is always asked.
+func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
+
 // Watch implements discovery.Keepers. Nothing ever changes unseen.
 func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
 
