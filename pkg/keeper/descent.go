@@ -157,6 +157,9 @@ func (d *descent) rank() {
 
 // next takes the cells to ask about next: those that can have a result.
 func (d *descent) next(ctx context.Context) []records.CellKey {
+	if len(d.open) == 0 {
+		return nil
+	}
 	d.rank()
 	able := len(d.open)
 	if d.filled {

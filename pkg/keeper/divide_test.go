@@ -11,6 +11,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/cell"
@@ -323,4 +324,55 @@ func TestHandedOverFromAnotherKeeper(t *testing.T) {
 		_, known := k.divisions.origins.Get(r.Name())
 		require.Equal(t, want, known)
 	}
+}
+
+// Keepers of one address group are not asked one after the other while there are others.
+func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
+	w := newLightWorld(t, 6)
+	defer w.close()
+	ids := make([]peer.ID, 5)
+	for i, address := range []string{"203.0.113.1", "203.0.113.2", "198.51.100.1", "203.0.113.3", "192.0.2.1"} {
+		ids[i] = w.nodes[i].Self
+		w.hosts[ids[i]].addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
+	}
+	want := []peer.ID{ids[0], ids[2], ids[4], ids[1], ids[3]}
+	require.Equal(t, want, w.nodes[5].spread(slices.Clone(ids)))
+	self := append([]peer.ID{w.nodes[5].Self}, ids[:2]...)
+	require.Equal(t, self, w.nodes[5].spread(slices.Clone(self)))
+}
+
+// A record that lapsed a moment ago is a difference of clocks, and an old one is not.
+func TestStaleRecordsAreNonsense(t *testing.T) {
+	p, now := newProvider(t), time.Now()
+	lapsed := func(ago time.Duration) *pb.QueryResponse {
+		r, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-ago)})
+		require.NoError(t, err)
+		return &pb.QueryResponse{Total: 1, Envelopes: [][]byte{r.Envelope()}}
+	}
+	plan := compile(t, query.Query{})
+	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	a, err := judge(q, lapsed(5*time.Minute), newVerifier(t), now)
+	require.NoError(t, err)
+	require.Empty(t, a.records)
+	_, err = judge(q, lapsed(time.Hour), newVerifier(t), now)
+	require.ErrorIs(t, err, fault.Unauthentic)
+}
+
+// A division of a cell that was not asked for, or that makes no sense, is nonsense.
+func TestDivisionsAreJudged(t *testing.T) {
+	plan := compile(t, query.Query{})
+	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	global := q.cells[0].String()
+	for name, splits := range map[string][]*pb.Split{
+		"not asked for": {{Cell: cellOfBerlin(4).String()}},
+		"no cell":       {{Cell: "x"}},
+		"twice":         {{Cell: global}, {Cell: global}},
+		"no child":      {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
+	} {
+		_, err := judge(q, &pb.QueryResponse{Splits: splits}, newVerifier(t), time.Now())
+		require.ErrorIs(t, err, fault.Unauthentic, name)
+	}
+	a, err := judge(q, &pb.QueryResponse{Splits: []*pb.Split{{Cell: global}}}, newVerifier(t), time.Now())
+	require.NoError(t, err)
+	require.Len(t, a.splits, 1)
 }
