@@ -33,6 +33,10 @@
 // newcomer's own; otherwise it is refused. So no provider can push out another that offers
 // less than itself. Remembered services are bounded the same way, but a withdrawal of a
 // live record is always accepted.
+//
+// A live record takes some 135 bytes besides itself. Rows that count no more are about half
+// as many as those that do at most, and a large merge has a second copy of what it merges
+// while it is under way.
 package index
 
 import (
