@@ -333,7 +333,7 @@ func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
 	ids := make([]peer.ID, 5)
 	for i, address := range []string{"203.0.113.1", "203.0.113.2", "198.51.100.1", "203.0.113.3", "192.0.2.1"} {
 		ids[i] = w.nodes[i].Self
-		w.hosts[ids[i]].addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
+		w.hosts.of(ids[i]).addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
 	}
 	want := []peer.ID{ids[0], ids[2], ids[4], ids[1], ids[3]}
 	require.Equal(t, want, w.nodes[5].spread(slices.Clone(ids)))

@@ -29,7 +29,7 @@ type lightWorld struct {
 	dht   *directory
 	nodes []*lightNode
 
-	hosts    map[peer.ID]*lightHost // written while nobody reads
+	hosts    *lightHosts
 	verifier *records.Verifier
 }
 
@@ -43,7 +43,7 @@ func newLightWorld(t testing.TB, n int) *lightWorld {
 	verifier, err := records.NewVerifier(100_000) // one for all, so that each record is verified once
 	require.NoError(t, err)
 	w := &lightWorld{
-		t: t, dht: &directory{values: map[string][]byte{}}, hosts: make(map[peer.ID]*lightHost), verifier: verifier,
+		t: t, dht: &directory{values: map[string][]byte{}}, hosts: new(lightHosts), verifier: verifier,
 	}
 	for i := range n {
 		w.join(peer.ID(fmt.Sprintf("light %d", i)), Limits{Sync: -1})
@@ -55,7 +55,7 @@ func newLightWorld(t testing.TB, n int) *lightWorld {
 func (w *lightWorld) join(id peer.ID, limits Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
 	n := &lightNode{host: h, counts: newCounts()}
-	w.hosts[id] = h
+	w.hosts.Store(id, h)
 	w.nodes = append(w.nodes, n)
 	w.dht.edit(func() {
 		w.dht.peers = append(w.dht.peers, id)
@@ -122,12 +122,22 @@ func (r *lightRouter) Nearby(key string, n int) []peer.ID {
 	return slices.Clone(near[:min(n, len(near))])
 }
 
+// lightHosts are the hosts by id.
+type lightHosts struct{ sync.Map }
+
+func (m *lightHosts) of(id peer.ID) *lightHost {
+	if h, ok := m.Load(id); ok {
+		return h.(*lightHost)
+	}
+	return nil
+}
+
 // lightHost is the little of a host that a Keeper uses.
 type lightHost struct {
 	host.Host
 	id    peer.ID
 	addr  ma.Multiaddr
-	hosts map[peer.ID]*lightHost
+	hosts *lightHosts
 
 	mu      sync.Mutex // guards handler
 	handler network.StreamHandler
@@ -144,8 +154,8 @@ func (h *lightHost) SetStreamHandler(_ protocol.ID, handler network.StreamHandle
 func (h *lightHost) RemoveStreamHandler(protocol.ID) { h.SetStreamHandler("", nil) }
 
 func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (network.Stream, error) {
-	other, ok := h.hosts[id]
-	if !ok {
+	other := h.hosts.of(id)
+	if other == nil {
 		return nil, errors.New("no such peer")
 	}
 	other.mu.Lock()
@@ -168,11 +178,11 @@ func (lightNetwork) ConnsToPeer(peer.ID) []network.Conn { return nil }
 
 type lightPeerstore struct {
 	peerstore.Peerstore
-	hosts map[peer.ID]*lightHost
+	hosts *lightHosts
 }
 
 func (p lightPeerstore) Addrs(id peer.ID) []ma.Multiaddr {
-	if h, ok := p.hosts[id]; ok {
+	if h := p.hosts.of(id); h != nil {
 		return []ma.Multiaddr{h.addr}
 	}
 	return nil
