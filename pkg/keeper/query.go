@@ -30,11 +30,20 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 		return query.Found{}, err
 	}
 	defer func() { end(err) }()
-	cells := p.Cells(coverCells)
-	if k.settled(cells) && k.divisions.complete(cells) {
-		return k.answerAlone(p, cells), nil
+	if found, ok := k.Local(p); ok {
+		return found, nil
 	}
-	return k.find(ctx, p, cells)
+	return k.find(ctx, p, p.Cells(coverCells))
+}
+
+// Local answers from this peer's own index where that is as good as asking: it keeps all
+// the cells undivided, and has compared them with their other keepers. Otherwise it is false.
+func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
+	cells := p.Cells(coverCells)
+	if !k.settled(cells) || !k.divisions.complete(cells) {
+		return query.Found{}, false
+	}
+	return k.answerAlone(p, cells), true
 }
 
 // find is Query among cells given.
