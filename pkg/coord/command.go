@@ -57,6 +57,9 @@ func IfRevision(key string, mod Revision) Guard { return Guard{key: key, mod: mo
 // exclusive claim's token is refused once any later token has been granted.
 func IfHolds(lock string, token Token) Guard { return Guard{lock: lock, token: token, held: true} }
 
+// Held gives the lock and token of a guard made by IfHolds; false for any other.
+func (g Guard) Held() (lock string, token Token, ok bool) { return g.lock, g.token, g.held }
+
 // Change is a put or a deletion: exactly one field is set.
 type Change struct {
 	Put    *Put
@@ -122,7 +125,7 @@ type Lock struct {
 	Mode     Mode
 	Permits  uint32 // with Permit how many may hold at once, above 0; otherwise 0
 	Wait     bool
-	Metadata []byte // for people and tools; when claiming again, nil keeps the last
+	Metadata []byte // for people and tools; when claiming again, empty keeps the last
 }
 
 // Unlock gives back one claim of the lease that holds with the token.

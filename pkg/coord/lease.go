@@ -168,5 +168,5 @@ func (m *Machine) end(ending []*lease, c *call) {
 	for _, lock := range slices.Compact(left) {
 		m.settle(lock)
 	}
-	c.result.Ended = slices.Clone(m.effects.Ended)
+	c.result.Ended = append([]LeaseID(nil), m.effects.Ended...) // nil when empty, as after a restore
 }

@@ -155,7 +155,7 @@ func (o *Lock) again(m *Machine, kv *KeyValue, c *call) error {
 		return limitReached("name", "too many claims of one lease", uint64(m.limits.Claims))
 	}
 	claim.Count++
-	if o.Metadata != nil {
+	if len(o.Metadata) > 0 {
 		claim.Metadata = o.Metadata
 	}
 	if err := m.room(0, int64(len(claim.Metadata)-len(kv.claim.Metadata)+5)); err != nil {

@@ -33,7 +33,7 @@ func (l *log) do(owner string, op coord.Op) (coord.Result, coord.Effects) {
 func (l *log) must(t testing.TB, op coord.Op) (coord.Result, coord.Effects) {
 	t.Helper()
 	r, e := l.do(alice, op)
-	require.Nil(t, r.Err)
+	require.NoError(t, r.Err)
 	return r, e
 }
 
@@ -47,9 +47,8 @@ func (l *log) refusedTo(t testing.TB, owner string, op coord.Op, kind fault.Kind
 	t.Helper()
 	before, revision := contents(l.Machine), l.Revision()
 	r, e := l.do(owner, op)
-	require.NotNil(t, r.Err)
-	require.Equal(t, kind, r.Err.Kind, "%v", r.Err)
-	require.Equal(t, field, r.Err.Field, "%v", r.Err)
+	require.ErrorIs(t, r.Err, kind)
+	require.Equal(t, field, fault.FieldOf(r.Err), "%v", r.Err)
 	require.Empty(t, e.Events)
 	require.Equal(t, revision, l.Revision())
 	require.Equal(t, before, contents(l.Machine))
@@ -70,7 +69,7 @@ func contents(m *coord.Machine) any {
 func (l *log) lease(t testing.TB, owner string) coord.LeaseID {
 	t.Helper()
 	r, _ := l.do(owner, &coord.LeaseGrant{TTL: 10_000})
-	require.Nil(t, r.Err)
+	require.NoError(t, r.Err)
 	return r.Lease
 }
 

@@ -6,8 +6,9 @@ import "github.com/blackhole/blackhole/pkg/fault"
 type Result struct {
 	// Revision of the keyspace after the command.
 	Revision Revision
-	// Err is why nothing was done; nil when it was. It has a kind, mostly a field, no value.
-	Err *fault.Error
+	// Err is why nothing was done; nil when it was. It is a *fault.Error with a kind, mostly
+	// a field, and no value.
+	Err error
 	// Lock answers Lock, Unlock and Cancel.
 	Lock LockResult
 	// Lease and TTL, in milliseconds, answer LeaseGrant.
@@ -56,7 +57,7 @@ type Grant struct {
 }
 
 // refusal reduces an error to what is kept and compared between members: kind, field, message.
-func refusal(kind fault.Kind, field, message string) *fault.Error {
+func refusal(kind fault.Kind, field, message string) error {
 	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Image is the whole state as it was when it was taken, to be written beside Apply.
@@ -135,9 +137,9 @@ func (e *encoder) client(c *clientImage) {
 func (e *encoder) result(r *Result) {
 	e.int(int64(r.Revision))
 	if e.bool(r.Err != nil); r.Err != nil {
-		e.uint(uint64(r.Err.Kind))
-		e.string(r.Err.Field)
-		e.string(r.Err.Err.Error())
+		e.uint(uint64(fault.KindOf(r.Err)))
+		e.string(fault.FieldOf(r.Err))
+		e.string(fault.Message(r.Err))
 	}
 	e.string(r.Lock.Key)
 	e.int(int64(r.Lock.Token))

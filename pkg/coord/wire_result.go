@@ -13,7 +13,7 @@ func EncodeResult(r Result) ([]byte, error) {
 		Revision: int64(r.Revision), Lease: int64(r.Lease), TtlMs: r.TTL, Client: uint64(r.Client), Changed: uint32(r.Changed),
 	}
 	if r.Err != nil {
-		p.Refusal = &coordv1.Refusal{Kind: uint32(r.Err.Kind), Field: r.Err.Field, Message: fault.Message(r.Err)}
+		p.Refusal = &coordv1.Refusal{Kind: uint32(fault.KindOf(r.Err)), Field: fault.FieldOf(r.Err), Message: fault.Message(r.Err)}
 	}
 	if r.Lock != (LockResult{}) {
 		p.Lock = &coordv1.LockResult{

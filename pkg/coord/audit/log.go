@@ -1,0 +1,305 @@
+// Package audit checks what a state machine of pkg/coord, or a whole group of them, did
+// against the promises made for it. It knows the promises and not the machine: a checker
+// follows from outside, keeps its own simple account and says which rule was broken first.
+//
+// Log follows the entries of one log, Leases the time on which they end, Stream a watcher.
+// The rules have the names of the project's reliability notes:
+//
+//	L1  the tokens granted on a lock strictly increase
+//	L2  a write guarded by an exclusive token is refused once a greater one was accepted
+//	L3  grants that exclude each other never overlap in the order of the log
+//	L4  a lease does not end by Expire before its time to live has passed since it was last renewed
+//	L5  a lease ends by an entry of the log that says so, and all its keys with it
+//	L6  nobody gives back a claim that is not theirs
+//	L7  claims are granted in the order of the queue, in the entry that makes room
+//	W1  ordered: a watch reports revisions in ascending order, in one by key
+//	W2  unique: it reports no event twice
+//	W3  reliable: it leaves no event out
+//	W4  atomic: the events of a revision come together
+//	W5  resumable: going on from Next, at any member, neither repeats nor leaves out
+//	W6  bookmarkable: what is reported as progress has been delivered
+//	E1  a command repeated with its sequence is answered with its first result and does nothing
+//	R1  events are the difference between the keyspace before and after, at one new revision
+//
+// Errors are of kind Internal, with "audit." and the rule as operation.
+package audit
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func breach(rule, format string, args ...any) error {
+	return fault.New("audit."+rule, fault.Internal, format, args...)
+}
+
+// Entry is one entry of the log and what a member made of it.
+type Entry struct {
+	Index   uint64
+	Term    uint64
+	Command coord.Command
+	Result  coord.Result
+	Effects coord.Effects
+}
+
+// Log checks L1 to L3, L5 to L7, E1 and R1 over the entries of a log from its beginning.
+// The zero Log is ready.
+type Log struct {
+	revision coord.Revision
+	keys     map[string]*coord.KeyValue
+	leases   map[coord.LeaseID]bool
+	locks    map[string]*account
+	answered map[coord.ClientID]answer
+}
+
+// account is what is known of one lock.
+type account struct {
+	claims   map[coord.Token]*coord.KeyValue
+	holding  map[coord.Token]coord.Claim
+	granted  coord.Token // greatest
+	accepted coord.Token // greatest exclusive one that guarded a write
+}
+
+type answer struct {
+	sequence uint64
+	result   coord.Result
+}
+
+// Entry checks the next entry.
+func (l *Log) Entry(e Entry) error {
+	if l.keys == nil {
+		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]bool)
+		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
+	}
+	if again, err := l.repeated(e); again || err != nil {
+		return err
+	}
+	if e.Result.Err != nil {
+		return l.nothing("R1", e)
+	}
+	for _, check := range []func(Entry) error{l.rights, l.events, l.grants, l.endings, l.queues} {
+		if err := check(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeated reports whether the entry is a command that its client has sent before (E1).
+func (l *Log) repeated(e Entry) (bool, error) {
+	client := e.Command.Client
+	if client == 0 {
+		return false, nil
+	}
+	if field := fault.FieldOf(e.Result.Err); e.Result.Err != nil && (field == "client" || field == "sequence") {
+		return true, l.nothing("E1", e) // refused before it was looked at
+	}
+	seen, ok := l.answered[client]
+	if !ok || seen.sequence != e.Command.Sequence {
+		l.answered[client] = answer{e.Command.Sequence, e.Result}
+		return false, nil
+	}
+	if !reflect.DeepEqual(seen.result, e.Result) {
+		return true, breach("E1", "sequence %d of client %d was answered otherwise before", seen.sequence, client)
+	}
+	return true, l.nothing("E1", e)
+}
+
+// nothing checks that an entry had no effects.
+func (l *Log) nothing(rule string, e Entry) error {
+	if n := len(e.Effects.Events) + len(e.Effects.Grants) + len(e.Effects.Granted) + len(e.Effects.Ended); n > 0 {
+		return breach(rule, "entry %d was refused or repeated and had %d effects", e.Index, n)
+	}
+	return nil
+}
+
+func (l *Log) lock(name string) *account {
+	a := l.locks[name]
+	if a == nil {
+		a = &account{claims: make(map[coord.Token]*coord.KeyValue), holding: make(map[coord.Token]coord.Claim)}
+		l.locks[name] = a
+	}
+	return a
+}
+
+// rights checks that the command was its owner's to give (L6, L2).
+func (l *Log) rights(e Entry) error {
+	switch o := e.Command.Op.(type) {
+	case *coord.Unlock:
+		kv, held := l.lock(o.Name).claims[o.Token], l.lock(o.Name).holding[o.Token]
+		if kv == nil || held.Count == 0 || kv.Lease != o.Lease || held.Holder != e.Command.Owner {
+			return breach("L6", "entry %d: %q released %q with token %d, which is not its own", e.Index, e.Command.Owner, o.Name, o.Token)
+		}
+	case *coord.Cancel:
+		kv := l.lock(o.Name).claims[o.Token]
+		if claim, _ := kv.Claim(); kv == nil || kv.Lease != o.Lease || claim.Holder != e.Command.Owner {
+			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.Owner, o.Token, o.Name)
+		}
+	case *coord.Write:
+		for _, g := range o.If {
+			if name, token, ok := g.Held(); ok {
+				if err := l.guarded(e.Index, name, token); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) guarded(index uint64, name string, token coord.Token) error {
+	a := l.lock(name)
+	claim, held := a.holding[token]
+	if !held || claim.Mode == coord.Exclusive && token < a.accepted {
+		return breach("L2", "entry %d: a write with token %d of %q was accepted", index, token, name)
+	}
+	if claim.Mode == coord.Exclusive {
+		a.accepted = token
+	}
+	return nil
+}
+
+// events follows the keyspace (R1).
+func (l *Log) events(e Entry) error {
+	_, reborn := e.Command.Op.(*coord.Reincarnate)
+	want := l.revision
+	if len(e.Effects.Events) > 0 {
+		want++
+	}
+	if e.Result.Revision != want && !(reborn && e.Result.Revision > want) {
+		return breach("R1", "entry %d made revision %d out of %d", e.Index, e.Result.Revision, l.revision)
+	}
+	l.revision = e.Result.Revision
+	for i, event := range e.Effects.Events {
+		switch {
+		case event.Revision != l.revision:
+			return breach("R1", "entry %d: an event has revision %d, not %d", e.Index, event.Revision, l.revision)
+		case i > 0 && e.Effects.Events[i-1].Key >= event.Key:
+			return breach("R1", "entry %d: the event of %q is out of order", e.Index, event.Key)
+		case !same(event.Prev, l.keys[event.Key]):
+			return breach("R1", "entry %d: %q was not what its event says it was", e.Index, event.Key)
+		case event.KV != nil && (event.KV.Key != event.Key || event.KV.ModRevision != l.revision):
+			return breach("R1", "entry %d: the event of %q has another version", e.Index, event.Key)
+		}
+		l.change(event)
+	}
+	return nil
+}
+
+func (l *Log) change(event coord.Event) {
+	delete(l.keys, event.Key)
+	if claim, ok := event.Prev.Claim(); ok && event.KV == nil {
+		a := l.lock(claim.Lock)
+		delete(a.claims, event.Prev.Token())
+		delete(a.holding, event.Prev.Token())
+	}
+	if event.KV == nil {
+		return
+	}
+	l.keys[event.Key] = event.KV
+	if claim, ok := event.KV.Claim(); ok {
+		a := l.lock(claim.Lock)
+		a.claims[event.KV.Token()] = event.KV
+		if _, held := a.holding[event.KV.Token()]; held {
+			a.holding[event.KV.Token()] = claim
+		}
+	}
+}
+
+// grants checks who came to hold a lock (L1, L3).
+func (l *Log) grants(e Entry) error {
+	for _, g := range e.Effects.Grants {
+		a := l.lock(g.Lock)
+		kv := a.claims[g.Token]
+		claim, ok := kv.Claim()
+		if !ok || kv.Lease != g.Lease || kv.Key != coord.LockKey(g.Lock, g.Lease) {
+			return breach("L7", "entry %d: token %d of %q was granted without a claim", e.Index, g.Token, g.Lock)
+		}
+		if g.Token <= a.granted {
+			return breach("L1", "entry %d: token %d of %q follows %d", e.Index, g.Token, g.Lock, a.granted)
+		}
+		if !a.compatible(claim) {
+			return breach("L3", "entry %d: token %d of %q was granted beside %v", e.Index, g.Token, g.Lock, slices.Sorted(maps.Keys(a.holding)))
+		}
+		a.granted, a.holding[g.Token] = g.Token, claim
+	}
+	return nil
+}
+
+func (a *account) compatible(c coord.Claim) bool {
+	for _, held := range a.holding {
+		if held.Mode != c.Mode || c.Mode == coord.Exclusive || c.Mode == coord.Permit && len(a.holding) >= int(min(c.Permits, held.Permits)) {
+			return false
+		}
+	}
+	return true
+}
+
+// endings checks that leases end by word and as a whole (L5).
+func (l *Log) endings(e Entry) error {
+	for _, lease := range e.Effects.Granted {
+		l.leases[lease.ID] = true
+	}
+	for _, id := range e.Effects.Ended {
+		var said bool
+		switch o := e.Command.Op.(type) {
+		case *coord.LeaseRevoke:
+			said = o.ID == id
+		case *coord.Expire:
+			said = o.Term == e.Term && slices.ContainsFunc(o.Leases, func(r coord.LeaseRef) bool { return r.ID == id })
+		}
+		if !said || !l.leases[id] {
+			return breach("L5", "entry %d: lease %d ended without a word", e.Index, id)
+		}
+		delete(l.leases, id)
+	}
+	for _, event := range e.Effects.Events {
+		if event.KV != nil && event.KV.Lease != 0 && !l.leases[event.KV.Lease] {
+			return breach("L5", "entry %d: %q is bound to lease %d, which is not living", e.Index, event.Key, event.KV.Lease)
+		}
+	}
+	if len(e.Effects.Ended) == 0 {
+		return nil
+	}
+	for key, kv := range l.keys {
+		if kv.Lease != 0 && !l.leases[kv.Lease] {
+			return breach("L5", "entry %d: %q outlives its lease %d", e.Index, key, kv.Lease)
+		}
+	}
+	return nil
+}
+
+// queues checks that nobody who could hold a lock waits, nor anybody holds before an earlier claim (L7).
+func (l *Log) queues(e Entry) error {
+	for _, event := range e.Effects.Events {
+		claim, ok := event.KV.Claim()
+		if !ok {
+			claim, ok = event.Prev.Claim()
+		}
+		if !ok {
+			continue
+		}
+		if token := l.lock(claim.Lock).outOfTurn(); token != 0 {
+			return breach("L7", "entry %d: token %d of %q holds or waits out of turn", e.Index, token, claim.Lock)
+		}
+	}
+	return nil
+}
+
+// outOfTurn gives the first claim that holds behind one that waits, or waits and could hold.
+func (a *account) outOfTurn() coord.Token {
+	waits := false
+	for _, token := range slices.Sorted(maps.Keys(a.claims)) {
+		_, held := a.holding[token]
+		claim, _ := a.claims[token].Claim()
+		if held && waits || !held && !waits && a.compatible(claim) {
+			return token
+		}
+		waits = waits || !held
+	}
+	return 0
+}

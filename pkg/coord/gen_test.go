@@ -1,0 +1,166 @@
+package coord_test
+
+import (
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// A generator draws commands over a world so small that they meet: five keys, three locks,
+// six leases, two owners, three clients.
+type generator struct {
+	t *rapid.T
+	m *coord.Machine
+	// wild draws tokens and ids without looking at the state.
+	wild bool
+}
+
+func (g *generator) one(n int) bool { return rapid.IntRange(0, n-1).Draw(g.t, "one") == 0 }
+
+func (g *generator) command() coord.Command {
+	cmd := coord.Command{Owner: alice, Op: g.op()}
+	if g.one(8) {
+		cmd.Owner = bob
+	}
+	if g.one(2) {
+		cmd.Client = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client"))
+		cmd.Sequence = uint64(rapid.IntRange(0, 12).Draw(g.t, "sequence"))
+	}
+	return cmd
+}
+
+func (g *generator) op() coord.Op {
+	switch rapid.IntRange(0, 24).Draw(g.t, "op") {
+	case 0, 1, 2, 3, 4:
+		return g.write()
+	case 5, 6, 7, 8, 9, 10:
+		return g.lock()
+	case 11, 12, 13, 14:
+		name, lease, token := g.claim()
+		return &coord.Unlock{Name: name, Lease: lease, Token: token}
+	case 15, 16:
+		name, lease, token := g.claim()
+		return &coord.Cancel{Name: name, Lease: lease, Token: token}
+	case 17, 18, 19:
+		return &coord.LeaseGrant{ID: coord.LeaseID(rapid.IntRange(0, 6).Draw(g.t, "id")), TTL: rapid.Int64Range(-1, 20_000).Draw(g.t, "ttl")}
+	case 20:
+		return &coord.LeaseRevoke{ID: g.lease()}
+	case 21:
+		return g.expire()
+	case 22:
+		return &coord.ClientOpen{}
+	case 23:
+		return &coord.Compact{Revision: coord.Revision(rapid.Int64Range(-1, int64(g.m.Revision())+1).Draw(g.t, "revision"))}
+	default:
+		return g.rare()
+	}
+}
+
+func (g *generator) rare() coord.Op {
+	switch rapid.IntRange(0, 3).Draw(g.t, "rare") {
+	case 0:
+		return &coord.ClientClose{}
+	case 1:
+		index, _ := g.m.Index()
+		return &coord.ClientsExpire{Term: 1, IdleSince: rapid.Uint64Range(0, index).Draw(g.t, "idle since")}
+	case 2:
+		return &coord.Reincarnate{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
+	default:
+		limits := coord.DefaultLimits()
+		limits.HistoryEvents = rapid.Uint32Range(0, 40).Draw(g.t, "history")
+		return &coord.Configure{Limits: limits}
+	}
+}
+
+func (g *generator) key() string {
+	return rapid.SampledFrom([]string{"a", "a/b", "b", "l/1", "l/x", "c"}).Draw(g.t, "key")
+}
+
+func (g *generator) name() string {
+	return rapid.SampledFrom([]string{"l", "m", "l/1"}).Draw(g.t, "lock")
+}
+
+func (g *generator) lease() coord.LeaseID {
+	return coord.LeaseID(rapid.IntRange(0, 7).Draw(g.t, "lease"))
+}
+
+func (g *generator) lock() coord.Op {
+	o := &coord.Lock{Name: g.name(), Lease: g.lease(), Wait: !g.one(4)}
+	o.Mode = rapid.SampledFrom([]coord.Mode{coord.Exclusive, coord.Exclusive, coord.Shared, coord.Permit}).Draw(g.t, "mode")
+	if o.Mode == coord.Permit {
+		o.Permits = uint32(rapid.SampledFrom([]int{0, 2, 2, 2, 2, 3}).Draw(g.t, "permits"))
+	}
+	if g.one(3) {
+		o.Metadata = []byte(rapid.SampledFrom([]string{"", "m1", "m2"}).Draw(g.t, "metadata"))
+	}
+	return o
+}
+
+// claim names a claim that exists, mostly.
+func (g *generator) claim() (string, coord.LeaseID, coord.Token) {
+	names := g.m.LockNames("")
+	if g.wild || len(names) == 0 || g.one(6) {
+		return g.name(), g.lease(), coord.Token(rapid.Int64Range(-1, 50).Draw(g.t, "token"))
+	}
+	info, _ := g.m.Lock(rapid.SampledFrom(names).Draw(g.t, "name"))
+	all := append(info.Holding, info.Waiting...)
+	kv := all[rapid.IntRange(0, len(all)-1).Draw(g.t, "claim")]
+	return info.Name, kv.Lease, kv.Token()
+}
+
+func (g *generator) expire() coord.Op {
+	o := &coord.Expire{Term: 1}
+	if g.one(5) {
+		o.Term = 2
+	}
+	for range rapid.IntRange(0, 3).Draw(g.t, "leases") {
+		id := g.lease()
+		lease, _ := g.m.Lease(id)
+		o.Leases = append(o.Leases, coord.LeaseRef{ID: id, Granted: lease.Granted})
+	}
+	return o
+}
+
+func (g *generator) write() coord.Op {
+	o := &coord.Write{}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "guards") {
+		o.If = append(o.If, g.guard())
+	}
+	for i := range rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "changes") {
+		if g.one(4) {
+			o.Then = append(o.Then, del(g.span()))
+			continue
+		}
+		lease := coord.LeaseID(0)
+		if g.one(3) {
+			lease = g.lease()
+		}
+		o.Then = append(o.Then, put(g.key(), fmt.Sprint("v", i), lease))
+	}
+	return o
+}
+
+func (g *generator) guard() coord.Guard {
+	if g.one(2) {
+		name, _, token := g.claim()
+		return coord.IfHolds(name, token)
+	}
+	key := g.key()
+	if kv, ok := g.m.Get(key); ok && !g.one(4) {
+		return coord.IfRevision(key, kv.ModRevision)
+	}
+	return coord.IfRevision(key, 0)
+}
+
+func (g *generator) span() coord.Span {
+	switch rapid.IntRange(0, 4).Draw(g.t, "span") {
+	case 0:
+		return coord.Under(g.key())
+	case 1:
+		return coord.Span{From: g.key(), To: g.key()}
+	default:
+		return coord.Exactly(g.key())
+	}
+}

@@ -1,0 +1,128 @@
+package coord_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// story is a state with something of everything.
+func story(t testing.TB) *log {
+	l := newLog()
+	id := l.leases(t, 3)
+	l.must(t, &coord.LeaseGrant{ID: 0x7ead, TTL: 30_000})
+	l.must(t, write(put("a", "1", 0), put("b", "", id[0])))
+	l.must(t, write(put("a", "2", 0)))
+	l.must(t, lock("db", id[0]))
+	l.must(t, &coord.Lock{Name: "db", Lease: id[1], Wait: true, Metadata: []byte("waits")})
+	l.must(t, lock("db", id[0]))
+	l.must(t, &coord.Lock{Name: "pool", Lease: id[1], Mode: coord.Permit, Permits: 2})
+	l.must(t, &coord.Lock{Name: "file", Lease: id[2], Mode: coord.Shared})
+	opened, _ := l.must(t, &coord.ClientOpen{})
+	l.must(t, &coord.ClientOpen{})
+	l.send(coord.Command{Client: opened.Client, Sequence: 3, Owner: alice, Op: unlock("db", 1, 99)})
+	l.must(t, write(del(coord.Exactly("b"))))
+	l.must(t, &coord.LeaseRevoke{ID: id[2]})
+	l.must(t, &coord.Compact{Revision: 1})
+	return l
+}
+
+// The format is kept: members of two versions compare hashes and send each other snapshots.
+func TestSnapshotIsTheGoldenOne(t *testing.T) {
+	const path = "testdata/story.snapshot.hex"
+	got := hex.Dump(story(t).Snapshot())
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+func TestRestoreIsTheSameState(t *testing.T) {
+	l := story(t)
+	m, err := coord.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), m.StateHash())
+	for _, id := range []coord.LeaseID{1, 2, 0x7ead} {
+		require.Equal(t, l.LeaseKeys(id), m.LeaseKeys(id))
+	}
+	token := coord.Token(3)
+	for _, member := range []*coord.Machine{l.Machine, m} {
+		member.Apply(100, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
+		r, e := member.Apply(101, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
+		require.NoError(t, r.Err)
+		require.Equal(t, coord.LeaseID(2), e.Grants[0].Lease)
+	}
+	require.Equal(t, l.StateHash(), m.StateHash())
+}
+
+func TestImageStaysAsItWas(t *testing.T) {
+	l := story(t)
+	image, want := l.Image(), l.Snapshot()
+	for range 3 {
+		l.must(t, write(put("a", "later", 0)))
+		l.must(t, &coord.LeaseRevoke{ID: l.Leases()[0].ID})
+	}
+	l.send(coord.Command{Client: 1, Sequence: 9, Owner: alice, Op: &coord.ClientClose{}})
+	var b bytes.Buffer
+	n, err := image.WriteTo(&b)
+	require.NoError(t, err)
+	require.Equal(t, int64(b.Len()), n)
+	require.Equal(t, want, b.Bytes())
+	require.NotEqual(t, image.Hash(), l.StateHash())
+}
+
+func TestSnapshotStreams(t *testing.T) {
+	l := newLog()
+	for i := range 3000 {
+		l.must(t, write(put(fmt.Sprint("k", i%500), fmt.Sprintf("%0100d", i), 0)))
+	}
+	snapshot := l.Snapshot()
+	require.Greater(t, len(snapshot), 3*(64<<10))
+	rest := []byte("what follows on the stream")
+	stream := bytes.NewReader(append(bytes.Clone(snapshot), rest...))
+	m, err := coord.RestoreFrom(iotest.HalfReader(stream))
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), m.StateHash())
+	require.Equal(t, len(rest), stream.Len())
+	_, err = coord.RestoreFrom(iotest.TimeoutReader(bytes.NewReader(snapshot)))
+	require.ErrorIs(t, err, iotest.ErrTimeout)
+	_, err = l.Image().WriteTo(limited{})
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+type limited struct{}
+
+func (limited) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+// Every byte matters: flip one, cut one off, add one.
+func TestRestoreRefusesDamage(t *testing.T) {
+	snapshot := story(t).Snapshot()
+	for i := range snapshot {
+		damaged := bytes.Clone(snapshot)
+		damaged[i] ^= 0x40
+		_, err := coord.Restore(damaged)
+		require.Error(t, err, "byte %d", i)
+		_, err = coord.Restore(snapshot[:i])
+		require.Error(t, err, "cut at %d", i)
+	}
+	_, err := coord.Restore(append(bytes.Clone(snapshot), 0))
+	require.ErrorIs(t, err, fault.Invalid)
+	other := bytes.Clone(snapshot)
+	other[7] = 2
+	_, err = coord.Restore(other)
+	require.ErrorIs(t, err, fault.Unsupported)
+}
