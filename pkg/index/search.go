@@ -44,7 +44,7 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 
 // search is the state of one search; it is reused.
 //
-// Rows go three ways: a kernel without branches picks those whose words and places may
+// Rows go three ways: a kernel without branches picks those whose words may
 // do; consider looks at them one by one and counts; candidates are ranked in batches, in
 // the order of a lower bound of their value, so that few values are computed.
 type search struct {
@@ -231,42 +231,26 @@ func (s *search) readBlock(p *part) {
 	}
 }
 
-// pick collects the rows from..to that may do. The rows picked are considered when there
-// are many, or by drain.
+// pick collects the rows from..to whose words may do. The rows picked are considered when
+// there are many, or by drain.
 func (s *search) pick(p *part, from, to int) {
 	for from < to {
 		if s.pending == len(s.picked) {
 			s.drain(p)
 		}
 		end := min(to, from+len(s.picked)-s.pending)
-		if s.area.round {
-			s.pickRound(p, from, end)
-		} else {
-			s.pickAny(p, from, end)
-		}
+		s.pickWords(p, from, end)
 		from = end
 	}
 }
 
-// pickAny and pickRound write every row and keep it by moving on, without a branch that
-// could be mispredicted. There must be room for all rows.
-func (s *search) pickAny(p *part, from, to int) {
+// pickWords writes every row and keeps it by moving on, without a branch that could be
+// mispredicted. There must be room for all rows.
+func (s *search) pickWords(p *part, from, to int) {
 	n, out, maybe := 0, s.picked[s.pending:], s.limits.maybe
 	for i, word := range p.words[from:to] {
 		out[n] = uint32(from + i)
 		n += reaches(word, maybe)
-	}
-	s.pending += n
-}
-
-func (s *search) pickRound(p *part, from, to int) {
-	n, out, maybe := 0, s.picked[s.pending:], s.limits.maybe
-	place, inner, outer := s.place, s.area.inner, s.area.outer
-	vecs := p.vecs[from:to]
-	for i, word := range p.words[from:to] {
-		c := vecs[i].chordSq(place)
-		out[n] = uint32(from + i)
-		n += reaches(word, maybe) & number(c <= outer) & number(c > inner)
 	}
 	s.pending += n
 }
@@ -289,6 +273,10 @@ func (s *search) drain(p *part) {
 
 // consider decides on a row that was picked.
 func (s *search) consider(p *part, row int) {
+	chordSq := p.vecs[row].chordSq(s.place)
+	if s.area.round && !(chordSq <= s.area.outer) || chordSq <= s.area.inner {
+		return
+	}
 	if p.lapsed(row, s.now, s.second) || !p.aliveAt(row, s.snapshot.version) || !s.area.holds(p, row) {
 		return
 	}
@@ -307,8 +295,7 @@ func (s *search) consider(p *part, row int) {
 		}
 		exact = exact || land == others
 	}
-	chordSq := p.vecs[row].chordSq(s.place)
-	if chordSq <= s.area.inner || s.limits.surelyNot(p.floors[row]) {
+	if s.limits.surelyNot(p.floors[row]) {
 		return
 	}
 	sure := !exact && !(chordSq > s.area.surely) && s.limits.surely(p.words[row], p.floors[row])
