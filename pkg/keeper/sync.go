@@ -28,10 +28,13 @@ const (
 	syncGap      = 5 * time.Second  // between rounds, however often the table changes
 	syncCall     = 10 * time.Second // one message and its answer
 	syncPeer     = time.Minute      // all with one peer
+	syncLook     = 128              // nearest peers among which those that share cells are looked for
 	syncPeers    = 64               // compared with in one round
 	syncWidth    = 4                // compared with at once
 	tablesKnown  = 512              // peers of the routing table looked at
-	viewFor      = 2 * time.Second  // a view is used so long although the index has changed
+	viewFor      = 2 * time.Second  // a view is used so long although the index has changed, and longer when it is large
+	viewSize     = 10_000           // records for each viewFor
+	viewMost     = time.Minute      // ... and no longer, for records lapse
 	takenEntries = 1 << 16          // versions pulled lately
 	takenFor     = 10 * time.Minute // ... are not pulled again, whatever became of them
 
@@ -65,8 +68,10 @@ type syncer struct {
 	taken *lru.Cache[digest.Entry, time.Time]
 	turn  chan struct{} // one for whoever pulls, so that two peers are not asked for the same
 
-	mu   sync.Mutex // guards what follows
-	view *view
+	making sync.Mutex           // held while a view is made
+	view   atomic.Pointer[view] // written under making, but for a view given up
+
+	mu   sync.Mutex // guards near
 	near *survey
 }
 
@@ -190,19 +195,25 @@ func (n *neighbourhood) equal(o *neighbourhood) bool {
 	return n.whole == o.whole && slices.Equal(n.peers, o.peers)
 }
 
-// current gives the view of the index, at most viewFor behind it.
+// lasts is how long a view is used although the index has changed: making them is to be a
+// small part of a peer's work, however much it holds.
+func (v *view) lasts() time.Duration {
+	return min(viewFor*time.Duration(1+len(v.all)/viewSize), syncEvery)
+}
+
+// current gives the view of the index, not much behind it.
 func (y *syncer) current(near *survey) *view {
+	y.making.Lock()
+	defer y.making.Unlock()
 	seq, now := y.k.Index.Seq(), y.k.Now()
-	y.mu.Lock()
-	v := y.view
-	y.mu.Unlock()
-	if v != nil && v.near == near.neighbourhood && now.Sub(v.made) < time.Minute && (v.seq == seq || now.Sub(v.made).Abs() < viewFor) {
-		return v
+	if v := y.view.Load(); v != nil && v.near == near.neighbourhood {
+		age := now.Sub(v.made).Abs()
+		if age < v.lasts() || v.seq == seq && age < viewMost {
+			return v
+		}
 	}
-	v = newView(y.k.Index, near.neighbourhood, now, y.k.divisions)
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.view = v
+	v := newView(y.k.Index, near.neighbourhood, now, y.k.divisions)
+	y.view.Store(v)
 	return v
 }
 
@@ -236,7 +247,7 @@ func (y *syncer) round(ctx context.Context) {
 // keep a cell it holds. Peers that failed lately come last.
 func (y *syncer) partners(v *view) []peer.ID {
 	var ids []peer.ID
-	for i := range v.near.peers {
+	for i := range v.near.peers[:min(len(v.near.peers), syncLook)] {
 		if v.near.whole || i < Network || y.sharesAny(v, v.near.peers[i].hash) {
 			ids = append(ids, v.near.peers[i].id)
 		}

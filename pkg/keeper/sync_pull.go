@@ -26,6 +26,9 @@ func (y *syncer) compare(ctx context.Context, id peer.ID, near *survey) (whole b
 		y.k.Logger.Debug("not compared", "peer", id, "error", err)
 		y.drop(ctx, id, err)
 	}
+	if c.pulled > 0 {
+		y.view.Store(nil) // the next comparison is to know what this one brought
+	}
 	return c.whole, err
 }
 
@@ -45,6 +48,8 @@ type comparison struct {
 	near  *survey
 	view  *view
 	whole bool // both say that everybody keeps everything
+
+	pulled int // records
 }
 
 // differing is a cell of which the peer has something else.
@@ -264,6 +269,7 @@ func (c *comparison) page(ctx context.Context, cells []differing, wanted []diges
 			return 0, nonsense("an older version than it listed of %s", r.Name())
 		}
 		done = i + 1
+		c.pulled++
 		c.take(in, cells, wanted[i], r)
 	}
 	return done, nil

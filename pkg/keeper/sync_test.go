@@ -12,6 +12,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/index"
@@ -187,6 +188,11 @@ func TestIdleRoundIsSmall(t *testing.T) {
 		y := w.nodes[0].sync
 		mine := y.current(y.survey()).with(w.nodes[1].Self, true)
 		require.Equal(t, 1, mine.set.Len(), "one type, one cell")
+		root := mine.set.Root()
+		asked := &pb.Request{TimeoutMs: 10_000, Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: root[:]}}}
+		told := &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Whole: true, Same: true}}}
+		t.Logf("an idle comparison is %d bytes", proto.Size(asked)+proto.Size(told)+2)
+		require.Less(t, proto.Size(asked)+proto.Size(told), 64)
 	})
 }
 
@@ -350,4 +356,40 @@ func BenchmarkView(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkSync compares two keepers on real sockets: when they agree, and when one of
+// them joins with nothing where the other has 2,000 records.
+func BenchmarkSync(b *testing.B) {
+	recs := spread(b, 2000, rand.New(rand.NewPCG(9, 9)))
+	pair := func(b *testing.B) [2]*Keeper {
+		ks := loopback(b, "/ip4/127.0.0.1/tcp/0")
+		for _, r := range recs {
+			_, err := ks[1].Index.Put(r, time.Now())
+			require.NoError(b, err)
+		}
+		return ks
+	}
+	b.Run("idle", func(b *testing.B) {
+		ks := pair(b)
+		compare := func() {
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		compare()
+		for b.Loop() {
+			compare()
+		}
+	})
+	b.Run("joiner", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			ks := pair(b)
+			b.StartTimer()
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil || ks[0].Index.Len() != len(recs) {
+				b.Fatal(err, ks[0].Index.Len())
+			}
+		}
+	})
 }
