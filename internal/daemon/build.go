@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -60,7 +61,8 @@ type parts struct {
 	http      *httpapi.Server
 	grpc      *grpcapi.Server
 
-	undo []func() error // of what has started, in order
+	watching atomic.Pointer[discovery.Service] // nil until discovery has started
+	undo     []func() error                    // of what has started, in order
 }
 
 // build starts the parts one after the other. When one fails, those before it are stopped.
@@ -188,7 +190,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	p.onClose(func() error { p.gossip.Close(); return nil })
 	p.keeper, err = keeper.New(keeper.Config{
 		Host: p.node.Host(), Router: p.node.Routing(), Index: p.index, Verifier: p.verifier,
-		Now: time.Now, Logger: p.log.With("part", "keeper"), Recorder: p.metrics,
+		Now: time.Now, Logger: p.log.With("part", "keeper"), Recorder: p.metrics, Wanted: p.wanted,
 	})
 	if err != nil {
 		return err
@@ -202,6 +204,12 @@ func (p *parts) take(r *records.Record) {
 	if _, err := p.index.Put(r, time.Now()); err != nil && fault.KindOf(err) != fault.Exists {
 		p.metrics.Failed("gossip.Sink", err)
 	}
+}
+
+// wanted keeps the keeper from shedding what a watch here shows. It starts before discovery.
+func (p *parts) wanted(r *records.Record) bool {
+	d := p.watching.Load()
+	return d != nil && d.Wanted(r)
 }
 
 func (p *parts) startRegistry(context.Context) (err error) {
@@ -230,6 +238,7 @@ func (p *parts) startDiscovery(context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.discovery.Close)
+	p.watching.Store(p.discovery)
 	return p.metrics.Census(p.gatherer, p.census)
 }
 

@@ -108,6 +108,9 @@ type Service struct {
 	publish chan *records.Record // records whose DHT value is still to be put
 	wake    chan struct{}        // the refresh loop looks again
 
+	mu      sync.Mutex // guards watched
+	watched map[*Watcher]bool
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -132,6 +135,7 @@ func New(c Config) (*Service, error) {
 		Config:  c,
 		publish: make(chan *records.Record, publishQueue),
 		wake:    make(chan struct{}, 1),
+		watched: make(map[*Watcher]bool),
 	}
 	s.cache = newCache(c.CacheSize)
 	s.feed = newFeed(c.Index, c.Random(), s.cache)
@@ -186,6 +190,18 @@ func (s *Service) Close() error {
 	s.wg.Wait()
 	s.cache.clear()
 	return nil
+}
+
+// Wanted reports whether a watch here shows a record, whatever this peer keeps for the network.
+func (s *Service) Wanted(r *records.Record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watched {
+		if w.plan.Match(r) {
+			return true
+		}
+	}
+	return false
 }
 
 // expire drops lapsed records from the index when they lapse.

@@ -78,6 +78,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	if w.release, err = s.Updates.Follow(plan); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
+	s.follow(w, true)
 	w.askAgain(ctx) // what is not known yet arrives as changes
 	switch {
 	case !resume:
@@ -103,7 +104,19 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 func (w *Watcher) Close() {
 	w.cancel()
 	w.done.Wait()
+	w.service.follow(w, false)
 	w.release()
+}
+
+// follow notes that a watch runs, or that it ended.
+func (s *Service) follow(w *Watcher, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.watched[w] = true
+	} else {
+		delete(s.watched, w)
+	}
 }
 
 // Next waits for the next event. It fails with ctx's error, or Unavailable when the service closes.

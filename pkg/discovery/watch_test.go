@@ -208,6 +208,20 @@ func TestWatchAsksAgain(t *testing.T) {
 	})
 }
 
+// TestWanted: a keeper must not shed what a watch shows.
+func TestWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		r := w.foreign("a", 1, 1, 24*time.Hour)
+		require.False(t, w.Wanted(r))
+		watch, _ := w.follow(storage(), "")
+		require.True(t, w.Wanted(r))
+		watch.Close()
+		require.False(t, w.Wanted(r))
+	})
+}
+
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
