@@ -22,10 +22,7 @@ import (
 )
 
 const (
-	maxSimulated = 1000 // peers; each takes about 10 MiB with few connections, 30 with many
-
-	manyPeers        = 200 // with more of them, a peer has few connections
-	fewConnections   = 72
+	maxSimulated     = 1000 // peers; each takes about 30 MiB where all are connected
 	leastConnections = 24
 )
 
@@ -76,7 +73,7 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	f.Uint64Var(&s.Seed, "seed", 1, "of keys, offers, questions and faults")
 	f.DurationVar(&s.RTT, "rtt", 50*time.Millisecond, "round trip between any two peers")
 	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
-	f.IntVar(&s.Connections, "connections", 0, "of each peer, at most: what a simulation costs (default the profile's, and 72 for more than 200 peers)")
+	f.IntVar(&s.Connections, "connections", 0, "of each peer: what a simulation costs, and it becomes another network with few (default the profile's)")
 	f.BoolVar(&raw, "json", false, "print the figures as one JSON object on standard output, and all else on standard error")
 	if err := f.Parse(args); err != nil {
 		return s, raw, err
@@ -86,9 +83,6 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	}
 	if s.Records == 0 {
 		s.Records = 3 * s.Peers
-	}
-	if s.Connections == 0 && s.Peers > manyPeers {
-		s.Connections = fewConnections
 	}
 	s.Verbose = true
 	return s, raw, s.validate()

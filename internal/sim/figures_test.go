@@ -67,12 +67,13 @@ type Traffic struct {
 
 // Answers counts queries.
 type Answers struct {
-	Queries    int `json:"queries"`
-	Complete   int `json:"complete"`
-	Incomplete int `json:"incomplete"`
-	Failed     int `json:"failed"`     // no answer
-	Unseen     int `json:"unseen"`     // updates that a watcher never saw
-	Overstated int `json:"overstated"` // said to be complete in unquiet times, and lacked records
+	Queries    int     `json:"queries"`
+	Complete   int     `json:"complete"`
+	Incomplete int     `json:"incomplete"`
+	Failed     int     `json:"failed"`     // no answer
+	Forming    float64 `json:"forming_s"`  // from the last join until every peer was part of the network; 0: at once
+	Unseen     int     `json:"unseen"`     // updates that a watcher never saw
+	Overstated int     `json:"overstated"` // said to be complete in unquiet times, and lacked records
 }
 
 // Stage is the part of the records that queries found at one point of the story.
@@ -148,7 +149,7 @@ func (f Figures) line() string {
 func (f Figures) told() string {
 	s := fmt.Sprintf("%s: %d peers, %d records, %.0f s virtual, %.0f s real; first query p95 %.0f ms, publish p95 %.0f ms, visible p99 %.0f ms; %d queries, %d complete, %d failed",
 		f.Scenario, f.Peers, f.Records, f.VirtualSeconds, f.WallSeconds, f.First.P95, f.Publish.P95, f.Visible.P99, f.Queries, f.Complete, f.Failed)
-	s += fmt.Sprintf("\n  publish %+v\n  first %+v\n  later %+v\n  visible %+v, unseen %d\n  %.0f MiB sent in %d packets", f.Publish, f.First, f.Warm, f.Visible, f.Unseen, f.MiB, f.Packets)
+	s += fmt.Sprintf("\n  publish %+v\n  first %+v\n  later %+v\n  visible %+v, unseen %d\n  %.0f MiB sent in %d packets, formed after %.0f s", f.Publish, f.First, f.Warm, f.Visible, f.Unseen, f.MiB, f.Packets, f.Forming)
 	for _, g := range f.Stages {
 		s += "\n  " + g.String()
 	}

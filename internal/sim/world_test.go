@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/keeper"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -20,6 +21,7 @@ const (
 	introducers = 3                     // peers that the others join by
 	joinPause   = 40 * time.Millisecond // between two joins
 	settling    = 20 * time.Second      // after the last join: about what a joiner takes to fill its table
+	forming     = 3 * time.Minute       // at most, beyond that
 	quieting    = 15 * time.Second      // after the last change
 	patience    = 10 * time.Second      // of a user
 )
@@ -89,7 +91,34 @@ func (w *world) join(n int) []*simPeer {
 	}
 	w.oracle.know(w.peers)
 	time.Sleep(settling)
+	w.form()
 	return w.peers[from:]
+}
+
+// form waits until every peer knows enough others to be a part of the network: a burst of
+// newcomers may find their introducers full, and then tries again later.
+func (w *world) form() {
+	peers := w.alive()
+	enough := min(keeper.Replicas, len(peers)-1)
+	start := time.Now()
+	for {
+		outside := 0
+		for _, p := range peers {
+			outside += number(p.node.Routing().Size() < enough)
+		}
+		if outside == 0 {
+			break
+		}
+		if time.Since(start) > forming {
+			w.fail("%s after the last join %d of %d peers know fewer than %d others", forming+settling, outside, len(peers), enough)
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	if waited := time.Since(start); waited > 0 {
+		w.figures.Forming = max(w.figures.Forming, (settling + waited).Seconds())
+		time.Sleep(settling)
+	}
 }
 
 // doors are the first peers that live.
