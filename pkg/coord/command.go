@@ -101,7 +101,7 @@ type LeaseRevoke struct{ ID LeaseID }
 // Errors: Conflict when the entry is of another term.
 type Expire struct {
 	Term   uint64
-	Leases []LeaseRef // at most 512 are looked at
+	Leases []LeaseRef // the first 512 are looked at
 }
 
 // LeaseRef is one grant of a lease: an id may be granted again after its lease ended.
@@ -125,7 +125,7 @@ type Lock struct {
 	Mode     Mode
 	Permits  uint32 // with Permit how many may hold at once, above 0; otherwise 0
 	Wait     bool
-	Metadata []byte // for people and tools; when claiming again, empty keeps the last
+	Metadata []byte // for people and tools, kept; when claiming again, empty leaves the last
 }
 
 // Unlock gives back one claim of the lease that holds with the token.

@@ -159,3 +159,38 @@ func TestKeysMoveBetweenLeases(t *testing.T) {
 	require.Zero(t, r.Changed)
 	require.Nil(t, l.LeaseKeys(id[1]))
 }
+
+// What one command does to many leases and locks is told in the order of keys and names, not of maps.
+func TestExpireOfManyLeasesIsToldInOrder(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 3)
+	for i, lease := range id[:2] {
+		for _, key := range []string{"c", "a", "e"} {
+			l.must(t, write(put(key+string(rune('0'+i)), "", lease)))
+		}
+	}
+	for i, name := range []string{"z", "m", "b", "q"} {
+		l.must(t, lock(name, id[i%2]))
+		l.must(t, lock(name, id[2]))
+	}
+	_, e := l.must(t, &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(id[1]), l.ref(id[0])}})
+	require.Len(t, e.Events, 10)
+	for i := range e.Events[1:] {
+		require.Less(t, e.Events[i].Key, e.Events[i+1].Key)
+	}
+	var granted []string
+	for _, g := range e.Grants {
+		granted = append(granted, g.Lock)
+	}
+	require.Equal(t, []string{"b", "m", "q", "z"}, granted)
+}
+
+func TestExpireLooksAtABoundedNumberOfLeases(t *testing.T) {
+	l := newLog()
+	o := &coord.Expire{Term: 1}
+	for _, id := range l.leases(t, 600) {
+		o.Leases = append(o.Leases, l.ref(id))
+	}
+	r, _ := l.must(t, o)
+	require.Len(t, r.Ended, 512)
+}

@@ -6,10 +6,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Machine is the replicated state. One goroutine at a time may use it; reads may overlap each
-// other. What View and Image return is free of it and safe beside Apply.
+// Machine is the replicated state. One goroutine at a time may use it. Reads may overlap each
+// other, but not Apply nor what takes a copy: View, Image, Snapshot, StateHash. The copies are
+// free of the machine and safe beside all of it.
 type Machine struct {
-	store
+	Keyspace
 
 	limits      Limits
 	index       uint64 // of the last entry applied
@@ -102,10 +103,9 @@ func (m *Machine) Incarnation() uint64 { return m.incarnation }
 // Limits gives the limits in force.
 func (m *Machine) Limits() Limits { return m.limits }
 
-// View is the keyspace and its history as they were when it was taken.
-// It is safe for concurrent use.
-type View struct{ store }
-
 // View takes the present keyspace. It costs a copy of one pointer for each 256 events kept,
 // and later writes a copy of the tree's nodes that they touch.
-func (m *Machine) View() *View { return &View{m.store.clone()} }
+func (m *Machine) View() *Keyspace {
+	view := m.Keyspace.clone()
+	return &view
+}

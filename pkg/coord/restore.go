@@ -197,9 +197,7 @@ func (d *decoder) queues(m *Machine) {
 		slices.SortFunc(q.claims, func(a, b *KeyValue) int { return cmp.Compare(a.Token(), b.Token()) })
 		for i, kv := range q.claims {
 			d.check(i == 0 || q.claims[i-1].Token() < kv.Token(), "token", "is given twice")
-			if err := q.agrees(kv.claim); err != nil {
-				d.fail(err)
-			}
+			d.check(q.agrees(kv.claim) == nil, "permits", "of one lock differ")
 		}
 		m.settle(name)
 	}

@@ -15,7 +15,7 @@ import (
 // Image is the whole state as it was when it was taken, to be written beside Apply.
 // It is safe for concurrent use.
 type Image struct {
-	store
+	Keyspace
 	limits      Limits
 	index       uint64
 	term        uint64
@@ -34,7 +34,7 @@ type clientImage struct {
 // Image takes the present state. It costs what View costs, and a copy of each client's last result.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		store: m.store.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
+		Keyspace: m.Keyspace.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
 		leases: *m.leases.Copy(), lastLease: m.lastLease,
 		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient,
 	}

@@ -126,3 +126,53 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	_, err = coord.Restore(other)
 	require.ErrorIs(t, err, fault.Unsupported)
 }
+
+// A snapshot whose checksums are right is still not believed when it contradicts itself.
+func TestRestoreRefusesContradictions(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	l.must(t, lock("db", id[0]))
+	l.must(t, lock("db", id[1]))
+	l.must(t, write(put("a", "v", 0)))
+	data := unframed(l.Snapshot())
+	waiting := []byte{2, 2, 1, 2, 1}                // create, mod, version, lease, claim of db/2
+	plain := []byte{'v', 3, 3, 1, 0, 0}             // value, create, mod, version, lease, no claim of a
+	event := []byte{2, 4, 'd', 'b', '/', '2', 2, 0} // revision, key, present, absent
+	for _, c := range []struct {
+		name     string
+		old, new []byte
+		field    string
+	}{
+		{"a token twice", waiting, []byte{1, 2, 1, 2, 1}, "token"},
+		{"a claim that is none", waiting, []byte{2, 2, 1, 2, 0}, ""},
+		{"a claim of another lease", waiting, []byte{2, 2, 1, 1, 1}, "key"},
+		{"a version too many", waiting, []byte{2, 2, 2, 2, 1}, "version"},
+		{"a version of the future", plain, []byte{'v', 3, 4, 1, 0, 0}, "mod_revision"},
+		{"a beginning after the end", plain, []byte{'v', 4, 3, 1, 0, 0}, "create_revision"},
+		{"a lease that is not there", plain, []byte{'v', 3, 3, 1, 5, 0}, "lease"},
+		{"a value that is no claim", plain, []byte{'v', 3, 3, 1, 0, 1}, "wire"},
+		{"a number in a longer form", plain, []byte{'v', 3, 3, 1, 0x80, 0, 0}, "number"},
+		{"an event out of order", event, []byte{3, 4, 'd', 'b', '/', '2', 2, 0}, "event"},
+		{"an event of nothing", event, []byte{2, 4, 'd', 'b', '/', '2', 0, 0}, "event"},
+		{"an event of a missing version", event, []byte{2, 4, 'd', 'b', '/', '9', 2, 0}, "event"},
+		{"an event that replaced itself", event, []byte{2, 4, 'd', 'b', '/', '2', 2, 2}, "event"},
+		{"a version in no form", event, []byte{2, 4, 'd', 'b', '/', '2', 3, 0}, "event"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, c.old))
+			_, err := coord.Restore(framed(bytes.Replace(data, c.old, c.new, 1)))
+			switch c.field {
+			case "":
+				// A plain key in the layout of a lock's is legal, and no claim.
+				require.NoError(t, err)
+			case "wire":
+				require.ErrorIs(t, err, fault.Invalid)
+			default:
+				require.ErrorIs(t, err, fault.Invalid)
+				require.Equal(t, c.field, fault.FieldOf(err), "%v", err)
+			}
+		})
+	}
+	_, err := coord.Restore(framed(append(bytes.Clone(data), 0)))
+	require.Equal(t, "snapshot", fault.FieldOf(err))
+}

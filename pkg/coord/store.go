@@ -9,9 +9,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// store is the keyspace: the present versions and the events that led to them. The versions
-// are immutable and the tree is copied on write, so a clone is a moment's work.
-type store struct {
+// Keyspace is the keys and their recent history, to be read. The one inside a Machine moves
+// on with each Apply; one taken by View stays as it was, and is safe for concurrent use.
+//
+// Versions are immutable and the tree is copied on write, so taking one is a moment's work.
+type Keyspace struct {
 	revision  Revision
 	compacted Revision // events up to this one are gone
 	tree      btree.Map[string, *KeyValue]
@@ -19,25 +21,25 @@ type store struct {
 	past      history
 }
 
-func (s *store) clone() store {
-	return store{
+func (s *Keyspace) clone() Keyspace {
+	return Keyspace{
 		revision: s.revision, compacted: s.compacted, bytes: s.bytes,
 		tree: *s.tree.Copy(), past: s.past.clone(),
 	}
 }
 
 // Revision gives the present revision.
-func (s *store) Revision() Revision { return s.revision }
+func (s *Keyspace) Revision() Revision { return s.revision }
 
 // Compacted gives the latest revision whose events are gone: the earliest that Range can
 // read. Watches go on from a later one.
-func (s *store) Compacted() Revision { return s.compacted }
+func (s *Keyspace) Compacted() Revision { return s.compacted }
 
 // Len gives the number of keys.
-func (s *store) Len() int { return s.tree.Len() }
+func (s *Keyspace) Len() int { return s.tree.Len() }
 
 // Get gives a key's present version.
-func (s *store) Get(key string) (*KeyValue, bool) { return s.tree.Get(key) }
+func (s *Keyspace) Get(key string) (*KeyValue, bool) { return s.tree.Get(key) }
 
 // Query asks for keys.
 type Query struct {
@@ -62,7 +64,7 @@ type Page struct {
 // grows with the events since.
 //
 // Errors: Invalid for a revision that has not been; NotFound, wrapping *Compacted, for one that is forgotten.
-func (s *store) Range(q Query) (Page, error) {
+func (s *Keyspace) Range(q Query) (Page, error) {
 	const op = "coord.Range"
 	at := q.At
 	if at == 0 {
@@ -87,7 +89,7 @@ func (s *store) Range(q Query) (Page, error) {
 }
 
 // ascend visits the versions of a span at a revision that is not compacted.
-func (s *store) ascend(span Span, at Revision, visit func(*KeyValue) bool) {
+func (s *Keyspace) ascend(span Span, at Revision, visit func(*KeyValue) bool) {
 	if span.empty() {
 		return
 	}

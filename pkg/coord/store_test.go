@@ -3,6 +3,7 @@ package coord_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -273,4 +274,43 @@ func TestFence(t *testing.T) {
 	require.NoError(t, f.CheckOnce(101))
 	require.ErrorIs(t, f.Check(100), fault.Conflict, "the paused holder wakes up")
 	require.Equal(t, coord.Token(101), f.Highest)
+}
+
+func TestDeletedKeysFreeTheirRoom(t *testing.T) {
+	l := newLog()
+	limits := l.Limits()
+	limits.Bytes, limits.Keys = 400, 2
+	l.must(t, &coord.Configure{Limits: limits})
+	id := l.lease(t, alice)
+	for range 10 {
+		l.must(t, write(put("a", "1", 0)))
+		l.must(t, write(del(coord.Exactly("a"))))
+		r, _ := l.must(t, lock("db", id))
+		l.must(t, unlock("db", id, r.Lock.Token))
+	}
+}
+
+// Views and images are read by others while the machine goes on (for the race detector).
+func TestViewIsReadBesideApply(t *testing.T) {
+	l := newLog()
+	for i := range 600 {
+		l.must(t, write(put(fmt.Sprint("k", i%50), "1", 0)))
+	}
+	var readers sync.WaitGroup
+	for range 3 {
+		view, image := l.View(), l.Image()
+		readers.Go(func() {
+			for range 5 {
+				_, _ = view.Range(coord.Query{At: 300})
+				_, _ = view.Events(coord.Watch{From: 1, Limit: 1000})
+				image.Hash()
+			}
+		})
+		id := l.lease(t, alice)
+		for i := range 600 {
+			l.must(t, write(put(fmt.Sprint("k", i%50), "2", id)))
+		}
+		l.must(t, &coord.LeaseRevoke{ID: id})
+	}
+	readers.Wait()
 }

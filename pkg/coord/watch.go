@@ -50,7 +50,7 @@ type Batch struct {
 // told that it cannot.
 //
 // Errors: Invalid; NotFound, wrapping *Compacted, when events are missing.
-func (s *store) Events(w Watch) (Batch, error) {
+func (s *Keyspace) Events(w Watch) (Batch, error) {
 	const op = "coord.Events"
 	const look = 8192 // MAGIC: a millisecond, for events that do not match
 	if w.From <= 0 {
