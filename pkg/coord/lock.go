@@ -49,8 +49,14 @@ func (c *Claim) value() []byte {
 	return b
 }
 
+// claim puts a lock's key. It keeps a copy of the claim beside the key.
 func (m *Machine) claim(c *Claim, key string, lease LeaseID) *KeyValue {
-	kv := &KeyValue{Key: key, Value: c.value(), Lease: lease, claim: c}
+	made := &struct {
+		KeyValue
+		claim Claim
+	}{KeyValue{Key: key, Value: c.value(), Lease: lease}, *c}
+	kv := &made.KeyValue
+	kv.claim = &made.claim
 	m.put(kv)
 	return kv
 }
@@ -67,21 +73,21 @@ func (o *Lock) run(m *Machine, c *call) error {
 	if kv, ok := m.tree.Get(key); ok {
 		return o.again(m, kv, c)
 	}
-	claim := &Claim{Lock: o.Name, Holder: l.Owner, Mode: o.Mode, Permits: o.Permits, Count: 1, Metadata: o.Metadata}
+	claim := Claim{Lock: o.Name, Holder: l.Owner, Mode: o.Mode, Permits: o.Permits, Count: 1, Metadata: o.Metadata}
 	q := m.locks[o.Name]
 	if q != nil {
-		if err := q.agrees(claim); err != nil {
+		if err := q.agrees(&claim); err != nil {
 			return err
 		}
-		if !o.Wait && !q.admits(claim) {
+		if !o.Wait && !q.admits(&claim) {
 			c.result.Lock = LockResult{Key: key, Predecessor: q.claims[len(q.claims)-1].Key}
 			return nil
 		}
 	}
-	if err := m.claimable(claim, l, q); err != nil {
+	if err := m.claimable(&claim, l, q); err != nil {
 		return err
 	}
-	kv := m.claim(claim, key, o.Lease)
+	kv := m.claim(&claim, key, o.Lease)
 	if q == nil {
 		q = &queue{}
 		m.locks[o.Name] = q
