@@ -57,6 +57,26 @@ func (g *gathered) full() int {
 // that the omission of one keeper shows, or one where only one peer keeps the cells.
 func (g *gathered) needed() int { return min(askedAtOnce, len(g.set.peers)) }
 
+// wanted is how many full answers to wait for: those needed, one more while nobody knows of
+// a match, and two while they differ in how many there are. A keeper that took a cell over
+// when others left may hold nothing of it yet, and one may hide what it holds.
+func (g *gathered) wanted() int {
+	n, low, high := g.needed(), math.MaxInt, 0
+	for _, a := range g.answers {
+		if a.full {
+			low, high = min(low, a.total), max(high, a.total)
+		}
+	}
+	switch {
+	case g.full() < n || len(g.set.peers) <= n:
+	case high == 0:
+		n++
+	case low != high:
+		n += 2
+	}
+	return min(n, len(g.set.peers))
+}
+
 // opener verifies an envelope at a time; *records.Verifier is one.
 type opener interface {
 	Open(envelope []byte, now time.Time) (*records.Record, error)

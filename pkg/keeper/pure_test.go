@@ -363,3 +363,34 @@ type unlimited struct{}
 
 func (unlimited) ReserveMemory(int, uint8) error { return nil }
 func (unlimited) ReleaseMemory(int)              {}
+
+// TestWanted: answers that know of nothing, or differ, are not believed at once.
+func TestWanted(t *testing.T) {
+	ten := newKeeperSet(peersOf(10), nil)
+	full := func(totals ...int) (out []answer) {
+		for _, n := range totals {
+			out = append(out, answer{full: true, total: n})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		set     *keeperSet
+		answers []answer
+		want    int
+	}{
+		{ten, nil, 2},
+		{ten, full(0), 2},
+		{ten, full(5, 5), 2},
+		{ten, full(0, 0), 3},
+		{ten, full(0, 0, 0), 3},
+		{ten, full(0, 1), 4},
+		{ten, full(5, 4, 5, 5), 4},
+		{ten, append(full(5, 5), answer{total: 9}), 2},
+		{newKeeperSet(peersOf(2), nil), full(0, 0), 2},
+		{newKeeperSet(peersOf(3), nil), full(0, 1), 3},
+		{newKeeperSet(peersOf(1), nil), full(0), 1},
+	} {
+		g := gathered{set: c.set, answers: c.answers}
+		require.Equal(t, c.want, g.wanted(), "%v of %d", c.answers, len(c.set.peers))
+	}
+}

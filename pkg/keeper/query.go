@@ -133,8 +133,8 @@ type reply struct {
 }
 
 // gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
-// another one for each that fails or does not speak for all cells, and another one when
-// those asked take longer than they usually do.
+// another one for each that fails or does not speak for all cells, another one when those
+// asked take longer than they usually do, and further ones when the answers leave doubt.
 func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *journal) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -160,11 +160,11 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 	patience := k.peers.patience(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
 	hedge := time.NewTimer(patience)
 	defer hedge.Stop()
-	for heard := 0; heard < next && g.full() < g.needed(); {
+	for heard := 0; heard < next && g.full() < g.wanted(); {
 		select {
 		case r := <-replies:
 			heard++
-			if !g.add(r) {
+			if full := g.add(r); !full || heard == next && g.full() < g.wanted() {
 				ask()
 			}
 		case <-hedge.C:
