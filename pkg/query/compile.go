@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -150,7 +148,7 @@ func (r *Region) validate() error {
 			if s == "" {
 				return fault.Invalidf("", nil, "must not be empty")
 			}
-			return text("", s, maxPlaceName)
+			return records.CheckText("", s, maxPlaceName)
 		}),
 	)
 }
@@ -204,10 +202,10 @@ func (q *Query) validateAttributes() error {
 		if key == "" {
 			return fault.Invalidf("attributes", nil, "must not have an empty key")
 		}
-		if err := text("attributes", key, maxKey); err != nil {
+		if err := records.CheckText("attributes", key, maxKey); err != nil {
 			return err
 		}
-		if err := text("attributes."+key, q.Attributes[key], maxValue); err != nil {
+		if err := records.CheckText("attributes."+key, q.Attributes[key], maxValue); err != nil {
 			return err
 		}
 	}
@@ -328,19 +326,6 @@ func country(s string) error {
 	letter := func(c byte) bool { return 'a' <= lower(c) && lower(c) <= 'z' }
 	if len(s) != 2 || !letter(s[0]) || !letter(s[1]) {
 		return fault.Invalidf("", shown(s), "must be a country code of two letters (ISO 3166-1 alpha-2)")
-	}
-	return nil
-}
-
-// text wants at most limit bytes of UTF-8 without control characters.
-func text(field, s string, limit int) error {
-	switch {
-	case len(s) > limit:
-		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
-	case !utf8.ValidString(s):
-		return fault.Invalidf(field, nil, "must be valid UTF-8")
-	case strings.ContainsFunc(s, unicode.IsControl):
-		return fault.Invalidf(field, nil, "must not have control characters")
 	}
 	return nil
 }

@@ -116,9 +116,9 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 	return cmp.Or(
 		validateType("type", m.Type),
 		optional(m.Subtype, func() error { return validateType("subtype", m.Subtype) }),
-		text("name", m.Name, maxName),
-		text("description", m.Description, maxDescription),
-		text("version", m.Version, maxVersion),
+		CheckText("name", m.Name, maxName),
+		CheckText("description", m.Description, maxDescription),
+		CheckText("version", m.Version, maxVersion),
 		list("endpoints", m.Endpoints, maxEndpoints, maxEndpoint),
 		list("protocols", m.Protocols, maxWords, maxWord),
 		validateAttributes(m.Attributes),
@@ -135,7 +135,7 @@ func validateAttributes(attributes map[string]string) error {
 		if err := token("attributes", key, maxID, idChars+"/"); err != nil {
 			return err
 		}
-		if err := text(key, attributes[key], maxAttribute); err != nil {
+		if err := CheckText(key, attributes[key], maxAttribute); err != nil {
 			return fault.In("attributes", err)
 		}
 	}
@@ -182,7 +182,7 @@ func validateCompute(c *pb.ComputeCapabilities) error {
 		return fault.Invalidf("gpus", n, "must be at most %d", maxGPUs)
 	}
 	for i, gpu := range c.GetGpus() {
-		if err := text("model", gpu.GetModel(), maxWord); err != nil {
+		if err := CheckText("model", gpu.GetModel(), maxWord); err != nil {
 			return fault.In("gpus", fault.In(index(i), err))
 		}
 	}
@@ -229,9 +229,9 @@ func validateLocation(l *pb.GeoLocation) error {
 	}
 	return cmp.Or(
 		optional(l.Country, func() error { return country("country", l.Country) }),
-		text("region", l.Region, maxPlaceName),
-		text("city", l.City, maxPlaceName),
-		text("isp", l.Isp, maxPlaceName),
+		CheckText("region", l.Region, maxPlaceName),
+		CheckText("city", l.City, maxPlaceName),
+		CheckText("isp", l.Isp, maxPlaceName),
 	)
 }
 
@@ -316,8 +316,9 @@ func describe(chars string) string {
 	return "'" + punctuation + "'"
 }
 
-// text wants at most limit bytes of UTF-8 without control characters.
-func text(field, s string, limit int) error {
+// CheckText wants at most limit bytes of UTF-8 without control characters. It returns an
+// Invalid error that names the field.
+func CheckText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
 		return fault.Invalidf(field, nil, "must be at most %d bytes, not %d", limit, len(s))
@@ -334,7 +335,7 @@ func word(field, s string, limit int) error {
 	if s == "" {
 		return fault.Invalidf(field, nil, "must not be empty")
 	}
-	return text(field, s, limit)
+	return CheckText(field, s, limit)
 }
 
 // list wants at most count words.
