@@ -14,8 +14,8 @@ import (
 )
 
 // forgets is how long after a withdrawal an answer may still hold what was withdrawn: who
-// learned of a version by a live update keeps it against its keepers for a minute.
-const forgets = 65 * time.Second
+// learned of a version by a live update keeps it against its keepers for 15 s.
+const forgets = 20 * time.Second
 
 // oracle knows every service that was ever registered, and judges answers by a loop over
 // all of them. It is safe for concurrent use.
