@@ -1094,7 +1094,8 @@ type QueryResponse struct {
 	IncompleteReason string                 `protobuf:"bytes,5,opt,name=incomplete_reason,json=incompleteReason,proto3" json:"incomplete_reason,omitempty"` // why not, when complete is false
 	Age              *durationpb.Duration   `protobuf:"bytes,6,opt,name=age,proto3" json:"age,omitempty"`                                                   // of the answer, when from the cache
 	Took             *durationpb.Duration   `protobuf:"bytes,7,opt,name=took,proto3" json:"took,omitempty"`
-	Notes            []string               `protobuf:"bytes,8,rep,name=notes,proto3" json:"notes,omitempty"` // with explain: what was asked and what was left out
+	Notes            []string               `protobuf:"bytes,8,rep,name=notes,proto3" json:"notes,omitempty"`                                      // with explain: what was asked and what was left out
+	TotalAtLeast     bool                   `protobuf:"varint,9,opt,name=total_at_least,json=totalAtLeast,proto3" json:"total_at_least,omitempty"` // total is a lower bound; see Query.exact_total
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1183,6 +1184,13 @@ func (x *QueryResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *QueryResponse) GetTotalAtLeast() bool {
+	if x != nil {
+		return x.TotalAtLeast
+	}
+	return false
 }
 
 type QueryResult struct {
@@ -1814,7 +1822,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"C\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\xb1\x02\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\xd7\x02\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -1823,7 +1831,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x11incomplete_reason\x18\x05 \x01(\tR\x10incompleteReason\x12+\n" +
 	"\x03age\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
 	"\x04took\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
-	"\x05notes\x18\b \x03(\tR\x05notes\"\xa5\x01\n" +
+	"\x05notes\x18\b \x03(\tR\x05notes\x12$\n" +
+	"\x0etotal_at_least\x18\t \x01(\bR\ftotalAtLeast\"\xa5\x01\n" +
 	"\vQueryResult\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12$\n" +
 	"\vdistance_km\x18\x02 \x01(\x01H\x00R\n" +
