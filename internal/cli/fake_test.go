@@ -157,6 +157,7 @@ func (f *fake) Query(ctx context.Context, r *api.QueryRequest) (*api.QueryRespon
 		return nil, refuse(fault.Internal, "", "disk on fire")
 	case "cached":
 		answer.Source, answer.Age = "cache", durationpb.New(90*time.Second)
+		answer.TotalAtLeast = true
 		answer.Complete, answer.IncompleteReason = false, "2 of 10 keepers did not answer"
 	}
 	answer.Results = []*api.QueryResult{

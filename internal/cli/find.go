@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,11 @@ func (r *remote) summarise(a query.AnswerView) {
 		case query.SourceLocal:
 			from = "from this peer's index"
 		}
-		r.app.say("%d of %d, %s, in %s", len(a.Results), a.Total, from, duration(a.TookMs))
+		of := strconv.Itoa(a.Total)
+		if a.AtLeast {
+			of = "at least " + of
+		}
+		r.app.say("%d of %s, %s, in %s", len(a.Results), of, from, duration(a.TookMs))
 	}
 	if !a.Complete {
 		r.app.say("warning: the answer is incomplete: %s", orDash(a.Reason))

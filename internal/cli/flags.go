@@ -120,6 +120,7 @@ func (s *question) orderFlags(cmd *cobra.Command) {
 	f.Uint64Var(&q.Seed, "seed", 0, "permutation of --sort random; 0 draws one")
 	f.IntVar(&q.Limit, "limit", 0, "most results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's)")
 	f.BoolVar(&q.Explain, "explain", false, "say why each result has its score, and what was left out")
+	f.BoolVar(&q.ExactTotal, "exact-total", false, "count all matches, where the best are found sooner")
 	complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "score")
 }
 
@@ -197,7 +198,7 @@ func flagOf(field string) string {
 	}
 	same := []string{
 		"type", "subtype", "near", "min_memory_mb", "min_storage_gb", "min_bandwidth_mbps", "max_price", "currency",
-		"price_unit", "min_uptime", "max_error_rate", "health", "sort", "seed", "limit", "explain", "after",
+		"price_unit", "min_uptime", "max_error_rate", "health", "sort", "seed", "limit", "explain", "exact_total", "after",
 	}
 	if slices.Contains(same, top) {
 		return "--" + strings.ReplaceAll(top, "_", "-")

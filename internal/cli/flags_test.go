@@ -62,7 +62,7 @@ func TestQueryFlags(t *testing.T) {
 		},
 		{[]string{"--provider", provider}, query.Query{Type: "x", ProviderID: provider}},
 		{[]string{"--attr", "tier=gold", "--attr", "eq=a=b,c", "--attr", "empty="}, query.Query{Type: "x", Attributes: map[string]string{"tier": "gold", "eq": "a=b,c", "empty": ""}}},
-		{[]string{"--sort", "random", "--seed", "9", "--limit", "10", "--explain"}, query.Query{Type: "x", Sort: query.SortRandom, Seed: 9, Limit: 10, Explain: true}},
+		{[]string{"--sort", "random", "--seed", "9", "--limit", "10", "--explain", "--exact-total"}, query.Query{Type: "x", Sort: query.SortRandom, Seed: 9, Limit: 10, Explain: true, ExactTotal: true}},
 		{[]string{"--sort", "response_time"}, query.Query{Type: "x", Sort: query.SortResponseTime}},
 	}
 	for _, c := range cases {

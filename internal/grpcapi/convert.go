@@ -70,7 +70,7 @@ func fromOutcomes(outcomes []discovery.Outcome) []*api.RegisterBatchResponse_Res
 
 func fromAnswer(a *query.Answer) *api.QueryResponse {
 	resp := &api.QueryResponse{
-		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), Source: string(a.Source),
+		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), TotalAtLeast: a.AtLeast, Source: string(a.Source),
 		Complete: a.Complete, IncompleteReason: a.Reason,
 		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes,
 	}

@@ -36,7 +36,7 @@ func toRecord(r *api.Record) Record {
 
 func toAnswer(resp *api.QueryResponse) query.AnswerView {
 	a := query.AnswerView{
-		Results: make([]query.ResultView, len(resp.GetResults())), Total: int(resp.GetTotal()),
+		Results: make([]query.ResultView, len(resp.GetResults())), Total: int(resp.GetTotal()), AtLeast: resp.GetTotalAtLeast(),
 		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
 		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
 		Notes: resp.GetNotes(),

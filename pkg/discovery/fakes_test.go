@@ -108,8 +108,8 @@ func (n *network) Local(p *query.Plan) (query.Found, bool) {
 	if !n.local.Load() {
 		return query.Found{}, false
 	}
-	hits := n.asker.Search(p, index.SearchOptions{Now: time.Now()})
-	found := query.Found{Total: hits.Total, Complete: true, Local: true}
+	hits := n.asker.Search(p, index.SearchOptions{Now: time.Now(), AtLeast: !p.ExactTotal()})
+	found := query.Found{Total: hits.Total, AtLeast: !hits.Exact, Complete: true, Local: true}
 	for _, h := range hits.Hits {
 		found.Records = append(found.Records, h.Record)
 	}

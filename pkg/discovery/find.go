@@ -163,12 +163,12 @@ func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, 
 		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()
 		return &a, nil
 	}
-	known := s.Index.Search(plan, index.SearchOptions{Now: s.Now()})
+	known := s.Index.Search(plan, index.SearchOptions{Now: s.Now(), AtLeast: !plan.ExactTotal()})
 	if len(known.Hits) == 0 {
 		return nil, cause
 	}
 	a := s.answer(plan, known.Hits, known.Total)
-	a.Source, a.Reason = query.SourceLocal, cause.Error()
+	a.Source, a.AtLeast, a.Reason = query.SourceLocal, true, cause.Error()
 	return a, nil
 }
 
@@ -187,7 +187,7 @@ func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
 		}
 	}
 	a := s.answer(plan, best.Sorted(), found.Total)
-	a.Complete, a.Reason = found.Complete, found.Reason
+	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
 	if found.Local {
 		a.Source = query.SourceLocal
 	}
@@ -211,9 +211,9 @@ func (s *Service) beside(plan *query.Plan, found query.Found, now time.Time) []q
 			last = h
 		}
 	}
-	whole := len(found.Records) >= found.Total // nothing was cut off
+	whole := !found.AtLeast && len(found.Records) >= found.Total // nothing was cut off
 	var hits []query.Hit
-	for _, h := range s.Index.Search(plan, index.SearchOptions{Now: now}).Hits {
+	for _, h := range s.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
 		switch {
 		case brought[h.Record.Name()]:
 		case h.Record.Name().Provider == s.Registry.Self() || now.Sub(h.Record.Issued()) < propagation:

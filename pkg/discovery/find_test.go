@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -228,6 +229,35 @@ func TestLocal(t *testing.T) {
 		require.Len(t, w.ask(storage()).Results, 2)
 		require.Zero(t, w.net.queries.Load())
 		require.Zero(t, w.live.followed.Load())
+	})
+}
+
+// TestTotalAtLeast: an answer says when its total is a lower bound, whoever wants to know
+// all asks for that, and the cache does not take one question for the other.
+func TestTotalAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.net.local.Store(true)
+		const services = 30
+		for i := range services {
+			w.arrive(w.foreign(fmt.Sprint("s", i), 1, 1, 24*time.Hour))
+		}
+		nearest := query.Query{Type: "storage", Near: &query.Near{Latitude: 52.5, Longitude: 13.4}, Limit: 5}
+		counted := nearest
+		counted.ExactTotal = true
+		for _, source := range []query.Source{query.SourceLocal, query.SourceCache} {
+			a := w.ask(nearest)
+			require.Equal(t, source, a.Source)
+			require.True(t, a.AtLeast)
+			require.True(t, a.Complete, "the best are known all the same")
+			require.Greater(t, a.Total, len(a.Results))
+			exact := w.ask(counted)
+			require.Equal(t, source, exact.Source)
+			require.False(t, exact.AtLeast)
+			require.Equal(t, services, exact.Total)
+			require.Equal(t, a.Results, exact.Results)
+		}
 	})
 }
 

@@ -27,6 +27,7 @@ type question struct {
 type answer struct {
 	records  []*records.Record // matches
 	total    int               // matches it holds
+	atLeast  bool              // total is a lower bound
 	withheld bool              // some of them are not in records
 	bound    float64           // rank value of the best withheld; nothing without withheld
 	full     bool              // it keeps all the cells
@@ -58,23 +59,39 @@ func (g *gathered) full() int {
 func (g *gathered) needed() int { return min(askedAtOnce, len(g.set.peers)) }
 
 // wanted is how many full answers to wait for: those needed, one more while nobody knows of
-// a match, and two while they differ in how many there are. A keeper that took a cell over
+// a match, and two while they do not agree on how many there are. A keeper that took a cell over
 // when others left may hold nothing of it yet, and one may hide what it holds.
 func (g *gathered) wanted() int {
-	n, low, high := g.needed(), math.MaxInt, 0
-	for _, a := range g.answers {
-		if a.full {
-			low, high = min(low, a.total), max(high, a.total)
+	n := g.needed()
+	var first *answer // full one
+	none, agreed := true, true
+	for i := range g.answers {
+		a := &g.answers[i]
+		if !a.full {
+			continue
 		}
+		if first == nil {
+			first = a
+		}
+		none, agreed = none && a.total == 0, agreed && a.agrees(first)
 	}
 	switch {
 	case g.full() < n || len(g.set.peers) <= n:
-	case high == 0:
+	case none:
 		n++
-	case low != high:
+	case !agreed:
 		n += 2
 	}
 	return min(n, len(g.set.peers))
+}
+
+// agrees reports whether two keepers seem to hold as many matches: by their totals or,
+// where one did not count on, by the best match of which they say that there is more.
+func (a *answer) agrees(b *answer) bool {
+	if !a.atLeast && !b.atLeast {
+		return a.total == b.total
+	}
+	return a.withheld == b.withheld && a.bound == b.bound
 }
 
 // opener verifies an envelope at a time; *records.Verifier is one.
@@ -99,6 +116,7 @@ func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (
 	a := answer{
 		records:  make([]*records.Record, 0, len(resp.Envelopes)),
 		total:    int(min(resp.Total, math.MaxInt32)),
+		atLeast:  resp.TotalAtLeast,
 		withheld: resp.Withheld,
 		bound:    resp.Bound,
 		full:     !keepsNot(resp.NotKept, q.cells),
@@ -161,8 +179,8 @@ func keepsNot(notKept []string, cells []records.CellKey) bool {
 
 // local is this peer's own answer.
 func (k *Keeper) local(q question) answer {
-	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells)})
-	a := answer{total: found.Total, withheld: found.Total > len(found.Hits), bound: found.Next, full: true}
+	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells), AtLeast: !q.plan.ExactTotal()})
+	a := answer{total: found.Total, atLeast: !found.Exact, withheld: found.Total > len(found.Hits), bound: found.Next, full: true}
 	for _, h := range found.Hits {
 		a.records = append(a.records, h.Record)
 	}
@@ -189,19 +207,20 @@ func union(groups []gathered) []*records.Record {
 
 // total estimates how many matches there are: groups have no cell in common, and the
 // keepers of a group hold the same records, or should. Of a divided cell only the
-// children asked count, its sample being among their records.
-func total(groups []gathered, found int) int {
-	sum := 0
+// children asked count, its sample being among their records. AtLeast says that there may
+// be more: not all children were asked, or a keeper did not count on.
+func total(groups []gathered, found int) (sum int, atLeast bool) {
 	for _, g := range groups {
 		most := 0
 		for _, a := range g.answers {
+			atLeast = atLeast || a.atLeast || len(a.splits) > 0
 			if len(a.splits) == 0 {
 				most = max(most, a.total)
 			}
 		}
 		sum += most
 	}
-	return max(sum, found)
+	return max(sum, found), atLeast
 }
 
 // lacks says why the merged records may not hold the best matches; "" when they do.

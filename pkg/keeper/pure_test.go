@@ -211,7 +211,8 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, len(got), min(limit, n))
 		}
-		require.GreaterOrEqual(t, total(groups, len(recs)), n)
+		matches, _ := total(groups, len(recs))
+		require.GreaterOrEqual(t, matches, n)
 	})
 }
 
@@ -373,6 +374,9 @@ func TestWanted(t *testing.T) {
 		}
 		return out
 	}
+	atLeast := func(n int, next float64) answer {
+		return answer{full: true, total: n, atLeast: true, withheld: true, bound: next}
+	}
 	for _, c := range []struct {
 		set     *keeperSet
 		answers []answer
@@ -386,6 +390,10 @@ func TestWanted(t *testing.T) {
 		{ten, full(0, 1), 4},
 		{ten, full(5, 4, 5, 5), 4},
 		{ten, append(full(5, 5), answer{total: 9}), 2},
+		{ten, []answer{atLeast(7, 1.5), atLeast(9, 1.5)}, 2},
+		{ten, []answer{atLeast(7, 1.5), {full: true, total: 9, withheld: true, bound: 1.5}}, 2},
+		{ten, []answer{atLeast(7, 1.5), atLeast(7, 2.5)}, 4},
+		{ten, []answer{atLeast(7, 1.5), full(0)[0]}, 4},
 		{newKeeperSet(peersOf(2), nil), full(0, 0), 2},
 		{newKeeperSet(peersOf(3), nil), full(0, 1), 3},
 		{newKeeperSet(peersOf(1), nil), full(0), 1},

@@ -54,9 +54,11 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 	}
 	recs := k.reconcile(p, d.cells, union(d.groups))
 	reason := d.lacks(recs)
+	matches, atLeast := total(d.groups, len(recs))
 	return query.Found{
 		Records:  recs,
-		Total:    total(d.groups, len(recs)),
+		Total:    matches,
+		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
 		Local:    k.alone(d.groups),
@@ -310,7 +312,11 @@ func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*reco
 // String tells an answer in a note.
 func (a answer) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d matches", len(a.records), a.total)
+	of := ""
+	if a.atLeast {
+		of = "at least "
+	}
+	fmt.Fprintf(&b, "%d of %s%d matches", len(a.records), of, a.total)
 	if a.withheld {
 		fmt.Fprintf(&b, ", none withheld better than %g", a.bound)
 	}

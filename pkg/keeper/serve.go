@@ -107,7 +107,7 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 	if err != nil {
 		return nil, err
 	}
-	found := s.k.Index.Search(plan, index.SearchOptions{Now: s.k.Now(), Cells: placesOf(cells)})
+	found := s.k.Index.Search(plan, index.SearchOptions{Now: s.k.Now(), Cells: placesOf(cells), AtLeast: !plan.ExactTotal()})
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
@@ -184,7 +184,7 @@ func placesOf(cells []records.CellKey) []geo.Cell {
 // responseOf gives the best matches that are of use and fit into an answer, and the bound on
 // the others.
 func responseOf(found index.Found, worst float64) *pb.QueryResponse {
-	resp := &pb.QueryResponse{Total: uint64(max(found.Total, 0))}
+	resp := &pb.QueryResponse{Total: uint64(max(found.Total, 0)), TotalAtLeast: !found.Exact}
 	size := 0
 	for _, h := range found.Hits {
 		size += len(h.Record.Envelope())

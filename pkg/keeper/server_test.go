@@ -234,6 +234,8 @@ func TestQueryAnswer(t *testing.T) {
 	require.True(t, got.Withheld)
 	require.InDelta(t, 4.0, got.Bound, 1e-9, "the price of the best one withheld")
 
+	require.False(t, got.TotalAtLeast, "all were looked at")
+
 	got = ask(100, munich)
 	require.Empty(t, got.Envelopes)
 	require.False(t, got.Withheld)

@@ -317,8 +317,8 @@ func (o *outcome) enough(keepers []peer.ID, whole bool) bool {
 
 // answerAlone answers a plan from this peer's index, which is settled for its cells.
 func (k *Keeper) answerAlone(p *query.Plan, cells []records.CellKey) query.Found {
-	found := k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: placesOf(cells)})
-	f := query.Found{Total: found.Total, Complete: true, Local: true, Records: make([]*records.Record, len(found.Hits))}
+	found := k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: placesOf(cells), AtLeast: !p.ExactTotal()})
+	f := query.Found{Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true, Records: make([]*records.Record, len(found.Hits))}
 	for i, h := range found.Hits {
 		f.Records[i] = h.Record
 	}

@@ -19,6 +19,7 @@ type Result struct {
 type Answer struct {
 	Results  []Result // in rank order, at most the plan's limit
 	Total    int      // matches found before the cut
+	AtLeast  bool     // Total is a lower bound: the best are known before all are counted (Query.ExactTotal), or were not counted everywhere
 	Source   Source
 	Complete bool          // every holder that could have a match answered
 	Reason   string        // why not, where Complete is false

@@ -34,6 +34,9 @@ func (p *Plan) Describe() []string {
 	if q.Sort == SortRandom {
 		order += fmt.Sprintf(", seed %d", q.Seed)
 	}
+	if q.ExactTotal {
+		order += ", all matches counted"
+	}
 	return append(lines, order)
 }
 

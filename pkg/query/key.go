@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or with the
 // meaning of a field.
-const keyVersion = 1
+const keyVersion = 2
 
 // smallList is how many elements of a list are ordered without allocating.
 const smallList = 16
@@ -49,7 +49,8 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendText(dst, string(q.order()))
 	dst = binary.AppendVarint(dst, int64(q.Limit))
 	dst = binary.AppendUvarint(dst, q.permutation())
-	return appendBool(dst, q.Explain)
+	dst = appendBool(dst, q.Explain)
+	return appendBool(dst, q.ExactTotal)
 }
 
 func appendNear(dst []byte, n *Near) []byte {

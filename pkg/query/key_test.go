@@ -40,10 +40,11 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 			func(q *Query) { q.Attributes = map[string]string{"a": "b"} }, func(q *Query) { q.Attributes = map[string]string{"ab": ""} },
 			func(q *Query) { q.Attributes = map[string]string{"a": "B"} }, func(q *Query) { q.Attributes = map[string]string{"a": "b", "c": "d"} },
 		},
-		"sort":    {func(q *Query) { q.Sort = SortPrice }, func(q *Query) { q.Sort = SortUptime }, func(q *Query) { q.Sort = SortRandom }},
-		"limit":   {func(q *Query) { q.Limit = 7 }},
-		"explain": {func(q *Query) { q.Explain = true }},
-		"seed":    {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
+		"sort":        {func(q *Query) { q.Sort = SortPrice }, func(q *Query) { q.Sort = SortUptime }, func(q *Query) { q.Sort = SortRandom }},
+		"limit":       {func(q *Query) { q.Limit = 7 }},
+		"explain":     {func(q *Query) { q.Explain = true }},
+		"exact_total": {func(q *Query) { q.ExactTotal = true }},
+		"seed":        {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
 	}
 }
 

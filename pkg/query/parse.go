@@ -42,6 +42,8 @@ func (q *Query) member(name string) any {
 		return &q.Limit
 	case "explain":
 		return &q.Explain
+	case "exact_total":
+		return &q.ExactTotal
 	case "seed":
 		return &q.Seed
 	}
@@ -220,7 +222,7 @@ func wanted(target any) string {
 //     near.radius_km=KM; near[NAME] is near.NAME;
 //   - countries and regions: repeated, or with commas between, countries=DE,FR;
 //   - attributes: attr.KEY=VALUE or attributes[KEY]=VALUE;
-//   - explain and require_gpu: true, false, 1, 0, or no value for true.
+//   - explain, exact_total and require_gpu: true, false, 1, 0, or no value for true.
 //
 // An empty value of any other parameter is as if it were left out. Unknown parameters,
 // repeated ones other than lists, and values of a wrong type are a fault.Invalid error

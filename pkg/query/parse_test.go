@@ -59,6 +59,7 @@ func values(q Query) url.Values {
 	set("sort", q.Sort, true)
 	set("limit", q.Limit, true)
 	set("explain", q.Explain, true)
+	set("exact_total", q.ExactTotal, true)
 	set("seed", q.Seed, true)
 	return v
 }

@@ -45,6 +45,9 @@ func (p *Plan) Sort() Sort { return p.query.Sort }
 // Explain reports whether the asker wants to know why.
 func (p *Plan) Explain() bool { return p.query.Explain }
 
+// ExactTotal reports whether the asker wants all matches counted.
+func (p *Plan) ExactTotal() bool { return p.query.ExactTotal }
+
 // Limit is the most results asked for, at least 1.
 func (p *Plan) Limit() int { return p.query.Limit }
 

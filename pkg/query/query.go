@@ -26,7 +26,8 @@ type Query struct {
 	Sort       Sort              `json:"sort,omitempty"`
 	Limit      int               `json:"limit,omitempty"` // most results, 1 to MaxLimit; 0 is the default
 	Explain    bool              `json:"explain,omitempty"`
-	Seed       uint64            `json:"seed,omitempty"` // permutation of SortRandom and nothing to other orders; the asking peer draws one for 0
+	ExactTotal bool              `json:"exact_total,omitempty"` // count all matches, which may take longer than to find the best
+	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom and nothing to other orders; the asking peer draws one for 0
 
 	// Exclude are providers found unreachable by whoever asks: at most MaxExclude.
 	Exclude []peer.ID `json:"-"`

@@ -21,6 +21,7 @@ type ResultView struct {
 type AnswerView struct {
 	Results  []ResultView `json:"results"`
 	Total    int          `json:"total"`
+	AtLeast  bool         `json:"total_at_least,omitempty"` // Total is a lower bound
 	Source   Source       `json:"source"`
 	Complete bool         `json:"complete"`
 	Reason   string       `json:"incomplete_reason,omitempty"`
@@ -32,7 +33,7 @@ type AnswerView struct {
 // View gives the answer's view.
 func (a *Answer) View() AnswerView {
 	v := AnswerView{
-		Results: make([]ResultView, len(a.Results)), Total: a.Total, Source: a.Source,
+		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Source: a.Source,
 		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
 	}
 	for i, r := range a.Results {
@@ -57,6 +58,9 @@ func (a *Answer) AppendJSON(dst []byte) []byte {
 	}
 	dst = append(dst, `],"total":`...)
 	dst = strconv.AppendInt(dst, int64(a.Total), 10)
+	if a.AtLeast {
+		dst = append(dst, `,"total_at_least":true`...)
+	}
 	dst = append(dst, `,"source":`...)
 	dst = jsonform.AppendString(dst, string(a.Source))
 	dst = append(dst, `,"complete":`...)

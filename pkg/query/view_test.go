@@ -44,7 +44,7 @@ func measuredGen() *rapid.Generator[records.Measured] {
 func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 	return rapid.Custom(func(t *rapid.T) *Answer {
 		a := &Answer{
-			Total: rapid.Int().Draw(t, "total"), Source: rapid.SampledFrom([]Source{SourceCache, SourceLocal, SourceNetwork, ""}).Draw(t, "source"),
+			Total: rapid.Int().Draw(t, "total"), AtLeast: rapid.Bool().Draw(t, "at least"), Source: rapid.SampledFrom([]Source{SourceCache, SourceLocal, SourceNetwork, ""}).Draw(t, "source"),
 			Complete: rapid.Bool().Draw(t, "complete"), Reason: rapid.String().Draw(t, "reason"),
 			Age: durationGen().Draw(t, "age"), Took: durationGen().Draw(t, "took"), Notes: linesGen().Draw(t, "notes"),
 		}

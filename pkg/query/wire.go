@@ -29,7 +29,7 @@ func FromProto(m *pb.Query) (Query, error) {
 		Price:      Price{MaxPrice: m.MaxPrice, Currency: m.Currency, PriceUnit: m.PriceUnit},
 		Quality:    Quality{MinUptime: m.MinUptime, MaxErrorRate: m.MaxErrorRate},
 		ProviderID: m.ProviderId, Attributes: m.Attributes,
-		Explain: m.Explain, Seed: m.Seed,
+		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed,
 	}
 	if m.Near != nil {
 		q.Near = &Near{Latitude: m.Near.Latitude, Longitude: m.Near.Longitude, RadiusKM: m.Near.RadiusKm}
@@ -86,7 +86,7 @@ func (q Query) Proto() *pb.Query {
 		MinUptime: q.MinUptime, MaxErrorRate: q.MaxErrorRate,
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
-		Limit: limit32(q.Limit), Explain: q.Explain, Seed: q.Seed,
+		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed,
 	}
 	if q.Near != nil {
 		m.Near = &pb.Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKm: q.Near.RadiusKM}

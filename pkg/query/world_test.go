@@ -137,6 +137,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			Sort:       rapid.SampledFrom(append(sorts(), SortDefault)).Draw(t, "sort"),
 			Limit:      rapid.IntRange(0, 5).Draw(t, "limit"),
 			Explain:    rapid.Bool().Draw(t, "explain"),
+			ExactTotal: rapid.Bool().Draw(t, "exact total"),
 			Seed:       rapid.Uint64Range(0, 3).Draw(t, "seed"),
 		}
 		q.Price.MaxPrice = seldom(maybe(priceGen())).Draw(t, "max_price")

@@ -172,8 +172,10 @@ type Query struct {
 	Seed uint64 `protobuf:"varint,22,opt,name=seed,proto3" json:"seed,omitempty"`
 	// Providers that the asker found unreachable, at most 256.
 	ExcludeProviders []string `protobuf:"bytes,23,rep,name=exclude_providers,json=excludeProviders,proto3" json:"exclude_providers,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Count all matches, which may take longer than to find the best.
+	ExactTotal    bool `protobuf:"varint,24,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Query) Reset() {
@@ -367,6 +369,13 @@ func (x *Query) GetExcludeProviders() []string {
 	return nil
 }
 
+func (x *Query) GetExactTotal() bool {
+	if x != nil {
+		return x.ExactTotal
+	}
+	return false
+}
+
 // Near is a place and how far around it to search.
 type Near struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -433,7 +442,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xc2\a\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xe3\a\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -464,7 +473,9 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x05limit\x18\x14 \x01(\rR\x05limit\x12\x18\n" +
 	"\aexplain\x18\x15 \x01(\bR\aexplain\x12\x12\n" +
 	"\x04seed\x18\x16 \x01(\x04R\x04seed\x12+\n" +
-	"\x11exclude_providers\x18\x17 \x03(\tR\x10excludeProviders\x1a=\n" +
+	"\x11exclude_providers\x18\x17 \x03(\tR\x10excludeProviders\x12\x1f\n" +
+	"\vexact_total\x18\x18 \x01(\bR\n" +
+	"exactTotal\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +

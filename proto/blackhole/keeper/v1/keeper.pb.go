@@ -676,7 +676,9 @@ type QueryResponse struct {
 	NotKept []string `protobuf:"bytes,5,rep,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
 	// Cells of the request that are split: what else they hold, their children's keepers know.
 	// Children that have no match are left out.
-	Splits        []*Split `protobuf:"bytes,6,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
+	Splits []*Split `protobuf:"bytes,6,rep,name=splits,proto3" json:"splits,omitempty"` // at most 64
+	// True when total is a lower bound: the query did not ask for an exact one.
+	TotalAtLeast  bool `protobuf:"varint,7,opt,name=total_at_least,json=totalAtLeast,proto3" json:"total_at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +753,13 @@ func (x *QueryResponse) GetSplits() []*Split {
 		return x.Splits
 	}
 	return nil
+}
+
+func (x *QueryResponse) GetTotalAtLeast() bool {
+	if x != nil {
+		return x.TotalAtLeast
+	}
+	return false
 }
 
 // Split is a cell that has grown too large for its keepers: they hold a sample of it, and
@@ -1660,14 +1669,15 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
 	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01B\b\n" +
-	"\x06_worst\"\xc4\x01\n" +
+	"\x06_worst\"\xea\x01\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x1a\n" +
 	"\bwithheld\x18\x03 \x01(\bR\bwithheld\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x01R\x05bound\x12\x19\n" +
 	"\bnot_kept\x18\x05 \x03(\tR\anotKept\x122\n" +
-	"\x06splits\x18\x06 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\"x\n" +
+	"\x06splits\x18\x06 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\x12$\n" +
+	"\x0etotal_at_least\x18\a \x01(\bR\ftotalAtLeast\"x\n" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
