@@ -237,18 +237,16 @@ func (s *Service) answer(plan *query.Plan, hits []query.Hit, total int) *query.A
 }
 
 func (s *Service) result(plan *query.Plan, r *records.Record) query.Result {
-	res := query.Result{Record: r}
+	res := query.Result{Record: r, Score: plan.Score(r)}
 	if m, ok := plan.Distance(r); ok {
 		km := m / 1000
 		res.DistanceKM = &km
 	}
-	score, parts := plan.Score(r)
-	res.Score = score
 	if m, ok := s.Prober.Measured(r.Name().Provider); ok {
 		res.Measured = &m
 	}
 	if plan.Explain() {
-		res.Explain = parts
+		res.Explain = plan.ExplainScore(r)
 	}
 	return res
 }

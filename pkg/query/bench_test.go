@@ -76,7 +76,7 @@ func BenchmarkScoreExplained(b *testing.B) {
 	p, r := compile(b, typical()), seal(b, 1, offered())
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Score(r)
+		p.ExplainScore(r)
 	}
 }
 

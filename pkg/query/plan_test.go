@@ -50,9 +50,8 @@ func TestValueAgreesWithTheNaiveOne(t *testing.T) {
 			case SortRandom:
 				require.True(rt, got >= 0 && got < 1)
 			case SortScore:
-				score, parts := p.Score(s.record)
-				require.Equal(rt, -score+0, got)
-				require.Len(rt, parts, 4)
+				require.Equal(rt, -p.Score(s.record)+0, got)
+				require.Len(rt, p.ExplainScore(s.record), 4)
 			}
 		}
 	})

@@ -47,11 +47,16 @@ func (s points) total() float64 {
 //     the Earth's circumference without one; 0 without a place.
 //
 // What is unknown earns nothing. A better value never lowers the score, and the score is
-// the same on every peer. Parts explain it, one sentence each.
-func (p *Plan) Score(r *records.Record) (score float64, parts []string) {
+// the same on every peer.
+func (p *Plan) Score(r *records.Record) float64 {
+	return p.score(r.Facts()).total()
+}
+
+// ExplainScore says how a record comes by its score, one sentence for each part.
+func (p *Plan) ExplainScore(r *records.Record) []string {
 	x := r.Facts()
 	s := p.score(x)
-	return s.total(), []string{
+	return []string{
 		fmt.Sprintf("health %.2f of %d: %s, %s", s.health(), healthPoints,
 			stated(x, records.KnownUptime, "uptime %v %%", x.Uptime),
 			stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)),

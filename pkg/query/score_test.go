@@ -21,29 +21,29 @@ func scored() Query {
 }
 
 func TestScoreExplainsItself(t *testing.T) {
-	score, parts := compile(t, scored()).Score(seal(t, 1, rich()))
-	require.InDelta(t, 99.5*.3+9.5+22.5+18+10, score, 1e-9)
+	p, r := compile(t, scored()), seal(t, 1, rich())
+	require.InDelta(t, 99.5*.3+9.5+22.5+18+10, p.Score(r), 1e-9)
 	require.Equal(t, []string{
 		"health 39.35 of 40: uptime 99.5 %, errors 50 of 10000",
 		"price 22.50 of 30: 0.5 of at most 2 USDC per-hour",
 		"performance 18.00 of 20: response time 100 ms",
 		"location 10.00 of 10: 0.000 km of 100.000 km",
-	}, parts)
+	}, p.ExplainScore(r))
 
-	score, parts = compile(t, Query{Type: "relay", Sort: SortScore}).Score(seal(t, 1, &pb.ServiceRecord{
+	p, r = compile(t, Query{Type: "relay", Sort: SortScore}), seal(t, 1, &pb.ServiceRecord{
 		Id: "bare", Metadata: &pb.ServiceMetadata{Type: "relay"},
-	}))
-	require.Zero(t, score)
+	})
+	require.Zero(t, p.Score(r))
 	require.Equal(t, []string{
 		"health 0.00 of 40: uptime unknown, errors unknown",
 		"price 0.00 of 30: no max_price to compare with",
 		"performance 0.00 of 20: response time unknown",
 		"location 0.00 of 10: no place to compare with",
-	}, parts)
+	}, p.ExplainScore(r))
 
 	foreign := rich()
 	foreign.Pricing.Currency = "EUR"
-	_, parts = compile(t, scored()).Score(seal(t, 1, foreign))
+	parts := compile(t, scored()).ExplainScore(seal(t, 1, foreign))
 	require.Equal(t, "price 0.00 of 30: in EUR per-hour, does not compare with USDC per-hour", parts[1])
 }
 
