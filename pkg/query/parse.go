@@ -101,6 +101,9 @@ func ParseJSON(data []byte) (Query, error) {
 	if len(data) > MaxInput {
 		return Query{}, fault.New(op, fault.TooLarge, "a query of %d bytes is above the bound of %d", len(data), MaxInput)
 	}
+	if q, ok := quick(data); ok {
+		return q, nil
+	}
 	var q Query
 	if err := setObject(data, q.member); err != nil {
 		return Query{}, fault.Wrap(op, err)

@@ -254,7 +254,13 @@ func settle(t *testing.T, q Query) {
 func FuzzParseJSON(f *testing.F) {
 	f.Add([]byte(`{"type":"storage","near":{"latitude":1,"longitude":2,"radius_km":3},"countries":["DE"],"attributes":{"a":"b"}}`))
 	f.Add([]byte(`{"type":"oracle","max_price":0.5,"currency":"EUR","price_unit":"per-request","sort":"random","seed":18446744073709551615}`))
+	f.Add([]byte(` { "type" : "a" , "regions" : [ ] , "near" : { "longitude" : -0 , "latitude" : 0.50 } , "explain" : true , "limit" : 01 } `))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if fast, ok := quick(data); ok {
+			var slow Query
+			require.NoError(t, setObject(data, slow.member))
+			require.Equal(t, slow, fast)
+		}
 		q, err := ParseJSON(data)
 		if err != nil {
 			require.Zero(t, q)
