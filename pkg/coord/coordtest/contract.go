@@ -1,0 +1,66 @@
+package coordtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// API is a form of the contract of package coord, in process or over a wire, over a group that
+// nobody else uses.
+type API struct {
+	// Alice and Bob are two owners whom the group tells apart.
+	Alice, Bob Owner
+	coord.Reader
+	coord.Overseer
+
+	// Admin executes what applications cannot ask for: *coord.Configure, *coord.Compact.
+	Admin func(ctx context.Context, op coord.Op) error
+	// Pass lets so much time pass for the group, or a little more.
+	Pass func(d time.Duration)
+	// Halt takes from the group what it needs to serve, until resume is called; nil: not tested.
+	Halt func() (resume func())
+	// TTL of leases that are to end, and within which others do not; 0 is 10 s.
+	TTL time.Duration
+	// Progress is how long a watch waits for a mark; 0: not tested.
+	Progress time.Duration
+}
+
+// Owner is the Actor as one owner has it, whom its connection or its commands name.
+type Owner struct {
+	Name string
+	coord.Actor
+}
+
+// InProcess is a Solo as it is. For another form of it replace Alice, Bob, Reader and Overseer.
+func InProcess(s *Solo) API {
+	return API{
+		Alice: Owner{"alice", s}, Bob: Owner{"bob", s}, Reader: s, Overseer: s,
+		Admin: func(ctx context.Context, op coord.Op) error {
+			_, _, err := s.Do(ctx, coord.Command{Op: op})
+			return err
+		},
+		Pass: s.Advance,
+		Halt: func() func() {
+			s.Halt("no majority")
+			return s.Resume
+		},
+		Progress: Progress,
+	}
+}
+
+// Open gives a form of the contract over a fresh group; what it opens ends with the test.
+type Open func(t testing.TB) API
+
+// Run holds a form of the contract to what package coord promises. Errors are held to their kind
+// and field. Of results it looks at what crosses every wire: a key, a token, whether it
+// holds, the count; a lease and its time; a client; how much changed.
+func Run(t *testing.T, open Open) {
+	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), retries(), group()} {
+		for name, test := range part {
+			t.Run(name, func(t *testing.T) { test(newWorld(t, open(t))) })
+		}
+	}
+}

@@ -1,0 +1,313 @@
+// Package coordtest is for tests of what stands on the contract of package coord: Solo, a whole
+// coordination plane in one process, and the suite that every form of the contract must pass.
+package coordtest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// How a Solo names itself.
+const (
+	GroupID = "736f6c6f2d67726f7570000000000000000000000000000000000000000000ff" // of its GroupState
+	Peer    = "solo"                                                             // its leader and only voter
+	groupID = 0x736f6c6f2d67726f
+	member  = 7
+	term    = 3
+)
+
+// Progress is how often a Watch of a Solo without events is given a mark.
+const Progress = 10 * time.Second
+
+// Config is what a Solo is made with.
+type Config struct {
+	// Now and After are its clock: both, or neither for one that only Advance moves. After
+	// calls f once d has passed, not before it has returned, unless stop is called before.
+	Now   func() time.Time
+	After func(d time.Duration, f func()) (stop func() bool)
+	// Limits of the machine; zero: coord.DefaultLimits.
+	Limits coord.Limits
+}
+
+// Solo is a coordination plane without a group: one machine behind a mutex. It implements
+// coord.Actor, Reader and Overseer. It starts no goroutine and has nothing to close.
+type Solo struct {
+	Config
+	clock *Clock // nil when it was given one
+
+	mu      sync.Mutex // guards what follows
+	machine *coord.Machine
+	leases  lessor
+	made    map[coord.Token]time.Time     // when each claim was
+	waits   map[coord.Token]chan struct{} // closed when the claim holds or is gone
+	changed chan struct{}                 // closed when the revision moves on
+	missing string                        // what is, while it cannot serve
+	alarm   time.Time                     // when leases are looked at next; zero: never
+	silence func() bool                   // stops the alarm
+}
+
+var (
+	_ coord.Actor    = (*Solo)(nil)
+	_ coord.Reader   = (*Solo)(nil)
+	_ coord.Overseer = (*Solo)(nil)
+)
+
+// New makes a Solo.
+func New(c Config) *Solo {
+	s := &Solo{
+		Config: c, machine: coord.New(), changed: make(chan struct{}),
+		leases: lessor{known: make(map[coord.LeaseID]*deadline)},
+		made:   make(map[coord.Token]time.Time), waits: make(map[coord.Token]chan struct{}),
+		silence: func() bool { return false },
+	}
+	if c.Now == nil {
+		s.clock = &Clock{}
+		s.Now, s.After = s.clock.Now, s.clock.After
+	}
+	if c.Limits != (coord.Limits{}) {
+		s.machine.Apply(1, term, coord.Command{Op: &coord.Configure{Limits: c.Limits}})
+	}
+	return s
+}
+
+// Advance moves its own clock on.
+func (s *Solo) Advance(d time.Duration) { s.clock.Advance(d) }
+
+// Halt lets the group lose what it needs: until Resume all is Unavailable, and no lease ends.
+func (s *Solo) Halt(missing string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = missing
+	for token := range s.waits {
+		s.wake(token)
+	}
+}
+
+// Resume ends Halt. As after a change of leaders, every lease has its whole time again.
+func (s *Solo) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = ""
+	for _, l := range s.machine.Leases() {
+		s.leases.granted(s.Now(), l)
+	}
+	s.arm()
+}
+
+// Do implements coord.Actor.
+func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	const op = "coordtest.Do"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+	}
+	result := s.apply(cmd)
+	return result, s.header(), fault.Wrap(op, result.Err)
+}
+
+// KeepAlive implements coord.Actor.
+func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	const op = "coordtest.KeepAlive"
+	if len(ids) > coord.MaxKeepAlive {
+		return nil, coord.Header{}, fault.Wrap(op, fault.Invalidf("ids", len(ids), "at most %d at once", coord.MaxKeepAlive))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return nil, coord.Header{}, fault.Wrap(op, err)
+	}
+	now, renewals := s.Now(), make([]coord.Renewal, len(ids))
+	for i, id := range ids {
+		renewals[i] = coord.Renewal{ID: id, TTL: s.leases.renew(now, owner, id)}
+	}
+	return renewals, s.header(), nil
+}
+
+// Acquire implements coord.Actor.
+func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	const op = "coordtest.Acquire"
+	if o, ok := cmd.Op.(*coord.Lock); !ok || !o.Wait {
+		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.Invalidf("op", nil, "must be a lock that waits"))
+	}
+	result, settled, late, err := s.queue(ctx, cmd, wait)
+	if err != nil {
+		return result, coord.Header{}, fault.Wrap(op, err)
+	}
+	defer late.stop()
+	select {
+	case <-settled:
+	case <-late.passed:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result, err = s.settle(ctx, cmd, result)
+	return result, s.header(), fault.Wrap(op, err)
+}
+
+// patience is a timer.
+type patience struct {
+	passed chan struct{}
+	stop   func() bool
+}
+
+// queue makes the claim and gives what tells of its end. Who sees the claim knows that its
+// time runs.
+func (s *Solo) queue(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, <-chan struct{}, patience, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late := patience{make(chan struct{}), func() bool { return false }}
+	if err := s.serves(ctx); err != nil {
+		return coord.Result{}, nil, late, err
+	}
+	result := s.apply(cmd)
+	if result.Err != nil {
+		return result, nil, late, result.Err
+	}
+	settled := s.waits[result.Lock.Token]
+	if settled == nil {
+		settled = make(chan struct{})
+		if _, holds, found := s.claim(cmd, result.Lock.Token); found && !holds {
+			s.waits[result.Lock.Token] = settled
+		} else {
+			close(settled)
+		}
+	}
+	if wait > 0 {
+		late.stop = s.After(wait, func() { close(late.passed) })
+	}
+	return result, settled, late, nil
+}
+
+// claim finds the present version of a claim.
+func (s *Solo) claim(cmd coord.Command, token coord.Token) (kv *coord.KeyValue, holds, found bool) {
+	info, _ := s.machine.Lock(cmd.Op.(*coord.Lock).Name)
+	for _, kv := range info.Holding {
+		if kv.Token() == token {
+			return kv, true, true
+		}
+	}
+	for _, kv := range info.Waiting {
+		if kv.Token() == token {
+			return kv, false, true
+		}
+	}
+	return nil, false, false
+}
+
+// settle says what became of a claim after the wait for it, and gives back what nobody wants.
+func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Result) (coord.Result, error) {
+	if s.missing != "" {
+		return coord.Result{}, s.unavailable()
+	}
+	lock, token := cmd.Op.(*coord.Lock), result.Lock.Token
+	kv, holds, found := s.claim(cmd, token)
+	if holds && ctx.Err() == nil {
+		claim, _ := kv.Claim()
+		result.Revision = s.machine.Revision()
+		result.Lock = coord.LockResult{Key: kv.Key, Token: token, Granted: true, Count: claim.Count}
+		return result, nil
+	}
+	if _, lives := s.machine.Lease(lock.Lease); !lives {
+		return coord.Result{}, &fault.Error{Kind: fault.NotFound, Field: "lease", Err: fault.New("", fault.NotFound, "ended while it waited").Err}
+	}
+	var given coord.Result
+	switch {
+	case !found:
+		given.Lock = coord.LockResult{Key: result.Lock.Key, Token: token}
+	case holds:
+		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: lock.Name, Lease: lock.Lease, Token: token}})
+	default:
+		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Cancel{Name: lock.Name, Lease: lock.Lease, Token: token}})
+	}
+	given.Revision = s.machine.Revision()
+	given.Lock.Granted = false
+	return given, ctx.Err()
+}
+
+// serves says why a call cannot be answered.
+func (s *Solo) serves(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.missing != "" {
+		return s.unavailable()
+	}
+	return nil
+}
+
+func (s *Solo) unavailable() error { return fault.New("", fault.Unavailable, "%s", s.missing) }
+
+func (s *Solo) header() coord.Header {
+	return coord.Header{Group: groupID, Member: member, Revision: s.machine.Revision(), Term: term}
+}
+
+// apply executes a command as the next entry of a log, and tells whom it concerns.
+func (s *Solo) apply(cmd coord.Command) coord.Result {
+	before, now := s.machine.Revision(), s.Now()
+	index, _ := s.machine.Index()
+	result, effects := s.machine.Apply(index+1, term, cmd)
+	for _, id := range effects.Ended {
+		s.leases.ended(id)
+	}
+	for _, l := range effects.Granted {
+		s.leases.granted(now, l)
+	}
+	for _, e := range effects.Events {
+		if e.Deletes() && e.Prev.Token() != 0 {
+			delete(s.made, e.Prev.Token())
+			s.wake(e.Prev.Token())
+		} else if e.Creates() && e.KV.Token() != 0 {
+			s.made[e.KV.Token()] = now
+		}
+	}
+	for _, g := range effects.Grants {
+		s.wake(g.Token)
+	}
+	if s.machine.Revision() != before {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	if len(effects.Granted) > 0 {
+		s.arm()
+	}
+	return result
+}
+
+func (s *Solo) wake(token coord.Token) {
+	if c := s.waits[token]; c != nil {
+		close(c)
+		delete(s.waits, token)
+	}
+}
+
+// arm sets the alarm for the first lease to end.
+func (s *Solo) arm() {
+	first := s.leases.first()
+	if first == nil || !s.alarm.IsZero() && !first.at.Before(s.alarm) {
+		return
+	}
+	s.silence()
+	s.alarm = first.at
+	s.silence = s.After(first.at.Sub(s.Now()), s.ring)
+}
+
+// ring ends the leases whose time has passed.
+func (s *Solo) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarm = time.Time{}
+	if s.missing != "" {
+		return
+	}
+	now := s.Now()
+	for refs := s.leases.due(now); len(refs) > 0; refs = s.leases.due(now) {
+		s.apply(coord.Command{Op: &coord.Expire{Term: term, Leases: refs}})
+	}
+	s.arm()
+}

@@ -1,0 +1,222 @@
+package coordtest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const listed = 1000 // when no limit is given
+
+// Leases implements coord.Reader.
+func (s *Solo) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	states, err := s.leaseStates(ctx, q)
+	if err != nil {
+		return nil, coord.Header{}, fault.Wrap("coordtest.Leases", err)
+	}
+	return states, s.header(), nil
+}
+
+func (s *Solo) leaseStates(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, error) {
+	if err := s.serves(ctx); err != nil {
+		return nil, err
+	}
+	if q.ID != 0 {
+		l, ok := s.machine.Lease(q.ID)
+		if !ok {
+			return nil, missing("lease")
+		}
+		return []coord.LeaseState{{Lease: l, Remaining: s.leases.remaining(s.Now(), l.ID), Keys: s.machine.LeaseKeys(l.ID)}}, nil
+	}
+	var states []coord.LeaseState
+	for _, l := range s.machine.Leases() {
+		if l.ID > q.After && len(states) < limit(q.Limit) {
+			states = append(states, coord.LeaseState{Lease: l, Remaining: s.leases.remaining(s.Now(), l.ID)})
+		}
+	}
+	return states, nil
+}
+
+// Locks implements coord.Reader.
+func (s *Solo) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	states, err := s.lockStates(ctx, q)
+	if err != nil {
+		return nil, coord.Header{}, fault.Wrap("coordtest.Locks", err)
+	}
+	return states, s.header(), nil
+}
+
+func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockState, error) {
+	if err := s.serves(ctx); err != nil {
+		return nil, err
+	}
+	if q.Name != "" {
+		info, ok := s.machine.Lock(q.Name)
+		if !ok {
+			return nil, missing("name")
+		}
+		return []coord.LockState{s.lockState(info)}, nil
+	}
+	var states []coord.LockState
+	for _, name := range s.machine.LockNames(q.Prefix) {
+		if name > q.After && len(states) < limit(q.Limit) {
+			info, _ := s.machine.Lock(name)
+			states = append(states, s.lockState(info))
+		}
+	}
+	return states, nil
+}
+
+func (s *Solo) lockState(info coord.LockInfo) coord.LockState {
+	return coord.LockState{Name: info.Name, Holding: s.claimStates(info.Holding), Waiting: s.claimStates(info.Waiting)}
+}
+
+func (s *Solo) claimStates(claims []*coord.KeyValue) []coord.ClaimState {
+	states := make([]coord.ClaimState, len(claims))
+	for i, kv := range claims {
+		claim, _ := kv.Claim()
+		states[i] = coord.ClaimState{
+			Claim: claim, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
+			Age: s.Now().Sub(s.made[kv.Token()]),
+		}
+	}
+	return states
+}
+
+// Range implements coord.Reader.
+func (s *Solo) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	const op = "coordtest.Range"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil && (c != coord.Local || ctx.Err() != nil) {
+		return coord.Page{}, coord.Header{}, fault.Wrap(op, err)
+	}
+	page, err := s.machine.Range(q)
+	if err != nil {
+		return coord.Page{}, coord.Header{}, fault.Wrap(op, err)
+	}
+	return page, s.header(), nil
+}
+
+// Watch implements coord.Reader.
+func (s *Solo) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	const op = "coordtest.Watch"
+	header, err := s.begin(ctx, &w)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	if err := send(coord.Batch{Next: w.From}, header); err != nil {
+		return err
+	}
+	for {
+		batch, header, err := s.next(ctx, &w)
+		if err != nil {
+			return fault.Wrap(op, err)
+		}
+		if err := send(batch, header); err != nil {
+			return err
+		}
+	}
+}
+
+// begin finds where a watch begins.
+func (s *Solo) begin(ctx context.Context, w *coord.Watch) (coord.Header, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return coord.Header{}, err
+	}
+	if w.From == 0 {
+		w.From = s.machine.Revision() + 1
+	}
+	_, err := s.machine.Events(*w)
+	return s.header(), err
+}
+
+// next waits for the next batch, or until it is time for a mark.
+func (s *Solo) next(ctx context.Context, w *coord.Watch) (coord.Batch, coord.Header, error) {
+	idle := make(chan struct{})
+	defer s.After(Progress, func() { close(idle) })()
+	for marked := false; ; {
+		batch, header, changed, err := s.look(*w)
+		if err != nil {
+			return batch, header, err
+		}
+		w.From = batch.Next
+		if marked || len(batch.Events) > 0 {
+			return batch, header, nil
+		}
+		if batch.More {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-idle:
+			marked = true
+		case <-ctx.Done():
+			return batch, header, ctx.Err()
+		}
+	}
+}
+
+func (s *Solo) look(w coord.Watch) (coord.Batch, coord.Header, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batch, err := s.machine.Events(w)
+	return batch, s.header(), s.changed, err
+}
+
+// Group implements coord.Overseer.
+func (s *Solo) Group(ctx context.Context) (coord.GroupState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return coord.GroupState{}, fault.Wrap("coordtest.Group", err)
+	}
+	state := coord.GroupState{
+		ID: GroupID, Phase: "member", Missing: s.missing, Term: term, Leader: Peer,
+		Voters:   []coord.Member{{Peer: Peer, ID: member, Applied: s.applied(), Active: true}},
+		Revision: s.machine.Revision(), Incarnation: s.machine.Incarnation(),
+		Leases: len(s.machine.Leases()), Locks: len(s.machine.LockNames("")), Keys: s.machine.Len(),
+	}
+	if s.missing != "" {
+		state.Leader = ""
+	}
+	return state, nil
+}
+
+func (s *Solo) applied() uint64 {
+	index, _ := s.machine.Index()
+	return index
+}
+
+// Transfer implements coord.Overseer.
+func (s *Solo) Transfer(ctx context.Context, peer string) error {
+	const op = "coordtest.Transfer"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return fault.Wrap(op, err)
+	}
+	if peer != Peer {
+		return fault.Wrap(op, &fault.Error{Kind: fault.NotFound, Field: "peer_id", Value: peer, Err: errors.New("is no voter")})
+	}
+	return nil
+}
+
+func missing(field string) error {
+	return &fault.Error{Kind: fault.NotFound, Field: field, Err: errors.New("does not exist")}
+}
+
+func limit(asked int) int {
+	if asked <= 0 {
+		return listed
+	}
+	return asked
+}

@@ -1,0 +1,205 @@
+package coordtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// retries are the promises about clients, whose commands are applied once.
+func retries() map[string]func(*world) {
+	return map[string]func(*world){
+		"a retry is applied once":         retryOnce,
+		"a retry of a refusal is refused": retryRefusal,
+		"a retry of Acquire":              retryAcquire,
+		"a retry of Acquire that waits":   retryWaiting,
+		"what is done is done":            retryOld,
+		"clients are known":               retryUnknown,
+	}
+}
+
+func (w *world) client(o Owner) coord.ClientID {
+	w.t.Helper()
+	id := w.must(o, &coord.ClientOpen{}).Client
+	require.NotZero(w.t, id)
+	return id
+}
+
+// once executes a command of a client.
+func (w *world) once(o Owner, c coord.ClientID, sequence uint64, op coord.Op) (coord.Result, error) {
+	r, _, err := o.Do(w.ctx(), coord.Command{Owner: o.Name, Client: c, Sequence: sequence, Op: op})
+	return r, err
+}
+
+func retryOnce(w *world) {
+	client, lease := w.client(w.Alice), coord.LeaseID(0)
+	sequence := uint64(0)
+	twice := func(op coord.Op) coord.Result {
+		w.t.Helper()
+		sequence += 3 // gaps are fine
+		first, err := w.once(w.Alice, client, sequence, op)
+		require.NoError(w.t, err)
+		again, err := w.once(w.Alice, client, sequence, op)
+		require.NoError(w.t, err)
+		require.Equal(w.t, first.Lock, again.Lock)
+		require.Equal(w.t, []any{first.Lease, first.TTL, first.Changed}, []any{again.Lease, again.TTL, again.Changed})
+		return first
+	}
+	lease = twice(&coord.LeaseGrant{TTL: 30_000}).Lease
+	token := twice(&coord.Lock{Name: "db", Lease: lease}).Lock.Token
+	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
+	require.Equal(w.t, 1, twice(write(put("a", ""))).Changed)
+	require.Equal(w.t, coord.Revision(2), w.revision())
+	twice(&coord.Unlock{Name: "db", Lease: lease, Token: token})
+	twice(&coord.LeaseRevoke{ID: lease})
+	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
+	require.NoError(w.t, err)
+	require.Empty(w.t, states)
+}
+
+func retryRefusal(w *world) {
+	client := w.client(w.Alice)
+	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 1)}, Then: []coord.Change{put("b", "")}}
+	for range 2 {
+		_, err := w.once(w.Alice, client, 1, create)
+		w.refused(fault.Conflict, "guards[0].mod_revision", err)
+		w.must(w.Alice, write(put("a", ""))) // by now it would be applied
+	}
+}
+
+func retryAcquire(w *world) {
+	client, lease := w.client(w.Alice), w.lease(w.Alice)
+	cmd := locking("db", lease)
+	cmd.Client, cmd.Sequence = client, 1
+	first := w.acquire(w.ctx(), w.Alice, cmd, 0).granted()
+	again := w.acquire(w.ctx(), w.Alice, cmd, 0).granted()
+	require.Equal(w.t, []any{first.Token, uint32(1)}, []any{again.Token, again.Count})
+}
+
+// A retry takes up the wait where the first attempt left it.
+func retryWaiting(w *world) {
+	lease, token := w.holder(w.Alice, "db")
+	client, second := w.client(w.Bob), w.lease(w.Bob)
+	cmd := locking("db", second)
+	cmd.Client, cmd.Sequence = client, 1
+	one := w.acquire(w.ctx(), w.Bob, cmd, 0)
+	w.waiting("db", 1)
+	two := w.acquire(w.ctx(), w.Bob, cmd, 0)
+	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	require.Equal(w.t, one.granted().Token, two.granted().Token)
+	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
+	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, 0).granted().Token)
+}
+
+func retryOld(w *world) {
+	client := w.client(w.Alice)
+	for _, sequence := range []uint64{1, 5} {
+		_, err := w.once(w.Alice, client, sequence, write(put("a", "")))
+		require.NoError(w.t, err)
+	}
+	_, err := w.once(w.Alice, client, 4, write(put("a", "")))
+	w.refused(fault.Conflict, "sequence", err)
+	_, err = w.once(w.Alice, client, 0, write(put("a", "")))
+	w.refused(fault.Invalid, "sequence", err)
+}
+
+func retryUnknown(w *world) {
+	client := w.client(w.Alice)
+	_, err := w.once(w.Bob, client, 1, write(put("a", "")))
+	w.refused(fault.Forbidden, "client", err)
+	_, err = w.once(w.Bob, 1<<40, 1, write(put("a", "")))
+	w.refused(fault.NotFound, "client", err)
+	_, err = w.once(w.Alice, client, 1, &coord.ClientClose{})
+	require.NoError(w.t, err)
+	_, err = w.once(w.Alice, client, 2, write(put("a", "")))
+	w.refused(fault.NotFound, "client", err)
+	_, err = w.once(w.Alice, 0, 0, &coord.ClientClose{})
+	w.refused(fault.Invalid, "client", err)
+	require.Zero(w.t, w.revision())
+}
+
+// group are the promises about the group itself.
+func group() map[string]func(*world) {
+	return map[string]func(*world){
+		"group as it stands":    groupStands,
+		"headers":               groupHeaders,
+		"transfer refuses":      groupTransfer,
+		"without what it needs": groupHalted,
+	}
+}
+
+func (w *world) group() coord.GroupState {
+	w.t.Helper()
+	state, err := w.Group(w.ctx())
+	require.NoError(w.t, err)
+	return state
+}
+
+func groupStands(w *world) {
+	w.holder(w.Alice, "db")
+	w.must(w.Alice, write(put("a", "")))
+	state := w.group()
+	require.Equal(w.t, []any{1, 1, 2, coord.Revision(2)}, []any{state.Leases, state.Locks, state.Keys, state.Revision})
+	require.Contains(w.t, []string{"member", "client"}, state.Phase)
+	require.Empty(w.t, state.Missing)
+	require.NotZero(w.t, state.Term)
+	require.NotEmpty(w.t, state.Leader)
+	require.NotEmpty(w.t, state.Voters)
+	leads := false
+	for _, m := range state.Voters {
+		require.NotZero(w.t, m.ID)
+		leads = leads || m.Peer == state.Leader && m.Active && m.Applied > 0
+	}
+	require.True(w.t, leads, "%+v", state)
+}
+
+func groupHeaders(w *world) {
+	_, one, err := w.Alice.Do(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
+	require.NoError(w.t, err)
+	_, two, err := w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
+	require.NoError(w.t, err)
+	require.Equal(w.t, []any{coord.Revision(1), coord.Revision(1)}, []any{one.Revision, two.Revision})
+	require.Equal(w.t, one.Group, two.Group)
+	state := w.group()
+	require.True(w.t, strings.HasPrefix(state.ID, fmt.Sprintf("%016x", one.Group)), "%s %x", state.ID, one.Group)
+	require.GreaterOrEqual(w.t, state.Term, one.Term)
+}
+
+func groupTransfer(w *world) {
+	for _, peer := range []string{"", "nobody"} {
+		w.refused(fault.NotFound, "peer_id", w.Transfer(w.ctx(), peer))
+	}
+}
+
+// Without what it needs a group says so, and forgets nothing.
+func groupHalted(w *world) {
+	if w.Halt == nil {
+		w.t.Skip("cannot be had here")
+	}
+	lease, token := w.holder(w.Alice, "db")
+	waiting := w.queued(w.Bob, "db", w.lease(w.Bob), 1)
+	resume := w.Halt()
+	_, err := waiting.end()
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	_, err = w.try(w.Alice, write(put("a", "")))
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	_, _, err = w.Alice.KeepAlive(w.ctx(), w.Alice.Name, []coord.LeaseID{lease})
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	_, err = w.acquire(w.ctx(), w.Alice, locking("db", lease), 0).end()
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	_, _, err = w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	_, _, err = w.Locks(w.ctx(), coord.LockQuery{Name: "db"})
+	require.ErrorIs(w.t, err, fault.Unavailable)
+	require.NotEmpty(w.t, w.group().Missing)
+	w.Pass(2 * w.TTL)
+	resume()
+	require.Empty(w.t, w.group().Missing)
+	w.Pass(w.TTL / 2)
+	w.keep(w.Alice, lease)
+	require.Equal(w.t, token, w.lock("db").Holding[0].Token)
+}

@@ -1,0 +1,186 @@
+package coordtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// keys are the promises about the keyspace.
+func keys() map[string]func(*world) {
+	return map[string]func(*world){
+		"keys have revisions":            keyRevisions,
+		"a write is all or nothing":      keyAtomic,
+		"a write is guarded by revision": keyGuards,
+		"write refuses":                  keyRefuses,
+		"keys are deleted by span":       keyDelete,
+		"range":                          keyRange,
+		"range in pages":                 keyPages,
+		"range of a former revision":     keyFormer,
+		"range refuses":                  keyRangeRefuses,
+		"range of a compacted revision":  keyCompacted,
+		"keys are bytes":                 keyBytes,
+	}
+}
+
+// read reads the present state.
+func (w *world) read(q coord.Query) coord.Page {
+	w.t.Helper()
+	page, header, err := w.Range(w.ctx(), q, coord.Linearizable)
+	require.NoError(w.t, err)
+	w.headed(header)
+	return page
+}
+
+// all are the keys with a prefix.
+func (w *world) all(prefix string) []string {
+	w.t.Helper()
+	return keysOf(w.read(coord.Query{Span: coord.Under(prefix)}).Keys)
+}
+
+func keyRevisions(w *world) {
+	lease := w.lease(w.Alice)
+	r := w.must(w.Alice, write(put("b", "1"), bound("a", "2", lease)))
+	require.Equal(w.t, []any{coord.Revision(1), 2}, []any{r.Revision, r.Changed})
+	w.must(w.Bob, write(put("b", "3")))
+	w.must(w.Bob, write(del(coord.Exactly("a"))))
+	w.must(w.Bob, write(put("a", "4")))
+	page := w.read(coord.Query{})
+	require.Equal(w.t, coord.Revision(4), page.Revision)
+	require.Equal(w.t, version{"a", "4", 4, 4, 1, 0}, shown(page.Keys[0]), "a key put again is a new one")
+	require.Equal(w.t, version{"b", "3", 1, 2, 2, 0}, shown(page.Keys[1]))
+	local, header, err := w.Range(w.ctx(), coord.Query{}, coord.Local)
+	require.NoError(w.t, err)
+	w.headed(header)
+	require.LessOrEqual(w.t, local.Revision, page.Revision)
+}
+
+func keyAtomic(w *world) {
+	w.mustNot(w.Alice, fault.Invalid, "changes[1]", write(put("a", "1"), put("a", "2")))
+	w.mustNot(w.Alice, fault.Invalid, "changes[1].key", write(put("a", "1"), put("", "2")))
+	require.Zero(w.t, w.revision())
+	require.Empty(w.t, w.all(""))
+}
+
+func keyGuards(w *world) {
+	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 0)}, Then: []coord.Change{put("a", "1")}}
+	w.must(w.Alice, create)
+	w.mustNot(w.Bob, fault.Conflict, "guards[0].mod_revision", create)
+	swap := func(at coord.Revision) *coord.Write {
+		return &coord.Write{
+			If:   []coord.Guard{coord.IfRevision("b", 0), coord.IfRevision("a", at)},
+			Then: []coord.Change{put("a", "2")},
+		}
+	}
+	w.mustNot(w.Bob, fault.Conflict, "guards[1].mod_revision", swap(2))
+	w.must(w.Bob, swap(1))
+	require.Equal(w.t, coord.Revision(2), w.revision())
+}
+
+func keyRefuses(w *world) {
+	w.mustNot(w.Alice, fault.Invalid, "changes", write())
+	w.mustNot(w.Alice, fault.TooLarge, "changes[0].value", write(put("a", strings.Repeat("x", 100_000))))
+	w.mustNot(w.Alice, fault.TooLarge, "changes[0].key", write(put(strings.Repeat("x", 2000), "")))
+	w.mustNot(w.Alice, fault.NotFound, "changes[0].lease", write(bound("a", "", 1<<40)))
+}
+
+func keyDelete(w *world) {
+	w.must(w.Alice, write(put("a", ""), put("a/1", ""), put("a/2", ""), put("b", ""), put("c", "")))
+	require.Equal(w.t, 2, w.must(w.Alice, write(del(coord.Under("a/")))).Changed)
+	require.Equal(w.t, []string{"a", "b", "c"}, w.all(""))
+	before := w.revision()
+	require.Zero(w.t, w.must(w.Alice, write(del(coord.Exactly("none")))).Changed)
+	require.Equal(w.t, before, w.revision(), "what changes nothing makes no revision")
+	w.must(w.Alice, write(del(coord.Span{From: "b", To: "c"}), put("d", "")))
+	require.Equal(w.t, []string{"a", "c", "d"}, w.all(""))
+	w.must(w.Alice, write(del(coord.Span{From: "c"})))
+	require.Equal(w.t, []string{"a"}, w.all(""))
+	w.must(w.Alice, write(del(coord.Span{})))
+	require.Empty(w.t, w.all(""))
+}
+
+func keyRange(w *world) {
+	w.must(w.Alice, write(put("a", ""), put("a/1", ""), put("a/2", ""), put("b", ""), put("c", "")))
+	for _, c := range []struct {
+		span coord.Span
+		want []string
+	}{
+		{coord.Span{}, []string{"a", "a/1", "a/2", "b", "c"}},
+		{coord.Exactly("a"), []string{"a"}},
+		{coord.Under("a/"), []string{"a/1", "a/2"}},
+		{coord.Span{From: "a/2", To: "c"}, []string{"a/2", "b"}},
+		{coord.Span{From: "a/2"}, []string{"a/2", "b", "c"}},
+		{coord.Span{To: "a/2"}, []string{"a", "a/1"}},
+		{coord.Span{From: "c", To: "a"}, nil},
+		{coord.Exactly("none"), nil},
+	} {
+		page := w.read(coord.Query{Span: c.span})
+		require.Equal(w.t, append([]string{}, c.want...), keysOf(page.Keys), "%q", c.span)
+		require.Empty(w.t, page.Next)
+	}
+}
+
+func keyPages(w *world) {
+	var changes []coord.Change
+	var want []string
+	for i := range 10 {
+		want = append(want, fmt.Sprint("k", i))
+		changes = append(changes, put(want[i], ""))
+	}
+	w.must(w.Alice, write(changes...))
+	q := coord.Query{Span: coord.Under("k"), Limit: 3}
+	var got []string
+	for {
+		page := w.read(q)
+		require.LessOrEqual(w.t, len(page.Keys), 3)
+		got = append(got, keysOf(page.Keys)...)
+		w.must(w.Alice, write(put("k99", page.Next))) // the pages are of one state
+		if page.Next == "" {
+			break
+		}
+		q.Span.From, q.At = page.Next, page.Revision
+	}
+	require.Equal(w.t, want, got)
+}
+
+func keyFormer(w *world) {
+	w.must(w.Alice, write(put("a", "1"), put("b", "1")))
+	w.must(w.Alice, write(put("a", "2"), del(coord.Exactly("b")), put("c", "2")))
+	page := w.read(coord.Query{At: 1})
+	require.Equal(w.t, coord.Revision(1), page.Revision)
+	require.Equal(w.t, []string{"a", "b"}, keysOf(page.Keys))
+	require.Equal(w.t, "1", string(page.Keys[0].Value))
+}
+
+func keyRangeRefuses(w *world) {
+	w.must(w.Alice, write(put("a", "1")))
+	for _, at := range []coord.Revision{2, -1} {
+		_, _, err := w.Range(w.ctx(), coord.Query{At: at}, coord.Linearizable)
+		w.refused(fault.Invalid, "at", err)
+	}
+}
+
+func keyCompacted(w *world) {
+	for range 3 {
+		w.must(w.Alice, write(put("a", "1")))
+	}
+	require.NoError(w.t, w.Admin(w.ctx(), &coord.Compact{Revision: 2}))
+	_, _, err := w.Range(w.ctx(), coord.Query{At: 1}, coord.Linearizable)
+	require.ErrorIs(w.t, err, fault.NotFound)
+	var compacted *coord.Compacted
+	require.True(w.t, errors.As(err, &compacted), "%v", err)
+	require.Equal(w.t, coord.Compacted{Revision: 2, Current: 3}, *compacted)
+	require.Len(w.t, w.read(coord.Query{At: 2}).Keys, 1)
+}
+
+func keyBytes(w *world) {
+	w.must(w.Alice, write(put("\x00\xff", "\xff\x00"), put("\xff\xff", "")))
+	page := w.read(coord.Query{Span: coord.Under("\xff")})
+	require.Equal(w.t, []string{"\xff\xff"}, keysOf(page.Keys))
+	require.Equal(w.t, "\xff\x00", string(w.read(coord.Query{Span: coord.Exactly("\x00\xff")}).Keys[0].Value))
+}

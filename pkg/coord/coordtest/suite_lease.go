@@ -1,0 +1,212 @@
+package coordtest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// leases are the promises about leases: the "Lease State Machine" of the specification, by name.
+func leases() map[string]func(*world) {
+	return map[string]func(*world){
+		"lease granted":                       leaseGranted,
+		"lease of a chosen id":                leaseChosen,
+		"lease time is moved into the limits": leaseMoved,
+		"Active, KeepAlive: Active":           leaseKept,
+		"Active, TTL elapsed: Expired":        leaseExpired,
+		"Active, Revoke request: Revoked":     leaseRevoked,
+		"lease of another owner":              leaseForeign,
+		"keepalive of what does not live":     leaseMissing,
+		"keepalive of too many":               leaseTooMany,
+		"keepalive of very many":              leaseMany,
+		"lease as it stands":                  leaseStands,
+		"leases are listed":                   leasesListed,
+	}
+}
+
+func leaseGranted(w *world) {
+	r := w.must(w.Alice, &coord.LeaseGrant{TTL: 30_000})
+	require.Positive(w.t, r.Lease)
+	require.Equal(w.t, int64(30_000), r.TTL)
+	require.NotEqual(w.t, r.Lease, w.must(w.Bob, &coord.LeaseGrant{TTL: 30_000}).Lease)
+	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &coord.LeaseGrant{})
+	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &coord.LeaseGrant{TTL: -1})
+	w.mustNot(w.Alice, fault.Invalid, "id", &coord.LeaseGrant{ID: -1, TTL: 30_000})
+}
+
+func leaseChosen(w *world) {
+	const id = 7587848390234
+	require.Equal(w.t, coord.LeaseID(id), w.must(w.Alice, &coord.LeaseGrant{ID: id, TTL: 30_000}).Lease)
+	w.mustNot(w.Alice, fault.Exists, "id", &coord.LeaseGrant{ID: id, TTL: 30_000})
+	w.mustNot(w.Bob, fault.Exists, "id", &coord.LeaseGrant{ID: id, TTL: 30_000})
+	w.must(w.Alice, &coord.LeaseRevoke{ID: id})
+	w.must(w.Bob, &coord.LeaseGrant{ID: id, TTL: 30_000})
+}
+
+func leaseMoved(w *world) {
+	limits := coord.DefaultLimits()
+	limits.MinTTL, limits.MaxTTL = 20_000, 40_000
+	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
+	require.Equal(w.t, int64(20_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1}).TTL)
+	require.Equal(w.t, int64(40_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1 << 50}).TTL)
+}
+
+func leaseKept(w *world) {
+	lease, token := w.holder(w.Alice, "db")
+	for range 5 { // longer than it would live
+		w.Pass(w.TTL / 2)
+		w.keep(w.Alice, lease)
+	}
+	holding := w.lock("db").Holding
+	require.Equal(w.t, token, holding[0].Token)
+}
+
+func leaseExpired(w *world) {
+	w.leaseEnds(func(coord.LeaseID) { w.Pass(w.TTL + w.TTL/2) })
+}
+
+func leaseRevoked(w *world) {
+	w.leaseEnds(func(id coord.LeaseID) {
+		r := w.must(w.Alice, &coord.LeaseRevoke{ID: id})
+		require.Positive(w.t, r.Revision)
+	})
+}
+
+// leaseEnds: all bound keys deleted in one revision, locks handed on, watchers told.
+func (w *world) leaseEnds(end func(coord.LeaseID)) {
+	ending, _ := w.holder(w.Alice, "db")
+	w.must(w.Alice, write(bound("a", "1", ending), bound("b", "2", ending), put("c", "3")))
+	other := w.must(w.Bob, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
+	next := w.queued(w.Bob, "db", other, 1)
+	watch := w.watch(coord.Watch{Prev: true})
+	end(ending)
+	require.Equal(w.t, other, w.settled("db").Lease)
+	granted := next.granted()
+	require.Equal(w.t, coord.LockKey("db", other), granted.Key)
+	events := watch.events(3)
+	for i, key := range []string{"a", "b", coord.LockKey("db", ending)} {
+		require.Equal(w.t, key, events[i].Key)
+		require.True(w.t, events[i].Deletes())
+		require.Equal(w.t, ending, events[i].Prev.Lease)
+		require.Equal(w.t, events[0].Revision, events[i].Revision)
+	}
+	require.Equal(w.t, []string{"c"}, w.all("c"))
+	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.Lock{Name: "db", Lease: ending})
+	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.LeaseRevoke{ID: ending})
+	w.mustNot(w.Alice, fault.NotFound, "changes[0].lease", write(bound("a", "1", ending)))
+	_, _, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: ending})
+	w.refused(fault.NotFound, "lease", err)
+}
+
+// settled waits until a lock is held and nobody waits, and gives the claim.
+func (w *world) settled(name string) coord.ClaimState {
+	w.t.Helper()
+	w.waiting(name, 0)
+	holding := w.lock(name).Holding
+	require.Len(w.t, holding, 1)
+	return holding[0]
+}
+
+func leaseForeign(w *world) {
+	lease, token := w.holder(w.Alice, "db")
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Lock{Name: "other", Lease: lease})
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.LeaseRevoke{ID: lease})
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.mustNot(w.Bob, fault.Forbidden, "changes[0].lease", write(bound("a", "1", lease)))
+	_, _, err := w.Bob.Acquire(w.ctx(), coord.Command{Owner: w.Bob.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, 0)
+	w.refused(fault.Forbidden, "lease", err)
+	renewals, _, err := w.Bob.KeepAlive(w.ctx(), w.Bob.Name, []coord.LeaseID{lease})
+	require.NoError(w.t, err)
+	require.Equal(w.t, []coord.Renewal{{ID: lease}}, renewals)
+	require.Equal(w.t, w.Alice.Name, w.lock("db").Holding[0].Holder)
+}
+
+func leaseMissing(w *world) {
+	one, two := w.lease(w.Alice), w.lease(w.Alice)
+	w.must(w.Alice, &coord.LeaseRevoke{ID: two})
+	renewals, header, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, []coord.LeaseID{one, two, 1 << 40, one})
+	require.NoError(w.t, err)
+	w.headed(header)
+	ttl := w.TTL.Milliseconds()
+	require.Equal(w.t, []coord.Renewal{{ID: one, TTL: ttl}, {ID: two}, {ID: 1 << 40}, {ID: one, TTL: ttl}}, renewals)
+}
+
+func leaseTooMany(w *world) {
+	_, _, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, make([]coord.LeaseID, coord.MaxKeepAlive+1))
+	w.refused(fault.Invalid, "ids", err)
+}
+
+func leaseMany(w *world) {
+	lease := w.lease(w.Alice)
+	ids := make([]coord.LeaseID, coord.MaxKeepAlive)
+	for i := range ids {
+		ids[i] = 1<<40 + coord.LeaseID(i)
+	}
+	ids[17] = lease
+	renewals, _, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, ids)
+	require.NoError(w.t, err)
+	require.Len(w.t, renewals, len(ids))
+	for i, r := range renewals {
+		require.Equal(w.t, ids[i], r.ID)
+		require.Equal(w.t, i == 17, r.TTL > 0)
+	}
+	renewals, _, err = w.Alice.KeepAlive(w.ctx(), w.Alice.Name, nil)
+	require.NoError(w.t, err)
+	require.Empty(w.t, renewals)
+}
+
+func leaseStands(w *world) {
+	lease, token := w.holder(w.Alice, "db")
+	w.must(w.Alice, write(bound("z", "", lease), bound("a", "", lease)))
+	state := w.leaseState(lease)
+	require.Equal(w.t, []string{"a", coord.LockKey("db", lease), "z"}, state.Keys)
+	require.Equal(w.t, w.Alice.Name, state.Owner)
+	ttl := w.TTL.Milliseconds()
+	require.Equal(w.t, ttl, state.TTL)
+	require.LessOrEqual(w.t, state.Remaining, ttl)
+	w.Pass(w.TTL / 2)
+	later := w.leaseState(lease).Remaining
+	require.LessOrEqual(w.t, later, ttl/2)
+	w.keep(w.Alice, lease)
+	require.Greater(w.t, w.leaseState(lease).Remaining, later)
+	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	require.Equal(w.t, []string{"a", "z"}, w.leaseState(lease).Keys)
+}
+
+func (w *world) leaseState(id coord.LeaseID) coord.LeaseState {
+	w.t.Helper()
+	states, header, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: id})
+	require.NoError(w.t, err)
+	w.headed(header)
+	require.Len(w.t, states, 1)
+	require.Equal(w.t, id, states[0].ID)
+	return states[0]
+}
+
+func leasesListed(w *world) {
+	var all []coord.LeaseID
+	for range 5 {
+		all = append(all, w.lease(w.Alice))
+	}
+	w.must(w.Alice, write(bound("a", "", all[0])))
+	var seen []coord.LeaseID
+	for after := coord.LeaseID(0); ; after = seen[len(seen)-1] {
+		states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{After: after, Limit: 2})
+		require.NoError(w.t, err)
+		require.LessOrEqual(w.t, len(states), 2)
+		for _, s := range states {
+			require.Empty(w.t, s.Keys)
+			require.Positive(w.t, s.Remaining)
+			seen = append(seen, s.ID)
+		}
+		if len(states) == 0 {
+			break
+		}
+	}
+	require.ElementsMatch(w.t, all, seen)
+	require.IsIncreasing(w.t, seen)
+	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
+	require.NoError(w.t, err)
+	require.Len(w.t, states, 5)
+}
