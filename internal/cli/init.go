@@ -143,5 +143,14 @@ func described() []setting {
 		{"discovery.limits.index_records", "Records this peer keeps: 1000 to 10000000."},
 		{"discovery.query.max_results", "Results of a query without a limit: 1 to 1000."},
 		{"discovery.query.default_radius_km", "Radius of a query with a place and without a radius; 0: no bound."},
+		{"coordination.enabled", "Leases and locks: true, false, or auto: in profile dev, and where founders or expect are set."},
+		{"coordination.mode", "Who may found the group. listed: the founders; home: any peers, as many as expect."},
+		{"coordination.founders", "Peer ids that may found and join the group, the same on all peers; none: this peer alone."},
+		{"coordination.expect", "Peers that may found, 1 to 9; 0: as many as are listed."},
+		{"coordination.network", "Name that keeps the groups of different networks apart."},
+		{"coordination.voters", "Members that vote: 1, 3 or 5."},
+		{"coordination.clients", "Who may ask: network (any peer), listed (founders and allow), or auto: network in profile dev."},
+		{"coordination.allow", "Peer ids of clients besides the founders."},
+		{"coordination.replace", "Silence after which a voter is replaced: 5s to 72h."},
 	}
 }

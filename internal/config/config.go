@@ -20,6 +20,8 @@ type Config struct {
 	GRPC      string    `koanf:"grpc"`      // host:port; "off" serves none
 	Log       Log       `koanf:"log"`
 	Discovery Discovery `koanf:"discovery"`
+
+	Coordination Coordination `koanf:"coordination"`
 }
 
 // Log are the settings of the log on standard error.
@@ -63,6 +65,21 @@ type Limits struct {
 	IndexRecords        int `koanf:"index_records"`         // records this peer keeps, 1000 to 10000000
 }
 
+// Coordination are the settings of the coordination plane. Mode, founders, expect, network and
+// voters must be the same on all peers of a network: they name who may found its group, and
+// peers that disagree about them never form one together.
+type Coordination struct {
+	Enabled  string        `koanf:"enabled"`  // auto, true or false; auto: in profile dev, and elsewhere if founders or expect are set
+	Mode     string        `koanf:"mode"`     // listed: the founders listed may found; home: any peer of the network, up to expect
+	Founders []string      `koanf:"founders"` // peer ids; empty with expect 1: this peer alone
+	Expect   int           `koanf:"expect"`   // peers that may found, 1 to 9; 0: as many as are listed, or 1
+	Network  string        `koanf:"network"`  // name that keeps the groups of two networks apart
+	Voters   int           `koanf:"voters"`   // members that vote, 1, 3 or 5; no more than may found
+	Clients  string        `koanf:"clients"`  // network: any peer may ask; listed: founders and allow only; auto: network in profile dev
+	Allow    []string      `koanf:"allow"`    // peer ids of clients, besides the founders
+	Replace  time.Duration `koanf:"replace"`  // silence after which a voter is replaced, 5s to 72h
+}
+
 // Query are the defaults of queries.
 type Query struct {
 	MaxResults      int     `koanf:"max_results"`       // of a query without a limit, 1 to 1000
@@ -85,6 +102,9 @@ func Default() Config {
 			Geo:             Geo{Precision: 6},
 			Limits:          Limits{ServicesPerProvider: 100, IndexRecords: 1 << 20},
 			Query:           Query{MaxResults: 100},
+		},
+		Coordination: Coordination{
+			Enabled: "auto", Mode: "listed", Network: "blackhole", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
 		},
 	}
 }

@@ -71,7 +71,7 @@ func decode(k *koanf.Koanf, c *Config, origin Origin) error {
 			Result:           field.Addr().Interface(),
 			WeaklyTypedInput: true, // environment variables are strings
 			DecodeHook: mapstructure.ComposeDecodeHookFunc(
-				mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
+				mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(","), boolAsText),
 		})
 		if err != nil {
 			return fault.As("config.decode", fault.Internal, err)
@@ -81,6 +81,14 @@ func decode(k *koanf.Koanf, c *Config, origin Origin) error {
 		}
 	}
 	return nil
+}
+
+// boolAsText keeps YAML's true and false as such where text is wanted.
+func boolAsText(from, to reflect.Type, value any) (any, error) {
+	if from.Kind() == reflect.Bool && to.Kind() == reflect.String {
+		return fmt.Sprint(value), nil
+	}
+	return value, nil
 }
 
 func (s Source) file(k *koanf.Koanf) (func(string) string, error) {

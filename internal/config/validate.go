@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ func (c *Config) Validate() error {
 		between("discovery.limits.index_records", d.Limits.IndexRecords, 1000, 10_000_000),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
+		c.Coordination.validate(),
 	)
 }
 
@@ -42,11 +44,15 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-func oneOf(key, value string, allowed ...string) error {
+func oneOf[T comparable](key string, value T, allowed ...T) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return fault.Invalidf(key, value, "must be one of %s", strings.Join(allowed, ", "))
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = fmt.Sprint(a)
+	}
+	return fault.Invalidf(key, value, "must be one of %s", strings.Join(names, ", "))
 }
 
 func notEmpty(key, value string) error {

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Ways to name the peers that may found a group.
+const (
+	Listed = "listed"
+	Home   = "home"
+)
+
+const auto = "auto"
+
+// maxFounders bounds the peers whose votes found a group.
+const maxFounders = 9
+
+func (c *Coordination) validate() error {
+	return firstError(
+		oneOf("coordination.enabled", c.Enabled, auto, "true", "false"),
+		oneOf("coordination.mode", c.Mode, Listed, Home),
+		peers("coordination.founders", c.Founders),
+		between("coordination.expect", c.Expect, 0, maxFounders),
+		notEmpty("coordination.network", c.Network),
+		between("coordination.network", len(c.Network), 1, 64),
+		oneOf("coordination.voters", c.Voters, 1, 3, 5),
+		oneOf("coordination.clients", c.Clients, auto, "network", "listed"),
+		peers("coordination.allow", c.Allow),
+		between("coordination.replace", c.Replace, 5*time.Second, 72*time.Hour),
+		c.agrees(),
+	)
+}
+
+// agrees refuses founders and a number that contradict each other: a majority of the wrong
+// number could found a second group.
+func (c *Coordination) agrees() error {
+	switch {
+	case len(c.Founders) > maxFounders:
+		return fault.Invalidf("coordination.founders", len(c.Founders), "must be at most %d", maxFounders)
+	case c.Mode == Home && len(c.Founders) > 0:
+		return fault.Invalidf("coordination.founders", c.Founders, "are for mode %s; mode %s takes any peers, as many as coordination.expect", Listed, Home)
+	case c.Mode == Home && c.Expect == 0:
+		return fault.Invalidf("coordination.expect", c.Expect, "must be set in mode %s", Home)
+	case c.Mode == Listed && len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
+		return fault.Invalidf("coordination.expect", c.Expect, "must be 0 or the number of coordination.founders, %d", len(c.Founders))
+	case c.Mode == Listed && len(c.Founders) == 0 && c.Expect > 1:
+		return fault.Invalidf("coordination.founders", c.Founders, "must list the %d peers expected", c.Expect)
+	}
+	return nil
+}
+
+// On reports whether a peer of the profile takes part in the plane.
+func (c *Coordination) On(profile string) bool {
+	if c.Enabled == auto {
+		return profile == "dev" || len(c.Founders) > 0 || c.Expect > 0
+	}
+	return c.Enabled == "true"
+}
+
+// Open reports whether any peer of the network may be a client.
+func (c *Coordination) Open(profile string) bool {
+	if c.Clients == auto {
+		return profile == "dev"
+	}
+	return c.Clients == "network"
+}
+
+// peers wants peer ids, none twice.
+func peers(key string, ids []string) error {
+	seen := map[peer.ID]bool{}
+	for _, s := range ids {
+		id, err := peer.Decode(s)
+		if err != nil {
+			return fault.Invalidf(key, s, "is no peer id: %v", err)
+		}
+		if seen[id] {
+			return fault.Invalidf(key, s, "is listed twice")
+		}
+		seen[id] = true
+	}
+	return nil
+}
