@@ -45,6 +45,10 @@ func Load(src Source) (Config, Origin, error) {
 			return Config{}, nil, fault.Wrap("config.Load", err)
 		}
 		for _, key := range k.Keys() {
+			if emptySection(key, k.Get(key)) {
+				k.Delete(key)
+				continue
+			}
 			if !slices.Contains(Keys(), key) {
 				return Config{}, nil, fault.Wrap("config.Load", fault.Invalidf(key, nil, "unknown key, set by %s", name(key)))
 			}
@@ -61,6 +65,15 @@ func Load(src Source) (Config, Origin, error) {
 		return Config{}, nil, fault.Wrap("config.Load", fmt.Errorf("%w (set by %s)", err, origin[fault.FieldOf(err)]))
 	}
 	return c, origin, nil
+}
+
+// emptySection reports whether key is a heading with nothing under it, as is left of a section
+// whose settings are all comments.
+func emptySection(key string, value any) bool {
+	if m, ok := value.(map[string]any); value != nil && (!ok || len(m) > 0) {
+		return false
+	}
+	return slices.ContainsFunc(Keys(), func(known string) bool { return strings.HasPrefix(known, key+".") })
 }
 
 // decode fills c key by key, so that an error can name its key.
