@@ -1,4 +1,6 @@
-// Package client is the Go SDK: the discovery plane of a local peer, over gRPC.
+// Package client is the Go SDK: a local peer, over gRPC.
+//
+// # Discovery
 //
 // It has the contract of package discovery, with the same types for what is asked and the
 // views of package records and query for what comes back; errors are of the same kinds,
@@ -7,13 +9,26 @@
 //
 // A peer is trusted by its clients: it verified what it returns. Who does not trust it
 // finds the signed bytes in Record.Envelope and can open them with records.Open.
+//
+// # Coordination
+//
+// A Session is a lease that is kept alive; locks (Session.Lock) and elections (Session.Campaign)
+// are held in its name, and end for their holder before the group gives them to others.
+// Client.Follow is a watch on keys that survives lost connections. Below them lies the
+// contract of package coord as it is: Client.Coordination.
+//
+// A lock is a promise about time, and time is what a paused or cut-off holder does not have.
+// Have the resource behind it check the fencing token: package fence does, for a file, a
+// row in a database, an HTTP endpoint.
 package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -35,6 +50,13 @@ type Client struct {
 	conn    *grpc.ClientConn
 	records api.RecordServiceClient
 	peers   api.PeerServiceClient
+
+	coordination *Coordination
+	patient      *grpc.ClientConn // for calls that may take forever: they leave the others room
+	clock        Clock
+	vary         func(time.Duration) time.Duration
+	keeper       *keeper
+	calls, waits slots
 }
 
 // Record is a record as the peer gave it.
@@ -50,19 +72,38 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
 	}
-	conn, err := grpc.NewClient(address, append([]grpc.DialOption{
+	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
-	}, opts...)...)
+	}, opts...)
+	conn, err := grpc.NewClient(address, opts...)
 	if err != nil {
 		return nil, fault.As("client.New", fault.Invalid, err)
 	}
-	return &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn)}, nil
+	patient, err := grpc.NewClient(address, opts...)
+	if err != nil { // it was good a moment ago
+		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
+	}
+	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
+	c.coordinate(opts)
+	return c, nil
 }
 
-// Close ends the connection and every call on it.
-func (c *Client) Close() error { return fault.As("client.Close", fault.Internal, c.conn.Close()) }
+// Close ends the connection and every call on it. Sessions that were not closed end, and their
+// leases run out by themselves.
+func (c *Client) Close() error {
+	c.keeper.close()
+	if c.conn.GetState() == connectivity.Ready {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		c.closeSlots(ctx)
+		cancel()
+	}
+	c.coordination.renew.close()
+	err := errors.Join(c.conn.Close(), c.patient.Close())
+	c.coordination.renew.streams.Wait()
+	return fault.As("client.Close", fault.Internal, err)
+}
 
 // Register announces a service: see discovery.Service.Register.
 func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {

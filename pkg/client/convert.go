@@ -87,6 +87,9 @@ func fromStatus(op string, err error) error {
 	}
 	for _, d := range st.Details() {
 		if e, ok := d.(*api.Error); ok {
+			if past := compaction(st); past != nil {
+				return withCompaction(op, e, past)
+			}
 			return toFault(op, e)
 		}
 	}

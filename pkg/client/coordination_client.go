@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Bounds of a client, far above what applications need.
+const (
+	maxCalls = 1024 // commands at a time; more wait
+	maxWaits = 4096 // locks waited for at a time; more are refused
+)
+
+// WithClock is an option of New: the clock by which leases are held to live. The default is
+// CLOCK_BOOTTIME on Linux, elsewhere Go's monotonic clock.
+func WithClock(clock Clock) grpc.DialOption { return clockOption{clock: clock} }
+
+// clockOption passes through gRPC, which takes no notice of it.
+type clockOption struct {
+	grpc.EmptyDialOption
+	clock Clock
+}
+
+// coordinate completes a client that is connected.
+func (c *Client) coordinate(opts []grpc.DialOption) {
+	c.clock = systemClock()
+	for _, o := range opts {
+		if own, ok := o.(clockOption); ok {
+			c.clock = own.clock
+		}
+	}
+	c.vary = jitter()
+	p := &Coordination{
+		locks: api.NewLockServiceClient(c.conn), waits: api.NewLockServiceClient(c.patient), keys: api.NewCoordinationServiceClient(c.conn),
+	}
+	p.renew.open = func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
+		return p.locks.LeaseKeepAlive(ctx)
+	}
+	c.coordination = p
+	c.keeper = newKeeper(func(ctx context.Context, ids []coord.LeaseID) ([]coord.Renewal, error) {
+		renewals, _, err := p.KeepAlive(ctx, "", ids)
+		return renewals, err
+	}, c.clock, c.vary)
+	for s, limit := range map[*slots]int{&c.calls: maxCalls, &c.waits: maxWaits} {
+		s.limit, s.open, s.gave = limit, c.openSlot, make(chan struct{}, 1)
+	}
+}
+
+// jitter varies waiting times by a fifth either way, so that clients that failed together do
+// not try again together. The seed is the system's; nothing but the moment of a retry depends on it.
+func jitter() func(time.Duration) time.Duration {
+	var seed [16]byte
+	_, _ = crand.Read(seed[:]) // never fails
+	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])))
+	var mu sync.Mutex
+	return func(d time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(float64(d) * (0.8 + 0.4*random.Float64()))
+	}
+}
+
+func errClosed() error { return fault.New("client.Close", fault.Canceled, "the client is closed") }

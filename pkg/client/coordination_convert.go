@@ -1,0 +1,99 @@
+package client
+
+import (
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// convert gives a list in another form; an empty one is nil.
+func convert[From, To any](list []From, one func(From) To) []To {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]To, len(list))
+	for i, v := range list {
+		out[i] = one(v)
+	}
+	return out
+}
+
+func toHeader(h *api.Header) coord.Header {
+	return coord.Header{
+		Group: h.GetClusterId(), Member: h.GetMemberId(), Revision: coord.Revision(h.GetRevision()), Term: h.GetRaftTerm(),
+	}
+}
+
+func toLease(l *api.LeaseState) coord.LeaseState {
+	return coord.LeaseState{
+		Lease:     coord.Lease{ID: coord.LeaseID(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId()},
+		Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
+	}
+}
+
+func toLock(l *api.LockState) coord.LockState {
+	claim := func(c *api.LockClaim) coord.ClaimState {
+		return coord.ClaimState{
+			Claim: coord.Claim{
+				Lock: l.GetName(), Holder: c.GetHolderId(), Mode: coord.Mode(c.GetMode()), Permits: c.GetPermits(),
+				Count: c.GetCount(), Metadata: c.GetMetadata(),
+			},
+			Key: c.GetKey(), Lease: coord.LeaseID(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
+			ModRevision: coord.Revision(c.GetModRevision()), Version: c.GetVersion(),
+			Age: time.Duration(c.GetAgeMs()) * time.Millisecond,
+		}
+	}
+	return coord.LockState{Name: l.GetName(), Holding: convert(l.GetHolding(), claim), Waiting: convert(l.GetWaiting(), claim)}
+}
+
+// toKeyValue gives a version of a key; what is not there is nil.
+func toKeyValue(kv *api.KeyVal) *coord.KeyValue {
+	if kv == nil {
+		return nil
+	}
+	return &coord.KeyValue{
+		Key: string(kv.GetKey()), Value: kv.GetValue(), CreateRevision: coord.Revision(kv.GetCreateRevision()),
+		ModRevision: coord.Revision(kv.GetModRevision()), Version: kv.GetVersion(), Lease: coord.LeaseID(kv.GetLease()),
+	}
+}
+
+// toEvents gives those of the events that a span contains.
+func toEvents(list []*api.KeyEvent, span coord.Span) []coord.Event {
+	var out []coord.Event
+	for _, e := range list {
+		key := string(e.GetKv().GetKey())
+		if !span.Contains(key) {
+			continue
+		}
+		ev := coord.Event{Revision: coord.Revision(e.GetKv().GetModRevision()), Key: key, Prev: toKeyValue(e.GetPrevKv())}
+		if e.GetType() == api.KeyEvent_PUT {
+			ev.KV = toKeyValue(e.GetKv())
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+func toMember(m *api.GroupMember) coord.Member {
+	return coord.Member{Peer: m.GetPeerId(), ID: m.GetMemberId(), Applied: m.GetApplied(), Active: m.GetActive()}
+}
+
+// compaction gives what a status says of a forgotten past: a detail beside the error.
+func compaction(st *status.Status) *coord.Compacted {
+	for _, d := range st.Details() {
+		if resp, ok := d.(*api.WatchKeysResponse); ok && resp.GetCompactRevision() > 0 {
+			return toCompacted(resp)
+		}
+	}
+	return nil
+}
+
+// withCompaction puts the forgotten past where errors.As finds it.
+func withCompaction(op string, e *api.Error, past *coord.Compacted) error {
+	inner := &fault.Error{Op: e.GetOp(), Kind: fault.NotFound, Field: e.GetField(), Err: past}
+	return fault.Wrap(op, inner)
+}

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Leases implements coord.Reader.
+func (p *Coordination) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+	const op = "client.Leases"
+	if q.ID != 0 {
+		resp, err := p.locks.LeaseTimeToLive(ctx, &api.LeaseTimeToLiveRequest{Id: int64(q.ID)})
+		if err != nil {
+			return nil, coord.Header{}, fromStatus(op, err)
+		}
+		return []coord.LeaseState{toLease(resp.GetLease())}, toHeader(resp.GetHeader()), nil
+	}
+	resp, err := p.locks.ListLeases(ctx, &api.ListLeasesRequest{After: int64(q.After), Limit: limit(q.Limit)})
+	if err != nil {
+		return nil, coord.Header{}, fromStatus(op, err)
+	}
+	return convert(resp.GetLeases(), toLease), toHeader(resp.GetHeader()), nil
+}
+
+// Locks implements coord.Reader.
+func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
+	const op = "client.Locks"
+	for field, s := range map[string]string{"name": q.Name, "prefix": q.Prefix, "after": q.After} {
+		if err := text(field, s); err != nil {
+			return nil, coord.Header{}, fault.Wrap(op, err)
+		}
+	}
+	if q.Name != "" {
+		resp, err := p.locks.LockInfo(ctx, &api.LockInfoRequest{Name: q.Name})
+		if err != nil {
+			return nil, coord.Header{}, fromStatus(op, err)
+		}
+		return []coord.LockState{toLock(resp.GetLock())}, toHeader(resp.GetHeader()), nil
+	}
+	resp, err := p.locks.ListLocks(ctx, &api.ListLocksRequest{Prefix: q.Prefix, After: q.After, Limit: limit(q.Limit)})
+	if err != nil {
+		return nil, coord.Header{}, fromStatus(op, err)
+	}
+	return convert(resp.GetLocks(), toLock), toHeader(resp.GetHeader()), nil
+}
+
+// Range implements coord.Reader. Without a limit it asks for page after page, each at the
+// revision of the first.
+func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	page, header, err := p.page(ctx, q, c)
+	for err == nil && q.Limit <= 0 && page.Next != "" {
+		rest := coord.Query{Span: coord.Span{From: page.Next, To: q.Span.To}, At: page.Revision}
+		var next coord.Page
+		next, header, err = p.page(ctx, rest, c)
+		page.Keys, page.Next = append(page.Keys, next.Keys...), next.Next
+	}
+	if err != nil {
+		return coord.Page{}, coord.Header{}, err
+	}
+	return page, header, nil
+}
+
+func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	from, to := bounds(q.Span)
+	resp, err := p.keys.Range(ctx, &api.RangeRequest{
+		Key: from, RangeEnd: to, Revision: int64(q.At), Limit: limit(q.Limit), Local: c == coord.Local,
+	})
+	if err != nil {
+		return coord.Page{}, coord.Header{}, fromStatus("client.Range", err)
+	}
+	return coord.Page{
+		Revision: coord.Revision(resp.GetRevision()), Keys: convert(resp.GetKvs(), toKeyValue), Next: string(resp.GetNext()),
+	}, toHeader(resp.GetHeader()), nil
+}
+
+// limit is a page's size on the wire, where 0 leaves it to the peer.
+func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }
+
+// lastKey is above every key: those are of at most 1024 bytes, and in a group with a greater
+// limit nobody has keys that begin so.
+func lastKey() string { return strings.Repeat("\xff", 1025) }
+
+// bounds gives a span as key and exclusive end, for which the wire needs something.
+func bounds(s coord.Span) (from, to []byte) {
+	if s.To == "" {
+		s.To = lastKey()
+	}
+	return []byte(s.From), []byte(s.To)
+}
+
+// Watch implements coord.Reader. Limit is the peer's to choose.
+func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	const op = "client.Watch"
+	if w.From < 0 {
+		return fault.Wrap(op, fault.Invalidf("from", w.From, "must be at least 0"))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream when send fails
+	stream, err := p.waits.Watch(ctx)
+	if err != nil {
+		return fromStatus(op, err)
+	}
+	key, prefix := common(w.Span)
+	req := &api.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), WatchId: 1, PrevKv: w.Prev}
+	if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
+		return fromStatus(op, err)
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return fromStatus(op, err)
+		}
+		if err := ended(op, resp); err != nil {
+			return err
+		}
+		batch := coord.Batch{Next: coord.Revision(resp.GetNextRevision()), Events: toEvents(resp.GetEvents(), w.Span)}
+		if err := send(batch, toHeader(resp.GetHeader())); err != nil {
+			return err
+		}
+	}
+}
+
+// ended says why an answer of a watch is its last, if it is.
+func ended(op string, resp *api.WatchKeysResponse) error {
+	switch {
+	case resp.GetCompactRevision() > 0:
+		return fault.As(op, fault.NotFound, toCompacted(resp))
+	case resp.GetCanceled():
+		return fault.New(op, fault.Unavailable, "the peer ended the watch: %s", resp.GetReason())
+	default:
+		return nil
+	}
+}
+
+func toCompacted(resp *api.WatchKeysResponse) *coord.Compacted {
+	return &coord.Compacted{
+		Revision: coord.Revision(resp.GetCompactRevision()), Current: coord.Revision(resp.GetHeader().GetRevision()),
+	}
+}
+
+// common gives the key, or the prefix, that all keys of a span have in common, as far as it
+// is text: what a watch can be asked for. What else comes is not in the span.
+func common(s coord.Span) (key string, prefix bool) {
+	if s == coord.Exactly(s.From) && utf8.ValidString(s.From) {
+		return s.From, false
+	}
+	key = s.From
+	for key != "" && !(utf8.ValidString(key) && within(s, coord.Under(key))) {
+		key = key[:len(key)-1]
+	}
+	return key, true
+}
+
+// within reports whether all of a span lies in another.
+func within(s, other coord.Span) bool {
+	return s.From >= other.From && (other.To == "" || s.To != "" && s.To <= other.To)
+}
+
+// Group implements coord.Overseer.
+func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
+	resp, err := p.keys.Group(ctx, &api.GroupRequest{})
+	if err != nil {
+		return coord.GroupState{}, fromStatus("client.Group", err)
+	}
+	return coord.GroupState{
+		ID: resp.GetGroupId(), Phase: resp.GetPhase(), Missing: resp.GetMissing(), Term: resp.GetTerm(), Leader: resp.GetLeader(),
+		Voters: convert(resp.GetVoters(), toMember), Learners: convert(resp.GetLearners(), toMember),
+		Revision: coord.Revision(resp.GetRevision()), Incarnation: resp.GetIncarnation(),
+		Leases: int(resp.GetLeases()), Locks: int(resp.GetLocks()), Keys: int(resp.GetKeys()),
+	}, nil
+}
+
+// Transfer implements coord.Overseer.
+func (p *Coordination) Transfer(ctx context.Context, peer string) error {
+	_, err := p.keys.Transfer(ctx, &api.TransferRequest{PeerId: peer})
+	return fromStatus("client.Transfer", err)
+}

@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+func (f *front) Write(ctx context.Context, r *api.WriteRequest) (*api.WriteResponse, error) {
+	w := &coord.Write{}
+	for _, g := range r.GetGuards() {
+		if g.GetLock() != "" {
+			w.If = append(w.If, coord.IfHolds(g.GetLock(), coord.Token(g.GetFencingToken())))
+		} else {
+			w.If = append(w.If, coord.IfRevision(string(g.GetKey()), coord.Revision(g.GetModRevision())))
+		}
+	}
+	for _, c := range r.GetChanges() {
+		if c.GetDelete() {
+			span := spanOf(c.GetKey(), c.GetRangeEnd())
+			w.Then = append(w.Then, coord.Change{Delete: &span})
+		} else {
+			w.Then = append(w.Then, coord.Change{Put: &coord.Put{
+				Key: string(c.GetKey()), Value: c.GetValue(), Lease: coord.LeaseID(c.GetLease()),
+			}})
+		}
+	}
+	got, h, err := f.do(ctx, r.GetAttempt(), w)
+	return &api.WriteResponse{Header: h, Changed: uint32(got.Changed)}, err
+}
+
+func spanOf(key, end []byte) coord.Span {
+	if len(end) == 0 {
+		return coord.Exactly(string(key))
+	}
+	return coord.Span{From: string(key), To: string(end)}
+}
+
+func (f *front) Range(ctx context.Context, r *api.RangeRequest) (*api.RangeResponse, error) {
+	c, limit := coord.Linearizable, int(r.GetLimit())
+	if r.GetLocal() {
+		c = coord.Local
+	}
+	if limit == 0 {
+		limit = 4 // so that there are pages
+	}
+	page, h, err := f.solo.Range(ctx, coord.Query{Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit}, c)
+	return &api.RangeResponse{
+		Header: header(h), Kvs: convert(page.Keys, keyVal), Next: []byte(page.Next), Revision: int64(page.Revision),
+	}, err
+}
+
+func (f *front) OpenClient(ctx context.Context, _ *api.OpenClientRequest) (*api.OpenClientResponse, error) {
+	got, h, err := f.do(ctx, nil, &coord.ClientOpen{})
+	return &api.OpenClientResponse{Header: h, Client: uint64(got.Client)}, err
+}
+
+func (f *front) CloseClient(ctx context.Context, r *api.CloseClientRequest) (*api.CloseClientResponse, error) {
+	cmd := coord.Command{Client: coord.ClientID(r.GetClient()), Sequence: 1 << 62, Owner: owner(ctx), Op: &coord.ClientClose{}}
+	_, _, err := f.solo.Do(ctx, cmd)
+	return &api.CloseClientResponse{}, err
+}
+
+func (f *front) LeaseTimeToLive(ctx context.Context, r *api.LeaseTimeToLiveRequest) (*api.LeaseTimeToLiveResponse, error) {
+	states, h, err := f.solo.Leases(ctx, coord.LeaseQuery{ID: coord.LeaseID(r.GetId())})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LeaseTimeToLiveResponse{Header: header(h), Lease: leaseState(states[0])}, nil
+}
+
+func leaseState(l coord.LeaseState) *api.LeaseState {
+	return &api.LeaseState{Id: int64(l.ID), GrantedTtlMs: l.TTL, RemainingMs: l.Remaining, ClientId: l.Owner, Keys: l.Keys}
+}
+
+func (f *front) ListLeases(ctx context.Context, r *api.ListLeasesRequest) (*api.ListLeasesResponse, error) {
+	states, h, err := f.solo.Leases(ctx, coord.LeaseQuery{After: coord.LeaseID(r.GetAfter()), Limit: int(r.GetLimit())})
+	return &api.ListLeasesResponse{Header: header(h), Leases: convert(states, leaseState)}, err
+}
+
+func (f *front) LockInfo(ctx context.Context, r *api.LockInfoRequest) (*api.LockInfoResponse, error) {
+	states, h, err := f.solo.Locks(ctx, coord.LockQuery{Name: r.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LockInfoResponse{Header: header(h), Lock: lockState(states[0])}, nil
+}
+
+func (f *front) ListLocks(ctx context.Context, r *api.ListLocksRequest) (*api.ListLocksResponse, error) {
+	states, h, err := f.solo.Locks(ctx, coord.LockQuery{Prefix: r.GetPrefix(), After: r.GetAfter(), Limit: int(r.GetLimit())})
+	return &api.ListLocksResponse{Header: header(h), Locks: convert(states, lockState)}, err
+}
+
+func lockState(l coord.LockState) *api.LockState {
+	return &api.LockState{Name: l.Name, Holding: convert(l.Holding, lockClaim), Waiting: convert(l.Waiting, lockClaim)}
+}
+
+func lockClaim(c coord.ClaimState) *api.LockClaim {
+	return &api.LockClaim{
+		Key: c.Key, HolderId: c.Holder, LeaseId: int64(c.Lease), FencingToken: int64(c.Token), ModRevision: int64(c.ModRevision),
+		Version: c.Version, Metadata: c.Metadata, Mode: api.ShareMode(c.Mode), Permits: c.Permits, Count: c.Count,
+		AgeMs: c.Age.Milliseconds(),
+	}
+}
+
+func (f *front) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupResponse, error) {
+	s, err := f.solo.Group(ctx)
+	member := func(m coord.Member) *api.GroupMember {
+		return &api.GroupMember{PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active}
+	}
+	return &api.GroupResponse{
+		GroupId: s.ID, Phase: s.Phase, Missing: s.Missing, Term: s.Term, Leader: s.Leader,
+		Voters: convert(s.Voters, member), Learners: convert(s.Learners, member), Revision: int64(s.Revision),
+		Incarnation: s.Incarnation, Leases: uint64(s.Leases), Locks: uint64(s.Locks), Keys: uint64(s.Keys),
+	}, err
+}
+
+func (f *front) Transfer(ctx context.Context, r *api.TransferRequest) (*api.TransferResponse, error) {
+	return &api.TransferResponse{}, f.solo.Transfer(ctx, r.GetPeerId())
+}

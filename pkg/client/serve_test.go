@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// front serves a Solo to clients, as a peer does. The owner of a call is in its metadata.
+type front struct {
+	api.UnimplementedLockServiceServer
+	api.UnimplementedCoordinationServiceServer
+	solo *coordtest.Solo
+
+	mu    sync.Mutex
+	calls map[string]int                                   // by method
+	fault func(method string, n int) (before, after error) // what goes wrong with the n-th call of a method; nil: nothing
+	hold  func(ctx context.Context, method string, n int)  // called before an answer goes out; nil: nothing
+}
+
+// wire is a front on a network of its own.
+type wire struct {
+	*front
+	t        testing.TB
+	listener *bufconn.Listener
+	server   *grpc.Server
+	done     chan error
+}
+
+func serve(t testing.TB, solo *coordtest.Solo) *wire {
+	w := &wire{t: t, front: &front{solo: solo, calls: map[string]int{}}}
+	w.start()
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *wire) start() {
+	w.listener, w.server, w.done = bufconn.Listen(1<<20), grpc.NewServer(grpc.UnaryInterceptor(w.intercept)), make(chan error, 1)
+	api.RegisterLockServiceServer(w.server, w.front)
+	api.RegisterCoordinationServiceServer(w.server, w.front)
+	l, s, done := w.listener, w.server, w.done
+	go func() { done <- s.Serve(l) }()
+}
+
+func (w *wire) stop() {
+	w.server.Stop()
+	<-w.done
+	w.done <- nil
+}
+
+// restart cuts every connection.
+func (w *wire) restart() {
+	w.stop()
+	w.mu.Lock()
+	w.start()
+	w.mu.Unlock()
+}
+
+func (w *wire) client(owner string, opts ...grpc.DialOption) *Client {
+	c, err := New("passthrough:///peer", append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			w.mu.Lock()
+			l := w.listener
+			w.mu.Unlock()
+			return l.DialContext(ctx)
+		}),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoke(metadata.AppendToOutgoingContext(ctx, "owner", owner), method, req, reply, cc, opts...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return stream(metadata.AppendToOutgoingContext(ctx, "owner", owner), desc, cc, method, opts...)
+		}),
+	}, opts...)...)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, c.Close()) })
+	return c
+}
+
+// intercept lets calls fail as fault says: before they are carried out, or after.
+func (f *front) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	before, after, hold, n := f.called(info.FullMethod)
+	if before != nil {
+		return nil, toStatus(before)
+	}
+	resp, err := handle(ctx, req)
+	if hold != nil {
+		hold(ctx, info.FullMethod, n)
+	}
+	if after != nil {
+		return nil, toStatus(after)
+	}
+	return resp, toStatus(err)
+}
+
+func (f *front) called(method string) (before, after error, hold func(context.Context, string, int), n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[method]++
+	n = f.calls[method]
+	if f.fault != nil {
+		before, after = f.fault(method, n)
+	}
+	return before, after, f.hold, n
+}
+
+func (f *front) count(method string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[method]
+}
+
+func owner(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return md.Get("owner")[0]
+}
+
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	details := []*api.Error{{
+		Kind: uint32(fault.KindOf(err)), Field: fault.FieldOf(err), Message: fault.Message(err), Op: fault.OpOf(err),
+	}}
+	st, _ := status.New(codes.Unknown, err.Error()).WithDetails(details[0])
+	var past *coord.Compacted
+	if errors.As(err, &past) {
+		st, _ = st.WithDetails(&api.WatchKeysResponse{
+			CompactRevision: int64(past.Revision), Header: &api.Header{Revision: int64(past.Current)},
+		})
+	}
+	return st.Err()
+}
+
+func header(h coord.Header) *api.Header {
+	return &api.Header{ClusterId: h.Group, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term}
+}
+
+func (f *front) do(ctx context.Context, attempt *api.Attempt, op coord.Op) (coord.Result, *api.Header, error) {
+	r, h, err := f.solo.Do(ctx, command(ctx, attempt, op))
+	h.Revision = r.Revision
+	return r, header(h), err
+}
+
+func command(ctx context.Context, attempt *api.Attempt, op coord.Op) coord.Command {
+	cmd := coord.Command{Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: owner(ctx), Op: op}
+	if attempt != nil && cmd.Client == 0 {
+		cmd.Client = 1 << 60 // none: what it says is refused
+	}
+	return cmd
+}
+
+func (f *front) Lock(ctx context.Context, r *api.LockRequest) (*api.LockResponse, error) {
+	got, h, err := f.solo.Acquire(ctx, command(ctx, r.GetAttempt(), &coord.Lock{
+		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(),
+		Metadata: r.GetMetadata(), Wait: true,
+	}), time.Duration(r.GetTimeoutMs())*time.Millisecond)
+	return &api.LockResponse{
+		Header: header(h), Key: got.Lock.Key, FencingToken: int64(got.Lock.Token), Acquired: got.Lock.Granted, Count: got.Lock.Count,
+	}, err
+}
+
+func (f *front) TryLock(ctx context.Context, r *api.TryLockRequest) (*api.TryLockResponse, error) {
+	got, h, err := f.do(ctx, r.GetAttempt(), &coord.Lock{
+		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(),
+		Metadata: r.GetMetadata(),
+	})
+	return &api.TryLockResponse{
+		Header: h, Key: got.Lock.Key, FencingToken: int64(got.Lock.Token), Acquired: got.Lock.Granted, Count: got.Lock.Count,
+	}, err
+}
+
+func (f *front) Unlock(ctx context.Context, r *api.UnlockRequest) (*api.UnlockResponse, error) {
+	got, h, err := f.do(ctx, r.GetAttempt(), &coord.Unlock{
+		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: coord.Token(r.GetFencingToken()),
+	})
+	return &api.UnlockResponse{Header: h, Count: got.Lock.Count}, err
+}
+
+func (f *front) LeaseGrant(ctx context.Context, r *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
+	got, h, err := f.do(ctx, r.GetAttempt(), &coord.LeaseGrant{ID: coord.LeaseID(r.GetId()), TTL: r.GetTtlMs()})
+	return &api.LeaseGrantResponse{Header: h, Id: int64(got.Lease), Ttl: got.TTL / 1000, TtlMs: got.TTL}, err
+}
+
+func (f *front) LeaseRevoke(ctx context.Context, r *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
+	_, h, err := f.do(ctx, r.GetAttempt(), &coord.LeaseRevoke{ID: coord.LeaseID(r.GetId())})
+	return &api.LeaseRevokeResponse{Header: h}, err
+}
+
+func (f *front) LeaseKeepAlive(stream api.LockService_LeaseKeepAliveServer) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		const method = "KeepAlive"
+		before, after, hold, n := f.called(method)
+		if before != nil {
+			return toStatus(before)
+		}
+		ids := []coord.LeaseID{coord.LeaseID(r.GetId())}
+		for _, id := range r.GetIds() {
+			ids = append(ids, coord.LeaseID(id))
+		}
+		renewals, h, err := f.solo.KeepAlive(stream.Context(), owner(stream.Context()), ids)
+		if hold != nil {
+			hold(stream.Context(), method, n)
+		}
+		if err := errors.Join(err, after); err != nil {
+			return toStatus(err)
+		}
+		resp := &api.LeaseKeepAliveResponse{Header: header(h), Id: r.GetId(), Ttl: renewals[0].TTL / 1000, TtlMs: renewals[0].TTL}
+		for _, one := range renewals[1:] {
+			resp.TtlsMs = append(resp.TtlsMs, one.TTL)
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *front) Watch(stream api.LockService_WatchServer) error {
+	r, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	span := coord.Exactly(r.GetKey())
+	if r.GetPrefix() {
+		span = coord.Under(r.GetKey())
+	}
+	created := true
+	w := coord.Watch{Span: span, From: coord.Revision(r.GetStartRevision()), Prev: r.GetPrevKv()}
+	return toStatus(f.solo.Watch(stream.Context(), w, func(b coord.Batch, h coord.Header) error {
+		resp := &api.WatchKeysResponse{Header: header(h), WatchId: r.GetWatchId(), NextRevision: int64(b.Next), Created: created}
+		created = false
+		for _, e := range b.Events {
+			ev := &api.KeyEvent{Kv: keyVal(e.KV), PrevKv: keyVal(e.Prev)}
+			if e.Deletes() {
+				ev.Type, ev.Kv = api.KeyEvent_DELETE, &api.KeyVal{Key: []byte(e.Key), ModRevision: int64(e.Revision)}
+			}
+			resp.Events = append(resp.Events, ev)
+		}
+		return stream.Send(resp)
+	}))
+}
+
+func keyVal(kv *coord.KeyValue) *api.KeyVal {
+	if kv == nil {
+		return nil
+	}
+	return &api.KeyVal{
+		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: int64(kv.CreateRevision), ModRevision: int64(kv.ModRevision),
+		Version: kv.Version, Lease: int64(kv.Lease),
+	}
+}
