@@ -25,6 +25,8 @@ type dialer struct {
 	host host.Host // without routing: the prober bounds its lookups itself
 	dht  *dht.IpfsDHT
 	low  int // connections below which the connection manager closes none
+
+	suspects *suspects
 }
 
 func (d *dialer) connected(id peer.ID) bool {
@@ -39,6 +41,8 @@ func (d *dialer) watch(id peer.ID) bool {
 }
 
 func (d *dialer) gone(id peer.ID) { d.dht.RoutingTable().RemovePeer(id) }
+
+func (d *dialer) alive(id peer.ID) { d.suspects.clear(id) }
 
 func (d *dialer) check(ctx context.Context, p probe) outcome {
 	ctx = network.WithAllowLimitedConn(ctx, "probe")

@@ -80,6 +80,7 @@ func (j *joiner) hold(ctx context.Context, p peer.AddrInfo) {
 // connect reports whether there is a connection in the end.
 func (j *joiner) connect(ctx context.Context, p peer.AddrInfo) bool {
 	if j.host.Network().Connectedness(p.ID) == network.Connected {
+		j.routing.arrived()
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -89,6 +90,7 @@ func (j *joiner) connect(ctx context.Context, p peer.AddrInfo) bool {
 		j.log.Debug("cannot connect", "peer", p.ID, "err", err)
 		return false
 	}
+	j.routing.arrived()
 	select {
 	case j.joined <- struct{}{}:
 	default:

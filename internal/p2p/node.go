@@ -90,7 +90,12 @@ func (n *Node) build(life context.Context, c *Config, t traits) (err error) {
 		return err
 	}
 	relays.dht.Store(n.dht)
-	n.routing = newRouting(n.dht, len(c.Bootstrap) > 0)
+	known := newSuspects()
+	find, err := newFinder(n.dht, n.host, t, known)
+	if err != nil {
+		return err
+	}
+	n.routing = newRouting(n.dht, find, len(c.Bootstrap) > 0)
 	n.routed = routedhost.Wrap(n.host, n.dht)
 	if n.pubsub, err = newPubSub(life, n.host, c.PubSub); err != nil {
 		return err
@@ -100,7 +105,8 @@ func (n *Node) build(life context.Context, c *Config, t traits) (err error) {
 	if err != nil {
 		return err
 	}
-	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: t.low}, c.Probe)
+	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: t.low, suspects: known}, c.Probe)
+	find.measuring = n.prober
 	n.work.Go(func() { n.prober.run(life, sub) })
 	return nil
 }

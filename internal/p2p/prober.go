@@ -67,6 +67,8 @@ type prospect interface {
 	watch(id peer.ID) bool
 	// gone takes the news that a peer became unreachable.
 	gone(id peer.ID)
+	// alive takes a sign of life.
+	alive(id peer.ID)
 }
 
 // Prober measures providers that this peer is about to offer: by connection events, and
@@ -101,6 +103,19 @@ func (p *Prober) Track(ids ...peer.ID) {
 		p.machine.track(id, connected, now)
 		p.mu.Unlock()
 	}
+	p.rouse()
+}
+
+// Doubt has peers measured soon, for there is reason to think that they are gone, and keeps
+// them measured as Track does.
+func (p *Prober) Doubt(ids ...peer.ID) {
+	p.Track(ids...)
+	now := time.Now()
+	p.mu.Lock()
+	for _, id := range ids {
+		p.machine.doubt(id, now)
+	}
+	p.mu.Unlock()
 	p.rouse()
 }
 
@@ -196,8 +211,11 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	}
 	gone := p.machine.done(pr, o, time.Now())
 	p.mu.Unlock()
-	if gone {
+	switch {
+	case gone:
 		p.net.gone(pr.id)
+	case o.result == answered:
+		p.net.alive(pr.id)
 	}
 	p.rouse()
 }
@@ -209,6 +227,9 @@ func (p *Prober) handle(e any) {
 	}
 	now := time.Now()
 	watch := change.Connectedness == network.NotConnected && p.net.watch(change.Peer)
+	if change.Connectedness != network.NotConnected {
+		p.net.alive(change.Peer)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -45,6 +45,8 @@ func (s *stage) connected(peer.ID) bool { return false }
 func (s *stage) watch(id peer.ID) bool  { return id == s.member }
 func (s *stage) gone(id peer.ID)        { s.mu.Lock(); defer s.mu.Unlock(); s.buried = append(s.buried, id) }
 
+func (s *stage) alive(peer.ID) {}
+
 func (s *stage) set(id peer.ID, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

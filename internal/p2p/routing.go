@@ -20,18 +20,20 @@ const valueQuorum = 4
 
 // Routing is what keepers need of the DHT. Safe for concurrent use.
 type Routing struct {
-	dht *dht.IpfsDHT
+	dht    *dht.IpfsDHT
+	finder *finder
 
 	mu      sync.Mutex    // guards what follows
 	changed chan struct{} // closed and replaced when the table changes
 	others  bool          // there are other peers: this one was told of some, or has met one
+	outside bool          // it was told of others, and has met none of those
 }
 
 // newRouting hooks into the table's callbacks. The table calls them under its own lock
 // and without synchronising with their assignment: newRouting must run before the host
 // has its first connection. Told says that this peer has a network to join.
-func newRouting(d *dht.IpfsDHT, told bool) *Routing {
-	r := &Routing{dht: d, changed: make(chan struct{}), others: told}
+func newRouting(d *dht.IpfsDHT, f *finder, told bool) *Routing {
+	r := &Routing{dht: d, finder: f, changed: make(chan struct{}), others: told, outside: told}
 	table := d.RoutingTable()
 	added, removed := table.PeerAdded, table.PeerRemoved
 	table.PeerAdded = func(p peer.ID) { added(p); r.notify(true) }
@@ -58,17 +60,39 @@ func (r *Routing) Changed() <-chan struct{} {
 // Closest looks up the peers closest to a key, up to 20, nearest first, this peer never
 // among them. When the deadline passes it returns what it found so far together with a
 // Timeout error. It returns nil, nil when this peer is alone: it was told of no other and has
-// met none. When it has lost them all, or not met them yet, that is Unavailable.
+// met none. When it has lost them all, or not met them yet, that is Unavailable; and so it is,
+// with what was found, when too few of them could be asked, for want of room for connections,
+// or because none of those who were to introduce this peer to a network was ever reached.
 func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	const op = "p2p.Closest"
 	if key == "" {
 		return nil, fault.In("key", fault.New(op, fault.Invalid, "is empty"))
 	}
-	peers, err := r.dht.GetClosestPeers(ctx, key)
-	if errors.Is(err, kb.ErrLookupFailure) { // empty table
+	peers, err := r.finder.closest(ctx, key)
+	switch {
+	case errors.Is(err, kb.ErrLookupFailure): // empty table
 		return nil, r.alone(op)
+	case err == nil && len(peers) < tableReplicas && r.strayed():
+		err = fault.New(op, fault.Unavailable, "none of the peers that lead into the network was reached")
 	}
 	return peers, fault.Wrap(op, err)
+}
+
+// Doubt says that peers did not answer. They are measured soon, and leave the routing table
+// if they are gone.
+func (r *Routing) Doubt(ids ...peer.ID) { r.finder.measuring.Doubt(ids...) }
+
+// arrived says that one of those was met whom this peer was told of.
+func (r *Routing) arrived() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outside = false
+}
+
+func (r *Routing) strayed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outside
 }
 
 // alone is nil when there are no other peers for all this one knows.

@@ -25,6 +25,7 @@ const (
 	maxBackoff     = 10 * time.Minute // unless the interval is longer
 	nowhereRetry   = 5 * time.Second  // at most, after an outcome of nowhere
 	nowhereLimit   = 3                // such outcomes in a row that make a peer unreachable
+	doubtAfter     = 5 * time.Second  // evidence that old is not relied on against a doubt
 )
 
 // probe is one check that the machine wants done.
@@ -167,6 +168,17 @@ func (m *machine) disconnected(id peer.ID, now time.Time) {
 		s.change = lost
 	case s.verdict != unreachable: // an unreachable peer's connection is no news: the backoff stands
 		s.due = now
+	}
+}
+
+// doubt has a peer probed soon that is thought to be alive.
+func (m *machine) doubt(id peer.ID, now time.Time) {
+	s := m.find(id)
+	if s == nil || s.probing || s.verdict == unreachable {
+		return
+	}
+	if due := s.checked.Add(doubtAfter); due.Before(s.due) {
+		s.due = due
 	}
 }
 

@@ -1,0 +1,93 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// A peer that met others, but none of those who lead into its network, may be on an island.
+func TestStrayedPeerSaysSo(t *testing.T) {
+	door := testConfig(t)
+	reserve := start(t, door) // learns a free port
+	door.Listen = reserve.host.Network().ListenAddresses()
+	c := testConfig(t)
+	c.Bootstrap = []peer.AddrInfo{info(reserve)}
+	require.NoError(t, reserve.Close())
+	lost, other := start(t, c), start(t, testConfig(t))
+	require.NoError(t, other.host.Connect(t.Context(), info(lost)))
+	waitTable(t, lost, func(size int) bool { return size == 1 })
+	found, err := lost.Routing().Closest(t.Context(), "k")
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.Equal(t, []peer.ID{other.host.ID()}, found)
+
+	start(t, door)
+	waitTable(t, lost, func(size int) bool { return size == 2 })
+	found, err = lost.Routing().Closest(t.Context(), "k")
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+}
+
+// Who is gone is left out of an answer, measured, and dropped from the table.
+func TestLookupBuriesTheDead(t *testing.T) {
+	nodes := meet(t, 4)
+	gone := nodes[3].host.ID()
+	require.NoError(t, nodes[3].Close())
+	found, err := nodes[1].Routing().Closest(t.Context(), "k")
+	require.NoError(t, err)
+	require.NotContains(t, found, gone)
+	require.Len(t, found, 2)
+	waitTable(t, nodes[1], func(size int) bool { return size == 2 })
+}
+
+// Only who is gone is left out: not who has no room, or whom this peer has none for.
+func TestWantOfRoomIsNoDeath(t *testing.T) {
+	for err, want := range map[error]state{
+		network.ErrResourceLimitExceeded:                                          barred,
+		&network.ConnError{ErrorCode: network.ConnResourceLimitExceeded}:          barred,
+		&network.ConnError{Remote: true, ErrorCode: network.ConnGarbageCollected}: barred,
+		&network.ConnError{ErrorCode: network.ConnGated}:                          mute,
+		errors.New("no route"):                                                    mute,
+	} {
+		require.Equal(t, want, became(fmt.Errorf("dial: %w", err)), "%v", err)
+	}
+}
+
+func TestBarredPeersStayInTheAnswer(t *testing.T) {
+	n := start(t, testConfig(t))
+	f := n.routing.finder
+	for _, c := range []struct {
+		answers, bars, found int
+		settled              bool
+	}{
+		{answers: 10, found: 20, settled: true},
+		{answers: 6, bars: 4, found: 20, settled: true},
+		{answers: 5, bars: 5, found: 20, settled: true},
+		{answers: 4, bars: 6, found: 20},
+		{answers: 4, bars: 1, found: 5},
+		{answers: 5, found: 5, settled: true},
+		{bars: 3, found: 3},
+	} {
+		err := f.sure(c.found, c.answers, c.bars)
+		require.Equal(t, c.settled, err == nil, "%+v", c)
+	}
+}
+
+// One address group does not fill an answer.
+func TestDiverseAnswers(t *testing.T) {
+	var told []*peer.AddrInfo
+	for i, a := range []string{"1.2.0.1", "1.2.0.2", "1.2.0.3", "1.2.0.4", "3.4.0.1"} {
+		told = append(told, &peer.AddrInfo{
+			ID: peer.ID(fmt.Sprint(i)), Addrs: []multiaddr.Multiaddr{addr(t, "/ip4/"+a+"/tcp/1")},
+		})
+	}
+	require.Len(t, diverse(told), 1)
+	require.Len(t, diverse(told[1:]), 4)
+}

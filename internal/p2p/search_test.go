@@ -1,0 +1,201 @@
+package p2p
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	kb "github.com/libp2p/go-libp2p-kbucket"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// hamlet is a network in which who knows whom is random.
+type hamlet struct {
+	ids    []peer.ID
+	knows  map[peer.ID][]peer.ID
+	dead   map[peer.ID]bool
+	full   map[peer.ID]bool // without room for the asker's connection
+	random *rand.Rand
+}
+
+func newHamlet(seed uint64, n, each int) *hamlet {
+	h := &hamlet{
+		knows: make(map[peer.ID][]peer.ID), dead: make(map[peer.ID]bool), full: make(map[peer.ID]bool),
+		random: rand.New(rand.NewPCG(seed, 0)),
+	}
+	for i := range n {
+		h.ids = append(h.ids, peer.ID(fmt.Sprintf("peer %d", i)))
+	}
+	for _, id := range h.ids { // as buckets do: all that are near, some that are far
+		near := h.closest(string(id), h.ids)
+		h.knows[id] = append(slices.Clone(near[1:min(n, each)]), h.some(each)...)
+	}
+	return h
+}
+
+func (h *hamlet) some(n int) []peer.ID {
+	ids := slices.Clone(h.ids)
+	h.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids[:min(n, len(ids))]
+}
+
+// closest sorts ids by the distance of their hashes from a key's.
+func (h *hamlet) closest(key string, ids []peer.ID) []peer.ID {
+	target := kb.ConvertKey(key)
+	out := slices.Clone(ids)
+	slices.SortFunc(out, func(a, b peer.ID) int {
+		return bytes.Compare(xor(target, kb.ConvertPeerID(a)), xor(target, kb.ConvertPeerID(b)))
+	})
+	return slices.Compact(out)
+}
+
+// look runs a search in which an answer takes 50 ms, and tells how long it took.
+func (h *hamlet) look(s *search, key string) time.Duration {
+	type event struct {
+		at time.Time
+		id peer.ID
+	}
+	began := time.Unix(0, 0)
+	now := began
+	var coming []event
+	for !s.done() {
+		for _, id := range s.next(now) {
+			if !h.dead[id] {
+				coming = append(coming, event{now.Add(50 * time.Millisecond), id})
+			}
+		}
+		wake, ok := s.wake(now)
+		if len(coming) > 0 && (!ok || !coming[0].at.After(wake)) {
+			e := coming[0]
+			coming, now = coming[1:], e.at
+			if h.full[e.id] {
+				s.settle(e.id, barred, now)
+				continue
+			}
+			s.settle(e.id, replied, now)
+			for _, id := range h.closest(key, h.knows[e.id])[:min(tableReplicas, len(h.knows[e.id]))] {
+				s.hear(id, false)
+			}
+			continue
+		}
+		if !ok {
+			break
+		}
+		now = wake
+		s.overdue(now)
+	}
+	return now.Sub(began)
+}
+
+// Whatever the network, a search ends, finds the closest of those that live, in order, those
+// without room among them, and is not held up by each of the dead.
+func TestSearchFindsTheClosest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHamlet(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 150).Draw(t, "peers"), 30)
+		for _, id := range h.some(rapid.IntRange(0, len(h.ids)/3).Draw(t, "dead")) {
+			h.dead[id] = true
+		}
+		for _, id := range h.some(rapid.IntRange(0, len(h.ids)/10).Draw(t, "full")) {
+			h.full[id] = !h.dead[id]
+		}
+		key := rapid.StringN(1, 20, -1).Draw(t, "key")
+		s := newSearch(key, "self")
+		for _, id := range h.closest(key, h.some(30))[:min(len(h.ids), tableReplicas)] {
+			s.hear(id, false)
+		}
+		if h.look(s, key); s.count(replied) == 0 {
+			return
+		}
+		found, answers, bars := s.found()
+		living := slices.DeleteFunc(h.closest(key, h.ids), func(id peer.ID) bool { return h.dead[id] })
+		want := living[:min(searchDepth, len(living))]
+		if s.count(replied) > len(living)/10 { // the seeds were not cut off from the rest
+			require.Equal(t, want, found[:min(len(found), len(want))])
+			require.LessOrEqual(t, answers+bars, len(want))
+		}
+	})
+}
+
+// The dead are waited for all at once, and the second time not at all.
+func TestSearchDoesNotWaitForTheDead(t *testing.T) {
+	h := newHamlet(1, 150, 30)
+	for _, id := range h.ids[:50] {
+		h.dead[id] = true
+	}
+	seeds := func(s *search, avoid bool) {
+		for _, id := range h.closest("key", h.ids)[:tableReplicas] {
+			s.hear(id, avoid && h.dead[id])
+		}
+	}
+	first := newSearch("key", "self")
+	seeds(first, false)
+	require.LessOrEqual(t, h.look(first, "key"), lateLeast+200*time.Millisecond)
+	second := newSearch("key", "self")
+	seeds(second, true)
+	for id := range h.dead {
+		second.hear(id, true)
+	}
+	require.LessOrEqual(t, h.look(second, "key"), 200*time.Millisecond)
+	a, _, _ := first.found()
+	b, _, _ := second.found()
+	require.Equal(t, a[:searchDepth], b[:searchDepth])
+}
+
+// Who was silent lately is asked when nobody else answers.
+func TestSearchReconsiders(t *testing.T) {
+	h := newHamlet(1, 10, 10)
+	s := newSearch("key", "self")
+	for _, id := range h.ids {
+		s.hear(id, true)
+	}
+	h.look(s, "key")
+	found, answers, _ := s.found()
+	require.Equal(t, h.closest("key", h.ids), found)
+	require.Equal(t, 10, answers)
+}
+
+// An answer that comes late still counts, and one out of nowhere does not.
+func TestSearchTakesLateAnswers(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := newSearch("key", "self")
+	s.hear("a", false)
+	s.hear("self", false)
+	require.False(t, s.settle("a", replied, now), "nobody asked")
+	require.Equal(t, []peer.ID{"a"}, s.next(now))
+	require.Empty(t, s.overdue(now.Add(lateMost-1)))
+	require.Equal(t, []peer.ID{"a"}, s.overdue(now.Add(lateMost)))
+	require.True(t, s.done())
+	require.False(t, s.settle("a", barred, now))
+	require.True(t, s.settle("a", replied, now))
+	found, answers, _ := s.found()
+	require.Equal(t, []peer.ID{"a"}, found)
+	require.Equal(t, 1, answers)
+	require.False(t, s.settle("b", replied, now))
+}
+
+func TestSuspicionGrowsAndEnds(t *testing.T) {
+	s, now := newSuspects(), time.Unix(0, 0)
+	require.False(t, s.has("a", now))
+	s.add("a", now)
+	require.True(t, s.has("a", now.Add(suspectFor-1)))
+	now = now.Add(suspectFor)
+	require.False(t, s.has("a", now))
+	s.add("a", now)
+	s.add("a", now)
+	require.True(t, s.has("a", now.Add(2*suspectFor-1)))
+	require.False(t, s.has("a", now.Add(2*suspectFor)))
+	s.clear("a")
+	require.False(t, s.has("a", now))
+	for range 20 {
+		s.add("a", now)
+		now = now.Add(suspectMost)
+		require.False(t, s.has("a", now))
+	}
+	s.add("a", now.Add(2*suspectRemember))
+	require.False(t, s.has("a", now.Add(2*suspectRemember+suspectFor)), "long forgiven")
+}
