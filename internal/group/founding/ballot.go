@@ -271,7 +271,11 @@ func (m *machine) collect(s Signature) {
 		return
 	}
 	slices.SortFunc(t.signatures, func(a, b Signature) int { return cmp.Compare(a.Peer, b.Peer) })
-	m.learn(Certificate{Charter: *t.charter, Ballot: t.ballot, Signatures: t.signatures})
+	c := Certificate{Charter: *t.charter, Ballot: t.ballot, Signatures: t.signatures}
+	m.learn(c)
+	for _, p := range m.others(slices.Concat(m.network.Founders, m.visible())) {
+		m.send(p, announce{c})
+	}
 }
 
 // onRefuse tells the proposer how high others are.

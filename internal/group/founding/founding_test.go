@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	flagRuns = flag.Int("founding.runs", 150, "simulated foundings for each kind of network")
+	flagRuns = flag.Int("founding.runs", 50, "simulated foundings for each kind of network")
 	flagSeed = flag.Uint64("founding.seed", 1, "first seed")
 )
 
@@ -116,4 +116,21 @@ func TestTimeToFound(t *testing.T) {
 		t.Run(fmt.Sprintf("calm E=%d", e), func(t *testing.T) { campaign(t, calm) })
 		t.Run(fmt.Sprintf("rough E=%d", e), func(t *testing.T) { campaign(t, rough) })
 	}
+}
+
+// TestCrowdIsFoundOut breaks the one rule that the mode Home cannot enforce. Two groups may
+// form; then their certificates meet and all are told.
+func TestCrowdIsFoundOut(t *testing.T) {
+	w := harsh(home(3), 4)
+	w.crash, w.split, w.crowd = 0, 1, true
+	twice := 0
+	for i := range *flagRuns {
+		seed := *flagSeed + uint64(i)
+		r := simulate(t, w, seed)
+		require.Empty(t, r.broken, "seed %d", seed)
+		require.True(t, r.settled(), "seed %d: not all know", seed)
+		twice += len(r.proven) - 1
+	}
+	t.Logf("%d of %d runs founded two groups; each of them told", twice, *flagRuns)
+	require.Positive(t, twice, "the test does not test what it should")
 }

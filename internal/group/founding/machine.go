@@ -230,17 +230,15 @@ func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 	}
 }
 
-// learn keeps the certificate and tells everybody.
+// learn keeps the certificate. The hello that follows at once tells all of it, so
+// that those without can ask.
 func (m *machine) learn(c Certificate) {
 	state := m.state
 	state.Certificate = &c
 	m.save(state)
 	m.try, m.patience.due = nil, time.Time{}
 	m.do(founded{c})
-	for _, p := range m.everybody() {
-		m.send(p, announce{c})
-	}
-	m.nextHello = m.now.Add(m.spread(m.timing.Recheck))
+	m.hellos, m.nextHello = 0, m.now
 }
 
 func (m *machine) do(a action) { m.out = append(m.out, a) }

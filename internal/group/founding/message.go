@@ -10,6 +10,9 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
+// MaxMessageBytes bounds an encoded groupv1.Founding; what is larger is nobody's.
+const MaxMessageBytes = MaxCertificateBytes + 1<<10
+
 // A message is one of the types below: groupv1.Founding with its parts decoded,
 // but nothing in it verified.
 type message interface{ fill(*groupv1.Founding) }

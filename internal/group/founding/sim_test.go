@@ -32,6 +32,7 @@ type world struct {
 	flaws   flaws
 
 	voteAfterLoss bool // the flaw of a peer without mark
+	crowd         bool // more peers than E: two groups are no violation, if both are told
 }
 
 // violation is a promise that a run broke.
@@ -187,11 +188,11 @@ func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rng.I
 
 func (r *run) faulty() bool { return r.now.Sub(r.start) < r.heal }
 
-// settled reports whether every peer is up and knows a group, and nothing is left that could
-// tell of another.
+// settled reports whether every peer is up and knows a group, and of the conflict if there are two.
 func (r *run) settled() bool {
 	return !slices.ContainsFunc(r.nodes, func(n *node) bool {
-		return n.machine == nil || n.machine.state.Certificate == nil
+		return n.machine == nil || n.machine.state.Certificate == nil ||
+			len(r.proven) > 1 && n.machine.state.Rival == nil
 	})
 }
 
@@ -289,7 +290,7 @@ func (r *run) perform(n *node, a action) {
 			r.fail("%s sees a conflict where there is none", n.id)
 		}
 	case odd:
-		if r.peers <= r.network.Size() && r.flaws == (flaws{}) {
+		if !r.crowd && r.flaws == (flaws{}) {
 			r.fail("%s refuses a message of %s: %v", n.id, a.from, a.err)
 		}
 	}
@@ -307,7 +308,7 @@ func (r *run) sign(p peer.ID, b Ballot, g GroupID) {
 		return
 	}
 	r.chosen[g] = true
-	if len(r.chosen) > 1 {
+	if len(r.chosen) > 1 && !r.crowd {
 		r.fail("two charters were chosen")
 	}
 }
@@ -320,7 +321,7 @@ func (r *run) prove(c Certificate) {
 		r.first = r.now
 	}
 	r.proven[c.GroupID()] = true
-	if len(r.proven) > 1 {
+	if len(r.proven) > 1 && !r.crowd {
 		r.fail("two certificates")
 	}
 }
@@ -355,7 +356,7 @@ func (r *run) lost(from, to peer.ID) bool {
 	return r.rng.Float64() < r.loss || during && (r.half[from] != r.half[to] || from == r.mute)
 }
 
-// fail keeps the first violation. With more voters than E two groups are no violation.
+// fail keeps the first violation.
 func (r *run) fail(format string, args ...any) {
 	if r.broken == "" {
 		r.broken = violation(fmt.Sprintf(format, args...))
