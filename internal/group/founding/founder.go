@@ -141,8 +141,13 @@ func (o Options) check() (peer.ID, error) {
 	if o.Store == nil || o.Store.own != (owner{peer: self, network: o.Network.ID()}) {
 		return "", fault.Invalidf("store", nil, "must be open for this peer and network")
 	}
-	if o.Messenger == nil || o.Rand == nil || o.Now == nil {
-		return "", fault.New("", fault.Invalid, "messenger, randomness or clock is missing")
+	switch {
+	case o.Messenger == nil:
+		return "", fault.Invalidf("messenger", nil, "is missing")
+	case o.Rand == nil:
+		return "", fault.Invalidf("rand", nil, "is missing")
+	case o.Now == nil:
+		return "", fault.Invalidf("now", nil, "is missing")
 	}
 	return self, nil
 }
