@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -38,8 +39,8 @@ func code(k fault.Kind) codes.Code {
 	}
 }
 
-// toStatus turns an error into a status that carries kind, field and message as a detail.
-// A status stays what it is; nil stays nil.
+// toStatus turns an error into a status that carries kind, field and message as a detail, and
+// what is compacted as a second one. A status stays what it is; nil stays nil.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -49,7 +50,11 @@ func toStatus(err error) error {
 	}
 	e := toError(err)
 	st := status.New(code(fault.Kind(e.Kind)), err.Error())
-	if detailed, dErr := st.WithDetails(e); dErr == nil {
+	details := []protoadapt.MessageV1{e}
+	if gone := fromCompacted(err); gone != nil {
+		details = append(details, gone)
+	}
+	if detailed, dErr := st.WithDetails(details...); dErr == nil {
 		st = detailed
 	}
 	return st.Err()

@@ -1,5 +1,7 @@
-// Package grpcapi serves the discovery plane to applications over gRPC: RecordService and
-// PeerService, with the standard health and reflection services beside them.
+// Package grpcapi serves the discovery plane to applications over gRPC, RecordService and
+// PeerService, and the coordination plane, LockService and CoordinationService, with the
+// standard health and reflection services beside them. The coordination plane alone it serves
+// to other peers as well, which pass on what their applications ask.
 //
 // It translates and nothing else. Every error passes through one table, toStatus.
 package grpcapi
@@ -14,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -34,7 +37,7 @@ import (
 const (
 	maxRequest   = 32 << 20 // a batch of discovery.MaxBatch records of 3 KiB
 	maxAnswer    = 64 << 20 // a list of as many
-	maxStreams   = 256      // calls at a time on one connection, watches among them
+	maxStreams   = 8192     // calls at a time on one connection: watches and waits for locks are calls
 	handshake    = 5 * time.Second
 	pingAtLeast  = 10 * time.Second // clients that ping more often are cut off
 	pingQuiet    = time.Minute      // connections that are silent for so long are pinged, and cut when dead
@@ -49,13 +52,19 @@ const (
 	opQuery    = "discovery.Query"
 )
 
-// Config are the parts of a Server; Registrar, Finder and Node are required.
+// Config are the parts of a Server. What is nil of Registrar, with Finder and Node, and of
+// Coordination is not served.
 type Config struct {
-	Registrar  discovery.Registrar
-	Finder     discovery.Finder
-	Node       discovery.Node
-	Logger     *slog.Logger // nil: silence
-	MaxWatches int          // open at a time; 0 is 1024
+	Registrar    discovery.Registrar
+	Finder       discovery.Finder
+	Node         discovery.Node
+	Coordination *Coordination
+	Logger       *slog.Logger // nil: silence
+	MaxWatches   int          // open at a time, of each plane; 0 is 1024
+	MaxWaits     int          // calls at a time that wait for locks; 0 is 8192
+
+	// Credentials of the connections; nil: none are asked for.
+	Credentials credentials.TransportCredentials
 }
 
 // Server is the gRPC front end.
@@ -65,7 +74,7 @@ type Server struct {
 	Config
 	grpc    *grpc.Server
 	health  *health.Server
-	watches chan struct{} // one for each
+	watches slots
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
@@ -79,23 +88,63 @@ func New(c Config) *Server {
 	if c.MaxWatches == 0 {
 		c.MaxWatches = 1024
 	}
-	s := &Server{Config: c, health: health.NewServer(), watches: make(chan struct{}, c.MaxWatches)}
+	if c.MaxWaits == 0 {
+		c.MaxWaits = 8192
+	}
+	s := &Server{Config: c, health: health.NewServer(), watches: make(slots, c.MaxWatches)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer),
+		grpc.Creds(c.Credentials),
+		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
-	api.RegisterRecordServiceServer(s.grpc, s)
-	api.RegisterPeerServiceServer(s.grpc, s)
-	for _, service := range []string{api.RecordService_ServiceDesc.ServiceName, api.PeerService_ServiceDesc.ServiceName} {
+	s.register()
+	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // as "" is from the start
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	return s
+}
+
+// maxRequest is less where no batches of records come.
+func (c *Config) maxRequest() int {
+	if c.Registrar == nil {
+		return maxWrite + maxWrite/8 // so that a write above its bound is answered in our form
+	}
+	return maxRequest
+}
+
+// register adds the services that there are parts for.
+func (s *Server) register() {
+	if s.Registrar != nil {
+		api.RegisterRecordServiceServer(s.grpc, s)
+		api.RegisterPeerServiceServer(s.grpc, s)
+	}
+	if s.Coordination != nil {
+		c := &coordination{
+			Coordination: *s.Coordination, closing: s.closing,
+			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches),
+		}
+		api.RegisterLockServiceServer(s.grpc, c)
+		api.RegisterCoordinationServiceServer(s.grpc, c)
+	}
+}
+
+// slots bound how many of something there are at a time.
+type slots chan struct{}
+
+// take takes one until release is called. It fails with LimitReached when none is free.
+func (s slots) take(op, what string) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	default:
+		return nil, fault.New(op, fault.LimitReached, "%d %s are open already", cap(s), what)
+	}
 }
 
 // Serve answers on l until Close; it takes l over.
@@ -248,12 +297,11 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}
-	select {
-	case s.watches <- struct{}{}:
-		defer func() { <-s.watches }()
-	default:
-		return fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open already", s.MaxWatches)
+	release, err := s.watches.take("grpcapi.Watch", "watches")
+	if err != nil {
+		return err
 	}
+	defer release()
 	ctx, cancel := context.WithCancel(out.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
@@ -278,9 +326,11 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 
 // orClosing gives the true reason for a watch that ended because the server closes: it was
 // not the client's doing.
-func (s *Server) orClosing(err error) error {
-	if s.closing.Err() != nil {
-		return fault.New("grpcapi.Watch", fault.Unavailable, "the peer is shutting down")
+func (s *Server) orClosing(err error) error { return orClosing(s.closing, "grpcapi.Watch", err) }
+
+func orClosing(closing context.Context, op string, err error) error {
+	if err != nil && closing.Err() != nil {
+		return fault.New(op, fault.Unavailable, "the peer is shutting down")
 	}
 	return err
 }

@@ -214,15 +214,15 @@ func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Resul
 		return result, nil
 	}
 	if _, lives := s.machine.Lease(lock.Lease); !lives {
-		return coord.Result{}, &fault.Error{Kind: fault.NotFound, Field: "lease", Err: fault.New("", fault.NotFound, "ended while it waited").Err}
+		return coord.Result{}, gone("lease", "ended while it waited")
+	}
+	if !found {
+		return coord.Result{}, gone("token", "was given back while it waited")
 	}
 	var given coord.Result
-	switch {
-	case !found:
-		given.Lock = coord.LockResult{Key: result.Lock.Key, Token: token}
-	case holds:
+	if holds {
 		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: lock.Name, Lease: lock.Lease, Token: token}})
-	default:
+	} else {
 		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Cancel{Name: lock.Name, Lease: lock.Lease, Token: token}})
 	}
 	given.Revision = s.machine.Revision()

@@ -28,7 +28,7 @@ func (s *Solo) leaseStates(ctx context.Context, q coord.LeaseQuery) ([]coord.Lea
 	if q.ID != 0 {
 		l, ok := s.machine.Lease(q.ID)
 		if !ok {
-			return nil, missing("lease")
+			return nil, gone("lease", "does not exist")
 		}
 		return []coord.LeaseState{{Lease: l, Remaining: s.leases.remaining(s.Now(), l.ID), Keys: s.machine.LeaseKeys(l.ID)}}, nil
 	}
@@ -59,7 +59,7 @@ func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockS
 	if q.Name != "" {
 		info, ok := s.machine.Lock(q.Name)
 		if !ok {
-			return nil, missing("name")
+			return nil, gone("name", "does not exist")
 		}
 		return []coord.LockState{s.lockState(info)}, nil
 	}
@@ -205,13 +205,13 @@ func (s *Solo) Transfer(ctx context.Context, peer string) error {
 		return fault.Wrap(op, err)
 	}
 	if peer != Peer {
-		return fault.Wrap(op, &fault.Error{Kind: fault.NotFound, Field: "peer_id", Value: peer, Err: errors.New("is no voter")})
+		return fault.Wrap(op, gone("peer_id", "is no voter"))
 	}
 	return nil
 }
 
-func missing(field string) error {
-	return &fault.Error{Kind: fault.NotFound, Field: field, Err: errors.New("does not exist")}
+func gone(field, why string) error {
+	return &fault.Error{Kind: fault.NotFound, Field: field, Err: errors.New(why)}
 }
 
 func limit(asked int) int {

@@ -1,6 +1,7 @@
 package coordtest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -17,6 +18,7 @@ func retries() map[string]func(*world) {
 		"a retry of a refusal is refused": retryRefusal,
 		"a retry of Acquire":              retryAcquire,
 		"a retry of Acquire that waits":   retryWaiting,
+		"a retry of Acquire given back":   retryGivenBack,
 		"what is done is done":            retryOld,
 		"clients are known":               retryUnknown,
 	}
@@ -93,6 +95,25 @@ func retryWaiting(w *world) {
 	require.Equal(w.t, one.granted().Token, two.granted().Token)
 	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
 	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, 0).granted().Token)
+}
+
+// A claim that is gone is not waited for: who wants the lock still asks anew.
+func retryGivenBack(w *world) {
+	w.holder(w.Alice, "db")
+	cmd := locking("db", w.lease(w.Bob))
+	cmd.Client, cmd.Sequence = w.client(w.Bob), 1
+	ctx, cancel := context.WithCancel(w.ctx())
+	one := w.acquire(ctx, w.Bob, cmd, 0)
+	w.waiting("db", 1)
+	cancel()
+	_, err := one.end()
+	require.ErrorIs(w.t, err, fault.Canceled)
+	w.waiting("db", 0)
+	_, err = w.acquire(w.ctx(), w.Bob, cmd, 0).end()
+	w.refused(fault.NotFound, "token", err)
+	cmd.Sequence++
+	w.acquire(w.ctx(), w.Bob, cmd, 0)
+	w.waiting("db", 1)
 }
 
 func retryOld(w *world) {

@@ -1,0 +1,208 @@
+package grpcapi
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Coordination are the parts of the coordination plane; all of them are required.
+type Coordination struct {
+	Actor    coord.Actor
+	Reader   coord.Reader
+	Overseer coord.Overseer
+
+	// Owner tells on whose behalf a call is, from what is known of its connection, or why
+	// it may not be. It is asked once for each call and each stream.
+	Owner func(ctx context.Context) (string, error)
+}
+
+// coordination serves LockService and CoordinationService.
+type coordination struct {
+	api.UnimplementedLockServiceServer
+	api.UnimplementedCoordinationServiceServer
+	Coordination
+	waits   slots // calls of Lock
+	watches slots
+	closing context.Context
+}
+
+// command makes a command of a call.
+func (c *coordination) command(ctx context.Context, a *api.Attempt, op coord.Op) (coord.Command, error) {
+	owner, err := c.Owner(ctx)
+	if err != nil {
+		return coord.Command{}, err
+	}
+	return coord.Command{
+		Client: coord.ClientID(a.GetClient()), Sequence: a.GetSequence(), Owner: owner, Op: op,
+	}, nil
+}
+
+// do executes a command that does not wait.
+func (c *coordination) do(ctx context.Context, a *api.Attempt, op coord.Op) (coord.Result, *api.Header, error) {
+	cmd, err := c.command(ctx, a, op)
+	if err != nil {
+		return coord.Result{}, nil, err
+	}
+	r, h, err := c.Actor.Do(ctx, cmd)
+	if err != nil {
+		return coord.Result{}, nil, err
+	}
+	return r, fromHeader(h), nil
+}
+
+// Lock implements api.LockServiceServer.
+func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
+	wait := req.GetTimeoutMs()
+	if wait < 0 {
+		return nil, fault.Wrap("grpcapi.Lock", fault.Invalidf("timeout_ms", wait, "must not be negative"))
+	}
+	cmd, err := c.command(ctx, req.GetAttempt(), &coord.Lock{
+		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Metadata: req.GetMetadata(),
+		Mode: toMode(req.GetMode()), Permits: req.GetPermits(), Wait: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	release, err := c.waits.take("grpcapi.Lock", "waits for locks")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := c.untilClosing(ctx)
+	defer cancel()
+	r, h, err := c.Actor.Acquire(ctx, cmd, toWait(wait))
+	if err != nil {
+		return nil, c.orClosing("grpcapi.Lock", err)
+	}
+	return &api.LockResponse{
+		Header: fromHeader(h), Key: r.Lock.Key, FencingToken: int64(r.Lock.Token), Acquired: r.Lock.Granted, Count: r.Lock.Count,
+	}, nil
+}
+
+// toWait is a time given in milliseconds, as far as it can be had.
+func toWait(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
+// untilClosing gives a context that also ends when the server closes.
+func (c *coordination) untilClosing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.closing, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (c *coordination) orClosing(op string, err error) error { return orClosing(c.closing, op, err) }
+
+// TryLock implements api.LockServiceServer.
+func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*api.TryLockResponse, error) {
+	r, h, err := c.do(ctx, req.GetAttempt(), &coord.Lock{
+		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Metadata: req.GetMetadata(),
+		Mode: toMode(req.GetMode()), Permits: req.GetPermits(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &api.TryLockResponse{
+		Header: h, Key: r.Lock.Key, FencingToken: int64(r.Lock.Token), Acquired: r.Lock.Granted, Count: r.Lock.Count,
+	}, nil
+}
+
+// Unlock implements api.LockServiceServer.
+func (c *coordination) Unlock(ctx context.Context, req *api.UnlockRequest) (*api.UnlockResponse, error) {
+	r, h, err := c.do(ctx, req.GetAttempt(), &coord.Unlock{
+		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Token: coord.Token(req.GetFencingToken()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &api.UnlockResponse{Header: h, Count: r.Lock.Count}, nil
+}
+
+// LockInfo implements api.LockServiceServer.
+func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (*api.LockInfoResponse, error) {
+	if req.GetName() == "" {
+		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing"))
+	}
+	states, h, err := c.locks(ctx, coord.LockQuery{Name: req.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LockInfoResponse{Header: h, Lock: states[0]}, nil
+}
+
+// ListLocks implements api.LockServiceServer. It may give fewer than there are: who wants all
+// asks until there are none after the last.
+func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest) (*api.ListLocksResponse, error) {
+	states, h, err := c.locks(ctx, coord.LockQuery{Prefix: req.GetPrefix(), After: req.GetAfter(), Limit: toLimit(req.GetLimit())})
+	if err != nil {
+		return nil, err
+	}
+	return &api.ListLocksResponse{Header: h, Locks: states[:fitting(states)]}, nil
+}
+
+func (c *coordination) locks(ctx context.Context, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
+	if _, err := c.Owner(ctx); err != nil {
+		return nil, nil, err
+	}
+	states, h, err := c.Reader.Locks(ctx, q)
+	return convert(states, fromLock), fromHeader(h), err
+}
+
+// LeaseGrant implements api.LockServiceServer.
+func (c *coordination) LeaseGrant(ctx context.Context, req *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
+	ttl := req.GetTtlMs()
+	if ttl <= 0 {
+		if req.GetTtl() < 0 {
+			return nil, fault.Wrap("grpcapi.LeaseGrant", fault.Invalidf("ttl", req.GetTtl(), "must be above 0"))
+		}
+		ttl = min(req.GetTtl(), math.MaxInt64/1000) * 1000
+	}
+	r, h, err := c.do(ctx, req.GetAttempt(), &coord.LeaseGrant{ID: coord.LeaseID(req.GetId()), TTL: ttl})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LeaseGrantResponse{Header: h, Id: int64(r.Lease), Ttl: r.TTL / 1000, TtlMs: r.TTL}, nil
+}
+
+// LeaseRevoke implements api.LockServiceServer.
+func (c *coordination) LeaseRevoke(ctx context.Context, req *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
+	_, h, err := c.do(ctx, req.GetAttempt(), &coord.LeaseRevoke{ID: coord.LeaseID(req.GetId())})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LeaseRevokeResponse{Header: h}, nil
+}
+
+// LeaseTimeToLive implements api.LockServiceServer.
+func (c *coordination) LeaseTimeToLive(ctx context.Context, req *api.LeaseTimeToLiveRequest) (*api.LeaseTimeToLiveResponse, error) {
+	if req.GetId() == 0 {
+		return nil, fault.Wrap("grpcapi.LeaseTimeToLive", fault.Invalidf("id", 0, "is missing"))
+	}
+	states, h, err := c.leases(ctx, coord.LeaseQuery{ID: coord.LeaseID(req.GetId())})
+	if err != nil {
+		return nil, err
+	}
+	return &api.LeaseTimeToLiveResponse{Header: h, Lease: states[0]}, nil
+}
+
+// ListLeases implements api.LockServiceServer.
+func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesRequest) (*api.ListLeasesResponse, error) {
+	states, h, err := c.leases(ctx, coord.LeaseQuery{After: coord.LeaseID(req.GetAfter()), Limit: toLimit(req.GetLimit())})
+	if err != nil {
+		return nil, err
+	}
+	return &api.ListLeasesResponse{Header: h, Leases: states}, nil
+}
+
+func (c *coordination) leases(ctx context.Context, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
+	if _, err := c.Owner(ctx); err != nil {
+		return nil, nil, err
+	}
+	states, h, err := c.Reader.Leases(ctx, q)
+	return convert(states, fromLease), fromHeader(h), err
+}

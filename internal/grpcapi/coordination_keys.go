@@ -1,0 +1,108 @@
+package grpcapi
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// maxWrite bounds the bytes of one write: every member stores it in one piece.
+const maxWrite = 4 << 20
+
+// Write implements api.CoordinationServiceServer.
+func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.WriteResponse, error) {
+	if n := proto.Size(req); n > maxWrite {
+		return nil, fault.Wrap("grpcapi.Write", &fault.Error{
+			Kind: fault.TooLarge, Field: "changes", Err: fmt.Errorf("the request has %d bytes, at most %d", n, maxWrite),
+		})
+	}
+	op := &coord.Write{If: convert(req.GetGuards(), toGuard)}
+	for i, change := range req.GetChanges() {
+		then, err := toChange(change)
+		if err != nil {
+			return nil, fault.Wrap("grpcapi.Write", fault.In(fmt.Sprintf("changes[%d]", i), err))
+		}
+		op.Then = append(op.Then, then)
+	}
+	r, h, err := c.do(ctx, req.GetAttempt(), op)
+	if err != nil {
+		return nil, err
+	}
+	return &api.WriteResponse{Header: h, Changed: uint32(r.Changed)}, nil
+}
+
+// Range implements api.CoordinationServiceServer. A page ends early when it is large.
+func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
+	if _, err := c.Owner(ctx); err != nil {
+		return nil, err
+	}
+	span, err := toSpan(req)
+	if err != nil {
+		return nil, fault.Wrap("grpcapi.Range", err)
+	}
+	consistency := coord.Linearizable
+	if req.GetLocal() {
+		consistency = coord.Local
+	}
+	q := coord.Query{Span: span, At: coord.Revision(req.GetRevision()), Limit: toLimit(req.GetLimit())}
+	page, h, err := c.Reader.Range(ctx, q, consistency)
+	if err != nil {
+		return nil, err
+	}
+	kvs := convert(page.Keys, fromKeyValue)
+	if n := fitting(kvs); n < len(kvs) {
+		kvs, page.Next = kvs[:n], page.Keys[n].Key
+	}
+	return &api.RangeResponse{Header: fromHeader(h), Kvs: kvs, Next: []byte(page.Next), Revision: int64(page.Revision)}, nil
+}
+
+// OpenClient implements api.CoordinationServiceServer.
+func (c *coordination) OpenClient(ctx context.Context, _ *api.OpenClientRequest) (*api.OpenClientResponse, error) {
+	r, h, err := c.do(ctx, nil, &coord.ClientOpen{})
+	if err != nil {
+		return nil, err
+	}
+	return &api.OpenClientResponse{Header: h, Client: uint64(r.Client)}, nil
+}
+
+// CloseClient implements api.CoordinationServiceServer.
+func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequest) (*api.CloseClientResponse, error) {
+	last := &api.Attempt{Client: req.GetClient(), Sequence: ^uint64(0)} // none comes after it
+	if _, _, err := c.do(ctx, last, &coord.ClientClose{}); err != nil {
+		return nil, err
+	}
+	return &api.CloseClientResponse{}, nil
+}
+
+// Group implements api.CoordinationServiceServer.
+func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupResponse, error) {
+	if _, err := c.Owner(ctx); err != nil {
+		return nil, err
+	}
+	g, err := c.Overseer.Group(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &api.GroupResponse{
+		GroupId: g.ID, Phase: g.Phase, Missing: g.Missing, Term: g.Term, Leader: g.Leader,
+		Voters: convert(g.Voters, fromMember), Learners: convert(g.Learners, fromMember),
+		Revision: int64(g.Revision), Incarnation: g.Incarnation,
+		Leases: uint64(g.Leases), Locks: uint64(g.Locks), Keys: uint64(g.Keys),
+	}, nil
+}
+
+// Transfer implements api.CoordinationServiceServer.
+func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (*api.TransferResponse, error) {
+	if _, err := c.Owner(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.Overseer.Transfer(ctx, req.GetPeerId()); err != nil {
+		return nil, err
+	}
+	return &api.TransferResponse{}, nil
+}

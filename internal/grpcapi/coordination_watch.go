@@ -1,0 +1,165 @@
+package grpcapi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Bounds of one stream.
+const (
+	maxOnOne = 256     // watches
+	maxKey   = 8 << 10 // bytes of what is watched; the group's own limit is far below
+)
+
+// Watch implements api.LockServiceServer. A client that has asked for all it wants may close
+// its side: the stream ends with the last watch. A watch that is refused, or that cannot go
+// on, is answered with canceled and ends alone; a request that makes no sense ends the stream.
+func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysRequest, api.WatchKeysResponse]) error {
+	if _, err := c.Owner(stream.Context()); err != nil {
+		return err
+	}
+	ctx, cancel := c.untilClosing(stream.Context())
+	m := &multiplex{c: c, out: stream, running: make(map[int64]context.CancelFunc), ended: make(chan ending)}
+	defer m.goroutines.Wait()
+	defer cancel()
+	in := receive(ctx, stream.Recv, watchable)
+	for requests := in.C; requests != nil || len(m.running) > 0; {
+		var err error
+		select {
+		case req, ok := <-requests:
+			if ok {
+				err = m.request(ctx, req)
+			} else {
+				requests, err = nil, in.err
+			}
+		case end := <-m.ended:
+			err = m.end(end)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return c.orClosing("grpcapi.Watch", err)
+		}
+	}
+	return nil
+}
+
+// multiplex is the watches of one stream. The call's own goroutine alone knows which run.
+type multiplex struct {
+	c          *coordination
+	running    map[int64]context.CancelFunc
+	ended      chan ending
+	goroutines sync.WaitGroup
+
+	mu  sync.Mutex // a stream takes one answer at a time
+	out grpc.BidiStreamingServer[api.WatchKeysRequest, api.WatchKeysResponse]
+}
+
+// ending is the end of a watch.
+type ending struct {
+	id     int64
+	err    error       // nil: the client wanted it
+	unsent error       // the stream takes no more
+	header *api.Header // of its last answer
+}
+
+func watchable(req *api.WatchKeysRequest) error {
+	const op = "grpcapi.Watch"
+	switch n := len(req.GetKey()); {
+	case n > maxKey:
+		return fault.Wrap(op, &fault.Error{Kind: fault.TooLarge, Field: "key", Err: fmt.Errorf("has %d bytes, at most %d", n, maxKey)})
+	case n == 0 && !req.GetPrefix() && !req.GetCancel():
+		return fault.Wrap(op, fault.Invalidf("key", nil, "is missing"))
+	}
+	return nil
+}
+
+// request begins or ends a watch.
+func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) error {
+	id := req.GetWatchId()
+	stop, runs := m.running[id]
+	switch {
+	case req.GetCancel() && runs:
+		stop() // what it answers comes with its end
+		return nil
+	case req.GetCancel(): // it ended by itself meanwhile
+		return nil
+	case runs:
+		return fault.Wrap("grpcapi.Watch", fault.Invalidf("watch_id", id, "is in use on this stream"))
+	}
+	if len(m.running) >= maxOnOne {
+		return m.end(ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
+	}
+	release, err := m.c.watches.take("grpcapi.Watch", "watches")
+	if err != nil {
+		return m.end(ending{id: id, err: err})
+	}
+	watching, stop := context.WithCancel(ctx)
+	m.running[id] = stop
+	m.goroutines.Go(func() {
+		defer release()
+		end := m.watch(watching, id, toWatch(req))
+		select {
+		case m.ended <- end:
+		case <-ctx.Done():
+		}
+	})
+	return nil
+}
+
+// watch follows one watch to its end.
+func (m *multiplex) watch(ctx context.Context, id int64, w coord.Watch) ending {
+	end, created := ending{id: id}, true
+	err := m.c.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+		end.header = fromHeader(h)
+		end.unsent = m.send(&api.WatchKeysResponse{
+			Header: end.header, WatchId: id, Created: created,
+			Events: convert(b.Events, fromKeyEvent), NextRevision: int64(b.Next),
+		})
+		created = false
+		return end.unsent
+	})
+	if ctx.Err() == nil {
+		end.err = err
+	}
+	return end
+}
+
+// end forgets a watch and tells the client why.
+func (m *multiplex) end(e ending) error {
+	if stop := m.running[e.id]; stop != nil {
+		stop()
+		delete(m.running, e.id)
+	}
+	if e.unsent != nil {
+		return e.unsent
+	}
+	last := &api.WatchKeysResponse{}
+	if e.err != nil {
+		if gone := fromCompacted(e.err); gone != nil {
+			last = gone
+		}
+		last.Reason = e.err.Error()
+	}
+	if e.header != nil {
+		if last.GetHeader().GetRevision() > 0 {
+			e.header.Revision = last.GetHeader().GetRevision()
+		}
+		last.Header = e.header
+	}
+	last.WatchId, last.Canceled = e.id, true
+	return m.send(last)
+}
+
+func (m *multiplex) send(resp *api.WatchKeysResponse) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.out.Send(resp)
+}
