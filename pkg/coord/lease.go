@@ -34,6 +34,9 @@ func (m *Machine) Lease(id LeaseID) (Lease, bool) {
 	return l.Lease, true
 }
 
+// LeaseCount gives the number of leases.
+func (m *Machine) LeaseCount() int { return m.leases.Len() }
+
 // Leases gives all leases, ordered by id: what a new leader starts its clocks with.
 func (m *Machine) Leases() []Lease {
 	all := make([]Lease, 0, m.leases.Len())
