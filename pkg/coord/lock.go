@@ -255,6 +255,9 @@ func (q *queue) stand(kv *KeyValue) LockResult {
 	return r
 }
 
+// LockCount gives the number of locks that somebody claims.
+func (m *Machine) LockCount() int { return len(m.locks) }
+
 // LockNames gives the names with a prefix of the locks that somebody claims, in ascending order.
 func (m *Machine) LockNames(prefix string) []string {
 	var names []string
