@@ -58,9 +58,18 @@ type Open func(t testing.TB) API
 // and field. Of results it looks at what crosses every wire: a key, a token, whether it
 // holds, the count; a lease and its time; a client; how much changed.
 func Run(t *testing.T, open Open) {
+	for name, test := range Cases(open) {
+		t.Run(name, func(t *testing.T) { test(t) })
+	}
+}
+
+// Cases are the tests of Run by name, for who runs each in a bubble of virtual time.
+func Cases(open Open) map[string]func(testing.TB) {
+	all := map[string]func(testing.TB){}
 	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), retries(), group()} {
 		for name, test := range part {
-			t.Run(name, func(t *testing.T) { test(newWorld(t, open(t))) })
+			all[name] = func(t testing.TB) { test(newWorld(t, open(t))) }
 		}
 	}
+	return all
 }
