@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	mrand "math/rand/v2"
 	"net"
@@ -53,7 +51,7 @@ func size(b *testing.B) int {
 //
 //	BLACKHOLE_BENCH_RECORDS=1000000 go test ./bench -run '^$' -bench HTTP -benchtime 5s -timeout 30m
 func BenchmarkHTTP(b *testing.B) {
-	url := serve(b, size(b))
+	addr := serve(b, size(b))
 	for _, n := range []int{1, clients} {
 		for name, body := range map[string]func(*mrand.Rand) string{
 			"near100":  func(r *mrand.Rand) string { return question(r, 100, "distance") },
@@ -61,7 +59,7 @@ func BenchmarkHTTP(b *testing.B) {
 			"nearest":  func(r *mrand.Rand) string { return question(r, 0, "distance") },
 			"cached":   func(*mrand.Rand) string { return question(mrand.New(mrand.NewPCG(1, 1)), 100, "distance") },
 		} {
-			b.Run(fmt.Sprintf("%s/clients=%d", name, n), func(b *testing.B) { ask(b, url, n, body) })
+			b.Run(fmt.Sprintf("%s/clients=%d", name, n), func(b *testing.B) { ask(b, addr, n, body) })
 		}
 	}
 }
@@ -78,27 +76,28 @@ func question(r *mrand.Rand, radius float64, sort string) string {
 }
 
 // ask spreads b.N questions over n clients and reports rate and latencies.
-func ask(b *testing.B, url string, n int, body func(*mrand.Rand) string) {
-	transport := &http.Transport{MaxIdleConnsPerHost: n}
-	defer transport.CloseIdleConnections()
-	c := &http.Client{Transport: transport}
-	took := make([][]time.Duration, n)
+func ask(b *testing.B, addr string, n int, body func(*mrand.Rand) string) {
+	each := (b.N + n - 1) / n
+	requests, took, askers := make([][][]byte, n), make([][]time.Duration, n), make([]*asker, n)
+	for i := range n {
+		var err error
+		askers[i], err = dial(addr)
+		require.NoError(b, err)
+		defer askers[i].close()
+		r := mrand.New(mrand.NewPCG(uint64(i), uint64(b.N)))
+		for range each {
+			requests[i] = append(requests[i], post(addr, "/v1/discovery/query", body(r)))
+		}
+		took[i] = make([]time.Duration, 0, each)
+	}
+	runtime.GC()
 	var wg sync.WaitGroup
 	b.ResetTimer()
 	for i := range n {
 		wg.Go(func() {
-			r := mrand.New(mrand.NewPCG(uint64(i), uint64(b.N)))
-			for range (b.N + n - 1) / n {
-				text := body(r)
+			for _, request := range requests[i] {
 				start := time.Now()
-				resp, err := c.Post(url, "application/json", bytes.NewReader([]byte(text)))
-				if err != nil || resp.StatusCode != http.StatusOK {
-					b.Error(err)
-					return
-				}
-				_, err = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-				if err != nil {
+				if err := askers[i].ask(request); err != nil {
 					b.Error(err)
 					return
 				}
@@ -115,7 +114,7 @@ func ask(b *testing.B, url string, n int, body func(*mrand.Rand) string) {
 	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-us")
 }
 
-// serve starts a peer that keeps n records and gives the address of its queries.
+// serve starts a peer that keeps n records and gives its address.
 func serve(b *testing.B, n int) string {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(b, err)
@@ -156,7 +155,7 @@ func serve(b *testing.B, n int) string {
 		g.Close()
 		require.NoError(b, node.Close())
 	})
-	return "http://" + l.Addr().String() + "/v1/discovery/query"
+	return l.Addr().String()
 }
 
 // fill signs n records, four types alike, placed like city populations.

@@ -15,7 +15,14 @@ import (
 
 // readBody reads the body of a request about one record or one query.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var body []byte
+	var err error
+	if n := r.ContentLength; 0 <= n && n <= maxBody {
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	}
 	switch {
 	case err != nil:
 		return nil, unread(err)

@@ -107,5 +107,5 @@ func write(w http.ResponseWriter, code int, body []byte) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body)
+	writeWhole(w, body)
 }

@@ -75,6 +75,7 @@ func New(c Config) *Server {
 	s.routes()
 	s.http = &http.Server{
 		Handler:           s.Handler(),
+		ConnContext:       withConn,
 		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest, IdleTimeout: idle, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
@@ -109,7 +110,7 @@ func (s *Server) routes() {
 func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resp := &response{ResponseWriter: w}
+		resp := &response{ResponseWriter: w, conn: connOf(r)}
 		defer s.recovered(resp, r)
 		if err := admit(r, origin); err != nil {
 			writeError(resp, err)
@@ -121,7 +122,7 @@ func (s *Server) Handler() http.Handler {
 
 // Serve answers on l until Close; it takes l over.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(conns{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fault.As("httpapi.Serve", fault.Internal, err)
 	}
 	return nil
@@ -151,6 +152,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // response knows whether an answer has begun, and bounds the time to write it.
 type response struct {
 	http.ResponseWriter
+	conn  *conn // that it goes over, or nil
 	begun bool
 }
 
