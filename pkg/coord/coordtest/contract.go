@@ -59,16 +59,16 @@ type Open func(t testing.TB) API
 // holds, the count; a lease and its time; a client; how much changed.
 func Run(t *testing.T, open Open) {
 	for name, test := range Cases(open) {
-		t.Run(name, func(t *testing.T) { test(t) })
+		t.Run(name, test)
 	}
 }
 
 // Cases are the tests of Run by name, for who runs each in a bubble of virtual time.
-func Cases(open Open) map[string]func(testing.TB) {
-	all := map[string]func(testing.TB){}
+func Cases(open Open) map[string]func(*testing.T) {
+	all := map[string]func(*testing.T){}
 	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), retries(), group()} {
 		for name, test := range part {
-			all[name] = func(t testing.TB) { test(newWorld(t, open(t))) }
+			all[name] = func(t *testing.T) { test(newWorld(t, open(t))) }
 		}
 	}
 	return all
