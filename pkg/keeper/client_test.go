@@ -167,7 +167,7 @@ func TestSilence(t *testing.T) {
 // A keeper's answer about records is as long as the question, or none.
 func TestShortStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+		w := newWorld(t, 2, never)
 		for _, n := range []int{0, 1, 3, 1000} {
 			w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
 				results := make([]*pb.StoreResult, n)

@@ -180,7 +180,8 @@ func keepsNot(notKept []string, cells []records.CellKey) bool {
 // local is this peer's own answer.
 func (k *Keeper) local(q question) answer {
 	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells), AtLeast: !q.plan.ExactTotal()})
-	a := answer{total: found.Total, atLeast: !found.Exact, withheld: found.Total > len(found.Hits), bound: found.Next, full: true}
+	a := answer{total: found.Total, atLeast: !found.Exact, withheld: found.Total > len(found.Hits), bound: found.Next}
+	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.places.speaks(c) })
 	for _, h := range found.Hits {
 		a.records = append(a.records, h.Record)
 	}
@@ -266,9 +267,6 @@ func (g *gathered) lacks() string {
 		}
 		return why
 	}
-	if g.set.doubt != nil {
-		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.doubt))
-	}
 	return ""
 }
 
@@ -280,6 +278,9 @@ func groupOf(cells []records.CellKey, sets []*keeperSet) []gathered {
 		j, ok := at[set.id]
 		if !ok {
 			j = len(groups)
+	if g.set.doubt != nil {
+		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.doubt))
+	}
 			at[set.id] = j
 			groups = append(groups, gathered{set: set})
 		}

@@ -2,10 +2,12 @@ package keeper
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -330,7 +332,7 @@ func TestPlacementIsRemembered(t *testing.T) {
 		set, err = a.places.of(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
-		a.places.failed(set.peers[0])
+		a.places.failed(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
 		time.Sleep(failedTTL)
 		before := w.dht.asked()
 		_, err = a.places.of(t.Context(), plan.Cells(1)[0])

@@ -198,7 +198,9 @@ func (p *places) lookup(key string) (*keeperSet, error) {
 	}
 	if err != nil {
 		p.k.Logger.Debug("lookup not settled", "found", len(others), "error", err)
-		others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
+		if len(others) < Network {
+			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
+		}
 	}
 	set, whole := settle(key, p.k.Self, others, table, err)
 	p.remember(key, set, whole, table)
@@ -207,14 +209,18 @@ func (p *places) lookup(key string) (*keeperSet, error) {
 
 // settle turns the outcome of a lookup, and the size of the routing table, into the
 // keepers of a cell. Whole says that they keep every cell: a small network knows no others.
+// A lookup that only lacked time went from far to near, and its answer stands; one that could
+// not ask many of the closest peers leaves doubt.
 func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_ *keeperSet, whole bool) {
 	all := nearest(key, append(slices.Clone(others), self), Network+1)
 	small := len(all) <= Network && table < Network // a lookup that lost most of a large network is not a small one
 	switch {
 	case small && err == nil:
 		return newKeeperSet(all, nil), true
-	case len(all) >= Replicas: // also of a lookup that was cut short: it went from far to near
+	case len(all) >= Replicas && (err == nil || fault.KindOf(err) == fault.Timeout):
 		return newKeeperSet(all[:Replicas], nil), false
+	case len(all) >= Replicas:
+		return newKeeperSet(all[:Replicas], err), false
 	default:
 		return newKeeperSet(all, err), small
 	}
@@ -259,16 +265,21 @@ func (p *places) keeps(c records.CellKey) bool { return p.custody(c).kept }
 // as this peer does bring it the cell's records, or would after a small change.
 func (p *places) holds(c records.CellKey) bool { return p.custody(c).held }
 
+// speaks reports whether what this peer holds of a cell counts as all there is: it is one of
+// the Replicas closest, and has compared the cell with another keeper since it is.
+func (p *places) speaks(c records.CellKey) bool { return p.custody(c).speaks }
+
 // custody is a remembered answer to whether this peer keeps a cell.
 type custody struct {
-	kept  bool // is among the slack closest
-	held  bool // ... among the heldBy closest
-	until time.Time
+	kept   bool // is among the slack closest
+	held   bool // ... among the heldBy closest
+	speaks bool // ... among the Replicas closest, and has compared it
+	until  time.Time
 }
 
 func (p *places) custody(c records.CellKey) custody {
 	if p.k.Router.Size() < slack {
-		return custody{kept: true, held: true}
+		return custody{kept: true, held: true, speaks: p.k.sync.compared(c)}
 	}
 	now := p.k.Now()
 	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
@@ -279,6 +290,7 @@ func (p *places) custody(c records.CellKey) custody {
 	own := custody{
 		kept: responsible(key, p.k.Self, near, slack), held: responsible(key, p.k.Self, near, heldBy), until: now.Add(custodyTTL),
 	}
+	own.speaks = responsible(key, p.k.Self, near, Replicas) && p.k.sync.compared(c)
 	p.own.Add(c, own)
 	return own
 }

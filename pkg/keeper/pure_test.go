@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -76,7 +77,8 @@ func TestSettle(t *testing.T) {
 		{name: "one more", others: 20, table: 20, keepers: Replicas},
 		{name: "a small table in a large network", others: 20, table: 3, keepers: Replicas},
 		{name: "a poor lookup in a large network", others: 12, table: 50, keepers: Replicas},
-		{name: "a cut lookup with enough", others: 15, table: 15, err: errLookup, keepers: Replicas},
+		{name: "a cut lookup with enough", others: 15, table: 15, err: context.DeadlineExceeded, keepers: Replicas},
+		{name: "one that could not ask enough", others: 15, table: 15, err: errLookup, keepers: Replicas, doubt: true},
 		{name: "a cut lookup with few", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, doubt: true},
 		{name: "a cut lookup with few of many", others: 3, table: 30, err: errLookup, keepers: 4, doubt: true},
 	} {

@@ -101,7 +101,7 @@ func (k *Keeper) keep(r *records.Record) (sequence uint64, err error) {
 }
 
 // query answers from the index, restricted to the cells asked. Cells that this peer does
-// not keep are named, and answered with what it happens to have.
+// not keep, or has only just come to keep, are named, and answered with what it happens to have.
 func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResponse, error) {
 	plan, cells, err := s.question(req)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 	resp := responseOf(found, worst)
 	resp.Splits = s.k.divisions.splits(plan, cells)
 	for _, c := range cells {
-		if !s.k.places.keeps(c) {
+		if !s.k.places.speaks(c) {
 			resp.NotKept = append(resp.NotKept, c.String())
 		}
 	}

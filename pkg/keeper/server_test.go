@@ -41,7 +41,8 @@ func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	k.setDefaults()
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	t.Cleanup(k.cancel)
-	k.places, k.peers, k.server = newPlaces(k), newStandings(), newServer(k)
+	k.places, k.peers, k.server, k.sync = newPlaces(k), newStandings(), newServer(k), newSyncer(k)
+	k.sync.keep(&outcome{alone: true})
 	k.divisions, k.heard = newDivisions(k), newHeard()
 	return k, counts
 }
@@ -341,7 +342,7 @@ func TestSlowSender(t *testing.T) {
 // One peer may open only so many streams.
 func TestStreamsPerPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
+		w := newWorld(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
 		ping := delimited(nil) // refused as unsupported, but answered
 		answered := func(from int) bool {
 			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol)

@@ -38,7 +38,8 @@ const (
 	takenEntries = 1 << 16          // versions pulled lately
 	takenFor     = 10 * time.Minute // ... are not pulled again, whatever became of them
 
-	settledBy = 2 // co-keepers compared with make a cell settled
+	settledBy  = 2 // co-keepers compared with make a cell settled
+	roundsKept = 8
 )
 
 // Bounds of SYNC messages: both sides know them.
@@ -85,9 +86,11 @@ type survey struct {
 
 // outcome is what a round came to. It is immutable.
 type outcome struct {
-	near *survey
-	age  time.Duration    // of the routing table at the beginning
-	done map[peer.ID]bool // with whom everything was compared; true for those that keep everything
+	near   *survey
+	age    time.Duration    // of the routing table at the beginning
+	done   map[peer.ID]bool // with whom everything was compared; true for those that keep everything
+	alone  bool             // there was nobody else in the network
+	before []*outcome       // the rounds before, the latest first, at most roundsKept, without theirs
 }
 
 func newSyncer(k *Keeper) *syncer {
@@ -105,7 +108,7 @@ func (y *syncer) run(ctx context.Context) {
 	timer := time.NewTimer(syncSoon)
 	defer timer.Stop()
 	due := y.clock().Add(syncSoon)
-	var began time.Time
+	var began time.Time // zero while there was nobody to compare with
 	for n := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -119,7 +122,9 @@ func (y *syncer) run(ctx context.Context) {
 			}
 		case <-timer.C:
 			began = y.clock()
-			y.round(ctx)
+			if !y.round(ctx) {
+				began = time.Time{}
+			}
 			n++
 			due = y.clock().Add(y.pause(n))
 			timer.Reset(due.Sub(y.clock()))
@@ -218,8 +223,9 @@ func (y *syncer) current(near *survey) *view {
 }
 
 // round compares with every peer that keeps something this peer keeps: first with one
-// alone, who tells most of what there is to know, then with several at once.
-func (y *syncer) round(ctx context.Context) {
+// alone, who tells most of what there is to know, then with several at once. It is false when
+// there was nobody.
+func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
 	near := y.survey()
 	v := y.current(near)
@@ -237,9 +243,64 @@ func (y *syncer) round(ctx context.Context) {
 			o.done[id] = whole[i]
 		}
 	}
-	if ctx.Err() == nil {
-		y.last.Store(o)
+	if len(peers) == 0 {
+		others, err := y.k.Router.Closest(ctx, string(y.k.Self))
+		o.alone = err == nil && len(others) == 0
 	}
+	if ctx.Err() == nil {
+		y.keep(o)
+	}
+	return len(peers) > 0
+}
+
+// keep makes an outcome the last.
+func (y *syncer) keep(o *outcome) {
+	if last := y.last.Load(); last != nil {
+		bare := *last
+		bare.before = nil
+		o.before = append([]*outcome{&bare}, last.before[:min(len(last.before), roundsKept-1)]...)
+	}
+	y.last.Store(o)
+	y.k.places.own.Purge() // what was not compared may be by now
+}
+
+// compared reports whether this peer has compared a cell with another of its keepers since it
+// became one itself. Before that it may lack anything, however sure it is of its part. A peer
+// that never compares is always believed.
+func (y *syncer) compared(c records.CellKey) bool {
+	last := y.last.Load()
+	switch {
+	case y.k.Limits.Sync < 0, y.k.places.alone():
+		return true
+	case last == nil:
+		return false
+	}
+	key := routingKey(c)
+	for _, o := range append([]*outcome{last}, last.before...) {
+		if kept, met := o.met(key); met || !kept {
+			return met
+		}
+	}
+	return false
+}
+
+// met reports whether this peer kept a cell at the time of the round, and compared it then
+// with another keeper, or there was none.
+func (o *outcome) met(key string) (kept, met bool) {
+	if o.alone {
+		return true, true
+	}
+	if o.near.whole {
+		return true, len(o.done) > 0
+	}
+	r, kept := o.near.reachOf(key)
+	if !kept {
+		return false, false
+	}
+	return true, slices.ContainsFunc(o.near.peers, func(n neighbour) bool {
+		_, done := o.done[n.id]
+		return done && r.has(n.hash)
+	})
 }
 
 // partners are the peers to compare with: in a small network all, otherwise those nearest

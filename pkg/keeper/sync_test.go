@@ -67,8 +67,8 @@ func TestJoinerIsComplete(t *testing.T) {
 		plan := compile(t, around(100))
 		require.False(t, joined.settled(plan.Cells(9)))
 
-		start := time.Now()
-		for joined.sync.last.Load() == nil {
+		start, first := time.Now(), joined.sync.last.Load()
+		for joined.sync.last.Load() == first {
 			time.Sleep(10 * time.Millisecond)
 		}
 		t.Logf("the first round ended %s after the start", time.Since(start))
