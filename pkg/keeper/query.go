@@ -135,8 +135,8 @@ type reply struct {
 }
 
 // gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
-// another one for each that fails or does not speak for all cells, another one when those
-// asked take longer than they usually do, and further ones when the answers leave doubt.
+// another one for each that fails or does not speak for all cells, as many as are missing when
+// those asked take longer than they usually do, and further ones when the answers leave doubt.
 func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *journal) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -170,7 +170,9 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 				ask()
 			}
 		case <-hedge.C:
-			ask()
+			for range max(1, g.needed()-g.full()) {
+				ask()
+			}
 			patience += patience / 2 // slower and slower: when all are slow, the load may be why
 			hedge.Reset(patience)
 		case <-ctx.Done():
@@ -277,11 +279,19 @@ func (k *Keeper) judged(ctx context.Context, id peer.ID, took time.Duration, err
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
 		// nobody waited for it any more: others, asked later, were faster
 		if took > k.peers.patience([]peer.ID{id}) {
-			k.peers.avoid(id, k.Now().Add(avoidFor))
+			k.failed(id)
 		}
 	default:
-		k.peers.avoid(id, k.Now().Add(avoidFor))
-		k.places.failed(id)
+		k.failed(id)
+	}
+}
+
+// failed has a peer asked last for a while, and looked into whether it is gone.
+func (k *Keeper) failed(id peer.ID) {
+	k.peers.avoid(id, k.Now().Add(avoidFor))
+	k.places.failed(id)
+	if r, ok := k.Router.(doubting); ok {
+		r.Doubt(id)
 	}
 }
 
@@ -315,6 +325,12 @@ func (a answer) String() string {
 	of := ""
 	if a.atLeast {
 		of = "at least "
+// doubting is a Router that looks into it when a peer does not answer.
+type doubting interface {
+	// Doubt has peers measured soon, and dropped from the routing table if they are gone.
+	Doubt(ids ...peer.ID)
+}
+
 	}
 	fmt.Fprintf(&b, "%d of %s%d matches", len(a.records), of, a.total)
 	if a.withheld {
