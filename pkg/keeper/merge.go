@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ type answer struct {
 	withheld bool              // some of them are not in records
 	bound    float64           // rank value of the best withheld; nothing without withheld
 	full     bool              // it keeps all the cells
+	party    netip.Prefix      // the network that it was given from; the zero prefix for none that says anything
 
 	splits map[records.CellKey]cell.Split // those of the cells that it has divided
 }
@@ -41,6 +43,7 @@ type gathered struct {
 	set     *keeperSet
 	answers []answer
 	failure error // of the keeper that failed last
+	several bool  // the keepers are of more than one network
 }
 
 // full is the number of answers that speak for all of the group's cells.
@@ -59,8 +62,9 @@ func (g *gathered) full() int {
 func (g *gathered) needed() int { return min(askedAtOnce, len(g.set.peers)) }
 
 // wanted is how many full answers to wait for: those needed, one more while nobody knows of
-// a match, and two while they do not agree on how many there are. A keeper that took a cell over
-// when others left may hold nothing of it yet, and one may hide what it holds.
+// a match or all are of one network though not all keepers are, and two while they do not agree
+// on how many matches there are. A keeper may hide what it holds, and whoever has many peers
+// seldom has them in many networks.
 func (g *gathered) wanted() int {
 	n := g.needed()
 	var first *answer // full one
@@ -81,8 +85,25 @@ func (g *gathered) wanted() int {
 		n++
 	case !agreed:
 		n += 2
+	case g.several && g.oneParty().IsValid():
+		n++
 	}
 	return min(n, len(g.set.peers))
+}
+
+// oneParty is the network that all full answers are from; the zero prefix if there is no one such.
+func (g *gathered) oneParty() netip.Prefix {
+	var party netip.Prefix
+	for _, a := range g.answers {
+		switch {
+		case !a.full:
+		case !a.party.IsValid() || party.IsValid() && party != a.party:
+			return netip.Prefix{}
+		default:
+			party = a.party
+		}
+	}
+	return party
 }
 
 // agrees reports whether two keepers seem to hold as many matches: by their totals or,
@@ -260,6 +281,9 @@ func (g *gathered) lacks() string {
 	if n := len(g.cells); n > 1 {
 		where = fmt.Sprintf("%s and %d more cells", where, n-1)
 	}
+	if g.set.doubt != nil {
+		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.doubt))
+	}
 	if got, need := g.full(), g.needed(); got < need {
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
 		if g.failure != nil {
@@ -278,9 +302,6 @@ func groupOf(cells []records.CellKey, sets []*keeperSet) []gathered {
 		j, ok := at[set.id]
 		if !ok {
 			j = len(groups)
-	if g.set.doubt != nil {
-		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.doubt))
-	}
 			at[set.id] = j
 			groups = append(groups, gathered{set: set})
 		}

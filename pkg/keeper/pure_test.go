@@ -403,4 +403,23 @@ func TestWanted(t *testing.T) {
 		g := gathered{set: c.set, answers: c.answers}
 		require.Equal(t, c.want, g.wanted(), "%v of %d", c.answers, len(c.set.peers))
 	}
+	here, there := netip.MustParsePrefix("40.1.7.0/24"), netip.MustParsePrefix("41.1.7.0/24")
+	for _, c := range []struct {
+		parties []netip.Prefix
+		several bool
+		want    int
+	}{
+		{[]netip.Prefix{here, here}, true, 3},
+		{[]netip.Prefix{here, here}, false, 2},
+		{[]netip.Prefix{here, there}, true, 2},
+		{[]netip.Prefix{here, {}}, true, 2},
+		{[]netip.Prefix{{}, {}}, true, 2},
+		{[]netip.Prefix{here}, true, 2},
+	} {
+		g := gathered{set: ten, several: c.several, answers: full(slices.Repeat([]int{5}, len(c.parties))...)}
+		for i, party := range c.parties {
+			g.answers[i].party = party
+		}
+		require.Equal(t, c.want, g.wanted(), "%v", c.parties)
+	}
 }

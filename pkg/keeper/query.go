@@ -148,9 +148,11 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 		notes.add("cells %s are kept by %d peers", q.names(), len(order))
 	}
 	replies := make(chan reply, len(order))
+	g.several = k.several(order)
 	next := 0
 	ask := func() {
 		if next < len(order) {
+			k.prefer(order[next:], g.oneParty())
 			id := order[next]
 			next++
 			asked.Go(func() { replies <- k.ask(ctx, id, q, notes) })
@@ -226,6 +228,31 @@ func (k *Keeper) spread(ids []peer.ID) []peer.ID {
 	return append(first, again...)
 }
 
+// several reports whether peers are of more than one network.
+func (k *Keeper) several(ids []peer.ID) bool {
+	first, _ := k.prefixOfPeer(ids[0])
+	return slices.ContainsFunc(ids[1:], func(id peer.ID) bool {
+		other, _ := k.prefixOfPeer(id)
+		return other != first
+	})
+}
+
+// prefer puts first a peer of another network than the one that all answers are from so far.
+func (k *Keeper) prefer(ids []peer.ID, party netip.Prefix) {
+	if !party.IsValid() {
+		return
+	}
+	at := slices.IndexFunc(ids, func(id peer.ID) bool {
+		other, _ := k.prefixOfPeer(id)
+		return other != party
+	})
+	if at > 0 {
+		id := ids[at]
+		copy(ids[1:], ids[:at])
+		ids[0] = id
+	}
+}
+
 // ask puts a question to one keeper, which may be this peer.
 func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal) reply {
 	if id == k.Self {
@@ -247,6 +274,9 @@ func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal
 		return reply{from: id, err: err}
 	}
 	notes.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
+	if from, ok := k.prefixOfPeer(id); ok {
+		a.party = from
+	}
 	return reply{from: id, answer: a}
 }
 
@@ -295,6 +325,12 @@ func (k *Keeper) failed(id peer.ID) {
 	}
 }
 
+// doubting is a Router that looks into it when a peer does not answer.
+type doubting interface {
+	// Doubt has peers measured soon, and dropped from the routing table if they are gone.
+	Doubt(ids ...peer.ID)
+}
+
 // reconcile takes found records into the index and lets what the index knows win: a
 // tombstone ends a record, and a fresher version takes its place if it matches as well.
 // The result is in rank order.
@@ -325,12 +361,6 @@ func (a answer) String() string {
 	of := ""
 	if a.atLeast {
 		of = "at least "
-// doubting is a Router that looks into it when a peer does not answer.
-type doubting interface {
-	// Doubt has peers measured soon, and dropped from the routing table if they are gone.
-	Doubt(ids ...peer.ID)
-}
-
 	}
 	fmt.Fprintf(&b, "%d of %s%d matches", len(a.records), of, a.total)
 	if a.withheld {
