@@ -286,3 +286,16 @@ func (m *Machine) Lock(name string) (LockInfo, bool) {
 	all := slices.Clone(q.claims)
 	return LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:]}, true
 }
+
+// Stand tells where the claim with a token stands now; false when it is not there any more.
+func (m *Machine) Stand(name string, token Token) (LockResult, bool) {
+	q := m.locks[name]
+	if q == nil {
+		return LockResult{}, false
+	}
+	i, ok := q.find(token)
+	if !ok {
+		return LockResult{}, false
+	}
+	return q.stand(q.claims[i]), true
+}

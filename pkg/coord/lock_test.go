@@ -97,6 +97,25 @@ func TestLockKeysAreLaidOutAsInEtcd(t *testing.T) {
 	require.Equal(t, canonical, kv.Value)
 }
 
+func TestStandTellsWhereAClaimIs(t *testing.T) {
+	l := newLog()
+	first, second := l.lease(t, alice), l.lease(t, alice)
+	held, _ := l.must(t, lock("db", first))
+	waits, _ := l.must(t, lock("db", second))
+	for _, want := range []coord.LockResult{held.Lock, waits.Lock} {
+		stand, there := l.Stand("db", want.Token)
+		require.True(t, there)
+		require.Equal(t, want, stand)
+	}
+	l.must(t, unlock("db", first, held.Lock.Token))
+	_, there := l.Stand("db", held.Lock.Token)
+	require.False(t, there)
+	stand, _ := l.Stand("db", waits.Lock.Token)
+	require.True(t, stand.Granted)
+	_, there = l.Stand("no such lock", waits.Lock.Token)
+	require.False(t, there)
+}
+
 // A waiter and the holder it becomes have one token: the specification's two do not.
 func TestLockTokenIsTheSameFromFirstAnswerToLast(t *testing.T) {
 	l := newLog()
