@@ -172,8 +172,12 @@ func (s *Storage) FirstIndex() (uint64, error) { return s.cut.index + 1, nil }
 // Snapshot implements raft.Storage: the metadata of the one in force. The state itself is in a
 // file; see State.
 func (s *Storage) Snapshot() (*pb.Snapshot, error) {
-	if s.snapshot == nil {
+	if s.snapshot == nil || s.snapshot.GetMetadata().GetIndex() < s.required {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	return s.snapshot, nil
 }
+
+// Require says that a snapshot before index is of no use to others, so that Snapshot gives none
+// until a newer one is in force: a member that joined at index would refuse one that does not know it.
+func (s *Storage) Require(index uint64) { s.required = max(s.required, index) }

@@ -88,6 +88,8 @@ type Storage struct {
 	tail     tail
 	batch    *pebble.Batch // used again
 	scratch  []byte
+	closed   bool
+	required uint64        // index below which Snapshot gives none
 	writes   atomic.Uint64 // begun, so that files being written have names of their own
 }
 
@@ -136,9 +138,13 @@ func (s *Storage) pebbleOptions() *pebble.Options {
 	}
 }
 
-// Close releases the folder. What was not synced may be lost. Errors: Internal.
+// Close releases the folder; again does nothing. What was not synced may be lost. Errors: Internal.
 func (s *Storage) Close() error {
 	const op = "storage.Close"
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	_ = s.batch.Close()
 	if err := s.db.Close(); err != nil {
 		return fault.As(op, fault.Internal, err)

@@ -1,0 +1,69 @@
+package replica
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// check refuses messages on which Raft would panic, or that no member sends: what comes from the
+// network has passed its reader, and no more.
+func (r *Replica) check(m *pb.Message) error {
+	switch {
+	case m == nil:
+		return fault.Invalidf("message", nil, "is missing")
+	case m.GetTo() != r.id:
+		return fault.Invalidf("to", m.GetTo(), "is not this member, %x", r.id)
+	case m.GetFrom() == r.id || (Member{ID: m.GetFrom(), Peer: "p"}).validate() != nil:
+		return fault.Invalidf("from", m.GetFrom(), "is no other member")
+	case len(m.GetResponses()) > 0:
+		return fault.Invalidf("responses", nil, "are no message between members")
+	case len(m.GetContext()) > 64:
+		return fault.Invalidf("context", nil, "is too long")
+	}
+	switch m.GetType() {
+	case pb.MsgReadIndex:
+		return oneNumber(m)
+	case pb.MsgReadIndexResp:
+		if err := oneNumber(m); err != nil {
+			return err
+		}
+	case pb.MsgApp:
+		if err := checkAppend(m); err != nil {
+			return err
+		}
+	case pb.MsgHeartbeatResp:
+		if n := len(m.GetContext()); n != 0 && n != 8 {
+			return fault.Invalidf("context", n, "must have 8 bytes or none")
+		}
+	case pb.MsgSnap:
+		return fault.Invalidf("type", m.GetType().String(), "needs its state; see Restore")
+	case pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgHeartbeat, pb.MsgTimeoutNow:
+	default:
+		return fault.Invalidf("type", m.GetType().String(), "is not sent between members")
+	}
+	if m.GetTerm() == 0 {
+		return fault.Invalidf("term", 0, "must be above 0")
+	}
+	return nil
+}
+
+// oneNumber demands what a read carries: the number of its round.
+func oneNumber(m *pb.Message) error {
+	if len(m.GetEntries()) != 1 || len(m.GetEntries()[0].GetData()) != 8 {
+		return fault.Invalidf("entries", len(m.GetEntries()), "must be one, of 8 bytes")
+	}
+	return nil
+}
+
+// checkAppend demands entries in order, of terms that do not fall.
+func checkAppend(m *pb.Message) error {
+	term := m.GetLogTerm()
+	for i, e := range m.GetEntries() {
+		if e.GetIndex() != m.GetIndex()+1+uint64(i) || e.GetTerm() < term || e.GetTerm() > m.GetTerm() {
+			return fault.Invalidf("entries", e.GetIndex(), "are not a piece of a log")
+		}
+		term = e.GetTerm()
+	}
+	return nil
+}
