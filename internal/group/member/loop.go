@@ -1,0 +1,212 @@
+package member
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/group/replica"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// ask is a request that is answered under an id.
+type ask struct {
+	put   func(r *replica.Replica, id uint64)
+	reply taker
+}
+
+// taker takes the answer, at once.
+type taker interface{ take(replica.Answer) }
+
+// reply has room for one answer.
+type reply chan replica.Answer
+
+func (r reply) take(a replica.Answer) { r <- a }
+
+// loop is what only the goroutine that owns the Replica may touch.
+type loop struct {
+	*Member
+	waiting map[uint64]taker
+	next    uint64 // last id given
+	stale   bool   // the status is older than a change
+}
+
+// run is the goroutine.
+func (l *loop) run() {
+	defer close(l.done)
+	defer func() {
+		if p := recover(); p != nil {
+			l.fail(fault.New("member", fault.Internal, "panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	ticker := time.NewTicker(l.tick)
+	defer ticker.Stop()
+	for {
+		l.turns.Add(1)
+		err := l.turn()
+		if err != nil {
+			l.fail(err)
+			return
+		}
+		if l.replica.Ready() {
+			continue
+		}
+		if !l.wait(ticker.C) {
+			return
+		}
+	}
+}
+
+// wait blocks for the next thing to do, and takes it; false when the member is to stop. What
+// comes with it is taken by the turn.
+func (l *loop) wait(tick <-chan time.Time) bool {
+	select {
+	case <-l.stop:
+		return false
+	case <-tick:
+		l.state.Lock()
+		l.replica.Tick(l.config.Now())
+		l.state.Unlock()
+		l.publish(l.replica.Status())
+	case a := <-l.asks:
+		l.state.Lock()
+		l.ask(a)
+		l.state.Unlock()
+	case a := <-l.messages:
+		l.state.Lock()
+		l.deliver(a)
+		l.state.Unlock()
+	case <-l.barriers.wake:
+		l.state.Lock()
+		l.gather()
+		l.state.Unlock()
+	case event := <-l.events:
+		if err := event(l.replica); err != nil {
+			l.fail(err)
+			return false
+		}
+	}
+	return true
+}
+
+// turn takes all that has come, and works it off as one.
+func (l *loop) turn() error {
+	if err := l.handleEvents(); err != nil {
+		return err
+	}
+	l.state.Lock()
+	l.drain()
+	if !l.replica.Ready() {
+		l.state.Unlock()
+		return nil
+	}
+	now := l.config.Now()
+	l.send(now)
+	out, err := l.replica.Apply(now)
+	l.header = l.replica.Header()
+	l.state.Unlock()
+	if err != nil {
+		return err
+	}
+	l.finish(out)
+	late, err := l.replica.Persist()
+	if err != nil {
+		return err
+	}
+	l.config.Transport.Send(late)
+	return nil
+}
+
+func (l *loop) send(now time.Duration) {
+	was := l.replica.Header()
+	if early := l.replica.Prepare(now); len(early) > 0 {
+		l.config.Transport.Send(early)
+	}
+	l.stale = l.stale || was.Term != l.replica.Header().Term
+}
+
+func (l *loop) handleEvents() error {
+	for {
+		select {
+		case event := <-l.events:
+			if err := event(l.replica); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// drain takes what is in the queues now, and not what comes meanwhile.
+func (l *loop) drain() {
+	for range len(l.messages) {
+		l.deliver(<-l.messages)
+	}
+	for range len(l.asks) {
+		l.ask(<-l.asks)
+	}
+	l.gather()
+}
+
+func (l *loop) ask(a ask) {
+	l.next++
+	l.waiting[l.next] = a.reply
+	a.put(l.replica, l.next)
+}
+
+// gather asks once for all who wait for a linearizable point.
+func (l *loop) gather() {
+	if together := l.barriers.next(); together != nil {
+		l.ask(ask{put: (*replica.Replica).Read, reply: together})
+	}
+}
+
+func (l *loop) deliver(a arrival) {
+	var err error
+	if a.machine != nil {
+		err = l.replica.Restore(a.message, a.machine)
+	} else {
+		err = l.replica.Step(a.message)
+	}
+	if err != nil {
+		l.config.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%x", a.message.GetFrom()), "error", err)
+	}
+}
+
+// finish hands out what a turn came to.
+func (l *loop) finish(out replica.Output) {
+	for _, a := range out.Answers {
+		l.waiting[a.ID].take(a)
+		delete(l.waiting, a.ID)
+	}
+	if out.Restored {
+		l.claims.all()
+	}
+	l.pulse.set(l.header.Revision)
+	s := l.status.Load()
+	if l.stale || out.Reconfigured || s.Promoted != l.replica.Promoted() || s.Leader.ID != l.replica.Leader() {
+		l.stale = false
+		l.publish(l.replica.Status())
+	}
+	if out.Reconfigured {
+		l.config.Transport.Recheck()
+	}
+	if out.Image != nil {
+		l.workers.Go(func() { l.write(out.Image) })
+	}
+}
+
+// write makes a snapshot's file beside the loop.
+func (l *loop) write(image *replica.Image) {
+	err := image.Write()
+	l.post(func(r *replica.Replica) error { return r.Written(image, err) })
+}
+
+// post gives the loop something to do, unless it has ended.
+func (m *Member) post(event func(*replica.Replica) error) {
+	select {
+	case m.events <- event:
+	case <-m.done:
+	}
+}
