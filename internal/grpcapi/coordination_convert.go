@@ -13,8 +13,8 @@ import (
 
 // Bounds of one answer.
 const (
-	maxListed = 10_000   // keys, locks or leases
-	pageBytes = 16 << 20 // after which a page ends
+	maxListed = 10_000  // keys, locks or leases
+	pageBytes = 2 << 20 // after which a page ends: gRPC's clients take 4 MiB unless told otherwise
 )
 
 func convert[From, To any](list []From, one func(From) To) []To {

@@ -40,7 +40,7 @@ func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysReques
 				requests, err = nil, in.err
 			}
 		case end := <-m.ended:
-			err = m.end(end)
+			err = m.end(ctx, end)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -95,11 +95,11 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 		return fault.Wrap("grpcapi.Watch", fault.Invalidf("watch_id", id, "is in use on this stream"))
 	}
 	if len(m.running) >= maxOnOne {
-		return m.end(ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
+		return m.end(ctx, ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
 	}
 	release, err := m.c.watches.take("grpcapi.Watch", "watches")
 	if err != nil {
-		return m.end(ending{id: id, err: err})
+		return m.end(ctx, ending{id: id, err: err})
 	}
 	watching, stop := context.WithCancel(ctx)
 	m.running[id] = stop
@@ -133,7 +133,7 @@ func (m *multiplex) watch(ctx context.Context, id int64, w coord.Watch) ending {
 }
 
 // end forgets a watch and tells the client why.
-func (m *multiplex) end(e ending) error {
+func (m *multiplex) end(ctx context.Context, e ending) error {
 	if stop := m.running[e.id]; stop != nil {
 		stop()
 		delete(m.running, e.id)
@@ -141,21 +141,23 @@ func (m *multiplex) end(e ending) error {
 	if e.unsent != nil {
 		return e.unsent
 	}
-	last := &api.WatchKeysResponse{}
+	last := &api.WatchKeysResponse{WatchId: e.id, Canceled: true, Header: e.header}
+	if e.header == nil { // it never began
+		last.Header = m.c.present(ctx)
+	}
 	if e.err != nil {
-		if gone := fromCompacted(e.err); gone != nil {
-			last = gone
-		}
 		last.Reason = e.err.Error()
 	}
-	if e.header != nil {
-		if last.GetHeader().GetRevision() > 0 {
-			e.header.Revision = last.GetHeader().GetRevision()
-		}
-		last.Header = e.header
+	if gone := fromCompacted(e.err); gone != nil {
+		last.CompactRevision, last.Header.Revision = gone.GetCompactRevision(), gone.GetHeader().GetRevision()
 	}
-	last.WatchId, last.Canceled = e.id, true
 	return m.send(last)
+}
+
+// present is a header for what the group itself has no answer to.
+func (c *coordination) present(ctx context.Context) *api.Header {
+	_, h, _ := c.Reader.Range(ctx, coord.Query{Span: coord.Exactly("\x00"), Limit: 1}, coord.Local) // as far as it is known
+	return fromHeader(h)
 }
 
 func (m *multiplex) send(resp *api.WatchKeysResponse) error {

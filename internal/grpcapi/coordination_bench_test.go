@@ -1,0 +1,46 @@
+package grpcapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// BenchmarkKeepAliveStream is what one stream costs on both ends, by how many leases a request
+// renews. Requests are sent ahead of their answers, as the client does.
+func BenchmarkKeepAliveStream(b *testing.B) {
+	for _, each := range []int{1, 16, 256, 4096} {
+		b.Run(fmt.Sprint(each), func(b *testing.B) {
+			r := newRaw(b, "alice")
+			req := &api.LeaseKeepAliveRequest{Id: r.lease(b)}
+			for range each - 1 {
+				req.Ids = append(req.Ids, r.lease(b))
+			}
+			stream, err := r.LeaseKeepAlive(b.Context())
+			require.NoError(b, err)
+			ahead := make(chan struct{}, 64)
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() {
+				for range b.N {
+					ahead <- struct{}{}
+					if stream.Send(req) != nil {
+						return
+					}
+				}
+			}()
+			for range b.N {
+				resp, err := stream.Recv()
+				require.NoError(b, err)
+				require.Len(b, resp.GetTtlsMs(), each-1)
+				<-ahead
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N*each)/b.Elapsed().Seconds(), "leases/s")
+			require.NoError(b, stream.CloseSend())
+		})
+	}
+}
