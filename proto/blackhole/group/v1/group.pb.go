@@ -196,7 +196,9 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 type InfoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Group that the asker knows, 32 bytes; empty when none.
-	GroupId       []byte `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	GroupId []byte `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Raft id under which the asker is ready to be a member; 0 when it is not.
+	Candidate     uint64 `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +238,13 @@ func (x *InfoRequest) GetGroupId() []byte {
 		return x.GroupId
 	}
 	return nil
+}
+
+func (x *InfoRequest) GetCandidate() uint64 {
+	if x != nil {
+		return x.Candidate
+	}
+	return 0
 }
 
 type InfoResponse struct {
@@ -795,9 +804,10 @@ var File_blackhole_group_v1_group_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\"(\n" +
+	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\"F\n" +
 	"\vInfoRequest\x12\x19\n" +
-	"\bgroup_id\x18\x01 \x01(\fR\agroupId\"A\n" +
+	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1c\n" +
+	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\"A\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\xb9\x02\n" +
 	"\tGroupInfo\x12\x19\n" +

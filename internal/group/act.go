@@ -1,0 +1,194 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/group/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// target is where a call is carried out: this member, or another peer.
+type target interface {
+	coord.Actor
+	coord.Reader
+}
+
+// Do implements coord.Actor.
+func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result, h coord.Header, err error) {
+	err = p.once(ctx, &cmd, func(ctx context.Context, t target) error {
+		result, h, err = t.Do(ctx, cmd)
+		return err
+	})
+	return result, h, err
+}
+
+// Acquire implements coord.Actor.
+func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (result coord.Result, h coord.Header, err error) {
+	op, ok := cmd.Op.(*coord.Lock)
+	if !ok || !op.Wait {
+		return result, h, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
+	}
+	began := time.Now()
+	left := func() time.Duration {
+		if wait <= 0 {
+			return 0
+		}
+		return max(wait-time.Since(began), time.Millisecond)
+	}
+	err = p.once(ctx, &cmd, func(ctx context.Context, t target) error {
+		result, h, err = t.Acquire(ctx, cmd, left())
+		return err
+	})
+	if ctx.Err() != nil && err != nil {
+		p.abandon(cmd)
+	}
+	return result, h, err
+}
+
+// abandon gives back the claim of an Acquire whose caller is gone, wherever it was made. To try the
+// same command once more tells its token, and waiting for no time gives it back.
+func (p *Plane) abandon(cmd coord.Command) {
+	op := cmd.Op.(*coord.Lock)
+	if cmd.Client == 0 || p.life.Err() != nil {
+		return // it cannot be found, and lapses with its lease
+	}
+	p.work.Go(func() {
+		ctx, cancel := context.WithTimeout(p.life, cleaningUp)
+		defer cancel()
+		_ = p.insist(ctx, func(ctx context.Context, t target) error { // the lease's end does it otherwise
+			result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
+			if err == nil && result.Lock.Granted {
+				_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
+			}
+			return err
+		})
+	})
+}
+
+// KeepAlive implements coord.Actor.
+func (p *Plane) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) (renewals []coord.Renewal, h coord.Header, err error) {
+	if len(ids) > coord.MaxKeepAlive {
+		return nil, h, fault.Wrap("group.KeepAlive", fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))
+	}
+	err = p.insist(ctx, func(ctx context.Context, t target) error {
+		renewals, h, err = t.KeepAlive(ctx, owner, ids)
+		return err
+	})
+	return renewals, h, err
+}
+
+// once carries a command out at the leader and tries again until the outcome is known, without
+// doing it twice: under an identity of this peer if the command comes without one.
+func (p *Plane) once(ctx context.Context, cmd *coord.Command, f func(context.Context, target) error) error {
+	if cmd.Client != 0 {
+		return p.insist(ctx, f)
+	}
+	if cmd.Owner != p.self.String() || !named(cmd.Op) {
+		return p.try(ctx, f)
+	}
+	for {
+		lent, err := p.slots.take(ctx)
+		if err != nil {
+			return err
+		}
+		lent.sequence++
+		cmd.Client, cmd.Sequence = lent.client, lent.sequence
+		tries := 0
+		err = p.insist(ctx, func(ctx context.Context, t target) error {
+			tries++
+			return f(ctx, t)
+		})
+		forgotten := fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "client"
+		p.slots.give(lent, forgotten)
+		lost := fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token" && tries > 1
+		if ctx.Err() != nil || !(forgotten && tries == 1 || lost) {
+			return err
+		}
+		// Nothing was done under an identity that had lapsed, and a claim that was given back when the
+		// connection to the leader broke is to be made anew.
+	}
+}
+
+// named reports whether an operation can carry an identity: those about identities cannot.
+func named(op coord.Op) bool {
+	switch op.(type) {
+	case *coord.ClientOpen, *coord.ClientClose:
+		return false
+	}
+	return true
+}
+
+// insist calls f with the leader until it answers. Unavailable is no answer: f is called again,
+// wherever the leader is then, until that has gone on for too long.
+func (p *Plane) insist(ctx context.Context, f func(context.Context, target) error) error {
+	var since time.Time // of the outage
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		began := time.Now()
+		t, err := p.leader(ctx)
+		if err == nil {
+			if err = f(ctx, t); fault.KindOf(err) != fault.Unavailable || err == nil {
+				return err
+			}
+			p.seeker.doubt()
+		}
+		if since.IsZero() || time.Since(began) > patience { // what lasted so long was waited for, and not in vain
+			since = time.Now()
+		}
+		if time.Since(since) > patience || !pause(ctx, wait) {
+			return p.explain(ctx, err)
+		}
+	}
+}
+
+// try is insist for a command that could be done twice: after a failure that leaves its fate
+// open it ends.
+func (p *Plane) try(ctx context.Context, f func(context.Context, target) error) error {
+	var open error
+	err := p.insist(ctx, func(ctx context.Context, t target) error {
+		err := f(ctx, t)
+		var n *replica.NotLeader
+		if fault.KindOf(err) == fault.Unavailable && err != nil && !(errors.As(err, &n) && !n.Maybe) {
+			open = err
+			return nil
+		}
+		return err
+	})
+	if open != nil {
+		return open
+	}
+	return err
+}
+
+// explain makes of a failure for want of a leader what the caller should know.
+func (p *Plane) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
+		return fault.Wrap("group", ctx.Err())
+	}
+	kind := fault.Unavailable
+	if ctx.Err() != nil {
+		kind = fault.KindOf(fault.Wrap("group", ctx.Err()))
+	}
+	return fault.New("group", kind, "no_quorum: %s: %w", p.missing(), err)
+}
+
+// leader gives the target that leads, as far as is known, or says why there is none.
+func (p *Plane) leader(ctx context.Context) (target, error) {
+	l := p.here.Load()
+	if l != nil && l.leads() {
+		return l, nil
+	}
+	at, err := p.seeker.leader(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if at == p.self { // it was, or is about to be
+		if l != nil {
+			return l, nil
+		}
+		return nil, fault.New("group.leader", fault.Unavailable, "this peer led the group and is none of it now")
+	}
+	return p.remotes.get(at)
+}

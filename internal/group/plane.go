@@ -1,0 +1,236 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/link"
+	"github.com/blackhole/blackhole/internal/group/replica"
+	"github.com/blackhole/blackhole/internal/group/storage"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Bounds of what a peer has under way.
+const (
+	maxSlots   = 4096            // commands at a time, waiting ones included
+	patience   = 5 * time.Second // without a leader that answers
+	closing    = 3 * time.Second // to hand over the leadership
+	cleaningUp = 5 * time.Second // to give back a claim whose caller is gone
+)
+
+// Remote is the contract at another peer, which passes nothing on.
+type Remote interface {
+	coord.Actor
+	coord.Reader
+	coord.Overseer
+	io.Closer
+}
+
+// Config is what a Plane is made of.
+type Config struct {
+	Host    host.Host // finds peers by their ids
+	Key     crypto.PrivKey
+	Network founding.Network
+	Voters  int           // that the group begins with and keeps: 1, 3 or 5
+	Replace time.Duration // silence after which a voter is replaced
+
+	// Dir holds what must survive; Marks is the directory of the identity key. See founding.Place.
+	Dir, Marks string
+	FS         vfs.FS // nil: the real one
+
+	// Remote gives the contract at another peer. It need not connect at once.
+	Remote func(peer.ID) (Remote, error)
+	// Fatal hears, once, of a failure after which this peer must not go on: its disk or its state.
+	Fatal func(error)
+
+	Replica  replica.Config // Storage and Applied are set here
+	Recorder link.Recorder  // nil: nobody
+	Logger   *slog.Logger   // nil: silence
+}
+
+// Plane is the coordination plane of this peer. It implements coord.Actor, coord.Reader and
+// coord.Overseer. Safe for concurrent use.
+type Plane struct {
+	Config
+	self    peer.ID
+	store   *founding.Store
+	disk    *storage.Storage
+	founder *founding.Founder
+	ask     *link.Exchange
+
+	seeker     *seeker
+	remotes    *remotes
+	slots      *slots
+	candidates candidates
+
+	here   atomic.Pointer[local] // this peer as a member; nil while it is none
+	life   context.Context       // ends when Close begins
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	failed sync.Once
+	down   sync.Once
+}
+
+// Open starts the plane of this peer: it looks for the group, founds it with others if it may,
+// and joins it if it is wanted. Errors: Conflict when the data directory belongs to another
+// group or network; Invalid; Internal.
+func Open(c Config) (*Plane, error) {
+	const op = "group.Open"
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	p := &Plane{Config: c, self: c.Host.ID(), candidates: candidates{seen: map[peer.ID]candidate{}}}
+	p.life, p.cancel = context.WithCancel(context.Background())
+	p.remotes = &remotes{dial: c.Remote, open: map[peer.ID]Remote{}}
+	p.seeker = newSeeker(p)
+	p.slots = newSlots(maxSlots, p.openClient)
+	if err := p.open(); err != nil {
+		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
+	}
+	p.work.Go(func() { p.fatal(p.founder.Run(p.life)) })
+	p.work.Go(p.enter)
+	p.work.Go(p.tend)
+	return p, nil
+}
+
+// open opens what lies on the disk and the exchange with other peers.
+func (p *Plane) open() (err error) {
+	place := founding.Place{Dir: filepath.Join(p.Dir, "founding"), Marks: p.Marks}
+	if p.store, err = founding.OpenStore(p.FS, place, p.self, p.Network.ID()); err != nil {
+		return err
+	}
+	var raftID uint64
+	if p.Network.Eligible(p.self) {
+		p.disk, err = storage.Open(storage.Options{FS: p.FS, Dir: filepath.Join(p.Dir, "raft"), Logger: p.Logger})
+		if err != nil {
+			return err
+		}
+		raftID = p.disk.Member()
+	}
+	p.ask, err = link.NewExchange(link.ExchangeConfig{Host: p.Host, Logger: p.Logger})
+	if err != nil {
+		return err
+	}
+	p.founder, err = founding.New(founding.Options{
+		Network: p.Network, Key: p.Key, RaftID: raftID, Voters: p.Voters, Store: p.store,
+		Messenger: messenger{p.ask}, Rand: newRand(), Now: time.Now, Logger: p.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	p.ask.Handle(link.Founding, p.hearFounding)
+	p.ask.Handle(link.Information, p.inform)
+	return nil
+}
+
+// Close hands the leadership over, if this peer has it, and stops. The peer stays a member. It
+// waits for all that it started.
+func (p *Plane) Close() error {
+	var errs []error
+	p.down.Do(func() {
+		if l := p.here.Load(); l != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), closing)
+			errs = append(errs, l.close(ctx))
+			cancel()
+		}
+		p.cancel()
+		if p.ask != nil {
+			errs = append(errs, p.ask.Close())
+		}
+		p.work.Wait()
+		if l := p.here.Load(); l != nil { // it may have become one meanwhile
+			errs = append(errs, l.close(p.life))
+		}
+		errs = append(errs, p.remotes.close())
+		if p.disk != nil {
+			errs = append(errs, p.disk.Close())
+		}
+		if p.store != nil {
+			errs = append(errs, p.store.Close())
+		}
+	})
+	return fault.Wrap("group.Close", errors.Join(errs...))
+}
+
+// fatal reports a failure that ends the peer, the first one only.
+func (p *Plane) fatal(err error) {
+	if err != nil {
+		p.failed.Do(func() { p.Fatal(err) })
+	}
+}
+
+// openClient makes an identity for commands of this peer.
+func (p *Plane) openClient(ctx context.Context) (coord.ClientID, error) {
+	var id coord.ClientID
+	err := p.insist(ctx, func(ctx context.Context, t target) error {
+		result, _, err := t.Do(ctx, coord.Command{Owner: p.self.String(), Op: &coord.ClientOpen{}})
+		id = result.Client
+		return err
+	})
+	return id, err
+}
+
+// remotes are the contracts at other peers, kept while they are in use.
+type remotes struct {
+	dial func(peer.ID) (Remote, error)
+
+	mu   sync.Mutex
+	open map[peer.ID]Remote // nil when closed
+}
+
+// maxRemotes bounds the connections kept: those to the members of a group, and some.
+const maxRemotes = 16
+
+func (r *remotes) get(p peer.ID) (Remote, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil {
+		return nil, fault.New("group.remotes", fault.Unavailable, "is closed")
+	}
+	if got, ok := r.open[p]; ok {
+		return got, nil
+	}
+	for old, one := range r.open {
+		if len(r.open) < maxRemotes {
+			break
+		}
+		delete(r.open, old)
+		_ = one.Close() // what was under way there is tried again
+	}
+	made, err := r.dial(p)
+	if err != nil {
+		return nil, err
+	}
+	r.open[p] = made
+	return made, nil
+}
+
+func (r *remotes) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, one := range r.open {
+		errs = append(errs, one.Close())
+	}
+	r.open = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,238 @@
+package group
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/link"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+const (
+	askTime  = 2 * time.Second // for one answer
+	maxAsked = 16              // peers at a time
+)
+
+// seeker knows what is said of the group: who is in it, and who leads. What an eligible peer says
+// of a higher term, or a later configuration, replaces what was said before.
+type seeker struct {
+	plane  *Plane
+	flight singleflight.Group
+
+	mu      sync.Mutex
+	group   founding.GroupID // zero until it is known
+	proof   []byte           // the certificate, encoded
+	term    uint64
+	lead    peer.ID // in term; "" when nobody is known
+	config  uint64
+	members map[uint64]told
+}
+
+// told is a member as others tell of it.
+type told struct {
+	peer  peer.ID
+	voter bool
+}
+
+func newSeeker(p *Plane) *seeker { return &seeker{plane: p, members: map[uint64]told{}} }
+
+// found takes in the certificate. The charter's voters are the first members.
+func (s *seeker) found(c founding.Certificate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.group, s.proof = c.GroupID(), c.Encode()
+	if s.config == 0 {
+		for _, v := range c.Charter.Voters {
+			s.members[v.RaftID] = told{v.Peer, true}
+		}
+	}
+}
+
+// leader gives the peer that leads. A member waits for what Raft tells it, others ask.
+func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
+	if l != nil {
+		if at, ok := l.leader(); ok {
+			return at, nil
+		}
+	}
+	s.mu.Lock()
+	at, group := s.lead, s.group
+	s.mu.Unlock()
+	if at != "" && (l == nil || at != s.plane.self) {
+		return at, nil
+	}
+	if group.IsZero() {
+		return "", fault.New("group.leader", fault.Unavailable, "no group is known yet")
+	}
+	result := s.flight.DoChan("leader", func() (any, error) { s.round(); return nil, nil })
+	select {
+	case <-ctx.Done():
+		return "", fault.Wrap("group.leader", ctx.Err())
+	case <-result:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lead == "" {
+		return "", fault.New("group.leader", fault.Unavailable, "nobody leads the group")
+	}
+	return s.lead, nil
+}
+
+// doubt forgets who leads: it did not answer as a leader does.
+func (s *seeker) doubt() {
+	s.mu.Lock()
+	s.lead = ""
+	s.mu.Unlock()
+}
+
+// member gives the peer of a member that the group is said to have.
+func (s *seeker) member(id uint64) (peer.ID, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, ok := s.members[id]
+	return m.peer, ok
+}
+
+// round asks those who may know, all at once, and takes in what they say.
+func (s *seeker) round() {
+	ctx, cancel := context.WithTimeout(s.plane.life, askTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range s.knowing() {
+		wg.Go(func() { s.consult(ctx, p, 0) })
+	}
+	wg.Wait()
+}
+
+// knowing are the peers to ask: members, those that may be, and in a network where any may be,
+// the neighbours.
+func (s *seeker) knowing() []peer.ID {
+	s.mu.Lock()
+	var all []peer.ID
+	for _, m := range s.members {
+		all = append(all, m.peer)
+	}
+	s.mu.Unlock()
+	slices.Sort(all)
+	all = append(all, s.plane.Network.Founders...)
+	if s.plane.Network.Mode == founding.Home {
+		all = append(all, s.plane.ask.Neighbours()...)
+	}
+	seen := map[peer.ID]bool{s.plane.self: true}
+	all = slices.DeleteFunc(all, func(p peer.ID) bool {
+		before := seen[p]
+		seen[p] = true
+		return before
+	})
+	return all[:min(len(all), maxAsked)]
+}
+
+// consult asks one peer, and tells it if this one is ready to be a member.
+func (s *seeker) consult(ctx context.Context, p peer.ID, candidate uint64) {
+	s.mu.Lock()
+	req := &groupv1.InfoRequest{Candidate: candidate}
+	if !s.group.IsZero() {
+		req.GroupId = s.group[:]
+	}
+	s.mu.Unlock()
+	b, err := proto.Marshal(req)
+	if err != nil {
+		return // it holds no text
+	}
+	answer, err := s.plane.ask.Ask(ctx, p, link.Information, b)
+	if err != nil {
+		return // others are asked too
+	}
+	resp := new(groupv1.InfoResponse)
+	if proto.Unmarshal(answer, resp) == nil && resp.GetInfo() != nil {
+		s.learn(p, resp.GetInfo())
+	}
+}
+
+// learn takes in what a peer says of the group. Of another group only the certificate counts, which
+// proves itself; and only who may be a member is believed.
+func (s *seeker) learn(from peer.ID, info *groupv1.GroupInfo) {
+	if c := info.GetCertificate(); len(c) > 0 {
+		_ = s.plane.founder.Offer(c) // it is checked, counted and dropped when it proves nothing
+	}
+	if !s.plane.Network.Eligible(from) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group.IsZero() || string(info.GetGroupId()) != string(s.group[:]) {
+		return
+	}
+	if index := info.GetConfigIndex(); index > s.config {
+		if members, ok := s.readMembers(info.GetMembers()); ok {
+			s.config, s.members = index, members
+		}
+	}
+	if m, ok := s.members[info.GetLeader()]; ok && (info.GetTerm() > s.term || info.GetTerm() == s.term && s.lead == "") {
+		s.term, s.lead = info.GetTerm(), m.peer
+	}
+}
+
+// maxMembers bounds a configuration that is believed.
+const maxMembers = 64
+
+func (s *seeker) readMembers(ms []*groupv1.Member) (map[uint64]told, bool) {
+	if len(ms) == 0 || len(ms) > maxMembers {
+		return nil, false
+	}
+	members := map[uint64]told{}
+	for _, m := range ms {
+		p, err := peer.IDFromBytes(m.GetPeer())
+		if err != nil || m.GetRaftId() == 0 || !s.plane.Network.Eligible(p) {
+			return nil, false
+		}
+		members[m.GetRaftId()] = told{p, m.GetRole() != groupv1.Role_ROLE_LEARNER}
+	}
+	return members, true
+}
+
+// inform answers who asks for the group, and notes who is ready to be a member.
+func (p *Plane) inform(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+	m := new(groupv1.InfoRequest)
+	if proto.Unmarshal(req, m) != nil {
+		return nil, fault.New("group.inform", fault.Invalid, "is no request for information")
+	}
+	if id := m.GetCandidate(); id != 0 && p.Network.Eligible(from) {
+		p.candidates.add(from, id)
+	}
+	return proto.Marshal(&groupv1.InfoResponse{Info: p.info()})
+}
+
+// info is what this peer knows of the group; nil while that is nothing.
+func (p *Plane) info() *groupv1.GroupInfo {
+	p.seeker.mu.Lock()
+	defer p.seeker.mu.Unlock()
+	if p.seeker.group.IsZero() {
+		return nil
+	}
+	g := &groupv1.GroupInfo{GroupId: p.seeker.group[:], Certificate: p.seeker.proof}
+	if l := p.here.Load(); l != nil {
+		l.inform(g)
+		return g
+	}
+	g.ConfigIndex, g.Term = p.seeker.config, p.seeker.term
+	for id, m := range p.seeker.members {
+		role := groupv1.Role_ROLE_LEARNER
+		if m.voter {
+			role = groupv1.Role_ROLE_VOTER
+		}
+		g.Members = append(g.Members, &groupv1.Member{RaftId: id, Peer: []byte(m.peer), Role: role})
+		if m.peer == p.seeker.lead {
+			g.Leader = id
+		}
+	}
+	return g
+}

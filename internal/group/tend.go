@@ -1,0 +1,214 @@
+package group
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/group/repair"
+	"github.com/blackhole/blackhole/internal/group/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+const (
+	tending   = 250 * time.Millisecond // between two looks of the leader at its group
+	offering  = 2 * time.Second        // between two offers to be a member
+	fresh     = 4 * offering           // age of an offer that is taken
+	changing  = 30 * time.Second       // for one change of the configuration
+	maxOffers = 256                    // remembered
+)
+
+// candidates are the peers that offered to be members.
+type candidates struct {
+	mu   sync.Mutex
+	seen map[peer.ID]candidate
+}
+
+type candidate struct {
+	raftID uint64
+	at     time.Time
+}
+
+func (c *candidates) add(p peer.ID, raftID uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.seen[p]; known || len(c.seen) < maxOffers {
+		c.seen[p] = candidate{raftID, time.Now()}
+	}
+}
+
+// fresh gives those that offered lately, by peer id, and forgets the others.
+func (c *candidates) fresh() []repair.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []repair.Peer
+	for p, o := range c.seen {
+		if time.Since(o.at) > fresh {
+			delete(c.seen, p)
+			continue
+		}
+		all = append(all, repair.Peer{ID: o.raftID, Name: p.String()})
+	}
+	slices.SortFunc(all, func(a, b repair.Peer) int { return compare(a.Name, b.Name) })
+	return all
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// tend is what this peer does for the group all the time: as leader it keeps the group strong, as
+// an eligible peer that is no member it offers itself.
+func (p *Plane) tend() {
+	keeper := &caretaker{plane: p, origin: time.Now()}
+	offered := time.Time{}
+	for pause(p.life, tending) {
+		l := p.here.Load()
+		if l == nil {
+			continue
+		}
+		keeper.look(l)
+		if time.Since(offered) > offering && !l.belongs() {
+			offered = time.Now()
+			p.offer()
+		}
+	}
+}
+
+// belongs reports whether this member is in the configuration that it knows, and whether that is
+// one with a leader: a member that was removed while it was away still believes that it votes.
+func (l *local) belongs() bool {
+	s := l.member.Status()
+	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == l.plane.disk.Member() })
+}
+
+// offer tells all who may lead that this peer is ready to be a member.
+func (p *Plane) offer() {
+	ctx, cancel := context.WithTimeout(p.life, askTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, to := range p.seeker.knowing() {
+		wg.Go(func() { p.seeker.consult(ctx, to, p.disk.Member()) })
+	}
+	wg.Wait()
+	if l := p.here.Load(); l != nil {
+		l.wire.Recheck()
+	}
+}
+
+// look asks a peer that knows of members that this one does not, or the other way round. It does
+// not wait for the answer.
+func (p *Plane) look(at peer.ID) {
+	if p.life.Err() != nil || !p.Network.Eligible(at) {
+		return
+	}
+	go p.seeker.flight.Do("look "+at.String(), func() (any, error) { // bounded by the number of eligible peers; ends with life
+		ctx, cancel := context.WithTimeout(p.life, askTime)
+		defer cancel()
+		p.seeker.consult(ctx, at, 0)
+		if l := p.here.Load(); l != nil {
+			l.wire.Recheck()
+		}
+		return nil, nil
+	})
+}
+
+// caretaker carries out what package repair decides, while this peer leads.
+type caretaker struct {
+	plane   *Plane
+	origin  time.Time
+	tracker *repair.Tracker // nil while this peer does not lead
+	touched time.Duration   // last change or the beginning of the leadership
+}
+
+func (c *caretaker) look(l *local) {
+	s := l.member.Status()
+	now := time.Since(c.origin)
+	if !s.Leads || !s.Promoted {
+		c.tracker = nil
+		return
+	}
+	if c.tracker == nil {
+		c.tracker, c.touched = repair.NewTracker(c.plane.disk.Member()), now
+	}
+	members := c.tracker.Observe(now, s.Commit, progressOf(s))
+	for i := range members {
+		p, err := peer.Decode(members[i].Name)
+		members[i].Barred = err != nil || !c.plane.Network.Eligible(p)
+	}
+	change, ok := c.config().Decide(repair.State{
+		Leader: c.plane.disk.Member(), Members: members, Candidates: c.plane.candidates.fresh(),
+		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
+	})
+	if !ok {
+		return
+	}
+	c.carryOut(l, change)
+	c.touched = time.Since(c.origin)
+}
+
+// config makes the leader as patient as it is told to be.
+func (c *caretaker) config() repair.Config {
+	r := repair.DefaultConfig()
+	r.Voters = c.plane.Voters
+	r.Patience = c.plane.Replace
+	r.Returned = min(r.Returned, r.Patience)
+	r.Stable = min(r.Stable, r.Patience/5)
+	r.Interval = min(r.Interval, r.Patience/10)
+	return r
+}
+
+func progressOf(s replica.Status) []repair.Progress {
+	out := make([]repair.Progress, len(s.Members))
+	for i, m := range s.Members {
+		out[i] = repair.Progress{Peer: repair.Peer{ID: m.ID, Name: m.Peer}, Voter: m.Voter, Match: m.Match, Active: m.Active}
+	}
+	return out
+}
+
+// carryOut waits until a change is applied or has failed; either way the group is looked at anew.
+func (c *caretaker) carryOut(l *local, change repair.Change) {
+	ctx, cancel := context.WithTimeout(c.plane.life, changing)
+	defer cancel()
+	log := c.plane.Logger.With("change", change)
+	var err error
+	if change.Transfer != 0 {
+		err = l.member.Transfer(ctx, change.Transfer)
+	} else {
+		err = l.member.Change(ctx, configurationOf(change))
+	}
+	if err != nil {
+		log.Warn("the group was not changed", "error", err)
+		return
+	}
+	log.Info("changed the group")
+	l.wire.Recheck()
+}
+
+func configurationOf(c repair.Change) (out replica.Change) {
+	if c.Add.ID != 0 {
+		out.Learners = []replica.Member{{ID: c.Add.ID, Peer: c.Add.Name}}
+	}
+	for _, id := range c.Promote {
+		out.Voters = append(out.Voters, replica.Member{ID: id})
+	}
+	if c.Remove != 0 {
+		out.Remove = []uint64{c.Remove}
+	}
+	return out
+}
+
+var _ interface {
+	coord.Actor
+	coord.Reader
+	coord.Overseer
+} = (*Plane)(nil)
