@@ -91,9 +91,11 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 }
 
 // Close ends the connection and every call on it. Sessions that were not closed end, and their
-// leases run out by themselves.
+// leases run out by themselves. Closing again does nothing.
 func (c *Client) Close() error {
-	c.keeper.close()
+	if !c.keeper.close() {
+		return nil
+	}
 	if c.conn.GetState() == connectivity.Ready {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		c.closeSlots(ctx)

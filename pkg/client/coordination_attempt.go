@@ -118,7 +118,7 @@ func (c *Client) attempt(op coord.Op) *attempt {
 func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		r, err := a.once(ctx, send)
-		if err == nil || !passing(ctx, err) {
+		if err == nil || !a.c.passing(ctx, err) {
 			return r, err
 		}
 		if pause(ctx, a.c.vary(delay)) != nil {
@@ -179,8 +179,8 @@ func uncertain(err error) bool {
 }
 
 // passing reports whether err may be gone at the next try, and there is time for one.
-func passing(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
+func (c *Client) passing(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || c.keeper.ctx.Err() != nil { // the second: the client is closed
 		return false
 	}
 	switch fault.KindOf(err) {

@@ -47,7 +47,10 @@ func (c *Client) coordinate(opts []grpc.DialOption) {
 		return p.locks.LeaseKeepAlive(ctx)
 	}
 	c.coordination = p
-	c.keeper = newKeeper(func(ctx context.Context, ids []coord.LeaseID) ([]coord.Renewal, error) {
+	c.keeper = newKeeper(func(ctx context.Context, ids []coord.LeaseID, fresh bool) ([]coord.Renewal, error) {
+		if fresh {
+			p.renew.fresh()
+		}
 		renewals, _, err := p.KeepAlive(ctx, "", ids)
 		return renewals, err
 	}, c.clock, c.vary)

@@ -44,7 +44,7 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 		if errors.Is(err, errEnough) {
 			return nil
 		}
-		if !passing(ctx, err) {
+		if !c.passing(ctx, err) {
 			return err
 		}
 		if pause(ctx, c.vary(delay)) != nil {

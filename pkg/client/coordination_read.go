@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -83,14 +82,14 @@ func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consiste
 // limit is a page's size on the wire, where 0 leaves it to the peer.
 func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }
 
-// lastKey is above every key: those are of at most 1024 bytes, and in a group with a greater
-// limit nobody has keys that begin so.
-func lastKey() string { return strings.Repeat("\xff", 1025) }
-
-// bounds gives a span as key and exclusive end, for which the wire needs something.
+// bounds gives a span as the wire has it: an exclusive end of "\x00", before which there is no
+// key, stands for the end of the keyspace, as in etcd.
 func bounds(s coord.Span) (from, to []byte) {
-	if s.To == "" {
-		s.To = lastKey()
+	switch s.To {
+	case "":
+		s.To = "\x00"
+	case "\x00":
+		s = coord.Span{From: "\x01", To: "\x01"} // nothing
 	}
 	return []byte(s.From), []byte(s.To)
 }
@@ -110,6 +109,9 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 	key, prefix := common(w.Span)
 	req := &api.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), WatchId: 1, PrevKv: w.Prev}
 	if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
+		return fromStatus(op, err)
+	}
+	if err := stream.CloseSend(); err != nil { // there is nothing else to ask for
 		return fromStatus(op, err)
 	}
 	for {

@@ -19,7 +19,7 @@ import (
 // the answer came: the group counts from somewhere in between. A margin for clocks that
 // run at different speeds is taken off.
 type keeper struct {
-	renew func(ctx context.Context, ids []coord.LeaseID) ([]coord.Renewal, error)
+	renew renewer
 	clock Clock
 	vary  func(time.Duration) time.Duration
 
@@ -32,6 +32,10 @@ type keeper struct {
 	sessions map[coord.LeaseID]*Session
 	running  bool
 }
+
+// renewer sends one request to renew leases. Fresh says that an earlier one has no answer yet,
+// and that this one should go another way.
+type renewer func(ctx context.Context, ids []coord.LeaseID, fresh bool) ([]coord.Renewal, error)
 
 // tenure is how a session's lease stands. Times are those of the client's clock.
 type tenure struct {
@@ -49,7 +53,7 @@ func margin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, t
 // sleeps, and are late by that much afterwards.
 const watchful = time.Second
 
-func newKeeper(renew func(context.Context, []coord.LeaseID) ([]coord.Renewal, error), clock Clock, vary func(time.Duration) time.Duration) *keeper {
+func newKeeper(renew renewer, clock Clock, vary func(time.Duration) time.Duration) *keeper {
 	k := &keeper{renew: renew, clock: clock, vary: vary, wake: make(chan struct{}, 1), sessions: make(map[coord.LeaseID]*Session)}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
@@ -111,15 +115,17 @@ func (k *keeper) spawn(f func()) {
 	}
 }
 
-// close ends all sessions and waits until nothing runs.
-func (k *keeper) close() {
+// close ends all sessions and waits until nothing runs; false when it was closed before.
+func (k *keeper) close() bool {
 	k.mu.Lock()
+	first := k.ctx.Err() == nil
 	k.stop()
 	for _, s := range k.sessions {
 		k.drop(s, lost(errClosed()))
 	}
 	k.mu.Unlock()
 	k.tasks.Wait()
+	return first
 }
 
 func (k *keeper) notify() {
@@ -133,12 +139,13 @@ func (k *keeper) run() {
 	timer := time.NewTimer(watchful)
 	defer timer.Stop()
 	for {
-		due, sleep, done := k.plan()
+		list, sleep, done := k.plan()
 		if done {
 			return
 		}
-		for batch := range slices.Chunk(due, coord.MaxKeepAlive) {
-			k.tasks.Go(func() { k.try(batch) })
+		for batch := range slices.Chunk(list, coord.MaxKeepAlive) {
+			fresh := slices.ContainsFunc(batch, func(d due) bool { return d.again })
+			k.tasks.Go(func() { k.try(batch, fresh) })
 		}
 		timer.Reset(sleep)
 		select {
@@ -148,9 +155,15 @@ func (k *keeper) run() {
 	}
 }
 
+// due is a session whose lease is to be renewed now.
+type due struct {
+	*Session
+	again bool // the last request has no answer yet
+}
+
 // plan ends the sessions whose time has passed and gives those to renew now. Sessions that
 // would be due soon go along, so that they come to share their messages.
-func (k *keeper) plan() (due []*Session, sleep time.Duration, done bool) {
+func (k *keeper) plan() (list []due, sleep time.Duration, done bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, urgent := k.clock(), false
@@ -162,7 +175,7 @@ func (k *keeper) plan() (due []*Session, sleep time.Duration, done bool) {
 			continue
 		}
 		if s.tries < 2 && s.next <= now+s.ttl/12 {
-			due = append(due, s)
+			list = append(list, due{s, s.tries > 0})
 			urgent = urgent || s.next <= now
 		} else if s.tries < 2 {
 			wake = min(wake, s.next)
@@ -174,21 +187,21 @@ func (k *keeper) plan() (due []*Session, sleep time.Duration, done bool) {
 		return nil, 0, true
 	}
 	if !urgent {
-		for _, s := range due {
-			wake = min(wake, s.next)
+		for _, d := range list {
+			wake = min(wake, d.next)
 		}
-		due = nil
+		list = nil
 	}
-	for _, s := range due {
-		s.tries++
-		s.next = now + s.ttl/3
-		wake = min(wake, s.next)
+	for _, d := range list {
+		d.tries++
+		d.next = now + d.ttl/3
+		wake = min(wake, d.next)
 	}
-	return due, max(wake-now, time.Millisecond), false
+	return list, max(wake-now, time.Millisecond), false
 }
 
 // try sends one request for the leases of sessions.
-func (k *keeper) try(batch []*Session) {
+func (k *keeper) try(batch []due, fresh bool) {
 	ids, patience := make([]coord.LeaseID, len(batch)), batch[0].ttl
 	for i, s := range batch {
 		ids[i], patience = s.id, min(patience, s.ttl)
@@ -196,7 +209,7 @@ func (k *keeper) try(batch []*Session) {
 	ctx, cancel := context.WithTimeout(k.ctx, patience*2/3)
 	defer cancel()
 	sent := k.clock()
-	renewals, err := k.renew(ctx, ids)
+	renewals, err := k.renew(ctx, ids, fresh)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.clock()
@@ -206,7 +219,7 @@ func (k *keeper) try(batch []*Session) {
 		case err != nil:
 			s.fail(err, now+k.vary(s.retry()))
 		case renewals[i].TTL <= 0:
-			k.drop(s, lost(fault.New("client.KeepAlive", fault.NotFound, "the group does not know the lease any more")))
+			k.drop(s.Session, lost(fault.New("client.KeepAlive", fault.NotFound, "the group does not know the lease any more")))
 		default:
 			s.renewed(sent, time.Duration(renewals[i].TTL)*time.Millisecond)
 		}
@@ -228,7 +241,7 @@ func (t *tenure) renewed(sent, ttl time.Duration) {
 
 // retry is how long to wait after a failure.
 func (s *Session) retry() time.Duration {
-	return min(firstPause<<min(s.misses, 10), s.ttl/6)
+	return min(firstPause<<min(s.misses, 10), s.ttl/12)
 }
 
 // lost is the end of a session whose lease cannot be relied on any more.

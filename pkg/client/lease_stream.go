@@ -158,6 +158,15 @@ func (r *renewals) leave(s *renewalStream, one *renewal) {
 	}
 }
 
+// fresh has the next request open a stream if answers are missing on the current one.
+func (r *renewals) fresh() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil && len(r.current.queue) > 0 {
+		r.retire(r.current)
+	}
+}
+
 // deserted reports whether a stream is of no use any more.
 func (s *renewalStream) deserted() bool {
 	return s.retired && !slices.ContainsFunc(s.queue, func(one *renewal) bool { return !one.left })

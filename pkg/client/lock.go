@@ -178,7 +178,7 @@ func (w *waiter) ask(ctx context.Context, a *attempt) (coord.Result, error) {
 			return r, nil
 		case err == nil && (!w.lock.Wait || w.until > 0 && w.left() == 0):
 			return r, ErrNotAcquired
-		case err != nil:
+		case err != nil && !withdrawn(err):
 			return r, w.session.blame(err)
 		}
 		if err := pause(ctx, w.session.client.vary(firstPause)); err != nil {
@@ -186,6 +186,11 @@ func (w *waiter) ask(ctx context.Context, a *attempt) (coord.Result, error) {
 		}
 		a.again()
 	}
+}
+
+// withdrawn reports whether the group gave a claim back that was made for this client.
+func withdrawn(err error) bool {
+	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token"
 }
 
 func (w *waiter) send(ctx context.Context, cmd coord.Command) (coord.Result, error) {

@@ -31,8 +31,11 @@ func (f *front) Write(ctx context.Context, r *api.WriteRequest) (*api.WriteRespo
 }
 
 func spanOf(key, end []byte) coord.Span {
-	if len(end) == 0 {
+	switch string(end) {
+	case "":
 		return coord.Exactly(string(key))
+	case "\x00":
+		return coord.Span{From: string(key)}
 	}
 	return coord.Span{From: string(key), To: string(end)}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -51,11 +52,16 @@ func serve(t testing.TB, solo *coordtest.Solo) *wire {
 }
 
 func (w *wire) start() {
-	w.listener, w.server, w.done = bufconn.Listen(1<<20), grpc.NewServer(grpc.UnaryInterceptor(w.intercept)), make(chan error, 1)
+	w.listener, w.server, w.done = bufconn.Listen(1<<20), newServer(w.intercept), make(chan error, 1)
 	api.RegisterLockServiceServer(w.server, w.front)
 	api.RegisterCoordinationServiceServer(w.server, w.front)
 	l, s, done := w.listener, w.server, w.done
 	go func() { done <- s.Serve(l) }()
+}
+
+func newServer(intercept grpc.UnaryServerInterceptor) *grpc.Server {
+	return grpc.NewServer(grpc.UnaryInterceptor(intercept),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
 }
 
 func (w *wire) stop() {
@@ -80,12 +86,7 @@ func (w *wire) client(owner string, opts ...grpc.DialOption) *Client {
 			w.mu.Unlock()
 			return l.DialContext(ctx)
 		}),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			return invoke(metadata.AppendToOutgoingContext(ctx, "owner", owner), method, req, reply, cc, opts...)
-		}),
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return stream(metadata.AppendToOutgoingContext(ctx, "owner", owner), desc, cc, method, opts...)
-		}),
+		grpc.WithPerRPCCredentials(named(owner)),
 	}, opts...)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, c.Close()) })
@@ -124,6 +125,15 @@ func (f *front) count(method string) int {
 	defer f.mu.Unlock()
 	return f.calls[method]
 }
+
+// named is whose calls they are.
+type named string
+
+func (n named) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"owner": string(n)}, nil
+}
+
+func (named) RequireTransportSecurity() bool { return false }
 
 func owner(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Leadership is an election that was won: a lock that is held, and beside it the key NAME/leader
+// with what the leader proclaims. Each proclamation is guarded by the lock's token, and the key is
+// bound to the leader's lease: it is gone when its leader is.
+type Leadership struct {
+	held *Held
+	name string
+}
+
+// Leader is what others see of who leads.
+type Leader struct {
+	// Value is the leader's last proclamation; nil when nobody leads, or who does has not
+	// said anything yet.
+	Value []byte
+	// Lease of the leader; 0 when nobody is known to lead.
+	Lease LeaseID
+	// Revision of the proclamation, or of its end.
+	Revision Revision
+}
+
+// leaderKey is where the leader of an election proclaims.
+func leaderKey(name string) string { return name + "/leader" }
+
+// Campaign waits until the session leads, and proclaims value. Errors: as Lock; when it could
+// not proclaim it leads no more.
+func (s *Session) Campaign(ctx context.Context, name string, value []byte) (*Leadership, error) {
+	const op = "client.Campaign"
+	held, err := s.Lock(ctx, name, Metadata(value))
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	l := &Leadership{held: held, name: name}
+	if err := l.Proclaim(ctx, value); err != nil {
+		return nil, fault.Wrap(op, errors.Join(err, held.Unlock(context.WithoutCancel(held.Context()))))
+	}
+	return l, nil
+}
+
+// Context ends with the leadership, and before the group can make another the leader.
+func (l *Leadership) Context() context.Context { return l.held.Context() }
+
+// Token gives the fencing token of the leadership: greater than that of every leader before.
+func (l *Leadership) Token() Token { return l.held.Token() }
+
+// Proclaim tells observers something new. Errors: Conflict when another leads by now.
+func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
+	return l.write(ctx, "client.Proclaim", coord.Change{Put: &coord.Put{Key: leaderKey(l.name), Value: value, Lease: l.held.Lease()}})
+}
+
+// Resign ends the leadership at once. Resigning again does nothing. Errors: as Held.Unlock.
+func (l *Leadership) Resign(ctx context.Context) error {
+	const op = "client.Resign"
+	if l.held.over.Load() {
+		return nil
+	}
+	span := coord.Exactly(leaderKey(l.name))
+	if err := l.write(ctx, op, coord.Change{Delete: &span}); err != nil && fault.KindOf(err) != fault.Conflict {
+		return fault.Wrap(op, errors.Join(err, l.held.Unlock(ctx)))
+	}
+	return fault.Wrap(op, l.held.Unlock(ctx))
+}
+
+// write changes the leader's key while it leads.
+func (l *Leadership) write(ctx context.Context, op string, change coord.Change) error {
+	s := l.held.session
+	ctx, cancel := s.whileLives(ctx)
+	defer cancel()
+	_, err := s.client.do(ctx, &coord.Write{If: []coord.Guard{l.held.Guard()}, Then: []coord.Change{change}})
+	if err != nil && s.ctx.Err() != nil {
+		err = context.Cause(s.ctx)
+	}
+	return fault.Wrap(op, err)
+}
+
+// Leader tells who leads. Errors: NotFound when nobody has proclaimed anything.
+func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
+	const op = "client.Leader"
+	page, _, err := c.coordination.Range(ctx, coord.Query{Span: coord.Exactly(leaderKey(name))}, coord.Linearizable)
+	switch {
+	case err != nil:
+		return Leader{}, fault.Wrap(op, err)
+	case len(page.Keys) == 0:
+		return Leader{Revision: page.Revision}, fault.New(op, fault.NotFound, "nobody leads")
+	}
+	return leader(page.Keys[0]), nil
+}
+
+func leader(kv *KeyValue) Leader {
+	return Leader{Value: kv.Value, Lease: kv.Lease, Revision: kv.ModRevision}
+}
+
+// Observe tells who leads, and then every change of that, until ctx ends: the last pair has an
+// error and no leader. Of changes that were missed while the peer could not be reached for
+// long, only what they came to.
+func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		for {
+			again, err := c.observe(ctx, name, func(l Leader) bool { return yield(l, nil) })
+			if err != nil {
+				yield(Leader{}, fault.Wrap("client.Observe", err))
+			}
+			if !again {
+				return
+			}
+		}
+	}
+}
+
+// observe begins with who leads now. Again says that the past was forgotten meanwhile.
+func (c *Client) observe(ctx context.Context, name string, tell func(Leader) bool) (again bool, err error) {
+	now, err := c.leaderNow(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if !tell(now) {
+		return false, nil
+	}
+	watch := Watch{Span: coord.Exactly(leaderKey(name)), From: now.Revision + 1}
+	for batch, err := range c.Follow(ctx, watch) {
+		if past := (*Compacted)(nil); errors.As(err, &past) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, e := range batch.Events {
+			l := Leader{Revision: e.Revision}
+			if e.KV != nil {
+				l = leader(e.KV)
+			}
+			if !tell(l) {
+				return false, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// leaderNow is Leader, tried until the group is reached; nobody is a leader too.
+func (c *Client) leaderNow(ctx context.Context, name string) (Leader, error) {
+	for delay := firstPause; ; delay = min(2*delay, lastPause) {
+		l, err := c.Leader(ctx, name)
+		switch {
+		case err == nil, fault.KindOf(err) == fault.NotFound:
+			return l, nil
+		case !c.passing(ctx, err) || pause(ctx, c.vary(delay)) != nil:
+			return Leader{}, err
+		}
+	}
+}

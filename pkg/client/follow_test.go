@@ -1,0 +1,234 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func (p *plane) put(key, value string) {
+	_, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.Write{
+		Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
+	}})
+	require.NoError(p.t, err)
+}
+
+// A watch goes on across lost connections with neither gap nor duplicate.
+func TestFollow(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for i := range 300 {
+				p.put(fmt.Sprint("job/", i), "")
+				p.put("other", "")
+				time.Sleep(100 * time.Millisecond)
+				if i%50 == 20 {
+					p.restart()
+				}
+			}
+		})
+		seen := 0
+		for batch, err := range c.Follow(t.Context(), Watch{Span: Under("job/"), From: 1}) {
+			require.NoError(t, err)
+			for _, e := range batch.Events {
+				require.Equal(t, fmt.Sprint("job/", seen), e.Key)
+				seen++
+			}
+			if seen == 300 {
+				break
+			}
+		}
+		writing.Wait()
+	})
+}
+
+func TestFollowFromNow(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		p.put("a", "1")
+		p.solo.Halt("no majority")
+		time.AfterFunc(3*time.Second, p.solo.Resume)
+		for batch, err := range c.Follow(t.Context(), Watch{Span: Exactly("a"), Prev: true}) {
+			require.NoError(t, err)
+			if len(batch.Events) == 0 {
+				p.put("a", "3")
+				continue
+			}
+			require.Len(t, batch.Events, 1)
+			require.Equal(t, "3", string(batch.Events[0].KV.Value))
+			require.Equal(t, "1", string(batch.Events[0].Prev.Value))
+			break
+		}
+	})
+}
+
+func TestFollowCompacted(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		for range 5 {
+			p.put("a", "")
+		}
+		_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+		require.NoError(t, err)
+		rounds := 0
+		for _, err := range p.open("alice").Follow(t.Context(), Watch{From: 2}) {
+			rounds++
+			var past *Compacted
+			require.ErrorAs(t, err, &past)
+			require.Equal(t, Compacted{Revision: 3, Current: 5}, *past)
+			require.ErrorIs(t, err, fault.NotFound)
+		}
+		require.Equal(t, 1, rounds)
+	})
+}
+
+func TestFollowEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var last error
+		for _, err := range c.Follow(ctx, Watch{}) {
+			last = err
+		}
+		require.ErrorIs(t, last, fault.Timeout)
+		for _, err := range c.Follow(t.Context(), Watch{From: -1}) {
+			last = err
+		}
+		require.ErrorIs(t, last, fault.Invalid)
+		require.NoError(t, c.Close())
+		for _, err := range c.Follow(t.Context(), Watch{}) {
+			last = err
+		}
+		require.ErrorIs(t, last, fault.Canceled)
+	})
+}
+
+func TestCommon(t *testing.T) {
+	for _, c := range []struct {
+		span   coord.Span
+		key    string
+		prefix bool
+	}{
+		{coord.Exactly("a"), "a", false},
+		{coord.Under("a/"), "a/", true},
+		{coord.Span{}, "", true},
+		{coord.Span{From: "ab", To: "ad"}, "a", true},
+		{coord.Span{From: "ab"}, "", true},
+		{coord.Span{To: "b"}, "", true},
+		{coord.Under("ä"), "ä", true},
+		{coord.Exactly("a\xff"), "a", true},
+		{coord.Under("\xff"), "", true},
+	} {
+		key, prefix := common(c.span)
+		require.Equal(t, []any{c.key, c.prefix}, []any{key, prefix}, "%q", c.span)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	from, to := bounds(coord.Span{From: "a"})
+	require.Equal(t, []string{"a", "\x00"}, []string{string(from), string(to)})
+	from, to = bounds(coord.Span{To: "\x00"})
+	require.Equal(t, string(from), string(to), "nothing is not everything")
+}
+
+func TestElection(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		_, err := c.Leader(t.Context(), "sched")
+		require.ErrorIs(t, err, fault.NotFound)
+		ctx, cancel := context.WithCancel(t.Context())
+		var told []string
+		var observing sync.WaitGroup
+		observing.Go(func() {
+			for l, err := range c.Observe(ctx, "sched") {
+				if err != nil {
+					require.ErrorIs(t, err, fault.Canceled)
+					continue
+				}
+				told = append(told, string(l.Value))
+			}
+		})
+		synctest.Wait()
+		one, two := p.session(c, 10*time.Second), p.session(p.open("bob"), 10*time.Second)
+		first, err := one.Campaign(t.Context(), "sched", []byte("one"))
+		require.NoError(t, err)
+		var waiting sync.WaitGroup
+		var second *Leadership
+		waiting.Go(func() {
+			second, err = two.Campaign(t.Context(), "sched", []byte("two"))
+			require.NoError(t, err)
+		})
+		time.Sleep(time.Minute)
+		require.NoError(t, first.Proclaim(t.Context(), []byte("uno")))
+		p.restart()
+		l, err := c.Leader(t.Context(), "sched")
+		require.NoError(t, err)
+		require.Equal(t, []any{"uno", one.Lease()}, []any{string(l.Value), l.Lease})
+		require.NoError(t, first.Resign(t.Context()))
+		require.NoError(t, first.Resign(t.Context()))
+		waiting.Wait()
+		require.Error(t, first.Context().Err())
+		require.Greater(t, second.Token(), first.Token())
+		require.Error(t, first.Proclaim(t.Context(), []byte("again")))
+		require.NoError(t, two.Close(t.Context()))
+		require.ErrorIs(t, second.Proclaim(t.Context(), nil), fault.Canceled)
+		time.Sleep(3 * time.Second)
+		cancel()
+		observing.Wait()
+		require.Equal(t, []string{"", "one", "uno", "", "two", ""}, told)
+	})
+}
+
+// A leader that was deposed cannot proclaim, whatever it believes.
+func TestElectionDeposed(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 10*time.Second)
+		l, err := s.Campaign(t.Context(), "sched", nil)
+		require.NoError(t, err)
+		_, _, err = p.solo.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Proclaim(t.Context(), []byte("me")), fault.Conflict)
+		require.NoError(t, l.Resign(t.Context()))
+	})
+}
+
+func TestObserveSkipsTheForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		var told []string
+		for l, err := range c.Observe(t.Context(), "x") {
+			require.NoError(t, err)
+			told = append(told, string(l.Value))
+			if string(l.Value) == "9" {
+				break
+			}
+			if len(told) == 1 { // while it is away all of it is forgotten
+				p.wire.stop()
+				for i := range 10 {
+					p.put("x/leader", fmt.Sprint(i))
+				}
+				_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 10}})
+				require.NoError(t, err)
+				p.mu.Lock()
+				p.wire.start()
+				p.mu.Unlock()
+			}
+		}
+		require.Equal(t, []string{"", "9"}, told)
+	})
+}
+
+func TestSince(t *testing.T) {
+	events := []KeyEvent{{Revision: 3}, {Revision: 4}, {Revision: 5}}
+	require.Len(t, since(events, 4), 2)
+	require.Empty(t, since(events, 6))
+}

@@ -1,0 +1,357 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// plane is a group that lives by the clock of a bubble, and what serves it.
+type plane struct {
+	*wire
+	solo  *coordtest.Solo
+	began time.Time
+	t     *testing.T
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, f func(t *testing.T, p *plane)) {
+	synctest.Test(t, func(t *testing.T) {
+		solo := coordtest.New(coordtest.Config{
+			Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
+		})
+		p := &plane{solo: solo, began: time.Now(), t: t}
+		p.wire = serve(t, solo)
+		f(t, p)
+	})
+}
+
+func (p *plane) now() time.Duration { return time.Since(p.began) }
+
+// open makes a client whose clock is that of the bubble.
+func (p *plane) open(owner string) *Client { return p.client(owner, WithClock(p.now)) }
+
+func (p *plane) session(c *Client, ttl time.Duration) *Session {
+	s, err := c.Session(p.t.Context(), TTL(ttl))
+	require.NoError(p.t, err)
+	return s
+}
+
+// cut lets every call fail before it reaches the group.
+func (p *plane) cut() {
+	p.setFault(func(string, int) (error, error) { return unreachable(), nil })
+}
+
+func (p *plane) mend() { p.setFault(nil) }
+
+func (p *plane) setFault(f func(method string, n int) (before, after error)) {
+	p.mu.Lock()
+	p.fault = f
+	p.mu.Unlock()
+}
+
+func unreachable() error { return fault.New("test", fault.Unavailable, "no leader") }
+
+func (p *plane) leases() []coord.LeaseID {
+	states, _, err := p.solo.Leases(context.Background(), coord.LeaseQuery{})
+	require.NoError(p.t, err)
+	ids := []coord.LeaseID{}
+	for _, s := range states {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func TestSessionLives(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 10*time.Second)
+		require.Equal(t, 10*time.Second, s.TTL())
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, s.Err())
+		require.Greater(t, s.Remaining(), 6*time.Second)
+		require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases())
+		require.NoError(t, s.Close(t.Context()))
+		require.Empty(t, p.leases())
+		require.ErrorIs(t, s.Err(), fault.Canceled)
+		require.NotErrorIs(t, s.Err(), ErrLost)
+		require.NoError(t, s.Close(t.Context()))
+		before := p.count("KeepAlive")
+		time.Sleep(time.Minute)
+		require.Equal(t, before, p.count("KeepAlive"))
+	})
+}
+
+func TestSessionTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		require.Equal(t, 5*time.Second, p.session(c, time.Second).TTL(), "moved into the limits")
+		_, err := c.Session(t.Context(), TTL(time.Microsecond))
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, "ttl", fault.FieldOf(err))
+	})
+}
+
+// The client must know first: whatever is the moment at which the group stops answering.
+func TestSessionEndsBeforeTheLease(t *testing.T) {
+	for _, wait := range []time.Duration{0, 1, 3, 4, 5, 6, 9} {
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			bubble(t, func(t *testing.T, p *plane) {
+				s := p.session(p.open("alice"), 9*time.Second)
+				time.Sleep(wait * time.Second)
+				p.cut()
+				<-s.Done()
+				require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases(), "the group keeps it a little longer")
+				require.ErrorIs(t, s.Err(), ErrLost)
+				require.ErrorContains(t, s.Err(), "no leader")
+				require.Zero(t, s.Remaining())
+				time.Sleep(margin(9*time.Second) + 3*time.Second) // the lease may have been renewed by what was not answered
+				require.Empty(t, p.leases())
+			})
+		})
+	}
+}
+
+// An answer that takes long counts from when it was asked for.
+func TestSessionCountsFromSending(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 12*time.Second)
+		p.mu.Lock()
+		p.hold = func(ctx context.Context, method string, _ int) {
+			if method == "KeepAlive" {
+				_ = pause(ctx, 3*time.Second) // after the group has renewed it
+			}
+		}
+		p.mu.Unlock()
+		time.Sleep(7*time.Second + 500*time.Millisecond) // sent at 4 s, answered at 7 s
+		require.Equal(t, 12*time.Second-margin(12*time.Second)-3500*time.Millisecond, s.Remaining())
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, s.Err())
+	})
+}
+
+func TestSessionOfAnEndedLease(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 9*time.Second)
+		_, _, err := p.solo.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.LeaseRevoke{ID: s.Lease()}})
+		require.NoError(t, err)
+		<-s.Done()
+		require.Equal(t, 3*time.Second, p.now(), "at the next renewal")
+		require.ErrorIs(t, s.Err(), ErrLost)
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+func TestSessionSurvives(t *testing.T) {
+	for name, break_ := range map[string]func(p *plane){
+		"a cut": func(p *plane) {
+			p.cut()
+			time.Sleep(4 * time.Second)
+			p.mend()
+		},
+		"a connection that is lost": func(p *plane) {
+			for range 5 {
+				p.restart()
+				time.Sleep(time.Second)
+			}
+		},
+		"an answer that does not come": func(p *plane) {
+			p.mu.Lock()
+			p.hold = func(ctx context.Context, method string, n int) {
+				if method == "KeepAlive" && n%2 == 1 {
+					<-ctx.Done()
+				}
+			}
+			p.mu.Unlock()
+			time.Sleep(time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, p *plane) {
+				s := p.session(p.open("alice"), 9*time.Second)
+				for range 20 {
+					break_(p)
+					time.Sleep(4 * time.Second)
+					require.NoError(t, s.Err())
+				}
+				require.NoError(t, s.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// Go's timers stand still while a machine sleeps; the clock does not.
+func TestSessionAfterSleep(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		var mu sync.Mutex
+		asleep := time.Duration(0)
+		c := p.client("alice", WithClock(func() time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return p.now() + asleep
+		}))
+		s := p.session(c, 30*time.Second)
+		held, err := s.Lock(t.Context(), "db")
+		require.NoError(t, err)
+		require.NoError(t, held.Check())
+		mu.Lock()
+		asleep = time.Hour
+		mu.Unlock()
+		require.ErrorIs(t, held.Check(), ErrLost, "whoever asks is told at once")
+		other := p.session(c, 30*time.Second)
+		mu.Lock()
+		asleep += time.Hour
+		mu.Unlock()
+		time.Sleep(watchful)
+		synctest.Wait()
+		require.Error(t, context.Cause(held.Context()))
+		select {
+		case <-other.Done():
+		default:
+			require.Fail(t, "the session goes on")
+		}
+	})
+}
+
+func TestSessionsShareMessages(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		var all []*Session
+		for range 100 {
+			all = append(all, p.session(c, 9*time.Second))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		before := p.count("KeepAlive")
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, p.count("KeepAlive")-before, 4*60/3, "and not a hundred times as many")
+		for _, s := range all {
+			require.NoError(t, s.Err())
+		}
+	})
+}
+
+func TestSessionWithoutGroup(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		p.solo.Halt("no majority")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := p.open("alice").Session(ctx)
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.ErrorContains(t, err, "no majority")
+		require.Equal(t, 5*time.Second, p.now())
+	})
+}
+
+// A lease whose grant was answered at the fifth time is one lease.
+func TestSessionGrantedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		p.setFault(func(method string, n int) (error, error) {
+			if n < 5 {
+				return nil, unreachable()
+			}
+			return nil, nil
+		})
+		s := p.session(p.open("alice"), 30*time.Second)
+		require.Equal(t, []coord.LeaseID{s.Lease()}, p.leases())
+		require.Less(t, s.Remaining(), 30*time.Second-margin(30*time.Second), "it may have been granted at the first time")
+	})
+}
+
+func TestClientCloseEndsSessions(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		s := p.session(c, 9*time.Second)
+		held, err := s.Lock(t.Context(), "db")
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, s.Err(), ErrLost)
+		require.ErrorIs(t, context.Cause(held.Context()), ErrLost)
+		require.ErrorIs(t, held.Unlock(t.Context()), ErrLost)
+		_, err = c.Session(t.Context())
+		require.ErrorIs(t, err, fault.Canceled)
+		time.Sleep(10 * time.Second)
+		require.Empty(t, p.leases())
+	})
+}
+
+func TestRenewalsKeepTheirOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		var ids []coord.LeaseID
+		for range 20 {
+			r, err := c.do(t.Context(), &coord.LeaseGrant{TTL: 3_600_000})
+			require.NoError(t, err)
+			ids = append(ids, r.Lease)
+		}
+		var calls sync.WaitGroup
+		for i := range 60 {
+			calls.Go(func() {
+				one := []coord.LeaseID{ids[i%20], 1 << 40, ids[i/3]}
+				renewals, header, err := c.Coordination().KeepAlive(t.Context(), "", one)
+				require.NoError(t, err)
+				require.NotZero(t, header.Term)
+				require.Equal(t, []coord.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
+			})
+		}
+		calls.Wait()
+		_, _, err := c.Coordination().KeepAlive(t.Context(), "", make([]coord.LeaseID, coord.MaxKeepAlive+1))
+		require.ErrorIs(t, err, fault.Invalid)
+	})
+}
+
+// Who gave up waiting does not take the answers of those behind.
+func TestRenewalsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		r, err := c.do(t.Context(), &coord.LeaseGrant{TTL: 3_600_000})
+		require.NoError(t, err)
+		p.mu.Lock()
+		p.hold = func(ctx context.Context, method string, n int) {
+			if method == "KeepAlive" && n == 1 {
+				_ = pause(ctx, 10*time.Second)
+			}
+		}
+		p.mu.Unlock()
+		renew := func(patience time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, _, err := c.Coordination().KeepAlive(ctx, "", []coord.LeaseID{r.Lease})
+			return err
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() { require.ErrorIs(t, renew(time.Second), fault.Timeout) })
+		calls.Go(func() { require.NoError(t, renew(time.Minute)) })
+		time.Sleep(2 * time.Second)
+		begun := p.now()
+		require.NoError(t, renew(time.Minute))
+		require.Equal(t, begun, p.now(), "on a stream of its own")
+		calls.Wait()
+		require.Equal(t, 10*time.Second, p.now())
+	})
+}
+
+func TestMargin(t *testing.T) {
+	require.Equal(t, 50*time.Millisecond, margin(500*time.Millisecond))
+	require.Equal(t, 750*time.Millisecond, margin(15*time.Second))
+}
+
+func TestSystemClock(t *testing.T) {
+	clock := systemClock()
+	first := clock()
+	require.GreaterOrEqual(t, clock(), first)
+}
+
+func TestErrorsAreTemplates(t *testing.T) {
+	require.NotErrorIs(t, ErrLost, ErrNotAcquired)
+	require.ErrorIs(t, fault.Wrap("x", lost(errors.New("y"))), ErrLost)
+}

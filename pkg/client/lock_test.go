@@ -1,0 +1,369 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// full names of the methods that tests let fail.
+const (
+	lockMethod   = "/blackhole.api.v1.LockService/Lock"
+	tryMethod    = "/blackhole.api.v1.LockService/TryLock"
+	unlockMethod = "/blackhole.api.v1.LockService/Unlock"
+	openMethod   = "/blackhole.api.v1.CoordinationService/OpenClient"
+)
+
+// lock gives a lock as the group has it.
+func (p *plane) lock(name string) coord.LockState {
+	states, _, err := p.solo.Locks(context.Background(), coord.LockQuery{Name: name})
+	if fault.KindOf(err) == fault.NotFound {
+		return coord.LockState{}
+	}
+	require.NoError(p.t, err)
+	return states[0]
+}
+
+// holds takes a lock that must be free.
+func (p *plane) holds(s *Session, name string) *Held {
+	h, err := s.TryLock(p.t.Context(), name)
+	require.NoError(p.t, err)
+	return h
+}
+
+func TestLock(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		held, err := alice.Lock(ctx, "db", Metadata([]byte("migration")))
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, held.Context().Err(), "waiting has an end of its own")
+		require.Equal(t, "value", held.Context().Value(key{}))
+		require.Equal(t, []any{"db", coord.LockKey("db", alice.Lease()), alice.Lease()}, []any{held.Name(), held.Key(), held.Lease()})
+		state := p.lock("db").Holding[0]
+		require.Equal(t, []any{held.Token(), uint32(1), "migration"}, []any{state.Token, state.Count, string(state.Metadata)})
+		require.NoError(t, held.Check())
+
+		_, err = bob.TryLock(t.Context(), "db")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		began := p.now()
+		_, err = bob.Lock(t.Context(), "db", Wait(7*time.Second))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Equal(t, began+7*time.Second, p.now())
+		require.Empty(t, p.lock("db").Waiting)
+
+		var next *Held
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			next, err = bob.Lock(t.Context(), "db")
+			require.NoError(t, err)
+		})
+		time.Sleep(time.Hour)
+		require.NoError(t, held.Unlock(t.Context()))
+		require.ErrorIs(t, context.Cause(held.Context()), fault.Canceled)
+		require.ErrorIs(t, held.Check(), fault.Canceled)
+		require.Zero(t, held.Remaining())
+		require.NoError(t, held.Unlock(t.Context()), "again does nothing")
+		waits.Wait()
+		require.Greater(t, next.Token(), held.Token())
+		require.NoError(t, bob.Close(t.Context()))
+		require.ErrorIs(t, context.Cause(next.Context()), fault.Canceled)
+		require.Empty(t, p.lock("db"))
+	})
+}
+
+func TestLockModes(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		one, two, three := p.session(c, 10*time.Second), p.session(c, 10*time.Second), p.session(c, 10*time.Second)
+		for _, s := range []*Session{one, two} {
+			_, err := s.Lock(t.Context(), "shared", Shared())
+			require.NoError(t, err)
+			_, err = s.Lock(t.Context(), "pool", Permits(2))
+			require.NoError(t, err)
+		}
+		_, err := three.TryLock(t.Context(), "shared")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = three.TryLock(t.Context(), "pool", Permits(2))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = three.TryLock(t.Context(), "pool", Permits(3))
+		require.ErrorIs(t, err, fault.Conflict)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		require.Equal(t, "permits", fault.FieldOf(err))
+		_, err = three.Lock(t.Context(), "\xff")
+		require.ErrorIs(t, err, fault.Invalid)
+	})
+}
+
+// Goroutines that share a session exclude each other, as with a sync.Mutex.
+func TestLockOfOneSession(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 10*time.Second)
+		inside, most := 0, 0
+		var tokens []Token
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				held, err := s.Lock(t.Context(), "db")
+				require.NoError(t, err)
+				inside++
+				most = max(most, inside)
+				tokens = append(tokens, held.Token())
+				time.Sleep(time.Second)
+				inside--
+				require.NoError(t, held.Unlock(t.Context()))
+			})
+		}
+		synctest.Wait()
+		_, err := s.TryLock(t.Context(), "db")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = s.Lock(t.Context(), "db", Wait(500*time.Millisecond))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		all.Wait()
+		require.Equal(t, 1, most)
+		require.IsIncreasing(t, tokens)
+		require.Empty(t, s.gates)
+	})
+}
+
+// The holder is told before the lock goes to the next, whenever it was cut off.
+func TestLockEndsBeforeTheNext(t *testing.T) {
+	for cut := range 8 {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			bubble(t, func(t *testing.T, p *plane) {
+				held := p.holds(p.session(p.open("alice"), 9*time.Second), "db")
+				bob := coord.Command{Owner: "bob", Op: &coord.LeaseGrant{TTL: 3_600_000}}
+				r, _, err := p.solo.Do(t.Context(), bob)
+				require.NoError(t, err)
+				var all sync.WaitGroup
+				var ended, granted time.Duration
+				all.Go(func() {
+					<-held.Context().Done()
+					ended = p.now()
+				})
+				all.Go(func() {
+					cmd := coord.Command{Owner: "bob", Op: &coord.Lock{Name: "db", Lease: r.Lease, Wait: true}}
+					_, _, err := p.solo.Acquire(t.Context(), cmd, 0)
+					require.NoError(t, err)
+					granted = p.now()
+				})
+				time.Sleep(time.Duration(cut) * 700 * time.Millisecond)
+				p.setFault(func(string, int) (error, error) { return nil, unreachable() }) // it renews and does not say so
+				all.Wait()
+				require.GreaterOrEqual(t, granted-ended, margin(9*time.Second))
+				require.ErrorIs(t, context.Cause(held.Context()), ErrLost)
+				require.ErrorIs(t, held.Check(), ErrLost)
+				require.ErrorIs(t, held.Unlock(t.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// However many answers are lost, a claim is made once and given back once.
+func TestLockOnce(t *testing.T) {
+	for name, method := range map[string]string{"lock": lockMethod, "unlock": unlockMethod, "try": tryMethod, "open": openMethod} {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " answer lost ", lost), func(t *testing.T) {
+				bubble(t, func(t *testing.T, p *plane) {
+					s := p.session(p.open("alice"), 10*time.Second)
+					p.setFault(func(called string, n int) (before, after error) {
+						if called != method || n%4 == 0 {
+							return nil, nil
+						}
+						if lost {
+							return nil, unreachable()
+						}
+						return unreachable(), nil
+					})
+					last := Token(0)
+					for i := range 10 {
+						claim := s.Lock
+						if i%2 == 0 {
+							claim = s.TryLock
+						}
+						held, err := claim(t.Context(), "db")
+						require.NoError(t, err)
+						require.Greater(t, held.Token(), last)
+						last = held.Token()
+						require.Equal(t, uint32(1), p.lock("db").Holding[0].Count)
+						require.NoError(t, held.Unlock(t.Context()))
+						require.Empty(t, p.lock("db"))
+					}
+				})
+			})
+		}
+	}
+}
+
+// An identity that the group forgot is replaced.
+func TestLockOfForgottenClient(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 10*time.Second)
+		for range 3 {
+			_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			require.NoError(t, err)
+			held := p.holds(s, "db")
+			_, _, err = p.solo.Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			require.NoError(t, err)
+			require.NoError(t, held.Unlock(t.Context()))
+		}
+	})
+}
+
+// Who gives up leaves no claim behind, even when nobody heard whether there was one.
+func TestLockGivenUp(t *testing.T) {
+	for name, from := range map[string]error{"unreachable": unreachable(), "internal": fault.New("test", fault.Internal, "broken")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, p *plane) {
+				s := p.session(p.open("alice"), 10*time.Second)
+				p.setFault(func(method string, _ int) (before, after error) {
+					if method == lockMethod {
+						after = from
+					}
+					return nil, after
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				_, err := s.Lock(ctx, "db")
+				require.ErrorIs(t, err, fault.KindOf(from))
+				require.Len(t, p.lock("db").Holding, 1)
+				p.mend()
+				time.Sleep(5 * time.Second)
+				require.Empty(t, p.lock("db"))
+				require.Empty(t, s.gates)
+				require.NoError(t, p.holds(s, "db").Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+func TestLockCanceled(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		p.holds(p.session(p.open("alice"), 10*time.Second), "db")
+		bob := p.session(p.open("bob"), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := bob.Lock(ctx, "db")
+		require.ErrorIs(t, err, fault.Timeout)
+		require.Equal(t, time.Minute, p.now())
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Empty(t, p.lock("db").Waiting)
+	})
+}
+
+// A waiter whose connection breaks keeps its place or takes a new one, and gets the lock.
+func TestLockAcrossConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		held := p.holds(p.session(p.open("alice"), time.Minute), "db")
+		bob := p.session(p.open("bob"), time.Minute)
+		var next *Held
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			var err error
+			next, err = bob.Lock(t.Context(), "db")
+			require.NoError(t, err)
+		})
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			p.restart()
+		}
+		time.Sleep(5 * time.Second)
+		require.Len(t, p.lock("db").Waiting, 1)
+		require.NoError(t, held.Unlock(t.Context()))
+		waits.Wait()
+		require.Equal(t, next.Token(), p.lock("db").Holding[0].Token)
+		require.NoError(t, next.Unlock(t.Context()))
+		require.Empty(t, p.lock("db"))
+	})
+}
+
+func TestLockWaitsForGroup(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		s := p.session(p.open("alice"), 30*time.Second)
+		p.solo.Halt("no majority")
+		_, err := s.Lock(t.Context(), "db", Wait(5*time.Second))
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.NotErrorIs(t, err, ErrLost)
+		time.AfterFunc(4*time.Second, p.solo.Resume)
+		held, err := s.Lock(t.Context(), "db", Wait(9*time.Second))
+		require.NoError(t, err)
+		p.solo.Halt("no majority")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, held.Unlock(ctx), fault.Unavailable)
+		require.Len(t, s.gates, 1, "until it is unlocked")
+		p.solo.Resume()
+		time.Sleep(5 * time.Second)
+		require.Empty(t, p.lock("db"))
+		require.Empty(t, s.gates)
+	})
+}
+
+func TestLockUnderLostSession(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
+		p.holds(alice, "db")
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			_, err := bob.Lock(t.Context(), "db")
+			require.ErrorIs(t, err, ErrLost)
+		})
+		synctest.Wait()
+		_, _, err := p.solo.Do(t.Context(), coord.Command{Owner: "bob", Op: &coord.LeaseRevoke{ID: bob.Lease()}})
+		require.NoError(t, err)
+		waits.Wait()
+		_, err = bob.Lock(t.Context(), "other")
+		require.ErrorIs(t, err, ErrLost)
+	})
+}
+
+func TestSlotsAreBounded(t *testing.T) {
+	opened := 0
+	s := &slots{limit: 3, gave: make(chan struct{}, 1), open: func(context.Context) (coord.ClientID, error) {
+		opened++
+		return coord.ClientID(opened), nil
+	}}
+	var taken []slot
+	for range 3 {
+		one, err := s.take(t.Context(), false)
+		require.NoError(t, err)
+		taken = append(taken, one)
+	}
+	_, err := s.take(t.Context(), false)
+	require.ErrorIs(t, err, fault.LimitReached)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.take(ctx, true)
+	require.ErrorIs(t, err, fault.Canceled)
+	var waits sync.WaitGroup
+	for range 20 {
+		waits.Go(func() {
+			one, err := s.take(t.Context(), true)
+			require.NoError(t, err)
+			s.give(one)
+		})
+	}
+	for _, one := range taken {
+		s.give(one)
+	}
+	waits.Wait()
+	require.Equal(t, 3, opened)
+	s.open = func(context.Context) (coord.ClientID, error) { return 0, errors.New("no") }
+	s.free = nil
+	for range 5 {
+		_, err = s.take(t.Context(), false)
+		require.EqualError(t, err, "no")
+	}
+}
