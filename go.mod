@@ -3,6 +3,7 @@ module github.com/blackhole/blackhole
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/cockroachdb/pebble/v2 v2.1.6
 	github.com/go-viper/mapstructure/v2 v2.5.0
 	github.com/golang/geo v0.0.0-20260818125358-b200a1149890

@@ -1,0 +1,119 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// disk is one member's disk. It survives its processes; what was not synced may not.
+type disk struct {
+	fs    *vfs.MemFS // without faults
+	armed atomic.Bool
+	torn  atomic.Pointer[vfs.MemFS] // what was durable when the disk was to fail
+	syncs atomic.Int64
+}
+
+func newDisk() *disk { return &disk{fs: vfs.NewCrashableMem()} }
+
+// open gives the file system to a process.
+func (d *disk) open() vfs.FS {
+	d.armed.Store(false)
+	d.torn.Store(nil)
+	return errorfs.Wrap(d.fs, errorfs.InjectorFunc(d.before))
+}
+
+// before hears of each operation before it is done, on any goroutine of the store.
+func (d *disk) before(op errorfs.Op) error {
+	switch op.Kind {
+	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileFlush:
+		d.syncs.Add(1)
+		// The process is to die in this sync. It goes on, but what it says is not heard.
+		if d.armed.CompareAndSwap(true, false) {
+			d.torn.Store(d.fs.CrashClone(vfs.CrashCloneCfg{}))
+		}
+	}
+	return nil
+}
+
+// dieInSync arranges that the process dies in its next sync: see died.
+func (d *disk) dieInSync() { d.armed.Store(true) }
+
+// died reports whether that sync has come.
+func (d *disk) died() bool { return d.torn.Load() != nil }
+
+// crash loses what was not synced when the process died, all of it or some of it. What
+// survives is drawn by sector, in the order of the names: background work of the store must
+// not make two runs differ.
+func (d *disk) crash(rng *rand.Rand) {
+	durable := d.torn.Load()
+	if durable == nil {
+		durable = d.fs.CrashClone(vfs.CrashCloneCfg{})
+	}
+	survival := []float64{0, 0, 0.5, 1}[rng.IntN(4)]
+	seed := rng.Uint64()
+	if survival > 0 && d.torn.Load() != nil {
+		tear(durable, d.fs, "", survival, rand.New(rand.NewPCG(seed, 1)))
+		durable = durable.CrashClone(vfs.CrashCloneCfg{})
+	}
+	d.fs = durable
+	d.torn.Store(nil)
+}
+
+const sector = 512
+
+// tear lets some of what a log had more than was durable reach the disk: sectors, in any order.
+func tear(durable, written *vfs.MemFS, dir string, survival float64, rng *rand.Rand) {
+	names, _ := durable.List(dir)
+	slices.Sort(names)
+	for _, name := range names {
+		path := durable.PathJoin(dir, name)
+		if info, err := durable.Stat(path); err == nil && info.IsDir() {
+			tear(durable, written, path, survival, rng)
+		} else if strings.HasSuffix(name, ".log") {
+			tearFile(durable, written, path, survival, rng)
+		}
+	}
+}
+
+func tearFile(durable, written *vfs.MemFS, path string, survival float64, rng *rand.Rand) {
+	old, more := content(durable, path), content(written, path)
+	if len(more) <= len(old) || string(more[:len(old)]) != string(old) {
+		return
+	}
+	torn := slices.Clone(old)
+	for at := len(old); at < len(more); {
+		end := min(len(more), (at/sector+1)*sector)
+		if rng.Float64() < survival {
+			torn = append(torn, make([]byte, at-len(torn))...)
+			torn = append(torn, more[at:end]...)
+		}
+		at = end
+	}
+	file, err := durable.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return
+	}
+	_, _ = file.Write(torn)
+	_ = file.Sync()
+	_ = file.Close()
+}
+
+func content(fs *vfs.MemFS, path string) []byte {
+	file, err := fs.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil
+	}
+	b := make([]byte, info.Size())
+	n, _ := file.ReadAt(b, 0)
+	return b[:n]
+}

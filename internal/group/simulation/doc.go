@@ -1,0 +1,35 @@
+// Package simulation plays whole coordination groups in virtual time, by a seed. It contains no
+// code that ships: everything is in its tests.
+//
+// The members are real: internal/group/replica on internal/group/storage, with raft, the state
+// machine and the lessor. What is around them is simulated in one goroutine: clocks that run
+// at different rates, a network that loses, delays, reorders, repeats and cuts in one
+// direction, processes that pause and die, disks that stall, lose what was not synced, tear
+// what was being written, or are wiped. Clients lease, lock, write, read and watch meanwhile, and
+// keep to the rules of a client: sequence numbers, and deadlines on their own clocks.
+//
+// # What is checked
+//
+// An oracle applies each entry once, when the first member has, and holds against it:
+//
+//   - every member: equal entries at equal indexes, equal states (C1); one leader a term (C2);
+//   - every answer to a command: it is the oracle's, and was not given before (C3);
+//   - the log, by pkg/coord/audit: L1 to L3, L5 to L7, E1, R1;
+//   - the end of every lease: not before the deadline of its client, nor of any leader's
+//     promise, by the one true clock (L4);
+//   - what clients believe: no two hold a lock that excludes the other (B1);
+//   - watches on any member: W1 to W6; compaction only of what was compacted (W7);
+//   - histories, by porcupine: registers, written plainly and under a lock, and locks
+//     tried for are linearizable (H1, H2); so is a resource that checks tokens (H3);
+//   - in the end, when all faults are healed: the group answers, and all members are equal (Q1).
+//
+// # Running it
+//
+// go test plays some seeds. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
+// on, each for BLACKHOLE_VIRTUAL (such as 60s); the figures are printed with -v. A seed plays the
+// same way each time.
+//
+// With the build tag planted, TestPlanted breaks the members in one place after the
+// other, by replacing a line of their source for the compiler alone, and demands that the
+// checks notice.
+package simulation

@@ -1,0 +1,207 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+type kind int
+
+const (
+	write  kind = iota // of a register
+	swap               // the same, if it has the old value
+	read               // the same
+	fenced             // write of a resource that checks tokens
+	try                // of a lock
+	unlock             // the same
+	end                // of the lease that holds it
+)
+
+type input struct {
+	kind       kind
+	key        string
+	value, old string
+	token      coord.Token
+}
+
+type output struct {
+	ok    bool
+	token coord.Token
+	value string
+}
+
+// operation is what one client did and saw.
+type operation struct {
+	client   string
+	input    input
+	output   output
+	call     call // whose fate the oracle knows
+	known    bool // the client knows what came of it
+	open     bool // nobody knows
+	from, to time.Duration
+}
+
+// history collects operations by the object that they are on.
+type history struct {
+	oracle  *oracle
+	objects map[string][]operation
+	total   int
+}
+
+func newHistory(o *oracle) *history {
+	return &history{oracle: o, objects: make(map[string][]operation)}
+}
+
+func (h *history) add(o operation) {
+	h.objects[o.input.key] = append(h.objects[o.input.key], o)
+	h.total++
+}
+
+// ended notes the end of a lease for the locks that it held: it shows when the first member
+// applies it, and not before.
+func (h *history) ended(id coord.LeaseID, claims []*coord.KeyValue) {
+	for _, kv := range claims {
+		if claim, ok := kv.Claim(); ok && kv.Lease == id && strings.HasPrefix(claim.Lock, "try/") {
+			h.add(operation{
+				client: "end", input: input{kind: end, key: claim.Lock, token: kv.Token()}, known: true,
+				from: h.oracle.now, to: h.oracle.now,
+			})
+		}
+	}
+}
+
+// check asks whether some order explains the history of each object.
+func (h *history) check(w *world) {
+	for _, key := range slices.Sorted(maps.Keys(h.objects)) {
+		if w.fail != nil {
+			return
+		}
+		rule, model := "H1", registers()
+		switch {
+		case strings.HasPrefix(key, "try/"):
+			rule, model = "H2", locks()
+		case strings.HasPrefix(key, "resource/"):
+			rule, model = "H3", resources()
+		}
+		if porcupine.CheckOperationsTimeout(model, h.operations(key), 20*time.Second) == porcupine.Illegal {
+			w.breach(rule, "the history of %q is not linearizable:\n%s", key, h.describe(key))
+		}
+	}
+}
+
+// operations translates a history. The fate of commands whose clients never heard of
+// them is known to the oracle: those applied may have had effect until the end, the others had none.
+func (h *history) operations(key string) (all []porcupine.Operation) {
+	clients := make(map[string]int)
+	for _, o := range h.objects[key] {
+		if o.call.client != 0 {
+			fate, applied := h.oracle.fates[o.call]
+			if !applied || fate.Err != nil && (o.input.kind != swap || fault.KindOf(fate.Err) != fault.Conflict) {
+				continue // without effect, whatever the state was
+			}
+			o.output.ok, o.output.token = fate.Err == nil, fate.Lock.Token
+			if o.input.kind == try {
+				o.output.ok = fate.Lock.Granted
+			}
+		}
+		if _, ok := clients[o.client]; !ok {
+			clients[o.client] = len(clients)
+		}
+		until := int64(o.to)
+		if !o.known {
+			until = math.MaxInt64
+		}
+		if o.open {
+			o.output.value = "?"
+		}
+		all = append(all, porcupine.Operation{
+			ClientId: clients[o.client], Input: o.input, Output: o.output, Call: int64(o.from), Return: until,
+		})
+	}
+	return all
+}
+
+func (h *history) describe(key string) string {
+	var b strings.Builder
+	for _, o := range h.objects[key] {
+		fmt.Fprintf(&b, "  %v..%v %s %+v %+v known %v\n", o.from, o.to, o.client, o.input, o.output, o.known)
+	}
+	return b.String()
+}
+
+// registers is the model of a key.
+func registers() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return "" },
+		Step: func(state, in, out any) (bool, any) {
+			i, o := in.(input), out.(output)
+			switch i.kind {
+			case read:
+				return state == any(o.value), state
+			case swap:
+				if !o.ok {
+					return state != any(i.old), state
+				}
+				return state == any(i.old), i.value
+			default:
+				return true, i.value
+			}
+		},
+	}
+}
+
+// lock is who holds a lock, 0 for nobody, and the greatest token granted.
+type lock struct{ holder, last coord.Token }
+
+// locks is the model of an exclusive lock for which nobody waits.
+func locks() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return lock{} },
+		Step: func(state, in, out any) (bool, any) {
+			s, i, o := state.(lock), in.(input), out.(output)
+			switch {
+			case i.kind == try && o.ok:
+				return s.holder == 0 && o.token > s.last, lock{o.token, o.token}
+			case i.kind == try:
+				return s.holder != 0, s
+			default:
+				return s.holder == i.token, lock{0, s.last}
+			}
+		},
+	}
+}
+
+// guarded is what a resource has: a value, and the greatest token that wrote.
+type guarded struct {
+	token coord.Token
+	value string
+}
+
+// resources is the model of something that checks tokens.
+func resources() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return guarded{} },
+		Step: func(state, in, out any) (bool, any) {
+			s, i, o := state.(guarded), in.(input), out.(output)
+			switch {
+			case i.kind == read:
+				return s.value == o.value, s
+			case o.value == "?" && i.token < s.token:
+				return true, s
+			case o.ok || o.value == "?":
+				return i.token >= s.token, guarded{i.token, i.value}
+			default:
+				return i.token < s.token, s
+			}
+		},
+	}
+}

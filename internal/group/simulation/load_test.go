@@ -1,0 +1,332 @@
+package simulation
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// patience is how long a client tries for one thing.
+const patience = 8 * time.Second
+
+// behave is what a client does until the load ends: one thing after the other.
+func (c *client) behave(p *proc) {
+	deeds := []struct {
+		weight int
+		do     func(*proc)
+	}{
+		{6, c.writePlainly}, {3, c.compareAndSwap}, {6, c.readRegister},
+		{6, c.lockAndWrite}, {4, c.tryLock}, {3, c.share}, {2, c.bindKeys}, {1, c.forget},
+	}
+	total := 0
+	for _, d := range deeds {
+		total += d.weight
+	}
+	p.sleep(c.between(0, time.Second))
+	for !c.calm {
+		draw := c.rng.IntN(total)
+		for _, d := range deeds {
+			if draw -= d.weight; draw < 0 {
+				d.do(p)
+				break
+			}
+		}
+		p.sleep(c.between(0, c.idle))
+	}
+}
+
+func (c *client) anyOf(kind string, n int) string { return fmt.Sprintf("%s/%d", kind, c.rng.IntN(n)) }
+
+// value is one that nobody else writes.
+func (c *client) value() string {
+	c.written++
+	return fmt.Sprintf("%s-%d", c.name, c.written)
+}
+
+func put(key, value string, lease coord.LeaseID) coord.Change {
+	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+}
+
+// record notes an operation of a history that began at an instant.
+func (c *client) record(from time.Duration, in input, of call, known bool, out output) {
+	c.history.add(operation{client: c.name, input: in, output: out, call: of, known: known, from: from, to: c.now})
+}
+
+// wrote gives the outcome of a write.
+func wrote(r coord.Result) output { return output{ok: r.Err == nil, token: r.Lock.Token} }
+
+func (c *client) writePlainly(p *proc) {
+	key, v, from := c.anyOf("plain", 3), c.value(), c.now
+	this, r, ok := c.do(p, &coord.Write{Then: []coord.Change{put(key, v, 0)}}, patience)
+	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
+}
+
+func (c *client) compareAndSwap(p *proc) {
+	key := c.anyOf("plain", 3)
+	kv, ok := c.readKey(p, key)
+	if !ok {
+		return
+	}
+	p.sleep(c.between(0, 300*time.Millisecond))
+	v, from := c.value(), c.now
+	this, r, ok := c.do(p, &coord.Write{
+		If: []coord.Guard{coord.IfRevision(key, kv.revision)}, Then: []coord.Change{put(key, v, 0)},
+	}, patience)
+	c.record(from, input{kind: swap, key: key, value: v, old: kv.value}, this, ok, wrote(r))
+}
+
+// version is what a read of a key found.
+type version struct {
+	value    string
+	revision coord.Revision
+}
+
+func (c *client) readKey(p *proc, key string) (version, bool) {
+	from := c.now
+	got, ok := c.get(p, func(m *coord.Machine) any {
+		kv, found := m.Get(key)
+		if !found {
+			return version{}
+		}
+		return version{string(kv.Value), kv.ModRevision}
+	}, patience)
+	if !ok {
+		return version{}, false
+	}
+	v := got.(version)
+	c.record(from, input{kind: read, key: key}, call{}, true, output{ok: true, value: v.value})
+	return v, true
+}
+
+func (c *client) readRegister(p *proc) {
+	key := c.anyOf("plain", 3)
+	if c.chance(0.5) {
+		key = "guarded/" + c.anyOf("db", 2)
+	}
+	c.readKey(p, key)
+}
+
+// someLease makes a session of a random, short time to live.
+func (c *client) someLease(p *proc) *session {
+	return c.lease(p, c.between(c.ttl, 3*c.ttl))
+}
+
+// release ends a session one way or another: revoked, forgotten at once, or left to time out.
+func (c *client) release(p *proc, s *session) {
+	c.close(s)
+	if c.chance(0.6) {
+		c.do(p, &coord.LeaseRevoke{ID: s.id}, patience)
+	}
+}
+
+// acquire waits for a lock, and gives up when its lease does or after some time.
+func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
+	_, r, ok := c.do(p, op, patience)
+	if !ok || r.Err != nil || r.Lock.Token == 0 {
+		return nil
+	}
+	held := &belief{session: s, token: r.Lock.Token, mode: op.Mode, permits: int(op.Permits)}
+	granted := r.Lock.Granted
+	for end := c.now + patience; !granted; {
+		if !s.lives(c.now) {
+			return nil
+		}
+		if c.now > end {
+			_, r, ok := c.do(p, &coord.Cancel{Name: op.Name, Lease: s.id, Token: held.token}, patience)
+			if granted = ok && r.Err == nil && r.Lock.Granted; !granted {
+				return nil
+			}
+			break
+		}
+		p.sleep(c.between(50*time.Millisecond, 400*time.Millisecond))
+		granted = c.granted(p, op.Name, held.token)
+	}
+	if !s.lives(c.now) {
+		return nil
+	}
+	c.oracle.beliefs.holds(op.Name, held)
+	c.figures.grants++
+	return held
+}
+
+// granted asks whether a claim holds by now.
+func (c *client) granted(p *proc, name string, token coord.Token) bool {
+	got, ok := c.get(p, func(m *coord.Machine) any {
+		info, _ := m.Lock(name)
+		for _, kv := range info.Holding {
+			if kv.Token() == token {
+				return true
+			}
+		}
+		return false
+	}, time.Second)
+	return ok && got.(bool)
+}
+
+// unlock gives a claim back. From its first attempt on the client does not hold any more.
+func (c *client) unlock(p *proc, held *belief, name string) {
+	held.released = true
+	_, r, ok := c.do(p, &coord.Unlock{Name: name, Lease: held.id, Token: held.token}, patience)
+	if ok && r.Err != nil && held.lives(c.now) {
+		c.breach("B2", "%s held %q with token %d and cannot unlock: %v", c.name, name, held.token, r.Err)
+	}
+}
+
+// lockAndWrite does work under an exclusive lock: in the group, guarded, and outside of it, fenced.
+func (c *client) lockAndWrite(p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	name := c.anyOf("db", 2)
+	held := c.acquire(p, s, &coord.Lock{Name: name, Lease: s.id, Wait: true})
+	for range c.rng.IntN(4) {
+		if held == nil {
+			break
+		}
+		c.writeGuarded(p, held, name)
+		c.writeFenced(p, held, name)
+		if p.sleep(c.between(0, c.idle)); c.chance(0.1) {
+			p.sleep(c.between(0, 2*s.ttl)) // a long pause, and then it goes on writing
+		}
+	}
+	if held != nil && c.chance(0.8) {
+		c.unlock(p, held, name)
+	}
+	c.release(p, s)
+}
+
+func (c *client) writeGuarded(p *proc, held *belief, name string) {
+	key, v, from := "guarded/"+name, c.value(), c.now
+	believed := held.lives(c.now)
+	this, r, ok := c.do(p, &coord.Write{
+		If: []coord.Guard{coord.IfHolds(name, held.token)}, Then: []coord.Change{put(key, v, 0)},
+	}, patience)
+	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
+	if ok && r.Err != nil && believed && held.lives(c.now) {
+		c.breach("B2", "%s holds %q with token %d and cannot write: %v", c.name, name, held.token, r.Err)
+	}
+}
+
+// writeFenced writes to a resource that knows nothing of the group but tokens.
+func (c *client) writeFenced(p *proc, held *belief, name string) {
+	v, from := c.value(), c.now
+	resource := c.resource(name)
+	err, ok := park(p, func(wake func(*error)) {
+		c.net.send(c.name, "resource", func() {
+			err := resource.write(held.token, v)
+			c.net.send("resource", c.name, func() { wake(&err) })
+		})
+		c.after(attempt, func() { wake(nil) })
+	}), true
+	if err == nil {
+		err, ok = new(error), false // the outcome is not known; a late copy may yet arrive
+	}
+	c.history.add(operation{
+		client: c.name, input: input{kind: fenced, key: "resource/" + name, value: v, token: held.token},
+		output: output{ok: *err == nil}, known: ok, open: !ok, from: from, to: c.now,
+	})
+	c.history.add(operation{
+		client: c.name, input: input{kind: read, key: "resource/" + name}, output: output{ok: true, value: resource.value},
+		known: true, from: c.now, to: c.now,
+	})
+}
+
+// resource is something outside of the group that a lock guards.
+type resource struct {
+	fence coord.Fence
+	value string
+}
+
+func (r *resource) write(token coord.Token, v string) error {
+	if err := r.fence.Check(token); err != nil {
+		return err
+	}
+	r.value = v
+	return nil
+}
+
+// tryLock is for locks of which every grant and end is in a history.
+func (c *client) tryLock(p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	name, from := c.anyOf("try", 2), c.now
+	this, r, ok := c.do(p, &coord.Lock{Name: name, Lease: s.id}, patience)
+	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
+	if ok && r.Lock.Granted && s.lives(c.now) {
+		held := &belief{session: s, token: r.Lock.Token}
+		c.oracle.beliefs.holds(name, held)
+		p.sleep(c.between(0, s.ttl))
+		if c.chance(0.7) {
+			from, held.released = c.now, true
+			this, r, ok = c.do(p, &coord.Unlock{Name: name, Lease: s.id, Token: held.token}, patience)
+			c.record(from, input{kind: unlock, key: name, token: held.token}, this, ok, output{ok: r.Err == nil})
+		}
+	}
+	c.release(p, s)
+}
+
+// share uses the other modes of locks, and claims again.
+func (c *client) share(p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	op := &coord.Lock{Name: "rw", Lease: s.id, Wait: true, Mode: coord.Shared}
+	switch c.rng.IntN(4) {
+	case 0:
+		op.Mode = coord.Exclusive
+	case 1, 2:
+		op.Name, op.Mode, op.Permits = "permits", coord.Permit, 2
+	}
+	if held := c.acquire(p, s, op); held != nil {
+		again := *op
+		_, r, ok := c.do(p, &again, patience)
+		if ok && held.lives(c.now) && (r.Err != nil || r.Lock.Token != held.token || r.Lock.Count != 2) {
+			c.breach("B2", "claimed again: %+v", r)
+		}
+		p.sleep(c.between(0, s.ttl))
+		held.released = true
+		for range c.rng.IntN(3) {
+			c.do(p, &coord.Unlock{Name: op.Name, Lease: s.id, Token: held.token}, patience)
+		}
+	}
+	c.release(p, s)
+}
+
+// bindKeys puts keys that live as long as a lease.
+func (c *client) bindKeys(p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	var changes []coord.Change
+	for i := range 1 + c.rng.IntN(4) {
+		changes = append(changes, put(fmt.Sprintf("bound/%s/%d", c.name, i), c.value(), s.id))
+	}
+	_, r, ok := c.do(p, &coord.Write{Then: changes}, patience)
+	if ok && r.Err != nil && s.lives(c.now) {
+		c.breach("B2", "lease %d lives and cannot bind keys: %v", s.id, r.Err)
+	}
+	p.sleep(c.between(0, 2*s.ttl))
+	if c.chance(0.3) {
+		span := coord.Under("bound/" + c.name)
+		c.do(p, &coord.Write{Then: []coord.Change{{Delete: &span}}}, patience)
+	}
+	c.release(p, s)
+}
+
+// forget begins anew under another identity.
+func (c *client) forget(p *proc) {
+	if c.id == 0 {
+		return
+	}
+	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound {
+		c.breach("B2", "a client cannot be closed: %v", r.Err)
+	}
+	c.id = 0
+}

@@ -1,0 +1,223 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+)
+
+// nemesis makes one fault after the other, and heals all of them in the end.
+func (c *cluster) nemesis(p *proc, until time.Duration) {
+	p.sleep(c.between(time.Second, 3*time.Second)) // let there be a leader for once
+	var heal []func()
+	for c.now < until {
+		faults := []struct {
+			weight int
+			strike func() (string, func())
+		}{
+			{4, c.cutLink}, {3, c.isolate}, {3, c.halve}, {5, c.kill}, {3, c.killInSync}, {4, c.pause},
+			{3, c.stall}, {3, c.disturb}, {2, c.loseDisk}, {1, c.killAll}, {2, c.handOver}, {2, c.outcasts},
+		}
+		total := 0
+		for _, f := range faults {
+			total += f.weight
+		}
+		draw := c.rng.IntN(total)
+		for _, f := range faults {
+			if draw -= f.weight; draw < 0 {
+				name, undo := f.strike()
+				c.tell("fault: %s", name)
+				heal = append(heal, once(undo))
+				if undo != nil {
+					c.after(c.between(100*time.Millisecond, 6*time.Second), heal[len(heal)-1])
+				}
+				break
+			}
+		}
+		p.sleep(c.between(50*time.Millisecond, 5*time.Second))
+	}
+	for _, undo := range heal {
+		undo()
+	}
+	c.healed = true
+	c.tell("all faults are healed")
+	for !c.strong() {
+		p.sleep(time.Second)
+		c.outcasts()
+	}
+}
+
+func once(f func()) func() {
+	return func() {
+		if f != nil {
+			f()
+		}
+		f = nil
+	}
+}
+
+func (c *cluster) any() *node { return c.nodes[c.rng.IntN(len(c.nodes))] }
+
+// split gives the names of all peers in two heaps.
+func (c *cluster) split(with func(i int) bool) (some, others []string) {
+	for i, n := range c.nodes {
+		if with(i) {
+			some = append(some, n.name)
+		} else {
+			others = append(others, n.name)
+		}
+	}
+	return some, others
+}
+
+func (c *cluster) cutLink() (string, func()) {
+	a, b := c.any().name, c.any().name
+	return "cut " + a + " to " + b, c.net.sever([]string{a}, []string{b})
+}
+
+// isolate cuts a member off, the leader if possible, both ways or one.
+func (c *cluster) isolate() (string, func()) {
+	victim := c.any().name
+	if l := c.leader(); l != nil && c.chance(0.6) {
+		victim = l.name
+	}
+	one, rest := c.split(func(i int) bool { return c.nodes[i].name == victim })
+	in, out := func() {}, func() {}
+	way := c.rng.IntN(3)
+	if way != 0 {
+		in = c.net.sever(rest, one)
+	}
+	if way != 1 {
+		out = c.net.sever(one, rest)
+	}
+	return "isolate " + victim, func() { in(); out() }
+}
+
+func (c *cluster) halve() (string, func()) {
+	cut := make([]bool, len(c.nodes))
+	for i := range cut {
+		cut[i] = c.chance(0.5)
+	}
+	a, b := c.split(func(i int) bool { return cut[i] })
+	there, back := c.net.sever(a, b), c.net.sever(b, a)
+	return "halve", func() { there(); back() }
+}
+
+func (c *cluster) kill() (string, func()) {
+	n := c.any()
+	if l := c.leader(); l != nil && c.chance(0.4) {
+		n = l
+	}
+	n.crash()
+	return "kill " + n.name, nil
+}
+
+func (c *cluster) killInSync() (string, func()) {
+	n := c.any()
+	n.disk.dieInSync()
+	return "kill in sync " + n.name, nil
+}
+
+func (c *cluster) killAll() (string, func()) {
+	for _, n := range c.nodes {
+		n.crash()
+	}
+	return "kill all", nil
+}
+
+func (c *cluster) pause() (string, func()) {
+	n := c.any()
+	if l := c.leader(); l != nil && c.chance(0.5) {
+		n = l
+	}
+	n.paused++
+	return "pause " + n.name, func() { n.paused--; n.after(0, n.turn) }
+}
+
+// stall makes a disk slow, or very slow.
+func (c *cluster) stall() (string, func()) {
+	n := c.any()
+	usual := n.latency
+	n.latency = c.between(50*time.Millisecond, 4*time.Second)
+	return "stall " + n.name, func() { n.latency = min(usual, 4*time.Millisecond) }
+}
+
+func (c *cluster) disturb() (string, func()) {
+	c.net.loss, c.net.repeat, c.net.slow = c.rng.Float64()*0.3, c.rng.Float64()*0.3, c.between(time.Millisecond, 300*time.Millisecond)
+	return "disturb", func() { c.net.loss, c.net.repeat, c.net.slow = 0, 0, 3*time.Millisecond }
+}
+
+// loseDisk wipes a peer, if the group can spare what was on it.
+func (c *cluster) loseDisk() (string, func()) {
+	l := c.leader()
+	if l == nil {
+		return "no disk is lost", nil
+	}
+	have, voters := 0, 0
+	victim := c.any()
+	for _, m := range c.oracle.conf.members {
+		if m.Voter {
+			voters++
+			if i := c.nodeOf(m.ID); i >= 0 && c.nodes[i] != victim {
+				have++
+			}
+		}
+	}
+	lately := slices.ContainsFunc(c.nodes, func(n *node) bool { return n.wiped > 0 && c.now-n.wiped < 20*time.Second })
+	if victim == l || lately || c.oracle.conf.joint || have <= voters/2 || have < voters-1 {
+		return "no disk is lost", nil
+	}
+	victim.wipe()
+	return "wipe " + victim.name, nil
+}
+
+// handOver asks the leader to let another lead.
+func (c *cluster) handOver() (string, func()) {
+	l := c.leader()
+	if l == nil {
+		return "no leader to hand over", nil
+	}
+	to := c.any()
+	if to.process != nil && to != l {
+		_ = l.process.replica.Transfer(to.process.replica.ID())
+		l.after(0, l.turn)
+	}
+	return "hand over from " + l.name + " to " + to.name, nil
+}
+
+// outcasts begin anew: members that are not in the latest configuration, as they would find out.
+func (c *cluster) outcasts() (string, func()) {
+	for _, n := range c.nodes {
+		if p := n.process; p != nil && p.store.Founded() && !c.oracle.conf.has(p.replica.ID()) {
+			n.wipe()
+			n.wiped = 0
+		}
+	}
+	return "outcasts begin anew", nil
+}
+
+// leader is who leads the latest term and serves; nil when nobody does.
+func (c *cluster) leader() (best *node) {
+	for _, n := range c.nodes {
+		if p := n.process; p != nil {
+			if s := p.replica.Status(); s.Promoted && (best == nil || s.Header.Term > best.process.replica.Status().Header.Term) {
+				best = n
+			}
+		}
+	}
+	return best
+}
+
+// strong reports whether the group has its voters, all of them up.
+func (c *cluster) strong() bool {
+	l := c.leader()
+	if l == nil {
+		return false
+	}
+	voters := 0
+	for _, m := range l.process.replica.Status().Members {
+		if m.Voter && m.Active {
+			voters++
+		}
+	}
+	return voters >= c.voters
+}

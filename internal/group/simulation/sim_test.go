@@ -1,0 +1,89 @@
+package simulation
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/cryptotest"
+	"time"
+)
+
+// seeds that go test plays, each for some virtual time under faults.
+const (
+	seeds   = 200
+	few     = 20 // with -short
+	virtual = 60 * time.Second
+)
+
+func setting[T any](t *testing.T, name string, usual T, parse func(string) (T, error)) T {
+	text := os.Getenv("BLACKHOLE_" + name)
+	if text == "" {
+		return usual
+	}
+	v, err := parse(text)
+	if err != nil {
+		t.Fatalf("BLACKHOLE_%s: %v", name, err)
+	}
+	return v
+}
+
+func TestSeeds(t *testing.T) {
+	usual := seeds
+	if testing.Short() {
+		usual = few
+	}
+	n := setting(t, "SEEDS", usual, strconv.Atoi)
+	from := setting(t, "FROM", 1, strconv.Atoi)
+	d := setting(t, "VIRTUAL", virtual, time.ParseDuration)
+	var all figures
+	var lived time.Duration
+	began, cpu := time.Now(), spent()
+	for seed := from; seed < from+n; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			c := playSeed(t, uint64(seed), d)
+			all.add(c.figures)
+			lived += c.now
+		})
+	}
+	cpu = spent() - cpu
+	t.Logf("%d seeds, %v virtual in %v (%v of CPU): %.0f virtual seconds a second, %.0f a CPU second",
+		n, lived.Round(time.Second), time.Since(began).Round(time.Second/10), cpu.Round(time.Second/10),
+		lived.Seconds()/time.Since(began).Seconds(), lived.Seconds()/cpu.Seconds())
+	t.Logf("%+v", all)
+}
+
+func playSeed(t *testing.T, seed uint64, d time.Duration) *cluster {
+	cryptotest.SetGlobalRandom(t, seed)
+	c := newCluster(seed)
+	if err := c.play(d); err != nil {
+		tail := c.story[max(0, len(c.story)-60):]
+		t.Errorf("seed %d at %v: %v\n%s", seed, c.now, err, strings.Join(tail, "\n"))
+	}
+	return c
+}
+
+// spent is the CPU time of the process.
+func spent() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// A seed plays the same way each time: otherwise what it found cannot be found again.
+func TestSeedsRepeat(t *testing.T) {
+	var told [2]string
+	for i := range told {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			c := playSeed(t, 2, 20*time.Second)
+			told[i] = fmt.Sprintf("%+v %d %v", c.figures, c.made, strings.Join(c.story, "\n"))
+		})
+	}
+	if told[0] != told[1] {
+		t.Errorf("the same seed went two ways:\n%s\n\n%s", told[0], told[1])
+	}
+}
