@@ -44,7 +44,7 @@ type Config struct {
 	Protocols []protocol.ID // get resource limits of their own
 	Probe     ProbeConfig
 	// Connections is how many connections this peer grows to before it closes the least
-	// useful third, at least 24 (the hard limit is twice that). 0: the profile's.
+	// useful third, at least 24 (the hard limit each way is four times that). 0: the profile's.
 	Connections int
 	UserAgent   string       // empty: "blackholed"
 	Logger      *slog.Logger // nil: silent

@@ -165,11 +165,16 @@ func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
 	}, rcmgr.BaseLimitIncrease{})
 }
 
+// hardLimit is the hard limit of connections each way, in high water marks. It is far above
+// the mark because what is between the two is what lookups of new places may dial, or be
+// dialed for, in one grace period; at the limit peers lose sight of each other.
+const hardLimit = 4
+
 // connections derives the hard limits from the connection manager's water marks, which
 // trim only after the grace period. Handshakes of a whole network that joins at once
 // count as transient.
 func connections(limits *rcmgr.ScalingLimitConfig, t traits) {
-	hard := 2 * t.high
+	hard := hardLimit * t.high
 	system := &limits.SystemBaseLimit
 	system.Conns, system.ConnsInbound, system.ConnsOutbound = 2*hard, hard, hard
 	system.FD = max(system.FD, 2*hard)
@@ -179,7 +184,7 @@ func connections(limits *rcmgr.ScalingLimitConfig, t traits) {
 	limits.SystemLimitIncrease.ConnsInbound = 0
 	limits.SystemLimitIncrease.ConnsOutbound = 0
 	transient := &limits.TransientBaseLimit
-	transient.Conns, transient.ConnsInbound, transient.ConnsOutbound = hard, t.high, t.high
+	transient.Conns, transient.ConnsInbound, transient.ConnsOutbound = hard, hard/2, hard/2
 	transient.FD = max(transient.FD, hard)
 }
 

@@ -91,3 +91,23 @@ func TestDiverseAnswers(t *testing.T) {
 	require.Len(t, diverse(told), 1)
 	require.Len(t, diverse(told[1:]), 4)
 }
+
+// A peer whose connections are many for its marks still reaches, and is reached by, those it
+// has not met: between the mark and the limit is room for what one grace period may dial.
+func TestRoomBeyondTheMark(t *testing.T) {
+	c := testConfig(t)
+	c.Connections = minConnections
+	c, row, err := c.complete()
+	require.NoError(t, err)
+	resources, err := newResources(&c, row)
+	require.NoError(t, err)
+	defer resources.Close()
+	for _, dir := range []network.Direction{network.DirInbound, network.DirOutbound} {
+		for i := range 3 * minConnections {
+			scope, err := resources.OpenConnection(dir, true, addr(t, fmt.Sprintf("/ip4/203.0.113.%d/tcp/4801", 1+i)))
+			require.NoError(t, err, "%s %d", dir, i)
+			require.NoError(t, scope.SetPeer(peer.ID(fmt.Sprint(dir, i))))
+			defer scope.Done()
+		}
+	}
+}

@@ -49,7 +49,7 @@ type traits struct {
 	grace     time.Duration // age below which a connection is not trimmed
 }
 
-// traits looks the profile up. The host's hard limit of connections is twice high.
+// traits looks the profile up. The host's hard limit of connections is hardLimit times high.
 func (p Profile) traits() (traits, bool) {
 	everywhere := []string{
 		"/ip4/0.0.0.0/udp/4801/quic-v1", "/ip4/0.0.0.0/tcp/4801",
@@ -60,19 +60,19 @@ func (p Profile) traits() (traits, bool) {
 		return traits{
 			listen: []string{"/ip4/127.0.0.1/tcp/4801"},
 			mode:   dht.ModeServer, refresh: time.Minute, query: 5 * time.Second,
-			low: 96, high: 160, grace: 20 * time.Second,
+			low: 96, high: 160, grace: 10 * time.Second,
 		}, true
 	case LAN:
 		return traits{
 			listen: everywhere, quic: true, mdns: true,
 			mode: dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
-			low: 128, high: 192, grace: 20 * time.Second,
+			low: 128, high: 192, grace: 10 * time.Second,
 		}, true
 	case Public:
 		return traits{
 			listen: everywhere, quic: true, open: true,
 			mode: dht.ModeAuto, refresh: 10 * time.Minute, query: 10 * time.Second,
-			low: 192, high: 288, grace: 30 * time.Second,
+			low: 192, high: 288, grace: 20 * time.Second,
 		}, true
 	default:
 		return traits{}, false
