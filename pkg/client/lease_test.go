@@ -152,40 +152,41 @@ func TestSessionOfAnEndedLease(t *testing.T) {
 }
 
 func TestSessionSurvives(t *testing.T) {
-	for name, break_ := range map[string]func(p *plane){
-		"a cut": func(p *plane) {
-			p.cut()
-			time.Sleep(4 * time.Second)
-			p.mend()
-		},
-		"a connection that is lost": func(p *plane) {
-			for range 5 {
-				p.restart()
-				time.Sleep(time.Second)
-			}
-		},
-		"an answer that does not come": func(p *plane) {
-			p.mu.Lock()
-			p.hold = func(ctx context.Context, method string, n int) {
-				if method == "KeepAlive" && n%2 == 1 {
-					<-ctx.Done()
-				}
-			}
-			p.mu.Unlock()
-			time.Sleep(time.Minute)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, trouble := range []string{"a cut", "lost connections", "lost answers"} {
+		t.Run(trouble, func(t *testing.T) {
 			bubble(t, func(t *testing.T, p *plane) {
 				s := p.session(p.open("alice"), 9*time.Second)
 				for range 20 {
-					break_(p)
+					p.suffer(trouble)
 					time.Sleep(4 * time.Second)
 					require.NoError(t, s.Err())
 				}
 				require.NoError(t, s.Close(t.Context()))
 			})
 		})
+	}
+}
+
+func (p *plane) suffer(trouble string) {
+	switch trouble {
+	case "a cut":
+		p.cut()
+		time.Sleep(4 * time.Second)
+		p.mend()
+	case "lost connections":
+		for range 5 {
+			p.restart()
+			time.Sleep(time.Second)
+		}
+	case "lost answers":
+		p.mu.Lock()
+		p.hold = func(ctx context.Context, method string, n int) {
+			if method == "KeepAlive" && n%2 == 1 {
+				<-ctx.Done()
+			}
+		}
+		p.mu.Unlock()
+		time.Sleep(time.Minute)
 	}
 }
 

@@ -1,0 +1,105 @@
+package fence
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// File is a file that is replaced only by who has a token that is not stale. The greatest token
+// seen stands beside it, in NAME.fence, and survives crashes; NAME.lock keeps processes on one
+// machine (flock; on a network filesystem, as far as that has it) out of each other's way.
+// It is safe for concurrent use.
+type File struct {
+	path string
+	mu   sync.Mutex // flock is between processes, this between goroutines
+}
+
+// NewFile guards the file of a path. Neither it nor its companions need exist.
+func NewFile(path string) *File { return &File{path: path} }
+
+// Write replaces the file in one step: it is what it was before, or data, whole.
+//
+// Errors: Invalid for no token; Conflict for a stale one; Internal for the filesystem's.
+func (f *File) Write(token Token, data []byte, perm fs.FileMode) error {
+	return fault.Wrap("fence.Write", f.Do(token, func() error { return replace(f.path, data, perm) }))
+}
+
+// Do implements Guarded for a write of the caller's own, to this file or to others. A new
+// token is on the disk before write is called.
+func (f *File) Do(token Token, write func() error) error {
+	const op = "fence.Do"
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	unlock, err := lock(f.path + ".lock")
+	if err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	defer unlock()
+	fence, err := f.read()
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	before := fence.Highest
+	if err := fence.Check(token); err != nil {
+		return fault.Wrap(op, err)
+	}
+	if fence.Highest != before {
+		text := strconv.FormatInt(int64(fence.Highest), 10) + "\n"
+		if err := replace(f.path+".fence", []byte(text), 0o644); err != nil {
+			return fault.As(op, fault.Internal, err)
+		}
+	}
+	return fault.Wrap(op, write())
+}
+
+// Highest gives the greatest token seen; 0 when there was none.
+func (f *File) Highest() (Token, error) {
+	fence, err := f.read()
+	return fence.Highest, fault.Wrap("fence.Highest", err)
+}
+
+func (f *File) read() (coord.Fence, error) {
+	text, err := os.ReadFile(f.path + ".fence")
+	if errors.Is(err, fs.ErrNotExist) {
+		return coord.Fence{}, nil
+	}
+	if err != nil {
+		return coord.Fence{}, fault.As("", fault.Internal, err)
+	}
+	token, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
+	if err != nil || token <= 0 {
+		return coord.Fence{}, fault.New("", fault.Internal, "%s.fence holds no token", f.path)
+	}
+	return coord.Fence{Highest: Token(token)}, nil
+}
+
+// replace writes a file beside its place, forces it to the disk and moves it there.
+func replace(path string, data []byte, perm fs.FileMode) (err error) {
+	dir := filepath.Dir(path)
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(perm), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir) // without it the name may be lost in a crash
+}
