@@ -87,34 +87,47 @@ func (m *Member) Change(ctx context.Context, c replica.Change) error {
 	return err
 }
 
-// Transfer hands the leadership to another voter, and waits until that one has it.
+// Transfer hands the leadership to another voter, and waits until that one has it. Raft tries for
+// an election timeout; a voter that was a learner a moment ago may need to be asked again.
 //
-// Errors: those of replica.Transfer; Unavailable when Raft gave up; Timeout, Canceled.
+// Errors: those of replica.Transfer; Unavailable when it did not happen; Timeout, Canceled.
 func (m *Member) Transfer(ctx context.Context, to uint64) error {
 	const op = "member.Transfer"
-	begun := make(chan error, 1)
-	m.post(func(r *replica.Replica) error { begun <- r.Transfer(to); return nil })
-	select {
-	case err := <-begun:
-		if err != nil {
+	for range 3 {
+		begun := make(chan error, 1)
+		m.post(func(r *replica.Replica) error { begun <- r.Transfer(to); return nil })
+		select {
+		case err := <-begun:
+			if err != nil {
+				return fault.Wrap(op, err)
+			}
+		case <-m.done:
+			return fault.Wrap(op, m.ended())
+		}
+		if done, err := m.awaitLeader(ctx, to); done || err != nil {
 			return fault.Wrap(op, err)
 		}
-	case <-m.done:
-		return fault.Wrap(op, m.ended())
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*m.config.Replica.ElectionTimeout())
-	defer cancel()
+	return fault.New(op, fault.Unavailable, "member %x did not become leader", to)
+}
+
+// awaitLeader waits until a member leads, as long as Raft tries to make it.
+func (m *Member) awaitLeader(ctx context.Context, to uint64) (bool, error) {
+	timer := time.NewTimer(m.config.Replica.ElectionTimeout() + 2*m.tick)
+	defer timer.Stop()
 	for {
 		changed := m.Changed()
 		if m.Status().Leader.ID == to {
-			return nil
+			return true, nil
 		}
 		select {
 		case <-changed:
+		case <-timer.C:
+			return false, nil
 		case <-ctx.Done():
-			return fault.New(op, fault.Unavailable, "member %x did not become leader", to)
+			return false, ctx.Err()
 		case <-m.done:
-			return fault.Wrap(op, m.ended())
+			return false, m.ended()
 		}
 	}
 }
