@@ -124,6 +124,9 @@ func named(op coord.Op) bool {
 // insist calls f with the leader until it answers. Unavailable is no answer: f is called again,
 // wherever the leader is then, until that has gone on for too long.
 func (p *Plane) insist(ctx context.Context, f func(context.Context, target) error) error {
+	if ctx.Err() != nil {
+		return fault.Wrap("group", ctx.Err())
+	}
 	var since time.Time // of the outage
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		began := time.Now()

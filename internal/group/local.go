@@ -129,12 +129,21 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
 		return result, at, nil
 	case err == nil:
-		return coord.Result{}, at, fault.Wrap("group.Acquire",
-			&fault.Error{Kind: fault.NotFound, Field: "token", Err: fault.New("", fault.NotFound, "the claim is gone: its lease ended, or it was given back").Err})
+		return coord.Result{}, at, l.gone(claim)
 	case waiting.Err() == nil:
 		return coord.Result{}, at, err
 	}
 	return l.yield(ctx, cmd.Owner, claim, result, err)
+}
+
+// gone says why a claim is there no more.
+func (l *local) gone(c coord.Grant) error {
+	lives := false
+	l.member.View(func(m *coord.Machine) { _, lives = m.Lease(c.Lease) })
+	if !lives {
+		return absent("lease", "the lease ended while its claim waited")
+	}
+	return absent("token", "the claim was given back")
 }
 
 // yield gives back a claim that was waited for in vain. It may have come to hold meanwhile: then it

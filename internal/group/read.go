@@ -193,7 +193,7 @@ func (l *local) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 			return page, h, err
 		}
 	} else {
-		h = l.member.Status().Header
+		h = l.header(0)
 	}
 	l.member.View(func(m *coord.Machine) { page, err = m.Range(q) })
 	return page, h, err
@@ -207,6 +207,14 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 	}
 	if w.From == 0 {
 		w.From = h.Revision + 1
+	}
+	l.member.View(func(m *coord.Machine) {
+		first := w
+		first.Limit = 1
+		_, err = m.Events(first) // before it begins, say that it cannot
+	})
+	if err != nil {
+		return err
 	}
 	for b := (coord.Batch{Next: w.From}); ; {
 		if err := send(b, h); err != nil {
@@ -251,6 +259,6 @@ func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err e
 // header is this member's, at a revision that it has reached.
 func (l *local) header(revision coord.Revision) coord.Header {
 	h := l.member.Status().Header
-	h.Revision = max(h.Revision, revision)
+	h.Revision = max(l.member.Revision(), revision)
 	return h
 }

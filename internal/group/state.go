@@ -19,15 +19,23 @@ const (
 	phaseClient   = "client" // not eligible: it asks members
 )
 
-// Group implements coord.Overseer.
+// Group implements coord.Overseer. The leader knows most; where it does not answer, a member says
+// what it knows itself.
 func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
+	if ctx.Err() != nil {
+		return coord.GroupState{}, fault.Wrap("group.Group", ctx.Err())
+	}
 	l := p.here.Load()
-	if l != nil && l.belongs() {
+	if l != nil && l.leads() {
 		return l.state(), nil
 	}
+	member := l != nil && l.belongs()
 	state, err := p.hearsay(ctx)
+	if err != nil && member {
+		state = l.state()
+	}
 	if err != nil {
-		state = coord.GroupState{Missing: p.missing()}
+		state.Missing = p.missing()
 	}
 	state.ID = p.groupID()
 	switch {
@@ -35,6 +43,8 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		state.Phase = phaseFounding
 	case p.disk == nil:
 		state.Phase = phaseClient
+	case member:
+		state.Phase = phaseMember
 	default:
 		state.Phase = phaseJoining
 	}
@@ -78,7 +88,7 @@ func (p *Plane) Figures() (f Figures) {
 		return f
 	}
 	s := l.member.Status()
-	f.Term, f.Revision = s.Header.Term, uint64(s.Header.Revision)
+	f.Term, f.Revision = s.Header.Term, uint64(l.member.Revision())
 	f.Leads, f.HasLeader, f.OldestOverdueSeconds = s.Leads, s.Leader.ID != 0, s.Overdue.Seconds()
 	for _, m := range s.Members {
 		if m.Voter {
@@ -102,7 +112,7 @@ func (p *Plane) groupID() string {
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
-		ID: l.plane.groupID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: s.Header.Revision,
+		ID: l.plane.groupID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
 	}
 	if s.Leader.ID == 0 {
 		out.Missing = l.plane.missing()
@@ -132,7 +142,7 @@ func (l *local) Transfer(ctx context.Context, to string) error {
 			return l.member.Transfer(ctx, m.ID)
 		}
 	}
-	return absent("peer", "is no voter of the group")
+	return absent("peer_id", "is no voter of the group")
 }
 
 // Transfer implements coord.Overseer.

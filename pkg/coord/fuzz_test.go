@@ -160,3 +160,10 @@ func TestRestoreBelievesNoLength(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid)
 	}), 200.0)
 }
+
+// TestEncodeRefusesWhatDecodeDoes: what only Encode accepts would stop all members.
+func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
+	_, err := coord.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "mode", fault.FieldOf(err))
+}

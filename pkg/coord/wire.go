@@ -9,14 +9,23 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Encode gives a command as the content of a log entry.
+// Encode gives a command as the content of a log entry. It refuses what Decode refuses: once in
+// the log, such an entry would stop every member.
+//
+// Errors: Invalid.
 func Encode(cmd Command) ([]byte, error) {
 	p := &coordv1.Command{Client: uint64(cmd.Client), Sequence: cmd.Sequence, Owner: cmd.Owner}
 	if err := encodeOp(p, cmd.Op); err != nil {
 		return nil, fault.Wrap("coord.Encode", err)
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
-	return b, fault.As("coord.Encode", fault.Invalid, err)
+	if err != nil {
+		return nil, fault.As("coord.Encode", fault.Invalid, err)
+	}
+	if _, err := Decode(b); err != nil {
+		return nil, fault.Wrap("coord.Encode", err)
+	}
+	return b, nil
 }
 
 // Decode reads the content of a log entry. It knows one encoding of a command, the shortest
