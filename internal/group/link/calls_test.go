@@ -54,7 +54,9 @@ func (w wrapped) Accept() (net.Conn, error) {
 	return struct{ net.Conn }{c}, nil
 }
 
-func serveCalls(t *testing.T, wrap func(net.Listener) net.Listener, h host.Host) *grpc.Server {
+func plain(l net.Listener) net.Listener { return l }
+
+func serveCalls(t testing.TB, wrap func(net.Listener) net.Listener, h host.Host) *grpc.Server {
 	l, err := Listen(h, ListenLimits{})
 	require.NoError(t, err)
 	s := grpc.NewServer(grpc.Creds(Credentials(Local())))
@@ -64,7 +66,7 @@ func serveCalls(t *testing.T, wrap func(net.Listener) net.Listener, h host.Host)
 	return s
 }
 
-func callerOf(t *testing.T, h host.Host, target string) healthv1.HealthClient {
+func callerOf(t testing.TB, h host.Host, target string) healthv1.HealthClient {
 	c, err := grpc.NewClient(target, DialOptions(h)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -74,7 +76,7 @@ func callerOf(t *testing.T, h host.Host, target string) healthv1.HealthClient {
 // The server knows whose call it is, also when something lies between it and the connection.
 func TestPeerOf(t *testing.T) {
 	for name, wrap := range map[string]func(net.Listener) net.Listener{
-		"plain":   func(l net.Listener) net.Listener { return l },
+		"plain":   plain,
 		"wrapped": func(l net.Listener) net.Listener { return wrapped{l} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -114,6 +114,8 @@ func TestAskEnds(t *testing.T) {
 	})
 }
 
+func echo(_ context.Context, _ peer.ID, question []byte) ([]byte, error) { return question, nil }
+
 func TestSend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{})

@@ -146,7 +146,7 @@ func (t *Transport) judge(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 		w.Certificate = t.Info().GetCertificate()
 	case hello.GetTo() != t.Member:
 		w.Verdict = groupv1.Verdict_VERDICT_WRONG_MEMBER
-	case hello.GetFrom() == t.Member || !t.is(hello.GetFrom(), from):
+	case !t.is(hello.GetFrom(), from):
 		w.Verdict = groupv1.Verdict_VERDICT_NOT_MEMBER
 		if hello.GetConfigIndex() < t.ConfigIndex() {
 			w.Verdict = groupv1.Verdict_VERDICT_STALE_CONFIG

@@ -173,12 +173,26 @@ func TestMemberComesBack(t *testing.T) {
 				for len(w.members[1].take()) == 0 {
 					beat()
 					settle(50 * time.Millisecond)
-					require.Less(t, time.Since(begin), 10*time.Second)
+					require.Less(t, time.Since(begin), 3*time.Second, "in virtual time")
 				}
 				t.Logf("reached %v after it was back", time.Since(begin))
 			})
 		})
 	}
+}
+
+// A member that cannot be reached is dialled for each message, and not for none.
+func TestIdleLaneDoesNotDial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, nil)
+		w.wire.cut.Store(true)
+		for range 3 {
+			w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+			settle(time.Minute)
+		}
+		require.Equal(t, 3, w.members[0].lost())
+		require.Equal(t, 3, w.members[0].counts.of("dropped.control.unreachable"))
+	})
 }
 
 // Of a removed member no stream is left, in either direction, and its connection is not protected.
