@@ -1,5 +1,5 @@
-// Package httpapi serves the discovery plane to applications over HTTP: JSON, server-sent
-// events for watches, health endpoints and metrics.
+// Package httpapi serves the discovery plane and the coordination plane to applications over
+// HTTP: JSON, server-sent events for watches, health endpoints and metrics.
 //
 // It translates and nothing else. Every error, those of the router included, has one form
 // and passes through one table. The server answers only requests that name a loopback
@@ -44,6 +44,9 @@ type Config struct {
 	Metrics    http.Handler // of /v1/metrics
 	Logger     *slog.Logger // nil: silence
 	MaxWatches int          // open at a time; 0 is 1024
+	MaxWaits   int          // requests that wait for locks at a time; 0 is 1024
+
+	Coordination *Coordination // nil: not served
 }
 
 // Server is the HTTP front end.
@@ -52,6 +55,7 @@ type Server struct {
 	mux     *http.ServeMux
 	http    *http.Server
 	watches slots
+	waits   slots
 	batches slots
 	buffers sync.Pool // of *[]byte, for answers
 
@@ -67,9 +71,12 @@ func New(c Config) *Server {
 	if c.MaxWatches == 0 {
 		c.MaxWatches = 1024
 	}
+	if c.MaxWaits == 0 {
+		c.MaxWaits = 1024
+	}
 	s := &Server{
 		Config: c, mux: http.NewServeMux(),
-		watches: make(slots, c.MaxWatches), batches: make(slots, maxBatches),
+		watches: make(slots, c.MaxWatches), waits: make(slots, c.MaxWaits), batches: make(slots, maxBatches),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.routes()
@@ -104,6 +111,9 @@ func (s *Server) routes() {
 		s.mux.Handle(pattern, h)
 	}
 	s.mux.Handle("GET /v1/metrics", s.Metrics)
+	if s.Coordination != nil {
+		s.coordinationRoutes()
+	}
 }
 
 // Handler is the whole server as a handler, guards included.
@@ -232,6 +242,10 @@ func (s slots) take(what string) (release func(), err error) {
 // route serves a known route. For the others the router's own answer gives way to one in
 // our form.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if name, ok := lockName(r); ok && s.Coordination != nil {
+		s.lockRoute(w, r, name)
+		return
+	}
 	h, pattern := s.mux.Handler(r)
 	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
