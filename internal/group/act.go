@@ -38,11 +38,13 @@ func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 		}
 		return max(wait-time.Since(began), time.Millisecond)
 	}
+	tried := false
 	err = p.once(ctx, &cmd, func(ctx context.Context, t target) error {
+		tried = true
 		result, h, err = t.Acquire(ctx, cmd, left())
 		return err
 	})
-	if ctx.Err() != nil && err != nil {
+	if tried && ctx.Err() != nil && err != nil {
 		p.abandon(cmd)
 	}
 	return result, h, err
