@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -241,4 +242,26 @@ func FuzzState(f *testing.F) {
 		require.Equal(t, fmt.Sprint(o, s.Promised, s.Accepted), fmt.Sprint(o2, s2.Promised, s2.Accepted))
 		require.Equal(t, s, s2)
 	})
+}
+
+// TestRealDisk uses the operating system's files.
+func TestRealDisk(t *testing.T) {
+	c := newCourt(t, 3)
+	dir := t.TempDir()
+	place := Place{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
+	open := func() *Store {
+		s, err := OpenStore(vfs.Default, place, c.ids[1], c.network.ID())
+		require.NoError(t, err)
+		return s
+	}
+	s := open()
+	require.NoError(t, s.Save(State{Promised: c.ballot}))
+	require.NoError(t, s.Close())
+	s = open()
+	require.Equal(t, State{Promised: c.ballot}, s.State())
+	require.NoError(t, s.Close())
+	require.NoError(t, os.RemoveAll(place.Dir))
+	s = open()
+	require.NotEmpty(t, s.Amnesia())
+	require.NoError(t, s.Close())
 }
