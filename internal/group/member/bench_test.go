@@ -12,15 +12,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/group/member"
+	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // onDisk is a group of three in this process with three real logs under TMPDIR.
 func onDisk(b *testing.B) *network {
 	root := b.TempDir()
-	return newGroup(b, options{voters: 3, folder: func(i int) (vfs.FS, string) {
-		return vfs.Default, fmt.Sprintf("%s/%d", root, i)
-	}})
+	return newGroup(b, options{
+		voters: 3,
+		folder: func(i int) (vfs.FS, string) { return vfs.Default, fmt.Sprintf("%s/%d", root, i) },
+		adjust: func(c *member.Config) { c.Replica = replica.Config{Storage: c.Replica.Storage} },
+	})
 }
 
 // closed runs b.N calls, each caller waiting for its answer before the next, and reports their

@@ -31,7 +31,7 @@ type Config struct {
 	// ExpiryRate bounds the keys deleted in a second with the leases that time out; 0 is 20,000.
 	ExpiryRate int
 	// SnapshotEntries and SnapshotBytes of log since the last snapshot call for the next one;
-	// 0 is 50,000 and 32 MiB.
+	// 0 is 100,000 and 64 MiB.
 	SnapshotEntries, SnapshotBytes uint64
 	// Trail is how many entries are kept behind a snapshot for slow followers, though never more
 	// than came since the one before; 0 is 5,000.
@@ -61,8 +61,8 @@ func (c *Config) defaults() {
 	set(&c.Tick, 50*time.Millisecond)
 	set(&c.ElectionTicks, 10)
 	set(&c.HeartbeatTicks, 2)
-	set(&c.SnapshotEntries, 50_000)
-	set(&c.SnapshotBytes, 32<<20)
+	set(&c.SnapshotEntries, 100_000)
+	set(&c.SnapshotBytes, 64<<20)
 	set(&c.Trail, 5_000)
 	set(&c.ClientIdle, time.Hour)
 	set(&c.Pending, 16_384)

@@ -29,7 +29,8 @@ func (t *tail) append(entries []*pb.Entry) {
 		for i := keep; i < n; i++ {
 			t.bytes -= proto.Size(t.entries[i])
 		}
-		t.entries = t.entries[:keep:keep] // raft may hold a slice of what is replaced
+		clear(t.entries[keep:])
+		t.entries = t.entries[:keep]
 	}
 	t.entries = append(t.entries, entries...)
 	for _, e := range entries {
