@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -291,4 +293,36 @@ func TestRelayedConnectionsAreRefused(t *testing.T) {
 	require.Nil(t, in)
 	require.True(t, s.reset)
 	require.Equal(t, 1, c.of("refused.hello"))
+}
+
+// mute is a stream on a connection from which nothing comes any more.
+type mute struct {
+	relayed
+	conn *muteConn
+}
+
+func (m *mute) Conn() network.Conn          { return m.conn }
+func (m *mute) SetDeadline(time.Time) error { return nil }
+func (m *mute) Write(b []byte) (int, error) { return len(b), nil }
+func (m *mute) Read([]byte) (int, error)    { return 0, m.conn.err }
+
+type muteConn struct {
+	network.Conn
+	err    error
+	closed bool
+}
+
+func (c *muteConn) Stat() network.ConnStats { return network.ConnStats{} }
+func (c *muteConn) Close() error            { c.closed = true; return nil }
+
+// A connection on which not even a greeting is answered is given up, since over TCP it would take long after
+// a partition to come back to life. One on which the peer refuses is not.
+func TestDeadConnectionIsClosed(t *testing.T) {
+	for err, dead := range map[error]bool{os.ErrDeadlineExceeded: true, network.ErrReset: false, io.EOF: false} {
+		tr, newErr := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
+		require.NoError(t, newErr)
+		c := &muteConn{err: err}
+		require.ErrorIs(t, tr.greet(&mute{conn: c}, laneKey{member: 1}), fault.Unavailable)
+		require.Equal(t, dead, c.closed, "%v", err)
+	}
 }
