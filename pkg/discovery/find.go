@@ -175,18 +175,17 @@ func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, 
 // assemble ranks what the keepers found, and beside it what this peer knows better.
 func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	now := s.Now()
-	best := query.NewTopK(plan.Limit())
+	hits := make([]query.Hit, 0, len(found.Records))
 	for _, r := range found.Records {
 		if !r.Expired(now) {
-			best.Offer(query.Hit{Record: r, Value: plan.Value(r)})
+			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
 		}
 	}
 	if !found.Local {
-		for _, h := range s.beside(plan, found, now) {
-			best.Offer(h)
-		}
+		hits = append(hits, s.beside(plan, found, now)...)
 	}
-	a := s.answer(plan, best.Sorted(), found.Total)
+	slices.SortFunc(hits, query.Hit.Compare)
+	a := s.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
 	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
 	if found.Local {
 		a.Source = query.SourceLocal
@@ -243,7 +242,8 @@ func (s *Service) result(plan *query.Plan, r *records.Record) query.Result {
 		res.DistanceKM = &km
 	}
 	if m, ok := s.Prober.Measured(r.Name().Provider); ok {
-		res.Measured = &m
+		finding := m // of its own, so that nothing is allocated for those not measured
+		res.Measured = &finding
 	}
 	if plan.Explain() {
 		res.Explain = plan.ExplainScore(r)
