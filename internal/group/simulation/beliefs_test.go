@@ -35,6 +35,7 @@ type belief struct {
 	token    coord.Token
 	mode     coord.Mode
 	permits  int
+	holding  bool // it was told so
 	released bool
 }
 

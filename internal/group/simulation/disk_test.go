@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -14,6 +15,7 @@ import (
 type disk struct {
 	fs    *vfs.MemFS // without faults
 	armed atomic.Bool
+	fails atomic.Bool               // the sync that it dies in fails, and the process knows
 	torn  atomic.Pointer[vfs.MemFS] // what was durable when the disk was to fail
 	syncs atomic.Int64
 }
@@ -35,13 +37,19 @@ func (d *disk) before(op errorfs.Op) error {
 		// The process is to die in this sync. It goes on, but what it says is not heard.
 		if d.armed.CompareAndSwap(true, false) {
 			d.torn.Store(d.fs.CrashClone(vfs.CrashCloneCfg{}))
+			if d.fails.Load() {
+				return syscall.EIO
+			}
 		}
 	}
 	return nil
 }
 
 // dieInSync arranges that the process dies in its next sync: see died.
-func (d *disk) dieInSync() { d.armed.Store(true) }
+func (d *disk) dieInSync(fails bool) {
+	d.fails.Store(fails)
+	d.armed.Store(true)
+}
 
 // died reports whether that sync has come.
 func (d *disk) died() bool { return d.torn.Load() != nil }

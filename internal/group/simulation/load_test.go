@@ -141,11 +141,15 @@ func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
 			break
 		}
 		p.sleep(c.between(50*time.Millisecond, 400*time.Millisecond))
+		if c.chance(0.1) { // a program that does not wait; the group decides
+			c.writeGuarded(p, held, op.Name)
+		}
 		granted = c.granted(p, op.Name, held.token)
 	}
 	if !s.lives(c.now) {
 		return nil
 	}
+	held.holding = true
 	c.oracle.beliefs.holds(op.Name, held)
 	c.figures.grants++
 	return held
@@ -200,7 +204,7 @@ func (c *client) lockAndWrite(p *proc) {
 
 func (c *client) writeGuarded(p *proc, held *belief, name string) {
 	key, v, from := "guarded/"+name, c.value(), c.now
-	believed := held.lives(c.now)
+	believed := held.holding && held.lives(c.now)
 	this, r, ok := c.do(p, &coord.Write{
 		If: []coord.Guard{coord.IfHolds(name, held.token)}, Then: []coord.Change{put(key, v, 0)},
 	}, patience)
@@ -265,9 +269,25 @@ func (c *client) tryLock(p *proc) {
 			from, held.released = c.now, true
 			this, r, ok = c.do(p, &coord.Unlock{Name: name, Lease: s.id, Token: held.token}, patience)
 			c.record(from, input{kind: unlock, key: name, token: held.token}, this, ok, output{ok: r.Err == nil})
+			c.unlockAgain(p, s, name, held.token)
 		}
 	}
 	c.release(p, s)
+}
+
+// unlockAgain gives back what is given back already, under the token of the first time or
+// no one's, as a program does that has lost count: that must not touch a later claim.
+func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token) {
+	if c.chance(0.5) || !s.lives(c.now) {
+		return
+	}
+	from := c.now
+	this, r, ok := c.do(p, &coord.Lock{Name: name, Lease: s.id}, patience)
+	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
+	_, r, ok = c.do(p, &coord.Unlock{Name: name, Lease: s.id, Token: token}, patience)
+	if ok && r.Err == nil {
+		c.breach("B2", "%s unlocked %q twice with token %d", c.name, name, token)
+	}
 }
 
 // share uses the other modes of locks, and claims again.

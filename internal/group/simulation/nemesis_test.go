@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -113,8 +114,9 @@ func (c *cluster) kill() (string, func()) {
 
 func (c *cluster) killInSync() (string, func()) {
 	n := c.any()
-	n.disk.dieInSync()
-	return "kill in sync " + n.name, nil
+	fails := c.chance(0.3)
+	n.disk.dieInSync(fails)
+	return fmt.Sprintf("kill in sync %s, error %v", n.name, fails), nil
 }
 
 func (c *cluster) killAll() (string, func()) {

@@ -38,6 +38,8 @@ type process struct {
 	waiting map[uint64]func(replica.Answer)
 	term    uint64 // last one it led
 	doctor  doctor
+
+	compared uint64
 }
 
 // local is the time on the node's clock.
@@ -135,7 +137,7 @@ func (n *node) work(p *process) {
 	syncs := n.disk.syncs.Load()
 	late, err := p.replica.Persist()
 	if n.disk.died() {
-		n.crash()
+		n.crash() // as it must when the disk fails
 		return
 	}
 	if err != nil {
@@ -157,8 +159,11 @@ func (n *node) work(p *process) {
 
 // observe checks and hands on what came of applying.
 func (n *node) observe(p *process, out replica.Output) {
-	n.oracle.compare(n.name, p.replica.Machine())
 	s := p.replica.Status()
+	if s.Applied != p.compared {
+		p.compared = s.Applied
+		n.oracle.compare(n.name, p.replica.Machine())
+	}
 	if n.oracle.configured(s); s.Leads {
 		term := s.Header.Term
 		if p.term != term {
@@ -184,9 +189,16 @@ func (n *node) observe(p *process, out replica.Output) {
 	if image := out.Image; image != nil {
 		n.after(n.between(0, 200*time.Millisecond), func() {
 			if n.process == p {
-				n.in(func() { n.must(p.replica.Written(image, image.Write())) })
+				n.in(func() { n.sound(p.replica.Written(image, image.Write())) })
 			}
 		})
+	}
+}
+
+// sound notes an error of the disk as a breach, unless the disk was to fail: the process dies.
+func (n *node) sound(err error) {
+	if !n.disk.died() {
+		n.must(err)
 	}
 }
 
@@ -214,7 +226,9 @@ func (n *node) receive(wire []byte) {
 		m := new(pb.Message)
 		n.must(proto.Unmarshal(wire, m))
 		if m.GetTo() == p.replica.ID() {
-			n.must(p.replica.Step(m))
+			if err := p.replica.Step(m); m.GetType() != pb.MsgReadIndex { // which may come back to who asked
+				n.must(err)
+			}
 		}
 	})
 }
@@ -255,8 +269,7 @@ func (n *node) takeSnapshot(wire, image []byte) {
 		if m.GetTo() != p.replica.ID() {
 			return
 		}
-		n.must(p.store.Write(m.GetSnapshot(), blob(image)))
-		if n.disk.died() {
+		if n.sound(p.store.Write(m.GetSnapshot(), blob(image))); n.disk.died() {
 			return
 		}
 		machine, err := replica.Read(p.store, m.GetSnapshot())

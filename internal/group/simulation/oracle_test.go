@@ -29,7 +29,8 @@ type oracle struct {
 	entries map[uint64]record
 	fates   map[call]coord.Result
 	beliefs *beliefs
-	images  map[uint64]*coord.Image  // of some indexes, until all are far beyond
+	images  map[uint64]*coord.Image // of some indexes, until all are far beyond
+	hashes  map[uint64][sha256.Size]byte
 	leaders map[uint64]uint64        // term to member
 	began   map[uint64]time.Duration // term: when its leader began to measure
 	born    map[coord.LeaseID]time.Duration
@@ -55,7 +56,7 @@ const every = 8
 func newOracle(w *world, f *figures) *oracle {
 	return &oracle{
 		world: w, figures: f, machine: coord.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
-		images: make(map[uint64]*coord.Image), leaders: make(map[uint64]uint64),
+		images: make(map[uint64]*coord.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
 		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
 	}
 }
@@ -156,7 +157,16 @@ func sameResult(a, b coord.Result) bool {
 // compare holds a member's state against the one it should have.
 func (o *oracle) compare(member string, m *coord.Machine) {
 	index, _ := m.Index()
-	if image := o.images[index]; image != nil && image.Hash() != m.StateHash() {
+	image := o.images[index]
+	if image == nil {
+		return
+	}
+	want, ok := o.hashes[index]
+	if !ok {
+		want = image.Hash()
+		o.hashes[index] = want
+	}
+	if m.StateHash() != want {
 		o.breach("C1", "%s has another state at %d", member, index)
 	}
 }

@@ -73,7 +73,7 @@ func (w *world) breach(rule, format string, args ...any) {
 // must notes an error as a breach.
 func (w *world) must(err error) {
 	if err != nil && w.fail == nil {
-		w.fail = err
+		w.fail = fmt.Errorf("at %v: %w", w.now, err)
 		w.tell("BREACH %v", err)
 	}
 }
