@@ -1,3 +1,5 @@
+//go:build unix
+
 package bench
 
 import (
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +95,7 @@ func ask(b *testing.B, addr string, n int, body func(*mrand.Rand) string) {
 	}
 	runtime.GC()
 	var wg sync.WaitGroup
+	worked := working()
 	b.ResetTimer()
 	for i := range n {
 		wg.Go(func() {
@@ -107,11 +111,23 @@ func ask(b *testing.B, addr string, n int, body func(*mrand.Rand) string) {
 	}
 	wg.Wait()
 	b.StopTimer()
+	worked = working() - worked
 	all := slices.Concat(took...)
 	slices.Sort(all)
 	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "queries/s")
+	b.ReportMetric(float64(worked.Nanoseconds())/1e3/float64(len(all)), "cpu-us/query") // the clients' included
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-us")
 	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-us")
+}
+
+// working is how long processors have worked for the process: unlike the clock it tells
+// little of what else the machine does.
+func working() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // serve starts a peer that keeps n records and gives its address.
