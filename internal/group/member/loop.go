@@ -41,20 +41,40 @@ func (l *loop) run() {
 	}()
 	ticker := time.NewTicker(l.tick)
 	defer ticker.Stop()
-	for {
+	for l.poll(ticker.C) {
 		l.turns.Add(1)
-		err := l.turn()
-		if err != nil {
+		if err := l.turn(); err != nil {
 			l.fail(err)
 			return
 		}
-		if l.replica.Ready() {
-			continue
-		}
-		if !l.wait(ticker.C) {
+		if !l.replica.Ready() && !l.wait(ticker.C) {
 			return
 		}
 	}
+}
+
+// poll looks at the clock in passing: there may be work for ever. False when the member is to
+// stop.
+func (l *loop) poll(tick <-chan time.Time) bool {
+	select {
+	case <-l.stop:
+		return false
+	default:
+	}
+	select {
+	case <-tick:
+		l.passed()
+	default:
+	}
+	return true
+}
+
+// passed tells the Replica that a tick has passed.
+func (l *loop) passed() {
+	l.state.Lock()
+	l.replica.Tick(l.config.Now())
+	l.state.Unlock()
+	l.publish(l.replica.Status())
 }
 
 // wait blocks for the next thing to do, and takes it; false when the member is to stop. What
@@ -64,10 +84,7 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 	case <-l.stop:
 		return false
 	case <-tick:
-		l.state.Lock()
-		l.replica.Tick(l.config.Now())
-		l.state.Unlock()
-		l.publish(l.replica.Status())
+		l.passed()
 	case a := <-l.asks:
 		l.state.Lock()
 		l.ask(a)

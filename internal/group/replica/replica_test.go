@@ -140,6 +140,38 @@ func TestLeases(t *testing.T) {
 	require.True(t, there)
 }
 
+// A keepalive that meets the end of its lease on the way to the log waits for the outcome.
+func TestKeepAliveMeetsExpiry(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	l := c.leader()
+	lease := l.do(&coord.LeaseGrant{TTL: 5_000}).Lease
+	c.run(4900 * time.Millisecond)
+	keep := c.id()
+	c.now += 10 * time.Second
+	l.Tick(c.now) // proposes the end
+	l.KeepAlive(keep, "owner", []coord.LeaseID{lease})
+	for range 3 { // the round is confirmed before the entry: its acknowledgements need no disk
+		l.turn()
+		wires := c.wires
+		c.wires = nil
+		for _, m := range wires {
+			if m.GetType() == pb.MsgApp || m.GetType() == pb.MsgAppResp {
+				c.wires = append(c.wires, m)
+			} else {
+				c.deliver(m)
+			}
+		}
+		for _, n := range c.nodes {
+			if n != l {
+				n.turn()
+			}
+		}
+	}
+	require.NotContains(t, l.answers, keep)
+	require.Equal(t, []coord.Renewal{{ID: lease}}, l.await(keep).Renewals)
+	c.agree()
+}
+
 // A new leader gives every lease its whole time again, and measures by itself.
 func TestLeasesOutliveTheLeader(t *testing.T) {
 	c := newCluster(t, 3, nil)
