@@ -40,6 +40,8 @@ type plan struct {
 	idle          time.Duration // most between two deeds of a client
 	outage        time.Duration // most that a process stays down
 	snapshotEvery uint64        // entries
+	clientIdle    time.Duration // 0: usual
+	expiryRate    int           // the same
 	repair        repair.Config
 }
 
@@ -90,6 +92,12 @@ func (c *cluster) draw() {
 		c.peers, c.voters = 6, 5
 	} else if c.chance(0.05) {
 		c.peers, c.voters = 1, 1
+	}
+	if c.chance(0.3) {
+		c.clientIdle = patience + 4*time.Second
+	}
+	if c.chance(0.2) {
+		c.expiryRate = 5 + c.rng.IntN(20)
 	}
 	c.repair = repair.Config{
 		Voters: c.voters, Patience: c.between(4*time.Second, 15*time.Second), Returned: 2 * time.Second,

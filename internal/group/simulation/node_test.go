@@ -62,6 +62,7 @@ func (n *node) launch(store *storage.Storage) {
 	var err error
 	p.replica, err = replica.New(replica.Config{
 		Storage: store, Tick: tick, SnapshotEntries: n.snapshotEvery, Trail: n.snapshotEvery / 2,
+		ClientIdle: n.clientIdle, ExpiryRate: n.expiryRate,
 		Applied: func(a replica.Applied) { n.oracle.applied(n.name, a) },
 	})
 	if err != nil {
