@@ -27,11 +27,17 @@ func (r *Replica) Step(m *pb.Message) error {
 	if err := r.check(m); err != nil {
 		return fault.Wrap("replica.Step", err)
 	}
-	if m.GetType() == pb.MsgReadIndex && r.role.leads && !r.role.promoted {
+	if m.GetType() == pb.MsgReadIndex && !r.serves() {
 		return nil // it will ask again
 	}
 	_ = r.node.Step(m) // says only that it was of no use
 	return nil
+}
+
+// serves says whether a round that another member asks for can begin. A follower would pass
+// the question on in the asker's name, which the transport between members does not admit.
+func (r *Replica) serves() bool {
+	return r.role.promoted && r.node.BasicStatus().RaftState == raft.StateLeader
 }
 
 // Restore takes the leader's snapshot with the state that came with it, which must be in the
