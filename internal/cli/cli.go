@@ -8,6 +8,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 
@@ -43,6 +44,10 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	if err == nil {
 		return exitOK
 	}
+	var child childExit
+	if errors.As(err, &child) {
+		return int(child)
+	}
 	if ctx.Err() != nil && fault.KindOf(err) == fault.Canceled {
 		err = fault.New("", fault.Canceled, "interrupted")
 	}
@@ -55,6 +60,7 @@ const (
 	groupPeer    = "peer"
 	groupProvide = "provide"
 	groupFind    = "find"
+	groupAgree   = "agree"
 )
 
 func (a App) root() *cobra.Command {
@@ -77,6 +83,7 @@ func (a App) root() *cobra.Command {
 		&cobra.Group{ID: groupPeer, Title: "This peer:"},
 		&cobra.Group{ID: groupProvide, Title: "Its services:"},
 		&cobra.Group{ID: groupFind, Title: "Services of all:"},
+		&cobra.Group{ID: groupAgree, Title: "Locks and leases of all:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
@@ -87,6 +94,7 @@ func (a App) root() *cobra.Command {
 	add(groupPeer, a.initCommand(), a.runCommand(), a.idCommand(), a.statusCommand(), a.peersCommand(), a.configCommand())
 	add(groupProvide, a.registerCommand(), a.updateCommand(), a.withdrawCommand(), a.recordsCommand())
 	add(groupFind, a.queryCommand(), a.watchCommand(), a.resolveCommand())
+	add(groupAgree, a.lockCommand(), a.locksCommand(), a.leaseCommand(), a.coordCommand(), a.groupCommand())
 	add("", a.versionCommand())
 	return root
 }

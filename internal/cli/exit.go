@@ -15,9 +15,27 @@ import (
 
 // The exit codes that code refers to by name; exits is the whole table.
 const (
-	exitOK      = 0
-	exitFailure = 1
+	exitOK          = 0
+	exitFailure     = 1
+	exitNotAcquired = 75
+	exitLost        = 76
 )
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	code int
+	error
+}
+
+// Unwrap gives the error.
+func (c coded) Unwrap() error { return c.error }
+
+// childExit is how a command that was run for the user ended: its exit code is ours, and what
+// there was to say it has said.
+type childExit int
+
+// Error implements error.
+func (c childExit) Error() string { return fmt.Sprintf("the command ended with %d", int(c)) }
 
 // exit is one code: what it means, and the kinds of error that end in it.
 type exit struct {
@@ -35,15 +53,21 @@ func exits() []exit {
 		{3, "not found", []fault.Kind{fault.NotFound}},
 		{4, "exists already, conflict, or a limit is reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
-		{69, "unavailable: no peer answers, or it is not ready", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
-		{130, "interrupted", []fault.Kind{fault.Canceled}},                                        // 128 + SIGINT, as shells have it
+		{69, "unavailable: no peer answers, it is not ready, or its group has no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
+		{exitNotAcquired, "lock: others hold it", nil},                                                                     // EX_TEMPFAIL
+		{exitLost, "lock: lost while it was held", nil},
+		{130, "interrupted", []fault.Kind{fault.Canceled}}, // 128 + SIGINT, as shells have it
 	}
 }
 
 // exitCodeOf gives the exit code of an error; kinds that the table lacks are failures.
 func exitCodeOf(err error) int {
-	if err == nil {
+	var own coded
+	switch {
+	case err == nil:
 		return exitOK
+	case errors.As(err, &own):
+		return own.code
 	}
 	for _, e := range exits() {
 		if slices.Contains(e.kinds, fault.KindOf(err)) {
@@ -87,10 +111,16 @@ func hint(cmd *cobra.Command, err error) string {
 }
 
 // answered reports whether the error came from the peer: the client keeps the peer's own
-// fault inside its own.
+// fault inside its own ones.
 func answered(err error) bool {
 	var outer, inner *fault.Error
-	return errors.As(err, &outer) && errors.As(outer.Err, &inner)
+	if !errors.As(err, &outer) || !errors.As(outer.Err, &inner) {
+		return false
+	}
+	for next := inner; errors.As(inner.Err, &next); {
+		inner = next
+	}
+	return !strings.HasPrefix(inner.Op, "client.")
 }
 
 // oneLine renders an error as "field: message" in one line. Operations show only where

@@ -32,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			got := play(t, string(data))
+			got := play(t, string(data), serve(t, new(fake)))
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 			}
@@ -41,9 +41,9 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play gives the dialogue anew.
-func play(t *testing.T, script string) string {
-	words := strings.NewReplacer("PEER", serve(t, new(fake)), "TMP", t.TempDir())
+// play gives the dialogue anew, with the peer at an address.
+func play(t *testing.T, script, peer string) string {
+	words := strings.NewReplacer("PEER", peer, "TMP", t.TempDir())
 	undo := []string{}
 	for _, name := range []string{"PEER", "TMP"} {
 		undo = append(undo, words.Replace(name), name)

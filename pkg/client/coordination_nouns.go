@@ -43,3 +43,10 @@ func Exactly(key string) Span { return coord.Exactly(key) }
 
 // Under is the span of all keys that begin with prefix.
 func Under(prefix string) Span { return coord.Under(prefix) }
+
+// How a claim shares its lock.
+const (
+	ModeExclusive = coord.Exclusive
+	ModeShared    = coord.Shared
+	ModePermit    = coord.Permit
+)

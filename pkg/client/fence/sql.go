@@ -10,6 +10,7 @@ import (
 
 // Execer is *sql.DB, *sql.Tx or *sql.Conn.
 type Execer interface {
+	// ExecContext executes a statement that returns no rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+)
+
+// agree serves a coordination plane on loopback and gives its address. All who call are one owner.
+func agree(t *testing.T, solo *coordtest.Solo) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
+		Actor: solo, Reader: solo, Overseer: solo,
+		Owner: func(context.Context) (string, error) { return provider, nil },
+	}})
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); require.NoError(t, <-done) })
+	return l.Addr().String()
+}
+
+// prepared is a group in which something has happened. Its clock stands still.
+func prepared(t *testing.T) *coordtest.Solo {
+	solo := coordtest.New(coordtest.Config{})
+	do := func(op coord.Op) coord.Result {
+		r, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+		require.NoError(t, err)
+		return r
+	}
+	put := func(key, value string) *coord.Write {
+		return &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+	}
+	for range 3 {
+		do(&coord.LeaseGrant{TTL: 60_000})
+	}
+	do(&coord.Lock{Name: "db/users", Lease: 1, Metadata: []byte("migration")})
+	do(&coord.Lock{Name: "db/users", Lease: 2, Wait: true})
+	do(&coord.Lock{Name: "pool", Lease: 1, Mode: coord.Permit, Permits: 3})
+	do(put("app/a", "1"))
+	do(put("app/a", "2"))
+	do(put("app/evil", "\x1b[2J\xff"))
+	span := coord.Exactly("app/a")
+	do(&coord.Write{Then: []coord.Change{{Delete: &span}}})
+	do(&coord.Compact{Revision: 2})
+	return solo
+}
+
+// TestCoordinationTranscripts plays the dialogues about leases and locks; see TestTranscripts.
+func TestCoordinationTranscripts(t *testing.T) {
+	paths, err := filepath.Glob("testdata/coordination/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			got := play(t, string(data), agree(t, prepared(t)))
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
+
+// living is a group by the clock of the machine, with leases as short as tests are patient.
+func living() *coordtest.Solo {
+	limits := coord.DefaultLimits()
+	limits.MinTTL = 100
+	return coordtest.New(coordtest.Config{
+		Limits: limits, Now: time.Now,
+		After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
+	})
+}
+
+// A lease that is kept alive lives; the command ends with it.
+func TestLeaseKeepAlive(t *testing.T) {
+	solo := living()
+	peer := agree(t, solo)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	granted, _, err := solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseGrant{TTL: 900}})
+	require.NoError(t, err)
+	out := newPipe()
+	var stderr bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- testApp(strings.NewReader(""), out, &stderr, nil).Execute(ctx,
+			[]string{"lease", "keepalive", "--grpc", peer, "-o", "ndjson", leaseID(granted.Lease)})
+	}()
+	for range 5 {
+		require.Equal(t, `{"id":"1","ttl":0.9}`, out.line(t))
+	}
+	_, _, err = solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
+	require.NoError(t, err)
+	require.Equal(t, 3, <-code, "%s", stderr.String())
+}
+
+// run runs a command against a peer that ends when the test is done with its output.
+func run(t *testing.T, peer string, args ...string) (out *pipe, stop func() (code int)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out = newPipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- testApp(strings.NewReader(""), out, io.Discard, []string{"BLACKHOLE_GRPC=" + peer}).Execute(ctx, args)
+	}()
+	return out, func() int { cancel(); return <-code }
+}
+
+func TestCoordWatch(t *testing.T) {
+	peer := agree(t, prepared(t))
+	for _, c := range []struct {
+		args  []string
+		lines []string
+	}{
+		{[]string{"--from", "4"}, []string{
+			"put            4  app/a  1",
+			"put            5  app/a  2",
+			"put            6  app/evil  G1sySv8=",
+			"delete         7  app/a",
+		}},
+		{[]string{"--from", "5", "--prev", "-o", "ndjson"}, []string{
+			`{"event":"progress","next_revision":5}`,
+			`{"event":"put","revision":5,"key":"app/a","kv":{"value":"2","create_revision":4,"version":2},"prev_kv":{"value":"1","create_revision":4,"version":1}}`,
+			`{"event":"put","revision":6,"key":"app/evil","kv":{"value":"G1sySv8=","base64":true,"create_revision":6,"version":1}}`,
+			`{"event":"delete","revision":7,"key":"app/a","prev_kv":{"value":"2","create_revision":4,"version":2}}`,
+		}},
+		{[]string{"--from", "7", "-o", "yaml"}, []string{
+			"---", "event: progress", "next_revision: 7", "---", "event: delete", "revision: 7", "key: app/a",
+		}},
+	} {
+		out, stop := run(t, peer, append([]string{"coord", "watch", "app/"}, c.args...)...)
+		for _, line := range c.lines {
+			require.Equal(t, line, out.line(t))
+		}
+		require.Equal(t, 130, stop())
+	}
+}

@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+)
+
+// patient bounds every wait of a test; it decides nothing when things work.
+const patient = 30 * time.Second
+
+// pipe takes what a command says, line by line.
+type pipe struct {
+	io.Writer
+	lines chan string
+}
+
+func newPipe() *pipe {
+	r, w := io.Pipe()
+	p := &pipe{Writer: w, lines: make(chan string, 100)}
+	go func() {
+		for s := bufio.NewScanner(r); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	return p
+}
+
+func (p *pipe) line(t *testing.T) string {
+	t.Helper()
+	select {
+	case line := <-p.lines:
+		return line
+	case <-time.After(patient):
+		require.FailNow(t, "it says nothing")
+		return ""
+	}
+}
+
+// locking is a run of the command lock.
+type locking struct {
+	t      *testing.T
+	solo   *coordtest.Solo
+	out    *pipe
+	stderr bytes.Buffer
+	stop   context.CancelFunc
+	code   chan int
+}
+
+// runLock begins "lock ARGS" against a group.
+func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	l := &locking{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
+	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
+	args = append([]string{"lock", "--grpc", agree(t, solo)}, args...)
+	go func() { l.code <- app.Execute(ctx, args) }()
+	return l
+}
+
+// end waits for its end.
+func (l *locking) end(code int) {
+	l.t.Helper()
+	select {
+	case got := <-l.code:
+		require.Equal(l.t, code, got, "%s", l.stderr.String())
+	case <-time.After(patient):
+		require.FailNow(l.t, "it does not end")
+	}
+}
+
+// free reports whether nobody claims the lock db.
+func (l *locking) free() bool {
+	_, _, err := l.solo.Locks(context.Background(), coord.LockQuery{Name: "db"})
+	return err != nil
+}
+
+// shell is a command line for sh behind the flags of lock.
+func shell(script string, flags ...string) []string {
+	return append(flags, "db", "--", "/bin/sh", "-c", script)
+}
+
+// other takes the lock db for somebody else.
+func other(t *testing.T, solo *coordtest.Solo) coord.Token {
+	lease, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
+	require.NoError(t, err)
+	r, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.Lock{Name: "db", Lease: lease.Lease}})
+	require.NoError(t, err)
+	require.True(t, r.Lock.Granted)
+	return r.Lock.Token
+}
+
+func TestLockRuns(t *testing.T) {
+	solo := living()
+	l := runLock(t, solo, shell(`echo $BLACKHOLE_LOCK_NAME $BLACKHOLE_LOCK_TOKEN $BLACKHOLE_LOCK_LEASE; echo $BLACKHOLE_LOCK_DEADLINE; exit 7`, "--ttl", "1h")...)
+	require.Equal(t, "db 1 1", l.out.line(t))
+	deadline, err := strconv.ParseInt(l.out.line(t), 10, 64)
+	require.NoError(t, err)
+	require.InDelta(t, time.Now().Add(57*time.Minute).Unix(), deadline, 60)
+	l.end(7)
+	require.Empty(t, l.stderr.String())
+	require.True(t, l.free())
+}
+
+func TestLockExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{shell("exit 0"), 0},
+		{shell("kill -KILL $$"), 137},
+		{shell("exit 5", "-n", "2"), 5},
+		{shell("exit 6", "--shared"), 6},
+		{[]string{"db", "--", "no-such-command-here"}, 127},
+		{[]string{"db", "echo"}, 2},
+		{shell("", "--shared", "-n", "2"), 2},
+		{[]string{}, 2},
+		{shell("", "--try", "--wait", "1s"), 2},
+		{shell("", "-n", "0"), 2},
+		{shell("", "--ttl", "0s"), 2},
+		{shell("", "--wait", "-1s"), 2},
+		{shell("", "--timeout", "-1s"), 2},
+	} {
+		t.Run(fmt.Sprint(c.args), func(t *testing.T) {
+			l := runLock(t, living(), c.args...)
+			l.end(c.code)
+			require.True(t, l.free())
+		})
+	}
+}
+
+func TestLockHeldByOthers(t *testing.T) {
+	solo := living()
+	token := other(t, solo)
+	runLock(t, solo, shell("echo never", "--try")...).end(75)
+	l := runLock(t, solo, shell("echo never", "--wait", "50ms")...)
+	l.end(75)
+	require.Equal(t, "blackholed: db: others hold the lock\n", l.stderr.String())
+	require.Empty(t, l.out.lines)
+	l = runLock(t, solo, shell("echo mine")...)
+	require.Eventually(t, func() bool {
+		states, _, err := solo.Locks(t.Context(), coord.LockQuery{Name: "db"})
+		return err == nil && len(states[0].Waiting) == 1
+	}, patient, time.Millisecond)
+	_, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.Unlock{Name: "db", Lease: 1, Token: token}})
+	require.NoError(t, err)
+	require.Equal(t, "mine", l.out.line(t))
+	l.end(0)
+}
+
+func TestLockWithoutQuorum(t *testing.T) {
+	solo := living()
+	solo.Halt("no majority")
+	l := runLock(t, solo, shell("echo never", "--timeout", "300ms")...)
+	l.end(69)
+	require.Contains(t, l.stderr.String(), "no majority")
+	require.NotContains(t, l.stderr.String(), "no peer answers", "one did")
+}
+
+// gone reports whether a process runs no more: it is not there, or waits to be buried.
+func gone(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// The command and its children are gone when others can have the lock, whatever they do.
+func TestLockLost(t *testing.T) {
+	for name, lose := range map[string]func(l *locking){
+		"no quorum": func(l *locking) { l.solo.Halt("no majority") },
+		"revoked": func(l *locking) {
+			_, _, err := l.solo.Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
+			require.NoError(l.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := runLock(t, living(), shell(`trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do wait; done`, "--ttl", "2s")...)
+			grandchild, child := l.out.line(t), l.out.line(t)
+			require.False(t, gone(child))
+			lose(l)
+			l.end(76)
+			require.True(t, gone(child))
+			require.Eventually(t, func() bool { return gone(grandchild) }, patient, time.Millisecond)
+			require.Contains(t, l.stderr.String(), "the lock is lost")
+			require.NotContains(t, l.stderr.String(), "no peer answers")
+		})
+	}
+}
+
+func TestLockTermComesFirst(t *testing.T) {
+	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "3s")...)
+	require.Equal(t, "ready", l.out.line(t))
+	l.solo.Halt("no majority")
+	require.Equal(t, "leaving", l.out.line(t))
+	l.end(76)
+}
+
+// An interrupt reaches the command, and the lock is held until it has ended.
+func TestLockInterrupted(t *testing.T) {
+	l := runLock(t, living(), shell(`trap 'echo term; sleep 0.1; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`)...)
+	require.Equal(t, "ready", l.out.line(t))
+	l.stop()
+	require.Equal(t, "term", l.out.line(t))
+	require.False(t, l.free())
+	require.Equal(t, "done", l.out.line(t))
+	l.end(9)
+	require.True(t, l.free())
+}
+
+func TestLockAlone(t *testing.T) {
+	l := runLock(t, living(), "db", "-o", "ndjson")
+	require.Equal(t, `{"name":"db","key":"db/1","fencing_token":1,"lease_id":"1"}`, l.out.line(t))
+	require.False(t, l.free())
+	l.stop()
+	l.end(0)
+	require.True(t, l.free())
+
+	l = runLock(t, living(), "db", "--ttl", "500ms", "-o", "ndjson")
+	l.out.line(t)
+	l.solo.Halt("no majority")
+	l.end(76)
+}
+
+// A command does not outlive the one who watches over its lock.
+func TestLockChildDiesWithParent(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("needs Linux")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), lockArgsOf+"="+agree(t, living()))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	child := strings.TrimSpace(line)
+	require.False(t, gone(child))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+	var exit *exec.ExitError
+	require.True(t, errors.As(cmd.Wait(), &exit))
+	require.Eventually(t, func() bool { return gone(child) }, patient, time.Millisecond)
+}
+
+// lockArgsOf is the variable that makes of this test a program which holds a lock.
+const lockArgsOf = "BLACKHOLE_TEST_LOCK"
+
+func TestMain(m *testing.M) {
+	peer := os.Getenv(lockArgsOf)
+	if peer == "" {
+		os.Exit(m.Run())
+	}
+	app := testApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	os.Exit(app.Execute(context.Background(), append([]string{"lock", "--grpc", peer}, shell(`echo $$; exec sleep 1000`)...)))
+}
