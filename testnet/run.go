@@ -20,6 +20,8 @@ const (
 	checkInterval = 2 * time.Second // of providers: a killed one is found out in seconds
 	lookInterval  = 2 * time.Second // between two tables of a network that stays up
 	seed          = 1               // of the services on offer
+	founders      = 5               // of the coordination group: three vote, one learns, one is to spare
+	replaceAfter  = 5 * time.Second // a voter's silence
 )
 
 // session is one run of the command.
@@ -75,7 +77,8 @@ func (s *session) start(ctx context.Context, scratch string) error {
 	if err != nil {
 		return err
 	}
-	c := network.Config{Peers: s.peers, Binary: binary, Dir: scratch, Check: checkInterval, Keep: s.keep}
+	c := network.Config{Peers: s.peers, Binary: binary, Dir: scratch, Check: checkInterval, Keep: s.keep,
+		Founders: min(founders, s.peers-1), Replace: replaceAfter}
 	if s.data != "" {
 		if err := os.MkdirAll(s.data, 0o700); err != nil {
 			return fault.As("testnet.start", fault.Invalid, fmt.Errorf("-data: %w", err))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/httpapi"
 	"github.com/blackhole/blackhole/internal/metrics"
@@ -58,8 +60,11 @@ type parts struct {
 	keeper    *keeper.Keeper
 	registry  *registry.Registry
 	discovery *discovery.Service
-	http      *httpapi.Server
-	grpc      *grpcapi.Server
+	// coordination is nil where this peer takes no part in it.
+	coordination *coordination
+
+	http *httpapi.Server
+	grpc *grpcapi.Server
 
 	watching atomic.Pointer[discovery.Service] // nil until discovery has started
 	undo     []func() error                    // of what has started, in order
@@ -74,7 +79,8 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery, p.startFrontEnds,
+		p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery,
+		p.startCoordination, p.startFrontEnds,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -176,7 +182,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	p.node, err = p2p.New(ctx, p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
 		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now),
-		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol),
+		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol, link.AskProtocol, link.CallProtocol),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 	})
@@ -243,12 +249,18 @@ func (p *parts) startDiscovery(context.Context) (err error) {
 }
 
 func (p *parts) startFrontEnds(context.Context) error {
+	var locks *grpcapi.Coordination
+	var rest *httpapi.Coordination
+	if c := p.coordination; c != nil {
+		locks = &grpcapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: p.self}
+		rest = &httpapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: func(r *http.Request) (string, error) { return p.self(r.Context()) }}
+	}
 	p.http = httpapi.New(httpapi.Config{
-		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
+		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 	})
 	p.grpc = grpcapi.New(grpcapi.Config{
-		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
+		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
 	})
 	return nil
 }

@@ -73,6 +73,10 @@ func (p *parts) serve(ctx context.Context, l listeners) error {
 	if l.grpc != nil {
 		group.Add(func() error { return p.grpc.Serve(l.grpc) }, func(error) { p.grpc.Close() })
 	}
+	if c := p.coordination; c != nil {
+		group.Add(func() error { return c.server.Serve(c.listener) }, func(error) { c.server.Close() })
+		group.Add(func() error { return c.await(done) }, func(error) { stop() })
+	}
 	return group.Run()
 }
 

@@ -37,16 +37,21 @@ type Config struct {
 	Binary string        // blackholed
 	Dir    string        // gets one data directory for each peer
 	Check  time.Duration // how often a peer checks a provider
-	Log    io.Writer     // gets the peers' logs; nil: nobody
-	Keep   bool          // the data directories stay when the network stops
+
+	Founders int           // peers, the first ones, that found one coordination group; 0: each founds its own
+	Replace  time.Duration // silence after which a voter of it is replaced; 0: as usual
+
+	Log  io.Writer // gets the peers' logs; nil: nobody
+	Keep bool      // the data directories stay when the network stops
 }
 
 // Network is a running network. Stop must be called.
 type Network struct {
 	Peers []*Peer // peers[0] is the bootstrap
 
-	config Config
-	dirs   []string // of the peers, as far as they were made
+	config   Config
+	dirs     []string // of the peers, as far as they were made
+	founders []string // peer ids
 }
 
 // Peer is one process of the network, and a client of it.
@@ -74,6 +79,11 @@ func Start(ctx context.Context, c Config) (*Network, error) {
 }
 
 func (n *Network) start(ctx context.Context) error {
+	for i := range n.Peers {
+		if err := n.house(ctx, i); err != nil {
+			return err
+		}
+	}
 	if err := n.launch(ctx, 0, nil); err != nil {
 		return err
 	}
@@ -94,19 +104,35 @@ func (n *Network) start(ctx context.Context) error {
 	return nil
 }
 
-// launch starts peer i and waits until it tells its addresses.
-func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
-	name := fmt.Sprintf("peer-%d", i+1)
-	data := filepath.Join(n.config.Dir, name)
+// house makes the data directory of peer i, and its identity if it is a founder.
+func (n *Network) house(ctx context.Context, i int) error {
+	data := filepath.Join(n.config.Dir, nameOf(i))
 	if err := os.Mkdir(data, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			return fault.Invalidf("data", data, "there is a peer of an earlier run: choose another directory, or remove %s", data)
 		}
-		return fault.As("network.launch", fault.Invalid, err)
+		return fault.As("network.house", fault.Invalid, err)
 	}
 	n.dirs[i] = data
+	if i >= n.config.Founders {
+		return nil
+	}
+	id, err := process.Identity(ctx, n.config.Binary, data)
+	if err != nil {
+		return err
+	}
+	n.founders = append(n.founders, id)
+	return nil
+}
+
+func nameOf(i int) string { return fmt.Sprintf("peer-%d", i+1) }
+
+// launch starts peer i and waits until it tells its addresses.
+func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
+	c := n.config
 	spec := process.Spec{
-		Name: name, Binary: n.config.Binary, Data: data, Bootstrap: bootstrap, Check: n.config.Check, Log: n.config.Log,
+		Name: nameOf(i), Binary: c.Binary, Data: n.dirs[i], Bootstrap: bootstrap, Check: c.Check,
+		Founders: n.founders, Replace: c.Replace, Log: c.Log,
 	}
 	for trial := 1; ; trial++ {
 		p, err := start(spec)
@@ -120,6 +146,17 @@ func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 		}
 		p.stop()
 	}
+}
+
+// Restart starts a peer that was killed, on its data, with new ports; the rest of the network
+// tells it what it missed. It fails with the last words of the peer.
+func (n *Network) Restart(ctx context.Context, p *Peer) error {
+	var bootstrap []string
+	for _, other := range n.Living() {
+		bootstrap = append(bootstrap, other.Listen...)
+	}
+	_ = p.Close() // nothing answers it any more
+	return n.launch(ctx, slices.Index(n.Peers, p), bootstrap)
 }
 
 // start starts a process and makes a client of it; a process that cannot have one is stopped.
@@ -229,6 +266,9 @@ func (n *Network) Lost() []error {
 	}
 	return lost
 }
+
+// Founding gives the number of peers that found the coordination group together.
+func (n *Network) Founding() int { return len(n.founders) }
 
 // Living gives the peers that run.
 func (n *Network) Living() []*Peer {

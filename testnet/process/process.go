@@ -36,6 +36,23 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return binary, nil
 }
 
+// Identity gives the peer id of a data directory, which is made if need be.
+func Identity(ctx context.Context, binary, data string) (string, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return "", fault.As("process.Identity", fault.Invalid, err)
+	}
+	cmd := exec.CommandContext(ctx, binary, "id", "--data", data)
+	cmd.Env, cmd.WaitDelay = cleanEnvironment(os.Environ()), outputGrace
+	out, err := cmd.Output()
+	switch {
+	case ctx.Err() != nil:
+		return "", fault.Wrap("process.Identity", ctx.Err())
+	case err != nil:
+		return "", fault.New("process.Identity", fault.Unavailable, "blackholed id: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // Spec is one blackholed to run.
 type Spec struct {
 	Name      string // of the peer, for people
@@ -43,6 +60,8 @@ type Spec struct {
 	Data      string        // its data directory
 	Bootstrap []string      // multiaddrs of the peers that it joins by
 	Check     time.Duration // between two checks of one provider
+	Founders  []string      // peer ids of those that found the coordination group; none: each its own
+	Replace   time.Duration // silence after which a voter is replaced; 0: as usual
 	Log       io.Writer     // gets its log, each line with the name before it; nil: nobody
 }
 
@@ -72,9 +91,7 @@ func Start(s Spec) (*Process, error) {
 		args = append(args, "--bootstrap", addr)
 	}
 	p.cmd = exec.Command(s.Binary, args...)
-	p.cmd.Env = append(cleanEnvironment(os.Environ()),
-		config.Prefix+"DISCOVERY_HEALTH_CHECK_INTERVAL="+s.Check.String(),
-		config.Prefix+"DISCOVERY_HEALTH_CHECK_TIMEOUT="+s.Check.String())
+	p.cmd.Env = append(cleanEnvironment(os.Environ()), s.settings()...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.WaitDelay = outputGrace
 	p.cmd.SysProcAttr = orphanless()
@@ -86,6 +103,18 @@ func Start(s Spec) (*Process, error) {
 		_ = p.cmd.Wait() // Failure reads the state
 	}()
 	return p, nil
+}
+
+func (s Spec) settings() []string {
+	env := []string{
+		config.Prefix + "DISCOVERY_HEALTH_CHECK_INTERVAL=" + s.Check.String(),
+		config.Prefix + "DISCOVERY_HEALTH_CHECK_TIMEOUT=" + s.Check.String(),
+		config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ","),
+	}
+	if s.Replace > 0 {
+		env = append(env, config.Prefix+"COORDINATION_REPLACE="+s.Replace.String())
+	}
+	return env
 }
 
 // cleanEnvironment drops the settings of the peers of whoever runs this: each of ours is as we say.

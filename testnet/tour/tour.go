@@ -1,6 +1,6 @@
-// Package tour walks through what a discovery network promises, on a running one: each
-// step does something that a user would do and holds the outcome against a brute force
-// over everything that is registered.
+// Package tour walks through what a network promises, on a running one: each step does
+// something that a user would do. What is discovered is held against a brute force over
+// everything that is registered; locks, against their tokens.
 package tour
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MinPeers is the least network: a bootstrap, a consumer, and a provider to kill.
-	MinPeers = 3
+	// MinPeers is the least network: three peers that found a group, and a provider to kill.
+	MinPeers = 4
 
 	stepLimit = 90 * time.Second
 	callLimit = 10 * time.Second
@@ -34,6 +34,9 @@ type Tour struct {
 	PublishP95  time.Duration // from an update's call to its receipt, which says on how many peers it is stored
 	UpdateP99   time.Duration // from before an update's call to its arrival at a watching consumer
 	CachedQuery time.Duration // median of what the peer took for an answer from its cache
+	Failover    time.Duration // from the kill of the group's leader to the next lock acquired
+
+	killed *network.Peer // the leader
 }
 
 // Result is how one step went.
@@ -60,6 +63,11 @@ func steps() []step {
 		{"killed provider not usable", (*Tour).killProvider},
 		{"withdrawn service gone everywhere", (*Tour).withdraw},
 		{"answer from the cache", (*Tour).cachedAnswer},
+		{"coordination group formed", (*Tour).groupFormed},
+		{"contended lock handed over", (*Tour).lockHandedOver},
+		{"lock survives its leader", (*Tour).leaderKilled},
+		{"dead voter replaced", (*Tour).voterReplaced},
+		{"all restarted from disk", (*Tour).restartAll},
 	}
 }
 

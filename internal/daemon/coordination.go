@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/group"
+	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/link"
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/internal/metrics"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// coordination are the parts of the coordination plane.
+type coordination struct {
+	plane    *group.Plane
+	server   *grpcapi.Server // for other peers
+	listener net.Listener    // of their streams
+	failed   chan error      // gets the failure that ends this peer, if there is one
+}
+
+// startCoordination starts the plane if this peer takes part.
+func (p *parts) startCoordination(context.Context) error {
+	c := p.config.Coordination
+	if !c.On(p.config.Profile) {
+		return nil
+	}
+	host := p.node.Host()
+	network, err := foundersOf(c, host.ID())
+	if err != nil {
+		return err
+	}
+	made := &coordination{failed: make(chan error, 1)}
+	instruments, err := metrics.NewCoordination(p.gatherer, made.figures)
+	if err != nil {
+		return err
+	}
+	made.plane, err = group.Open(group.Config{
+		Host: host, Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace,
+		Dir: filepath.Join(p.config.Data, "coordination"), Marks: p.config.Data,
+		Remote: func(to peer.ID) (group.Remote, error) {
+			c, err := client.New(link.Target(to), link.DialOptions(host)...)
+			if err != nil {
+				return nil, err
+			}
+			return remote{c.Coordination(), c}, nil
+		},
+		Fatal:    func(err error) { made.failed <- err },
+		Recorder: instruments, Logger: p.log.With("part", "group"),
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(made.plane.Close)
+	if made.listener, err = link.Listen(host, link.ListenLimits{}); err != nil {
+		return err
+	}
+	p.onClose(made.listener.Close)
+	serving := made.plane.Member()
+	made.server = grpcapi.New(grpcapi.Config{
+		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: p.admits(network)},
+		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"),
+	})
+	p.coordination = made
+	return nil
+}
+
+// remote is the contract at another peer, and the connection to it.
+type remote struct {
+	*client.Coordination
+	io.Closer
+}
+
+// foundersOf is who may found the group: with no settings, this peer alone.
+func foundersOf(c config.Coordination, self peer.ID) (founding.Network, error) {
+	if c.Mode == config.Home {
+		return founding.Network{Mode: founding.Home, Name: c.Network, Expect: c.Expect}, nil
+	}
+	n := founding.Network{Mode: founding.Listed}
+	for _, s := range c.Founders {
+		id, err := peer.Decode(s)
+		if err != nil {
+			return n, fault.Invalidf("coordination.founders", s, "is no peer id: %w", err)
+		}
+		n.Founders = append(n.Founders, id)
+	}
+	if len(n.Founders) == 0 {
+		n.Founders = []peer.ID{self}
+	}
+	return n, nil
+}
+
+// admits tells who calls from another peer, or that it may not.
+func (p *parts) admits(n founding.Network) func(context.Context) (string, error) {
+	c := p.config.Coordination
+	open := c.Open(p.config.Profile)
+	return func(ctx context.Context) (string, error) {
+		id, ok := link.PeerOf(ctx)
+		if !ok {
+			return "", fault.New("daemon.admits", fault.Unauthentic, "the connection names no peer")
+		}
+		if open || slices.Contains(c.Allow, id) {
+			return id, nil
+		}
+		if from, err := peer.Decode(id); err == nil && slices.Contains(n.Founders, from) {
+			return id, nil
+		}
+		return "", &fault.Error{
+			Op: "daemon.admits", Kind: fault.Forbidden, Field: "peer", Value: id,
+			Err: fault.New("", fault.Forbidden, "is no client of this group: see coordination.clients").Err,
+		}
+	}
+}
+
+// self is the owner of what local applications ask for.
+func (p *parts) self(context.Context) (string, error) { return p.node.Host().ID().String(), nil }
+
+// await waits for the failure of the plane, or the end of the peer.
+func (c *coordination) await(ctx context.Context) error {
+	select {
+	case err := <-c.failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// figures are those of the gauges.
+func (c *coordination) figures() metrics.GroupFigures {
+	if c.plane == nil {
+		return metrics.GroupFigures{}
+	}
+	return metrics.GroupFigures(c.plane.Figures())
+}
