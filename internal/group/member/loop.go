@@ -111,18 +111,8 @@ func (l *loop) turn() error {
 	if err := l.handleEvents(); err != nil {
 		return err
 	}
-	l.state.Lock()
-	l.drain()
-	if !l.replica.Ready() {
-		l.state.Unlock()
-		return nil
-	}
-	now := l.config.Now()
-	l.send(now)
-	out, err := l.replica.Apply(now)
-	l.header = l.replica.Header()
-	l.state.Unlock()
-	if err != nil {
+	out, worked, err := l.apply()
+	if err != nil || !worked {
 		return err
 	}
 	l.finish(out)
@@ -134,12 +124,23 @@ func (l *loop) turn() error {
 	return nil
 }
 
-func (l *loop) send(now time.Duration) {
-	was := l.replica.Header()
+// apply is the part of a turn that nobody may read beside. A panic leaves the lock behind free,
+// though what it guards is broken: the process is about to end.
+func (l *loop) apply() (out replica.Output, worked bool, err error) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.drain()
+	if !l.replica.Ready() {
+		return out, false, nil
+	}
+	now, term := l.config.Now(), l.header.Term
 	if early := l.replica.Prepare(now); len(early) > 0 {
 		l.config.Transport.Send(early)
 	}
-	l.stale = l.stale || was.Term != l.replica.Header().Term
+	out, err = l.replica.Apply(now)
+	l.header = l.replica.Header()
+	l.stale = l.stale || term != l.header.Term
+	return out, true, err
 }
 
 func (l *loop) handleEvents() error {
