@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -77,7 +78,7 @@ func (s *Server) keepLease(ctx context.Context, c call) error {
 	}
 	ttl := renewals[0].TTL
 	if ttl == 0 {
-		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: fault.New("", fault.NotFound, "does not exist, or is another client's").Err}
+		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("does not exist, or is another client's")}
 	}
 	h := fromHeader(header)
 	writeJSON(c.w, http.StatusOK, leaseBody{&h, id, ttl / 1000, ttl})

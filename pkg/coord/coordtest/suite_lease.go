@@ -200,6 +200,7 @@ func leasesListed(w *world) {
 			require.Positive(w.t, s.Remaining)
 			seen = append(seen, s.ID)
 		}
+		require.LessOrEqual(w.t, len(seen), len(all))
 		if len(states) == 0 {
 			break
 		}
