@@ -18,7 +18,8 @@ import (
 // Transport carries messages to the other members.
 type Transport interface {
 	// Send takes messages, in order for each member, and never waits; it may drop any. They are
-	// the transport's from then on, but what they point to is shared and must not be changed.
+	// the transport's from then on, but what they point to is shared and must not be changed. Of
+	// the Member's methods it may call Peer, Members and Status.
 	Send(messages []*pb.Message)
 	// Recheck is called when the members have changed.
 	Recheck()
