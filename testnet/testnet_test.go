@@ -29,7 +29,7 @@ func TestTour(t *testing.T) {
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got), "one object and nothing else: %s", &stdout)
 	require.Equal(t, 4, got.Peers)
 	require.Equal(t, 30, got.Records)
-	require.Len(t, got.Steps, 7)
+	require.Len(t, got.Steps, 12)
 	for _, step := range got.Steps {
 		require.True(t, step.OK, "%s: %s", step.Name, step.Detail)
 		require.NotEmpty(t, step.Detail)
@@ -58,7 +58,7 @@ func TestTour(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for args, message := range map[string]string{
-		"-peers=2":        "-peers: must be 3 to 200, not 2",
+		"-peers=2":        "-peers: must be 4 to 200, not 2",
 		"-records=801":    "-records: must be 24 to 800 (100 for each of 8 peers), not 801",
 		"-records=0":      "-records: must be 24 to 800",
 		"-updates=0":      "-updates: must be at least 1",
