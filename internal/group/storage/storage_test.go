@@ -194,6 +194,20 @@ func TestSnapshotAndCompact(t *testing.T) {
 	require.Len(t, files, 1)
 }
 
+// A snapshot that does not know a member which joined is of no use to it.
+func TestRequire(t *testing.T) {
+	s := founded(t, vfs.NewMem(), 0)
+	require.NoError(t, s.Save(hard(1, 7, 9), entries(2, 9, 1), true))
+	s.Require(5)
+	_, err := s.Snapshot()
+	require.ErrorIs(t, err, raft.ErrSnapshotTemporarilyUnavailable)
+	require.NoError(t, s.Write(snapshot(6, 1), text("at 6")))
+	require.NoError(t, s.Adopt(snapshot(6, 1)))
+	require.Equal(t, "at 6", state(t, s))
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close(), "again")
+}
+
 func TestRestore(t *testing.T) {
 	fs := vfs.NewMem()
 	s := founded(t, fs, 0)
