@@ -266,22 +266,25 @@ func (y *syncer) keep(o *outcome) {
 
 // compared reports whether this peer has compared a cell with another of its keepers since it
 // became one itself. Before that it may lack anything, however sure it is of its part. A peer
-// that never compares is always believed.
+// that never compares is always believed, and in a small network, where everybody is brought
+// everything, so is one that has not met anybody to compare with.
 func (y *syncer) compared(c records.CellKey) bool {
 	last := y.last.Load()
 	switch {
 	case y.k.Limits.Sync < 0, y.k.places.alone():
 		return true
 	case last == nil:
-		return false
+		return y.k.Router.Size() < slack
 	}
 	key := routingKey(c)
+	lonely := true
 	for _, o := range append([]*outcome{last}, last.before...) {
 		if kept, met := o.met(key); met || !kept {
 			return met
 		}
+		lonely = lonely && len(o.near.peers) == 0
 	}
-	return false
+	return lonely && y.k.Router.Size() < slack
 }
 
 // met reports whether this peer kept a cell at the time of the round, and compared it then
