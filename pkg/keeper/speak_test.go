@@ -90,3 +90,20 @@ func TestComparedIsRemembered(t *testing.T) {
 	require.Len(t, n.sync.last.Load().before, roundsKept)
 	require.True(t, n.sync.compared(c))
 }
+
+// In a small network whoever has met nobody to compare with speaks: everybody is brought
+// everything. Once it has met some it waits for a comparison.
+func TestNewcomersToASmallNetworkSpeak(t *testing.T) {
+	w := newLightWorld(t, 3)
+	defer w.close()
+	n, c := w.nodes[0], records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+	n.Limits.Sync = syncEvery
+	require.True(t, n.sync.compared(c), "before the first round")
+	n.sync.keep(&outcome{near: &survey{neighbourhood: newNeighbourhood(n.Self, nil, true)}})
+	require.True(t, n.sync.compared(c), "a round with nobody in sight")
+	both := newNeighbourhood(n.Self, []peer.ID{w.nodes[1].Self, w.nodes[2].Self}, true)
+	n.sync.keep(&outcome{near: &survey{neighbourhood: both}})
+	require.False(t, n.sync.compared(c), "nobody answered")
+	n.sync.keep(&outcome{near: &survey{neighbourhood: both}, done: map[peer.ID]bool{w.nodes[1].Self: true}})
+	require.True(t, n.sync.compared(c))
+}
