@@ -227,9 +227,7 @@ func (n *node) receive(wire []byte) {
 		m := new(pb.Message)
 		n.must(proto.Unmarshal(wire, m))
 		if m.GetTo() == p.replica.ID() {
-			if err := p.replica.Step(m); m.GetType() != pb.MsgReadIndex { // which may come back to who asked
-				n.must(err)
-			}
+			n.must(p.replica.Step(m))
 		}
 	})
 }

@@ -54,11 +54,8 @@ func plants() []plant {
 			{replicaDir + "image.go", "index, term := r.applied.index, r.applied.term", "index, term := r.applied.index+1, r.applied.term"},
 		}, []string{"C1", "P0", "P1", "D1", "replica.Written"}},
 		{"a client is answered when its command is proposed", []edit{
-			{replicaDir + "ask.go", "r.asks.pending[p.id] = term\n", "r.asks.pending[p.id] = term\n\t\t\tr.answer(Answer{ID: p.id})\n"},
+			{replicaDir + "ask.go", "r.asks.pending[p.id] = term\n", "if r.asks.pending[p.id] = term; p.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: p.id})\n\t\t\t}\n"},
 		}, []string{"C3", "E1"}},
-		{"an entry of another leader answers a client", []edit{
-			{replicaDir + "ready.go", "if term, ok := r.asks.pending[id]; ok && term == e.GetTerm() {", "if _, ok := r.asks.pending[id]; ok {"},
-		}, []string{"C3"}},
 		{"a retried command is applied again", []edit{
 			{coordDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
 		}, []string{"E1", "C3", "H1"}},
@@ -121,8 +118,9 @@ func TestPlanted(t *testing.T) {
 			compile := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay(t, root, dir, p.edits), ".")
 			out, err := compile.CombinedOutput()
 			require.NoError(t, err, "%s", out)
+			seeds := setting(t, "PLANTED_SEEDS", "100", func(s string) (string, error) { return s, nil })
 			run := exec.Command(binary, "-test.run", "^TestSeeds$", "-test.failfast")
-			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+setting(t, "PLANTED_SEEDS", "100", func(s string) (string, error) { return s, nil }))
+			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+seeds)
 			out, err = run.CombinedOutput()
 			require.Error(t, err, "nobody noticed")
 			found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)
