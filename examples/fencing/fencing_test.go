@@ -1,0 +1,59 @@
+package fencing
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+)
+
+// peer serves a coordination plane on loopback and gives its address.
+func peer(t *testing.T) string {
+	solo := coordtest.New(coordtest.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
+		Actor: solo, Reader: solo, Overseer: solo,
+		Owner: func(context.Context) (string, error) { return "application", nil },
+	}})
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); require.NoError(t, <-done) })
+	return l.Addr().String()
+}
+
+// TestPrograms builds and runs the examples.
+func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs programs")
+	}
+	dir, grpc := t.TempDir(), peer(t)
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./file", "./row", "./endpoint").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	path := filepath.Join(dir, "written")
+	for _, c := range []struct {
+		program string
+		args    []string
+		lines   string
+	}{
+		{"file", []string{"-file", path}, "token 3 wrote " + path + "\ntoken 1 was refused: 1 is stale, 3 was seen\n"},
+		{"file", []string{"-file", path}, "token 7 wrote " + path + "\ntoken 5 was refused: 5 is stale, 7 was seen\n"},
+		{"row", nil, "token 11 set the balance to 80\ntoken 9 was refused: touched no row: the token is stale, or there is no such row\n"},
+		{"endpoint", nil, "PUT with token 15: 204 No Content\nPUT with token 13: 412 Precondition Failed\n"},
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, c.program), append(c.args, "-grpc", grpc)...)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, c.lines, string(out))
+	}
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "written by the holder\n", string(text))
+}
