@@ -145,7 +145,11 @@ func (y *syncer) pause(round int) time.Duration {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(y.k.Self), uint64(round)))
 	span := y.k.Limits.Sync * 2 * syncJitter / 100
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
-	if last := y.last.Load(); last != nil && y.k.Router.Size() > 0 && !last.steady() {
+	last := y.last.Load()
+	if last != nil && len(last.done) == 0 && len(last.near.peers) > 0 {
+		return min(pause, syncSoon*time.Duration(round)) // nobody answered: this peer may not speak yet
+	}
+	if last != nil && y.k.Router.Size() > 0 && !last.steady() {
 		return min(pause, last.near.lull()+syncSoon) // so that what is known may soon be relied on
 	}
 	return pause
