@@ -15,6 +15,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -40,6 +41,9 @@ type Config struct {
 
 	Founders int           // peers, the first ones, that found one coordination group; 0: each founds its own
 	Replace  time.Duration // silence after which a voter of it is replaced; 0: as usual
+
+	Adapt func(i int, s *process.Spec)  // changes how peer i is started; nil: nothing
+	Dial  func(i int) []grpc.DialOption // how clients reach its API; nil: as usual
 
 	Log  io.Writer // gets the peers' logs; nil: nobody
 	Keep bool      // the data directories stay when the network stops
@@ -134,8 +138,15 @@ func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 		Name: nameOf(i), Binary: c.Binary, Data: n.dirs[i], Bootstrap: bootstrap, Check: c.Check,
 		Founders: n.founders, Replace: c.Replace, Log: c.Log,
 	}
+	if c.Adapt != nil {
+		c.Adapt(i, &spec)
+	}
+	var options []grpc.DialOption
+	if c.Dial != nil {
+		options = c.Dial(i)
+	}
 	for trial := 1; ; trial++ {
-		p, err := start(spec)
+		p, err := start(spec, options)
 		if err != nil {
 			return err
 		}
@@ -160,12 +171,12 @@ func (n *Network) Restart(ctx context.Context, p *Peer) error {
 }
 
 // start starts a process and makes a client of it; a process that cannot have one is stopped.
-func start(spec process.Spec) (*Peer, error) {
+func start(spec process.Spec, options []grpc.DialOption) (*Peer, error) {
 	proc, err := process.Start(spec)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(proc.GRPC)
+	c, err := client.New(proc.GRPC, options...)
 	if err != nil {
 		proc.Kill()
 		return nil, err

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -63,6 +64,32 @@ type Spec struct {
 	Founders  []string      // peer ids of those that found the coordination group; none: each its own
 	Replace   time.Duration // silence after which a voter is replaced; 0: as usual
 	Log       io.Writer     // gets its log, each line with the name before it; nil: nobody
+
+	Place
+}
+
+// Place is where a blackholed runs. The zero Place is loopback, on ports that are free.
+type Place struct {
+	Listen string // multiaddr for other peers
+	HTTP   string // host:port
+	GRPC   string // host:port
+
+	// Within runs start where the process is to live; nil: here.
+	Within func(start func() error) error
+}
+
+// fill chooses what is left open.
+func (p *Place) fill() error {
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	p.Listen = cmp.Or(p.Listen, "/ip4/127.0.0.1/tcp/0")
+	p.HTTP, p.GRPC = cmp.Or(p.HTTP, ports[0]), cmp.Or(p.GRPC, ports[1])
+	if p.Within == nil {
+		p.Within = func(start func() error) error { return start() }
+	}
+	return nil
 }
 
 // Process is a blackholed that was started. Its methods are safe for concurrent use.
@@ -76,16 +103,15 @@ type Process struct {
 	exited chan struct{} // closed when the process is gone and cmd.ProcessState is set
 }
 
-// Start starts a blackholed on loopback, on ports that are free now. Another process may
+// Start starts a blackholed. Where it may choose the ports they are free now, but another process may
 // take them first: then this one ends soon, and Clashed tells so. Stop must be called.
 func Start(s Spec) (*Process, error) {
-	ports, err := freePorts(2)
-	if err != nil {
+	if err := s.fill(); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
-	p := &Process{HTTP: ports[0], GRPC: ports[1], name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
+	p := &Process{HTTP: s.HTTP, GRPC: s.GRPC, name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
 	args := []string{
-		"run", "--profile", "dev", "--data", s.Data, "--listen", "/ip4/127.0.0.1/tcp/0", "--http", p.HTTP, "--grpc", p.GRPC,
+		"run", "--profile", "dev", "--data", s.Data, "--listen", s.Listen, "--http", p.HTTP, "--grpc", p.GRPC,
 	}
 	for _, addr := range s.Bootstrap {
 		args = append(args, "--bootstrap", addr)
@@ -95,7 +121,7 @@ func Start(s Spec) (*Process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.WaitDelay = outputGrace
 	p.cmd.SysProcAttr = orphanless()
-	if err := p.cmd.Start(); err != nil {
+	if err := s.Within(p.cmd.Start); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
 	go func() { // ends with the process, which Stop sees to
@@ -176,6 +202,17 @@ func (p *Process) Failure() error {
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may be gone already
 	<-p.exited
+}
+
+// Pause stops the process where it stands, by SIGSTOP: its connections stay, and nobody answers on
+// them. Resume lets it go on.
+func (p *Process) Pause() error { return p.signal("process.Pause", suspend) }
+
+// Resume ends a Pause.
+func (p *Process) Resume() error { return p.signal("process.Resume", proceed) }
+
+func (p *Process) signal(op string, s os.Signal) error {
+	return fault.As(op, fault.Unavailable, p.cmd.Process.Signal(s))
 }
 
 // Stop ends the process: it asks first and kills what does not listen. It waits until it is gone.

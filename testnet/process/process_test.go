@@ -63,6 +63,39 @@ func TestKill(t *testing.T) {
 	require.False(t, p.Clashed())
 }
 
+func TestPause(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
+	require.NoError(t, err)
+	state := func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		require.NoError(t, err)
+		return string(text[bytes.LastIndexByte(text, ')')+2])
+	}
+	require.NoError(t, p.Pause())
+	require.Eventually(t, func() bool { return state() == "T" }, 10*time.Second, time.Millisecond)
+	require.NoError(t, p.Resume())
+	require.Eventually(t, func() bool { return state() != "T" }, 10*time.Second, time.Millisecond)
+	require.NoError(t, p.Pause())
+	p.Kill()
+	require.Error(t, p.Pause(), "of one that is gone")
+}
+
+func TestPlace(t *testing.T) {
+	s, within := script(t, `echo "$@"`), false
+	s.Place = Place{Listen: "/ip4/10.0.0.1/tcp/1", HTTP: "127.0.0.1:2", GRPC: "127.0.0.1:3", Within: func(start func() error) error {
+		within = true
+		return start()
+	}}
+	p, err := Start(s)
+	require.NoError(t, err)
+	<-p.Exited()
+	require.True(t, within)
+	require.Contains(t, p.log.String(), "--listen /ip4/10.0.0.1/tcp/1 --http 127.0.0.1:2 --grpc 127.0.0.1:3")
+}
+
 func TestStop(t *testing.T) {
 	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
 	require.NoError(t, err)

@@ -1,0 +1,95 @@
+package lan_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/lan"
+)
+
+// TestCuts sends datagrams: TCP needs both directions.
+func TestCuts(t *testing.T) {
+	l, err := lan.New(3)
+	if fault.KindOf(err) == fault.Unsupported {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer l.Close()
+	sockets := make([]net.PacketConn, 3)
+	for i, h := range l.Hosts {
+		require.NoError(t, h.Do(func() (err error) {
+			sockets[i], err = net.ListenPacket("udp4", h.IP+":4000")
+			return err
+		}))
+		defer sockets[i].Close()
+	}
+	arrives := func(from, to int) bool {
+		said := []byte{byte(from), byte(to)}
+		_, err := sockets[from].WriteTo(said, sockets[to].LocalAddr())
+		require.NoError(t, err)
+		require.NoError(t, sockets[to].SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+		heard := make([]byte, 2)
+		n, _, err := sockets[to].ReadFrom(heard)
+		return err == nil && string(heard[:n]) == string(said)
+	}
+	require.True(t, arrives(0, 1))
+	require.NoError(t, l.Cut(0, 1))
+	require.False(t, arrives(0, 1))
+	require.True(t, arrives(1, 0), "one way only")
+	require.True(t, arrives(0, 2))
+	require.True(t, arrives(2, 1))
+	require.NoError(t, l.Mend(0, 1))
+	require.NoError(t, l.Mend(0, 1))
+	require.True(t, arrives(0, 1))
+	require.NoError(t, l.Cut(2, 0), "of hosts that never spoke")
+	require.False(t, arrives(2, 0))
+}
+
+// TestHostsHaveTheirOwnLoopback: all can serve on the same port, and are told apart.
+func TestHostsHaveTheirOwnLoopback(t *testing.T) {
+	l, err := lan.New(2)
+	if fault.KindOf(err) == fault.Unsupported {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer l.Close()
+	for i, h := range l.Hosts {
+		var listener net.Listener
+		require.NoError(t, h.Do(func() (err error) {
+			listener, err = net.Listen("tcp", "127.0.0.1:8500")
+			return err
+		}))
+		defer listener.Close()
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte{byte(i)})
+			_ = conn.Close()
+		}()
+	}
+	for i, h := range l.Hosts {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		conn, err := h.Dial(ctx, "127.0.0.1:8500")
+		require.NoError(t, err)
+		said := make([]byte, 1)
+		_, err = conn.Read(said)
+		require.NoError(t, err)
+		require.Equal(t, byte(i), said[0])
+		require.NoError(t, conn.Close())
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for _, n := range []int{0, lan.Most + 1} {
+		_, err := lan.New(n)
+		require.Error(t, err)
+	}
+}
