@@ -163,11 +163,16 @@ func (c *cluster) play(d time.Duration) error {
 	c.settle()
 	c.history.check(c.world)
 	for _, n := range c.nodes {
-		if p := n.process; p != nil {
-			_ = p.store.Close()
-		}
+		n.shut()
 	}
 	return c.fail
+}
+
+// shut releases what a process has of this world.
+func (n *node) shut() {
+	if p := n.process; p != nil {
+		_ = p.store.Close()
+	}
 }
 
 // recovery is how long after the last fault the group may need to have all its voters again.

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/group/repair"
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/internal/group/storage"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // tick of the members, and what follows from it.
@@ -24,6 +25,7 @@ type node struct {
 	latency time.Duration // most that its disk takes to sync
 	process *process      // nil while it is down
 	paused  int           // by how many faults
+	silent  bool          // while it is down nobody says so: the power is off
 	wiped   time.Duration // when its disk was; 0: never
 }
 
@@ -280,6 +282,10 @@ func (n *node) takeSnapshot(wire, image []byte) {
 // serve takes a client's request; answer may be called later, or never.
 func (n *node) serve(from string, r request, answer func(reply)) {
 	p := n.process
+	if p == nil && !n.silent {
+		answer(reply{err: errRefused()})
+		return
+	}
 	n.in(func() {
 		if r.local != nil {
 			answer(reply{value: r.local(p.replica.Machine())})
@@ -309,6 +315,9 @@ func (n *node) serve(from string, r request, answer func(reply)) {
 	})
 }
 
+// errRefused is what a host says of a process that is gone.
+func errRefused() error { return fault.New("dial", fault.Unavailable, "connection refused") }
+
 // renewed notes what is promised to a client from the moment it is said.
 func (n *node) renewed(r request, a replica.Answer, answer func(reply)) {
 	for _, kept := range a.Renewals {
@@ -325,7 +334,7 @@ func (n *node) crash() {
 	if p == nil {
 		return
 	}
-	n.process = nil
+	n.process, n.silent = nil, n.chance(0.5)
 	n.figures.crashes++
 	n.disk.crash(n.rng)
 	_ = p.store.Close()

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/cryptotest"
 	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // seeds that go test plays, each for some virtual time under faults.
@@ -65,6 +68,44 @@ func playSeed(t *testing.T, seed uint64, d time.Duration) *cluster {
 		t.Errorf("seed %d %v\n%s", seed, err, strings.Join(tail, "\n"))
 	}
 	return c
+}
+
+// How long nobody is served when the leader's process is killed: until the next one is elected,
+// at least an election timeout after its last heartbeat, and at most two unless votes are split.
+func TestLeaderLoss(t *testing.T) {
+	const kills = 60
+	cryptotest.SetGlobalRandom(t, 1)
+	var lasted []time.Duration
+	for seed := range uint64(kills) {
+		c := newCluster(seed)
+		c.run(5*time.Second + c.between(0, time.Second))
+		leader := c.leader()
+		if leader == nil || c.voters == 1 {
+			continue
+		}
+		c.outage = time.Minute
+		leader.crash()
+		leader.silent = false
+		from := c.now
+		c.spawn(func(p *proc) {
+			c.newClient(97).do(p, &coord.LeaseGrant{TTL: 5000}, time.Minute)
+			lasted = append(lasted, c.now-from)
+		})
+		c.run(c.now + 15*time.Second)
+		c.end()
+		if c.fail != nil {
+			t.Fatalf("seed %d %v", seed, c.fail)
+		}
+		for _, n := range c.nodes {
+			n.shut()
+		}
+	}
+	slices.Sort(lasted)
+	t.Logf("%d leaders killed: served again after %v (median), %v (99 %%), %v at most",
+		len(lasted), lasted[len(lasted)/2], lasted[len(lasted)*99/100], lasted[len(lasted)-1])
+	if most := lasted[len(lasted)-1]; most > 4*time.Second {
+		t.Errorf("nobody was served for %v", most)
+	}
 }
 
 // spent is the CPU time of the process.
