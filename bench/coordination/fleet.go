@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	members        = 3
+	maxConnections = 16 // of clients, spread over the servers; etcd's driver has as many
+	sessionTTL     = time.Minute
+)
+
+// fleet is a group of three blackholed and its clients.
+type fleet struct {
+	binary, dir string
+	log         io.Writer
+
+	peers   []*server
+	ids     []string // peer ids, by index
+	address []string // of gRPC, by index
+	clients []*client.Client
+}
+
+func (f *fleet) name() string { return "blackholed" }
+
+func (f *fleet) servers() []*server { return f.peers }
+
+// start gives each its data directory and tells it of the others, whom it knows by their
+// identities.
+func (f *fleet) start(ctx context.Context) error {
+	free, err := ports(2 * members)
+	if err != nil {
+		return err
+	}
+	var contacts []string
+	for i := range members {
+		data := filepath.Join(f.dir, fmt.Sprint(i))
+		if err := os.MkdirAll(data, 0o700); err != nil {
+			return fault.As("start", fault.Invalid, err)
+		}
+		id, err := exec.CommandContext(ctx, f.binary, "id", "--data", data).Output()
+		if err != nil {
+			return fault.As("start", fault.Unavailable, err)
+		}
+		f.ids = append(f.ids, strings.TrimSpace(string(id)))
+		f.address = append(f.address, "127.0.0.1:"+free[2*i])
+		contacts = append(contacts, "/ip4/127.0.0.1/tcp/"+free[2*i+1])
+	}
+	for i := range members {
+		args := []string{
+			"run", "--profile", "dev", "--data", filepath.Join(f.dir, fmt.Sprint(i)), "--listen", contacts[i],
+			"--http", "off", "--grpc", f.address[i],
+		}
+		for j := range members {
+			if j != i {
+				args = append(args, "--bootstrap", contacts[j]+"/p2p/"+f.ids[j])
+			}
+		}
+		f.peers = append(f.peers, &server{
+			binary: f.binary, args: args, log: f.log, env: []string{"BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids, ",")},
+		})
+	}
+	for i := range maxConnections {
+		c, err := client.New(f.address[i%members])
+		if err != nil {
+			return err
+		}
+		f.clients = append(f.clients, c)
+	}
+	return f.mend(ctx)
+}
+
+func (f *fleet) mend(ctx context.Context) error {
+	for _, p := range f.peers {
+		if !p.runs() {
+			if err := p.start(); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range members {
+		err := until(ctx, serving, "one group", func(ctx context.Context) error {
+			g, err := f.clients[i].Coordination().Group(ctx)
+			switch {
+			case err != nil:
+				return err
+			case g.Leader == "" || len(g.Voters) != members:
+				return fault.New("mend", fault.Unavailable, "%d voters, leader %q, %s %s", len(g.Voters), g.Leader, g.Phase, g.Missing)
+			}
+			_, _, err = f.clients[i].Coordination().Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) stop() {
+	var all sync.WaitGroup
+	for _, c := range f.clients {
+		all.Go(func() { _ = c.Close() }) // nothing is under way
+	}
+	all.Wait()
+	for _, p := range f.peers {
+		all.Go(p.stop)
+	}
+	all.Wait()
+}
+
+func (f *fleet) do(ctx context.Context, t task) (sample, error) {
+	switch t.Op {
+	case opLock, opContended:
+		return f.lock(ctx, t)
+	case opKeepAlive:
+		return f.keepAlive(ctx, t)
+	case opRead:
+		return f.read(ctx, t)
+	case opWatch:
+		return f.watch(ctx, t)
+	case opKill:
+		return f.kill(ctx)
+	case opStorm:
+		return f.storm(ctx, t)
+	}
+	return sample{}, fault.Invalidf("op", t.Op, "is not known")
+}
+
+func (f *fleet) client(i int) *client.Client { return f.clients[i%len(f.clients)] }
+
+// sessions begins one for each client and gives what ends them.
+func (f *fleet) sessions(ctx context.Context, n int) (all []*client.Session, end func(), err error) {
+	end = func() {
+		var closing sync.WaitGroup
+		for _, s := range all {
+			closing.Go(func() { _ = s.Close(ctx) }) // else it lapses
+		}
+		closing.Wait()
+	}
+	for i := range n {
+		s, err := f.client(i).Session(ctx, client.TTL(sessionTTL))
+		if err != nil {
+			return nil, end, err
+		}
+		all = append(all, s)
+	}
+	return all, end, nil
+}
+
+// lock takes and gives back locks: each client one of its own, or all the same. The tokens of one
+// lock's holders must rise: they are given out in the order of the claims.
+func (f *fleet) lock(ctx context.Context, t task) (sample, error) {
+	sessions, end, err := f.sessions(ctx, t.Clients)
+	defer end()
+	if err != nil {
+		return sample{}, err
+	}
+	var last atomic.Int64
+	var disorder atomic.Bool
+	var waits durations
+	workers := make([]worker, t.Clients)
+	for i, s := range sessions {
+		name := fmt.Sprintf("bench/%s/%d/%d", t.Op, t.Run, i)
+		if t.Op == opContended {
+			name = fmt.Sprintf("bench/%s/%d", t.Op, t.Run)
+		}
+		workers[i] = func(ctx context.Context) (int, error) {
+			began := time.Now()
+			held, err := s.Lock(ctx, name)
+			if err != nil {
+				return 0, err
+			}
+			if t.Op == opContended {
+				waits.add(time.Since(began))
+				if token := int64(held.Token()); last.Swap(token) >= token {
+					disorder.Store(true)
+				}
+			}
+			return 1, held.Unlock(ctx)
+		}
+	}
+	got := closed(ctx, t.Duration, workers)
+	if disorder.Load() {
+		return got, fault.New("contended", fault.Internal, "the lock was not given in the order of the claims")
+	}
+	if t.Op == opContended {
+		got.latencies(waits.after(2 * t.Clients)) // the first came at once
+		got.Extra = map[string]float64{"longest/median": float64(got.Max) / float64(max(1, got.P50))}
+	}
+	return got, nil
+}
+
+// durations are gathered from several goroutines, in order.
+type durations struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (d *durations) add(one time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, one)
+}
+
+func (d *durations) after(n int) []time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all[min(n, len(d.all)):]
+}
+
+// grants has each client be granted leases, in messages of their own, to live for a time.
+func (f *fleet) grants(ctx context.Context, n int, ttl func() time.Duration) ([]coord.LeaseID, error) {
+	const atOnce = 256
+	ids := make([]coord.LeaseID, n)
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var all sync.WaitGroup
+	for range min(n, atOnce) {
+		all.Go(func() {
+			for {
+				i := int(next.Add(1) - 1)
+				if i >= n || failed.Load() != nil {
+					return
+				}
+				id, _, err := f.client(i).GrantLease(ctx, ttl())
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				ids[i] = id
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return nil, *err
+	}
+	return ids, nil
+}
+
+// keepAlive renews leases, Batch in a message.
+func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
+	const strides = maxConnections // a lease is its peer's: it is renewed where it was granted
+	ids, err := f.grants(ctx, max(t.Clients, strides)*t.Batch, func() time.Duration { return sessionTTL })
+	if err != nil {
+		return sample{}, err
+	}
+	workers := make([]worker, t.Clients)
+	for i := range workers {
+		var own []coord.LeaseID
+		for j := i; len(own) < t.Batch; j = (j + strides) % len(ids) {
+			own = append(own, ids[j])
+		}
+		actor := f.client(i).Coordination()
+		workers[i] = func(ctx context.Context) (int, error) {
+			renewed, _, err := actor.KeepAlive(ctx, "", own)
+			for _, r := range renewed {
+				if r.TTL <= 0 {
+					return 0, fault.New("keepalive", fault.NotFound, "lease %d is gone", r.ID)
+				}
+			}
+			return len(own), err
+		}
+	}
+	got := closed(ctx, t.Duration, workers)
+	return got, f.revoke(ctx, ids)
+}
+
+func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
+	const atOnce = 64
+	errs := make([]error, atOnce)
+	var all sync.WaitGroup
+	for w := range atOnce {
+		all.Go(func() {
+			for i := w; i < len(ids); i += atOnce {
+				if err := f.client(i).RevokeLease(ctx, ids[i]); fault.KindOf(err) != fault.NotFound {
+					errs[w] = err
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// read reads one key.
+func (f *fleet) read(ctx context.Context, t task) (sample, error) {
+	const key = "bench/read"
+	put := coord.Command{Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
+	if _, _, err := f.client(0).Coordination().Do(ctx, put); err != nil {
+		return sample{}, err
+	}
+	workers := make([]worker, t.Clients)
+	for i := range workers {
+		workers[i] = readOf(f.client(i), key)
+	}
+	return closed(ctx, t.Duration, workers), nil
+}
+
+func readOf(c *client.Client, key string) worker {
+	return func(ctx context.Context) (int, error) {
+		page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly(key)}, coord.Linearizable)
+		if err == nil && len(page.Keys) != 1 {
+			err = fault.New("read", fault.NotFound, "%s is gone", key)
+		}
+		return 1, err
+	}
+}

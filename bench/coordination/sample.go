@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Operations of tasks. The driver of etcd knows them by these names too.
+const (
+	opLock      = "lock"
+	opContended = "contended"
+	opKeepAlive = "keepalive"
+	opRead      = "read"
+	opWatch     = "watch"
+	opKill      = "kill"
+	opStorm     = "storm"
+)
+
+// task is what a system is to do, once.
+type task struct {
+	Op       string        `json:"op"`
+	Clients  int           `json:"clients"`
+	Duration time.Duration `json:"duration"`
+	Batch    int           `json:"batch"` // leases in a message; writes in a second; leases in a storm
+	Run      int           `json:"run"`   // makes names differ
+}
+
+func (t task) label() string {
+	if t.Op == opKeepAlive && t.Batch > 1 {
+		return fmt.Sprintf("%s, %d leases a message", t.Op, t.Batch)
+	}
+	return t.Op
+}
+
+// sample is what a task came to. The driver of etcd tells it as JSON.
+type sample struct {
+	Count      int           `json:"count"`
+	Seconds    float64       `json:"seconds"`
+	P50        time.Duration `json:"p50"`
+	P99        time.Duration `json:"p99"`
+	Max        time.Duration `json:"max"`
+	Errors     int           `json:"errors"`
+	FirstError string        `json:"first_error"`
+	Client     time.Duration `json:"client"` // processor time of the driver
+
+	Server time.Duration `json:"-"` // processor time of the servers
+	Load   string        `json:"-"`
+
+	Extra map[string]float64 `json:"extra"` // of one sort of task only
+}
+
+func (s sample) rate() float64 { return float64(s.Count) / s.Seconds }
+
+// worker does one operation each time that it is called, and says how many it counts for.
+type worker func(ctx context.Context) (int, error)
+
+// closed has each worker do its operation again and again, for a time. A worker that fails goes on.
+func closed(ctx context.Context, d time.Duration, workers []worker) sample {
+	took, counts := make([][]time.Duration, len(workers)), make([]int, len(workers))
+	var mu sync.Mutex
+	var out sample
+	var all sync.WaitGroup
+	before, began := used(), time.Now()
+	for i, work := range workers {
+		all.Go(func() {
+			for time.Since(began) < d && ctx.Err() == nil {
+				start := time.Now()
+				n, err := work(ctx)
+				if err != nil {
+					mu.Lock()
+					if out.Errors++; out.Errors == 1 {
+						out.FirstError = err.Error()
+					}
+					mu.Unlock()
+					continue
+				}
+				took[i] = append(took[i], time.Since(start))
+				counts[i] += n
+			}
+		})
+	}
+	all.Wait()
+	out.Seconds, out.Client = time.Since(began).Seconds(), used()-before
+	for _, n := range counts {
+		out.Count += n
+	}
+	out.latencies(slices.Concat(took...))
+	return out
+}
+
+func (s *sample) latencies(all []time.Duration) {
+	slices.Sort(all)
+	s.P50, s.P99, s.Max = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
+	var values []T
+	for _, s := range all {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func medianRate(all []sample) float64 { return medianOf(all, sample.rate) }
+
+// row is the medians of samples.
+func row(name string, clients int, all []sample) string {
+	lo, hi := medianRate(all), medianRate(all)
+	errs, last := 0, all[len(all)-1]
+	for _, s := range all {
+		lo, hi, errs = min(lo, s.rate()), max(hi, s.rate()), errs+s.Errors
+	}
+	line := fmt.Sprintf("| %s | %d | %.0f | %.0f-%.0f | %.2f | %.2f | %.1f | %d | %.0f + %.0f | %s |", name, clients, medianRate(all), lo, hi,
+		ms(medianOf(all, func(s sample) time.Duration { return s.P50 })),
+		ms(medianOf(all, func(s sample) time.Duration { return s.P99 })),
+		ms(medianOf(all, func(s sample) time.Duration { return s.Max })), errs,
+		medianOf(all, func(s sample) float64 { return perOp(s.Server, s) }),
+		medianOf(all, func(s sample) float64 { return perOp(s.Client, s) }), last.Load)
+	for _, name := range slices.Sorted(maps.Keys(last.Extra)) {
+		line += fmt.Sprintf(" %s %.2f |", name, medianOf(all, func(s sample) float64 { return s.Extra[name] }))
+	}
+	return line
+}
+
+// perOp is microseconds of processor time for each operation.
+func perOp(d time.Duration, s sample) float64 {
+	return float64(d) / 1e3 / float64(max(1, s.Count))
+}
+
+// ratios is the smallest and the largest ratio of rates of runs one after the other.
+func ratios(a, b []sample) string {
+	var all []float64
+	for i := range a {
+		all = append(all, a[i].rate()/b[i].rate())
+	}
+	return fmt.Sprintf("%.2f-%.2f", slices.Min(all), slices.Max(all))
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// system is one that is measured: three servers, and who drives them.
+type system interface {
+	name() string
+	// start starts the servers and waits until they serve.
+	start(ctx context.Context) error
+	// do carries a task out once.
+	do(ctx context.Context, t task) (sample, error)
+	// servers are the processes, by index.
+	servers() []*server
+	// mend starts the servers that were killed and waits until all serve.
+	mend(ctx context.Context) error
+	stop()
+}
+
+// session is one run of the command.
+type session struct {
+	options
+	out     io.Writer
+	log     io.Writer // nil: nobody
+	systems []system
+}
+
+// part is one of the things that are measured.
+type part struct {
+	name string
+	run  func(*session, context.Context) error
+}
+
+func parts() []part {
+	return []part{
+		{"locks", (*session).locks}, {"contended", (*session).contended}, {"keepalive", (*session).keepalive},
+		{"reads", (*session).reads}, {"watch", (*session).watch}, {"failover", (*session).failover}, {"storm", (*session).storm},
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, p := range parts() {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+// start builds what is to be built and starts the systems.
+func (s *session) start(ctx context.Context, scratch string) error {
+	binary := s.blackholed
+	if binary == "" {
+		binary = filepath.Join(scratch, "blackholed")
+		if err := build(ctx, ".", binary, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
+			return err
+		}
+	}
+	s.systems = []system{&fleet{binary: binary, dir: filepath.Join(scratch, "ours"), log: s.log}}
+	if s.etcd != "" {
+		driver := filepath.Join(scratch, "drive")
+		if err := build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
+			return err
+		}
+		s.systems = append(s.systems, &etcd{binary: s.etcd, driver: driver, dir: filepath.Join(scratch, "etcd"), log: s.log})
+	}
+	for _, one := range s.systems {
+		began := time.Now()
+		if err := one.start(ctx); err != nil {
+			return fault.Wrap(one.name(), err)
+		}
+		fmt.Fprintf(s.out, "%s: three fresh servers serve after %d ms\n", one.name(), time.Since(began).Milliseconds())
+	}
+	return nil
+}
+
+func (s *session) stop() {
+	for _, one := range s.systems {
+		one.stop()
+	}
+}
+
+// head begins a table.
+func (s *session) head(title string) {
+	fmt.Fprintf(s.out, "\n%s\n\n| | clients | per second | range | p50 ms | p99 ms | max ms | errors | CPU us/op, servers + clients | load |\n"+
+		"|---|---|---|---|---|---|---|---|---|---|\n", title)
+}
+
+// compare does a task with each system in turn, as often as there are runs, and prints a row for
+// each and, if there are two, the ratio of their rates.
+func (s *session) compare(ctx context.Context, t task) error {
+	all := make([][]sample, len(s.systems))
+	for run := range s.runs {
+		for i, one := range s.systems {
+			t.Run = run
+			got, err := s.measured(ctx, one, t)
+			if err != nil {
+				return fault.Wrap(one.name(), err)
+			}
+			all[i] = append(all[i], got)
+		}
+	}
+	for i, one := range s.systems {
+		fmt.Fprintln(s.out, row(one.name()+" "+t.label(), t.Clients, all[i]))
+	}
+	if len(all) == 2 {
+		fmt.Fprintf(s.out, "| ratio | | %.2f | %s | | %.2f | | | | |\n", medianRate(all[0])/medianRate(all[1]), ratios(all[0], all[1]),
+			float64(medianOf(all[0], func(x sample) time.Duration { return x.P99 }))/
+				float64(max(1, medianOf(all[1], func(x sample) time.Duration { return x.P99 }))))
+	}
+	return nil
+}
+
+// measured does a task once, and tells what it took of the processors.
+func (s *session) measured(ctx context.Context, one system, t task) (sample, error) {
+	before := spent(one.servers())
+	got, err := one.do(ctx, t)
+	got.Server = spent(one.servers()) - before
+	got.Load = load()
+	if got.Errors > 0 {
+		fmt.Fprintf(os.Stderr, "%s %s: %d errors, the first: %s\n", one.name(), t.label(), got.Errors, got.FirstError)
+	}
+	return got, err
+}
+
+func (s *session) locks(ctx context.Context) error {
+	s.head("Lock and unlock, each client a name of its own; a cycle is one")
+	for _, clients := range []int{1, 64, 256} {
+		if err := s.compare(ctx, task{Op: opLock, Clients: clients, Duration: s.duration}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) contended(ctx context.Context) error {
+	s.head("One lock that all clients want; hand-overs, and a client's wait for its turn")
+	t := task{Op: opContended, Clients: 64, Duration: s.duration}
+	return s.compare(ctx, t)
+}
+
+func (s *session) keepalive(ctx context.Context) error {
+	s.head("Keepalives: leases renewed; latencies are those of a message")
+	for _, clients := range []int{1, 64} {
+		if err := s.compare(ctx, task{Op: opKeepAlive, Clients: clients, Duration: s.duration, Batch: 1}); err != nil {
+			return err
+		}
+	}
+	ours := *s
+	ours.systems = s.systems[:1] // a message of etcd's renews one lease
+	return ours.compare(ctx, task{Op: opKeepAlive, Clients: 16, Duration: s.duration, Batch: 500})
+}
+
+func (s *session) reads(ctx context.Context) error {
+	s.head("Linearizable reads of one key of 128 bytes")
+	for _, clients := range []int{1, 64} {
+		if err := s.compare(ctx, task{Op: opRead, Clients: clients, Duration: s.duration}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) watch(ctx context.Context) error {
+	s.head("1,000 writes a second to 100 watchers, a third at each server; events received, and their age since the write was sent")
+	return s.compare(ctx, task{Op: opWatch, Clients: 100, Duration: s.duration, Batch: 1000})
+}
+
+// load is the load average of the last minute.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}

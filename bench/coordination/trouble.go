@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// settling is how long a group is left alone after a server came back.
+const settling = 3 * time.Second
+
+// failover kills the leader and times the next lock, again and again, each system in turn.
+func (s *session) failover(ctx context.Context) error {
+	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills)
+	took := make([][]time.Duration, len(s.systems))
+	for run := range s.kills {
+		for i, one := range s.systems {
+			got, err := one.do(ctx, task{Op: opKill, Clients: 1, Run: run})
+			if err != nil {
+				return fault.Wrap(one.name(), err)
+			}
+			took[i] = append(took[i], got.Max)
+			if err := rest(ctx, time.Second); err != nil {
+				return err
+			}
+			if err := one.mend(ctx); err != nil {
+				return fault.Wrap(one.name(), err)
+			}
+		}
+		if err := rest(ctx, settling); err != nil {
+			return err
+		}
+	}
+	for i, one := range s.systems {
+		slices.Sort(took[i])
+		fmt.Fprintf(s.out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), ms(quantile(took[i], 0.5)), ms(quantile(took[i], 0.9)), ms(quantile(took[i], 1)), load())
+	}
+	return nil
+}
+
+// kill ends the leader as a crash does and times the next lock, of a session at a survivor.
+func (f *fleet) kill(ctx context.Context) (sample, error) {
+	leader, err := f.leader(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	c, err := client.New(f.address[(leader+1)%members])
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { _ = c.Close() }() // nothing is under way
+	s, err := c.Session(ctx, client.TTL(sessionTTL))
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { _ = s.Close(ctx) }() // else it lapses
+	cycle := func(name string) error {
+		held, err := s.Lock(ctx, name)
+		if err != nil {
+			return err
+		}
+		return held.Unlock(ctx)
+	}
+	if err := cycle("bench/warm"); err != nil {
+		return sample{}, err
+	}
+	began := time.Now()
+	f.peers[leader].kill()
+	held, err := s.Lock(ctx, "bench/kill")
+	took := time.Since(began)
+	if err != nil {
+		return sample{}, err
+	}
+	return sample{Count: 1, Seconds: took.Seconds(), Max: took}, held.Unlock(ctx)
+}
+
+// leader is the index of the server that leads.
+func (f *fleet) leader(ctx context.Context) (int, error) {
+	at := -1
+	err := until(ctx, serving, "a leader", func(ctx context.Context) error {
+		g, err := f.clients[0].Coordination().Group(ctx)
+		if at = slices.Index(f.ids, g.Leader); err == nil && at < 0 {
+			err = fault.New("leader", fault.Unavailable, "%q is none of us", g.Leader)
+		}
+		return err
+	})
+	return at, err
+}
+
+// storm has many leases end at one time, and compares what others get done meanwhile with what
+// they got done before.
+func (s *session) storm(ctx context.Context) error {
+	fmt.Fprintf(s.out, "\n%d leases that end within a second: a client each that writes, reads and locks, before and meanwhile; "+
+		"then how long a lock outlived the time to live of a holder that died in it\n\n"+
+		"| | writes /s | reads /s | locks /s | rate kept, worst | lock freed after its TTL, ms | all ended after, s | load |\n|---|---|---|---|---|---|---|---|\n", s.leases)
+	for _, one := range s.systems {
+		got, err := one.do(ctx, task{Op: opStorm, Batch: s.leases, Duration: s.duration})
+		if err != nil {
+			return fault.Wrap(one.name(), err)
+		}
+		x := got.Extra
+		fmt.Fprintf(s.out, "| %s | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.1f | %s |\n", one.name(),
+			x["write before"], x["write"], x["read before"], x["read"], x["lock before"], x["lock"],
+			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], load())
+	}
+	return nil
+}
+
+// storm is the storm of one system.
+func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
+	const granting = 4000 // leases a second, at least
+	out := sample{Extra: map[string]float64{}}
+	ends := time.Now().Add(time.Duration(t.Batch/granting)*time.Second + 2*t.Duration + 10*time.Second)
+	if _, err := f.grants(ctx, t.Batch, func() time.Duration { return time.Until(ends) }); err != nil {
+		return out, err
+	}
+	if err := f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op+" before"] = s.rate() }); err != nil {
+		return out, err
+	}
+	freed, err := f.dies(ctx, time.Until(ends))
+	if err != nil {
+		return out, err
+	}
+	if err := rest(ctx, time.Until(ends)); err != nil {
+		return out, err
+	}
+	err = f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op] = s.rate() })
+	if err != nil {
+		return out, err
+	}
+	out.Extra["freed"] = float64(<-freed) / 1e6
+	err = until(ctx, 5*time.Minute, "the leases ended", func(ctx context.Context) error {
+		g, err := f.clients[0].Coordination().Group(ctx)
+		if err == nil && g.Leases > 100 { // sessions are leases too
+			err = fault.New("storm", fault.Unavailable, "%d are left", g.Leases)
+		}
+		return err
+	})
+	out.Extra["ended"] = time.Since(ends).Seconds()
+	return out, err
+}
+
+// dies gives a lock to a lease that is not renewed and that ends with the storm, and tells by how
+// much its end was late for who waits.
+func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Duration, error) {
+	const name = "bench/dies"
+	// The lease ends after the storm has begun, in the thick of it.
+	granted := time.Now()
+	id, ttl, err := f.client(0).GrantLease(ctx, ttl+500*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	claim := coord.Command{Op: &coord.Lock{Name: name, Lease: id, Wait: true}}
+	if _, _, err := f.client(0).Coordination().Acquire(ctx, claim, time.Second); err != nil {
+		return nil, err
+	}
+	waiting, err := f.client(1).Session(ctx, client.TTL(sessionTTL))
+	if err != nil {
+		return nil, err
+	}
+	freed := make(chan time.Duration, 1)
+	go func() { // ends when the lock is free, at the latest with ctx
+		held, err := waiting.Lock(ctx, name)
+		if err == nil {
+			freed <- time.Since(granted) - ttl
+			_ = held.Unlock(ctx) // else it lapses
+		} else {
+			freed <- time.Hour
+		}
+		_ = waiting.Close(ctx) // the same
+	}()
+	return freed, nil
+}
+
+// others has three clients do one thing each, all at the same time, and tells what each got done.
+func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string, s sample)) error {
+	sessions, end, err := f.sessions(ctx, 1)
+	defer end()
+	if err != nil {
+		return err
+	}
+	value := make([]byte, 128)
+	put := func(ctx context.Context) (int, error) {
+		_, _, err := f.client(0).Coordination().Do(ctx, coord.Command{
+			Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: "bench/other", Value: value}}}},
+		})
+		return 1, err
+	}
+	if _, err := put(ctx); err != nil {
+		return err
+	}
+	work := map[string]worker{
+		"write": put,
+		"read":  readOf(f.client(1), "bench/other"),
+		"lock": func(ctx context.Context) (int, error) {
+			held, err := sessions[0].Lock(ctx, "bench/others")
+			if err != nil {
+				return 0, err
+			}
+			return 1, held.Unlock(ctx)
+		},
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for op, w := range work {
+		all.Go(func() {
+			got := closed(ctx, d, []worker{w})
+			mu.Lock()
+			defer mu.Unlock()
+			tell(op, got)
+		})
+	}
+	all.Wait()
+	return nil
+}

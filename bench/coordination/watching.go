@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	writers  = 32               // that share the rate of writes
+	catching = 30 * time.Second // for the last event, after the last write
+)
+
+// watch writes at a rate, and has watchers at all servers look for a gap and for repetitions. The
+// age of an event counts from when its write was sent.
+func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
+	prefix := fmt.Sprintf("bench/watch/%d/", t.Run)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	total := int(t.Duration.Seconds() * float64(t.Batch))
+	watchers := make([]*watcher, t.Clients)
+	var ready, all sync.WaitGroup
+	for i := range watchers {
+		w := &watcher{total: total, seen: make(map[string]coord.Revision, total)}
+		watchers[i] = w
+		ready.Add(1)
+		all.Go(func() { w.follow(ctx, f.client(i), prefix, ready.Done) })
+	}
+	ready.Wait()
+	before, began := used(), time.Now()
+	if err := f.pour(ctx, prefix, total, t); err != nil {
+		return sample{}, err
+	}
+	out := sample{Seconds: time.Since(began).Seconds()}
+	late := time.AfterFunc(catching, cancel)
+	all.Wait()
+	late.Stop()
+	out.Client = used() - before
+	var ages []time.Duration
+	for i, w := range watchers {
+		if w.err != nil || len(w.seen) != total {
+			return out, fault.New("watch", fault.Internal, "watcher %d has %d of %d events: %w", i, len(w.seen), total, w.err)
+		}
+		ages = append(ages, w.ages...)
+	}
+	out.Count = len(ages)
+	out.latencies(ages)
+	return out, nil
+}
+
+// pour writes events at a rate: the clock says when the next is due, so that what falls behind catches up.
+func (f *fleet) pour(ctx context.Context, prefix string, total int, t task) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var all sync.WaitGroup
+	began := time.Now()
+	for w := range writers {
+		all.Go(func() {
+			for failed.Load() == nil {
+				n := int(next.Add(1) - 1)
+				if n >= total || rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
+					return
+				}
+				value := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
+				put := &coord.Put{Key: fmt.Sprint(prefix, n), Value: value}
+				_, _, err := f.client(w).Coordination().Do(ctx, coord.Command{Op: &coord.Write{Then: []coord.Change{{Put: put}}}})
+				if err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// watcher is one that looks on.
+type watcher struct {
+	total int
+	seen  map[string]coord.Revision
+	last  coord.Revision
+	ages  []time.Duration
+	err   error
+}
+
+// follow ends when it has seen all, or with ctx.
+func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, ready func()) {
+	told := sync.OnceFunc(ready)
+	defer told()
+	for batch, err := range c.Follow(ctx, client.Watch{Span: coord.Under(prefix)}) {
+		told() // the first says that it has begun
+		now := time.Now()
+		for _, e := range batch.Events {
+			if err = w.see(e, now); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			w.err = err
+			return
+		}
+		if len(w.seen) == w.total {
+			return
+		}
+	}
+}
+
+func (w *watcher) see(e client.KeyEvent, now time.Time) error {
+	if _, twice := w.seen[e.KV.Key]; twice || e.Revision <= w.last || len(e.KV.Value) != 8 {
+		return fault.New("watch", fault.Internal, "%s at %d came twice or out of order, after %d", e.KV.Key, e.Revision, w.last)
+	}
+	w.seen[e.KV.Key], w.last = e.Revision, e.Revision
+	w.ages = append(w.ages, now.Sub(time.Unix(0, int64(binary.BigEndian.Uint64(e.KV.Value)))))
+	return nil
+}
