@@ -40,6 +40,13 @@ func (p *plane) holds(s *Session, name string) *Held {
 	return h
 }
 
+// inside counts the locks that somebody of a session claims.
+func (s *Session) inside() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.gates)
+}
+
 func TestLock(t *testing.T) {
 	bubble(t, func(t *testing.T, p *plane) {
 		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
@@ -106,6 +113,20 @@ func TestLockModes(t *testing.T) {
 	})
 }
 
+// The context ends before the group hears of the end, not after it has answered.
+func TestLockEndsBeforeItIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		held := p.holds(p.session(p.open("alice"), 10*time.Second), "db")
+		p.setFault(func(method string, _ int) (before, after error) {
+			if method == unlockMethod && held.Context().Err() == nil {
+				before = fault.New("test", fault.Forbidden, "the work goes on")
+			}
+			return before, nil
+		})
+		require.NoError(t, held.Unlock(t.Context()))
+	})
+}
+
 // Goroutines that share a session exclude each other, as with a sync.Mutex.
 func TestLockOfOneSession(t *testing.T) {
 	bubble(t, func(t *testing.T, p *plane) {
@@ -133,7 +154,7 @@ func TestLockOfOneSession(t *testing.T) {
 		all.Wait()
 		require.Equal(t, 1, most)
 		require.IsIncreasing(t, tokens)
-		require.Empty(t, s.gates)
+		require.Zero(t, s.inside())
 	})
 }
 
@@ -241,7 +262,7 @@ func TestLockGivenUp(t *testing.T) {
 				p.mend()
 				time.Sleep(5 * time.Second)
 				require.Empty(t, p.lock("db"))
-				require.Empty(t, s.gates)
+				require.Zero(t, s.inside())
 				require.NoError(t, p.holds(s, "db").Unlock(t.Context()))
 			})
 		})
@@ -303,11 +324,11 @@ func TestLockWaitsForGroup(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, held.Unlock(ctx), fault.Unavailable)
-		require.Len(t, s.gates, 1, "until it is unlocked")
+		require.Equal(t, 1, s.inside(), "until it is unlocked")
 		p.solo.Resume()
 		time.Sleep(5 * time.Second)
 		require.Empty(t, p.lock("db"))
-		require.Empty(t, s.gates)
+		require.Zero(t, s.inside())
 	})
 }
 
