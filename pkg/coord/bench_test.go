@@ -13,7 +13,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
 			l := newLog()
 			for i := range held {
-				l.must(b, lock(fmt.Sprintf("held-%d", i), l.lease(b, alice)))
+				l.do(bob, lock(fmt.Sprintf("held-%d", i), l.lease(b, bob)))
 			}
 			id := l.lease(b, alice)
 			take, give := lock("locks/db", id), unlock("locks/db", id, 0)

@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"maps"
 	"math"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -41,8 +40,12 @@ func (*ClientOpen) run(m *Machine, c *call) error {
 	if m.lastClient == math.MaxUint64 {
 		return refused(fault.LimitReached, "clients", "no id is left")
 	}
+	if most := m.limits.PerOwner.Clients; m.Usage(c.owner).Clients >= int(most) {
+		return limitReached("per_owner.clients", "too many clients of one owner", uint64(most))
+	}
 	m.lastClient++
 	m.clients[m.lastClient] = &client{owner: c.owner, seen: c.index}
+	m.owner(c.owner).Clients++
 	c.result.Client = m.lastClient
 	return nil
 }
@@ -51,8 +54,15 @@ func (*ClientClose) run(m *Machine, c *call) error {
 	if c.client == 0 {
 		return fault.Invalidf("client", nil, "is missing")
 	}
-	delete(m.clients, c.client)
+	m.forget(c.client)
 	return nil
+}
+
+func (m *Machine) forget(id ClientID) {
+	owner := m.clients[id].owner
+	delete(m.clients, id)
+	m.owner(owner).Clients--
+	m.tidy(owner)
 }
 
 func (o *ClientsExpire) run(m *Machine, c *call) error {
@@ -60,7 +70,11 @@ func (o *ClientsExpire) run(m *Machine, c *call) error {
 		return refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
 	}
 	before := len(m.clients)
-	maps.DeleteFunc(m.clients, func(_ ClientID, c *client) bool { return c.seen < o.IdleSince })
+	for id, c := range m.clients { // in any order: what is left is the same
+		if c.seen < o.IdleSince {
+			m.forget(id)
+		}
+	}
 	c.result.Changed = before - len(m.clients)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // lost or change places. All frames are full but the last before the end, which is a
 // frame of length 0. A reader checks a frame before it uses any of it.
 const (
-	magic     = "BHCOORD\x01" // the last byte is the version of the format
+	magic     = "BHCOORD\x02" // the last byte is the version of the format
 	frameSize = 64 << 10
 	frameHead = 8
 )

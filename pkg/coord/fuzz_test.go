@@ -92,7 +92,7 @@ func FuzzDecode(f *testing.F) {
 
 // framed puts the frames of a snapshot around bytes, so that a fuzzer gets past the checksums.
 func framed(data []byte) []byte {
-	b, crc := []byte("BHCOORD\x01"), uint32(0)
+	b, crc := []byte("BHCOORD\x02"), uint32(0)
 	for {
 		part := data[:min(len(data), 64<<10)]
 		data = data[len(part):]
@@ -140,7 +140,7 @@ func FuzzRestore(f *testing.F) {
 // Frames as they are: whatever comes, an error and no more memory than there is input.
 func FuzzRestoreFrames(f *testing.F) {
 	f.Add(story(f).Snapshot())
-	f.Add([]byte("BHCOORD\x01\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Add([]byte("BHCOORD\x02\xff\xff\xff\xff\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := coord.Restore(b); err == nil {
 			require.Equal(t, b, m.Snapshot())

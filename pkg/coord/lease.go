@@ -22,7 +22,8 @@ type Lease struct {
 // lease is a Lease with its keys, which are derived from the keyspace.
 type lease struct {
 	Lease
-	keys map[string]struct{}
+	keys  map[string]struct{}
+	owner *account
 }
 
 // Lease gives a lease.
@@ -85,12 +86,15 @@ func (o *LeaseGrant) run(m *Machine, c *call) error {
 	if m.leases.Len() >= int(m.limits.Leases) {
 		return limitReached("leases", "too many leases", uint64(m.limits.Leases))
 	}
+	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
+		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
+	}
 	id, err := m.leaseID(o.ID)
 	if err != nil {
 		return err
 	}
 	granted := Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
-	m.leases.Set(id, &lease{Lease: granted, keys: make(map[string]struct{})})
+	m.lend(granted)
 	m.effects.Granted = append(m.effects.Granted, granted)
 	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
 	return nil
@@ -151,9 +155,6 @@ func (o *Expire) run(m *Machine, c *call) error {
 // end ends leases at one revision: first every claim leaves its queue, then the queues move
 // up, so that none is granted to a lease that is ending.
 func (m *Machine) end(ending []*lease, c *call) {
-	for _, l := range ending {
-		m.leases.Delete(l.ID)
-	}
 	var left []string // locks whose queues lost a claim
 	for _, l := range ending {
 		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
@@ -165,6 +166,9 @@ func (m *Machine) end(ending []*lease, c *call) {
 			}
 			c.result.Changed++
 		}
+		m.leases.Delete(l.ID)
+		l.owner.Leases--
+		m.tidy(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)
 	}
 	slices.Sort(left)

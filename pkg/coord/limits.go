@@ -20,6 +20,17 @@ type Limits struct {
 	Clients       uint32 // clients at once
 	HistoryEvents uint32 // events kept; those of the last revision always are
 	HistoryBytes  uint64 // the same, with both versions of each
+	PerOwner      Quota  // of each owner
+}
+
+// Quota is what one owner may have of what all share. A command that would exceed it is refused
+// with LimitReached and the field "per_owner.leases", "per_owner.claims", "per_owner.clients" or
+// "per_owner.bytes". Keys without a lease are nobody's, and count in the limits of all only.
+type Quota struct {
+	Leases  uint32 // leases at once
+	Claims  uint32 // claims on locks, holding or waiting
+	Clients uint32 // clients at once
+	Bytes   uint64 // keys and values bound to its leases, claims included, as Limits.Bytes counts
 }
 
 // DefaultLimits are those of a new machine. They are part of the format of the log: a group's
@@ -30,6 +41,7 @@ func DefaultLimits() Limits {
 		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256,
 		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
 		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20,
+		PerOwner: Quota{Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20},
 	}
 }
 
@@ -46,6 +58,8 @@ func (l Limits) Validate() error {
 		{"lease_keys", uint64(l.LeaseKeys), 1}, {"queue", uint64(l.Queue), 1},
 		{"claims", uint64(l.Claims), 1}, {"clients", uint64(l.Clients), 1},
 		{"history_events", uint64(l.HistoryEvents), 1}, {"history_bytes", l.HistoryBytes, 1},
+		{"per_owner.leases", uint64(l.PerOwner.Leases), 1}, {"per_owner.claims", uint64(l.PerOwner.Claims), 1},
+		{"per_owner.clients", uint64(l.PerOwner.Clients), 1}, {"per_owner.bytes", l.PerOwner.Bytes, 1},
 	} {
 		if f.value < f.min {
 			return fault.Invalidf(f.name, f.value, "must be at least %d", f.min)

@@ -140,7 +140,14 @@ func (m *Machine) claimable(c *Claim, l *lease, q *queue) error {
 	if len(l.keys) >= int(m.limits.LeaseKeys) {
 		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
 	}
-	return m.room(1, sizeOf(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder)))
+	if most := m.limits.PerOwner.Claims; l.owner.Claims >= int(most) {
+		return limitReached("per_owner.claims", "too many claims of one owner", uint64(most))
+	}
+	size := sizeOf(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
+	if err := m.limits.PerOwner.room(l.owner.Bytes, size); err != nil {
+		return err
+	}
+	return m.room(1, size)
 }
 
 // again claims once more for a lease that has a claim already.
@@ -164,7 +171,11 @@ func (o *Lock) again(m *Machine, kv *KeyValue, c *call) error {
 	if len(o.Metadata) > 0 {
 		claim.Metadata = o.Metadata
 	}
-	if err := m.room(0, int64(len(claim.Metadata)-len(kv.claim.Metadata)+5)); err != nil {
+	more := int64(len(claim.Metadata) - len(kv.claim.Metadata) + 5)
+	if err := m.limits.PerOwner.room(m.Usage(c.owner).Bytes, more); err != nil {
+		return err
+	}
+	if err := m.room(0, more); err != nil {
 		return err
 	}
 	c.result.Lock, c.result.Changed = q.stand(m.reclaim(&claim, kv)), 1

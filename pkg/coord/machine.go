@@ -24,6 +24,8 @@ type Machine struct {
 	// clients are never ranged over without sorting.
 	clients    map[ClientID]*client
 	lastClient ClientID
+	// owners are derived from leases, their keys, and clients. Never ranged over.
+	owners map[string]*account
 
 	effects Effects // of the entry at hand; its room is used again
 }
@@ -34,6 +36,7 @@ func New() *Machine {
 		limits:  DefaultLimits(),
 		locks:   make(map[string]*queue),
 		clients: make(map[ClientID]*client),
+		owners:  make(map[string]*account),
 	}
 }
 

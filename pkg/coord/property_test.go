@@ -50,6 +50,10 @@ func requireSame(t *rapid.T, dumb *model, m *coord.Machine) {
 	slices.SortFunc(leases, func(a, b coord.Lease) int { return cmp.Compare(a.ID, b.ID) })
 	require.Equal(t, leases, m.Leases())
 	require.Equal(t, len(dumb.clients), m.Clients())
+	requireUsage(t, dumb, m)
+	again, err := coord.Restore(m.Snapshot())
+	require.NoError(t, err)
+	requireUsage(t, dumb, again)
 	for revision, state := range dumb.states {
 		if revision >= m.Compacted() {
 			requireState(t, state, m, revision)

@@ -68,6 +68,7 @@ func (d *decoder) limits(l *Limits) {
 		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(),
 		Changes: d.uint32(), Leases: d.uint32(), LeaseKeys: d.uint32(), MinTTL: d.int(), MaxTTL: d.int(),
 		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(),
+		PerOwner: Quota{Leases: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), Bytes: d.uint()},
 	}
 	if err := l.Validate(); err != nil {
 		d.fail(fault.In("limits", err))
@@ -80,7 +81,7 @@ func (d *decoder) leases(m *Machine) {
 		l := Lease{ID: LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
 		d.check(l.ID > last, "lease", "is out of order")
 		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
-		m.leases.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{})})
+		m.lend(l)
 		last = l.ID
 	}
 }
@@ -95,6 +96,7 @@ func (d *decoder) clients(m *Machine) {
 		}
 		d.check(id > last && id <= m.lastClient, "client", "is out of order")
 		d.check(c.seen <= m.index, "client", "was seen in the future")
+		m.owner(c.owner).Clients++
 		m.clients[id], last = c, id
 	}
 }
@@ -129,9 +131,7 @@ func (d *decoder) keys(m *Machine) {
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
 			d.check(ok && (kv.claim == nil || kv.claim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
-			if ok {
-				l.keys[key] = struct{}{}
-			}
+			m.bind(kv)
 		}
 		m.tree.Load(key, kv)
 		m.bytes += kv.size()

@@ -113,6 +113,7 @@ func (e *encoder) limits(l *Limits) {
 		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.Changes),
 		uint64(l.Leases), uint64(l.LeaseKeys), uint64(l.MinTTL), uint64(l.MaxTTL), uint64(l.Queue),
 		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes,
+		uint64(l.PerOwner.Leases), uint64(l.PerOwner.Claims), uint64(l.PerOwner.Clients), l.PerOwner.Bytes,
 	} {
 		e.uint(v)
 	}

@@ -122,7 +122,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	_, err := coord.Restore(append(bytes.Clone(snapshot), 0))
 	require.ErrorIs(t, err, fault.Invalid)
 	other := bytes.Clone(snapshot)
-	other[7] = 2
+	other[7] = 1
 	_, err = coord.Restore(other)
 	require.ErrorIs(t, err, fault.Unsupported)
 }

@@ -135,14 +135,9 @@ func (m *Machine) put(kv *KeyValue) {
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
-		if prev.Lease != kv.Lease {
-			m.unbind(prev)
-		}
+		m.unbind(prev)
 	}
-	if kv.Lease != 0 && (!had || prev.Lease != kv.Lease) {
-		l, _ := m.leases.Get(kv.Lease)
-		l.keys[kv.Key] = struct{}{}
-	}
+	m.bind(kv)
 	m.bytes += kv.size() - prev.size()
 	m.effects.Events = append(m.effects.Events, Event{Revision: kv.ModRevision, Key: kv.Key, KV: kv, Prev: prev})
 }
@@ -158,12 +153,24 @@ func (m *Machine) remove(key string) {
 	m.effects.Events = append(m.effects.Events, Event{Revision: m.revision + 1, Key: key, Prev: prev})
 }
 
+// bind counts a version for its lease and the lease's owner.
+func (m *Machine) bind(kv *KeyValue) {
+	if kv.Lease == 0 {
+		return
+	}
+	if l, ok := m.leases.Get(kv.Lease); ok { // always, but in a damaged snapshot
+		l.keys[kv.Key] = struct{}{}
+		l.owner.add(kv)
+	}
+}
+
 func (m *Machine) unbind(kv *KeyValue) {
 	if kv.Lease == 0 {
 		return
 	}
-	if l, ok := m.leases.Get(kv.Lease); ok { // not when the lease itself is ending
+	if l, ok := m.leases.Get(kv.Lease); ok {
 		delete(l.keys, kv.Key)
+		l.owner.remove(kv)
 	}
 }
 

@@ -133,6 +133,9 @@ func encodeLimits(l *Limits) *coordv1.Limits {
 		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes,
 		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
 		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
+		PerOwner: &coordv1.Quota{
+			Leases: l.PerOwner.Leases, Claims: l.PerOwner.Claims, Clients: l.PerOwner.Clients, Bytes: l.PerOwner.Bytes,
+		},
 	}
 }
 
@@ -216,5 +219,9 @@ func decodeLimits(p *coordv1.Limits) Limits {
 		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(),
 		Changes: p.GetChanges(), Leases: p.GetLeases(), LeaseKeys: p.GetLeaseKeys(), MinTTL: p.GetMinTtlMs(), MaxTTL: p.GetMaxTtlMs(),
 		Queue: p.GetQueue(), Claims: p.GetClaims(), Clients: p.GetClients(), HistoryEvents: p.GetHistoryEvents(), HistoryBytes: p.GetHistoryBytes(),
+		PerOwner: Quota{
+			Leases: p.GetPerOwner().GetLeases(), Claims: p.GetPerOwner().GetClaims(),
+			Clients: p.GetPerOwner().GetClients(), Bytes: p.GetPerOwner().GetBytes(),
+		},
 	}
 }

@@ -81,7 +81,7 @@ func (m *Machine) plan(changes []Change, owner string) ([]step, error) {
 			return nil, fault.In(fmt.Sprintf("changes[%d]", i), err)
 		}
 	}
-	return steps, m.feasible(steps)
+	return steps, m.feasible(steps, owner)
 }
 
 // puttable checks a put by itself.
@@ -126,12 +126,12 @@ func (m *Machine) deletable(steps []step, span Span, field int) ([]step, error) 
 }
 
 // feasible checks the steps together: no key twice, and room for all.
-func (m *Machine) feasible(steps []step) error {
+func (m *Machine) feasible(steps []step, owner string) error {
 	if len(steps) > 1 {
 		slices.SortStableFunc(steps, func(a, b step) int { return strings.Compare(a.key, b.key) })
 	}
 	var keys int
-	var bytes int64
+	var bytes, owned int64         // owned: of what is bound to the owner's leases
 	bound := make(map[LeaseID]int) // stays empty, and on the stack, without leases
 	for i, s := range steps {
 		if i > 0 && steps[i-1].key == s.key {
@@ -139,22 +139,44 @@ func (m *Machine) feasible(steps []step) error {
 		}
 		prev, had := m.tree.Get(s.key)
 		bytes -= prev.size()
+		if m.binds(prev, owner) {
+			owned -= prev.size()
+		}
 		if s.put == nil {
 			keys--
 			continue
 		}
-		bytes += sizeOf(len(s.key), len(s.put.Value))
+		size := sizeOf(len(s.key), len(s.put.Value))
+		bytes += size
 		if !had {
 			keys++
 		}
-		if s.put.Lease != 0 && (!had || prev.Lease != s.put.Lease) {
+		if s.put.Lease == 0 {
+			continue
+		}
+		owned += size
+		if !had || prev.Lease != s.put.Lease {
 			bound[s.put.Lease]++
 			if err := m.bindable(s.put.Lease, bound[s.put.Lease]); err != nil {
 				return err
 			}
 		}
 	}
+	if owned > 0 {
+		if err := m.limits.PerOwner.room(m.Usage(owner).Bytes, owned); err != nil {
+			return err
+		}
+	}
 	return m.room(keys, bytes)
+}
+
+// binds reports whether a version is bound to a lease of the owner.
+func (m *Machine) binds(kv *KeyValue, owner string) bool {
+	if kv == nil || kv.Lease == 0 {
+		return false
+	}
+	l, ok := m.leases.Get(kv.Lease)
+	return ok && l.Owner == owner
 }
 
 // bindable checks that a lease has room for more keys.

@@ -19,6 +19,7 @@
 //	W5  resumable: going on from Next, at any member, neither repeats nor leaves out
 //	W6  bookmarkable: what is reported as progress has been delivered
 //	E1  a command repeated with its sequence is answered with its first result and does nothing
+//	Q1  no command gives an owner more leases, or claims, than its quota
 //	R1  events are the difference between the keyspace before and after, at one new revision
 //
 // Errors are of kind Internal, with "audit." and the rule as operation.
@@ -46,12 +47,14 @@ type Entry struct {
 	Effects coord.Effects
 }
 
-// Log checks L1 to L3, L5 to L7, E1 and R1 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, Q1 and R1 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
 	keys     map[string]*coord.KeyValue
-	leases   map[coord.LeaseID]bool
+	leases   map[coord.LeaseID]string // their owners
+	owned    map[string]owned         // by owner
+	quota    coord.Quota
 	locks    map[string]*account
 	answered map[coord.ClientID]answer
 }
@@ -64,6 +67,9 @@ type account struct {
 	accepted coord.Token // greatest exclusive one that guarded a write
 }
 
+// owned is what an owner has.
+type owned struct{ leases, claims int }
+
 type answer struct {
 	sequence uint64
 	result   coord.Result
@@ -72,7 +78,8 @@ type answer struct {
 // Entry checks the next entry.
 func (l *Log) Entry(e Entry) error {
 	if l.keys == nil {
-		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]bool)
+		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]string)
+		l.owned, l.quota = make(map[string]owned), coord.DefaultLimits().PerOwner
 		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
 	}
 	if again, err := l.repeated(e); again || err != nil {
@@ -81,7 +88,7 @@ func (l *Log) Entry(e Entry) error {
 	if e.Result.Err != nil {
 		return l.nothing("R1", e)
 	}
-	for _, check := range []func(Entry) error{l.rights, l.events, l.grants, l.endings, l.queues} {
+	for _, check := range []func(Entry) error{l.rights, l.events, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
 		}
@@ -193,6 +200,7 @@ func (l *Log) events(e Entry) error {
 func (l *Log) change(event coord.Event) {
 	delete(l.keys, event.Key)
 	if claim, ok := event.Prev.Claim(); ok && event.KV == nil {
+		l.count(claim.Holder, 0, -1)
 		a := l.lock(claim.Lock)
 		delete(a.claims, event.Prev.Token())
 		delete(a.holding, event.Prev.Token())
@@ -203,6 +211,9 @@ func (l *Log) change(event coord.Event) {
 	l.keys[event.Key] = event.KV
 	if claim, ok := event.KV.Claim(); ok {
 		a := l.lock(claim.Lock)
+		if a.claims[event.KV.Token()] == nil {
+			l.count(claim.Holder, 0, 1)
+		}
 		a.claims[event.KV.Token()] = event.KV
 		if _, held := a.holding[event.KV.Token()]; held {
 			a.holding[event.KV.Token()] = claim
@@ -242,7 +253,8 @@ func (a *account) compatible(c coord.Claim) bool {
 // endings checks that leases end by word and as a whole (L5).
 func (l *Log) endings(e Entry) error {
 	for _, lease := range e.Effects.Granted {
-		l.leases[lease.ID] = true
+		l.leases[lease.ID] = lease.Owner
+		l.count(lease.Owner, 1, 0)
 	}
 	for _, id := range e.Effects.Ended {
 		var said bool
@@ -252,13 +264,15 @@ func (l *Log) endings(e Entry) error {
 		case *coord.Expire:
 			said = o.Term == e.Term && slices.ContainsFunc(o.Leases, func(r coord.LeaseRef) bool { return r.ID == id })
 		}
-		if !said || !l.leases[id] {
+		owner, lived := l.leases[id]
+		if !said || !lived {
 			return breach("L5", "entry %d: lease %d ended without a word", e.Index, id)
 		}
 		delete(l.leases, id)
+		l.count(owner, -1, 0)
 	}
 	for _, event := range e.Effects.Events {
-		if event.KV != nil && event.KV.Lease != 0 && !l.leases[event.KV.Lease] {
+		if event.KV != nil && event.KV.Lease != 0 && !l.lives(event.KV.Lease) {
 			return breach("L5", "entry %d: %q is bound to lease %d, which is not living", e.Index, event.Key, event.KV.Lease)
 		}
 	}
@@ -266,11 +280,41 @@ func (l *Log) endings(e Entry) error {
 		return nil
 	}
 	for key, kv := range l.keys {
-		if kv.Lease != 0 && !l.leases[kv.Lease] {
+		if kv.Lease != 0 && !l.lives(kv.Lease) {
 			return breach("L5", "entry %d: %q outlives its lease %d", e.Index, key, kv.Lease)
 		}
 	}
 	return nil
+}
+
+func (l *Log) lives(id coord.LeaseID) bool {
+	_, ok := l.leases[id]
+	return ok
+}
+
+func (l *Log) count(owner string, leases, claims int) {
+	o := l.owned[owner]
+	l.owned[owner] = owned{o.leases + leases, o.claims + claims}
+}
+
+// quotas checks that who was given something has not too much of it (Q1).
+func (l *Log) quotas(e Entry) error {
+	if o, ok := e.Command.Op.(*coord.Configure); ok {
+		l.quota = o.Limits.PerOwner
+	}
+	has := l.owned[e.Command.Owner]
+	if len(e.Effects.Granted) > 0 && has.leases > int(l.quota.Leases) {
+		return breach("Q1", "entry %d: %q has %d leases, at most %d", e.Index, e.Command.Owner, has.leases, l.quota.Leases)
+	}
+	if _, ok := e.Command.Op.(*coord.Lock); ok && has.claims > int(l.quota.Claims) && claimed(e.Effects) {
+		return breach("Q1", "entry %d: %q has %d claims, at most %d", e.Index, e.Command.Owner, has.claims, l.quota.Claims)
+	}
+	return nil
+}
+
+// claimed reports whether a claim was made that was not there.
+func claimed(e coord.Effects) bool {
+	return slices.ContainsFunc(e.Events, coord.Event.Creates)
 }
 
 // queues checks that nobody who could hold a lock waits, nor anybody holds before an earlier claim (L7).

@@ -1,6 +1,8 @@
 package coordtest
 
 import (
+	"strings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -17,6 +19,7 @@ func leases() map[string]func(*world) {
 		"Active, TTL elapsed: Expired":        leaseExpired,
 		"Active, Revoke request: Revoked":     leaseRevoked,
 		"lease of another owner":              leaseForeign,
+		"leases of one owner are bounded":     leaseBounded,
 		"keepalive of what does not live":     leaseMissing,
 		"keepalive of too many":               leaseTooMany,
 		"keepalive of very many":              leaseMany,
@@ -50,6 +53,22 @@ func leaseMoved(w *world) {
 	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
 	require.Equal(w.t, int64(20_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1}).TTL)
 	require.Equal(w.t, int64(40_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1 << 50}).TTL)
+}
+
+// leaseBounded: what one owner uses up is no loss to another.
+func leaseBounded(w *world) {
+	limits := coord.DefaultLimits()
+	limits.PerOwner = coord.Quota{Leases: 2, Claims: 2, Clients: limits.PerOwner.Clients, Bytes: 1000}
+	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
+	lease, _ := w.holder(w.Alice, "db")
+	other := w.lease(w.Alice)
+	w.mustNot(w.Alice, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 30_000})
+	w.lease(w.Bob)
+	w.queued(w.Alice, "db", other, 1)
+	w.mustNot(w.Alice, fault.LimitReached, "per_owner.claims", &coord.Lock{Name: "other", Lease: lease})
+	w.holder(w.Bob, "other")
+	w.mustNot(w.Alice, fault.LimitReached, "per_owner.bytes", write(bound("a", strings.Repeat("x", 700), lease)))
+	w.must(w.Alice, write(put("a", strings.Repeat("x", 700))))
 }
 
 func leaseKept(w *world) {

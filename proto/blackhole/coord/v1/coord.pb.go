@@ -1433,6 +1433,7 @@ type Limits struct {
 	Clients       uint32                 `protobuf:"varint,13,opt,name=clients,proto3" json:"clients,omitempty"`
 	HistoryEvents uint32                 `protobuf:"varint,14,opt,name=history_events,json=historyEvents,proto3" json:"history_events,omitempty"`
 	HistoryBytes  uint64                 `protobuf:"varint,15,opt,name=history_bytes,json=historyBytes,proto3" json:"history_bytes,omitempty"`
+	PerOwner      *Quota                 `protobuf:"bytes,16,opt,name=per_owner,json=perOwner,proto3" json:"per_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1572,6 +1573,82 @@ func (x *Limits) GetHistoryBytes() uint64 {
 	return 0
 }
 
+func (x *Limits) GetPerOwner() *Quota {
+	if x != nil {
+		return x.PerOwner
+	}
+	return nil
+}
+
+// Quota is what one owner may have.
+type Quota struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leases        uint32                 `protobuf:"varint,1,opt,name=leases,proto3" json:"leases,omitempty"`
+	Claims        uint32                 `protobuf:"varint,2,opt,name=claims,proto3" json:"claims,omitempty"` // on locks, holding or waiting
+	Clients       uint32                 `protobuf:"varint,3,opt,name=clients,proto3" json:"clients,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"` // of keys and values bound to its leases
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Quota) GetLeases() uint32 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *Quota) GetClaims() uint32 {
+	if x != nil {
+		return x.Claims
+	}
+	return 0
+}
+
+func (x *Quota) GetClients() uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return 0
+}
+
+func (x *Quota) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // Reincarnate begins a new life of the group after a disaster that may have lost entries.
 type Reincarnate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1582,7 +1659,7 @@ type Reincarnate struct {
 
 func (x *Reincarnate) Reset() {
 	*x = Reincarnate{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[21]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1671,7 @@ func (x *Reincarnate) String() string {
 func (*Reincarnate) ProtoMessage() {}
 
 func (x *Reincarnate) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[21]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1684,7 @@ func (x *Reincarnate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reincarnate.ProtoReflect.Descriptor instead.
 func (*Reincarnate) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reincarnate) GetIncarnation() uint64 {
@@ -1634,7 +1711,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[22]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1723,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[22]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1736,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Result) GetRevision() int64 {
@@ -1730,7 +1807,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1819,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1832,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refusal) GetKind() uint32 {
@@ -1793,7 +1870,7 @@ type LockResult struct {
 
 func (x *LockResult) Reset() {
 	*x = LockResult{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1882,7 @@ func (x *LockResult) String() string {
 func (*LockResult) ProtoMessage() {}
 
 func (x *LockResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1895,7 @@ func (x *LockResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockResult.ProtoReflect.Descriptor instead.
 func (*LockResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LockResult) GetKey() []byte {
@@ -1877,7 +1954,7 @@ type LockEntry struct {
 
 func (x *LockEntry) Reset() {
 	*x = LockEntry{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +1966,7 @@ func (x *LockEntry) String() string {
 func (*LockEntry) ProtoMessage() {}
 
 func (x *LockEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +1979,7 @@ func (x *LockEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEntry.ProtoReflect.Descriptor instead.
 func (*LockEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LockEntry) GetMode() LockMode {
@@ -2028,7 +2105,7 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
 	"idle_since\x18\x02 \x01(\x04R\tidleSince\"?\n" +
 	"\tConfigure\x122\n" +
-	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\xb2\x03\n" +
+	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\xea\x03\n" +
 	"\x06Limits\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x04R\x04keys\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1b\n" +
@@ -2050,7 +2127,13 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06claims\x18\f \x01(\rR\x06claims\x12\x18\n" +
 	"\aclients\x18\r \x01(\rR\aclients\x12%\n" +
 	"\x0ehistory_events\x18\x0e \x01(\rR\rhistoryEvents\x12#\n" +
-	"\rhistory_bytes\x18\x0f \x01(\x04R\fhistoryBytes\"/\n" +
+	"\rhistory_bytes\x18\x0f \x01(\x04R\fhistoryBytes\x126\n" +
+	"\tper_owner\x18\x10 \x01(\v2\x19.blackhole.coord.v1.QuotaR\bperOwner\"g\n" +
+	"\x05Quota\x12\x16\n" +
+	"\x06leases\x18\x01 \x01(\rR\x06leases\x12\x16\n" +
+	"\x06claims\x18\x02 \x01(\rR\x06claims\x12\x18\n" +
+	"\aclients\x18\x03 \x01(\rR\aclients\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"/\n" +
 	"\vReincarnate\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\"\x84\x02\n" +
 	"\x06Result\x12\x1a\n" +
@@ -2098,7 +2181,7 @@ func file_blackhole_coord_v1_coord_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_coord_v1_coord_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(LockMode)(0),         // 0: blackhole.coord.v1.LockMode
 	(*Command)(nil),       // 1: blackhole.coord.v1.Command
@@ -2122,11 +2205,12 @@ var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*ClientsExpire)(nil), // 19: blackhole.coord.v1.ClientsExpire
 	(*Configure)(nil),     // 20: blackhole.coord.v1.Configure
 	(*Limits)(nil),        // 21: blackhole.coord.v1.Limits
-	(*Reincarnate)(nil),   // 22: blackhole.coord.v1.Reincarnate
-	(*Result)(nil),        // 23: blackhole.coord.v1.Result
-	(*Refusal)(nil),       // 24: blackhole.coord.v1.Refusal
-	(*LockResult)(nil),    // 25: blackhole.coord.v1.LockResult
-	(*LockEntry)(nil),     // 26: blackhole.coord.v1.LockEntry
+	(*Quota)(nil),         // 22: blackhole.coord.v1.Quota
+	(*Reincarnate)(nil),   // 23: blackhole.coord.v1.Reincarnate
+	(*Result)(nil),        // 24: blackhole.coord.v1.Result
+	(*Refusal)(nil),       // 25: blackhole.coord.v1.Refusal
+	(*LockResult)(nil),    // 26: blackhole.coord.v1.LockResult
+	(*LockEntry)(nil),     // 27: blackhole.coord.v1.LockEntry
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	2,  // 0: blackhole.coord.v1.Command.write:type_name -> blackhole.coord.v1.Write
@@ -2141,7 +2225,7 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	18, // 9: blackhole.coord.v1.Command.client_close:type_name -> blackhole.coord.v1.ClientClose
 	19, // 10: blackhole.coord.v1.Command.clients_expire:type_name -> blackhole.coord.v1.ClientsExpire
 	20, // 11: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
-	22, // 12: blackhole.coord.v1.Command.reincarnate:type_name -> blackhole.coord.v1.Reincarnate
+	23, // 12: blackhole.coord.v1.Command.reincarnate:type_name -> blackhole.coord.v1.Reincarnate
 	3,  // 13: blackhole.coord.v1.Write.guards:type_name -> blackhole.coord.v1.Guard
 	6,  // 14: blackhole.coord.v1.Write.changes:type_name -> blackhole.coord.v1.Change
 	4,  // 15: blackhole.coord.v1.Guard.revision:type_name -> blackhole.coord.v1.RevisionGuard
@@ -2151,14 +2235,15 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	13, // 19: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
 	0,  // 20: blackhole.coord.v1.Lock.mode:type_name -> blackhole.coord.v1.LockMode
 	21, // 21: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	24, // 22: blackhole.coord.v1.Result.refusal:type_name -> blackhole.coord.v1.Refusal
-	25, // 23: blackhole.coord.v1.Result.lock:type_name -> blackhole.coord.v1.LockResult
-	0,  // 24: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.coord.v1.LockMode
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 22: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
+	25, // 23: blackhole.coord.v1.Result.refusal:type_name -> blackhole.coord.v1.Refusal
+	26, // 24: blackhole.coord.v1.Result.lock:type_name -> blackhole.coord.v1.LockResult
+	0,  // 25: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.coord.v1.LockMode
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_coord_v1_coord_proto_init() }
@@ -2195,7 +2280,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_coord_v1_coord_proto_rawDesc), len(file_blackhole_coord_v1_coord_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
