@@ -90,8 +90,8 @@ func TestLogFindsEachBreach(t *testing.T) {
 			h[7].Effects.Grants = []coord.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
 		}},
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
-		{"Q1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
-		{"Q1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
+		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
+		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
 		{"E1", "a repeated command is answered otherwise", func(h []audit.Entry) { h[11].Result.Revision++ }},
 		{"E1", "a repeated command has effects", func(h []audit.Entry) { h[11].Effects = h[10].Effects }},
 		{"R1", "a refused command has effects", func(h []audit.Entry) { h[6].Result.Err = fault.Conflict }},

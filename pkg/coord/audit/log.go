@@ -19,8 +19,8 @@
 //	W5  resumable: going on from Next, at any member, neither repeats nor leaves out
 //	W6  bookmarkable: what is reported as progress has been delivered
 //	E1  a command repeated with its sequence is answered with its first result and does nothing
-//	Q1  no command gives an owner more leases, or claims, than its quota
 //	R1  events are the difference between the keyspace before and after, at one new revision
+//	U1  no command gives an owner more leases, or claims, than its quota
 //
 // Errors are of kind Internal, with "audit." and the rule as operation.
 package audit
@@ -47,7 +47,7 @@ type Entry struct {
 	Effects coord.Effects
 }
 
-// Log checks L1 to L3, L5 to L7, E1, Q1 and R1 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, R1 and U1 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
@@ -297,17 +297,17 @@ func (l *Log) count(owner string, leases, claims int) {
 	l.owned[owner] = owned{o.leases + leases, o.claims + claims}
 }
 
-// quotas checks that who was given something has not too much of it (Q1).
+// quotas checks that who was given something has not too much of it (U1).
 func (l *Log) quotas(e Entry) error {
 	if o, ok := e.Command.Op.(*coord.Configure); ok {
 		l.quota = o.Limits.PerOwner
 	}
 	has := l.owned[e.Command.Owner]
 	if len(e.Effects.Granted) > 0 && has.leases > int(l.quota.Leases) {
-		return breach("Q1", "entry %d: %q has %d leases, at most %d", e.Index, e.Command.Owner, has.leases, l.quota.Leases)
+		return breach("U1", "entry %d: %q has %d leases, at most %d", e.Index, e.Command.Owner, has.leases, l.quota.Leases)
 	}
 	if _, ok := e.Command.Op.(*coord.Lock); ok && has.claims > int(l.quota.Claims) && claimed(e.Effects) {
-		return breach("Q1", "entry %d: %q has %d claims, at most %d", e.Index, e.Command.Owner, has.claims, l.quota.Claims)
+		return breach("U1", "entry %d: %q has %d claims, at most %d", e.Index, e.Command.Owner, has.claims, l.quota.Claims)
 	}
 	return nil
 }
