@@ -228,11 +228,20 @@ func (f *Founder) Deliver(from peer.ID, m *groupv1.Founding) {
 		return
 	}
 	msg, err := decode(f.id, m)
-	if err != nil {
+	switch {
+	case err == nil:
+		f.post(received{from: from, message: msg})
+	case fault.KindOf(err) == fault.Conflict && !f.related(from):
+		f.log.Debug("founding: message of another network", "peer", from, "error", err)
+	default:
 		f.complain(from, err)
-		return
 	}
-	f.post(received{from: from, message: msg})
+}
+
+// related reports whether a peer is named as a founder here: then it should be of this network, and
+// one of the two is configured wrongly. Any other peer may found as it likes.
+func (f *Founder) related(p peer.ID) bool {
+	return f.options.Network.Mode == Listed && f.options.Network.Eligible(p)
 }
 
 // Offer takes an encoded certificate found elsewhere: in gossip, in the DHT, in
@@ -255,8 +264,8 @@ func (f *Founder) post(ev event) {
 	}
 }
 
-// complain logs a message that no honest peer sends: as a warning the first time
-// for each peer.
+// complain logs a message that no honest peer sends, or none that is configured as this
+// one: as a warning the first time for each peer.
 func (f *Founder) complain(from peer.ID, err error) {
 	f.mu.Lock()
 	level := slog.LevelDebug

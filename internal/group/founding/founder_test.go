@@ -250,6 +250,25 @@ func TestDeliverNeverBlocks(t *testing.T) {
 	require.Contains(t, logged.String(), "ours is "+c.network.ID().String())
 }
 
+// TestOtherNetworks: peers that each found alone meet, and nobody need be warned; a founder of
+// ours that is of another network is configured wrongly.
+func TestOtherNetworks(t *testing.T) {
+	c, s := newCourt(t, 3), newStreet()
+	var logged bytes.Buffer
+	o := s.options(t, c, 0, vfs.NewMem())
+	o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	f, err := New(o)
+	require.NoError(t, err)
+	stranger := newCourt(t, 4).ids[3]
+	f.Deliver(stranger, encode(NetworkID{1}, hello{}))
+	require.Empty(t, logged.String())
+	require.Zero(t, f.Status().Refused)
+	require.Empty(t, f.inbox)
+	f.Deliver(c.ids[1], encode(NetworkID{1}, hello{}))
+	require.Contains(t, logged.String(), "level=WARN")
+	require.EqualValues(t, 1, f.Status().Refused)
+}
+
 func TestOptionsRefused(t *testing.T) {
 	c, s := newCourt(t, 3), newStreet()
 	good := s.options(t, c, 1, vfs.NewMem())
