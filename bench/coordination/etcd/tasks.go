@@ -110,7 +110,7 @@ func (d *driver) watch(ctx context.Context, t task) (sample, error) {
 	var ready, all sync.WaitGroup
 	for i := range ages {
 		ready.Add(1)
-			own := context.WithValue(ctx, watcher{}, i)
+		own := context.WithValue(ctx, watcher{}, i)
 		all.Go(func() { ages[i] = follow(own, d.client(i), prefix, total, ready.Done) })
 	}
 	ready.Wait()
