@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/blackhole/blackhole/internal/config"
 	"github.com/blackhole/blackhole/internal/group"
@@ -16,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/metrics"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -44,10 +47,10 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = group.Open(group.Config{
-		Host: host, Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace,
+		Host: host, Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Dir: filepath.Join(p.config.Data, "coordination"), Marks: p.config.Data,
-		Remote: func(to peer.ID) (group.Remote, error) {
-			c, err := client.New(link.Target(to), link.DialOptions(host)...)
+		Remote: func(to peer.ID, id string) (group.Remote, error) {
+			c, err := client.New(link.Target(to), append(link.DialOptions(host), grpc.WithPerRPCCredentials(meant(id)))...)
 			if err != nil {
 				return nil, err
 			}
@@ -73,10 +76,43 @@ func (p *parts) startCoordination(context.Context) error {
 	return nil
 }
 
+// groupKey is the gRPC metadata by which a call says which group it is meant for.
+const groupKey = "blackhole-group"
+
+// meant puts the group into calls.
+type meant string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (group meant) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{groupKey: string(group)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: there is no secret.
+func (meant) RequireTransportSecurity() bool { return false }
+
 // remote is the contract at another peer, and the connection to it.
 type remote struct {
 	*client.Coordination
 	io.Closer
+}
+
+// limitsOf changes the limits that are set.
+func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
+	return func(l coord.Limits) coord.Limits {
+		l.Leases, l.Keys, l.Bytes = set(c.Leases, l.Leases), set(c.Keys, l.Keys), set(c.Bytes, l.Bytes)
+		l.Queue = set(c.Queue, l.Queue)
+		q := &l.PerOwner
+		q.Leases, q.Claims, q.Bytes = set(c.LeasesPerOwner, q.Leases), set(c.ClaimsPerOwner, q.Claims), set(c.BytesPerOwner, q.Bytes)
+		return l
+	}
+}
+
+// set is a setting, or with 0 what there is.
+func set[T uint32 | uint64](setting int, present T) T {
+	if setting == 0 {
+		return present
+	}
+	return T(setting)
 }
 
 // foundersOf is who may found the group: with no settings, this peer alone.
@@ -106,6 +142,9 @@ func (p *parts) admits(n founding.Network) func(context.Context) (string, error)
 		id, ok := link.PeerOf(ctx)
 		if !ok {
 			return "", fault.New("daemon.admits", fault.Unauthentic, "the connection names no peer")
+		}
+		if named := metadata.ValueFromIncomingContext(ctx, groupKey); len(named) != 1 || named[0] != p.coordination.plane.ID() {
+			return "", fault.New("daemon.admits", fault.Unavailable, "WRONG_GROUP: the call is meant for %q, this peer knows %q", named, p.coordination.plane.ID())
 		}
 		if open || slices.Contains(c.Allow, id) {
 			return id, nil

@@ -47,12 +47,16 @@ type Config struct {
 	Voters  int           // that the group begins with and keeps: 1, 3 or 5
 	Replace time.Duration // silence after which a voter is replaced
 
+	// Limits gives, for the limits that the group has, those it should have: what this peer proposes
+	// when it leads. nil leaves them.
+	Limits func(coord.Limits) coord.Limits
+
 	// Dir holds what must survive; Marks is the directory of the identity key. See founding.Place.
 	Dir, Marks string
 	FS         vfs.FS // nil: the real one
 
-	// Remote gives the contract at another peer. It need not connect at once.
-	Remote func(peer.ID) (Remote, error)
+	// Remote gives the contract at another peer, for calls meant for a group. It need not connect at once.
+	Remote func(to peer.ID, group string) (Remote, error)
 	// Fatal hears, once, of a failure after which this peer must not go on: its disk or its state.
 	Fatal func(error)
 
@@ -100,7 +104,7 @@ func Open(c Config) (*Plane, error) {
 	}
 	p := &Plane{Config: c, self: c.Host.ID(), candidates: candidates{seen: map[peer.ID]candidate{}}}
 	p.life, p.cancel = context.WithCancel(context.Background())
-	p.remotes = &remotes{dial: c.Remote, open: map[peer.ID]Remote{}}
+	p.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return c.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
 	p.seeker = newSeeker(p)
 	p.slots = newSlots(maxSlots, p.openClient)
 	if err := p.open(); err != nil {

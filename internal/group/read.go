@@ -70,7 +70,7 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 // atMember calls f with this member, and where this peer is none, with the leader.
 func (p *Plane) atMember(ctx context.Context, f func(context.Context, target) error) error {
 	l := p.here.Load()
-	if l == nil {
+	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
 		return p.insist(ctx, f)
 	}
 	err := f(ctx, l)

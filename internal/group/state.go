@@ -37,7 +37,7 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	if err != nil {
 		state.Missing = p.missing()
 	}
-	state.ID = p.groupID()
+	state.ID = p.ID()
 	switch {
 	case state.ID == "":
 		state.Phase = phaseFounding
@@ -99,7 +99,8 @@ func (p *Plane) Figures() (f Figures) {
 	return f
 }
 
-func (p *Plane) groupID() string {
+// ID is the group's, in hex; empty while none is known.
+func (p *Plane) ID() string {
 	p.seeker.mu.Lock()
 	defer p.seeker.mu.Unlock()
 	if p.seeker.group.IsZero() {
@@ -112,7 +113,7 @@ func (p *Plane) groupID() string {
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
-		ID: l.plane.groupID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+		ID: l.plane.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
 	}
 	if s.Leader.ID == 0 {
 		out.Missing = l.plane.missing()

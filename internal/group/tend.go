@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/group/repair"
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
@@ -128,6 +129,7 @@ type caretaker struct {
 	origin  time.Time
 	tracker *repair.Tracker // nil while this peer does not lead
 	touched time.Duration   // last change or the beginning of the leadership
+	limited bool            // the limits are as wanted, or were refused
 }
 
 func (c *caretaker) look(l *local) {
@@ -138,8 +140,9 @@ func (c *caretaker) look(l *local) {
 		return
 	}
 	if c.tracker == nil {
-		c.tracker, c.touched = repair.NewTracker(c.plane.disk.Member()), now
+		c.tracker, c.touched, c.limited = repair.NewTracker(c.plane.disk.Member()), now, false
 	}
+	c.limit(l)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
 	for i := range members {
 		p, err := peer.Decode(members[i].Name)
@@ -154,6 +157,27 @@ func (c *caretaker) look(l *local) {
 	}
 	c.carryOut(l, change)
 	c.touched = time.Since(c.origin)
+}
+
+// limit gives the group the limits that this leader wants, once in a leadership.
+func (c *caretaker) limit(l *local) {
+	if c.limited || c.plane.Limits == nil {
+		return
+	}
+	var have coord.Limits
+	l.member.View(func(m *coord.Machine) { have = m.Limits() })
+	want := c.plane.Limits(have)
+	if c.limited = want == have; c.limited {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
+	defer cancel()
+	switch _, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}}); fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout, fault.Canceled: // try again, if this peer still leads
+	default:
+		c.limited = true
+		c.plane.Logger.Info("changed the limits of the group", "limits", want, "error", err)
+	}
 }
 
 // config makes the leader as patient as it is told to be.

@@ -129,7 +129,7 @@ func (w *world) start(i int, n founding.Network) {
 	p := w.peers[i]
 	plane, err := group.Open(group.Config{
 		Host: p.host, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Dir: "data", Marks: "keys", FS: p.fs,
-		Remote: func(to peer.ID) (group.Remote, error) {
+		Remote: func(to peer.ID, _ string) (group.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {
 					return other.door, nil
