@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,8 +189,11 @@ func (r *remote) hold(ctx context.Context, held *client.Held) error {
 
 // lostLock says that and why a lock is held no more.
 func lostLock(held *client.Held) error {
-	cause := cmp.Or(held.Check(), error(client.ErrLost))
-	return coded{exitLost, fault.New("", fault.Conflict, "%s: the lock is lost: %s", held.Name(), message(cause))}
+	why := "not renewed in time"
+	if cause := held.Check(); cause != nil {
+		why = message(cause)
+	}
+	return coded{exitLost, fault.New("", fault.Conflict, "%s: the lock is lost: %s", held.Name(), why)}
 }
 
 // environment tells a command what is held for it.

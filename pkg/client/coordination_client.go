@@ -54,9 +54,8 @@ func (c *Client) coordinate(opts []grpc.DialOption) {
 		renewals, _, err := p.KeepAlive(ctx, "", ids)
 		return renewals, err
 	}, c.clock, c.vary)
-	for s, limit := range map[*slots]int{&c.calls: maxCalls, &c.waits: maxWaits} {
-		s.limit, s.open, s.gave = limit, c.openSlot, make(chan struct{}, 1)
-	}
+	c.calls = slots{limit: maxCalls, open: c.openSlot, gave: make(chan struct{}, 1)}
+	c.waits = slots{limit: maxWaits, open: c.openSlot, gave: make(chan struct{}, 1)}
 }
 
 // jitter varies waiting times by a fifth either way, so that clients that failed together do

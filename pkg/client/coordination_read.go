@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -31,10 +32,8 @@ func (p *Coordination) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.
 // Locks implements coord.Reader.
 func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
 	const op = "client.Locks"
-	for field, s := range map[string]string{"name": q.Name, "prefix": q.Prefix, "after": q.After} {
-		if err := text(field, s); err != nil {
-			return nil, coord.Header{}, fault.Wrap(op, err)
-		}
+	if err := cmp.Or(text("name", q.Name), text("prefix", q.Prefix), text("after", q.After)); err != nil {
+		return nil, coord.Header{}, fault.Wrap(op, err)
 	}
 	if q.Name != "" {
 		resp, err := p.locks.LockInfo(ctx, &api.LockInfoRequest{Name: q.Name})

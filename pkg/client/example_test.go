@@ -45,3 +45,58 @@ func Example() {
 		fmt.Println(ev.Kind, ev.Cursor)
 	}
 }
+
+// Doing something that must not be done by two at a time.
+func ExampleSession_Lock() {
+	c, err := client.New(client.DefaultAddress)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	ctx := context.Background()
+	session, err := c.Session(ctx, client.TTL(15*time.Second))
+	if err != nil {
+		return // no group was reached
+	}
+	defer session.Close(ctx)
+
+	held, err := session.Lock(ctx, "db/migrate", client.Wait(30*time.Second))
+	switch {
+	case errors.Is(err, client.ErrNotAcquired): // others held it all the time
+		return
+	case err != nil:
+		return
+	}
+	defer held.Unlock(ctx)
+
+	// The work ends when the lock is lost, and what it writes to refuses old tokens.
+	if err := migrate(held.Context(), held.Token()); errors.Is(context.Cause(held.Context()), client.ErrLost) {
+		fmt.Println("another may have begun by now:", err)
+	}
+}
+
+func migrate(context.Context, client.Token) error { return nil }
+
+// Following keys, and going on after a restart of this program.
+func ExampleClient_Follow() {
+	c, err := client.New(client.DefaultAddress)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	next := client.Revision(1) // as it was kept
+	for batch, err := range c.Follow(context.Background(), client.Watch{Span: client.Under("jobs/"), From: next}) {
+		var past *client.Compacted
+		switch {
+		case errors.As(err, &past): // read all keys at past.Current, and follow from the revision after
+			return
+		case err != nil:
+			return
+		}
+		for _, e := range batch.Events {
+			fmt.Println(e.Revision, e.Key, e.Deletes())
+		}
+		next = batch.Next // keep it together with what the events did
+	}
+}

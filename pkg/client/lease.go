@@ -75,6 +75,9 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 		s.end(err)
 		return nil, fault.Wrap(op, err)
 	}
+	if err := s.Err(); err != nil { // the answer came too late
+		return nil, fault.Wrap(op, err)
+	}
 	return s, nil
 }
 
