@@ -152,5 +152,12 @@ func described() []setting {
 		{"coordination.clients", "Who may ask: network (any peer), listed (founders and allow), or auto: network in profile dev."},
 		{"coordination.allow", "Peer ids of clients besides the founders."},
 		{"coordination.replace", "Silence after which a voter is replaced: 5s to 72h."},
+		{"coordination.limits.leases", "Leases that the group keeps at once; for this and all limits 0: as the group has it, at first 100000."},
+		{"coordination.limits.keys", "Keys that it keeps, those of locks included; at first 1048576."},
+		{"coordination.limits.bytes", "Bytes of keys and values; at first 1 GiB."},
+		{"coordination.limits.queue", "Claims on one lock; at first 4096."},
+		{"coordination.limits.leases_per_owner", "Leases of one peer; at first 10000."},
+		{"coordination.limits.claims_per_owner", "Claims on locks of one peer, holding or waiting; at first 20000."},
+		{"coordination.limits.bytes_per_owner", "Bytes of keys and values bound to the leases of one peer; at first 64 MiB."},
 	}
 }

@@ -78,6 +78,19 @@ type Coordination struct {
 	Clients  string        `koanf:"clients"`  // network: any peer may ask; listed: founders and allow only; auto: network in profile dev
 	Allow    []string      `koanf:"allow"`    // peer ids of clients, besides the founders
 	Replace  time.Duration `koanf:"replace"`  // silence after which a voter is replaced, 5s to 72h
+	Limits   GroupLimits   `koanf:"limits"`   // the same on all peers that may lead
+}
+
+// GroupLimits bound what a group keeps. Whoever leads makes them the group's; 0 leaves one as the
+// group has it.
+type GroupLimits struct {
+	Leases         int `koanf:"leases"`           // at once, up to 10000000
+	Keys           int `koanf:"keys"`             // at once, locks' included, up to 10000000
+	Bytes          int `koanf:"bytes"`            // of keys and values, up to 2^40
+	Queue          int `koanf:"queue"`            // claims on one lock, up to 1000000
+	LeasesPerOwner int `koanf:"leases_per_owner"` // of one peer or client, up to 10000000
+	ClaimsPerOwner int `koanf:"claims_per_owner"` // the same: claims on locks, holding or waiting, up to 10000000
+	BytesPerOwner  int `koanf:"bytes_per_owner"`  // the same: of what its leases keep, up to 2^40
 }
 
 // Query are the defaults of queries.

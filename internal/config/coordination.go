@@ -31,7 +31,21 @@ func (c *Coordination) validate() error {
 		oneOf("coordination.clients", c.Clients, auto, "network", "listed"),
 		peers("coordination.allow", c.Allow),
 		between("coordination.replace", c.Replace, 5*time.Second, 72*time.Hour),
+		c.Limits.validate(),
 		c.agrees(),
+	)
+}
+
+func (l *GroupLimits) validate() error {
+	const many, large = 10_000_000, 1 << 40
+	return firstError(
+		between("coordination.limits.leases", l.Leases, 0, many),
+		between("coordination.limits.keys", l.Keys, 0, many),
+		between("coordination.limits.bytes", l.Bytes, 0, large),
+		between("coordination.limits.queue", l.Queue, 0, 1_000_000),
+		between("coordination.limits.leases_per_owner", l.LeasesPerOwner, 0, many),
+		between("coordination.limits.claims_per_owner", l.ClaimsPerOwner, 0, many),
+		between("coordination.limits.bytes_per_owner", l.BytesPerOwner, 0, large),
 	)
 }
 

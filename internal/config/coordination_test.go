@@ -50,6 +50,8 @@ func TestCoordinationRefuses(t *testing.T) {
 		"{clients: friends}":                               "coordination.clients",
 		"{allow: [x]}":                                     "coordination.allow",
 		"{replace: 1s}":                                    "coordination.replace",
+		"{limits: {leases_per_owner: -1}}":                 "coordination.limits.leases_per_owner",
+		"{limits: {bytes: 1e13}}":                          "coordination.limits.bytes",
 		"{network: ''}":                                    "coordination.network",
 		"{network: " + strings.Repeat("n", 65) + "}":       "coordination.network",
 		"{founders: [" + peerA + ", " + peerB + "], x: 1}": "coordination.x",

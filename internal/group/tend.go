@@ -172,12 +172,12 @@ func (c *caretaker) limit(l *local) {
 	}
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
-	switch _, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}}); fault.KindOf(err) {
-	case fault.Unavailable, fault.Timeout, fault.Canceled: // try again, if this peer still leads
-	default:
-		c.limited = true
-		c.plane.Logger.Info("changed the limits of the group", "limits", want, "error", err)
-	}
+	_, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}})
+	if err == nil {
+		c.plane.Logger.Info("changed the limits of the group", "limits", want)
+	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
+		c.plane.Logger.Warn("the limits of the group were not changed", "error", err)
+	} // any other failure is tried again, if this peer still leads
 }
 
 // config makes the leader as patient as it is told to be.

@@ -44,6 +44,7 @@ type node struct {
 	fs           vfs.FS
 	cut          atomic.Bool // its packets do not leave
 	door         *door       // by which others call it
+	limits       func(coord.Limits) coord.Limits
 }
 
 // newWorld makes n hosts; the planes are started one by one.
@@ -128,7 +129,7 @@ func (w *world) listed(n int) founding.Network {
 func (w *world) start(i int, n founding.Network) {
 	p := w.peers[i]
 	plane, err := group.Open(group.Config{
-		Host: p.host, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Remote: func(to peer.ID, _ string) (group.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {
