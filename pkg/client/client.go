@@ -102,8 +102,10 @@ func (c *Client) Close() error {
 		cancel()
 	}
 	c.coordination.renew.close()
+	c.coordination.bundles.close()
 	err := errors.Join(c.conn.Close(), c.patient.Close())
 	c.coordination.renew.streams.Wait()
+	c.coordination.bundles.streams.Wait()
 	return fault.As("client.Close", fault.Internal, err)
 }
 

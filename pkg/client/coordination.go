@@ -27,6 +27,8 @@ type Coordination struct {
 	waits api.LockServiceClient // on a connection for calls that take as long as they take
 	keys  api.CoordinationServiceClient
 	renew renewals
+
+	bundles *bundles // that carry the calls
 }
 
 // Coordination gives the contract of the coordination plane. It is safe for concurrent use

@@ -40,8 +40,11 @@ func (c *Client) coordinate(opts []grpc.DialOption) {
 		}
 	}
 	c.vary = jitter()
+	b := &bundles{service: api.NewCoordinationServiceClient(c.conn)}
+	calls, waits := b.invoker(c.conn), b.invoker(c.patient)
 	p := &Coordination{
-		locks: api.NewLockServiceClient(c.conn), waits: api.NewLockServiceClient(c.patient), keys: api.NewCoordinationServiceClient(c.conn),
+		locks: api.NewLockServiceClient(calls), waits: api.NewLockServiceClient(waits), keys: api.NewCoordinationServiceClient(calls),
+		bundles: b,
 	}
 	p.renew.open = func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
 		return p.locks.LeaseKeepAlive(ctx)

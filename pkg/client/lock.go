@@ -210,15 +210,24 @@ func (w *waiter) withdraw(a *attempt) {
 	s := w.session
 	defer s.leave(w.lock.Name)
 	defer a.end()
-	r, err := a.run(s.ctx, func(ctx context.Context, cmd coord.Command) (coord.Result, error) {
-		if !w.lock.Wait {
-			return s.client.send(ctx, cmd)
-		}
-		r, _, err := s.client.coordination.Acquire(ctx, cmd, time.Millisecond)
-		return r, err
+	w.until = max(1, s.client.clock()) // wait no more
+	var r coord.Result
+	err := s.insist(func() (err error) {
+		r, err = a.run(s.ctx, w.send)
+		return err
 	})
 	if err == nil && r.Lock.Granted {
-		_ = s.release(s.ctx, w.lock.Name, r.Lock.Token) // goes on while the session does
+		_ = s.insist(func() error { return s.release(s.ctx, w.lock.Name, r.Lock.Token) }) // or the session has ended
+	}
+}
+
+// insist calls f until it is known what came of it, or the session has ended.
+func (s *Session) insist(f func() error) error {
+	for {
+		err := f()
+		if err == nil || !uncertain(err) || pause(s.ctx, s.client.vary(lastPause)) != nil {
+			return err
+		}
 	}
 }
 
@@ -307,7 +316,7 @@ func (h *Held) Unlock(ctx context.Context) error {
 	case err != nil && uncertain(err):
 		s.client.keeper.spawn(func() {
 			defer s.leave(h.name)
-			_ = s.release(s.ctx, h.name, h.token)
+			_ = s.insist(func() error { return s.release(s.ctx, h.name, h.token) })
 		})
 	default:
 		s.leave(h.name)
