@@ -1,0 +1,46 @@
+package client
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+)
+
+// BenchmarkLock is a cycle of Lock and Unlock on a lock of one's own, through gRPC in memory to
+// a plane that costs next to nothing: what the client and the wire cost.
+func BenchmarkLock(b *testing.B) {
+	w := serve(b, coordtest.New(coordtest.Config{}))
+	s, err := w.client("alice").Session(b.Context())
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		held, err := s.Lock(b.Context(), "db")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := held.Unlock(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkKeepAlive renews 4096 leases with one message.
+func BenchmarkKeepAlive(b *testing.B) {
+	w := serve(b, coordtest.New(coordtest.Config{}))
+	c := w.client("alice")
+	ids := make([]coord.LeaseID, coord.MaxKeepAlive)
+	for i := range ids {
+		r, err := c.send(b.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: 3_600_000}})
+		require.NoError(b, err)
+		ids[i] = r.Lease
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := c.Coordination().KeepAlive(b.Context(), "", ids); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
