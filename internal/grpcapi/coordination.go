@@ -29,11 +29,12 @@ type coordination struct {
 	waits   slots // calls of Lock
 	watches slots
 	closing context.Context
+	table   map[string]method // that a bundle can carry
 }
 
 // command makes a command of a call.
 func (c *coordination) command(ctx context.Context, a *api.Attempt, op coord.Op) (coord.Command, error) {
-	owner, err := c.Owner(ctx)
+	owner, err := c.owner(ctx)
 	if err != nil {
 		return coord.Command{}, err
 	}
@@ -146,7 +147,7 @@ func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest)
 }
 
 func (c *coordination) locks(ctx context.Context, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
-	if _, err := c.Owner(ctx); err != nil {
+	if _, err := c.owner(ctx); err != nil {
 		return nil, nil, err
 	}
 	states, h, err := c.Reader.Locks(ctx, q)
@@ -200,7 +201,7 @@ func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesReques
 }
 
 func (c *coordination) leases(ctx context.Context, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
-	if _, err := c.Owner(ctx); err != nil {
+	if _, err := c.owner(ctx); err != nil {
 		return nil, nil, err
 	}
 	states, h, err := c.Reader.Leases(ctx, q)

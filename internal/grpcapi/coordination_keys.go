@@ -38,7 +38,7 @@ func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.W
 
 // Range implements api.CoordinationServiceServer. A page ends early when it is large.
 func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
-	if _, err := c.Owner(ctx); err != nil {
+	if _, err := c.owner(ctx); err != nil {
 		return nil, err
 	}
 	span, err := toSpan(req)
@@ -81,7 +81,7 @@ func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequ
 
 // Group implements api.CoordinationServiceServer.
 func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupResponse, error) {
-	if _, err := c.Owner(ctx); err != nil {
+	if _, err := c.owner(ctx); err != nil {
 		return nil, err
 	}
 	g, err := c.Overseer.Group(ctx)
@@ -98,7 +98,7 @@ func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.Gro
 
 // Transfer implements api.CoordinationServiceServer.
 func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (*api.TransferResponse, error) {
-	if _, err := c.Owner(ctx); err != nil {
+	if _, err := c.owner(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.Overseer.Transfer(ctx, req.GetPeerId()); err != nil {

@@ -90,6 +90,7 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("Transfer", func() (any, error) { return r.Transfer(ctx, &api.TransferRequest{}) })
 	run("LeaseKeepAlive", func() (any, error) { s, err := r.LeaseKeepAlive(ctx); return last(s, err) })
 	run("Watch", func() (any, error) { s, err := r.LockServiceClient.Watch(ctx); return last(s, err) })
+	run("Bundle", func() (any, error) { s, err := r.Bundle(ctx); return last(s, err) })
 	return all
 }
 
@@ -146,7 +147,7 @@ func TestUnavailable(t *testing.T) {
 		switch method {
 		case "Group":
 			require.NoError(t, err)
-		case "LeaseKeepAlive", "Watch": // asked for nothing
+		case "LeaseKeepAlive", "Watch", "Bundle": // asked for nothing
 			require.ErrorIs(t, err, io.EOF)
 		default:
 			require.Equal(t, codes.Unavailable, status.Code(err), "%s: %v", method, err)

@@ -129,6 +129,7 @@ func (s *Server) register() {
 			Coordination: *s.Coordination, closing: s.closing,
 			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches),
 		}
+		c.table = c.methods(s.unary)
 		api.RegisterLockServiceServer(s.grpc, c)
 		api.RegisterCoordinationServiceServer(s.grpc, c)
 	}

@@ -2938,6 +2938,222 @@ func (*TransferResponse) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
 }
 
+type BundleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calls         []*BundledCall         `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BundleRequest) Reset() {
+	*x = BundleRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BundleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BundleRequest) ProtoMessage() {}
+
+func (x *BundleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
+func (*BundleRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *BundleRequest) GetCalls() []*BundledCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+type BundledCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // names the call on this stream, until it is answered
+	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a call by itself: /blackhole.api.v1.LockService/Unlock
+	Request       []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	Cancel        bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // nobody waits for the call any more; the rest but id is ignored
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BundledCall) Reset() {
+	*x = BundledCall{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BundledCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BundledCall) ProtoMessage() {}
+
+func (x *BundledCall) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
+func (*BundledCall) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *BundledCall) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BundledCall) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *BundledCall) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *BundledCall) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+type BundleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answers       []*BundledAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BundleResponse) Reset() {
+	*x = BundleResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BundleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BundleResponse) ProtoMessage() {}
+
+func (x *BundleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
+func (*BundleResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *BundleResponse) GetAnswers() []*BundledAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+type BundledAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Response      []byte                 `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	Status        []byte                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"` // a google.rpc.Status, instead of a response; empty: success
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BundledAnswer) Reset() {
+	*x = BundledAnswer{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BundledAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BundledAnswer) ProtoMessage() {}
+
+func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
+func (*BundledAnswer) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *BundledAnswer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BundledAnswer) GetResponse() []byte {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *BundledAnswer) GetStatus() []byte {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
@@ -3150,7 +3366,20 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x06active\x18\x04 \x01(\bR\x06active\"*\n" +
 	"\x0fTransferRequest\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\"\x12\n" +
-	"\x10TransferResponse*S\n" +
+	"\x10TransferResponse\"D\n" +
+	"\rBundleRequest\x123\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"g\n" +
+	"\vBundledCall\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\fR\arequest\x12\x16\n" +
+	"\x06cancel\x18\x04 \x01(\bR\x06cancel\"K\n" +
+	"\x0eBundleResponse\x129\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1f.blackhole.api.v1.BundledAnswerR\aanswers\"S\n" +
+	"\rBundledAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1a\n" +
+	"\bresponse\x18\x02 \x01(\fR\bresponse\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\fR\x06status*S\n" +
 	"\tShareMode\x12\x18\n" +
 	"\x14SHARE_MODE_EXCLUSIVE\x10\x00\x12\x15\n" +
 	"\x11SHARE_MODE_SHARED\x10\x01\x12\x15\n" +
@@ -3168,7 +3397,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xfb\x03\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xcc\x04\n" +
 	"\x13CoordinationService\x12H\n" +
 	"\x05Write\x12\x1e.blackhole.api.v1.WriteRequest\x1a\x1f.blackhole.api.v1.WriteResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
@@ -3176,7 +3405,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
 	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12Q\n" +
-	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
+	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12O\n" +
+	"\x06Bundle\x12\x1f.blackhole.api.v1.BundleRequest\x1a .blackhole.api.v1.BundleResponse(\x010\x01B=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 
 var (
 	file_blackhole_api_v1_coordination_proto_rawDescOnce sync.Once
@@ -3191,7 +3421,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                  // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),              // 1: blackhole.api.v1.KeyEvent.Type
@@ -3239,6 +3469,10 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*GroupMember)(nil),             // 43: blackhole.api.v1.GroupMember
 	(*TransferRequest)(nil),         // 44: blackhole.api.v1.TransferRequest
 	(*TransferResponse)(nil),        // 45: blackhole.api.v1.TransferResponse
+	(*BundleRequest)(nil),           // 46: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),             // 47: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),          // 48: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),           // 49: blackhole.api.v1.BundledAnswer
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -3279,45 +3513,49 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	2,  // 35: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
 	43, // 36: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
 	43, // 37: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	4,  // 38: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	6,  // 39: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	8,  // 40: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	10, // 41: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	12, // 42: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	16, // 43: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	18, // 44: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	20, // 45: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	22, // 46: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	24, // 47: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	27, // 48: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	31, // 49: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
-	35, // 50: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	37, // 51: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	39, // 52: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	41, // 53: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	44, // 54: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	5,  // 55: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 56: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 57: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 58: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 59: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 60: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 61: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 62: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	23, // 63: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	25, // 64: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	28, // 65: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	34, // 66: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	36, // 67: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	38, // 68: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	40, // 69: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	42, // 70: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	45, // 71: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	55, // [55:72] is the sub-list for method output_type
-	38, // [38:55] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	47, // 38: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	49, // 39: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	4,  // 40: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	6,  // 41: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	8,  // 42: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	10, // 43: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	12, // 44: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	16, // 45: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	18, // 46: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	20, // 47: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	22, // 48: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	24, // 49: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	27, // 50: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	31, // 51: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
+	35, // 52: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	37, // 53: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	39, // 54: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	41, // 55: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	44, // 56: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	46, // 57: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	5,  // 58: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	7,  // 59: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	9,  // 60: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	11, // 61: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	13, // 62: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	17, // 63: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	19, // 64: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	21, // 65: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	23, // 66: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	25, // 67: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	28, // 68: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	34, // 69: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
+	36, // 70: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	38, // 71: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	40, // 72: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	42, // 73: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	45, // 74: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	48, // 75: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	58, // [58:76] is the sub-list for method output_type
+	40, // [40:58] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -3331,7 +3569,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   44,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

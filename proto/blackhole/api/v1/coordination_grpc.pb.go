@@ -516,6 +516,7 @@ const (
 	CoordinationService_CloseClient_FullMethodName = "/blackhole.api.v1.CoordinationService/CloseClient"
 	CoordinationService_Group_FullMethodName       = "/blackhole.api.v1.CoordinationService/Group"
 	CoordinationService_Transfer_FullMethodName    = "/blackhole.api.v1.CoordinationService/Transfer"
+	CoordinationService_Bundle_FullMethodName      = "/blackhole.api.v1.CoordinationService/Bundle"
 )
 
 // CoordinationServiceClient is the client API for CoordinationService service.
@@ -532,6 +533,9 @@ type CoordinationServiceClient interface {
 	CloseClient(ctx context.Context, in *CloseClientRequest, opts ...grpc.CallOption) (*CloseClientResponse, error)
 	Group(ctx context.Context, in *GroupRequest, opts ...grpc.CallOption) (*GroupResponse, error)
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// Bundle carries calls of this service and of LockService on one stream, several in a message,
+	// and answers each when it is done. It does nothing that the calls by themselves do not.
+	Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error)
 }
 
 type coordinationServiceClient struct {
@@ -602,6 +606,19 @@ func (c *coordinationServiceClient) Transfer(ctx context.Context, in *TransferRe
 	return out, nil
 }
 
+func (c *coordinationServiceClient) Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[0], CoordinationService_Bundle_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BundleRequest, BundleResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CoordinationService_BundleClient = grpc.BidiStreamingClient[BundleRequest, BundleResponse]
+
 // CoordinationServiceServer is the server API for CoordinationService service.
 // All implementations must embed UnimplementedCoordinationServiceServer
 // for forward compatibility.
@@ -616,6 +633,9 @@ type CoordinationServiceServer interface {
 	CloseClient(context.Context, *CloseClientRequest) (*CloseClientResponse, error)
 	Group(context.Context, *GroupRequest) (*GroupResponse, error)
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// Bundle carries calls of this service and of LockService on one stream, several in a message,
+	// and answers each when it is done. It does nothing that the calls by themselves do not.
+	Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error
 	mustEmbedUnimplementedCoordinationServiceServer()
 }
 
@@ -643,6 +663,9 @@ func (UnimplementedCoordinationServiceServer) Group(context.Context, *GroupReque
 }
 func (UnimplementedCoordinationServiceServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedCoordinationServiceServer) Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error {
+	return status.Error(codes.Unimplemented, "method Bundle not implemented")
 }
 func (UnimplementedCoordinationServiceServer) mustEmbedUnimplementedCoordinationServiceServer() {}
 func (UnimplementedCoordinationServiceServer) testEmbeddedByValue()                             {}
@@ -773,6 +796,13 @@ func _CoordinationService_Transfer_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CoordinationService_Bundle_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CoordinationServiceServer).Bundle(&grpc.GenericServerStream[BundleRequest, BundleResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CoordinationService_BundleServer = grpc.BidiStreamingServer[BundleRequest, BundleResponse]
+
 // CoordinationService_ServiceDesc is the grpc.ServiceDesc for CoordinationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -805,6 +835,13 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _CoordinationService_Transfer_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Bundle",
+			Handler:       _CoordinationService_Bundle_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "blackhole/api/v1/coordination.proto",
 }

@@ -1,0 +1,196 @@
+package grpcapi
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Bounds of one bundle.
+const (
+	maxBundled  = maxStreams // calls without an answer
+	answerBytes = 1 << 20    // of answers in one message, about
+)
+
+// method does one call: it is what a call by itself runs through.
+type method func(ctx context.Context, decode func(any) error) (any, error)
+
+// methods are the calls that a bundle can carry, by path.
+func (c *coordination) methods(intercept grpc.UnaryServerInterceptor) map[string]method {
+	all := make(map[string]method)
+	for _, service := range []grpc.ServiceDesc{api.LockService_ServiceDesc, api.CoordinationService_ServiceDesc} {
+		for _, m := range service.Methods {
+			all["/"+service.ServiceName+"/"+m.MethodName] = func(ctx context.Context, decode func(any) error) (any, error) {
+				return m.Handler(c, ctx, decode, intercept)
+			}
+		}
+	}
+	return all
+}
+
+// ownerKey is that of the owner of a bundle in the contexts of its calls.
+type ownerKey struct{}
+
+// owner tells on whose behalf a call is.
+func (c *coordination) owner(ctx context.Context) (string, error) {
+	if known, ok := ctx.Value(ownerKey{}).(string); ok {
+		return known, nil
+	}
+	return c.Owner(ctx)
+}
+
+// Bundle implements api.CoordinationServiceServer. When the server closes, calls under way are
+// answered before the stream ends.
+func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest, api.BundleResponse]) error {
+	owner, err := c.Owner(stream.Context())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), ownerKey{}, owner))
+	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1)}
+	sent := make(chan struct{})
+	go func() { defer close(sent); b.send() }()
+	if err = b.serve(receive(ctx, stream.Recv, anyBundle)); err != nil {
+		cancel() // nobody waits for the answers
+	}
+	b.calls.Wait()
+	close(b.wake)
+	<-sent
+	cancel()
+	if c.closing.Err() != nil {
+		return fault.New("grpcapi.Bundle", fault.Unavailable, "the peer is shutting down")
+	}
+	return err
+}
+
+func anyBundle(*api.BundleRequest) error { return nil } // its calls are looked at one by one
+
+// bundle is the calls of one stream.
+type bundle struct {
+	c     *coordination
+	out   grpc.BidiStreamingServer[api.BundleRequest, api.BundleResponse]
+	ctx   context.Context
+	calls sync.WaitGroup
+	wake  chan struct{} // room for one; closed at the end
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc // until the answer is taken to be sent
+	answers []*api.BundledAnswer
+}
+
+// serve begins calls until there are no more, nil, or there may be no more.
+func (b *bundle) serve(in *inbox[api.BundleRequest]) error {
+	for {
+		select {
+		case req, ok := <-in.C:
+			if !ok {
+				return in.err
+			}
+			for _, call := range req.GetCalls() {
+				if err := b.begin(call); err != nil {
+					return err
+				}
+			}
+		case <-b.c.closing.Done():
+			return nil
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		}
+	}
+}
+
+// begin begins a call, or ends one that nobody waits for.
+func (b *bundle) begin(call *api.BundledCall) error {
+	const op = "grpcapi.Bundle"
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stop, runs := b.running[call.GetId()]
+	switch {
+	case call.GetCancel():
+		if runs {
+			stop()
+		}
+		return nil
+	case runs:
+		return fault.Wrap(op, fault.Invalidf("id", call.GetId(), "is in use on this stream"))
+	case len(b.running) >= maxBundled:
+		return fault.New(op, fault.LimitReached, "%d calls on this stream have no answer already", maxBundled)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.running[call.GetId()] = cancel
+	b.calls.Go(func() { b.answer(b.c.call(ctx, call)) })
+	return nil
+}
+
+// call does one call and gives the answer to it.
+func (c *coordination) call(ctx context.Context, call *api.BundledCall) *api.BundledAnswer {
+	answer := &api.BundledAnswer{Id: call.GetId()}
+	run, err := c.table[call.GetMethod()], error(nil)
+	var resp any
+	if run == nil {
+		err = status.Errorf(codes.Unimplemented, "there is no method %s that a bundle can carry", call.GetMethod())
+	} else {
+		resp, err = run(ctx, func(req any) error {
+			if err := proto.Unmarshal(call.GetRequest(), req.(proto.Message)); err != nil {
+				return status.Errorf(codes.Internal, "the request cannot be read: %v", err)
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		answer.Response, err = proto.Marshal(resp.(proto.Message))
+	}
+	if err != nil {
+		answer.Status, _ = proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
+	}
+	return answer
+}
+
+// answer gives an answer to be sent.
+func (b *bundle) answer(a *api.BundledAnswer) {
+	b.mu.Lock()
+	b.answers = append(b.answers, a)
+	first := len(b.answers) == 1
+	b.mu.Unlock()
+	if first {
+		b.wake <- struct{}{} // has room: the last one was taken before its answers were
+	}
+}
+
+// send sends what there is to answer, together, until wake is closed.
+func (b *bundle) send() {
+	broken := false
+	for range b.wake {
+		b.mu.Lock()
+		ready := b.answers
+		b.answers = nil
+		for _, a := range ready {
+			b.running[a.GetId()]()
+			delete(b.running, a.GetId())
+		}
+		b.mu.Unlock()
+		for len(ready) > 0 && !broken {
+			n := heaviest(ready)
+			broken = b.out.Send(&api.BundleResponse{Answers: ready[:n]}) != nil // Recv says why
+			ready = ready[n:]
+		}
+	}
+}
+
+// heaviest is how many of some answers go into one message, at least one.
+func heaviest(answers []*api.BundledAnswer) int {
+	size := 0
+	for i, a := range answers {
+		if size += len(a.GetResponse()) + len(a.GetStatus()); i > 0 && size > answerBytes {
+			return i
+		}
+	}
+	return len(answers)
+}

@@ -1,0 +1,279 @@
+package client
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Bounds of one message of a bundle, and of what goes into one.
+const (
+	maxTogether   = 1024
+	bundleBytes   = 256 << 10
+	tooBigToShare = 64 << 10 // bytes of a request that goes by itself
+	maxUnanswered = 4096     // of each of the two kinds of calls; more wait
+)
+
+// bundles carries calls on one stream, those that come while a message is being written together
+// in the next: a call by itself costs several times as much on either side. A peer that does not know
+// bundles is called as usual.
+//
+// A call fails with the stream as it would with its connection, and the next opens another.
+type bundles struct {
+	service api.CoordinationServiceClient
+	unknown atomic.Bool // to the peer
+
+	mu      sync.Mutex
+	current *bundleStream // nil: the next call opens one
+	closed  bool
+	streams sync.WaitGroup
+}
+
+// bundleStream is one stream: a goroutine that sends and one that receives.
+type bundleStream struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // room for one: there is something to send
+
+	mu      sync.Mutex
+	ended   bool
+	next    uint64
+	queue   []*api.BundledCall
+	waiting map[uint64]*bundledCall
+}
+
+// bundledCall is a call until it is answered.
+type bundledCall struct {
+	done   chan struct{} // room for one; sent to once what follows is set
+	answer *api.BundledAnswer
+	err    error // of the stream
+}
+
+// invoker makes calls of one kind: those that end soon and those that may take as long as they take
+// have room of their own. Streams are opened on a connection of choice.
+type invoker struct {
+	*bundles
+	room    chan struct{}
+	streams *grpc.ClientConn
+}
+
+func (b *bundles) invoker(streams *grpc.ClientConn) invoker {
+	return invoker{b, make(chan struct{}, maxUnanswered), streams}
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (v invoker) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return v.streams.NewStream(ctx, d, method, opts...)
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	if v.unknown.Load() || len(opts) > 1 { // the generated code gives one, which says that the method has no variables
+		return v.streams.Invoke(ctx, method, req, resp, opts...)
+	}
+	request, err := proto.Marshal(req.(proto.Message))
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if len(request) > tooBigToShare {
+		return v.streams.Invoke(ctx, method, req, resp)
+	}
+	select {
+	case v.room <- struct{}{}:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { <-v.room }()
+	answer, err := v.call(ctx, &api.BundledCall{Method: method, Request: request})
+	switch {
+	case status.Code(err) == codes.Unimplemented: // the bundle, not the call
+		v.unknown.Store(true)
+		return v.streams.Invoke(ctx, method, req, resp)
+	case err != nil:
+		return err
+	case len(answer.GetStatus()) > 0:
+		return statusOf(answer.GetStatus())
+	}
+	if err := proto.Unmarshal(answer.GetResponse(), resp.(proto.Message)); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
+}
+
+// statusOf is the error of an answer.
+func statusOf(b []byte) error {
+	st := status.New(codes.Unknown, "").Proto()
+	if err := proto.Unmarshal(b, st); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if st.GetCode() == int32(codes.OK) {
+		return status.Error(codes.Internal, "the peer gave neither an answer nor an error")
+	}
+	return status.ErrorProto(st)
+}
+
+// call sends a call and waits for its answer. The error is the stream's or the context's.
+func (b *bundles) call(ctx context.Context, call *api.BundledCall) (*api.BundledAnswer, error) {
+	one := &bundledCall{done: make(chan struct{}, 1)}
+	s, err := b.enqueue(call, one)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-one.done:
+		return one.answer, one.err
+	case <-ctx.Done():
+		s.leave(call.GetId())
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// enqueue gives a call to the current stream, opened if there is none.
+func (b *bundles) enqueue(call *api.BundledCall, one *bundledCall) (*bundleStream, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, status.Error(codes.Canceled, "the client is closed")
+	}
+	if s := b.current; s != nil && s.add(call, one) {
+		return s, nil
+	}
+	s := &bundleStream{wake: make(chan struct{}, 1), waiting: make(map[uint64]*bundledCall)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.add(call, one)
+	b.current = s
+	b.streams.Go(func() { b.run(s) })
+	return s, nil
+}
+
+// run opens a stream and sends until it ends.
+func (b *bundles) run(s *bundleStream) {
+	wire, err := b.service.Bundle(s.ctx)
+	if err != nil {
+		s.end(err)
+		return
+	}
+	b.streams.Go(func() { s.receive(wire) })
+	for {
+		select {
+		case <-s.wake:
+		case <-s.ctx.Done():
+			return
+		}
+		for calls := s.take(); len(calls) > 0; {
+			n := together(calls)
+			if wire.Send(&api.BundleRequest{Calls: calls[:n]}) != nil {
+				return // receive hears why
+			}
+			calls = calls[n:]
+		}
+	}
+}
+
+// together is how many of some calls go into one message, at least one.
+func together(calls []*api.BundledCall) int {
+	size := 0
+	for i, c := range calls[:min(len(calls), maxTogether)] {
+		if size += len(c.GetRequest()); i > 0 && size > bundleBytes {
+			return i
+		}
+	}
+	return min(len(calls), maxTogether)
+}
+
+// add takes a call, unless the stream has ended.
+func (s *bundleStream) add(call *api.BundledCall, one *bundledCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.next++
+	call.Id = s.next
+	s.waiting[call.Id] = one
+	s.put(call)
+	return true
+}
+
+// put has something sent. mu is held.
+func (s *bundleStream) put(call *api.BundledCall) {
+	s.queue = append(s.queue, call)
+	if len(s.queue) == 1 {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *bundleStream) take() []*api.BundledCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.queue
+	s.queue = nil
+	return calls
+}
+
+// leave is for a caller that waited in vain.
+func (s *bundleStream) leave(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, waits := s.waiting[id]; waits {
+		delete(s.waiting, id)
+		s.put(&api.BundledCall{Id: id, Cancel: true})
+	}
+}
+
+// receive hands out answers until the stream ends.
+func (s *bundleStream) receive(wire api.CoordinationService_BundleClient) {
+	for {
+		resp, err := wire.Recv()
+		if err != nil {
+			if err == io.EOF {
+				err = status.Error(codes.Unavailable, "the peer ended the bundle")
+			}
+			s.end(err)
+			return
+		}
+		s.mu.Lock()
+		for _, a := range resp.GetAnswers() {
+			if one := s.waiting[a.GetId()]; one != nil { // else nobody waits any more
+				delete(s.waiting, a.GetId())
+				one.answer = a
+				one.done <- struct{}{}
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// end fails all that wait.
+func (s *bundleStream) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended, s.queue = true, nil
+	s.cancel()
+	for id, one := range s.waiting {
+		delete(s.waiting, id)
+		one.err = err
+		one.done <- struct{}{}
+	}
+}
+
+// close lets no call begin. The stream ends with the connection; wait for streams after that.
+func (b *bundles) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if s := b.current; s != nil {
+		s.cancel()
+	}
+}
