@@ -23,7 +23,7 @@ const (
 	keyEntry    = "e"
 
 	format   = 1
-	maxGroup = 128
+	maxGroup = 256
 )
 
 // header is who the folder belongs to.
@@ -108,15 +108,25 @@ func whole(snap *pb.Snapshot) *pb.Snapshot {
 
 // mint gives a new folder its member id.
 func (s *Storage) mint(random io.Reader) error {
-	var b [8]byte
-	for !validMember(s.header.member) {
-		if _, err := io.ReadFull(random, b[:]); err != nil {
-			return fault.As("", fault.Internal, err)
-		}
-		s.header.member = binary.BigEndian.Uint64(b[:])
+	member, err := NewMember(random)
+	if err != nil {
+		return err
 	}
+	s.header.member = member
 	s.set([]byte(keyHeader), s.header.encode())
 	return s.commit(true)
+}
+
+// NewMember draws a member id. Errors: Internal.
+func NewMember(random io.Reader) (member uint64, err error) {
+	var b [8]byte
+	for !validMember(member) {
+		if _, err := io.ReadFull(random, b[:]); err != nil {
+			return 0, fault.As("storage.NewMember", fault.Internal, err)
+		}
+		member = binary.BigEndian.Uint64(b[:])
+	}
+	return member, nil
 }
 
 func (s *Storage) read(key string, use func([]byte) error) error {

@@ -215,7 +215,11 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 // Restore replaces everything by a written snapshot that came from the leader, and keeps the
 // hard state, whose commit index is at least the snapshot's. Errors: Internal.
 func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
-	const op = "storage.Restore"
+	return fault.Wrap("storage.Restore", s.replace(snap, hard, nil))
+}
+
+// replace puts a written snapshot in the place of everything, and whose it is if h is given.
+func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
 	cut := mark{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
 	s.batch.Reset()
 	s.setMessage([]byte(keySnapshot), snap)
@@ -223,18 +227,49 @@ func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
 	if hard != nil {
 		s.setMessage([]byte(keyHard), hard)
 	}
+	if h != nil {
+		s.set([]byte(keyHeader), h.encode())
+	}
 	if err := s.deleteEntries(0, 1<<64-1); err != nil {
-		return fault.Wrap(op, err)
+		return err
 	}
 	if err := s.commit(true); err != nil {
-		return fault.Wrap(op, err)
+		return err
 	}
 	if hard != nil {
 		s.hard = hard
 	}
 	s.snapshot, s.cut, s.last = whole(snap), cut, cut.index
 	s.tail.clear()
-	return fault.Wrap(op, s.sweep(s.outdated))
+	return s.sweep(s.outdated)
+}
+
+// Identity is whose a folder is: a member of a group.
+type Identity struct {
+	Member uint64
+	Group  string
+}
+
+// Refound gives the folder to another member, of another group, that begins with a snapshot: the log
+// of before is gone, as is what its member had promised to anybody. It happens as a whole or
+// not at all. What to do it for is said in package replica.
+//
+// Errors: Invalid; Internal.
+func (s *Storage) Refound(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
+	const op = "storage.Refound"
+	if id.Group == "" || len(id.Group) > maxGroup || !validMember(id.Member) {
+		return fault.Wrap(op, fault.Invalidf("group", nil, "must have 1 to %d bytes, and a member", maxGroup))
+	}
+	if err := s.Write(snap, state); err != nil {
+		return fault.Wrap(op, err)
+	}
+	h := header{member: id.Member, group: id.Group}
+	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
+	if err := s.replace(snap, hard, &h); err != nil {
+		return fault.Wrap(op, err)
+	}
+	s.header = h
+	return nil
 }
 
 // outdated tells a snapshot, whole or partial, older than that in force: nothing newer that

@@ -198,7 +198,9 @@ type InfoRequest struct {
 	// Group that the asker knows, 32 bytes; empty when none.
 	GroupId []byte `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	// Raft id under which the asker is ready to be a member; 0 when it is not.
-	Candidate     uint64 `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	Candidate uint64 `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	// Encoded succession that the asker's incarnation of the group began with; empty: the founding.
+	Succession    []byte `protobuf:"bytes,3,opt,name=succession,proto3" json:"succession,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -245,6 +247,13 @@ func (x *InfoRequest) GetCandidate() uint64 {
 		return x.Candidate
 	}
 	return 0
+}
+
+func (x *InfoRequest) GetSuccession() []byte {
+	if x != nil {
+		return x.Succession
+	}
+	return nil
 }
 
 type InfoResponse struct {
@@ -298,13 +307,15 @@ type GroupInfo struct {
 	GroupId     []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	Certificate []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // encoded Certificate
 	// Raft index of the configuration below.
-	ConfigIndex   uint64        `protobuf:"varint,3,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
-	Members       []*Member     `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
-	Term          uint64        `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
-	Leader        uint64        `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`     // raft id; 0 when the sender knows none
-	Applied       uint64        `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`   // last raft index applied; 0 when the sender is no member
-	Revision      int64         `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"` // of the keyspace; 0 when the sender is no member
-	Chain         []*ConfigLink `protobuf:"bytes,9,rep,name=chain,proto3" json:"chain,omitempty"`
+	ConfigIndex uint64        `protobuf:"varint,3,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
+	Members     []*Member     `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	Term        uint64        `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	Leader      uint64        `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`     // raft id; 0 when the sender knows none
+	Applied     uint64        `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`   // last raft index applied; 0 when the sender is no member
+	Revision    int64         `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"` // of the keyspace; 0 when the sender is no member
+	Chain       []*ConfigLink `protobuf:"bytes,9,rep,name=chain,proto3" json:"chain,omitempty"`
+	// Encoded succession that the incarnation told of began with; empty: the founding.
+	Succession    []byte `protobuf:"bytes,10,opt,name=succession,proto3" json:"succession,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +409,13 @@ func (x *GroupInfo) GetRevision() int64 {
 func (x *GroupInfo) GetChain() []*ConfigLink {
 	if x != nil {
 		return x.Chain
+	}
+	return nil
+}
+
+func (x *GroupInfo) GetSuccession() []byte {
+	if x != nil {
+		return x.Succession
 	}
 	return nil
 }
@@ -804,12 +822,15 @@ var File_blackhole_group_v1_group_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\"F\n" +
+	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\"f\n" +
 	"\vInfoRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1c\n" +
-	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\"A\n" +
+	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\x12\x1e\n" +
+	"\n" +
+	"succession\x18\x03 \x01(\fR\n" +
+	"succession\"A\n" +
 	"\fInfoResponse\x121\n" +
-	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\xb9\x02\n" +
+	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\xd9\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +
@@ -819,7 +840,11 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x06leader\x18\x06 \x01(\x04R\x06leader\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x1a\n" +
 	"\brevision\x18\b \x01(\x03R\brevision\x124\n" +
-	"\x05chain\x18\t \x03(\v2\x1e.blackhole.group.v1.ConfigLinkR\x05chain\"\x81\x01\n" +
+	"\x05chain\x18\t \x03(\v2\x1e.blackhole.group.v1.ConfigLinkR\x05chain\x12\x1e\n" +
+	"\n" +
+	"succession\x18\n" +
+	" \x01(\fR\n" +
+	"succession\"\x81\x01\n" +
 	"\x06Member\x12\x17\n" +
 	"\araft_id\x18\x01 \x01(\x04R\x06raftId\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\fR\x04peer\x12,\n" +
