@@ -123,7 +123,7 @@ func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.R
 // get reads something of any member, as it is now.
 func (c *client) get(p *proc, read func(*coord.Machine) any, patience time.Duration) (any, bool) {
 	for end := c.now + patience; c.now <= end; {
-		if c.chance(0.3) {
+		if c.chance(0.5) {
 			c.target = c.rng.IntN(len(c.nodes))
 		}
 		if answer, ok := c.ask(p, request{read: read}, attempt); ok {

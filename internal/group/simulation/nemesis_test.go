@@ -15,7 +15,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 			weight int
 			strike func() (string, func())
 		}{
-			{4, c.cutLink}, {3, c.isolate}, {3, c.halve}, {5, c.kill}, {3, c.killInSync}, {4, c.pause},
+			{4, c.cutLink}, {4, c.isolate}, {3, c.halve}, {5, c.kill}, {3, c.killInSync}, {5, c.pause},
 			{3, c.stall}, {3, c.disturb}, {2, c.loseDisk}, {1, c.killAll}, {2, c.handOver}, {2, c.outcasts},
 		}
 		total := 0

@@ -118,7 +118,7 @@ func TestPlanted(t *testing.T) {
 			compile := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay(t, root, dir, p.edits), ".")
 			out, err := compile.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			seeds := setting(t, "PLANTED_SEEDS", "100", func(s string) (string, error) { return s, nil })
+			seeds := setting(t, "PLANTED_SEEDS", "300", func(s string) (string, error) { return s, nil })
 			run := exec.Command(binary, "-test.run", "^TestSeeds$", "-test.failfast")
 			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+seeds)
 			out, err = run.CombinedOutput()

@@ -91,7 +91,9 @@ func TestLeaderLoss(t *testing.T) {
 			c.newClient(97).do(p, &coord.LeaseGrant{TTL: 5000}, time.Minute)
 			lasted = append(lasted, c.now-from)
 		})
-		c.run(c.now + 15*time.Second)
+		for n := len(lasted); len(lasted) == n && c.fail == nil && c.now < from+time.Minute; {
+			c.run(c.now + 100*time.Millisecond)
+		}
 		c.end()
 		if c.fail != nil {
 			t.Fatalf("seed %d %v", seed, c.fail)
