@@ -33,6 +33,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "sim" {
 		return simulate(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "nemesis" {
+		return torment(ctx, args[1:], stdout, stderr)
+	}
 	o, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -34,7 +34,7 @@ func floors() []room {
 		{path: "internal/daemon", floor: 7, users: []string{"cmd/blackholed"}},
 		{path: "internal/cli", floor: 7, only: []string{"pkg/client", "internal/config"}},
 		{path: "internal/sim", floor: 7, users: []string{}}, // tests only: nobody imports it
-		{path: "testnet", floor: 7, only: []string{"pkg/client", "internal/config"}},
+		{path: "testnet", floor: 7, only: []string{"pkg/client", "pkg/coord", "internal/config"}},
 		{path: "examples", floor: 7, only: []string{"pkg/client"}},
 		{path: "bench", floor: 7},
 

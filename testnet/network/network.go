@@ -261,6 +261,12 @@ func (p *Peer) Kill() {
 	p.Process.Kill()
 }
 
+// Interrupt ends the peer as an operator would, and waits until it is gone.
+func (p *Peer) Interrupt() {
+	p.ended = true
+	p.Process.Stop()
+}
+
 func (p *Peer) stop() {
 	p.ended = true
 	p.Process.Stop()

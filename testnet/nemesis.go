@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/nemesis"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// trial is the command line of a network that is broken while it is used.
+type trial struct {
+	nemesis.Config
+	scenario string
+	json     bool
+}
+
+// sorts are the scenarios: the words that their faults begin with.
+func sorts() map[string][]string {
+	return map[string][]string{
+		"all": nil, "stop": {"stop"}, "kill": {"kill", "interrupt", "hand"}, "partition": {"cut"},
+	}
+}
+
+// torment breaks a network of real peers and checks what its clients saw. The exit code is 0 only if
+// nothing was violated.
+func torment(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	t, err := parseTrial(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "testnet nemesis: %v\n", err)
+		return exitUsage
+	}
+	held, err := t.run(ctx, stdout, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "testnet nemesis: %v\n", err)
+	}
+	if err != nil || !held {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// parseTrial reads and validates the command line. It fails with Invalid, naming the flag.
+func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
+	f := flag.NewFlagSet("testnet nemesis", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "usage: go run ./testnet nemesis [flags]\n\nKills, stops and cuts off real peers while clients use their coordination group, and checks what they saw.\n\n")
+		f.PrintDefaults()
+	}
+	f.DurationVar(&t.Duration, "duration", 5*time.Minute, "of load and faults")
+	f.Uint64Var(&t.Seed, "seed", 1, "of faults and load")
+	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
+	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
+	f.StringVar(&t.scenario, "scenario", "all", strings.Join(slices.Sorted(maps.Keys(sorts())), ", "))
+	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
+	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
+	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
+	f.BoolVar(&t.json, "json", false, "print one JSON object on standard output, and all else on standard error")
+	if err := f.Parse(args); err != nil {
+		return t, err
+	}
+	if f.NArg() > 0 {
+		return t, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
+	}
+	return t, t.validate()
+}
+
+func (t *trial) validate() error {
+	words, known := sorts()[t.scenario]
+	switch {
+	case !known:
+		return fault.Invalidf("-scenario", t.scenario, "must be one of %s", strings.Join(slices.Sorted(maps.Keys(sorts())), ", "))
+	case t.Duration < time.Second:
+		return fault.Invalidf("-duration", t.Duration, "must be at least 1s, not %v", t.Duration)
+	case t.Founders < 4 || t.Founders > 9:
+		return fault.Invalidf("-peers", t.Founders, "must be 4 to 9, not %d", t.Founders)
+	case t.Others < 0 || t.Others > 9:
+		return fault.Invalidf("-others", t.Others, "must be 0 to 9, not %d", t.Others)
+	case t.Pause < time.Second:
+		return fault.Invalidf("-pause", t.Pause, "must be at least 1s, not %v", t.Pause)
+	case t.Recovery < time.Second:
+		return fault.Invalidf("-recovery", t.Recovery, "must be at least 1s, not %v", t.Recovery)
+	}
+	t.Faults = nemesis.Faults(words...)
+	return nil
+}
+
+// run reports whether every promise was kept.
+func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, err error) {
+	const op = "testnet.nemesis"
+	people := stdout
+	if t.json {
+		people = stderr
+	}
+	scratch, err := os.MkdirTemp("", "blackhole-nemesis-")
+	if err != nil {
+		return false, fault.As(op, fault.Unavailable, err)
+	}
+	defer func() {
+		if held || t.Dir != scratch {
+			_ = os.RemoveAll(scratch) // a leftover in the temporary directory harms nobody
+		}
+	}()
+	fmt.Fprintln(people, "building blackholed ...")
+	if t.Binary, err = process.Build(ctx, scratch); err != nil {
+		return false, err
+	}
+	if t.Dir == "" {
+		t.Dir = scratch
+	}
+	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
+		return false, fault.As(op, fault.Invalid, fmt.Errorf("-data: %w", err))
+	}
+	t.Progress = people
+	report, err := nemesis.Run(ctx, t.Config)
+	if err != nil {
+		return false, err
+	}
+	if err := report.Show(people); err != nil {
+		return false, fault.As(op, fault.Unavailable, err)
+	}
+	if t.json {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(report)
+	}
+	return len(report.Violations) == 0, fault.As(op, fault.Unavailable, err)
+}

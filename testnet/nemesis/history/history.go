@@ -1,0 +1,212 @@
+// Package history is what clients of a coordination group did and saw while everything around them
+// failed, and the checks of it: whether the group can have kept its promises.
+//
+// It knows nothing of how a group works. The rules have the names of the reliability notes,
+// where they are told there:
+//
+//	H1  a register behaves as one register: writes, swaps and reads can be put into one order (porcupine)
+//	H2  a lock that nobody waits for behaves as one lock, with tries, unlocks and ends of leases
+//	H3  a register written under a lock behaves as one that knows the last holder
+//	R2  an answer has everything that was answered before the question, whoever asked whom
+//	L1  the tokens granted on a lock strictly increase, in the order of real time
+//	L2  no write is accepted with a token once a later one was granted
+//	L3  no two clients believe at one moment to hold what excludes each other
+//	L4  a lock is not lost while its client may count on it
+//	L7  claims are granted in the order of the queue
+//	D1  what was acknowledged is in the history, what was refused is not
+//	E1  nothing is done twice
+//	W   all watches see the same events, in the order of revisions, without gap or duplicate
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Kind of an operation.
+type Kind string
+
+// Kinds of operations.
+const (
+	Read    Kind = "read"    // of a key
+	Put     Kind = "put"     // of a key
+	Swap    Kind = "swap"    // of a key, if it still is as it was read
+	Guarded Kind = "guarded" // put of a key, while a token holds a lock
+	Fenced  Kind = "fenced"  // write to something outside the group that checks tokens
+	Lock    Kind = "lock"    // waiting
+	Try     Kind = "trylock" // not waiting
+	Unlock  Kind = "unlock"
+	Abandon Kind = "abandon" // of a session: nobody renews it any more
+	Open    Kind = "session" // begin of one
+	Close   Kind = "close"   // end of one
+)
+
+// Outcome of an operation, as its client knows it.
+type Outcome string
+
+// Outcomes.
+const (
+	OK      Outcome = "ok"
+	Refused Outcome = "refused" // for a reason of the operation's: nothing was done
+	Unknown Outcome = "unknown" // it may have been done, or may yet be
+)
+
+// Mode of a lock.
+type Mode string
+
+// Modes.
+const (
+	Exclusive Mode = "exclusive"
+	Shared    Mode = "shared"
+	Permit    Mode = "permit"
+)
+
+// Op is one operation of one client.
+type Op struct {
+	ID       int64         `json:"id"` // above 0
+	Client   int           `json:"client"`
+	Kind     Kind          `json:"kind"`
+	Object   string        `json:"object,omitempty"` // key, or name of a lock
+	Mode     Mode          `json:"mode,omitempty"`   // of a lock
+	Lock     string        `json:"lock,omitempty"`   // of Guarded and Fenced: under which
+	Value    string        `json:"value,omitempty"`  // written, or read; nobody writes one twice
+	Old      string        `json:"old,omitempty"`    // of Swap: the value it replaces
+	Token    int64         `json:"token,omitempty"`
+	Revision int64         `json:"revision,omitempty"` // of the answer
+	Call     time.Duration `json:"call"`
+	Return   time.Duration `json:"return"`
+	Outcome  Outcome       `json:"outcome"`
+	Error    string        `json:"error,omitempty"`
+}
+
+// metadata is what a claim carries, so that it can be found among the events.
+func (o Op) metadata() string { return strconv.FormatInt(o.ID, 10) }
+
+// String shows the operation on a line.
+func (o Op) String() string {
+	return fmt.Sprintf("%12v..%-12v client %-3d %s %s value %q old %q token %d revision %d: %s %s",
+		o.Call, o.Return, o.Client, o.Kind, o.Object, o.Value, o.Old, o.Token, o.Revision, o.Outcome, o.Error)
+}
+
+// Event is one change of one key, as all watches saw it.
+type Event struct {
+	Revision int64         `json:"revision"`
+	Key      string        `json:"key"`
+	Value    string        `json:"value,omitempty"` // of a claim: the metadata
+	Deleted  bool          `json:"deleted,omitempty"`
+	Create   int64         `json:"create,omitempty"` // revision that made the key, of a deletion too
+	Version  int64         `json:"version,omitempty"`
+	Replaces int64         `json:"replaces,omitempty"` // revision of the version before
+	Lock     string        `json:"lock,omitempty"`     // of a claim: its lock
+	Mode     Mode          `json:"mode,omitempty"`     // of a claim
+	Permits  int           `json:"permits,omitempty"`
+	Lease    int64         `json:"lease,omitempty"`
+	Seen     time.Duration `json:"seen"` // by the first of the watches
+}
+
+// History is what happened: the operations in any order, and all events.
+type History struct {
+	Ops    []Op
+	Events []Event
+}
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Rule   string `json:"rule"`
+	Detail string `json:"detail"`
+}
+
+// String is the violation for people.
+func (v Violation) String() string { return v.Rule + ": " + v.Detail }
+
+// Verdict is what one check came to.
+type Verdict struct {
+	Rule       string
+	Checked    int // operations or events
+	Took       time.Duration
+	Violations []Violation
+}
+
+// perRule bounds the violations told of one rule.
+const perRule = 10
+
+// Check applies every rule that can be checked afterwards. A check by porcupine that has no
+// answer after patience counts as violated: what cannot be decided is no proof.
+func Check(h History, now func() time.Time, patience time.Duration) []Verdict {
+	h.Ops, h.Events = slices.Clone(h.Ops), slices.Clone(h.Events)
+	slices.SortFunc(h.Ops, func(a, b Op) int { return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.ID, b.ID)) })
+	c := &checker{History: h, patience: patience}
+	c.index()
+	rules := []struct {
+		name  string
+		check func(*verdict)
+	}{
+		{"H1", c.registers}, {"H2", c.tries}, {"H3", c.fenced}, {"R2", c.fresh}, {"L1", c.tokens}, {"L2", c.stale},
+		{"L2", c.replay}, {"L7", c.order}, {"D1", c.durable}, {"E1", c.once},
+	}
+	verdicts := make([]Verdict, 0, len(rules))
+	for _, r := range rules {
+		v := &verdict{Verdict: Verdict{Rule: r.name}}
+		began := now()
+		r.check(v)
+		v.Took = now().Sub(began)
+		verdicts = append(verdicts, v.Verdict)
+	}
+	return verdicts
+}
+
+// checker has a history and what is looked up in it again and again.
+type checker struct {
+	History
+	patience time.Duration
+
+	written map[string]Event // by value
+	made    map[string]Event // claims, by metadata
+	ended   map[claim]Event  // deletions of claims
+	claims  map[string][]Op  // acknowledged, by lock, in the order of their calls
+	given   map[claim]Op     // the Unlock or Abandon of a claim
+}
+
+func (c *checker) index() {
+	c.written, c.made, c.ended = make(map[string]Event), make(map[string]Event), make(map[claim]Event)
+	c.claims, c.given = make(map[string][]Op), make(map[claim]Op)
+	for _, e := range c.Events {
+		switch {
+		case e.Deleted && e.Lock != "":
+			c.ended[claim{e.Lock, e.Create}] = e
+		case e.Lock != "" && e.Version == 1:
+			c.made[e.Value] = e
+		case e.Lock == "" && !e.Deleted:
+			c.written[e.Value] = e
+		}
+	}
+	for _, o := range c.Ops {
+		switch {
+		case o.acquired():
+			c.claims[o.Object] = append(c.claims[o.Object], o)
+		case o.Kind == Unlock || o.Kind == Abandon && o.Token > 0:
+			c.given[claim{o.Object, o.Token}] = o
+		}
+	}
+}
+
+// acquired reports whether the operation got a lock, and its client knows.
+func (o Op) acquired() bool { return (o.Kind == Lock || o.Kind == Try) && o.Outcome == OK }
+
+// claim is one holder of one lock.
+type claim struct {
+	lock  string
+	token int64
+}
+
+// verdict collects violations.
+type verdict struct{ Verdict }
+
+func (v *verdict) violated(format string, args ...any) {
+	if len(v.Violations) < perRule {
+		v.Violations = append(v.Violations, Violation{Rule: v.Rule, Detail: fmt.Sprintf(format, args...)})
+	}
+}

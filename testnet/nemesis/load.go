@@ -1,0 +1,206 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
+)
+
+// Keys. All lie under one prefix, which the watches follow.
+const (
+	prefix    = "nemesis/"
+	registers = prefix + "register"
+	fencedBy  = prefix + "fenced/" // and the name of the lock
+	probes    = prefix + "probe"
+	lockNames = prefix + "lock/"
+	contended = lockNames + "exclusive"
+	mixed     = lockNames + "shared"
+	permitted = lockNames + "permits"
+	tried     = lockNames + "tried"
+)
+
+const (
+	registerKeys = 4
+	generation   = 15 * time.Second // a register's life: short histories are checked fast
+	lockKeys     = 2
+	permits      = 2
+	ttl          = 5 * time.Second // of sessions, the shortest there is
+	callTimeout  = 4 * time.Second
+	lockTimeout  = 12 * time.Second
+	breath       = 100 * time.Millisecond // after an operation that failed
+)
+
+// worker is one client: it does one thing after the other.
+type worker struct {
+	*run
+	id     int
+	peer   *peer
+	client *client.Client
+	rng    *rand.Rand
+
+	session *client.Session // nil: none
+	known   map[string]version
+}
+
+// version is what a worker last saw in a register.
+type version struct {
+	value string
+	mod   coord.Revision
+}
+
+// crew is goroutines that end together.
+type crew struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func (c *crew) stop() {
+	c.cancel()
+	c.wg.Wait()
+}
+
+// startLoad puts clients to work, at every peer.
+func (r *run) startLoad(ctx context.Context) *crew {
+	ctx, cancel := context.WithCancel(ctx)
+	l, id := &crew{cancel: cancel}, 0
+	hire := func(p *peer, job func(*worker, context.Context)) {
+		id++
+		w := &worker{run: r, id: id, peer: p, rng: rand.New(rand.NewPCG(r.Seed, uint64(1000+id))), known: make(map[string]version)}
+		l.wg.Go(func() { w.work(ctx, job) })
+	}
+	for i, p := range r.peers {
+		hire(p, (*worker).register)
+		hire(p, (*worker).contend)
+		if i%2 == 0 {
+			hire(p, (*worker).try)
+		}
+		if i%3 == 0 {
+			hire(p, (*worker).share)
+		}
+		if i%4 == 1 {
+			hire(p, (*worker).neglect)
+		}
+	}
+	return l
+}
+
+// work does a job again and again.
+func (w *worker) work(ctx context.Context, job func(*worker, context.Context)) {
+	defer w.leave()
+	for ctx.Err() == nil {
+		if w.client == nil {
+			var err error
+			if w.client, err = w.peer.client(); err != nil {
+				w.violated("X1", "no client: %v", err)
+				return
+			}
+		}
+		job(w, ctx)
+	}
+}
+
+// leave ends the worker's connection, and its session without a word: others wait for its lease to end.
+func (w *worker) leave() {
+	w.session = nil
+	if w.client != nil {
+		_ = w.client.Close() // a goodbye that did not arrive is one of the faults
+		w.client = nil
+	}
+}
+
+func (w *worker) chance(percent int) bool { return w.rng.IntN(100) < percent }
+
+func (w *worker) think(ctx context.Context, most time.Duration) {
+	_ = w.wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // whoever loops looks at the context
+}
+
+// outcome tells what an error says of whether an operation was done. Who is not served takes a breath.
+func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
+	if err == nil {
+		return history.OK
+	}
+	if errors.Is(err, client.ErrNotAcquired) {
+		return history.Refused
+	}
+	switch fault.KindOf(err) {
+	case fault.Conflict:
+		return history.Refused
+	case fault.Unavailable, fault.Timeout, fault.Canceled:
+	case fault.NotFound: // a lease that has ended
+	case fault.LimitReached: // a peer's own bound
+	default:
+		w.violated("X1", "unexpected: client %d at %s: %v", w.id, w.peer.name, err)
+	}
+	w.think(ctx, breath)
+	return history.Unknown
+}
+
+// do executes a command once, without an identity: the peer sees to it that it is not done twice.
+func (w *worker) do(ctx context.Context, op coord.Op) (coord.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, _, err := w.client.Coordination().Do(ctx, coord.Command{Op: op})
+	return r, err
+}
+
+// register reads, puts and swaps one of a few keys.
+func (w *worker) register(ctx context.Context) {
+	w.think(ctx, 40*time.Millisecond)
+	key := fmt.Sprintf("%s/%d/%d", registers, w.rng.IntN(registerKeys), w.now()/generation)
+	seen, known := w.known[key]
+	switch x := w.rng.IntN(100); {
+	case x < 50 || !known && x < 80:
+		w.read(ctx, history.Op{Kind: history.Read, Object: key})
+	case x < 70:
+		w.put(ctx, history.Op{Kind: history.Put, Object: key})
+	default:
+		w.put(ctx, history.Op{Kind: history.Swap, Object: key, Old: seen.value}, coord.IfRevision(key, seen.mod))
+	}
+}
+
+// read reads a key from whoever can tell the present.
+func (w *worker) read(ctx context.Context, o history.Op) {
+	o.Client = w.id
+	o = w.begin(o)
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, _, err := w.client.Coordination().Range(limited, coord.Query{Span: coord.Exactly(o.Object)}, coord.Linearizable)
+	var v version
+	if err == nil {
+		o.Revision = int64(page.Revision)
+		for _, kv := range page.Keys {
+			v = version{string(kv.Value), kv.ModRevision}
+		}
+		o.Value = v.value
+		w.remember(o.Object, v)
+	}
+	w.end(o, w.outcome(ctx, err), err)
+}
+
+func (w *worker) remember(key string, v version) {
+	if len(w.known) > 2*registerKeys {
+		clear(w.known) // of earlier generations
+	}
+	w.known[key] = v
+}
+
+// put writes a value that nobody else writes.
+func (w *worker) put(ctx context.Context, o history.Op, guards ...coord.Guard) history.Op {
+	o.Client = w.id
+	o = w.begin(o)
+	o.Value = fmt.Sprintf("v%d", o.ID)
+	r, err := w.do(ctx, &coord.Write{If: guards, Then: []coord.Change{{Put: &coord.Put{Key: o.Object, Value: []byte(o.Value)}}}})
+	if err == nil {
+		o.Revision = int64(r.Revision)
+		w.remember(o.Object, version{o.Value, r.Revision})
+	}
+	return w.end(o, w.outcome(ctx, err), err)
+}

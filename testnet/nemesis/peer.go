@@ -1,0 +1,133 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/lan"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+type dialOption = grpc.DialOption
+
+// callLimit bounds one question about how the group stands.
+const callLimit = 2 * time.Second
+
+// peer is where one peer runs, whatever process it is at the moment. Its addresses stay.
+type peer struct {
+	process.Place
+	index int
+	name  string
+	host  *lan.Host // nil: this machine
+	log   *os.File
+
+	paused bool // only torment writes it
+}
+
+// place gives peer i its host and its addresses.
+func (r *run) place(i int) (p *peer, err error) {
+	p = &peer{index: i, name: fmt.Sprintf("peer-%d", i+1)}
+	if p.log, err = os.Create(filepath.Join(r.Dir, p.name+".log")); err != nil {
+		return nil, fault.As("nemesis.place", fault.Unavailable, err)
+	}
+	if r.lan == nil {
+		ports, err := freePorts(3)
+		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + ports[0], HTTP: "127.0.0.1:" + ports[1], GRPC: "127.0.0.1:" + ports[2]}
+		return p, err
+	}
+	p.host = r.lan.Hosts[i]
+	p.Place = process.Place{
+		Listen: fmt.Sprintf("/ip4/%s/tcp/%d", p.host.IP, listenPort),
+		HTTP:   fmt.Sprintf("127.0.0.1:%d", apiPort), GRPC: fmt.Sprintf("127.0.0.1:%d", apiPort+2), Within: p.host.Do,
+	}
+	return p, nil
+}
+
+// freePorts finds n TCP ports of loopback that nobody listens on. They are to last: a restarted peer has
+// its old ones again.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fault.As("nemesis.freePorts", fault.Unavailable, err)
+		}
+		defer l.Close() // held until all are found
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, fault.As("nemesis.freePorts", fault.Internal, err)
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// options dial the peer's API: a client is on the host of its peer.
+func (p *peer) options() []dialOption {
+	if p.host == nil {
+		return nil
+	}
+	return []dialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return p.host.Dial(ctx, address)
+	})}
+}
+
+// client makes a client of the peer. It outlives the peer's processes.
+func (p *peer) client() (*client.Client, error) {
+	return client.New(p.GRPC, p.options()...)
+}
+
+// group asks every running peer how the group stands and gives the answer of the latest term.
+func (r *run) group(ctx context.Context) (latest client.GroupState) {
+	answers := make(chan client.GroupState, len(r.peers))
+	for i, p := range r.net.Peers {
+		go func() { // ends within callLimit
+			ctx, cancel := context.WithTimeout(ctx, callLimit)
+			defer cancel()
+			var state client.GroupState
+			if p.Running() && !r.peers[i].paused {
+				state, _ = p.Coordination().Group(ctx) // no answer is the zero state
+			}
+			answers <- state
+		}()
+	}
+	for range r.peers {
+		if s := <-answers; s.Leader != "" && s.Missing == "" && s.Term > latest.Term {
+			latest = s
+		}
+	}
+	r.report.noteTerm(latest.Term)
+	return latest
+}
+
+// awaitGroup waits for a group with a leader and all its voters.
+func (r *run) awaitGroup(ctx context.Context, limit time.Duration) error {
+	return await.Until(ctx, limit, "the coordination group", func(ctx context.Context) error {
+		if s := r.group(ctx); s.Leader == "" || len(s.Voters) != min(voters, r.Founders) {
+			return fault.New("nemesis.awaitGroup", fault.Unavailable, "%d voters, leader %q, missing %q", len(s.Voters), s.Leader, s.Missing)
+		}
+		return nil
+	})
+}
+
+// voters of the group, where so many may found it.
+const voters = 3
+
+// index gives the peer of an id; -1 when there is none.
+func (r *run) index(id string) int {
+	for i, p := range r.net.Peers {
+		if p.ID.String() == id {
+			return i
+		}
+	}
+	return -1
+}

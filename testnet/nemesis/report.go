@@ -1,0 +1,118 @@
+package nemesis
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
+)
+
+// Report is what a run came to. It is written as JSON; times are seconds.
+type Report struct {
+	Seed       uint64                    `json:"seed"`
+	Founders   int                       `json:"founders"`
+	Others     int                       `json:"others"`
+	Seconds    float64                   `json:"seconds"`
+	Operations map[string]map[string]int `json:"operations"` // by kind and outcome
+	Faults     map[string]int            `json:"faults"`
+	Skipped    []string                  `json:"skipped,omitempty"`
+	Events     int                       `json:"events"`
+	Watches    int                       `json:"watches"`
+	Resumed    int                       `json:"resumed"`    // times that a watch went on at another peer
+	Leaders    int                       `json:"leaders"`    // terms in which a leader was seen
+	Recoveries []float64                 `json:"recoveries"` // from each fault's end until every peer served
+	Checks     []Check                   `json:"checks"`
+	Violations []history.Violation       `json:"violations"`
+	Kept       string                    `json:"kept,omitempty"` // where data, logs and history are
+
+	term uint64
+}
+
+// Check is one rule and what it took.
+type Check struct {
+	Rule       string  `json:"rule"`
+	Checked    int     `json:"checked"`
+	Seconds    float64 `json:"seconds"`
+	Violations int     `json:"violations"`
+}
+
+// noteTerm counts the terms that had a leader: they are looked at between faults only.
+func (r *Report) noteTerm(term uint64) {
+	if term > r.term {
+		r.term = term
+		r.Leaders++
+	}
+}
+
+func newReport(c Config) *Report {
+	return &Report{
+		Seed: c.Seed, Founders: c.Founders, Others: c.Others, Seconds: c.Duration.Seconds(),
+		Operations: make(map[string]map[string]int), Faults: make(map[string]int), Violations: []history.Violation{},
+	}
+}
+
+// conclude takes the verdicts in.
+func (r *Report) conclude(h history.History, verdicts []history.Verdict) {
+	for _, o := range h.Ops {
+		kind := string(o.Kind)
+		if r.Operations[kind] == nil {
+			r.Operations[kind] = make(map[string]int)
+		}
+		r.Operations[kind][string(o.Outcome)]++
+	}
+	r.Events = len(h.Events)
+	for _, v := range verdicts {
+		r.Checks = append(r.Checks, Check{v.Rule, v.Checked, v.Took.Round(time.Millisecond).Seconds(), len(v.Violations)})
+		r.Violations = append(r.Violations, v.Violations...)
+	}
+}
+
+// Show prints the report for people.
+func (r *Report) Show(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nseed %d, %d founders and %d others, %.0f s\n\n", r.Seed, r.Founders, r.Others, r.Seconds)
+	fmt.Fprintf(t, "OPERATION\tOK\tREFUSED\tUNKNOWN\n")
+	total := 0
+	for _, kind := range slices.Sorted(maps.Keys(r.Operations)) {
+		of := r.Operations[kind]
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", kind, of["ok"], of["refused"], of["unknown"])
+		total += of["ok"] + of["refused"] + of["unknown"]
+	}
+	fmt.Fprintf(t, "\n%d operations; %d events to %d watches, which resumed elsewhere %d times\n", total, r.Events, r.Watches, r.Resumed)
+	fmt.Fprintf(t, "\nFAULT\tTIMES\n")
+	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(t, "%s\t%d\n", kind, r.Faults[kind])
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(t, "skipped\t%s\n", s)
+	}
+	fmt.Fprintf(t, "\n%d terms had a leader; all peers served again after a fault: median %.2f s, longest %.2f s\n",
+		r.Leaders, quantile(r.Recoveries, 0.5), quantile(r.Recoveries, 1))
+	fmt.Fprintf(t, "\nCHECK\tCHECKED\tTOOK\tVIOLATIONS\n")
+	for _, c := range r.Checks {
+		fmt.Fprintf(t, "%s\t%d\t%.3f s\t%d\n", c.Rule, c.Checked, c.Seconds, c.Violations)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, v := range r.Violations {
+		fmt.Fprintf(w, "\nVIOLATION %v\n", v)
+	}
+	if r.Kept != "" {
+		fmt.Fprintf(w, "\ndata, logs and history are in %s\n", r.Kept)
+	}
+	_, err := fmt.Fprintf(w, "\n%d violations\n", len(r.Violations))
+	return err
+}
+
+func quantile(all []float64, q float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[int(q*float64(len(sorted)-1))]
+}

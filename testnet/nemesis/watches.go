@@ -1,0 +1,199 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
+)
+
+const (
+	wanderers = 2               // watches that go from peer to peer
+	stay      = 8 * time.Second // at one, at most
+	lateness  = 30 * time.Second
+)
+
+// watches follow all keys, from the first revision on.
+type watches struct {
+	crew
+	passed []chan int64 // of each: how far it has come, the latest value only
+}
+
+// startWatches has a watch at every peer, and some that move.
+func (r *run) startWatches(ctx context.Context) *watches {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watches{crew: crew{cancel: cancel}}
+	follow := func(name string, at func() (*peer, time.Duration)) {
+		r.report.Watches++
+		passed := make(chan int64, 1)
+		w.passed = append(w.passed, passed)
+		w.wg.Go(func() { r.follow(ctx, r.ledger.Follow(name), passed, at) })
+	}
+	for _, p := range r.peers {
+		follow(p.name, func() (*peer, time.Duration) { return p, 0 })
+	}
+	for i := range wanderers {
+		rng := rand.New(rand.NewPCG(r.Seed, uint64(2000+i)))
+		follow(fmt.Sprintf("wanderer-%d", i+1), func() (*peer, time.Duration) {
+			return r.peers[rng.IntN(len(r.peers))], time.Duration(rng.Int64N(int64(stay)))
+		})
+	}
+	return w
+}
+
+// follow goes on at one peer after the other until ctx ends.
+func (r *run) follow(ctx context.Context, s *history.Stream, passed chan int64, at func() (*peer, time.Duration)) {
+	for n := 0; ctx.Err() == nil; n++ {
+		if n > 0 {
+			r.resumed.Add(1)
+		}
+		p, d := at()
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if d > 0 {
+			limited, cancel = context.WithTimeout(ctx, d)
+		}
+		err := r.followAt(limited, p, s, passed)
+		cancel()
+		if kind := fault.KindOf(err); err != nil && kind != fault.Canceled && kind != fault.Timeout {
+			r.violated("W", "watch %s ended at %s, revision %d: %v", s.Name, p.name, s.Next(), err)
+			return
+		}
+	}
+}
+
+func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed chan int64) error {
+	c, err := p.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for batch, err := range c.Follow(ctx, client.Watch{Span: client.Under(prefix), From: client.Revision(s.Next()), Prev: true}) {
+		if err != nil {
+			return err
+		}
+		now := r.now()
+		events := make([]history.Event, len(batch.Events))
+		for i, e := range batch.Events {
+			events[i] = event(e, now)
+		}
+		s.Take(events, int64(batch.Next))
+		select {
+		case <-passed: // nobody has looked yet
+		default:
+		}
+		passed <- s.Next()
+	}
+	return nil
+}
+
+// event translates what a watch tells.
+func event(e client.KeyEvent, at time.Duration) history.Event {
+	h := history.Event{Revision: int64(e.Revision), Key: e.Key, Deleted: e.KV == nil, Seen: at}
+	if e.Prev != nil {
+		h.Replaces = int64(e.Prev.ModRevision)
+	}
+	kv := e.KV
+	if kv == nil {
+		kv = e.Prev
+	}
+	if kv == nil {
+		return h
+	}
+	h.Create, h.Version, h.Value, h.Lease = int64(kv.CreateRevision), kv.Version, string(kv.Value), int64(kv.Lease)
+	if end := strings.LastIndexByte(e.Key, '/'); strings.HasPrefix(e.Key, lockNames) {
+		var claim coordv1.LockEntry
+		if proto.Unmarshal(kv.Value, &claim) == nil {
+			h.Lock, h.Value, h.Permits = e.Key[:end], string(claim.GetMetadata()), int(claim.GetPermits())
+			h.Mode = modes(claim.GetMode())
+		}
+	}
+	return h
+}
+
+func modes(m coordv1.LockMode) history.Mode {
+	switch coord.Mode(m) {
+	case coord.Shared:
+		return history.Shared
+	case coord.Permit:
+		return history.Permit
+	}
+	return history.Exclusive
+}
+
+// settle writes a last time, hears every watch out up to there, and compares what each peer has then with
+// what the watches told.
+func (r *run) settle(ctx context.Context, w *watches) {
+	var last coord.Revision
+	err := await.Until(ctx, r.Recovery, "a last write", func(ctx context.Context) error {
+		limited, cancel := context.WithTimeout(ctx, probeLimit)
+		defer cancel()
+		result, _, err := r.net.Peers[0].Coordination().Do(limited, coord.Command{Op: &coord.Write{
+			Then: []coord.Change{{Put: &coord.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
+		}})
+		last = result.Revision
+		return err
+	})
+	if err != nil {
+		r.violated("V1", "%v", err)
+		return
+	}
+	limit := time.NewTimer(lateness)
+	defer limit.Stop()
+	for i, passed := range w.passed {
+		for next := int64(0); next <= int64(last); {
+			select {
+			case next = <-passed:
+			case <-limit.C:
+				r.violated("W", "watch %d has not come to revision %d in %v", i, last, lateness)
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	for i := range r.net.Peers {
+		r.compare(ctx, i, last)
+	}
+}
+
+// compare looks at the keys of a peer as they were at a revision, which it may have yet to hear of.
+func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
+	name := r.peers[i].name
+	err := await.Until(ctx, lateness, name+" reads what it has", func(ctx context.Context) error {
+		page, _, err := r.net.Peers[i].Coordination().Range(ctx, coord.Query{Span: coord.Under(prefix), At: at}, coord.Local)
+		if err == nil {
+			r.contrast(name, at, page.Keys)
+		}
+		return err
+	})
+	if err != nil {
+		r.violated("D2", "%s cannot read revision %d: %v", name, at, err)
+	}
+}
+
+// contrast compares what a peer has with what the watches told.
+func (r *run) contrast(name string, at coord.Revision, keys []*client.KeyValue) {
+	want := r.ledger.Keys(int64(at))
+	for _, kv := range keys {
+		if e, ok := want[kv.Key]; !ok || e.Revision != int64(kv.ModRevision) || e.Version != kv.Version {
+			r.violated("D2", "%s has %s of revision %d, version %d at %d; the watches had %d, version %d",
+				name, kv.Key, kv.ModRevision, kv.Version, at, e.Revision, e.Version)
+			return
+		}
+		delete(want, kv.Key)
+	}
+	for key, e := range want {
+		r.violated("D2", "%s lacks %s of revision %d at %d", name, key, e.Revision, at)
+		return
+	}
+}
