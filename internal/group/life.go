@@ -43,8 +43,13 @@ func (p *Plane) enter() {
 	if !ok {
 		return
 	}
-	p.seeker.found(certificate)
-	if p.disk == nil {
+	life, err := p.lineage(certificate.GroupID())
+	if err != nil {
+		p.fatal(fault.Wrap("group.enter", err))
+		return
+	}
+	p.seeker.found(certificate, life)
+	if p.disk == nil || p.over.Load() {
 		return // it is a client
 	}
 	if err := p.join(certificate); err != nil {
@@ -61,31 +66,74 @@ func (p *Plane) awaitCertificate() (founding.Certificate, bool) {
 	}
 }
 
+// lineage is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
+// before is not a member any more.
+func (p *Plane) lineage(group founding.GroupID) (lineage, error) {
+	kept, err := founding.Kept(p.FS, p.Dir)
+	if err != nil {
+		return lineage{}, err
+	}
+	life := lineage{group: group}
+	if kept.Group == group {
+		life.began = kept
+	}
+	if p.disk == nil || p.disk.Group() == "" {
+		return life, nil
+	}
+	had, err := lineageOf(p.disk.Group())
+	switch {
+	case err != nil:
+		return lineage{}, err
+	case had.group != group:
+		return lineage{}, fault.New("", fault.Conflict, "the data directory belongs to group %v, not %v", had.group, group)
+	case had.began.Incarnation >= life.began.Incarnation:
+		return had, nil
+	}
+	p.over.Store(true)
+	p.outlivedBy(life.began, had.began.Incarnation)
+	return life, nil
+}
+
 // join starts this peer as a member. A founder that is in the charter with the disk it has begins
-// the log, the same as all others; another waits to be sent the state.
+// the log, the same as all others; another waits to be told in which incarnation the group
+// lives, and then to be sent the state.
 func (p *Plane) join(c founding.Certificate) error {
-	id := c.GroupID()
-	group := string(id[:])
-	switch had := p.disk.Group(); {
-	case had != "" && had != group:
-		return fault.New("group.join", fault.Conflict, "the data directory belongs to group %x, not %v", had, id)
-	case p.disk.Founded():
-	case charterHas(c.Charter, p.self, p.disk.Member()):
-		if err := replica.Found(p.disk, group, chartered(c.Charter)); err != nil {
+	life, _ := p.seeker.life()
+	switch {
+	case p.disk.Group() != "" && p.disk.Founded():
+	case life.began.IsZero() && charterHas(c.Charter, p.self, p.disk.Member()):
+		if err := replica.Found(p.disk, life.folder(), chartered(c.Charter)); err != nil {
 			return err
 		}
-	default:
-		if err := p.disk.Bind(group); err != nil {
+	case p.disk.Group() == "":
+		var ok bool
+		if life, ok = p.awaitLife(); !ok {
+			return nil
+		}
+		if err := p.disk.Bind(life.folder()); err != nil {
 			return err
 		}
 	}
-	l, err := startLocal(p, id)
+	l, err := startLocal(p, life)
 	if err != nil {
 		return err
 	}
 	p.here.Store(l)
-	p.Logger.Info("takes part in the coordination group", "group", id, "member", p.disk.Member())
+	p.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.began.Incarnation, "member", p.disk.Member())
 	return nil
+}
+
+// awaitLife asks until a member has told in which incarnation the group lives.
+func (p *Plane) awaitLife() (lineage, bool) {
+	for {
+		p.seeker.round()
+		if life, heard := p.seeker.life(); heard {
+			return life, true
+		}
+		if !pause(p.life, tending) {
+			return lineage{}, false
+		}
+	}
 }
 
 func charterHas(c founding.Charter, self peer.ID, member uint64) bool {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/group/founding"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/group/member"
 	"github.com/blackhole/blackhole/internal/group/replica"
@@ -21,6 +20,7 @@ import (
 // at most.
 type local struct {
 	plane  *Plane
+	life   lineage
 	member *member.Member
 	wire   *link.Transport
 	births births
@@ -28,11 +28,11 @@ type local struct {
 }
 
 // startLocal starts this peer's member on its disk.
-func startLocal(p *Plane, id founding.GroupID) (*local, error) {
-	l := &local{plane: p, births: births{at: map[string]time.Time{}}}
+func startLocal(p *Plane, life lineage) (*local, error) {
+	l := &local{plane: p, life: life, births: births{at: map[string]time.Time{}}}
 	var err error
 	l.wire, err = link.New(link.Config{
-		Host: p.Host, Group: id, Member: p.disk.Member(), Lookup: l.lookup, Info: p.info, Snapshots: p.disk,
+		Host: p.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.info, Snapshots: p.disk,
 		Stranger: func(from peer.ID, _ uint64) { p.look(from) },
 		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.look(from) },
 		Recorder: p.Recorder, Logger: p.Logger, Jitter: newRand().Float64,

@@ -81,6 +81,7 @@ type Plane struct {
 	candidates candidates
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
+	over   atomic.Bool           // it was one of an incarnation that is over
 	life   context.Context       // ends when Close begins
 	cancel context.CancelFunc
 	work   sync.WaitGroup

@@ -29,7 +29,9 @@ type seeker struct {
 
 	mu      sync.Mutex
 	group   founding.GroupID // zero until it is known
-	proof   []byte           // the certificate, encoded
+	began   founding.Succession
+	doubled bool   // two successions of one number are known, and were complained of
+	proof   []byte // the certificate, encoded
 	term    uint64
 	lead    peer.ID // in term; "" when nobody is known
 	config  uint64
@@ -44,12 +46,15 @@ type told struct {
 
 func newSeeker(p *Plane) *seeker { return &seeker{plane: p, members: map[uint64]told{}} }
 
-// found takes in the certificate. The charter's voters are the first members.
-func (s *seeker) found(c founding.Certificate) {
+// found takes in the certificate, and the incarnation that this peer is of. The charter's voters are
+// the first members.
+func (s *seeker) found(c founding.Certificate, life lineage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.group, s.proof = c.GroupID(), c.Encode()
-	if s.config == 0 {
+	s.group, s.proof, s.began = c.GroupID(), c.Encode(), life.began
+	if !s.began.IsZero() {
+		s.members[s.began.Member] = told{s.began.Peer, true}
+	} else {
 		for _, v := range c.Charter.Voters {
 			s.members[v.RaftID] = told{v.Peer, true}
 		}
@@ -141,6 +146,7 @@ func (s *seeker) consult(ctx context.Context, p peer.ID, candidate uint64) {
 	req := &groupv1.InfoRequest{Candidate: candidate}
 	if !s.group.IsZero() {
 		req.GroupId = s.group[:]
+		req.Succession = lineage{s.group, s.began}.wire()
 	}
 	s.mu.Unlock()
 	b, err := proto.Marshal(req)
@@ -168,7 +174,7 @@ func (s *seeker) learn(from peer.ID, info *groupv1.GroupInfo) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.group.IsZero() || string(info.GetGroupId()) != string(s.group[:]) {
+	if s.group.IsZero() || string(info.GetGroupId()) != string(s.group[:]) || !s.believe(info.GetSuccession()) {
 		return
 	}
 	if index := info.GetConfigIndex(); index > s.config {
@@ -179,6 +185,49 @@ func (s *seeker) learn(from peer.ID, info *groupv1.GroupInfo) {
 	if m, ok := s.members[info.GetLeader()]; ok && (info.GetTerm() > s.term || info.GetTerm() == s.term && s.lead == "") {
 		s.term, s.lead = info.GetTerm(), m.peer
 	}
+}
+
+// believe takes in what an eligible peer says of the incarnation, and reports whether the peer speaks of the
+// newest one known. What is known of an older one is forgotten. Call it with mu held.
+func (s *seeker) believe(succession []byte) bool {
+	life, err := readLife(s.group, succession)
+	switch {
+	case err != nil || !life.began.IsZero() && !s.plane.Network.Eligible(life.began.Peer):
+		return false
+	case life.began.Incarnation < s.began.Incarnation:
+		return false
+	case life.began.Incarnation > s.began.Incarnation:
+		s.plane.Logger.Warn("the coordination group was recovered after a disaster", "incarnation", life.began.Incarnation, "by", life.began.Peer)
+		s.began, s.config, s.term, s.lead = life.began, 0, 0, ""
+		s.members = map[uint64]told{life.began.Member: {life.began.Peer, true}}
+		return true
+	case string(life.wire()) != string(lineage{s.group, s.began}.wire()):
+		if !s.doubled {
+			s.doubled = true
+			s.plane.Logger.Error("the coordination group was recovered twice: clear the coordination directories of one of the two",
+				"incarnation", s.began.Incarnation, "by", s.began.Peer, "and", life.began.Peer)
+		}
+		return false
+	}
+	return true
+}
+
+// heard takes in what the question of an eligible peer tells of it, and reports whether it is of the
+// incarnation known here.
+func (s *seeker) heard(m *groupv1.InfoRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group.IsZero() || string(m.GetGroupId()) != string(s.group[:]) {
+		return false
+	}
+	return s.believe(m.GetSuccession())
+}
+
+// life gives the incarnation known, and whether a member of it was heard.
+func (s *seeker) life() (lineage, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lineage{s.group, s.began}, s.config > 0
 }
 
 // maxMembers bounds a configuration that is believed.
@@ -205,8 +254,8 @@ func (p *Plane) inform(_ context.Context, from peer.ID, req []byte) ([]byte, err
 	if proto.Unmarshal(req, m) != nil {
 		return nil, fault.New("group.inform", fault.Invalid, "is no request for information")
 	}
-	if id := m.GetCandidate(); id != 0 && p.Network.Eligible(from) {
-		p.candidates.add(from, id)
+	if p.Network.Eligible(from) && p.seeker.heard(m) && m.GetCandidate() != 0 {
+		p.candidates.add(from, m.GetCandidate())
 	}
 	return proto.Marshal(&groupv1.InfoResponse{Info: p.info()})
 }
@@ -218,8 +267,9 @@ func (p *Plane) info() *groupv1.GroupInfo {
 	if p.seeker.group.IsZero() {
 		return nil
 	}
-	g := &groupv1.GroupInfo{GroupId: p.seeker.group[:], Certificate: p.seeker.proof}
-	if l := p.here.Load(); l != nil {
+	life := lineage{p.seeker.group, p.seeker.began}
+	g := &groupv1.GroupInfo{GroupId: life.group[:], Certificate: p.seeker.proof, Succession: life.wire()}
+	if l := p.here.Load(); l != nil && l.life.folder() == life.folder() {
 		l.inform(g)
 		return g
 	}

@@ -16,7 +16,8 @@ const (
 	phaseFounding = "founding" // there is no group yet, or none is known
 	phaseJoining  = "joining"  // eligible, and waiting to be a member
 	phaseMember   = "member"
-	phaseClient   = "client" // not eligible: it asks members
+	phaseClient   = "client"   // not eligible: it asks members
+	phaseOutlived = "outlived" // a member of an incarnation that is over: it asks members, and is to be cleared
 )
 
 // Group implements coord.Overseer. The leader knows most; where it does not answer, a member says
@@ -45,6 +46,8 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		state.Phase = phaseClient
 	case member:
 		state.Phase = phaseMember
+	case p.over.Load():
+		state.Phase = phaseOutlived
 	default:
 		state.Phase = phaseJoining
 	}

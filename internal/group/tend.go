@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/group/founding"
 	"github.com/blackhole/blackhole/internal/group/repair"
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -18,6 +19,7 @@ const (
 	tending   = 250 * time.Millisecond // between two looks of the leader at its group
 	offering  = 2 * time.Second        // between two offers to be a member
 	fresh     = 4 * offering           // age of an offer that is taken
+	greeting  = 30 * time.Second       // between two questions of a member to all others that may be
 	changing  = 30 * time.Second       // for one change of the configuration
 	maxOffers = 256                    // remembered
 )
@@ -71,11 +73,17 @@ func compare(a, b string) int {
 // an eligible peer that is no member it offers itself.
 func (p *Plane) tend() {
 	keeper := &caretaker{plane: p, origin: time.Now()}
-	offered := time.Time{}
+	var offered, greeted time.Time
+	kept := uint64(0)
 	for pause(p.life, tending) {
+		p.remember(&kept)
 		l := p.here.Load()
-		if l == nil {
+		if l == nil || p.outlived(l) {
 			continue
+		}
+		if time.Since(greeted) > greeting {
+			greeted = time.Now()
+			p.greet()
 		}
 		keeper.look(l)
 		if time.Since(offered) > offering && !l.belongs() {
@@ -83,6 +91,55 @@ func (p *Plane) tend() {
 			p.offer()
 		}
 	}
+}
+
+// greet asks all who may be members how the group stands: so members of two incarnations, that never
+// meet otherwise, hear of each other.
+func (p *Plane) greet() {
+	for _, at := range p.seeker.knowing() {
+		p.look(at)
+	}
+}
+
+// outlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
+// its own members began. What the disk has stays, for a person to look at.
+func (p *Plane) outlived(l *local) bool {
+	now, _ := p.seeker.life()
+	if now.began.Incarnation <= l.life.began.Incarnation || !l.knows(now.began.Peer) {
+		return false
+	}
+	p.outlivedBy(now.began, l.life.began.Incarnation)
+	p.over.Store(true)
+	p.here.Store(nil)
+	if err := l.close(p.life); err != nil {
+		p.Logger.Warn("the membership did not end well", "error", err)
+	}
+	return true
+}
+
+func (p *Plane) outlivedBy(s founding.Succession, ours uint64) {
+	p.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
+		"to make it one again stop it, remove the directory, and start it", "directory", p.Dir,
+		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
+}
+
+// remember keeps the newest incarnation that this peer has heard of.
+func (p *Plane) remember(kept *uint64) {
+	life, _ := p.seeker.life()
+	if life.began.Incarnation > *kept {
+		*kept = life.began.Incarnation
+		p.fatal(life.began.Keep(p.FS, p.Dir))
+	}
+}
+
+// knows reports whether a peer is, or was at the founding, a member.
+func (l *local) knows(p peer.ID) bool {
+	if c, ok := l.plane.founder.Certificate(); ok {
+		if _, founded := c.Charter.Voter(p); founded {
+			return true
+		}
+	}
+	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == p.String() })
 }
 
 // belongs reports whether this member is in the configuration that it knows, and whether that is

@@ -65,7 +65,7 @@ func OpenStore(fsys vfs.FS, place Place, self peer.ID, network NetworkID) (*Stor
 	if err := errors.Join(makeDir(fsys, place.Dir), makeDir(fsys, place.Marks)); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	lock, err := fsys.Lock(fsys.PathJoin(place.Dir, lockName))
+	lock, err := Lock(fsys, place.Dir)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -74,6 +74,11 @@ func OpenStore(fsys vfs.FS, place Place, self peer.ID, network NetworkID) (*Stor
 		return nil, fault.Wrap(op, errors.Join(err, lock.Close()))
 	}
 	return s, nil
+}
+
+// Lock takes what a Store holds as long as it is open, for who works on the directory besides.
+func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
+	return fsys.Lock(fsys.PathJoin(dir, lockName))
 }
 
 // open loads the state. The file is made before the mark, so that a crash

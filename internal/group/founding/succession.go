@@ -4,7 +4,10 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
+	"io/fs"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -84,4 +87,29 @@ func DecodeSuccession(b []byte) (Succession, error) {
 		return Succession{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that succeeds"))
 	}
 	return s, nil
+}
+
+// Keep makes a succession that is known outlast this process, in a file of the directory: whoever has
+// heard of it once does not go back.
+//
+// Errors: Internal; the process must end.
+func (s Succession) Keep(fsys vfs.FS, dir string) error {
+	return fault.As("founding.Keep", fault.Internal, writeFile(fsys, fsys.PathJoin(dir, successionFile), s.Encode()))
+}
+
+const successionFile = "succession"
+
+// Kept gives the succession that was kept last in the directory, the zero one if there is none.
+//
+// Errors: Internal for a file that is not what was written.
+func Kept(fsys vfs.FS, dir string) (Succession, error) {
+	b, err := readFile(fsys, fsys.PathJoin(dir, successionFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Succession{}, nil
+	}
+	var s Succession
+	if err == nil {
+		s, err = DecodeSuccession(b)
+	}
+	return s, fault.As("founding.Kept", fault.Internal, err)
 }

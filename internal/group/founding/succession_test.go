@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -46,4 +47,22 @@ func FuzzDecodeSuccession(f *testing.F) {
 			require.Equal(t, b, s.Encode())
 		}
 	})
+}
+
+func TestSuccessionIsKept(t *testing.T) {
+	c := newCourt(t, 1)
+	s, err := Succeed(c.keys[0], c.charter.ID(), 1, 1)
+	require.NoError(t, err)
+	fs := vfs.NewMem()
+	require.NoError(t, fs.MkdirAll("d", 0o700))
+	got, err := Kept(fs, "d")
+	require.NoError(t, err)
+	require.True(t, got.IsZero())
+	require.NoError(t, s.Keep(fs, "d"))
+	got, err = Kept(fs, "d")
+	require.NoError(t, err)
+	require.Equal(t, s, got)
+	require.NoError(t, writeFile(fs, "d/succession", s.Encode()[1:]))
+	_, err = Kept(fs, "d")
+	require.ErrorIs(t, err, fault.Internal)
 }
