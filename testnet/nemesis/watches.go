@@ -11,7 +11,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -63,8 +62,9 @@ func (r *run) follow(ctx context.Context, s *history.Stream, passed chan int64, 
 			limited, cancel = context.WithTimeout(ctx, d)
 		}
 		err := r.followAt(limited, p, s, passed)
+		over := limited.Err() != nil
 		cancel()
-		if kind := fault.KindOf(err); err != nil && kind != fault.Canceled && kind != fault.Timeout {
+		if err != nil && !over {
 			r.violated("W", "watch %s ended at %s, revision %d: %v", s.Name, p.name, s.Next(), err)
 			return
 		}

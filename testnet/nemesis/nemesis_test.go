@@ -1,0 +1,108 @@
+package nemesis
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
+)
+
+// TestEvent: deletions and claims have what the checks need.
+func TestEvent(t *testing.T) {
+	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: coordv1.LockMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
+	require.NoError(t, err)
+	claim := &client.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
+	want := history.Event{
+		Revision: 7, Key: permitted + "/2a", Value: "17", Create: 7, Version: 1, Lock: permitted, Mode: history.Permit,
+		Permits: 2, Lease: 42, Seen: time.Second,
+	}
+	require.Equal(t, want, event(client.KeyEvent{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
+	want.Revision, want.Deleted, want.Replaces = 9, true, 7
+	require.Equal(t, want, event(client.KeyEvent{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
+
+	plain := &client.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
+	require.Equal(t, history.Event{Revision: 5, Key: plain.Key, Value: "v3", Create: 2, Version: 2, Seen: time.Second},
+		event(client.KeyEvent{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
+}
+
+func TestFaults(t *testing.T) {
+	names := make(map[string]bool)
+	for _, k := range kinds() {
+		require.Positive(t, k.weight, k.name)
+		require.False(t, names[k.name], k.name)
+		names[k.name] = true
+	}
+	require.Len(t, Faults(), len(names))
+	r := &run{rng: rand.New(rand.NewPCG(1, 1))}
+	for _, k := range r.chosen() {
+		require.False(t, k.cuts, "%s needs a LAN", k.name)
+	}
+	r.Faults = Faults("kill")
+	require.Len(t, r.chosen(), len(Faults("kill")))
+	r.Faults = Faults("cut")
+	require.Error(t, r.torment(t.Context(), time.Hour), "nothing could happen")
+}
+
+func TestSpan(t *testing.T) {
+	r := &run{rng: rand.New(rand.NewPCG(1, 1))}
+	for range 1000 {
+		d := r.span(time.Second, time.Minute)
+		require.True(t, d >= time.Second && d <= time.Minute, d)
+	}
+	require.Equal(t, time.Minute, r.span(time.Minute, time.Second))
+}
+
+// TestKeep: what is violated is told, and leaves everything that is needed to understand it.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	r := &run{Config: Config{Dir: dir, Seed: 3}, recorder: newRecorder()}
+	r.report = newReport(r.Config)
+	r.end(r.begin(history.Op{Kind: history.Read, Object: "k", Value: "never written"}), history.OK, nil)
+	r.violated("V1", "nobody serves")
+	h := history.History{Ops: r.operations()}
+	verdicts := history.Check(h, time.Now, time.Minute)
+	r.report.conclude(h, append(verdicts, history.Verdict{Rule: "X, V", Violations: r.found()}))
+	require.NoError(t, r.keep())
+	require.Equal(t, dir, r.report.Kept)
+	for _, name := range []string{"operations.jsonl", "events.jsonl", "report.json"} {
+		require.FileExists(t, filepath.Join(dir, name))
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "operations.jsonl"))
+	require.NoError(t, err)
+	var o history.Op
+	require.NoError(t, json.Unmarshal(text, &o))
+	require.Equal(t, h.Ops[0], o)
+
+	var out bytes.Buffer
+	require.NoError(t, r.report.Show(&out))
+	require.Contains(t, out.String(), "VIOLATION H1: no order explains")
+	require.Contains(t, out.String(), "VIOLATION V1: nobody serves")
+	require.Contains(t, out.String(), "2 violations\n")
+	require.Contains(t, out.String(), dir)
+}
+
+func TestNeglectedTermEnds(t *testing.T) {
+	r := &run{recorder: newRecorder()}
+	require.NoError(t, term{r, time.Hour}.Check())
+	require.Error(t, term{r, 0}.Check())
+}
+
+func TestWorkersAreToldApart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &run{recorder: newRecorder(), peers: make([]*peer, 7)}
+	r.startLoad(ctx).stop() // whoever comes to work finds the day over
+	require.Empty(t, r.operations())
+}

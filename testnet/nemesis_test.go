@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/nemesis"
+)
+
+// TestNemesis is a short day of faults on real processes. The long ones are run by hand.
+func TestNemesis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds blackholed and starts processes")
+	}
+	data := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	code := execute(t.Context(), []string{
+		"nemesis", "-duration", "12s", "-seed", "7", "-pause", "3s", "-recovery", "60s", "-json", "-data", data,
+	}, &stdout, &stderr)
+	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
+
+	var got nemesis.Report
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got), "one object and nothing else: %s", &stdout)
+	require.Empty(t, got.Violations)
+	require.NotEmpty(t, got.Faults)
+	require.Positive(t, got.Events)
+	for _, kind := range []string{"read", "put", "swap", "guarded", "fenced", "lock", "trylock", "unlock", "session"} {
+		require.Positive(t, got.Operations[kind]["ok"], kind)
+	}
+	for _, check := range got.Checks {
+		if check.Rule != "X, V" { // it has what needs no operation to be found
+			require.Positive(t, check.Checked, check.Rule)
+		}
+	}
+	left, err := os.ReadDir(data)
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing is kept of a day without violations")
+}
+
+func TestTrialNamesTheFlagItRefuses(t *testing.T) {
+	for args, field := range map[string]string{
+		"-duration 0s":   "-duration",
+		"-peers 3":       "-peers",
+		"-peers 10":      "-peers",
+		"-others -1":     "-others",
+		"-scenario nope": "-scenario",
+		"-pause 0s":      "-pause",
+		"-recovery 0s":   "-recovery",
+		"now":            "arguments",
+	} {
+		_, err := parseTrial(strings.Fields(args), io.Discard)
+		require.Equal(t, fault.Invalid, fault.KindOf(err), args)
+		require.Equal(t, field, fault.FieldOf(err), args)
+	}
+	var out bytes.Buffer
+	require.Equal(t, exitUsage, execute(context.Background(), []string{"nemesis", "-peers", "0"}, &out, io.Discard))
+	require.Equal(t, exitOK, execute(context.Background(), []string{"nemesis", "-h"}, &out, io.Discard))
+	require.Empty(t, out.String())
+}
+
+// TestScenarios: each has faults, and all of them together are all.
+func TestScenarios(t *testing.T) {
+	some := 0
+	for name := range sorts() {
+		o, err := parseTrial([]string{"-scenario", name}, io.Discard)
+		require.NoError(t, err)
+		require.NotEmpty(t, o.Faults, name)
+		if name != "all" {
+			some += len(o.Faults)
+		}
+	}
+	require.Len(t, nemesis.Faults(), some)
+}
