@@ -236,15 +236,6 @@ func (n *node) receive(wire []byte) {
 
 // sendSnapshot carries a snapshot with its state, or fails to.
 func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
-	state, err := p.store.State(m.GetSnapshot())
-	if err != nil {
-		n.breach("P1", "%s cannot read its snapshot: %v", n.name, err)
-		return
-	}
-	image, err := readAll(state)
-	n.must(err)
-	wire, err := proto.Marshal(m)
-	n.must(err)
 	sent := func(ok bool) {
 		n.after(n.between(0, 100*time.Millisecond), func() {
 			if n.process == p {
@@ -252,6 +243,16 @@ func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
 			}
 		})
 	}
+	state, err := p.store.State(m.GetSnapshot())
+	if fault.KindOf(err) == fault.NotFound && err != nil { // a newer one has taken its place meanwhile
+		sent(false)
+		return
+	}
+	n.must(err)
+	image, err := readAll(state)
+	n.must(err)
+	wire, err := proto.Marshal(m)
+	n.must(err)
 	n.after(n.between(0, 300*time.Millisecond), func() {
 		if !n.net.reaches(n.name, to.name) || n.chance(n.net.loss) || to.process == nil {
 			sent(false)

@@ -102,7 +102,7 @@ func plants() []plant {
 		}, []string{"W3", "W6"}},
 		{"a watch is not told that its beginning is gone", []edit{
 			{coordDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
-		}, []string{"W3"}},
+		}, []string{"W3", "W7"}},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 // watched is what a member says to a watcher.
 type watched struct {
+	watch coord.Watch
 	batch coord.Batch
 	err   error
 }
@@ -24,7 +25,7 @@ func (c *cluster) watch(p *proc, i int) {
 		w := stream.Watch()
 		answer, ok := watcher.ask(p, request{local: func(m *coord.Machine) any {
 			b, err := m.Events(w)
-			return watched{b, err}
+			return watched{w, b, err}
 		}}, attempt)
 		got, _ := answer.value.(watched)
 		gone := new(coord.Compacted)
@@ -47,9 +48,37 @@ func (c *cluster) watch(p *proc, i int) {
 		if !got.batch.More {
 			p.sleep(c.between(0, 400*time.Millisecond))
 		}
+		if c.chance(0.2) {
+			c.lookBack(p, watcher, span)
+		}
 		if c.chance(0.02) {
 			p.sleep(c.between(0, 20*time.Second)) // falls behind
 		}
+	}
+}
+
+// lookBack watches from about where a member's history begins: all of it is there, or none.
+func (c *cluster) lookBack(p *proc, watcher *client, span coord.Span) {
+	type view struct {
+		watched
+		first coord.Revision // of the history
+	}
+	before := coord.Revision(c.rng.IntN(2))
+	answer, ok := watcher.ask(p, request{local: func(m *coord.Machine) any {
+		w := coord.Watch{Span: span, From: max(1, m.Compacted()+before), Prev: true}
+		b, err := m.Events(w)
+		return view{watched{w, b, err}, m.Compacted() + 1}
+	}}, attempt)
+	if !ok {
+		return
+	}
+	got, gone := answer.value.(view), new(coord.Compacted)
+	switch {
+	case got.watch.From >= got.first && got.err == nil:
+		c.figures.batches++
+		c.must(audit.NewStream(&c.oracle.truth, got.watch).Batch(got.batch))
+	case got.watch.From >= got.first || !errors.As(got.err, &gone):
+		c.breach("W7", "a watch from %d, where history begins at %d: %v", got.watch.From, got.first, got.err)
 	}
 }
 
