@@ -24,10 +24,17 @@ const (
 	sessionTTL     = time.Minute
 )
 
+// Where clients connect.
+const (
+	spread    = "spread" // over all servers
+	leading   = "leader"
+	following = "followers"
+)
+
 // fleet is a group of three blackholed and its clients.
 type fleet struct {
-	binary, dir string
-	log         io.Writer
+	binary, dir, at string
+	log             io.Writer
 
 	peers   []*server
 	ids     []string // peer ids, by index
@@ -74,14 +81,38 @@ func (f *fleet) start(ctx context.Context) error {
 			binary: f.binary, args: args, log: f.log, env: []string{"BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids, ",")},
 		})
 	}
+	if err := f.connect(spreadOver); err != nil {
+		return err
+	}
+	if err := f.mend(ctx); err != nil || f.at == spread {
+		return err
+	}
+	leader, err := f.leader(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range f.clients {
+		_ = c.Close() // nothing is under way
+	}
+	if f.at == leading {
+		return f.connect(func(int) int { return leader })
+	}
+	return f.connect(func(i int) int { return (leader + 1 + i%(members-1)) % members })
+}
+
+func spreadOver(i int) int { return i % members }
+
+// connect makes the clients, each of a server.
+func (f *fleet) connect(to func(i int) int) error {
+	f.clients = nil
 	for i := range maxConnections {
-		c, err := client.New(f.address[i%members])
+		c, err := client.New(f.address[to(i)])
 		if err != nil {
 			return err
 		}
 		f.clients = append(f.clients, c)
 	}
-	return f.mend(ctx)
+	return nil
 }
 
 func (f *fleet) mend(ctx context.Context) error {

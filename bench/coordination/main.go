@@ -30,6 +30,7 @@ type options struct {
 	blackholed string
 	only       string
 	dir        string
+	at         string
 	duration   time.Duration
 	runs       int
 	kills      int
@@ -60,6 +61,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.blackholed, "blackholed", "", "`path` of the blackholed to measure (default: built from this tree)")
 	f.StringVar(&o.only, "only", "", "parts to run, with commas: "+strings.Join(names(), ", ")+" (default all)")
 	f.StringVar(&o.dir, "dir", "", "`directory` on the disk to use (default a temporary one)")
+	f.StringVar(&o.at, "at", spread, "where blackholed's clients connect: "+spread+", "+leading+" or "+following)
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "of one measurement")
 	f.IntVar(&o.runs, "runs", 3, "of each measurement; the median is told")
 	f.IntVar(&o.kills, "kills", 20, "of the leader, by failover")
@@ -75,6 +77,8 @@ func (o options) validate(rest []string) error {
 	switch {
 	case len(rest) > 0:
 		return fault.Invalidf("arguments", rest, "there are none")
+	case !slices.Contains([]string{spread, leading, following}, o.at):
+		return fault.Invalidf("at", o.at, "must be %s, %s or %s", spread, leading, following)
 	case o.duration < 100*time.Millisecond || o.duration > time.Hour:
 		return fault.Invalidf("duration", o.duration, "must be 100ms to 1h")
 	case o.runs < 1 || o.runs > 1000:

@@ -64,7 +64,7 @@ func (s *session) start(ctx context.Context, scratch string) error {
 			return err
 		}
 	}
-	s.systems = []system{&fleet{binary: binary, dir: filepath.Join(scratch, "ours"), log: s.log}}
+	s.systems = []system{&fleet{binary: binary, dir: filepath.Join(scratch, "ours"), at: s.at, log: s.log}}
 	if s.etcd != "" {
 		driver := filepath.Join(scratch, "drive")
 		if err := build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
