@@ -48,14 +48,14 @@ type plan struct {
 // figures are counts of what happened.
 type figures struct {
 	commands, unknown, reads, renewals, grants, batches, compacted int
-	leaders, crashes, wiped, restored, changes, expired            int
+	leaders, crashes, wiped, restored, changes, expired, rejoined  int
 }
 
 func (f *figures) add(g figures) {
 	f.commands, f.unknown, f.reads, f.renewals = f.commands+g.commands, f.unknown+g.unknown, f.reads+g.reads, f.renewals+g.renewals
 	f.grants, f.batches, f.compacted, f.leaders = f.grants+g.grants, f.batches+g.batches, f.compacted+g.compacted, f.leaders+g.leaders
 	f.crashes, f.wiped, f.restored, f.changes = f.crashes+g.crashes, f.wiped+g.wiped, f.restored+g.restored, f.changes+g.changes
-	f.expired += g.expired
+	f.expired, f.rejoined = f.expired+g.expired, f.rejoined+g.rejoined
 }
 
 func newCluster(seed uint64) *cluster {

@@ -186,10 +186,11 @@ func (c *cluster) handOver() (string, func()) {
 	return "hand over from " + l.name + " to " + to.name, nil
 }
 
-// outcasts begin anew: members that are not in the latest configuration, as they would find out.
+// outcasts begin anew: some of the members that are not in the latest configuration, as they
+// would find out. The others offer themselves again as what they were.
 func (c *cluster) outcasts() (string, func()) {
 	for _, n := range c.nodes {
-		if p := n.process; p != nil && p.store.Founded() && !c.oracle.conf.has(p.replica.ID()) {
+		if p := n.process; p != nil && p.store.Founded() && !c.oracle.conf.has(p.replica.ID()) && c.chance(0.3) {
 			n.wipe()
 			n.wiped = 0
 		}

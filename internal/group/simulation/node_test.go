@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"runtime/debug"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -404,6 +405,9 @@ func (n *node) treat(p *process) {
 		d.pending, d.changed = false, n.local()
 		if a.Err == nil {
 			n.figures.changes++
+			if i := n.nodeOf(change.Add.ID); i >= 0 && n.nodes[i].process.store.Founded() {
+				n.figures.rejoined++
+			}
 		} else {
 			n.tell("%s: no change: %v", n.name, a.Err)
 		}
@@ -424,13 +428,20 @@ func asChange(c repair.Change) (r replica.Change) {
 	return r
 }
 
-// candidates are the peers that wait to be members and that can be reached.
+// candidates are the peers that offer to be members and can be reached: those that never were
+// one, or find that they are none any more.
 func (n *node) candidates(p *process) (all []repair.Peer) {
 	for _, other := range n.nodes {
-		if q := other.process; q != nil && q != p && other.paused == 0 && !q.store.Founded() &&
+		if q := other.process; q != nil && q != p && other.paused == 0 && !q.belongs() &&
 			n.net.reaches(n.name, other.name) && n.net.reaches(other.name, n.name) {
 			all = append(all, repair.Peer{ID: q.store.Member(), Name: other.name})
 		}
 	}
 	return all
+}
+
+// belongs reports whether a process is a member as far as it knows, of a group with a leader.
+func (p *process) belongs() bool {
+	s := p.replica.Status()
+	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == p.replica.ID() })
 }
