@@ -21,6 +21,10 @@ func main() {
 	app := cli.App{
 		Version: v, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
 		Identity: daemon.Identity,
+		Recover: func(dataDir string, commit bool) (cli.Recovery, error) {
+			r, err := daemon.Recover(dataDir, commit)
+			return cli.Recovery(r), err
+		},
 		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error {
 			return daemon.Run(ctx, c, stderr, v)
 		},

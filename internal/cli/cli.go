@@ -33,6 +33,9 @@ type App struct {
 	Run func(ctx context.Context, c config.Config, stderr io.Writer) error
 	// Identity loads or creates the identity in a data directory and gives its peer id.
 	Identity func(dataDir string) (peerID string, err error)
+	// Recover makes the peer of a data directory, which nobody runs, the only voter of its group, or
+	// with commit false only says what that would mean.
+	Recover func(dataDir string, commit bool) (Recovery, error)
 }
 
 // Execute runs the command that args (without the program's name) ask for, and gives the

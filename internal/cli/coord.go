@@ -233,7 +233,7 @@ func (a App) groupCommand() *cobra.Command {
 		Use: "group", Short: "Describe the coordination group", Args: a.unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.groupStatus(), a.groupMembers(), a.groupTransfer())
+	cmd.AddCommand(a.groupStatus(), a.groupMembers(), a.groupTransfer(), a.groupRecover())
 	return cmd
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -90,6 +91,17 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 	return App{
 		Version: "v1.2.3", Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
+		Recover: func(dir string, commit bool) (Recovery, error) {
+			if strings.HasSuffix(dir, "/b") {
+				return Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
+			}
+			return Recovery{
+				Group: "9f", Incarnation: 1, Self: client.Member{Peer: provider, ID: 10, Active: true}, Next: 11,
+				Voters:   []client.Member{{Peer: provider, ID: 10, Active: true}, {Peer: stranger, ID: 12}},
+				Learners: []client.Member{{Peer: stranger, ID: 13}},
+				Index:    80, Term: 3, Revision: 40, Leases: 1, Locks: 2, Keys: 3, Done: commit,
+			}, nil
+		},
 		Run: func(_ context.Context, c config.Config, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
 				c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)

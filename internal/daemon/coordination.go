@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -17,10 +18,14 @@ import (
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/metrics"
+	"github.com/blackhole/blackhole/internal/p2p"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
+
+// coordinationDir is the folder of the plane in a data directory.
+const coordinationDir = "coordination"
 
 // coordination are the parts of the coordination plane.
 type coordination struct {
@@ -48,7 +53,7 @@ func (p *parts) startCoordination(context.Context) error {
 	}
 	made.plane, err = group.Open(group.Config{
 		Host: host, Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
-		Dir: filepath.Join(p.config.Data, "coordination"), Marks: p.config.Data,
+		Dir: filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
 			c, err := client.New(link.Target(to), append(link.DialOptions(host), grpc.WithPerRPCCredentials(meant(id)))...)
 			if err != nil {
@@ -89,6 +94,26 @@ func (group meant) GetRequestMetadata(context.Context, ...string) (map[string]st
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials: there is no secret.
 func (meant) RequireTransportSecurity() bool { return false }
+
+// Recovery is what Recover means.
+type Recovery = group.Recovery
+
+// Recover makes the peer of a data directory, which nobody runs, the only voter of its group's next
+// incarnation, or with commit false only says what that would mean. Errors: those of group.Recover, and
+// of the identity, which is not made where it is missing.
+func Recover(dataDir string, commit bool) (r Recovery, err error) {
+	const op = "daemon.Recover"
+	path := filepath.Join(dataDir, identityFile)
+	if _, err := os.Stat(path); err != nil {
+		return r, fault.New(op, fault.NotFound, "%s has no identity: %w", dataDir, err)
+	}
+	key, err := p2p.LoadIdentity(path)
+	if err != nil {
+		return r, fault.Wrap(op, err)
+	}
+	r, err = group.Recover(group.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit})
+	return r, fault.Wrap(op, err)
+}
 
 // remote is the contract at another peer, and the connection to it.
 type remote struct {

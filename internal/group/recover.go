@@ -2,7 +2,7 @@ package group
 
 import (
 	"crypto/rand"
-	"errors"
+	"io"
 	"log/slog"
 	"path/filepath"
 
@@ -66,12 +66,12 @@ func Recover(c RecoverConfig) (r Recovery, err error) {
 	if err != nil {
 		return r, fault.New(op, fault.Conflict, "%s is in use: stop the peer first: %w", c.Dir, err)
 	}
-	defer func() { err = errors.Join(err, unlock.Close()) }()
+	defer release(unlock, &err)
 	disk, err := storage.Open(storage.Options{FS: c.FS, Dir: raft, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
-	defer func() { err = errors.Join(err, disk.Close()) }()
+	defer release(disk, &err)
 	r, err = recoverDisk(c, disk)
 	return r, fault.Wrap(op, err)
 }
@@ -111,7 +111,7 @@ func recovery(c RecoverConfig, self uint64, s *replica.Survivor) (r Recovery, er
 	if err != nil {
 		return r, fault.As("", fault.Invalid, err)
 	}
-	r.Self = coord.Member{Peer: id.String(), ID: self}
+	r.Self = coord.Member{Peer: id.String(), ID: self, Active: true}
 	others := 0
 	for _, m := range s.Members() {
 		one := coord.Member{Peer: m.Peer, ID: m.ID, Active: m.ID == self}
@@ -134,4 +134,11 @@ func recovery(c RecoverConfig, self uint64, s *replica.Survivor) (r Recovery, er
 	r.Index, r.Term = s.Last()
 	r.Revision, r.Leases, r.Locks, r.Keys = m.Revision(), m.LeaseCount(), m.LockCount(), m.Len()
 	return r, nil
+}
+
+// release closes, and tells of a failure unless there was one before.
+func release(c io.Closer, err *error) {
+	if e := c.Close(); *err == nil {
+		*err = e
+	}
 }
