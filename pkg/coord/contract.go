@@ -30,11 +30,12 @@ type Actor interface {
 	// Acquire executes a command whose Op is *Lock with Wait and returns when the claim holds. When
 	// it does not within the time to wait, or the context ends first, the claim is
 	// given back: without an error, and not Granted, in the first case. A wait of 0 or less lasts
-	// as long as the context.
+	// as long as the context. Errors: Invalid, field "op", for any other command; NotFound when the
+	// claim goes while it waits, field "lease" if with its lease, otherwise "token".
 	Acquire(ctx context.Context, cmd Command, wait time.Duration) (Result, Header, error)
 
 	// KeepAlive renews the leases of an owner, at most MaxKeepAlive of them, and answers each, in
-	// order. The times count from before the call.
+	// order. The times count from before the call. Errors: Invalid, field "ids", for more than those.
 	KeepAlive(ctx context.Context, owner string, ids []LeaseID) ([]Renewal, Header, error)
 }
 
@@ -126,15 +127,15 @@ type Overseer interface {
 	// group: the state says what is missing.
 	Group(ctx context.Context) (GroupState, error)
 
-	// Transfer hands the leadership to a voter. Errors: NotFound when the peer is none; Unavailable
-	// when it did not happen.
+	// Transfer hands the leadership to a voter. Errors: NotFound, field "peer_id", when the peer is
+	// none; Unavailable when it did not happen.
 	Transfer(ctx context.Context, peer string) error
 }
 
 // GroupState is how the group stands.
 type GroupState struct {
 	ID          string   `json:"group_id"`          // hex; empty while there is none
-	Phase       string   `json:"phase"`             // off, founding, joining, member, client
+	Phase       string   `json:"phase"`             // off, founding, joining, member, client, outlived
 	Missing     string   `json:"missing,omitempty"` // what is, when the group cannot serve
 	Term        uint64   `json:"term"`
 	Leader      string   `json:"leader"` // peer id; empty when none is known
