@@ -88,7 +88,7 @@ func (p *Plane) once(ctx context.Context, cmd *coord.Command, f func(context.Con
 	if cmd.Client != 0 {
 		return p.insist(ctx, f)
 	}
-	if cmd.Owner != p.self.String() || !named(cmd.Op) {
+	if cmd.Owner != p.name || !named(cmd.Op) {
 		return p.try(ctx, f)
 	}
 	for {
@@ -137,7 +137,7 @@ func (p *Plane) insist(ctx context.Context, f func(context.Context, target) erro
 			if err = f(ctx, t); fault.KindOf(err) != fault.Unavailable || err == nil {
 				return err
 			}
-			p.seeker.doubt()
+			p.seeker.doubt(p.here.Load())
 		}
 		if since.IsZero() || time.Since(began) > patience { // what lasted so long was waited for, and not in vain
 			since = time.Now()

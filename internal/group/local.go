@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -24,6 +25,7 @@ type local struct {
 	member *member.Member
 	wire   *link.Transport
 	births births
+	led    atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
 	once   sync.Once
 }
 
@@ -74,10 +76,31 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 
 func (l *local) leads() bool { return l.member.Status().Leads }
 
-// leader gives the peer that leads, as this member knows.
-func (l *local) leader() (peer.ID, bool) {
-	p, err := peer.Decode(l.member.Status().Leader.Peer)
-	return p, err == nil
+// believed is the leadership that this member knows of; false for none.
+func (l *local) believed() (leadership, bool) {
+	if l == nil {
+		return leadership{}, false
+	}
+	s := l.member.Status()
+	if s.Leader.ID == 0 {
+		return leadership{}, false
+	}
+	last := l.led.Load()
+	if last == nil || last.name != s.Leader.Peer {
+		p, err := peer.Decode(s.Leader.Peer)
+		if err != nil {
+			return leadership{}, false
+		}
+		last = &namedPeer{s.Leader.Peer, p}
+		l.led.Store(last)
+	}
+	return leadership{s.Header.Term, last.id}, true
+}
+
+// namedPeer is a peer under the name that members have, which takes a while to read.
+type namedPeer struct {
+	name string
+	id   peer.ID
 }
 
 // inform fills in what this member knows of the group.
@@ -98,11 +121,12 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	}
 }
 
-// Do implements coord.Actor.
+// Do implements coord.Actor. The header has the revision of the result, which for a command that is
+// repeated is not the present one: what crosses the wire is the header alone.
 func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
-		err = result.Err
+		err, h.Revision = result.Err, result.Revision
 	}
 	return result, h, err
 }
@@ -113,7 +137,7 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	if !ok || !op.Wait {
 		return coord.Result{}, coord.Header{}, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
 	}
-	result, h, err := l.Do(ctx, cmd)
+	result, h, err := l.claim(ctx, cmd, op.Name, wait)
 	if err != nil || result.Lock.Granted {
 		return result, h, err
 	}
@@ -134,6 +158,24 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 		return coord.Result{}, at, err
 	}
 	return l.yield(ctx, cmd.Owner, claim, result, err)
+}
+
+// claim makes a claim. One that has to wait anyway needs no turn of the group of its own: while a
+// lock is handed from one to the next, those who come back to the end of its queue would else have the
+// disk just when the next holder gives it up.
+func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
+	taken := false
+	if wait <= 0 || wait > 50*member.Linger {
+		l.member.View(func(m *coord.Machine) { taken = m.Claims(name) > 0 })
+	}
+	if !taken {
+		return l.Do(ctx, cmd)
+	}
+	result, h, err := l.member.ProposeAlong(ctx, cmd)
+	if err == nil {
+		err, h.Revision = result.Err, result.Revision
+	}
+	return result, h, err
 }
 
 // gone says why a claim is there no more.

@@ -35,7 +35,7 @@ func (p *Plane) Locks(ctx context.Context, q coord.LockQuery) (found []coord.Loc
 
 // Range implements coord.Reader.
 func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (page coord.Page, h coord.Header, err error) {
-	if l := p.here.Load(); l != nil && c == coord.Local {
+	if l := p.here.Load(); l != nil && c == coord.Local && l.belongs() {
 		return l.Range(ctx, q, c)
 	}
 	err = p.atMember(ctx, func(ctx context.Context, t target) error {

@@ -36,6 +36,13 @@ type seeker struct {
 	lead    peer.ID // in term; "" when nobody is known
 	config  uint64
 	members map[uint64]told
+	doubted leadership // that this peer's own member believed in when it did not answer
+}
+
+// leadership is who leads in a term, as a member believes.
+type leadership struct {
+	term uint64
+	peer peer.ID
 }
 
 // told is a member as others tell of it.
@@ -63,14 +70,13 @@ func (s *seeker) found(c founding.Certificate, life lineage) {
 
 // leader gives the peer that leads. A member waits for what Raft tells it, others ask.
 func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
-	if l != nil {
-		if at, ok := l.leader(); ok {
-			return at, nil
-		}
-	}
+	believed, ok := l.believed()
 	s.mu.Lock()
-	at, group := s.lead, s.group
+	at, group, doubted := s.lead, s.group, s.doubted
 	s.mu.Unlock()
+	if ok && believed != doubted {
+		return believed.peer, nil
+	}
 	if at != "" && (l == nil || at != s.plane.self) {
 		return at, nil
 	}
@@ -91,11 +97,22 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 	return s.lead, nil
 }
 
-// doubt forgets who leads: it did not answer as a leader does.
-func (s *seeker) doubt() {
+// doubt forgets who leads: it did not answer as a leader does. What this peer's own member believes
+// counts again when it changes: one that does not vote, or was removed and not told, believes in
+// its last leader for ever.
+func (s *seeker) doubt(l *local) {
+	believed, _ := l.believed()
 	s.mu.Lock()
-	s.lead = ""
+	s.lead, s.doubted = "", believed
 	s.mu.Unlock()
+}
+
+// removed reports whether a member is in no configuration later than what it has applied.
+func (s *seeker) removed(id, applied uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, in := s.members[id]
+	return !in && s.config > applied
 }
 
 // member gives the peer of a member that the group is said to have.

@@ -69,7 +69,7 @@ func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error)
 	remote, err := p.remotes.get(at)
 	if err == nil {
 		if state, err = remote.Group(ctx); err != nil {
-			p.seeker.doubt()
+			p.seeker.doubt(l)
 		}
 	}
 	return state, err

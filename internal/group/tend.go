@@ -18,8 +18,9 @@ import (
 const (
 	tending   = 250 * time.Millisecond // between two looks of the leader at its group
 	offering  = 2 * time.Second        // between two offers to be a member
+	checking  = 5 * time.Second        // until a member asks others whether it still is one
 	fresh     = 4 * offering           // age of an offer that is taken
-	greeting  = 30 * time.Second       // between two questions of a member to all others that may be
+	greeting  = 10 * time.Second       // between two questions of a member to all others that may be
 	changing  = 30 * time.Second       // for one change of the configuration
 	maxOffers = 256                    // remembered
 )
@@ -142,11 +143,13 @@ func (l *local) knows(p peer.ID) bool {
 	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == p.String() })
 }
 
-// belongs reports whether this member is in the configuration that it knows, and whether that is
-// one with a leader: a member that was removed while it was away still believes that it votes.
+// belongs reports whether this member is in the configuration that it knows, whether that has a
+// leader, and whether others know of no later one without it: a member that was removed while it
+// was away, or does not vote, is told by nobody else.
 func (l *local) belongs() bool {
-	s := l.member.Status()
-	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == l.plane.disk.Member() })
+	s, id := l.member.Status(), l.plane.disk.Member()
+	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
+		!l.plane.seeker.removed(id, s.Applied)
 }
 
 // offer tells all who may lead that this peer is ready to be a member.
@@ -185,6 +188,7 @@ type caretaker struct {
 	plane   *Plane
 	origin  time.Time
 	tracker *repair.Tracker // nil while this peer does not lead
+	term    uint64          // of the tracker's leadership
 	touched time.Duration   // last change or the beginning of the leadership
 	limited bool            // the limits are as wanted, or were refused
 }
