@@ -36,50 +36,32 @@ type fleet struct {
 	binary, dir, at string
 	log             io.Writer
 
-	peers   []*server
-	ids     []string // peer ids, by index
-	address []string // of gRPC, by index
-	clients []*client.Client
+	peers    []*server // the members
+	ids      []string  // of peers, by index
+	contacts []string  // multiaddrs of the members, by index
+	address  []string  // of gRPC, by index
+	clients  []*client.Client
 }
 
 func (f *fleet) name() string { return "blackholed" }
 
 func (f *fleet) servers() []*server { return f.peers }
 
-// start gives each its data directory and tells it of the others, whom it knows by their
-// identities.
+// start makes three peers that know each other by their identities.
 func (f *fleet) start(ctx context.Context) error {
 	free, err := ports(2 * members)
 	if err != nil {
 		return err
 	}
-	var contacts []string
 	for i := range members {
-		data := filepath.Join(f.dir, fmt.Sprint(i))
-		if err := os.MkdirAll(data, 0o700); err != nil {
-			return fault.As("start", fault.Invalid, err)
+		if err := f.house(ctx, i); err != nil {
+			return err
 		}
-		id, err := exec.CommandContext(ctx, f.binary, "id", "--data", data).Output()
-		if err != nil {
-			return fault.As("start", fault.Unavailable, err)
-		}
-		f.ids = append(f.ids, strings.TrimSpace(string(id)))
 		f.address = append(f.address, "127.0.0.1:"+free[2*i])
-		contacts = append(contacts, "/ip4/127.0.0.1/tcp/"+free[2*i+1])
+		f.contacts = append(f.contacts, "/ip4/127.0.0.1/tcp/"+free[2*i+1])
 	}
 	for i := range members {
-		args := []string{
-			"run", "--profile", "dev", "--data", filepath.Join(f.dir, fmt.Sprint(i)), "--listen", contacts[i],
-			"--http", "off", "--grpc", f.address[i],
-		}
-		for j := range members {
-			if j != i {
-				args = append(args, "--bootstrap", contacts[j]+"/p2p/"+f.ids[j])
-			}
-		}
-		f.peers = append(f.peers, &server{
-			binary: f.binary, args: args, log: f.log, env: []string{"BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids, ",")},
-		})
+		f.peers = append(f.peers, f.peer(i, f.contacts[i], f.address[i]))
 	}
 	if err := f.connect(spreadOver); err != nil {
 		return err
@@ -98,6 +80,33 @@ func (f *fleet) start(ctx context.Context) error {
 		return f.connect(func(int) int { return leader })
 	}
 	return f.connect(func(i int) int { return (leader + 1 + i%(members-1)) % members })
+}
+
+func (f *fleet) data(i int) string { return filepath.Join(f.dir, fmt.Sprint(i)) }
+
+// house makes a peer's directory and identity.
+func (f *fleet) house(ctx context.Context, i int) error {
+	if err := os.MkdirAll(f.data(i), 0o700); err != nil {
+		return fault.As("house", fault.Invalid, err)
+	}
+	id, err := exec.CommandContext(ctx, f.binary, "id", "--data", f.data(i)).Output()
+	if err != nil {
+		return fault.As("house", fault.Unavailable, err)
+	}
+	f.ids = append(f.ids, strings.TrimSpace(string(id)))
+	return nil
+}
+
+// peer is a peer to be started, which joins by the members.
+func (f *fleet) peer(i int, contact, address string) *server {
+	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--grpc", address}
+	for j := range members {
+		if j != i {
+			args = append(args, "--bootstrap", f.contacts[j]+"/p2p/"+f.ids[j])
+		}
+	}
+	founders := "BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids[:members], ",")
+	return &server{binary: f.binary, args: args, log: f.log, env: []string{founders}}
 }
 
 func spreadOver(i int) int { return i % members }
@@ -254,8 +263,8 @@ func (d *durations) after(n int) []time.Duration {
 	return d.all[min(n, len(d.all)):]
 }
 
-// grants has each client be granted leases, in messages of their own, to live for a time.
-func (f *fleet) grants(ctx context.Context, n int, ttl func() time.Duration) ([]coord.LeaseID, error) {
+// grants has clients be granted leases, one after the other in turn, to live for a time.
+func grants(ctx context.Context, clients []*client.Client, n int, ttl func() time.Duration) ([]coord.LeaseID, error) {
 	const atOnce = 256
 	ids := make([]coord.LeaseID, n)
 	var next atomic.Int64
@@ -268,7 +277,7 @@ func (f *fleet) grants(ctx context.Context, n int, ttl func() time.Duration) ([]
 				if i >= n || failed.Load() != nil {
 					return
 				}
-				id, _, err := f.client(i).GrantLease(ctx, ttl())
+				id, _, err := clients[i%len(clients)].GrantLease(ctx, ttl())
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -287,7 +296,7 @@ func (f *fleet) grants(ctx context.Context, n int, ttl func() time.Duration) ([]
 // keepAlive renews leases, Batch in a message.
 func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
 	const strides = maxConnections // a lease is its peer's: it is renewed where it was granted
-	ids, err := f.grants(ctx, max(t.Clients, strides)*t.Batch, func() time.Duration { return sessionTTL })
+	ids, err := grants(ctx, f.clients, max(t.Clients, strides)*t.Batch, func() time.Duration { return sessionTTL })
 	if err != nil {
 		return sample{}, err
 	}

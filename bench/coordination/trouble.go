@@ -114,10 +114,10 @@ func (s *session) storm(ctx context.Context) error {
 
 // storm is the storm of one system.
 func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
-	const granting = 4000 // leases a second, at least
+	const granting = 1500 // leases a second, at least, and more peers started before
 	out := sample{Extra: map[string]float64{}}
-	ends := time.Now().Add(time.Duration(t.Batch/granting)*time.Second + 2*t.Duration + 10*time.Second)
-	if _, err := f.grants(ctx, t.Batch, func() time.Duration { return time.Until(ends) }); err != nil {
+	ends := time.Now().Add(time.Duration(t.Batch/granting)*time.Second + 2*t.Duration + 15*time.Second)
+	if err := f.crowd(ctx, t.Batch, func() time.Duration { return time.Until(ends) }); err != nil {
 		return out, err
 	}
 	if err := f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op+" before"] = s.rate() }); err != nil {
@@ -144,6 +144,46 @@ func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
 	})
 	out.Extra["ended"] = time.Since(ends).Seconds()
 	return out, err
+}
+
+// crowd has more peers than the members be granted leases, for each may have so many only, and
+// stops those others, who are of no further use.
+func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration) error {
+	const each = 9000
+	clients := []*client.Client{f.clients[0], f.clients[1], f.clients[2]}
+	for i := members; i*each < leases; i++ {
+		if len(f.ids) <= i {
+			if err := f.house(ctx, i); err != nil {
+				return err
+			}
+		}
+		free, err := ports(2)
+		if err != nil {
+			return err
+		}
+		p := f.peer(i, "/ip4/127.0.0.1/tcp/"+free[0], "127.0.0.1:"+free[1])
+		if err := p.start(); err != nil {
+			return err
+		}
+		defer p.stop()
+		c, err := client.New("127.0.0.1:" + free[1])
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }() // nothing is under way
+		clients = append(clients, c)
+	}
+	for _, c := range clients {
+		err := until(ctx, serving, "a client of the group", func(ctx context.Context) error {
+			_, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := grants(ctx, clients, leases, ttl)
+	return err
 }
 
 // dies gives a lock to a lease that is not renewed and that ends with the storm, and tells by how

@@ -70,6 +70,7 @@ type Config struct {
 type Plane struct {
 	Config
 	self    peer.ID
+	name    string // self as an owner
 	store   *founding.Store
 	disk    *storage.Storage
 	founder *founding.Founder
@@ -103,7 +104,7 @@ func Open(c Config) (*Plane, error) {
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	p := &Plane{Config: c, self: c.Host.ID(), candidates: candidates{seen: map[peer.ID]candidate{}}}
+	p := &Plane{Config: c, self: c.Host.ID(), name: c.Host.ID().String(), candidates: candidates{seen: map[peer.ID]candidate{}}}
 	p.life, p.cancel = context.WithCancel(context.Background())
 	p.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return c.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
 	p.seeker = newSeeker(p)

@@ -2,6 +2,9 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
+	"io"
+	"runtime"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -54,23 +57,25 @@ func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest,
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), ownerKey{}, owner))
+	defer cancel()
 	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1)}
-	sent := make(chan struct{})
+	received, sent := make(chan error, 1), make(chan struct{})
+	go func() { received <- b.receive() }() // ends with the call that it belongs to: only then does Recv return
 	go func() { defer close(sent); b.send() }()
-	if err = b.serve(receive(ctx, stream.Recv, anyBundle)); err != nil {
+	select {
+	case err = <-received:
+	case <-c.closing.Done():
+		err = fault.New("grpcapi.Bundle", fault.Unavailable, "the peer is shutting down")
+	}
+	if err != nil && c.closing.Err() == nil {
 		cancel() // nobody waits for the answers
 	}
+	b.end()
 	b.calls.Wait()
 	close(b.wake)
 	<-sent
-	cancel()
-	if c.closing.Err() != nil {
-		return fault.New("grpcapi.Bundle", fault.Unavailable, "the peer is shutting down")
-	}
 	return err
 }
-
-func anyBundle(*api.BundleRequest) error { return nil } // its calls are looked at one by one
 
 // bundle is the calls of one stream.
 type bundle struct {
@@ -81,29 +86,34 @@ type bundle struct {
 	wake  chan struct{} // room for one; closed at the end
 
 	mu      sync.Mutex
+	ended   bool                          // no call begins any more
 	running map[uint64]context.CancelFunc // until the answer is taken to be sent
 	answers []*api.BundledAnswer
 }
 
-// serve begins calls until there are no more, nil, or there may be no more.
-func (b *bundle) serve(in *inbox[api.BundleRequest]) error {
+// receive begins calls until there are no more, nil, or there may be no more.
+func (b *bundle) receive() error {
 	for {
-		select {
-		case req, ok := <-in.C:
-			if !ok {
-				return in.err
-			}
-			for _, call := range req.GetCalls() {
-				if err := b.begin(call); err != nil {
-					return err
-				}
-			}
-		case <-b.c.closing.Done():
+		req, err := b.out.Recv()
+		if errors.Is(err, io.EOF) {
 			return nil
-		case <-b.ctx.Done():
-			return b.ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		for _, call := range req.GetCalls() {
+			if err := b.begin(call); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// end lets no call begin any more.
+func (b *bundle) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
 }
 
 // begin begins a call, or ends one that nobody waits for.
@@ -113,6 +123,8 @@ func (b *bundle) begin(call *api.BundledCall) error {
 	defer b.mu.Unlock()
 	stop, runs := b.running[call.GetId()]
 	switch {
+	case b.ended:
+		return nil
 	case call.GetCancel():
 		if runs {
 			stop()
@@ -168,6 +180,7 @@ func (b *bundle) answer(a *api.BundledAnswer) {
 func (b *bundle) send() {
 	broken := false
 	for range b.wake {
+		runtime.Gosched() // what is about to be answered goes along
 		b.mu.Lock()
 		ready := b.answers
 		b.answers = nil

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -168,6 +169,7 @@ func (b *bundles) run(s *bundleStream) {
 		case <-s.ctx.Done():
 			return
 		}
+		runtime.Gosched() // what is about to be asked goes along
 		for calls := s.take(); len(calls) > 0; {
 			n := together(calls)
 			if wire.Send(&api.BundleRequest{Calls: calls[:n]}) != nil {

@@ -269,6 +269,14 @@ func (q *queue) stand(kv *KeyValue) LockResult {
 // LockCount gives the number of locks that somebody claims.
 func (m *Machine) LockCount() int { return len(m.locks) }
 
+// Claims gives the number of claims on a lock, those that wait included.
+func (m *Machine) Claims(name string) int {
+	if q := m.locks[name]; q != nil {
+		return len(q.claims)
+	}
+	return 0
+}
+
 // LockNames gives the names with a prefix of the locks that somebody claims, in ascending order.
 func (m *Machine) LockNames(prefix string) []string {
 	var names []string

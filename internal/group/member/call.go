@@ -22,6 +22,11 @@ func (m *Member) call(ctx context.Context, op string, put func(*replica.Replica,
 	case <-m.done:
 		return replica.Answer{}, fault.Wrap(op, m.ended())
 	}
+	return m.await(ctx, op, answer)
+}
+
+// await waits for an answer.
+func (m *Member) await(ctx context.Context, op string, answer reply) (replica.Answer, error) {
 	select {
 	case a := <-answer:
 		return a, fault.Wrap(op, a.Err)
@@ -45,6 +50,24 @@ func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, 
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
 	a, err := m.call(ctx, op, func(r *replica.Replica, id uint64) { r.Propose(id, packed) })
+	return a.Result, a.Header, err
+}
+
+// ProposeAlong is Propose for a command whose result is not urgent: it takes part in the next turn
+// that somebody else needs, and gets one of its own after Linger. Errors: as Propose.
+func (m *Member) ProposeAlong(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	const op = "member.ProposeAlong"
+	packed, err := replica.Pack(cmd)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+	}
+	answer, put := make(reply, 1), func(r *replica.Replica, id uint64) { r.Propose(id, packed) }
+	var a replica.Answer
+	if m.along.add(ask{put, answer}) {
+		a, err = m.await(ctx, op, answer)
+	} else {
+		a, err = m.call(ctx, op, put)
+	}
 	return a.Result, a.Header, err
 }
 

@@ -87,7 +87,12 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 		l.passed()
 	case a := <-l.asks:
 		l.state.Lock()
+		l.take()
 		l.ask(a)
+		l.state.Unlock()
+	case <-l.along.wake:
+		l.state.Lock()
+		l.take()
 		l.state.Unlock()
 	case a := <-l.messages:
 		l.state.Lock()
@@ -161,10 +166,26 @@ func (l *loop) drain() {
 	for range len(l.messages) {
 		l.deliver(<-l.messages)
 	}
-	for range len(l.asks) {
-		l.ask(<-l.asks)
+	if n := len(l.asks); n > 0 {
+		l.take()
+		for range n {
+			l.ask(<-l.asks)
+		}
+	}
+	select {
+	case <-l.along.wake:
+		l.take()
+	default:
 	}
 	l.gather()
+}
+
+// take takes those that go along, before those that they go along with: who gives a lock back then
+// gives it to one of them.
+func (l *loop) take() {
+	for _, a := range l.along.take() {
+		l.ask(a)
+	}
 }
 
 func (l *loop) ask(a ask) {

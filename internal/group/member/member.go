@@ -106,6 +106,7 @@ type inbox struct {
 	messages chan arrival
 	events   chan func(*replica.Replica) error
 	barriers gathering
+	along    along
 }
 
 // arrival is a message of another member, with the state if it is a snapshot.
@@ -126,6 +127,7 @@ func Start(c Config) (*Member, error) {
 			asks: make(chan ask, roomAsks), messages: make(chan arrival, roomMessages),
 			events:   make(chan func(*replica.Replica) error, roomEvents),
 			barriers: gathering{wake: make(chan struct{}, 1)},
+			along:    along{wake: make(chan struct{}, 1)},
 		},
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}

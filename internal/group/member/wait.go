@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -116,6 +117,44 @@ func (g *gathering) next() *gathered {
 	together := g.now
 	g.now = nil
 	return together
+}
+
+// Linger is how long a command that is not urgent waits for others to share a turn with.
+const Linger = 2 * time.Millisecond
+
+// along are requests that take part in the next turn that somebody else needs.
+type along struct {
+	mu   sync.Mutex
+	asks []ask
+	wake chan struct{} // room for one: the first has waited long enough
+}
+
+// add takes a request if there is room.
+func (l *along) add(a ask) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.asks) >= roomAsks {
+		return false
+	}
+	if l.asks = append(l.asks, a); len(l.asks) == 1 {
+		time.AfterFunc(Linger, l.late) // it wakes for nothing when they were taken before
+	}
+	return true
+}
+
+func (l *along) late() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *along) take() []ask {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asks := l.asks
+	l.asks = nil
+	return asks
 }
 
 // claims are those who wait for a claim to hold its lock, or to be gone.
