@@ -128,7 +128,7 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	t.Progress = people
 	report, err := nemesis.Run(ctx, t.Config)
 	if err != nil {
-		return false, err
+		return false, fault.New(op, fault.KindOf(err), "%w; data and logs are in %s", err, t.Dir)
 	}
 	if err := report.Show(people); err != nil {
 		return false, fault.As(op, fault.Unavailable, err)

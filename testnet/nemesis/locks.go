@@ -123,8 +123,6 @@ func (w *worker) part(ctx context.Context, by history.Op, held *client.Held) {
 		w.end(w.begin(o), history.OK, nil)
 		w.leave()
 	case x < 8:
-		o.Kind = history.Abandon // of which the session's end is the way
-		w.end(w.begin(o), history.OK, nil)
 		c := w.begin(history.Op{Client: w.id, Kind: history.Close})
 		err := w.session.Close(limited)
 		w.end(c, w.outcome(ctx, err), err)
@@ -219,6 +217,4 @@ func (w *worker) neglect(ctx context.Context) {
 		w.think(ctx, 2*ttl)
 		w.guarded(ctx, o, belief)
 	}
-	gone := w.begin(history.Op{Client: w.id, Kind: history.Abandon, Object: o.Object, Token: o.Token})
-	w.end(gone, history.OK, nil)
 }

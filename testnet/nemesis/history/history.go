@@ -167,7 +167,7 @@ type checker struct {
 	made    map[string]Event // claims, by metadata
 	ended   map[claim]Event  // deletions of claims
 	claims  map[string][]Op  // acknowledged, by lock, in the order of their calls
-	given   map[claim]Op     // the Unlock or Abandon of a claim
+	given   map[claim]Op     // the Unlock of a claim
 }
 
 func (c *checker) index() {
@@ -187,7 +187,7 @@ func (c *checker) index() {
 		switch {
 		case o.acquired():
 			c.claims[o.Object] = append(c.claims[o.Object], o)
-		case o.Kind == Unlock || o.Kind == Abandon && o.Token > 0:
+		case o.Kind == Unlock:
 			c.given[claim{o.Object, o.Token}] = o
 		}
 	}

@@ -74,7 +74,7 @@ func (c *checker) ending(ops []Op, o Op) []Op {
 	given, asked := c.given[of]
 	gone, seen := c.ended[of]
 	end := Op{ID: o.ID, Client: o.Client, Kind: Unlock, Object: o.Object, Token: o.Token, Call: o.Call, Return: forever}
-	if asked && given.Kind == Unlock && given.Outcome == OK {
+	if asked && given.Outcome == OK {
 		end.Call, end.Return = given.Call, given.Return
 	}
 	if seen {

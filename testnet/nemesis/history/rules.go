@@ -197,3 +197,20 @@ func (c *checker) once(v *verdict) {
 		seen[e.Value] = e
 	}
 }
+
+// Freed gives how long it took until each claim was gone whose client had died: the time to live,
+// less what had passed of it, and what the group took beside.
+func Freed(h History) (all []time.Duration) {
+	gone := make(map[claim]time.Duration)
+	for _, e := range h.Events {
+		if e.Deleted && e.Lock != "" {
+			gone[claim{e.Lock, e.Create}] = e.Seen
+		}
+	}
+	for _, o := range h.Ops {
+		if at, ok := gone[claim{o.Object, o.Token}]; ok && o.Kind == Abandon && at > o.Call {
+			all = append(all, at-o.Call)
+		}
+	}
+	return all
+}
