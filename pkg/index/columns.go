@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"encoding/binary"
 	"math"
 	"sort"
@@ -29,24 +28,45 @@ type part struct {
 	kinds   []uint16 // in codec.kinds
 	lands   []uint16 // in codec.lands
 	died    []uint32 // snapshot version from which the row is gone, 0 for never; atomic
+	ended   int      // rows that have died; writers' only
 	turned           // of a large block
 	bands   []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
 }
 
 func newPart(c *codec, rows int) *part {
-	return &part{
-		codec:   c,
-		records: make([]*records.Record, rows),
-		words:   make([]uint64, rows),
-		vecs:    make([]vec, rows),
-		lons:    make([]uint32, rows),
-		codes:   make([]uint32, rows),
-		lapses:  make([]uint32, rows),
-		floors:  make([]floors, rows),
-		kinds:   make([]uint16, rows),
-		lands:   make([]uint16, rows),
-		died:    make([]uint32, rows),
+	p := &part{codec: c}
+	for n := 0; p.grow(n, rows); n++ {
 	}
+	return p
+}
+
+// grow makes the n-th column, and reports whether there was one to make.
+func (p *part) grow(n, rows int) bool {
+	switch n {
+	case 0:
+		p.records = make([]*records.Record, rows)
+	case 1:
+		p.words = make([]uint64, rows)
+	case 2:
+		p.vecs = make([]vec, rows)
+	case 3:
+		p.lons = make([]uint32, rows)
+	case 4:
+		p.codes = make([]uint32, rows)
+	case 5:
+		p.lapses = make([]uint32, rows)
+	case 6:
+		p.floors = make([]floors, rows)
+	case 7:
+		p.kinds, p.lands = make([]uint16, rows), make([]uint16, rows)
+	case 8:
+		p.died = make([]uint32, rows)
+	case 9:
+		p.makeGroups(rows)
+	default:
+		return false
+	}
+	return true
 }
 
 // cut leaves the first rows of a part.
@@ -69,6 +89,7 @@ func (p *part) dead(row int) bool { return atomic.LoadUint32(&p.died[row]) != 0 
 func (p *part) kill(row int, version uint32) {
 	atomic.StoreUint32(&p.died[row], version)
 	p.bury(row)
+	p.ended++
 }
 
 // set fills a row.
@@ -93,21 +114,37 @@ func (p *part) encode(row int) {
 	p.lands[row] = p.codec.lands.id(landOf(r))
 }
 
-// copy fills a row with one of another part.
-func (p *part) copy(row int, src *part, from int) {
-	p.records[row] = src.records[from]
-	p.vecs[row] = src.vecs[from]
-	p.lons[row] = src.lons[from]
-	p.codes[row] = src.codes[from]
-	p.lapses[row] = src.lapses[from]
-	p.floors[row] = src.floors[from]
-	if p.codec != src.codec {
-		p.encode(row)
+// gather fills the rows from one on with rows of other parts, column by column: so the
+// reads of one column do not wait for those of another.
+func (p *part) gather(at int, from []*part, picks []pick) {
+	if len(picks) == 0 {
 		return
 	}
-	p.words[row] = src.words[from]
-	p.kinds[row] = src.kinds[from]
-	p.lands[row] = src.lands[from]
+	gather(p.records[at:], from, picks, func(p *part) []*records.Record { return p.records })
+	gather(p.vecs[at:], from, picks, func(p *part) []vec { return p.vecs })
+	gather(p.lons[at:], from, picks, func(p *part) []uint32 { return p.lons })
+	gather(p.codes[at:], from, picks, func(p *part) []uint32 { return p.codes })
+	gather(p.lapses[at:], from, picks, func(p *part) []uint32 { return p.lapses })
+	gather(p.floors[at:], from, picks, func(p *part) []floors { return p.floors })
+	gather(p.words[at:], from, picks, func(p *part) []uint64 { return p.words })
+	gather(p.kinds[at:], from, picks, func(p *part) []uint16 { return p.kinds })
+	gather(p.lands[at:], from, picks, func(p *part) []uint16 { return p.lands })
+	for i, k := range picks {
+		if from[k.part].codec != p.codec {
+			p.encode(at + i)
+		}
+	}
+}
+
+func gather[T any](dst []T, from []*part, picks []pick, column func(*part) []T) {
+	columns := make([][]T, 0, 2*fanout)
+	for _, p := range from {
+		columns = append(columns, column(p))
+	}
+	dst = dst[:len(picks)]
+	for i, k := range picks {
+		dst[i] = columns[k.part][k.row]
+	}
 }
 
 // lapsed reports whether a row's record has lapsed at a time in nanoseconds, which is
@@ -195,13 +232,6 @@ func keyOf(r *records.Record) rowKey {
 func digestOf(r *records.Record) uint64 {
 	d := r.Digest()
 	return binary.BigEndian.Uint64(d[:])
-}
-
-func (k rowKey) compare(o rowKey) int {
-	if c := cmp.Compare(uint64(k.band)<<32|uint64(k.lon), uint64(o.band)<<32|uint64(o.lon)); c != 0 {
-		return c
-	}
-	return cmp.Compare(k.digest, o.digest)
 }
 
 // band gives the rows of a band; of those without a place for bandCount.

@@ -1,6 +1,9 @@
 package index
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // job merges neighbouring blocks into one, some rows at a time. The blocks stay as they
 // are and are searched until it is done. A row that dies meanwhile dies in its block and,
@@ -9,57 +12,62 @@ type job struct {
 	from, to int     // blocks of the shard that are read
 	sources  []*part // those blocks
 	at       []int   // next row of each
-	out      *part
-	rows     int // of all sources
-	read     int // rows read, dead ones included; none of them is in the way of an earlier one
-	pace     int // rows that one change advances by
-	made     int // rows of out
-	band     int // that is being merged; beyond bandCount when all are
-	lane     int // next of out to turn
+	rows     int     // of all sources
+	pace     int     // rows that one change advances by
+
+	out     *part
+	room    int // rows that out may have
+	columns int // of out that have been made
+	made    int // rows of out
+	band    int // that is being merged; beyond bandCount when all are
+	lane    int // next of out to turn
+
+	heads  []head // scratch of planBand
+	picks  [256]pick
+	picked int // of picks
 }
 
 func newJob(s *shard, from, to int) *job {
 	j := &job{from: from, to: to, sources: slices.Clone(s.blocks[from:to]), at: make([]int, to-from)}
-	for _, p := range j.sources {
-		j.rows += len(p.records)
-	}
-	j.pace = max(leastPace, j.rows/max(1, s.swift/4)) // what piles up meanwhile is merged at once
 	alive := 0
 	for _, p := range j.sources {
-		alive += p.living()
+		j.rows += len(p.records)
+		alive += len(p.records) - p.ended
 	}
-	j.out = newPart(s.codec, alive)
-	j.out.bands = make([]uint32, bandCount+1)
-	j.out.makeGroups()
+	j.pace = max(leastPace, j.rows/max(1, s.swift/4)) // what piles up meanwhile is merged at once
+	j.out = &part{codec: s.codec, bands: make([]uint32, bandCount+1)}
+	j.room = alive
 	return j
 }
 
-// leastPace is how many rows a change advances a job by at least.
-const leastPace = 16
+// leastPace is how many rows a change advances a job by at least: as many as make it worth
+// going from column to column.
+const leastPace = 64
 
-// living counts the rows that are not dead.
-func (p *part) living() int {
-	n := 0
-	for row := range p.died {
-		if !p.dead(row) {
-			n++
-		}
+// advance does the share of one change, and reports whether the job is done. To make a
+// column of many rows is a share too.
+func (j *job) advance() bool {
+	if j.out.grow(j.columns, j.room) {
+		j.columns++
+		return false
 	}
-	return n
+	return j.step(j.pace)
 }
 
-// advance does the share of one change, and reports whether the job is done.
-func (j *job) advance() bool { return j.step(j.pace) }
+// complete does all that is left.
+func (j *job) complete() {
+	j.pace = len(j.picks)
+	for !j.advance() {
+	}
+}
 
 // step reads some rows, and reports whether the job is done.
 func (j *job) step(rows int) bool {
-	for ; rows > 0 && j.band <= bandCount; rows-- {
-		if !j.next() {
-			if j.band++; j.band <= bandCount {
-				j.out.bands[j.band] = uint32(j.made)
-			}
-			rows++
-		}
+	for rows > 0 && j.band <= bandCount {
+		read := j.plan(min(rows, len(j.picks)))
+		j.out.gather(j.made, j.sources, j.picks[:j.picked])
+		j.made += j.picked
+		rows -= read
 	}
 	done := j.band > bandCount
 	if done {
@@ -69,33 +77,70 @@ func (j *job) step(rows int) bool {
 	return done
 }
 
-// next reads the next row of the band, and reports whether there was one.
-func (j *job) next() bool {
-	best := -1
-	for i, p := range j.sources {
-		if _, to := p.band(j.band); j.at[i] < to && (best < 0 || j.before(i, best)) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	src, row := j.sources[best], j.at[best]
-	j.at[best]++
-	j.read++
-	if !src.dead(row) {
-		j.out.copy(j.made, src, row)
-		j.made++
-	}
-	return true
+// pick is a row of one of several parts.
+type pick struct {
+	part uint32
+	row  uint32
 }
 
-// before reports whether the next row of a source comes before that of another, both of
-// one band.
-func (j *job) before(a, b int) bool {
-	p, q := j.sources[a], j.sources[b]
-	x, y := p.lons[j.at[a]], q.lons[j.at[b]]
-	return x < y || x == y && digestOf(p.records[j.at[a]]) < digestOf(q.records[j.at[b]])
+// plan picks the next rows that are alive, in order, and gives how many were read.
+func (j *job) plan(rows int) (read int) {
+	j.picked = 0
+	for read < rows && j.band <= bandCount {
+		n := j.planBand(rows - read)
+		if read += n; read < rows {
+			if j.band++; j.band <= bandCount {
+				j.out.bands[j.band] = uint32(j.made + j.picked)
+			}
+		}
+	}
+	return read
+}
+
+// head is the next row of a source in the band that is being merged.
+type head struct {
+	pick
+	lon uint32
+	end uint32 // row after the last of the band
+}
+
+// planBand is plan within the band. It gives less than asked for at the band's end.
+func (j *job) planBand(rows int) (read int) {
+	heads := j.heads[:0]
+	for i, p := range j.sources {
+		if _, end := p.band(j.band); j.at[i] < end {
+			heads = append(heads, head{pick{uint32(i), uint32(j.at[i])}, p.lons[j.at[i]], uint32(end)})
+		}
+	}
+	j.heads = heads
+	for ; read < rows && len(heads) > 0; read++ {
+		best := 0
+		for i := 1; i < len(heads); i++ {
+			if heads[i].lon <= heads[best].lon && j.before(&heads[i], &heads[best]) {
+				best = i
+			}
+		}
+		h := &heads[best]
+		p := j.sources[h.part]
+		if !p.dead(int(h.row)) {
+			j.picks[j.picked] = h.pick
+			j.picked++
+		}
+		h.row++
+		j.at[h.part]++
+		if h.row == h.end {
+			heads = slices.Delete(heads, best, best+1)
+		} else {
+			h.lon = p.lons[h.row]
+		}
+	}
+	return read
+}
+
+// before reports whether a row comes before another, both of one band.
+func (j *job) before(a, b *head) bool {
+	return a.lon < b.lon || a.lon == b.lon &&
+		digestOf(j.sources[a.part].records[a.row]) < digestOf(j.sources[b.part].records[b.row])
 }
 
 // kill ends the copy of a row that has died, if there is a job that has copied it.
@@ -118,28 +163,41 @@ func (j *job) kill(p *part, row int, k rowKey, version uint32) {
 
 // sorted makes a block of the living among the first rows of a delta.
 func sorted(delta *part, rows int) *part {
-	type ref struct {
-		rowKey
-		row int
-	}
-	refs := make([]ref, 0, rows)
+	keys := make([]uint64, 0, maxDelta) // band, meridian and row
 	for row := range rows {
 		if !delta.dead(row) {
-			refs = append(refs, ref{keyOf(delta.records[row]), row})
+			k := keyOf(delta.records[row])
+			keys = append(keys, (uint64(k.band)<<32|uint64(k.lon))<<deltaBits|uint64(row))
 		}
 	}
-	slices.SortFunc(refs, func(a, b ref) int { return a.compare(b.rowKey) }) // no two are alike
-	p := newPart(delta.codec, len(refs))
+	slices.Sort(keys)
+	delta.sortAlike(keys)
+	p := newPart(delta.codec, len(keys))
 	p.bands = make([]uint32, bandCount+1)
+	picks := make([]pick, len(keys), maxDelta)
 	band := 0
-	for i, r := range refs {
-		p.copy(i, delta, r.row)
-		for ; band < r.band; band++ {
+	for i, k := range keys {
+		picks[i].row = uint32(k % maxDelta)
+		for ; band < int(k>>(32+deltaBits)); band++ {
 			p.bands[band+1] = uint32(i)
 		}
 	}
 	for ; band < bandCount; band++ {
-		p.bands[band+1] = uint32(len(refs))
+		p.bands[band+1] = uint32(len(keys))
 	}
+	p.gather(0, []*part{delta}, picks)
 	return p
+}
+
+// sortAlike sorts rows of one band and meridian by digest, given all sorted but for that.
+func (p *part) sortAlike(keys []uint64) {
+	for from, to := 0, 0; from < len(keys); from = to {
+		for to = from + 1; to < len(keys) && keys[to]>>deltaBits == keys[from]>>deltaBits; to++ {
+		}
+		if to-from > 1 {
+			slices.SortFunc(keys[from:to], func(a, b uint64) int { // no two are alike
+				return cmp.Compare(digestOf(p.records[a%maxDelta]), digestOf(p.records[b%maxDelta]))
+			})
+		}
+	}
 }

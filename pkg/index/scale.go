@@ -351,6 +351,8 @@ func (c *codec) size() int { return len(c.kinds.values()) + len(c.lands.values()
 type dictionary[T foldable[T]] struct {
 	list atomic.Pointer[[]T] // folded, what readers see
 	ids  map[T]uint16        // writers' only
+	last T                   // what id was asked about; writers' only, as is its number
+	same uint16
 }
 
 type foldable[T any] interface {
@@ -369,17 +371,27 @@ func (d *dictionary[T]) values() []T {
 	return nil
 }
 
-// id gives the number of v, a new one for a new v.
+// id gives the number of v, a new one for a new v. Where most rows have one value, it is
+// that of the row before.
 func (d *dictionary[T]) id(v T) uint16 {
-	if id, ok := d.ids[v]; ok {
-		return id
+	if d.ids == nil {
+		d.ids = make(map[T]uint16)
+	} else if v == d.last {
+		return d.same
 	}
+	id, ok := d.ids[v]
+	if !ok {
+		id = d.enter(v)
+	}
+	d.last, d.same = v, id
+	return id
+}
+
+// enter gives v a number, if there is room.
+func (d *dictionary[T]) enter(v T) uint16 {
 	list := d.values()
 	if len(list) == others {
 		return others
-	}
-	if d.ids == nil {
-		d.ids = make(map[T]uint16)
 	}
 	id := uint16(len(list))
 	d.ids[v] = id

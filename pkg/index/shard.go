@@ -65,12 +65,13 @@ func (s *snapshot) eachOf(p *part, rows int, yield func(*records.Record) bool) b
 }
 
 const (
-	minDelta = 4       // rows of the smallest delta
-	maxDelta = 256     // rows of the largest: every search reads all of them
-	fanout   = 6       // a merge takes in the next larger block while that is at most this many times larger
-	atOnce   = 1 << 13 // rows of the largest merge that is made at once
-	maxDead  = 256     // dead rows that are always tolerated
-	retrain  = 4       // growth of the live rows that asks for a new codec
+	deltaBits = 8
+	minDelta  = 4              // rows of the smallest delta
+	maxDelta  = 1 << deltaBits // rows of the largest: every search reads all of them
+	fanout    = 4              // a merge takes in the next larger block while that is at most this many times larger
+	atOnce    = 1 << 13        // rows of the largest merge that is made at once
+	maxDead   = 256            // dead rows that are always tolerated
+	retrain   = 4              // growth of the live rows that asks for a new codec
 )
 
 func newShard(swift int) *shard {
@@ -193,8 +194,7 @@ func (s *shard) replace(from, to int) {
 	}
 	j := newJob(s, from, to)
 	if j.rows <= s.swift {
-		for !j.step(s.swift) {
-		}
+		j.complete()
 		s.install(j)
 		return
 	}
@@ -215,21 +215,19 @@ func (s *shard) install(j *job) {
 		blocks = append(blocks, j.out)
 	}
 	s.blocks = append(blocks, s.blocks[j.to:]...)
-	s.dead -= j.read - len(j.out.records)
+	s.dead -= j.rows - len(j.out.records)
 }
 
 // begin goes back to the first version, without the rows that count no more: no row may
 // have died in a version that is to come. It takes as long as all merges that are due.
 func (s *shard) begin() {
 	if s.job != nil {
-		for !s.job.step(s.swift) {
-		}
+		s.job.complete()
 		s.finish()
 	}
 	s.seal()
 	s.job = newJob(s, 0, len(s.blocks))
-	for !s.job.step(s.swift) {
-	}
+	s.job.complete()
 	s.install(s.job)
 	s.job = nil
 	s.version = 0

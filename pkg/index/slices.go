@@ -30,8 +30,7 @@ type turned struct {
 }
 
 // makeGroups makes the empty groups of a block that has enough rows to be worth it.
-func (p *part) makeGroups() {
-	rows := len(p.words)
+func (p *part) makeGroups(rows int) {
 	if rows < groupRows {
 		return
 	}
