@@ -133,7 +133,11 @@ func (h *history) operations(key string) (all []porcupine.Operation) {
 func (h *history) describe(key string) string {
 	var b strings.Builder
 	for _, o := range h.objects[key] {
-		fmt.Fprintf(&b, "  %v..%v %s %+v %+v known %v\n", o.from, o.to, o.client, o.input, o.output, o.known)
+		fmt.Fprintf(&b, "  %v..%v %s %+v %+v known %v", o.from, o.to, o.client, o.input, o.output, o.known)
+		if fate, ok := h.oracle.fates[o.call]; ok {
+			fmt.Fprintf(&b, " %+v", fate)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

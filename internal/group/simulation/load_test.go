@@ -49,8 +49,11 @@ func put(key, value string, lease coord.LeaseID) coord.Change {
 	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
-// record notes an operation of a history that began at an instant.
+// record notes an operation of a history that began at an instant, unless it was never sent.
 func (c *client) record(from time.Duration, in input, of call, known bool, out output) {
+	if !known && of.client == 0 {
+		return
+	}
 	c.history.add(operation{client: c.name, input: in, output: out, call: of, known: known, from: from, to: c.now})
 }
 
