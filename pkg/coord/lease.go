@@ -57,6 +57,33 @@ func (m *Machine) LeaseKeys(id LeaseID) []string {
 	return slices.Sorted(maps.Keys(l.keys))
 }
 
+// LeaseSize gives the number of keys bound to a lease.
+func (m *Machine) LeaseSize(id LeaseID) int {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return 0
+	}
+	return len(l.keys)
+}
+
+// Awaited reports whether somebody waits for a lock that is held under a lease.
+func (m *Machine) Awaited(id LeaseID) bool {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return false
+	}
+	for key := range l.keys {
+		kv, _ := m.tree.Get(key)
+		if kv.claim == nil {
+			continue
+		}
+		if q := m.locks[kv.claim.Lock]; q.held < len(q.claims) && q.holds(kv.Token()) {
+			return true
+		}
+	}
+	return false
+}
+
 // leaseOf gives a lease that owner may use.
 func (m *Machine) leaseOf(id LeaseID, owner string) (*lease, error) {
 	l, ok := m.leases.Get(id)

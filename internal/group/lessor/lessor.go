@@ -21,7 +21,8 @@
 //
 // Leases granted together die together when their clients do. To end a lease costs the group
 // about one event for each key bound to it, and whoever writes meanwhile waits behind those.
-// Due therefore gives them out at Config.Rate. After a promotion deadlines are moved apart
+// Due therefore gives them out at Config.Rate, those first whose end somebody waits for: a lock does not
+// stand behind a crowd of leases that nobody misses. After a promotion deadlines are moved apart
 // likewise, so that clients have time to find the new leader before it is busy burying.
 package lessor
 
@@ -39,6 +40,8 @@ const (
 	// batchKeys ends a batch: as large a command as the group should apply in one go. The first
 	// lease of a batch may exceed it, as a lease ends as a whole.
 	batchKeys = 1000
+	// sorting bounds how many leases whose time has passed Due looks at in one call.
+	sorting = 16 * Batch
 	// burst is how much of the rate may be caught up by a caller who comes late.
 	burst = 100 * time.Millisecond
 	// longest time to live that is reckoned with, some 70 years, keeps sums from overflowing.
@@ -56,6 +59,9 @@ type Config struct {
 	// Keys tells how many keys are bound to a lease; nil is none. It is asked when
 	// a lease is due.
 	Keys func(coord.LeaseID) int
+	// Awaited tells whether others wait for a lease's end; nil: nobody does. It is asked when
+	// a lease is due.
+	Awaited func(coord.LeaseID) bool
 }
 
 // Lessor keeps deadlines while its member leads; at other times it knows no lease. It is for
@@ -64,9 +70,8 @@ type Lessor struct {
 	config Config
 	term   uint64 // 0: not leading
 	leases map[coord.LeaseID]*lease
-	// living and expiring part the leases between them: those that Due has given out and
-	// whose end is being agreed on are expiring.
-	living, expiring queue
+	// queues part the leases between them, by their state.
+	queues [states]queue
 	// free is when the rate allows the next batch.
 	free time.Duration
 }
@@ -78,6 +83,9 @@ func New(config Config) *Lessor {
 	}
 	if config.Keys == nil {
 		config.Keys = func(coord.LeaseID) int { return 0 }
+	}
+	if config.Awaited == nil {
+		config.Awaited = func(coord.LeaseID) bool { return false }
 	}
 	return &Lessor{config: config}
 }
@@ -91,20 +99,21 @@ func (l *Lessor) Promote(now time.Duration, term uint64, leases []coord.Lease) {
 	l.Demote()
 	l.term, l.free = term, now-burst
 	l.leases = make(map[coord.LeaseID]*lease, len(leases))
-	l.living = make(queue, 0, len(leases))
+	all := make(queue, 0, len(leases))
 	for _, granted := range leases {
-		l.living = append(l.living, l.add(now+l.config.Grace, granted))
+		all = append(all, l.add(now+l.config.Grace, granted))
 	}
-	l.spread()
+	l.spread(all)
+	l.queues[living] = all
 }
 
 // spread moves deadlines apart. A sorted slice is a heap.
-func (l *Lessor) spread() {
-	slices.SortFunc(l.living, func(a, b *lease) int {
+func (l *Lessor) spread(all queue) {
+	slices.SortFunc(all, func(a, b *lease) int {
 		return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.ref.ID, b.ref.ID))
 	})
 	apart, earliest := l.cost(4)/3, time.Duration(0)
-	for i, e := range l.living {
+	for i, e := range all {
 		e.deadline = max(e.deadline, earliest)
 		e.at, e.index = e.deadline, i
 		earliest = e.deadline + apart
@@ -113,7 +122,7 @@ func (l *Lessor) spread() {
 
 // Demote forgets all deadlines: the member does not lead any more.
 func (l *Lessor) Demote() {
-	l.term, l.leases, l.living, l.expiring = 0, nil, nil, nil
+	l.term, l.leases, l.queues = 0, nil, [states]queue{}
 }
 
 // Term is the one given to Promote, to be named in coord.Expire; 0 while not leading.
@@ -130,7 +139,7 @@ func (l *Lessor) Granted(now time.Duration, leases []coord.Lease) {
 	}
 	for _, granted := range leases {
 		l.forget(granted.ID)
-		l.living.push(l.add(now, granted))
+		l.queues[living].push(l.add(now, granted))
 	}
 }
 
@@ -151,17 +160,16 @@ func (l *Lessor) Ended(ids []coord.LeaseID) {
 
 func (l *Lessor) forget(id coord.LeaseID) {
 	if e := l.leases[id]; e != nil {
-		l.of(e).remove(e)
+		l.queues[e.state].remove(e)
 		delete(l.leases, id)
 	}
 }
 
-// of gives the queue that a lease is in.
-func (l *Lessor) of(e *lease) *queue {
-	if e.expiring {
-		return &l.expiring
-	}
-	return &l.living
+// move gives a lease another state.
+func (l *Lessor) move(e *lease, to state) {
+	l.queues[e.state].remove(e)
+	e.state = to
+	l.queues[to].push(e)
 }
 
 // Fate is what becomes of a keepalive.
@@ -187,35 +195,62 @@ func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, Fate
 	switch {
 	case e == nil:
 		return 0, Unknown
-	case e.expiring:
+	case e.state == expiring:
 		return 0, Expiring
 	}
 	e.deadline = max(e.deadline, now+e.ttl)
 	return e.ttl, Renewed
 }
 
-// Due gives leases whose time has passed, the longest overdue first, to be proposed in one
-// coord.Expire with Term; none when there are none or the rate forbids. They are expiring from
-// then on. Ask again until there are none. When a proposal is refused, or applied without
-// ending all of them, call Again.
+// Due gives leases whose time has passed, to be proposed in one coord.Expire with Term; none when
+// there are none or the rate forbids. Those that others wait for come first, and of equals the longest
+// overdue. They are expiring from then on. Ask again until there are none. When a proposal
+// is refused, or applied without ending all of them, call Again.
 func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
 	if now < l.free {
 		return nil
 	}
+	l.sort(now)
 	var refs []coord.LeaseRef
 	keys := 0
-	for e := l.first(); e != nil && e.deadline <= now && len(refs) < Batch; e = l.first() {
+	for e := l.next(now); e != nil && len(refs) < Batch; e = l.next(now) {
 		weight := max(1, l.config.Keys(e.ref.ID))
 		if len(refs) > 0 && keys+weight > batchKeys {
 			break
 		}
-		l.living.remove(e)
-		e.expiring = true
-		l.expiring.push(e)
+		l.move(e, expiring)
 		refs, keys = append(refs, e.ref), keys+weight
 	}
 	l.free = max(l.free, now-burst) + l.cost(keys)
 	return refs
+}
+
+// sort finds out which of the leases whose time has passed others wait for.
+func (l *Lessor) sort(now time.Duration) {
+	for range sorting {
+		e := l.first(living)
+		if e == nil || e.deadline > now {
+			return
+		}
+		if l.config.Awaited(e.ref.ID) {
+			l.move(e, awaited)
+		} else {
+			l.move(e, overdue)
+		}
+	}
+}
+
+// next is the lease to end next; nil when there is none. One that was renewed after all lives on.
+func (l *Lessor) next(now time.Duration) *lease {
+	for _, s := range []state{awaited, overdue} {
+		for e := l.first(s); e != nil; e = l.first(s) {
+			if e.deadline <= now {
+				return e
+			}
+			l.move(e, living)
+		}
+	}
+	return nil
 }
 
 // cost is the time that deleting keys takes at the rate.
@@ -227,10 +262,8 @@ func (l *Lessor) cost(keys int) time.Duration {
 // the whole batch when its proposal was refused, and after Ended when it was applied.
 func (l *Lessor) Again(refs []coord.LeaseRef) {
 	for _, ref := range refs {
-		if e := l.leases[ref.ID]; e != nil && e.expiring && e.ref == ref {
-			l.expiring.remove(e)
-			e.expiring = false
-			l.living.push(e)
+		if e := l.leases[ref.ID]; e != nil && e.state == expiring && e.ref == ref {
+			l.move(e, living)
 		}
 	}
 }
@@ -238,22 +271,28 @@ func (l *Lessor) Again(refs []coord.LeaseRef) {
 // Next is when Due may have something, in the past when it has now; false when no lease
 // is living.
 func (l *Lessor) Next() (time.Duration, bool) {
-	e := l.first()
-	if e == nil {
+	var earliest *lease
+	for _, s := range []state{living, awaited, overdue} {
+		if e := l.first(s); e != nil && (earliest == nil || e.deadline < earliest.deadline) {
+			earliest = e
+		}
+	}
+	if earliest == nil {
 		return 0, false
 	}
-	return max(e.deadline, l.free), true
+	return max(earliest.deadline, l.free), true
 }
 
-// first gives the living lease with the earliest deadline; nil when there is none. Renewals
+// first gives the lease in a state with the earliest deadline; nil when there is none. Renewals
 // leave leases in the place of a deadline past: those it finds there it moves to their own.
-func (l *Lessor) first() *lease {
-	for len(l.living) > 0 {
-		e := l.living[0]
+func (l *Lessor) first(s state) *lease {
+	q := &l.queues[s]
+	for len(*q) > 0 {
+		e := (*q)[0]
 		if e.at == e.deadline {
 			return e
 		}
-		l.living.sink(e)
+		q.sink(e)
 	}
 	return nil
 }
@@ -273,11 +312,10 @@ func (l *Lessor) Remaining(now time.Duration, id coord.LeaseID) (time.Duration, 
 // up by the rate or by a group that does not commit.
 func (l *Lessor) Overdue(now time.Duration) time.Duration {
 	oldest := now
-	if e := l.first(); e != nil {
-		oldest = min(oldest, e.deadline)
-	}
-	if len(l.expiring) > 0 {
-		oldest = min(oldest, l.expiring[0].deadline)
+	for s := range states {
+		if e := l.first(s); e != nil {
+			oldest = min(oldest, e.deadline)
+		}
 	}
 	return now - oldest
 }

@@ -56,6 +56,28 @@ func TestPromotionSpreadsDeadlines(t *testing.T) {
 	require.InDelta(t, (12 * s).Seconds(), last.Seconds(), 0.01, "three quarters of 20,000 in a second")
 }
 
+// TestThoseWaitedForComeFirst: who waits behind a lease does not wait behind a crowd of others.
+func TestThoseWaitedForComeFirst(t *testing.T) {
+	const n = 90_000
+	l := lessor.New(lessor.Config{Awaited: func(id coord.LeaseID) bool { return id == n+1 || id == n+2 }})
+	l.Promote(0, 7, nil)
+	l.Granted(0, many(n, 10*s))
+	l.Granted(0, []coord.Lease{granted(n+1, 10*s+100*ms), granted(n+2, 10*s+100*ms)})
+	require.NotEmpty(t, l.Due(10*s))
+	_, fate := l.Renew(10*s+50*ms, n+2)
+	require.Equal(t, lessor.Renewed, fate)
+	for now, given := 10*s+100*ms, 0; ; now += 50 * ms {
+		for refs := l.Due(now); len(refs) > 0; refs = l.Due(now) {
+			require.NotContains(t, refs, ref(n+2))
+			if refs[0] == ref(n+1) {
+				require.LessOrEqual(t, now, 10*s+300*ms, "%d others ended before", given)
+				return
+			}
+			given += len(refs)
+		}
+	}
+}
+
 func TestWhoDoesNotLeadKnowsNothing(t *testing.T) {
 	l := lessor.New(lessor.Config{})
 	for range 2 {

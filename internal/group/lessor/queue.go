@@ -14,8 +14,19 @@ type lease struct {
 	deadline time.Duration // only ever moves on
 	at       time.Duration // deadline by which it is queued: deadline or an earlier one
 	index    int           // in its queue
-	expiring bool
+	state    state
 }
+
+// state is what is to become of a lease.
+type state int
+
+const (
+	living   state = iota
+	awaited        // its time has passed, and others wait for its end
+	overdue        // its time has passed
+	expiring       // its end is being agreed on
+	states
+)
 
 // queue holds leases by the deadline they were queued with. Its methods keep it a heap; they are
 // those of container/heap, to be used through push, remove and sink.

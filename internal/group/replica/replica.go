@@ -179,7 +179,8 @@ func New(c Config) (*Replica, error) {
 	r.expiry.batches = make(map[uint64][]coord.LeaseRef)
 	r.lessor = lessor.New(lessor.Config{
 		Grace: c.ElectionTimeout(), Rate: c.ExpiryRate,
-		Keys: func(id coord.LeaseID) int { return len(r.machine.LeaseKeys(id)) },
+		Keys:    func(id coord.LeaseID) int { return r.machine.LeaseSize(id) },
+		Awaited: func(id coord.LeaseID) bool { return r.machine.Awaited(id) },
 	})
 	if err := r.load(); err != nil {
 		return nil, fault.Wrap(op, err)
