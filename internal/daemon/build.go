@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/httpapi"
@@ -177,6 +178,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	live := gossip.Config{
 		Verifier: p.verifier, Now: time.Now, Known: p.index.Latest, Sink: p.take,
 		Logger: p.log.With("part", "gossip"), Recorder: p.metrics, Loopback: profile != p2p.Public,
+		Others: herald.IsTopic,
 	}
 	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p2p.Config{

@@ -52,7 +52,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = group.Open(group.Config{
-		Host: host, Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
+		Host: host, PubSub: p.node.PubSub(), Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Dir: filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
 			c, err := client.New(link.Target(to), append(link.DialOptions(host), grpc.WithPerRPCCredentials(meant(id)))...)

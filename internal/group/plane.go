@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/internal/group/storage"
@@ -27,6 +29,7 @@ import (
 const (
 	maxSlots   = 4096            // commands at a time, waiting ones included
 	patience   = 5 * time.Second // without a leader that answers
+	attending  = time.Second     // between two questions who leads, while calls wait for an answer
 	closing    = 3 * time.Second // to hand over the leadership
 	cleaningUp = 5 * time.Second // to give back a claim whose caller is gone
 )
@@ -41,7 +44,8 @@ type Remote interface {
 
 // Config is what a Plane is made of.
 type Config struct {
-	Host    host.Host // finds peers by their ids
+	Host    host.Host      // finds peers by their ids
+	PubSub  *pubsub.PubSub // on which the leader announces the group; nil: it does not
 	Key     crypto.PrivKey
 	Network founding.Network
 	Voters  int           // that the group begins with and keeps: 1, 3 or 5
@@ -75,10 +79,12 @@ type Plane struct {
 	disk    *storage.Storage
 	founder *founding.Founder
 	ask     *link.Exchange
+	herald  *herald.Herald // nil without PubSub
 
 	seeker     *seeker
 	remotes    *remotes
 	slots      *slots
+	abroad     atomic.Int64 // calls that wait for another peer's answer
 	candidates candidates
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
@@ -114,6 +120,7 @@ func Open(c Config) (*Plane, error) {
 	}
 	p.work.Go(func() { p.fatal(p.founder.Run(p.life)) })
 	p.work.Go(p.enter)
+	p.work.Go(p.attend)
 	p.work.Go(p.tend)
 	return p, nil
 }
@@ -145,7 +152,12 @@ func (p *Plane) open() (err error) {
 	}
 	p.ask.Handle(link.Founding, p.hearFounding)
 	p.ask.Handle(link.Information, p.inform)
-	return nil
+	if p.PubSub != nil {
+		p.herald, err = herald.New(herald.Config{
+			PubSub: p.PubSub, Network: p.Network, Key: p.Key, Heard: p.seeker.learn, Logger: p.Logger,
+		})
+	}
+	return err
 }
 
 // Close hands the leadership over, if this peer has it, and stops. The peer stays a member. It
@@ -159,6 +171,9 @@ func (p *Plane) Close() error {
 			cancel()
 		}
 		p.cancel()
+		if p.herald != nil {
+			errs = append(errs, p.herald.Close())
+		}
 		if p.ask != nil {
 			errs = append(errs, p.ask.Close())
 		}

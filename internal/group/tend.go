@@ -73,7 +73,7 @@ func compare(a, b string) int {
 // tend is what this peer does for the group all the time: as leader it keeps the group strong, as
 // an eligible peer that is no member it offers itself.
 func (p *Plane) tend() {
-	keeper := &caretaker{plane: p, origin: time.Now()}
+	keeper, crier := &caretaker{plane: p, origin: time.Now()}, &crier{plane: p}
 	var offered, greeted time.Time
 	kept := uint64(0)
 	for pause(p.life, tending) {
@@ -86,6 +86,7 @@ func (p *Plane) tend() {
 			greeted = time.Now()
 			p.greet()
 		}
+		crier.cry(l)
 		keeper.look(l)
 		if time.Since(offered) > offering && !l.belongs() {
 			offered = time.Now()

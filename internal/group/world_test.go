@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -26,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/group"
 	"github.com/blackhole/blackhole/internal/group/founding"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // world is peers with planes in the virtual time of a bubble. Calls from one to another go straight
@@ -45,6 +48,7 @@ type node struct {
 	cut          atomic.Bool // its packets do not leave
 	door         *door       // by which others call it
 	limits       func(coord.Limits) coord.Limits
+	gossip       *pubsub.PubSub // nil: it neither announces nor hears
 }
 
 // newWorld makes n hosts; the planes are started one by one.
@@ -55,7 +59,8 @@ func newWorld(t *testing.T, n int) *world {
 	for i := range n {
 		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 		require.NoError(t, err)
-		one := &node{key: key, fs: vfs.NewMem(), door: new(door)}
+		one := &node{key: key, fs: vfs.NewMem()}
+		one.door = &door{cut: &one.cut}
 		one.host = w.host(i, one)
 		w.peers = append(w.peers, one)
 	}
@@ -129,7 +134,7 @@ func (w *world) listed(n int) founding.Network {
 func (w *world) start(i int, n founding.Network) {
 	p := w.peers[i]
 	plane, err := group.Open(group.Config{
-		Host: p.host, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, PubSub: p.gossip, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Remote: func(to peer.ID, _ string) (group.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {
@@ -194,8 +199,20 @@ func (w *world) leader() int {
 	return -1
 }
 
-// door leads to a peer's member, the present one after a restart.
-type door struct{ group.Serving }
+// door leads to a peer's member, the present one after a restart. While the peer is cut off, calls
+// get no answer.
+type door struct {
+	group.Serving
+	cut *atomic.Bool
+}
+
+func (d *door) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	if d.cut.Load() {
+		<-ctx.Done()
+		return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
+	}
+	return d.Serving.Do(ctx, cmd)
+}
 
 func (*door) Close() error { return nil }
 

@@ -38,6 +38,9 @@ type Config struct {
 	Now      func() time.Time
 	Logger   *slog.Logger // nil: silent
 	Recorder Recorder     // nil: nothing is recorded
+	// Others reports whether a topic is somebody else's who shares the PubSub, has a validator for it,
+	// and joins no topic without; nil: none is.
+	Others func(topic string) bool
 	// Loopback says that all peers may share one address, as on one machine or behind one
 	// router. It turns off the penalty for peers of one address.
 	Loopback bool
@@ -46,6 +49,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.Known == nil {
 		c.Known = func(records.Name) (*records.Record, bool) { return nil, false }
+	}
+	if c.Others == nil {
+		c.Others = func(string) bool { return false }
 	}
 	if c.Now == nil {
 		c.Now = time.Now

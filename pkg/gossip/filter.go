@@ -28,24 +28,26 @@ const (
 // peer can repeat. Topics we do not follow are admitted too, because whom we publish to is
 // found out in no other way.
 type filter struct {
+	others func(topic string) bool
+
 	mu    sync.Mutex                             // guards peers; held for map operations only
 	peers *lru.LRU[peer.ID, map[string]struct{}] // topics, by the peer that follows them
 }
 
 var _ pubsub.SubscriptionFilter = (*filter)(nil)
 
-func newFilter() *filter {
+func newFilter(others func(topic string) bool) *filter {
 	peers, err := lru.NewLRU[peer.ID, map[string]struct{}](maxPeers, nil)
 	if err != nil {
 		panic("gossip: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &filter{peers: peers}
+	return &filter{others: others, peers: peers}
 }
 
-// CanSubscribe reports whether a topic is well-formed.
+// CanSubscribe reports whether a topic is well-formed, or another's.
 func (f *filter) CanSubscribe(topic string) bool {
 	_, err := ParseTopic(topic)
-	return err == nil
+	return err == nil || f.others(topic)
 }
 
 // FilterIncomingSubscriptions gives what of a peer's RPC is admitted, in its order.

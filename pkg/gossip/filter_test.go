@@ -15,6 +15,9 @@ import (
 // nth gives well-formed topics.
 func nth(i int) string { return fmt.Sprintf("/blackhole/live/1/t%d/global", i) }
 
+// others is a topic of somebody else.
+func others(topic string) bool { return topic == "others" }
+
 func sub(topic string) *pb.RPC_SubOpts {
 	return &pb.RPC_SubOpts{Topicid: proto.String(topic), Subscribe: proto.Bool(true)}
 }
@@ -31,16 +34,17 @@ func (f *filter) filter(tb testing.TB, from peer.ID, subs ...*pb.RPC_SubOpts) []
 }
 
 func TestFilterKnowsTheGrammar(t *testing.T) {
-	f := newFilter()
+	f := newFilter(others)
 	require.True(t, f.CanSubscribe(cellTopic))
 	require.False(t, f.CanSubscribe("weather"))
+	require.True(t, f.CanSubscribe("others"))
 	good := sub(cellTopic)
 	require.Equal(t, []*pb.RPC_SubOpts{good}, f.filter(t, sender, sub("weather"), good, sub(""), &pb.RPC_SubOpts{}))
 }
 
 // The bound holds over the life of a peer, however it spreads its subscriptions over RPCs.
 func TestFilterCountsAcrossRPCs(t *testing.T) {
-	f := newFilter()
+	f := newFilter(others)
 	for i := range 10 * maxPeerTopics {
 		require.Equal(t, i < maxPeerTopics, len(f.filter(t, sender, sub(nth(i)))) == 1, i)
 	}
@@ -56,7 +60,7 @@ func TestFilterCountsAcrossRPCs(t *testing.T) {
 }
 
 func TestFilterKeepsNothingOfSilentPeers(t *testing.T) {
-	f := newFilter()
+	f := newFilter(others)
 	f.filter(t, sender, sub("weather"), unsub(nth(1)))
 	require.Zero(t, f.peers.Len())
 	f.filter(t, sender, sub(nth(1)))
@@ -65,7 +69,7 @@ func TestFilterKeepsNothingOfSilentPeers(t *testing.T) {
 }
 
 func TestFilterBoundsPeers(t *testing.T) {
-	f := newFilter()
+	f := newFilter(others)
 	for i := range 2 * maxPeers {
 		require.Len(t, f.filter(t, peer.ID(fmt.Sprint(i)), sub(nth(1))), 1)
 	}
@@ -78,7 +82,7 @@ func BenchmarkFilterFull(b *testing.B) {
 		before, after := new(runtime.MemStats), new(runtime.MemStats)
 		runtime.GC()
 		runtime.ReadMemStats(before)
-		f := newFilter()
+		f := newFilter(others)
 		for p := range 2 * maxPeers {
 			for i := range 500 {
 				f.filter(b, peer.ID(fmt.Sprint(p)), sub(nth(p*500+i)))
@@ -94,7 +98,7 @@ func BenchmarkFilterFull(b *testing.B) {
 // What pubsub keeps of a peer, given what is admitted, is what the filter counts.
 func TestFilterAgreesWithPubsub(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		f, kept := newFilter(), make(map[string]struct{})
+		f, kept := newFilter(others), make(map[string]struct{})
 		for range rapid.IntRange(1, 20).Draw(rt, "rpcs") {
 			var subs []*pb.RPC_SubOpts
 			for range rapid.IntRange(0, 40).Draw(rt, "subs") {

@@ -34,7 +34,7 @@ func Options(c Config) []pubsub.Option {
 		err := fault.New("gossip.Options", fault.Invalid, "a verifier is required")
 		return []pubsub.Option{func(*pubsub.PubSub) error { return err }}
 	}
-	subscriptions := newFilter()
+	subscriptions := newFilter(c.Others)
 	return []pubsub.Option{
 		pubsub.WithLogger(c.Logger), // first: the options below keep the logger they find
 		pubsub.WithGossipSubProtocols([]protocol.ID{Protocol}, feature),

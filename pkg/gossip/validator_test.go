@@ -243,3 +243,12 @@ func BenchmarkValidator(b *testing.B) {
 		}
 	})
 }
+
+// What is on another's topic is for another's validator.
+func TestValidatorLeavesOthers(t *testing.T) {
+	j := newJudge(t)
+	j.Others = others
+	require.Equal(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, message("others", []byte("x"))))
+	require.Empty(t, j.tally)
+	require.NotEqual(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, message("other", []byte("x"))))
+}

@@ -420,6 +420,77 @@ func (x *GroupInfo) GetSuccession() []byte {
 	return nil
 }
 
+// Announcement is what a leader tells all peers of its network.
+type Announcement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Info  []byte                 `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // encoded GroupInfo
+	Peer  []byte                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"` // whose word it is
+	// Rises with each announcement of the peer: its time in milliseconds since 1970.
+	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Ed25519, over the hash of "bh-announce", network, sequence and info.
+	Signature     []byte `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Announcement) Reset() {
+	*x = Announcement{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Announcement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Announcement) ProtoMessage() {}
+
+func (x *Announcement) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
+func (*Announcement) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Announcement) GetInfo() []byte {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *Announcement) GetPeer() []byte {
+	if x != nil {
+		return x.Peer
+	}
+	return nil
+}
+
+func (x *Announcement) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Announcement) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RaftId        uint64                 `protobuf:"varint,1,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
@@ -432,7 +503,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +515,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +528,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Member) GetRaftId() uint64 {
@@ -502,7 +573,7 @@ type ConfigLink struct {
 
 func (x *ConfigLink) Reset() {
 	*x = ConfigLink{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +585,7 @@ func (x *ConfigLink) String() string {
 func (*ConfigLink) ProtoMessage() {}
 
 func (x *ConfigLink) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +598,7 @@ func (x *ConfigLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigLink.ProtoReflect.Descriptor instead.
 func (*ConfigLink) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigLink) GetGroupId() []byte {
@@ -576,7 +647,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +659,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +672,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Voter) GetPeer() []byte {
@@ -629,7 +700,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +712,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +725,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Signature) GetPeer() []byte {
@@ -686,7 +757,7 @@ type MemberHello struct {
 
 func (x *MemberHello) Reset() {
 	*x = MemberHello{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +769,7 @@ func (x *MemberHello) String() string {
 func (*MemberHello) ProtoMessage() {}
 
 func (x *MemberHello) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +782,7 @@ func (x *MemberHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberHello.ProtoReflect.Descriptor instead.
 func (*MemberHello) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MemberHello) GetGroupId() []byte {
@@ -762,7 +833,7 @@ type MemberWelcome struct {
 
 func (x *MemberWelcome) Reset() {
 	*x = MemberWelcome{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +845,7 @@ func (x *MemberWelcome) String() string {
 func (*MemberWelcome) ProtoMessage() {}
 
 func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +858,7 @@ func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberWelcome.ProtoReflect.Descriptor instead.
 func (*MemberWelcome) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MemberWelcome) GetVerdict() Verdict {
@@ -844,7 +915,12 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
 	"succession\x18\n" +
 	" \x01(\fR\n" +
-	"succession\"\x81\x01\n" +
+	"succession\"p\n" +
+	"\fAnnouncement\x12\x12\n" +
+	"\x04info\x18\x01 \x01(\fR\x04info\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\fR\x04peer\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x1c\n" +
+	"\tsignature\x18\x04 \x01(\fR\tsignature\"\x81\x01\n" +
 	"\x06Member\x12\x17\n" +
 	"\araft_id\x18\x01 \x01(\x04R\x06raftId\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\fR\x04peer\x12,\n" +
@@ -908,7 +984,7 @@ func file_blackhole_group_v1_group_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_group_v1_group_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(Role)(0),             // 0: blackhole.group.v1.Role
 	(Lane)(0),             // 1: blackhole.group.v1.Lane
@@ -916,28 +992,29 @@ var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(*InfoRequest)(nil),   // 3: blackhole.group.v1.InfoRequest
 	(*InfoResponse)(nil),  // 4: blackhole.group.v1.InfoResponse
 	(*GroupInfo)(nil),     // 5: blackhole.group.v1.GroupInfo
-	(*Member)(nil),        // 6: blackhole.group.v1.Member
-	(*ConfigLink)(nil),    // 7: blackhole.group.v1.ConfigLink
-	(*Voter)(nil),         // 8: blackhole.group.v1.Voter
-	(*Signature)(nil),     // 9: blackhole.group.v1.Signature
-	(*MemberHello)(nil),   // 10: blackhole.group.v1.MemberHello
-	(*MemberWelcome)(nil), // 11: blackhole.group.v1.MemberWelcome
+	(*Announcement)(nil),  // 6: blackhole.group.v1.Announcement
+	(*Member)(nil),        // 7: blackhole.group.v1.Member
+	(*ConfigLink)(nil),    // 8: blackhole.group.v1.ConfigLink
+	(*Voter)(nil),         // 9: blackhole.group.v1.Voter
+	(*Signature)(nil),     // 10: blackhole.group.v1.Signature
+	(*MemberHello)(nil),   // 11: blackhole.group.v1.MemberHello
+	(*MemberWelcome)(nil), // 12: blackhole.group.v1.MemberWelcome
 }
 var file_blackhole_group_v1_group_proto_depIdxs = []int32{
-	5, // 0: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
-	6, // 1: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
-	7, // 2: blackhole.group.v1.GroupInfo.chain:type_name -> blackhole.group.v1.ConfigLink
-	0, // 3: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
-	8, // 4: blackhole.group.v1.ConfigLink.voters:type_name -> blackhole.group.v1.Voter
-	9, // 5: blackhole.group.v1.ConfigLink.signatures:type_name -> blackhole.group.v1.Signature
-	1, // 6: blackhole.group.v1.MemberHello.lane:type_name -> blackhole.group.v1.Lane
-	2, // 7: blackhole.group.v1.MemberWelcome.verdict:type_name -> blackhole.group.v1.Verdict
-	5, // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	5,  // 0: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
+	7,  // 1: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
+	8,  // 2: blackhole.group.v1.GroupInfo.chain:type_name -> blackhole.group.v1.ConfigLink
+	0,  // 3: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
+	9,  // 4: blackhole.group.v1.ConfigLink.voters:type_name -> blackhole.group.v1.Voter
+	10, // 5: blackhole.group.v1.ConfigLink.signatures:type_name -> blackhole.group.v1.Signature
+	1,  // 6: blackhole.group.v1.MemberHello.lane:type_name -> blackhole.group.v1.Lane
+	2,  // 7: blackhole.group.v1.MemberWelcome.verdict:type_name -> blackhole.group.v1.Verdict
+	5,  // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_group_v1_group_proto_init() }
@@ -951,7 +1028,7 @@ func file_blackhole_group_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_group_v1_group_proto_rawDesc), len(file_blackhole_group_v1_group_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
