@@ -25,7 +25,9 @@ func main() {
 			r, err := daemon.Recover(dataDir, commit)
 			return cli.Recovery(r), err
 		},
-		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error { return daemon.Run(ctx, c, stderr, v) },
+		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error {
+			return daemon.Run(ctx, c, stderr, v)
+		},
 	}
 	os.Exit(app.Execute(ctx, os.Args[1:]))
 }
