@@ -18,7 +18,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal kills
 	v := version()
-	app := cli.App{
+	os.Exit(cli.App{
 		Version: v, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
 		Identity: daemon.Identity,
 		Recover: func(dataDir string, commit bool) (cli.Recovery, error) {
@@ -28,8 +28,7 @@ func main() {
 		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error {
 			return daemon.Run(ctx, c, stderr, v)
 		},
-	}
-	os.Exit(app.Execute(ctx, os.Args[1:]))
+	}.Execute(ctx, os.Args[1:]))
 }
 
 // version is what the module was built as.
