@@ -125,12 +125,12 @@ func (p *Plane) join(c founding.Certificate) error {
 
 // awaitLife asks until a member has told in which incarnation the group lives.
 func (p *Plane) awaitLife() (lineage, bool) {
-	for {
+	for wait := tending; ; wait = min(2*wait, offering) {
 		p.seeker.round()
 		if life, heard := p.seeker.life(); heard {
 			return life, true
 		}
-		if !pause(p.life, tending) {
+		if !pause(p.life, wait) {
 			return lineage{}, false
 		}
 	}

@@ -51,8 +51,8 @@ type RecoverConfig struct {
 // been granted is granted again, and watches are told that their place is compacted. Leases
 // and locks stay, and have their whole time again.
 //
-// Errors: NotFound when the directory has nothing of a group; Conflict when a peer runs on it, or
-// its group has no other voter to be lost; Invalid; Internal.
+// Errors: NotFound when the directory has nothing of a group; Conflict when a peer runs on it, it is no
+// member any more, or its group has no other voter to be lost; Invalid; Internal.
 func Recover(c RecoverConfig) (r Recovery, err error) {
 	const op = "group.Recover"
 	if c.FS == nil {
@@ -112,9 +112,10 @@ func recovery(c RecoverConfig, self uint64, s *replica.Survivor) (r Recovery, er
 		return r, fault.As("", fault.Invalid, err)
 	}
 	r.Self = coord.Member{Peer: id.String(), ID: self, Active: true}
-	others := 0
+	others, member := 0, false
 	for _, m := range s.Members() {
 		one := coord.Member{Peer: m.Peer, ID: m.ID, Active: m.ID == self}
+		member = member || one.Active
 		if one.Active && m.Peer != r.Self.Peer {
 			return r, fault.New("", fault.Conflict, "the directory is that of peer %s, the key is that of %s", m.Peer, id)
 		}
@@ -126,6 +127,9 @@ func recovery(c RecoverConfig, self uint64, s *replica.Survivor) (r Recovery, er
 		if !one.Active {
 			others++
 		}
+	}
+	if !member {
+		return r, fault.New("", fault.Conflict, "this peer was removed from the group: recover a member")
 	}
 	if others == 0 {
 		return r, fault.New("", fault.Conflict, "no other member votes: there is nothing to recover, start the peer")

@@ -113,7 +113,9 @@ func (p *Plane) outlived(l *local) bool {
 	p.outlivedBy(now.began, l.life.began.Incarnation)
 	p.over.Store(true)
 	p.here.Store(nil)
-	if err := l.close(p.life); err != nil {
+	ctx, cancel := context.WithCancel(p.life)
+	cancel() // there is nobody to hand over to
+	if err := l.close(ctx); err != nil {
 		p.Logger.Warn("the membership did not end well", "error", err)
 	}
 	return true
