@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/group/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -132,9 +134,9 @@ func (p *Plane) insist(ctx context.Context, f func(context.Context, target) erro
 	var since time.Time // of the outage
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		began := time.Now()
-		t, err := p.leader(ctx)
+		t, at, err := p.leader(ctx)
 		if err == nil {
-			if err = f(ctx, t); fault.KindOf(err) != fault.Unavailable || err == nil {
+			if err = p.call(ctx, t, at, f); fault.KindOf(err) != fault.Unavailable || err == nil {
 				return err
 			}
 			p.seeker.doubt(p.here.Load())
@@ -144,6 +146,41 @@ func (p *Plane) insist(ctx context.Context, f func(context.Context, target) erro
 		}
 		if time.Since(since) > patience || !pause(ctx, wait) {
 			return p.explain(ctx, err)
+		}
+	}
+}
+
+// call calls f with a target. One at another peer is given up when yet another is known to lead: a leader
+// that is cut off, or paused, does not say that it leads no more.
+func (p *Plane) call(ctx context.Context, t target, at peer.ID, f func(context.Context, target) error) error {
+	if at == p.self {
+		return f(ctx, t)
+	}
+	bounded, end := p.seeker.during(ctx, at)
+	defer end()
+	p.abroad.Add(1)
+	defer p.abroad.Add(-1)
+	err := f(bounded, t)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && bounded.Err() != nil:
+		return fault.New("group.call", fault.Unavailable, "%v leads no more: %w", at, err)
+	case ctx.Err() != nil:
+		p.seeker.doubt(p.here.Load())
+	}
+	return err
+}
+
+// attend keeps up with who leads, for the calls that wait for an answer of another peer.
+func (p *Plane) attend() {
+	asked := time.Now()
+	for pause(p.life, tending) {
+		if b, ok := p.here.Load().believed(); ok {
+			p.seeker.learnOwn(b)
+		}
+		if p.abroad.Load() > 0 && time.Since(asked) > attending {
+			p.seeker.round()
+			asked = time.Now()
 		}
 	}
 }
@@ -179,21 +216,22 @@ func (p *Plane) explain(ctx context.Context, err error) error {
 	return fault.New("group", kind, "no_quorum: %s: %w", p.missing(), err)
 }
 
-// leader gives the target that leads, as far as is known, or says why there is none.
-func (p *Plane) leader(ctx context.Context) (target, error) {
+// leader gives the target that leads, and whose it is, or says why there is none.
+func (p *Plane) leader(ctx context.Context) (target, peer.ID, error) {
 	l := p.here.Load()
 	if l != nil && l.leads() {
-		return l, nil
+		return l, p.self, nil
 	}
 	at, err := p.seeker.leader(ctx, l)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if at == p.self { // it was, or is about to be
 		if l != nil {
-			return l, nil
+			return l, p.self, nil
 		}
-		return nil, fault.New("group.leader", fault.Unavailable, "this peer led the group and is none of it now")
+		return nil, "", fault.New("group.leader", fault.Unavailable, "this peer led the group and is none of it now")
 	}
-	return p.remotes.get(at)
+	t, err := p.remotes.get(at)
+	return t, at, err
 }

@@ -76,9 +76,10 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 
 func (l *local) leads() bool { return l.member.Status().Leads }
 
-// believed is the leadership that this member knows of; false for none.
+// believed is the leadership that this member knows of; false for none, and when the group goes on
+// without it in a newer incarnation.
 func (l *local) believed() (leadership, bool) {
-	if l == nil {
+	if l == nil || l.plane.seeker.incarnation() > l.life.began.Incarnation {
 		return leadership{}, false
 	}
 	s := l.member.Status()

@@ -112,6 +112,23 @@ func TestLeaderLost(t *testing.T) {
 	})
 }
 
+// TestLeaderCutOff: a leader that is cut off neither answers nor refuses. Who is no member is served
+// all the same as soon as there is another.
+func TestLeaderCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		id := lease(t, client, client.id(), time.Minute)
+		old := w.peers[w.leader()]
+		old.cut.Store(true)
+		began := time.Now()
+		r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: id}})
+		require.NoError(t, err)
+		require.True(t, r.Lock.Granted)
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}
+
 // TestNoQuorum: without a majority every call ends by itself and says what is missing.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,13 +30,24 @@ type seeker struct {
 	mu      sync.Mutex
 	group   founding.GroupID // zero until it is known
 	began   founding.Succession
-	doubled bool   // two successions of one number are known, and were complained of
-	proof   []byte // the certificate, encoded
+	dry     time.Time // since when nobody that was asked knew who leads; zero: somebody did
+	doubled bool      // two successions of one number are known, and were complained of
+	proof   []byte    // the certificate, encoded
 	term    uint64
 	lead    peer.ID // in term; "" when nobody is known
 	config  uint64
 	members map[uint64]told
-	doubted leadership // that this peer's own member believed in when it did not answer
+	doubted leadership    // that this peer's own member believed in when it did not answer
+	reign   reign         // of the last leader known
+	news    chan struct{} // closed when lead is known anew
+}
+
+// reign is what lasts until another leader is known: calls to a leader that is cut off, and does not
+// answer, are given up then.
+type reign struct {
+	context.Context
+	of  peer.ID
+	end context.CancelFunc
 }
 
 // leadership is who leads in a term, as a member believes.
@@ -51,7 +62,9 @@ type told struct {
 	voter bool
 }
 
-func newSeeker(p *Plane) *seeker { return &seeker{plane: p, members: map[uint64]told{}} }
+func newSeeker(p *Plane) *seeker {
+	return &seeker{plane: p, members: map[uint64]told{}, news: make(chan struct{})}
+}
 
 // found takes in the certificate, and the incarnation that this peer is of. The charter's voters are
 // the first members.
@@ -75,6 +88,7 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 	at, group, doubted := s.lead, s.group, s.doubted
 	s.mu.Unlock()
 	if ok && believed != doubted {
+		s.learnOwn(believed)
 		return believed.peer, nil
 	}
 	if at != "" && (l == nil || at != s.plane.self) {
@@ -83,11 +97,15 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 	if group.IsZero() {
 		return "", fault.New("group.leader", fault.Unavailable, "no group is known yet")
 	}
+	s.mu.Lock()
+	news := s.news
+	s.mu.Unlock()
 	result := s.flight.DoChan("leader", func() (any, error) { s.round(); return nil, nil })
 	select {
 	case <-ctx.Done():
 		return "", fault.Wrap("group.leader", ctx.Err())
 	case <-result:
+	case <-news: // who does not answer need not be waited for
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,6 +113,56 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 		return "", fault.New("group.leader", fault.Unavailable, "nobody leads the group")
 	}
 	return s.lead, nil
+}
+
+// hear takes in who leads, if that is newer than what is known. The caller holds mu.
+func (s *seeker) hear(l leadership) {
+	if l.term < s.term || l.term == s.term && s.lead != "" {
+		return
+	}
+	s.term, s.lead = l.term, l.peer
+	close(s.news)
+	s.news = make(chan struct{})
+	if s.reign.of == l.peer {
+		return
+	}
+	if s.reign.end != nil {
+		s.reign.end()
+	}
+	s.reign = reign{of: l.peer}
+	s.reign.Context, s.reign.end = context.WithCancel(s.plane.life)
+}
+
+func (s *seeker) incarnation() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.began.Incarnation
+}
+
+// learnOwn takes in what this peer's own member believes.
+func (s *seeker) learnOwn(l leadership) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l != s.doubted {
+		s.hear(l)
+	}
+}
+
+// during gives a context that also ends when another peer than the one named is known to lead.
+func (s *seeker) during(ctx context.Context, at peer.ID) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	now := s.reign
+	s.mu.Unlock()
+	bounded, cancel := context.WithCancel(ctx)
+	if now.of == "" {
+		return bounded, cancel
+	}
+	if now.of != at {
+		cancel()
+		return bounded, cancel
+	}
+	stop := context.AfterFunc(now.Context, cancel)
+	return bounded, func() { stop(); cancel() }
 }
 
 // doubt forgets who leads: it did not answer as a leader does. What this peer's own member believes
@@ -132,6 +200,9 @@ func (s *seeker) round() {
 		wg.Go(func() { s.consult(ctx, p, 0) })
 	}
 	wg.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drought(s.lead != "")
 }
 
 // knowing are the peers to ask: members, those that may be, and in a network where any may be,
@@ -199,8 +270,8 @@ func (s *seeker) learn(from peer.ID, info *groupv1.GroupInfo) {
 			s.config, s.members = index, members
 		}
 	}
-	if m, ok := s.members[info.GetLeader()]; ok && (info.GetTerm() > s.term || info.GetTerm() == s.term && s.lead == "") {
-		s.term, s.lead = info.GetTerm(), m.peer
+	if m, ok := s.members[info.GetLeader()]; ok {
+		s.hear(leadership{info.GetTerm(), m.peer})
 	}
 }
 
@@ -209,9 +280,9 @@ func (s *seeker) learn(from peer.ID, info *groupv1.GroupInfo) {
 func (s *seeker) believe(succession []byte) bool {
 	life, err := readLife(s.group, succession)
 	switch {
-	case err != nil || !life.began.IsZero() && !s.plane.Network.Eligible(life.began.Peer):
+	case err != nil || life.began.Incarnation < s.began.Incarnation:
 		return false
-	case life.began.Incarnation < s.began.Incarnation:
+	case life.began.Incarnation > s.began.Incarnation && !s.entitled(life.began.Peer):
 		return false
 	case life.began.Incarnation > s.began.Incarnation:
 		s.plane.Logger.Warn("the coordination group was recovered after a disaster", "incarnation", life.began.Incarnation, "by", life.began.Peer)
