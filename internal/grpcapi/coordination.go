@@ -27,6 +27,7 @@ type coordination struct {
 	api.UnimplementedCoordinationServiceServer
 	Coordination
 	waits   slots // calls of Lock
+	bundled slots // calls in bundles
 	watches slots
 	closing context.Context
 	table   map[string]method // that a bundle can carry

@@ -18,8 +18,9 @@ import (
 
 // Bounds of one bundle.
 const (
-	maxBundled  = maxStreams // calls without an answer
-	answerBytes = 1 << 20    // of answers in one message, about
+	maxBundled  = maxStreams     // calls without an answer
+	maxAtOnce   = 4 * maxBundled // calls under way in all bundles of a server
+	answerBytes = 1 << 20        // of answers in one message, about
 )
 
 // method does one call: it is what a call by itself runs through.
@@ -143,26 +144,34 @@ func (b *bundle) begin(call *api.BundledCall) error {
 
 // call does one call and gives the answer to it.
 func (c *coordination) call(ctx context.Context, call *api.BundledCall) *api.BundledAnswer {
-	answer := &api.BundledAnswer{Id: call.GetId()}
-	run, err := c.table[call.GetMethod()], error(nil)
-	var resp any
-	if run == nil {
-		err = status.Errorf(codes.Unimplemented, "there is no method %s that a bundle can carry", call.GetMethod())
-	} else {
-		resp, err = run(ctx, func(req any) error {
-			if err := proto.Unmarshal(call.GetRequest(), req.(proto.Message)); err != nil {
-				return status.Errorf(codes.Internal, "the request cannot be read: %v", err)
-			}
-			return nil
-		})
-	}
-	if err == nil {
-		answer.Response, err = proto.Marshal(resp.(proto.Message))
-	}
+	response, err := c.respond(ctx, call)
 	if err != nil {
-		answer.Status, _ = proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
+		st, _ := proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
+		return &api.BundledAnswer{Id: call.GetId(), Status: st}
 	}
-	return answer
+	return &api.BundledAnswer{Id: call.GetId(), Response: response}
+}
+
+func (c *coordination) respond(ctx context.Context, call *api.BundledCall) ([]byte, error) {
+	release, err := c.bundled.take("grpcapi.Bundle", "calls in bundles")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	run := c.table[call.GetMethod()]
+	if run == nil {
+		return nil, status.Errorf(codes.Unimplemented, "there is no method %s that a bundle can carry", call.GetMethod())
+	}
+	resp, err := run(ctx, func(req any) error {
+		if err := proto.Unmarshal(call.GetRequest(), req.(proto.Message)); err != nil {
+			return status.Errorf(codes.Internal, "the request cannot be read: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(resp.(proto.Message))
 }
 
 // answer gives an answer to be sent.

@@ -127,7 +127,7 @@ func (s *Server) register() {
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
-			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches),
+			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches), bundled: make(slots, maxAtOnce),
 		}
 		c.table = c.methods(s.unary)
 		api.RegisterLockServiceServer(s.grpc, c)
