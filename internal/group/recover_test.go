@@ -135,6 +135,33 @@ func TestRecoverTooEarly(t *testing.T) {
 	})
 }
 
+// TestRecoverOfTheReplaced: what a peer began that had lost its seat to another, and does not know, is
+// nothing to a group that lives, nor to its clients.
+func TestRecoverOfTheReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 5, 4)
+		w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })
+		client, away := w.peers[4], w.peers[w.leader()]
+		away.stop(t)
+		w.await("another votes in its place", func() bool { s := w.state(); return len(s.Voters) == 3 && !has(s, away.id()) })
+		token := locked(t, client, "n")
+		_, err := away.recover(true)
+		require.NoError(t, err, "it cannot know")
+		w.start(w.index(away), w.listed(4))
+		others := w.without(away)
+		for range 20 {
+			time.Sleep(5 * time.Second)
+			require.Zero(t, others.state().Incarnation)
+			now := locked(t, client, "n")
+			require.Greater(t, now, token)
+			require.Less(t, now, token+1<<39)
+		}
+		for _, p := range others.peers {
+			require.NotEqual(t, "outlived", w.phase(p))
+		}
+	})
+}
+
 // TestRecoverRefuses what is no member, or has nobody to lose.
 func TestRecoverRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

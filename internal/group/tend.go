@@ -82,6 +82,7 @@ func (p *Plane) tend() {
 		if l == nil || p.outlived(l) {
 			continue
 		}
+		p.seeker.led(l.member.Status().Leader.ID != 0)
 		if time.Since(greeted) > greeting {
 			greeted = time.Now()
 			p.greet()
@@ -107,7 +108,7 @@ func (p *Plane) greet() {
 // its own members began. What the disk has stays, for a person to look at.
 func (p *Plane) outlived(l *local) bool {
 	now, _ := p.seeker.life()
-	if now.began.Incarnation <= l.life.began.Incarnation || !l.knows(now.began.Peer) {
+	if now.began.Incarnation <= l.life.began.Incarnation {
 		return false
 	}
 	p.outlivedBy(now.began, l.life.began.Incarnation)
@@ -134,16 +135,6 @@ func (p *Plane) remember(kept *uint64) {
 		*kept = life.began.Incarnation
 		p.fatal(life.began.Keep(p.FS, p.Dir))
 	}
-}
-
-// knows reports whether a peer is, or was at the founding, a member.
-func (l *local) knows(p peer.ID) bool {
-	if c, ok := l.plane.founder.Certificate(); ok {
-		if _, founded := c.Charter.Voter(p); founded {
-			return true
-		}
-	}
-	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == p.String() })
 }
 
 // belongs reports whether this member is in the configuration that it knows, whether that has a
