@@ -15,7 +15,7 @@
 // # Totals
 //
 // To find the nearest of a million records takes microseconds, to count all that match
-// many times as long. Who does not need the count says so (SearchOptions.AtLeast), and is
+// many times as long; within a radius too, where records are dense. Who does not need the count says so (SearchOptions.AtLeast), and is
 // told whether what there is of it is exact (Found.Exact).
 //
 // # What is remembered

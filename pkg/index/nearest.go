@@ -11,29 +11,54 @@ import (
 const quarterTurn = math.Pi / 2 * geo.EarthRadiusMeters
 
 // nearest ranks by distance without a radius: it ranks the matches of discs around the
-// place that grow until one holds enough. Each disc skips the one before it. Before that
-// it counts all matches by their columns, unless that is not asked for.
+// place that grow until one holds enough. Before that it counts all matches by their
+// columns, unless that is not asked for.
 func (s *search) nearest() {
 	if !s.atLeast {
 		s.count()
 	}
-	in := area{round: true, inner: -1, surely: math.Inf(1)}
+	in := area{inner: -1, surely: math.Inf(1)}
 	center, _ := s.plan.Center()
 	for radius := s.firstRadius(center); radius < quarterTurn && s.worthDiscs(); radius *= s.growth() {
-		in.outer = square(geo.MetersToChord(radius))
-		in.region = aroundDisc(geo.Disc{Center: center, Radius: radius + discSlack})
-		s.read(in)
-		s.ranker.settle()
-		if s.ranker.full() && s.ranker.worst <= in.outer {
-			s.partial = s.counting
+		if s.ring(&in, geo.Disc{Center: center, Radius: radius}) {
 			return
 		}
-		in.inner = in.outer
 		if s.counting && radius > patience {
 			s.count()
 		}
 	}
 	s.beyond(in.inner)
+}
+
+// nearestIn is nearest within the plan's disc, for who does not ask for a count, and where
+// the rows around its centre are so dense that far smaller discs may hold enough. It
+// reports whether one did; if not, in.inner tells what need not be read again.
+func (s *search) nearestIn(in *area, d geo.Disc) bool {
+	const far = 8 // MAGIC
+	radius := s.firstRadius(d.Center)
+	if radius > d.Radius/far {
+		return false
+	}
+	for ; radius < min(d.Radius/2, quarterTurn); radius *= s.growth() {
+		if s.ring(in, geo.Disc{Center: d.Center, Radius: radius}) {
+			return true
+		}
+	}
+	return false
+}
+
+// ring ranks the matches of a disc but for those of the disc before it, and reports
+// whether it holds all that are asked for.
+func (s *search) ring(in *area, d geo.Disc) bool {
+	in.round, in.outer = true, square(geo.MetersToChord(d.Radius))
+	s.readDisc(*in, geo.Disc{Center: d.Center, Radius: d.Radius + discSlack})
+	s.ranker.settle()
+	if s.ranker.full() && s.ranker.worst <= in.outer {
+		s.partial = s.counting
+		return true
+	}
+	in.inner = in.outer
+	return false
 }
 
 // worthDiscs reports whether there may be more matches than are asked for: else all must

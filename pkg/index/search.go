@@ -162,13 +162,22 @@ func (s *search) adopt(c *codec) {
 	s.judgeFew()
 }
 
-// overDisc reads the rows of the plan's disc.
+// overDisc searches the plan's disc.
 func (s *search) overDisc(d geo.Disc) {
+	in := area{inner: -1, surely: -1}
 	chord := geo.MetersToChord(d.Radius)
-	in := area{round: true, inner: -1, outer: square(chord + chordSlack), surely: -1}
 	if chord > chordSlack {
 		in.surely = square(chord - chordSlack)
 	}
+	if s.atLeast && s.ranker.order == byChord && s.nearestIn(&in, d) {
+		return
+	}
+	in.round, in.outer = true, square(chord+chordSlack)
+	s.readDisc(in, d)
+}
+
+// readDisc reads the rows of an area that are around a disc, which holds all of it.
+func (s *search) readDisc(in area, d geo.Disc) {
 	around := aroundDisc(d)
 	for _, c := range s.cells {
 		in.region = around

@@ -31,7 +31,9 @@ func TestTotalIsExactWhereItSaysSo(t *testing.T) {
 	}{
 		{"nearest", query.Query{Type: "cdn", Near: near, Limit: 5}, false},
 		{"fewer than asked for", query.Query{Type: "cdn", Near: near, Limit: 1000, Capacity: query.Capacity{MinBandwidthMbps: 101}}, true},
-		{"within a radius", query.Query{Type: "cdn", Near: &query.Near{Latitude: 20, Longitude: 45, RadiusKM: ptr(2000.0)}, Limit: 5}, true},
+		{"within a radius", query.Query{Type: "cdn", Near: &query.Near{Latitude: 20, Longitude: 45, RadiusKM: ptr(2000.0)}, Limit: 5}, false},
+		{"within a radius that hardly more are in", query.Query{Type: "cdn", Near: &query.Near{Latitude: 20, Longitude: 45, RadiusKM: ptr(200.0)}, Limit: 5}, true},
+		{"within a radius, by uptime", query.Query{Type: "cdn", Near: &query.Near{Latitude: 20, Longitude: 45, RadiusKM: ptr(2000.0)}, Sort: query.SortUptime, Limit: 5}, true},
 		{"by uptime", query.Query{Type: "cdn", Sort: query.SortUptime, Limit: 5}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
