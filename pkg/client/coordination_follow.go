@@ -41,13 +41,15 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 			}
 			return nil
 		})
-		if errors.Is(err, errEnough) {
+		switch {
+		case errors.Is(err, errEnough):
 			return nil
-		}
-		if !c.passing(ctx, err) {
+		case ctx.Err() != nil: // whatever the last try has met
+			return ctx.Err()
+		case !c.passing(ctx, err):
 			return err
 		}
-		if pause(ctx, c.vary(delay)) != nil {
+		if err := pause(ctx, c.vary(delay)); err != nil {
 			return err
 		}
 		delay = min(2*delay, lastPause)

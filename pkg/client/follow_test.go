@@ -112,6 +112,20 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
+// Whoever stops to follow while the peer is away hears of the end, not of the peer.
+func TestFollowEndsWhileAway(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		p.solo.Halt("no majority")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var last error
+		for _, err := range p.open("alice").Follow(ctx, Watch{}) {
+			last = err
+		}
+		require.ErrorIs(t, last, fault.Timeout)
+	})
+}
+
 func TestCommon(t *testing.T) {
 	for _, c := range []struct {
 		span   coord.Span
