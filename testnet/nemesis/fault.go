@@ -355,21 +355,29 @@ func (r *run) heal(ctx context.Context) error {
 		}
 	}
 	restarted := r.now()
-	if r.probe(ctx); ctx.Err() != nil {
+	last := r.probe(ctx)
+	if ctx.Err() != nil {
 		return fault.Wrap("nemesis.heal", ctx.Err())
 	}
 	took := r.now() - restarted
 	r.report.Recoveries = append(r.report.Recoveries, took.Seconds())
-	r.say("repaired; processes up after %.1f s, all served after another %.2f s", (restarted - repaired).Seconds(), took.Seconds())
+	r.say("repaired; processes up after %.1f s, all served after another %.2f s, %s last",
+		(restarted - repaired).Seconds(), took.Seconds(), r.peers[last].name)
 	return nil
 }
 
-// probe writes through every peer until each has done it.
-func (r *run) probe(ctx context.Context) {
+// probe writes through every peer until each has done it, and gives the last one to do so.
+func (r *run) probe(ctx context.Context) (last int) {
 	limit := r.now() + r.Recovery
 	var wg sync.WaitGroup
+	var mu sync.Mutex // guards last
 	for i, p := range r.net.Peers {
 		wg.Go(func() {
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				last = i
+			}()
 			var err error
 			for n := 0; r.now() < limit && ctx.Err() == nil; n++ {
 				value := fmt.Sprintf("probe %d %d %d", i, r.now(), n)
@@ -384,6 +392,7 @@ func (r *run) probe(ctx context.Context) {
 		})
 	}
 	wg.Wait()
+	return last
 }
 
 func probe(ctx context.Context, c *client.Client, key, value string) error {
