@@ -20,6 +20,7 @@ import (
 const (
 	maxBundled  = maxStreams     // calls without an answer
 	maxAtOnce   = 4 * maxBundled // calls under way in all bundles of a server
+	maxIdle     = 16             // goroutines that wait for the next call
 	answerBytes = 1 << 20        // of answers in one message, about
 )
 
@@ -59,7 +60,8 @@ func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest,
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), ownerKey{}, owner))
 	defer cancel()
-	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1)}
+	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1),
+		idle: make(chan begun), room: make(chan struct{}, maxIdle), over: make(chan struct{})}
 	received, sent := make(chan error, 1), make(chan struct{})
 	go func() { received <- b.receive() }() // ends with the call that it belongs to: only then does Recv return
 	go func() { defer close(sent); b.send() }()
@@ -85,6 +87,9 @@ type bundle struct {
 	ctx   context.Context
 	calls sync.WaitGroup
 	wake  chan struct{} // room for one; closed at the end
+	idle  chan begun    // no room: taken by who is idle
+	room  chan struct{} // for those who are idle
+	over  chan struct{} // closed when no call begins any more
 
 	mu      sync.Mutex
 	ended   bool                          // no call begins any more
@@ -115,6 +120,7 @@ func (b *bundle) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
+	close(b.over)
 }
 
 // begin begins a call, or ends one that nobody waits for.
@@ -138,8 +144,38 @@ func (b *bundle) begin(call *api.BundledCall) error {
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
 	b.running[call.GetId()] = cancel
-	b.calls.Go(func() { b.answer(b.c.call(ctx, call)) })
+	one := begun{ctx, call}
+	select {
+	case b.idle <- one:
+	default:
+		b.calls.Go(func() { b.work(one) })
+	}
 	return nil
+}
+
+// begun is a call with its context.
+type begun struct {
+	context.Context
+	call *api.BundledCall
+}
+
+// work does a call, and others for as long as there soon are any: a goroutine that has grown its
+// stack once need not do it again.
+func (b *bundle) work(one begun) {
+	for more := true; more; {
+		b.answer(b.c.call(one, one.call))
+		select {
+		case b.room <- struct{}{}:
+		default:
+			return
+		}
+		select {
+		case one = <-b.idle:
+		case <-b.over:
+			more = false
+		}
+		<-b.room
+	}
 }
 
 // call does one call and gives the answer to it.
