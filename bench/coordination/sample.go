@@ -123,16 +123,15 @@ func row(name string, clients int, all []sample) string {
 	for _, s := range all {
 		lo, hi, errs = min(lo, s.rate()), max(hi, s.rate()), errs+s.Errors
 	}
-	line := fmt.Sprintf("| %s | %d | %.0f | %.0f-%.0f | %.2f | %.2f | %.1f | %d | %.0f + %.0f | %s |", name, clients, medianRate(all), lo, hi,
+	for _, extra := range slices.Sorted(maps.Keys(last.Extra)) {
+		name += fmt.Sprintf("; %s %.2f", extra, medianOf(all, func(s sample) float64 { return s.Extra[extra] }))
+	}
+	return fmt.Sprintf("| %s | %d | %.0f | %.0f-%.0f | %.2f | %.2f | %.1f | %d | %.0f + %.0f | %s |", name, clients, medianRate(all), lo, hi,
 		ms(medianOf(all, func(s sample) time.Duration { return s.P50 })),
 		ms(medianOf(all, func(s sample) time.Duration { return s.P99 })),
 		ms(medianOf(all, func(s sample) time.Duration { return s.Max })), errs,
 		medianOf(all, func(s sample) float64 { return perOp(s.Server, s) }),
 		medianOf(all, func(s sample) float64 { return perOp(s.Client, s) }), last.Load)
-	for _, name := range slices.Sorted(maps.Keys(last.Extra)) {
-		line += fmt.Sprintf(" %s %.2f |", name, medianOf(all, func(s sample) float64 { return s.Extra[name] }))
-	}
-	return line
 }
 
 // perOp is microseconds of processor time for each operation.
