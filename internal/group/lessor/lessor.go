@@ -41,7 +41,7 @@ const (
 	// lease of a batch may exceed it, as a lease ends as a whole.
 	batchKeys = 1000
 	// sorting bounds how many leases whose time has passed Due looks at in one call.
-	sorting = 16 * Batch
+	sorting = 32 * Batch
 	// burst is how much of the rate may be caught up by a caller who comes late.
 	burst = 100 * time.Millisecond
 	// longest time to live that is reckoned with, some 70 years, keeps sums from overflowing.
@@ -207,13 +207,17 @@ func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, Fate
 // overdue. They are expiring from then on. Ask again until there are none. When a proposal
 // is refused, or applied without ending all of them, call Again.
 func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
+	l.sort(now)
+	order := []state{awaited, overdue}
 	if now < l.free {
+		order = order[:1] // they go ahead of the rate a little
+	}
+	if now < l.free-burst {
 		return nil
 	}
-	l.sort(now)
 	var refs []coord.LeaseRef
 	keys := 0
-	for e := l.next(now); e != nil && len(refs) < Batch; e = l.next(now) {
+	for e := l.next(now, order); e != nil && len(refs) < Batch; e = l.next(now, order) {
 		weight := max(1, l.config.Keys(e.ref.ID))
 		if len(refs) > 0 && keys+weight > batchKeys {
 			break
@@ -241,8 +245,8 @@ func (l *Lessor) sort(now time.Duration) {
 }
 
 // next is the lease to end next; nil when there is none. One that was renewed after all lives on.
-func (l *Lessor) next(now time.Duration) *lease {
-	for _, s := range []state{awaited, overdue} {
+func (l *Lessor) next(now time.Duration, order []state) *lease {
+	for _, s := range order {
 		for e := l.first(s); e != nil; e = l.first(s) {
 			if e.deadline <= now {
 				return e

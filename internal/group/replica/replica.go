@@ -28,7 +28,7 @@ type Config struct {
 	ElectionTicks int
 	// HeartbeatTicks lie between two heartbeats of the leader, fewer than ElectionTicks; 0 is 2.
 	HeartbeatTicks int
-	// ExpiryRate bounds the keys deleted in a second with the leases that time out; 0 is 20,000.
+	// ExpiryRate bounds the keys deleted in a second with the leases that time out; 0 is 5,000.
 	ExpiryRate int
 	// SnapshotEntries and SnapshotBytes of log since the last snapshot call for the next one;
 	// 0 is 100,000 and 64 MiB.
@@ -61,6 +61,7 @@ func (c *Config) defaults() {
 	set(&c.Tick, 50*time.Millisecond)
 	set(&c.ElectionTicks, 10)
 	set(&c.HeartbeatTicks, 2)
+	set(&c.ExpiryRate, 5_000)
 	set(&c.SnapshotEntries, 100_000)
 	set(&c.SnapshotBytes, 64<<20)
 	set(&c.Trail, 5_000)
