@@ -194,8 +194,9 @@ func (c *caretaker) look(l *local) {
 		c.tracker = nil
 		return
 	}
-	if c.tracker == nil {
+	if c.tracker == nil || c.term != s.Header.Term { // it may have been lost and won between two looks
 		c.tracker, c.touched, c.limited = repair.NewTracker(c.plane.disk.Member()), now, false
+		c.term = s.Header.Term
 	}
 	c.limit(l)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))

@@ -95,7 +95,7 @@ func (w *wire) client(owner string, opts ...grpc.DialOption) *Client {
 
 // intercept lets calls fail as fault says: before they are carried out, or after.
 func (f *front) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	before, after, hold, n := f.called(info.FullMethod)
+	n, hold, before, after := f.called(info.FullMethod)
 	if before != nil {
 		return nil, toStatus(before)
 	}
@@ -109,7 +109,7 @@ func (f *front) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, toStatus(err)
 }
 
-func (f *front) called(method string) (before, after error, hold func(context.Context, string, int), n int) {
+func (f *front) called(method string) (n int, hold func(context.Context, string, int), before, after error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[method]++
@@ -117,7 +117,7 @@ func (f *front) called(method string) (before, after error, hold func(context.Co
 	if f.fault != nil {
 		before, after = f.fault(method, n)
 	}
-	return before, after, f.hold, n
+	return n, f.hold, before, after
 }
 
 func (f *front) count(method string) int {
@@ -222,7 +222,7 @@ func (f *front) LeaseKeepAlive(stream api.LockService_LeaseKeepAliveServer) erro
 			return err
 		}
 		const method = "KeepAlive"
-		before, after, hold, n := f.called(method)
+		n, hold, before, after := f.called(method)
 		if before != nil {
 			return toStatus(before)
 		}
