@@ -49,7 +49,7 @@ func TestLoadOfHotCity(t *testing.T) {
 			requireBounded(t, w)
 		}
 		for _, n := range w.nodes {
-			n.counts.operations = map[string]int{}
+			n.counts.forget()
 		}
 
 		random := rand.New(rand.NewPCG(8, 9))
@@ -69,6 +69,13 @@ func TestLoadOfHotCity(t *testing.T) {
 		t.Logf("%d records, %d peers, %d questions: the hottest keeper served %d, the median %d (%.1f times); most in an index: %d",
 			len(recs), peers, questions, hottest, median, float64(hottest)/float64(median), held)
 	})
+}
+
+// forget begins to count anew.
+func (c *counts) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.operations = map[string]int{}
 }
 
 // asked is a query about a place that is drawn from a few hundred, the first ones most often.
