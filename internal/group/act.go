@@ -23,7 +23,7 @@ func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result,
 	err = p.once(ctx, &cmd, func(ctx context.Context, t target) error {
 		result, h, err = t.Do(ctx, cmd)
 		return err
-	})
+	}, nil)
 	return result, h, err
 }
 
@@ -40,35 +40,26 @@ func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 		}
 		return max(wait-time.Since(began), time.Millisecond)
 	}
-	tried := false
 	err = p.once(ctx, &cmd, func(ctx context.Context, t target) error {
-		tried = true
 		result, h, err = t.Acquire(ctx, cmd, left())
 		return err
-	})
-	if tried && ctx.Err() != nil && err != nil {
-		p.abandon(cmd)
-	}
+	}, p.withdraw)
 	return result, h, err
 }
 
-// abandon gives back the claim of an Acquire whose caller is gone, wherever it was made. To try the
-// same command once more tells its token, and waiting for no time gives it back.
-func (p *Plane) abandon(cmd coord.Command) {
+// withdraw gives back the claim of an Acquire whose caller is gone, wherever it was made: to try the
+// same command once more tells its token, and waiting for no time gives it back. What it cannot do
+// the lease's end does.
+func (p *Plane) withdraw(cmd coord.Command) {
 	op := cmd.Op.(*coord.Lock)
-	if cmd.Client == 0 || p.life.Err() != nil {
-		return // it cannot be found, and lapses with its lease
-	}
-	p.work.Go(func() {
-		ctx, cancel := context.WithTimeout(p.life, cleaningUp)
-		defer cancel()
-		_ = p.insist(ctx, func(ctx context.Context, t target) error { // the lease's end does it otherwise
-			result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
-			if err == nil && result.Lock.Granted {
-				_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
-			}
-			return err
-		})
+	ctx, cancel := context.WithTimeout(p.life, cleaningUp)
+	defer cancel()
+	_ = p.insist(ctx, func(ctx context.Context, t target) error {
+		result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
+		if err == nil && result.Lock.Granted {
+			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
+		}
+		return err
 	})
 }
 
@@ -85,10 +76,22 @@ func (p *Plane) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID
 }
 
 // once carries a command out at the leader and tries again until the outcome is known, without
-// doing it twice: under an identity of this peer if the command comes without one.
-func (p *Plane) once(ctx context.Context, cmd *coord.Command, f func(context.Context, target) error) error {
+// doing it twice: under an identity of this peer if the command comes without one. When the caller
+// is gone before that, undo, if there is one, is called with the command as it was sent; the identity
+// is not lent to another command before it returns.
+func (p *Plane) once(ctx context.Context, cmd *coord.Command, f func(context.Context, target) error, undo func(coord.Command)) error {
+	tries := 0
+	counted := func(ctx context.Context, t target) error {
+		tries++
+		return f(ctx, t)
+	}
+	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
 	if cmd.Client != 0 {
-		return p.insist(ctx, f)
+		err := p.insist(ctx, counted)
+		if left(err) {
+			p.later(*cmd, undo)
+		}
+		return err
 	}
 	if cmd.Owner != p.name || !named(cmd.Op) {
 		return p.try(ctx, f)
@@ -99,21 +102,35 @@ func (p *Plane) once(ctx context.Context, cmd *coord.Command, f func(context.Con
 			return err
 		}
 		lent.sequence++
-		cmd.Client, cmd.Sequence = lent.client, lent.sequence
-		tries := 0
-		err = p.insist(ctx, func(ctx context.Context, t target) error {
-			tries++
-			return f(ctx, t)
-		})
-		forgotten := fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "client"
+		cmd.Client, cmd.Sequence, tries = lent.client, lent.sequence, 0
+		err = p.insist(ctx, counted)
+		if sent := *cmd; left(err) && p.life.start(func() { undo(sent); p.slots.give(lent, false) }) {
+			return err
+		}
+		forgotten, lost := missing(err, "client"), missing(err, "token") && tries > 1
 		p.slots.give(lent, forgotten)
-		lost := fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token" && tries > 1
 		if ctx.Err() != nil || !(forgotten && tries == 1 || lost) {
 			return err
 		}
 		// Nothing was done under an identity that had lapsed, and a claim that was given back when the
 		// connection to the leader broke is to be made anew.
 	}
+}
+
+// later undoes a command of a caller that has its own identity, unless too many are being undone.
+func (p *Plane) later(cmd coord.Command, undo func(coord.Command)) {
+	select {
+	case p.undoing <- struct{}{}:
+		if !p.life.start(func() { undo(cmd); <-p.undoing }) {
+			<-p.undoing
+		}
+	default:
+	}
+}
+
+// missing reports whether an error says that the thing in a field is not there.
+func missing(err error, field string) bool {
+	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == field
 }
 
 // named reports whether an operation can carry an identity: those about identities cannot.
@@ -179,7 +196,7 @@ func (p *Plane) attend() {
 			p.seeker.learnOwn(b)
 		}
 		if p.abroad.Load() > 0 && time.Since(asked) > attending {
-			p.seeker.round()
+			p.seeker.refresh()
 			asked = time.Now()
 		}
 	}

@@ -126,7 +126,7 @@ func (p *Plane) join(c founding.Certificate) error {
 // awaitLife asks until a member has told in which incarnation the group lives.
 func (p *Plane) awaitLife() (lineage, bool) {
 	for wait := tending; ; wait = min(2*wait, offering) {
-		p.seeker.round()
+		p.seeker.refresh()
 		if life, heard := p.seeker.life(); heard {
 			return life, true
 		}

@@ -28,6 +28,7 @@ import (
 // Bounds of what a peer has under way.
 const (
 	maxSlots   = 4096            // commands at a time, waiting ones included
+	maxUndoing = 1024            // commands of callers with an identity of their own that are being undone
 	patience   = 5 * time.Second // without a leader that answers
 	attending  = time.Second     // between two questions who leads, while calls wait for an answer
 	closing    = 3 * time.Second // to hand over the leadership
@@ -89,11 +90,11 @@ type Plane struct {
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
 	over   atomic.Bool           // it was one of an incarnation that is over
-	life   context.Context       // ends when Close begins
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	life   *lifetime             // ends when Close begins
 	failed sync.Once
 	down   sync.Once
+
+	undoing chan struct{} // one for each command of others that is being undone
 }
 
 // Open starts the plane of this peer: it looks for the group, founds it with others if it may,
@@ -111,17 +112,16 @@ func Open(c Config) (*Plane, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	p := &Plane{Config: c, self: c.Host.ID(), name: c.Host.ID().String(), candidates: candidates{seen: map[peer.ID]candidate{}}}
-	p.life, p.cancel = context.WithCancel(context.Background())
+	p.life = newLifetime()
 	p.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return c.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
 	p.seeker = newSeeker(p)
-	p.slots = newSlots(maxSlots, p.openClient)
+	p.slots, p.undoing = newSlots(maxSlots, p.openClient), make(chan struct{}, maxUndoing)
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	p.work.Go(func() { p.fatal(p.founder.Run(p.life)) })
-	p.work.Go(p.enter)
-	p.work.Go(p.attend)
-	p.work.Go(p.tend)
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.tend} {
+		p.life.start(work)
+	}
 	return p, nil
 }
 
@@ -170,14 +170,14 @@ func (p *Plane) Close() error {
 			errs = append(errs, l.close(ctx))
 			cancel()
 		}
-		p.cancel()
+		p.life.end()
 		if p.herald != nil {
 			errs = append(errs, p.herald.Close())
 		}
 		if p.ask != nil {
 			errs = append(errs, p.ask.Close())
 		}
-		p.work.Wait()
+		p.life.work.Wait()
 		if l := p.here.Load(); l != nil { // it may have become one meanwhile
 			errs = append(errs, l.close(p.life))
 		}
@@ -203,7 +203,7 @@ func (p *Plane) fatal(err error) {
 func (p *Plane) openClient(ctx context.Context) (coord.ClientID, error) {
 	var id coord.ClientID
 	err := p.insist(ctx, func(ctx context.Context, t target) error {
-		result, _, err := t.Do(ctx, coord.Command{Owner: p.self.String(), Op: &coord.ClientOpen{}})
+		result, _, err := t.Do(ctx, coord.Command{Owner: p.name, Op: &coord.ClientOpen{}})
 		id = result.Client
 		return err
 	})

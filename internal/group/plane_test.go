@@ -129,6 +129,39 @@ func TestLeaderCutOff(t *testing.T) {
 	})
 }
 
+// TestClaimWithdrawn: who stops waiting for a lock, and cannot tell the leader, does not stay in its
+// queue, whatever else the peer does meanwhile.
+func TestClaimWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		holder, waiter := lease(t, client, client.id(), time.Hour), lease(t, client, client.id(), time.Hour)
+		_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: holder}})
+		require.NoError(t, err)
+		leader := w.peers[w.leader()]
+		leader.door.deaf.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() {
+			_, _, err := client.Acquire(ctx, coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, 0)
+			gone <- err
+		}()
+		waiting := func() int {
+			locks, _, err := client.Locks(t.Context(), coord.LockQuery{Name: "n"})
+			require.NoError(t, err)
+			return len(locks[0].Waiting)
+		}
+		w.await("the claim", func() bool { return waiting() == 1 })
+		leader.door.deaf.Store(false)
+		cancel()
+		require.ErrorIs(t, <-gone, fault.Canceled)
+		for range 5 {
+			lease(t, client, client.id(), time.Minute)
+		}
+		w.await("the claim is given back", func() bool { return waiting() == 0 })
+	})
+}
+
 // TestNoQuorum: without a majority every call ends by itself and says what is missing.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,9 +37,10 @@ type seeker struct {
 	lead    peer.ID // in term; "" when nobody is known
 	config  uint64
 	members map[uint64]told
-	doubted leadership    // that this peer's own member believed in when it did not answer
-	reign   reign         // of the last leader known
-	news    chan struct{} // closed when lead is known anew
+	doubted leadership       // that this peer's own member believed in when it did not answer
+	reign   reign            // of the last leader known
+	news    chan struct{}    // closed when lead is known anew
+	looking map[peer.ID]bool // who is being asked without anybody waiting
 }
 
 // reign is what lasts until another leader is known: calls to a leader that is cut off, and does not
@@ -63,7 +64,7 @@ type told struct {
 }
 
 func newSeeker(p *Plane) *seeker {
-	return &seeker{plane: p, members: map[uint64]told{}, news: make(chan struct{})}
+	return &seeker{plane: p, members: map[uint64]told{}, news: make(chan struct{}), looking: map[peer.ID]bool{}}
 }
 
 // found takes in the certificate, and the incarnation that this peer is of. The charter's voters are
@@ -100,7 +101,7 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 	s.mu.Lock()
 	news := s.news
 	s.mu.Unlock()
-	result := s.flight.DoChan("leader", func() (any, error) { s.round(); return nil, nil })
+	result := s.flight.DoChan("leader", s.asked)
 	select {
 	case <-ctx.Done():
 		return "", fault.Wrap("group.leader", ctx.Err())
@@ -191,13 +192,39 @@ func (s *seeker) member(id uint64) (peer.ID, bool) {
 	return m.peer, ok
 }
 
-// round asks those who may know, all at once, and takes in what they say.
-func (s *seeker) round() {
+// begin notes that a peer is about to be asked; false when it is being asked, or too many are.
+func (s *seeker) begin(at peer.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looking[at] || len(s.looking) >= maxMembers {
+		return false
+	}
+	s.looking[at] = true
+	return true
+}
+
+func (s *seeker) end(at peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.looking, at)
+}
+
+// refresh asks who leads, together with whoever asks already.
+func (s *seeker) refresh() { _, _, _ = s.flight.Do("leader", s.asked) }
+
+func (s *seeker) asked() (any, error) {
+	s.round(0)
+	return nil, nil
+}
+
+// round asks those who may know, all at once, and takes in what they say. It tells them of this peer
+// if that is ready to be a member, under an id above 0.
+func (s *seeker) round(candidate uint64) {
 	ctx, cancel := context.WithTimeout(s.plane.life, askTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, p := range s.knowing() {
-		wg.Go(func() { s.consult(ctx, p, 0) })
+		wg.Go(func() { s.consult(ctx, p, candidate) })
 	}
 	wg.Wait()
 	s.mu.Lock()

@@ -33,12 +33,8 @@ func newSlots(n int, open func(context.Context) (coord.ClientID, error)) *slots 
 func (s *slots) take(ctx context.Context) (slot, error) {
 	select {
 	case s.limit <- struct{}{}:
-	default:
-		select {
-		case s.limit <- struct{}{}:
-		case <-ctx.Done():
-			return slot{}, fault.Wrap("group.slots", ctx.Err())
-		}
+	case <-ctx.Done():
+		return slot{}, fault.Wrap("group.slots", ctx.Err())
 	}
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -18,7 +19,6 @@ import (
 const (
 	tending   = 250 * time.Millisecond // between two looks of the leader at its group
 	offering  = 2 * time.Second        // between two offers to be a member
-	checking  = 5 * time.Second        // until a member asks others whether it still is one
 	fresh     = 4 * offering           // age of an offer that is taken
 	greeting  = 10 * time.Second       // between two questions of a member to all others that may be
 	changing  = 30 * time.Second       // for one change of the configuration
@@ -56,18 +56,8 @@ func (c *candidates) fresh() []repair.Peer {
 		}
 		all = append(all, repair.Peer{ID: o.raftID, Name: p.String()})
 	}
-	slices.SortFunc(all, func(a, b repair.Peer) int { return compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b repair.Peer) int { return cmp.Compare(a.Name, b.Name) })
 	return all
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // tend is what this peer does for the group all the time: as leader it keeps the group strong, as
@@ -148,13 +138,7 @@ func (l *local) belongs() bool {
 
 // offer tells all who may lead that this peer is ready to be a member.
 func (p *Plane) offer() {
-	ctx, cancel := context.WithTimeout(p.life, askTime)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, to := range p.seeker.knowing() {
-		wg.Go(func() { p.seeker.consult(ctx, to, p.disk.Member()) })
-	}
-	wg.Wait()
+	p.seeker.round(p.disk.Member())
 	if l := p.here.Load(); l != nil {
 		l.wire.Recheck()
 	}
@@ -163,18 +147,24 @@ func (p *Plane) offer() {
 // look asks a peer that knows of members that this one does not, or the other way round. It does
 // not wait for the answer.
 func (p *Plane) look(at peer.ID) {
-	if p.life.Err() != nil || !p.Network.Eligible(at) {
+	if !p.Network.Eligible(at) {
 		return
 	}
-	go p.seeker.flight.Do("look "+at.String(), func() (any, error) { // bounded by the number of eligible peers; ends with life
+	if !p.seeker.begin(at) {
+		return
+	}
+	looking := p.life.start(func() {
+		defer p.seeker.end(at)
 		ctx, cancel := context.WithTimeout(p.life, askTime)
 		defer cancel()
 		p.seeker.consult(ctx, at, 0)
 		if l := p.here.Load(); l != nil {
 			l.wire.Recheck()
 		}
-		return nil, nil
 	})
+	if !looking {
+		p.seeker.end(at)
+	}
 }
 
 // caretaker carries out what package repair decides, while this peer leads.

@@ -203,7 +203,17 @@ func (w *world) leader() int {
 // get no answer.
 type door struct {
 	group.Serving
-	cut *atomic.Bool
+	cut  *atomic.Bool
+	deaf atomic.Bool // what comes is done, but nobody hears the answer, nor that the caller is gone
+}
+
+func (d *door) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	if !d.deaf.Load() {
+		return d.Serving.Acquire(ctx, cmd, wait)
+	}
+	go d.Serving.Acquire(context.WithoutCancel(ctx), cmd, wait) // ends when the claim is given back
+	<-ctx.Done()
+	return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
 }
 
 func (d *door) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
