@@ -27,7 +27,7 @@ type room struct {
 // what a test needs does not ship.
 func floors() []room {
 	wiring := []string{"internal/daemon", "internal/sim", "cmd/blackholed", "bench"}
-	contracts := []string{"pkg/discovery", "pkg/registry", "pkg/coord", "pkg/health"}
+	contracts := []string{"pkg/discovery", "pkg/registry", "pkg/coord", "pkg/health", "internal/access"}
 	return []room{
 		{path: "cmd/blackholed", floor: 8},
 
@@ -45,6 +45,7 @@ func floors() []room {
 		{path: "pkg/client", floor: 6, only: contracts},
 
 		{path: "pkg/discovery", floor: 5, only: []string{"pkg/registry", "pkg/index"}},
+		{path: "pkg/agent", floor: 5, only: []string{"pkg/registry", "pkg/catalog", "pkg/health"}},
 
 		{path: "pkg/keeper", floor: 4, users: wiring},
 		{path: "pkg/gossip", floor: 4, users: wiring},
@@ -55,11 +56,14 @@ func floors() []room {
 		{path: "pkg/registry", floor: 3},
 		{path: "pkg/index", floor: 3},
 		{path: "pkg/cell", floor: 3},
+		{path: "pkg/catalog", floor: 3},
 
 		{path: "pkg/query", floor: 2},
+		{path: "pkg/coord", floor: 2},
 
 		{path: "pkg/records", floor: 1},
-		{path: "pkg/coord", floor: 1},
+		{path: "pkg/instance", floor: 1},
+		{path: "internal/access", floor: 1, users: []string{"internal/daemon", "internal/httpapi", "internal/grpcapi"}},
 
 		{path: "pkg/geo", floor: 0},
 		{path: "pkg/fault", floor: 0},
@@ -73,7 +77,7 @@ func floors() []room {
 // nouns are the rooms that name what the project talks about. Every higher
 // floor may use them, a room with its own only list included.
 func nouns() []string {
-	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "proto"}
+	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
 }
 
 // roomOf returns the room of a folder relative to the module root. The longest

@@ -49,8 +49,8 @@ func exits() []exit {
 	return []exit{
 		{exitOK, "done", nil},
 		{exitFailure, "failure", []fault.Kind{fault.Internal, fault.Unauthentic, fault.Forbidden, fault.Unsupported}},
-		{2, "usage, or invalid input", []fault.Kind{fault.Invalid, fault.TooLarge}},
-		{3, "not found", []fault.Kind{fault.NotFound}},
+		{2, "usage, or invalid input", []fault.Kind{fault.Invalid, fault.TooLarge, fault.Unprocessable}},
+		{3, "not found", []fault.Kind{fault.NotFound, fault.Gone}},
 		{4, "exists already, conflict, or a limit is reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
 		{69, "unavailable: no peer answers, it is not ready, or its group has no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h

@@ -166,7 +166,7 @@ func TestLockHeldByOthers(t *testing.T) {
 func TestLockWithoutQuorum(t *testing.T) {
 	solo := living()
 	solo.Halt("no majority")
-	l := runLock(t, solo, shell("echo never", "--timeout", "300ms")...)
+	l := runLock(t, solo, shell("echo never", "--timeout", "2s")...)
 	l.end(69)
 	require.Contains(t, l.stderr.String(), "no majority")
 	require.NotContains(t, l.stderr.String(), "no peer answers", "one did")

@@ -14,7 +14,7 @@ func code(k fault.Kind) codes.Code {
 	switch k {
 	case fault.Invalid:
 		return codes.InvalidArgument
-	case fault.NotFound:
+	case fault.NotFound, fault.Gone:
 		return codes.NotFound
 	case fault.Exists:
 		return codes.AlreadyExists
@@ -28,7 +28,7 @@ func code(k fault.Kind) codes.Code {
 		return codes.DeadlineExceeded
 	case fault.Unavailable:
 		return codes.Unavailable
-	case fault.Conflict:
+	case fault.Conflict, fault.Unprocessable:
 		return codes.FailedPrecondition
 	case fault.Unsupported:
 		return codes.Unimplemented

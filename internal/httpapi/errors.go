@@ -42,6 +42,10 @@ func status(k fault.Kind) (int, string) {
 		return http.StatusRequestEntityTooLarge, "too_large"
 	case fault.Unsupported:
 		return http.StatusMethodNotAllowed, "method_not_allowed"
+	case fault.Gone:
+		return http.StatusGone, "service_gone"
+	case fault.Unprocessable:
+		return http.StatusUnprocessableEntity, "unprocessable"
 	case fault.Canceled:
 		return 499, "canceled" // the client is gone; the number is nginx's
 	default:

@@ -50,20 +50,22 @@ func TestErrorTable(t *testing.T) {
 		code   string
 	}
 	table := map[fault.Kind]entry{
-		fault.Internal:     {500, "internal_error"},
-		fault.Invalid:      {400, "validation_error"},
-		fault.NotFound:     {404, "service_not_found"},
-		fault.Exists:       {409, "service_already_exists"},
-		fault.LimitReached: {429, "rate_limit_exceeded"},
-		fault.Unauthentic:  {401, "unauthorized"},
-		fault.Forbidden:    {403, "forbidden"},
-		fault.Timeout:      {504, "timeout"},
-		fault.Unavailable:  {503, "service_unavailable"},
-		fault.Conflict:     {409, "conflict"},
-		fault.TooLarge:     {413, "too_large"},
-		fault.Unsupported:  {405, "method_not_allowed"},
-		fault.Canceled:     {499, "canceled"},
-		200:                {500, "internal_error"},
+		fault.Internal:      {500, "internal_error"},
+		fault.Invalid:       {400, "validation_error"},
+		fault.NotFound:      {404, "service_not_found"},
+		fault.Exists:        {409, "service_already_exists"},
+		fault.LimitReached:  {429, "rate_limit_exceeded"},
+		fault.Unauthentic:   {401, "unauthorized"},
+		fault.Forbidden:     {403, "forbidden"},
+		fault.Timeout:       {504, "timeout"},
+		fault.Unavailable:   {503, "service_unavailable"},
+		fault.Conflict:      {409, "conflict"},
+		fault.TooLarge:      {413, "too_large"},
+		fault.Unsupported:   {405, "method_not_allowed"},
+		fault.Canceled:      {499, "canceled"},
+		fault.Gone:          {410, "service_gone"},
+		fault.Unprocessable: {422, "unprocessable"},
+		200:                 {500, "internal_error"},
 	}
 	for kind := fault.Internal; !strings.HasPrefix(kind.String(), "kind("); kind++ {
 		require.Contains(t, table, kind)

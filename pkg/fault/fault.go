@@ -43,6 +43,10 @@ const (
 	Unsupported
 	// Canceled is an operation that its caller ended.
 	Canceled
+	// Gone is a named thing that existed and was taken away; Value is the time.Time when.
+	Gone
+	// Unprocessable is input that is well formed but does not fit the state or a rule of its meaning.
+	Unprocessable
 
 	kinds // count, keep last
 )
@@ -51,7 +55,7 @@ const (
 func (k Kind) String() string {
 	names := [kinds]string{
 		"internal", "invalid", "not_found", "exists", "limit_reached", "unauthentic", "forbidden",
-		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled",
+		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable",
 	}
 	if k >= kinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))

@@ -1,0 +1,26 @@
+package instance
+
+import (
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// String gives the name as the low-level design "Service Discovery" writes it.
+func (s Status) String() string {
+	names := [statuses]string{"UNKNOWN", "UP", "DOWN", "OUT_OF_SERVICE", "STARTING", "UNHEALTHY"}
+	if s >= statuses {
+		return "UNKNOWN"
+	}
+	return names[s]
+}
+
+// ParseStatus reads a name in either case. Errors: Invalid, field "status".
+func ParseStatus(text string) (Status, error) {
+	for s := StatusUnknown; s < statuses; s++ {
+		if strings.EqualFold(s.String(), text) {
+			return s, nil
+		}
+	}
+	return StatusUnknown, fault.Invalidf("status", text, "is none of UNKNOWN, UP, DOWN, OUT_OF_SERVICE, STARTING, UNHEALTHY")
+}
