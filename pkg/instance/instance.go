@@ -17,7 +17,7 @@ const DefaultNamespace = "default"
 type Key struct {
 	Namespace string // [a-z0-9-]{1,63}
 	Service   string // [a-z0-9-]{1,64}
-	ID        string // [A-Za-z0-9._:-]{1,128}; not "instances" nor "watch", which are routes
+	ID        string // [A-Za-z0-9._:-]{1,128}; not "instances", "watch", "." nor "..", which have a meaning in paths
 }
 
 // Name is a service in its namespace.
@@ -50,7 +50,7 @@ type Spec struct {
 
 	Check          *Check        // nil: none, heartbeats alone keep it
 	UnhealthyAfter time.Duration // without a heartbeat or passed check, MinTTL to MaxTTL; 0: DefaultUnhealthyAfter
-	RemoveAfter    time.Duration // the same, at least UnhealthyAfter; 0: DefaultRemoveAfter
+	RemoveAfter    time.Duration // the same, at least UnhealthyAfter; 0: see Normalize
 
 	// Offer is a record's offer as JSON, announced in the discovery plane while the instance is
 	// UP; nil: none. This package does not look inside.

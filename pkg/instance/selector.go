@@ -1,14 +1,220 @@
 package instance
 
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
 // Selector picks instances. The zero value picks those that are UP.
 type Selector struct {
 	Statuses    []Status // any of them; none: StatusUp
 	AnyStatus   bool     // whatever the status
 	ID          string   // "": any, as for those below
-	Zone        string   // of the field, or metadata["zone"]
-	Version     string   // a range of semantic versions such as 2.x, ^1.2, >=1.0 <2
+	Zone        string   // of the field, or metadata["zone"] where that is empty
+	Version     string   // a range of semantic versions such as 2.x, ^1.2, >=1.0 <2; pre-releases only where it names one
 	Tags        []string // all of them: a tag, or key:value of the metadata, or a key that is "true"
 	Environment string
 	Dependency  string // a service that it depends on
 	PreferZone  string // orders: those of this zone first
+}
+
+// maxRange bounds a version range, in bytes.
+const maxRange = 256
+
+// Matcher is a compiled Selector. It is immutable and safe for concurrent use; the zero value
+// matches nothing.
+type Matcher struct {
+	statuses    statusSet
+	id          string
+	zone        string
+	version     *semver.Constraints // nil: any
+	tags        []string
+	environment string
+	dependency  string
+	preferZone  string
+}
+
+// statusSet has bit s for Status s.
+type statusSet uint8
+
+func (s Selector) statusSet() statusSet {
+	if s.AnyStatus {
+		return 1<<statuses - 1
+	}
+	var set statusSet
+	for _, status := range s.Statuses {
+		set |= 1 << status
+	}
+	if set == 0 {
+		set = 1 << StatusUp
+	}
+	return set
+}
+
+// Compile validates a selector and prepares it for matching. Errors: Invalid, field "status",
+// "id", "zone", "version", "tags", "tags[i]", "environment", "dependency" or "prefer_zone".
+func (s Selector) Compile() (Matcher, error) {
+	if i := slices.IndexFunc(s.Statuses, func(x Status) bool { return x >= statuses }); i >= 0 {
+		return Matcher{}, fault.Invalidf("status", uint8(s.Statuses[i]), "is no status")
+	}
+	if err := s.validateTexts(); err != nil {
+		return Matcher{}, err
+	}
+	m := Matcher{
+		statuses:    s.statusSet(),
+		id:          s.ID,
+		zone:        s.Zone,
+		tags:        sorted(s.Tags),
+		environment: s.Environment,
+		dependency:  s.Dependency,
+		preferZone:  s.PreferZone,
+	}
+	if s.Version == "" {
+		return m, nil
+	}
+	if len(s.Version) > maxRange {
+		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "has %d bytes, at most %d are allowed", len(s.Version), maxRange)
+	}
+	c, err := semver.NewConstraint(s.Version)
+	if err != nil {
+		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "is no range of semantic versions")
+	}
+	m.version = c
+	return m, nil
+}
+
+func (s Selector) validateTexts() error {
+	texts := []struct{ field, text string }{
+		{"id", s.ID}, {"zone", s.Zone}, {"environment", s.Environment}, {"dependency", s.Dependency}, {"prefer_zone", s.PreferZone},
+	}
+	for _, t := range texts {
+		if err := validateText(t.field, t.text, maxName); err != nil {
+			return err
+		}
+	}
+	if len(s.Tags) > MaxTags {
+		return tooMany("tags", len(s.Tags), MaxTags)
+	}
+	for i, tag := range s.Tags {
+		if tag == "" {
+			return fault.Invalidf("tags"+index(i), nil, "is empty")
+		}
+		if err := validateText("tags"+index(i), tag, maxName+1+maxValue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Match reports whether i is one that the selector picks.
+func (m Matcher) Match(i *Instance) bool {
+	return m.statuses&(1<<i.Status) != 0 &&
+		(m.id == "" || m.id == i.ID) &&
+		(m.zone == "" || m.zone == i.zone()) &&
+		(m.environment == "" || m.environment == i.Environment) &&
+		(m.dependency == "" || has(i.Dependencies, m.dependency)) &&
+		m.matchTags(i) &&
+		m.matchVersion(i.Version)
+}
+
+func (m Matcher) matchTags(i *Instance) bool {
+	for _, tag := range m.tags {
+		if has(i.Tags, tag) || i.Metadata[tag] == "true" {
+			continue
+		}
+		key, value, pair := strings.Cut(tag, ":")
+		if got, ok := i.Metadata[key]; !pair || !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+func (m Matcher) matchVersion(version string) bool {
+	if m.version == nil {
+		return true
+	}
+	v, err := semver.StrictNewVersion(version)
+	return err == nil && m.version.Check(v)
+}
+
+// Compare orders a result: those of the preferred zone first, then by service and id.
+func (m Matcher) Compare(a, b *Instance) int {
+	if m.preferZone != "" {
+		if x, y := a.zone() == m.preferZone, b.zone() == m.preferZone; x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+	}
+	return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
+}
+
+// zone is the field, or what the metadata say where it is empty.
+func (i *Instance) zone() string {
+	if i.Zone != "" {
+		return i.Zone
+	}
+	return i.Metadata["zone"]
+}
+
+// has searches an ascending list.
+func has(list []string, text string) bool {
+	_, ok := slices.BinarySearch(list, text)
+	return ok
+}
+
+// Canonical gives a text that two selectors share only if they pick and order alike, whatever the order
+// in which they name statuses and tags. That of the zero value is "".
+func (s Selector) Canonical() string {
+	if s.simple() {
+		return ""
+	}
+	return string(s.AppendCanonical(make([]byte, 0, 64)))
+}
+
+// AppendCanonical appends Canonical, for looking it up without an allocation.
+func (s Selector) AppendCanonical(b []byte) []byte {
+	if s.simple() {
+		return b
+	}
+	b = strconv.AppendUint(b, uint64(s.statusSet()), 16)
+	b = appendText(b, 'i', s.ID)
+	b = appendText(b, 'z', s.Zone)
+	b = appendText(b, 'v', s.Version)
+	b = appendText(b, 'e', s.Environment)
+	b = appendText(b, 'd', s.Dependency)
+	b = appendText(b, 'p', s.PreferZone)
+	tags := s.Tags
+	if len(tags) > 1 {
+		tags = sorted(tags)
+	}
+	for _, tag := range tags {
+		b = appendText(b, 't', tag)
+	}
+	return b
+}
+
+// simple reports whether s picks as the zero value does.
+func (s Selector) simple() bool {
+	return s.ID == "" && s.Zone == "" && s.Version == "" && len(s.Tags) == 0 && s.Environment == "" &&
+		s.Dependency == "" && s.PreferZone == "" && s.statusSet() == 1<<StatusUp
+}
+
+// appendText appends a text that is not empty with its length, so that no two differ in where they end.
+func appendText(b []byte, label byte, text string) []byte {
+	if text == "" {
+		return b
+	}
+	b = append(b, label)
+	b = strconv.AppendInt(b, int64(len(text)), 10)
+	b = append(b, ':')
+	return append(b, text...)
 }

@@ -1,0 +1,142 @@
+package instance
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Defaults of a Check.
+const (
+	DefaultCheckInterval      = 10 * time.Second
+	DefaultCheckTimeout       = 5 * time.Second
+	DefaultHealthyThreshold   = 1
+	DefaultUnhealthyThreshold = 3
+
+	maxEndpoint = 256
+)
+
+// ParseCheckType reads the name of a type in either case. Errors: Invalid, field "type".
+func ParseCheckType(text string) (CheckType, error) {
+	for _, t := range []CheckType{HTTP, TCP, GRPC, Script} {
+		if strings.EqualFold(string(t), text) {
+			return t, nil
+		}
+	}
+	return "", fault.Invalidf("type", shorten(text), "is none of HTTP, TCP, gRPC, script")
+}
+
+// Validate gives the first fault, Invalid: field "type", "endpoint", "interval", "timeout",
+// "healthy_threshold" or "unhealthy_threshold". Zero values that stand for defaults are valid.
+func (c Check) Validate() error { return c.normalize() }
+
+// normalize validates and completes c; after an error it is void.
+func (c *Check) normalize() error {
+	t, err := ParseCheckType(string(c.Type))
+	if err != nil {
+		return err
+	}
+	c.Type = t
+	if err := validateText("endpoint", c.Endpoint, maxEndpoint); err != nil {
+		return err
+	}
+	if !c.endpointFits() {
+		return fault.Invalidf("endpoint", c.Endpoint, "is none of a %s check", c.Type)
+	}
+	if c.Interval == 0 {
+		c.Interval = DefaultCheckInterval
+	}
+	if err := between("interval", c.Interval, time.Second, time.Hour); err != nil {
+		return err
+	}
+	if c.Timeout == 0 {
+		c.Timeout = min(DefaultCheckTimeout, c.Interval)
+	}
+	if err := between("timeout", c.Timeout, 10*time.Millisecond, c.Interval); err != nil {
+		return err
+	}
+	if err := threshold("healthy_threshold", &c.HealthyThreshold, DefaultHealthyThreshold); err != nil {
+		return err
+	}
+	return threshold("unhealthy_threshold", &c.UnhealthyThreshold, DefaultUnhealthyThreshold)
+}
+
+func threshold(field string, n *int, standard int) error {
+	if *n == 0 {
+		*n = standard
+	}
+	if *n < 1 || *n > 100 {
+		return fault.Invalidf(field, *n, "must be 1 to 100")
+	}
+	return nil
+}
+
+func (c *Check) endpointFits() bool {
+	switch c.Type {
+	case HTTP:
+		return c.Endpoint == "" || isPath(c.Endpoint) || isURL(c.Endpoint)
+	case Script:
+		return c.Endpoint != "" && len(c.Endpoint) <= maxShort && consists(c.Endpoint, isID)
+	case GRPC:
+		target, _, _ := strings.Cut(c.Endpoint, "/")
+		return isTarget(target)
+	default:
+		return isTarget(c.Endpoint)
+	}
+}
+
+// host is the one that the endpoint names, or "".
+func (c *Check) host() string {
+	if c.Type == HTTP {
+		u, err := url.Parse(c.Endpoint)
+		if err != nil {
+			return ""
+		}
+		return u.Hostname()
+	}
+	target, _, _ := strings.Cut(c.Endpoint, "/")
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// isPath takes a path with a query; "//host" would be a URL without its scheme.
+func isPath(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && text[0] == '/' && u.Host == "" && u.Fragment == ""
+}
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" {
+		return false
+	}
+	if _, err := normalizeHost(u.Hostname()); err != nil {
+		return false
+	}
+	return u.Port() == "" || isPort(u.Port())
+}
+
+// isTarget takes nothing, a port or host:port.
+func isTarget(text string) bool {
+	if text == "" || isPort(text) {
+		return true
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || !isPort(port) {
+		return false
+	}
+	_, err = normalizeHost(host)
+	return err == nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}

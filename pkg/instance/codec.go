@@ -1,0 +1,238 @@
+package instance
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// Marshal encodes an instance. Equal instances have equal bytes in one build of the program.
+func Marshal(i *Instance) []byte {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(ToProto(i))
+	if err != nil {
+		panic("instance: " + err.Error()) // impossible: Normalize and Unmarshal take valid UTF-8 only
+	}
+	return data
+}
+
+// Unmarshal decodes and validates what Marshal made, and ignores fields that it does not know.
+// Errors: those of FromProto; TooLarge above MaxSize; Unauthentic for what is no message at all.
+func Unmarshal(data []byte) (*Instance, error) {
+	const op = "instance.Unmarshal"
+	if len(data) > MaxSize {
+		return nil, fault.New(op, fault.TooLarge, "%d bytes, at most %d are taken", len(data), MaxSize)
+	}
+	var p agentv1.Instance
+	if err := proto.Unmarshal(data, &p); err != nil {
+		return nil, fault.As(op, fault.Unauthentic, err)
+	}
+	i, err := FromProto(&p)
+	return i, fault.Wrap(op, err)
+}
+
+// ToProto converts an instance; maps and lists are shared with it. last_heartbeat is left out.
+func ToProto(i *Instance) *agentv1.Instance {
+	p := &agentv1.Instance{
+		Id:             i.ID,
+		ServiceName:    i.Service,
+		Host:           i.Host,
+		Port:           int32(i.Port),
+		Health:         i.Status.Proto(),
+		Metadata:       i.Metadata,
+		Namespace:      i.Namespace,
+		Version:        i.Version,
+		Interfaces:     i.Interfaces,
+		Tags:           i.Tags,
+		Dependencies:   i.Dependencies,
+		Environment:    i.Environment,
+		Region:         i.Region,
+		Owner:          i.Owner,
+		Description:    i.Description,
+		Zone:           i.Zone,
+		Weight:         uint32(i.Weight),
+		UnhealthyAfter: durationToProto(i.UnhealthyAfter),
+		RemoveAfter:    durationToProto(i.RemoveAfter),
+		Offer:          i.Offer,
+		Override:       i.Override.Proto(),
+		LeaseId:        i.Lease,
+		Peer:           i.Peer,
+		Revision:       i.Revision,
+	}
+	if !i.RegisteredAt.IsZero() {
+		p.RegisteredAt = timestamppb.New(i.RegisteredAt)
+	}
+	if c := i.Check; c != nil {
+		p.HealthCheck = &agentv1.HealthCheck{
+			Type:               string(c.Type),
+			Endpoint:           c.Endpoint,
+			Interval:           durationToProto(c.Interval),
+			Timeout:            durationToProto(c.Timeout),
+			HealthyThreshold:   uint32(c.HealthyThreshold),
+			UnhealthyThreshold: uint32(c.UnhealthyThreshold),
+		}
+	}
+	return p
+}
+
+// FromProto converts and validates an instance as Normalize does. Nothing is shared with p.
+// Errors: those of Normalize; Invalid, field "id", "status", "registered_at", "lease_id" or "peer".
+func FromProto(p *agentv1.Instance) (*Instance, error) {
+	r, err := RegistrationFromProto(p)
+	if err != nil {
+		return nil, err
+	}
+	r.Status = StatusUnknown // that of an instance may be any, see below
+	if err := r.Normalize(); err != nil {
+		return nil, err
+	}
+	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: p.GetPeer(), Revision: p.GetRevision()}
+	if i.Status, err = StatusFromProto(p.GetHealth()); err != nil {
+		return nil, err
+	}
+	if i.Override, err = StatusFromProto(p.GetOverride()); err != nil {
+		return nil, err
+	}
+	if t := p.GetRegisteredAt(); t != nil {
+		if err := t.CheckValid(); err != nil {
+			return nil, fault.Invalidf("registered_at", nil, "%w", err)
+		}
+		i.RegisteredAt = t.AsTime()
+	}
+	if err := validateID(i.ID); err != nil {
+		return nil, err
+	}
+	if err := validateText("lease_id", i.Lease, maxName); err != nil {
+		return nil, err
+	}
+	return i, validateText("peer", i.Peer, maxName)
+}
+
+// RegistrationFromProto takes what an application may say from p and leaves the rest alone. Only
+// what cannot be represented is refused, Invalid; Normalize validates. Maps and lists are shared with p.
+func RegistrationFromProto(p *agentv1.Instance) (Registration, error) {
+	r := Registration{
+		Key: Key{Namespace: p.GetNamespace(), Service: p.GetServiceName(), ID: p.GetId()},
+		Spec: Spec{
+			Host:         p.GetHost(),
+			Port:         int(p.GetPort()),
+			Version:      p.GetVersion(),
+			Interfaces:   p.GetInterfaces(),
+			Metadata:     p.GetMetadata(),
+			Tags:         p.GetTags(),
+			Dependencies: p.GetDependencies(),
+			Environment:  p.GetEnvironment(),
+			Region:       p.GetRegion(),
+			Owner:        p.GetOwner(),
+			Description:  p.GetDescription(),
+			Zone:         p.GetZone(),
+			Weight:       int(p.GetWeight()),
+			Offer:        p.GetOffer(),
+		},
+	}
+	if p.GetHealth() == agentv1.HealthStatus_HEALTH_STATUS_STARTING {
+		r.Status = StatusStarting
+	}
+	var err error
+	if r.UnhealthyAfter, err = durationFromProto("unhealthy_after", p.GetUnhealthyAfter()); err != nil {
+		return Registration{}, err
+	}
+	if r.RemoveAfter, err = durationFromProto("remove_after", p.GetRemoveAfter()); err != nil {
+		return Registration{}, err
+	}
+	r.Check, err = checkFromProto(p.GetHealthCheck())
+	return r, fault.In("health_check", err)
+}
+
+func checkFromProto(p *agentv1.HealthCheck) (*Check, error) {
+	if p == nil {
+		return nil, nil
+	}
+	interval, err := durationFromProto("interval", p.GetInterval())
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := durationFromProto("timeout", p.GetTimeout())
+	if err != nil {
+		return nil, err
+	}
+	return &Check{
+		Type:               CheckType(p.GetType()),
+		Endpoint:           p.GetEndpoint(),
+		Interval:           interval,
+		Timeout:            timeout,
+		HealthyThreshold:   int(p.GetHealthyThreshold()),
+		UnhealthyThreshold: int(p.GetUnhealthyThreshold()),
+	}, nil
+}
+
+// Proto gives the status on the wire.
+func (s Status) Proto() agentv1.HealthStatus { return agentv1.HealthStatus(s) }
+
+// StatusFromProto reads a status of the wire. Errors: Invalid, field "status".
+func StatusFromProto(p agentv1.HealthStatus) (Status, error) {
+	if p < 0 || p >= agentv1.HealthStatus(statuses) {
+		return StatusUnknown, fault.Invalidf("status", int32(p), "is no status")
+	}
+	return Status(p), nil
+}
+
+func durationToProto(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// durationFromProto gives 0 for none. What does not fit a time.Duration is out of all bounds.
+func durationFromProto(field string, p *durationpb.Duration) (time.Duration, error) {
+	if p == nil {
+		return 0, nil
+	}
+	if err := p.CheckValid(); err != nil {
+		return 0, fault.Invalidf(field, nil, "%w", err)
+	}
+	return p.AsDuration(), nil
+}
+
+// Same reports whether a and b are equal but for Revision. Nil is the same as nil alone.
+func Same(a, b *Instance) bool {
+	if a == nil || b == nil || a == b {
+		return a == b
+	}
+	return a.Key == b.Key &&
+		a.Status == b.Status &&
+		a.Override == b.Override &&
+		a.RegisteredAt.Equal(b.RegisteredAt) &&
+		a.Lease == b.Lease &&
+		a.Peer == b.Peer &&
+		a.Spec.Equal(b.Spec)
+}
+
+// Equal reports whether two specifications say the same.
+func (s Spec) Equal(o Spec) bool {
+	return s.Host == o.Host && s.Port == o.Port && s.Version == o.Version &&
+		maps.Equal(s.Interfaces, o.Interfaces) &&
+		maps.Equal(s.Metadata, o.Metadata) &&
+		slices.Equal(s.Tags, o.Tags) &&
+		slices.Equal(s.Dependencies, o.Dependencies) &&
+		s.Environment == o.Environment && s.Region == o.Region && s.Owner == o.Owner &&
+		s.Description == o.Description && s.Zone == o.Zone && s.Weight == o.Weight &&
+		equalChecks(s.Check, o.Check) &&
+		s.UnhealthyAfter == o.UnhealthyAfter && s.RemoveAfter == o.RemoveAfter &&
+		bytes.Equal(s.Offer, o.Offer)
+}
+
+func equalChecks(a, b *Check) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

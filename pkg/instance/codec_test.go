@@ -1,0 +1,235 @@
+package instance
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+func TestMarshalKeepsEverything(t *testing.T) {
+	for _, change := range []func(*Registration){
+		nil,
+		func(r *Registration) {
+			*r = Registration{Key: Key{Service: "a", ID: "b"}, Spec: Spec{Host: "h", Port: 1}}
+		},
+	} {
+		i := built(t, change)
+		got, err := Unmarshal(Marshal(i))
+		require.NoError(t, err)
+		require.Equal(t, i, got)
+		require.True(t, Same(i, got))
+	}
+	none := built(t, nil)
+	none.RegisteredAt, none.Lease, none.Peer, none.Revision = time.Time{}, "", "", 0
+	got, err := Unmarshal(Marshal(none))
+	require.NoError(t, err)
+	require.Equal(t, none, got)
+}
+
+// TestEveryFieldTravels sets each field of the message in turn to nothing: the instance must differ,
+// so that neither the codec nor Same forgets one that is added later.
+func TestEveryFieldTravels(t *testing.T) {
+	i := built(t, nil)
+	i.Override = StatusOutOfService
+	p := ToProto(i)
+	fields := p.ProtoReflect().Descriptor().Fields()
+	for n := range fields.Len() {
+		field := fields.Get(n)
+		if field.Name() == "last_heartbeat" {
+			require.False(t, p.ProtoReflect().Has(field))
+			continue
+		}
+		require.True(t, p.ProtoReflect().Has(field), "%s is set", field.Name())
+		changed := proto.Clone(p).(*agentv1.Instance)
+		changed.ProtoReflect().Clear(field)
+		got, err := FromProto(changed)
+		if err != nil {
+			continue // it is required
+		}
+		if field.Name() == "revision" {
+			require.True(t, Same(i, got))
+			continue
+		}
+		require.Equal(t, field.Name() == "unhealthy_after" || field.Name() == "remove_after", Same(i, got), "%s", field.Name())
+	}
+}
+
+func TestFromProtoRefuses(t *testing.T) {
+	for field, change := range map[string]func(*agentv1.Instance){
+		"id":                    func(p *agentv1.Instance) { p.Id = "" },
+		"service":               func(p *agentv1.Instance) { p.ServiceName = "A" },
+		"status":                func(p *agentv1.Instance) { p.Health = 99 },
+		"registered_at":         func(p *agentv1.Instance) { p.RegisteredAt = &timestamppb.Timestamp{Nanos: -1} },
+		"lease_id":              func(p *agentv1.Instance) { p.LeaseId = "a\nb" },
+		"peer":                  func(p *agentv1.Instance) { p.Peer = string(bytes.Repeat([]byte("a"), 129)) },
+		"unhealthy_after":       func(p *agentv1.Instance) { p.UnhealthyAfter = &durationpb.Duration{Seconds: math.MaxInt64} },
+		"remove_after":          func(p *agentv1.Instance) { p.RemoveAfter = &durationpb.Duration{Seconds: 1, Nanos: -1} },
+		"health_check.interval": func(p *agentv1.Instance) { p.HealthCheck.Interval = &durationpb.Duration{Seconds: -1} },
+		"health_check.timeout":  func(p *agentv1.Instance) { p.HealthCheck.Timeout = &durationpb.Duration{Seconds: 1, Nanos: -1} },
+	} {
+		p := proto.Clone(ToProto(built(t, nil))).(*agentv1.Instance)
+		change(p)
+		_, err := FromProto(p)
+		require.ErrorIs(t, err, fault.Invalid, field)
+		require.Equal(t, field, fault.FieldOf(err))
+	}
+	p := ToProto(built(t, nil))
+	p.Override = -1
+	_, err := FromProto(p)
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = Unmarshal(make([]byte, MaxSize+1))
+	require.ErrorIs(t, err, fault.TooLarge)
+	_, err = Unmarshal([]byte{0xff})
+	require.ErrorIs(t, err, fault.Unauthentic)
+	_, err = FromProto(nil)
+	require.ErrorIs(t, err, fault.Invalid)
+}
+
+func TestRegistrationFromProto(t *testing.T) {
+	want := full()
+	p := ToProto(&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"})
+	got, err := RegistrationFromProto(p)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	p.Health = agentv1.HealthStatus_HEALTH_STATUS_UP
+	got, err = RegistrationFromProto(p)
+	require.NoError(t, err)
+	require.Equal(t, StatusUnknown, got.Status, "read-only to applications")
+}
+
+func registrations() *rapid.Generator[Registration] {
+	text := rapid.StringMatching(`[a-zé ]{0,9}`)
+	label := rapid.StringMatching(`[a-z0-9-]{1,9}`)
+	return rapid.Custom(func(t *rapid.T) Registration {
+		r := Registration{
+			Key: Key{Namespace: label.Draw(t, "namespace"), Service: label.Draw(t, "service"), ID: rapid.StringMatching(`[A-Za-z0-9_:-]{1,20}`).Draw(t, "id")},
+			Spec: Spec{
+				Host:         rapid.SampledFrom([]string{"10.0.0.1", "::1", "example.org", ""}).Draw(t, "host"),
+				Port:         rapid.IntRange(1, 65535).Draw(t, "port"),
+				Version:      rapid.SampledFrom([]string{"", "1.2.3", "1.0.0-rc.1+x"}).Draw(t, "version"),
+				Interfaces:   rapid.MapOfN(label, label, 0, 3).Draw(t, "interfaces"),
+				Metadata:     rapid.MapOfN(label, text, 0, 5).Draw(t, "metadata"),
+				Tags:         rapid.SliceOfN(label, 0, 5).Draw(t, "tags"),
+				Dependencies: rapid.SliceOfN(label, 0, 5).Draw(t, "dependencies"),
+				Environment:  rapid.SampledFrom([]string{"", "staging"}).Draw(t, "environment"),
+				Description:  text.Draw(t, "description"),
+				Weight:       rapid.IntRange(0, 100).Draw(t, "weight"),
+			},
+		}
+		if r.Host == "" {
+			r.Port, r.Interfaces = 0, map[string]string{"CLI": "x"}
+		}
+		if rapid.Bool().Draw(t, "offers") {
+			r.Offer = json.RawMessage(`{"a": 1}`)
+		}
+		if r.Host != "" && rapid.Bool().Draw(t, "checked") {
+			r.Check = &Check{Type: TCP, Interval: time.Duration(rapid.IntRange(1, 3600).Draw(t, "interval")) * time.Second}
+		}
+		if rapid.Bool().Draw(t, "thresholds") {
+			r.UnhealthyAfter = time.Duration(rapid.Int64Range(int64(MinTTL), int64(MaxTTL)).Draw(t, "unhealthy"))
+		}
+		return r
+	})
+}
+
+// TestNormalFormIsOne: normalizing again changes nothing, and what is decoded is what was encoded,
+// whatever the order in which lists were given.
+func TestNormalFormIsOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := registrations().Draw(t, "registration")
+		shuffled := r
+		shuffled.Tags, shuffled.Metadata = slices.Clone(r.Tags), maps.Clone(r.Metadata)
+		slices.Reverse(shuffled.Tags)
+		if r.ID == "watch" || r.ID == "instances" {
+			t.Skip()
+		}
+		require.NoError(t, r.Normalize())
+		again := r
+		require.NoError(t, again.Normalize())
+		require.Equal(t, r, again)
+		require.NoError(t, shuffled.Normalize())
+		require.Equal(t, r, shuffled)
+
+		i := &Instance{Key: r.Key, Spec: r.Spec, Status: StatusUp}
+		data := Marshal(i)
+		got, err := Unmarshal(data)
+		require.NoError(t, err)
+		require.Equal(t, i, got)
+		require.Equal(t, data, Marshal(got))
+		require.LessOrEqual(t, len(data), MaxSize)
+	})
+}
+
+func TestSame(t *testing.T) {
+	i := built(t, nil)
+	require.True(t, Same(nil, nil))
+	require.False(t, Same(i, nil))
+	require.False(t, Same(nil, i))
+	other := *i
+	other.Revision++
+	require.True(t, Same(i, &other))
+	other.RegisteredAt = i.RegisteredAt.In(time.FixedZone("", 3600))
+	require.True(t, Same(i, &other), "one moment")
+	other.Lease = "x"
+	require.False(t, Same(i, &other))
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	f.Add(Marshal(built(f, nil)))
+	f.Add(Marshal(built(f, func(r *Registration) { r.Check, r.Offer = nil, nil })))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		i, err := Unmarshal(data)
+		if err != nil {
+			return
+		}
+		again, err := Unmarshal(Marshal(i))
+		require.NoError(t, err)
+		require.True(t, Same(i, again))
+		require.Equal(t, i.Revision, again.Revision)
+		for _, s := range []Selector{{}, {AnyStatus: true, Version: "*", Tags: []string{"a:b"}}} {
+			compile(t, s).Match(i)
+		}
+	})
+}
+
+func BenchmarkMarshal(b *testing.B) {
+	i := built(b, nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		Marshal(i)
+	}
+}
+
+func BenchmarkUnmarshal(b *testing.B) {
+	data := Marshal(built(b, nil))
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Unmarshal(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	i := built(b, nil)
+	m := compile(b, Selector{Version: "2.x", Tags: []string{"core", "team:payments"}, Zone: "eu-1a"})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Match(i)
+	}
+}

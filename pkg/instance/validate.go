@@ -1,0 +1,395 @@
+package instance
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/Masterminds/semver/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Bounds of single texts, in bytes.
+const (
+	maxNamespace   = 63
+	maxService     = 64
+	maxID          = 128
+	maxVersion     = 128
+	maxName        = 128 // of an interface, a key of metadata, a tag
+	maxValue       = 4 << 10
+	maxAddress     = 512
+	maxShort       = 64 // region, owner
+	maxDescription = 500
+
+	// overhead is what MaxSize leaves to what the registry adds: id, lease, peer, times, status.
+	overhead = 512
+)
+
+// Normalize validates a registration and completes it: defaults are filled in, lists are put in
+// order, without doubles, and nothing is shared with the caller's any more. An empty id stays so.
+//
+// UnhealthyAfter, if 0, becomes DefaultUnhealthyAfter, or three intervals of the check if that is
+// more, but no more than a RemoveAfter that is given. RemoveAfter, if 0, becomes
+// DefaultRemoveAfter, or twice UnhealthyAfter if that is more.
+//
+// Errors are Invalid with the API name of the field, such as "metadata.KEY" or "tags[2]", but
+// Unprocessable for a version that is none and TooLarge for what exceeds MaxSize together. After
+// an error r is as it was.
+func (r *Registration) Normalize() error {
+	n := *r
+	n.Key = n.Key.withDefaults()
+	if err := n.Name().Validate(); err != nil {
+		return err
+	}
+	if n.ID != "" {
+		if err := validateID(n.ID); err != nil {
+			return err
+		}
+	}
+	if n.Status != StatusUnknown && n.Status != StatusStarting {
+		return fault.Invalidf("status", n.Status.String(), "cannot be chosen when registering, but STARTING")
+	}
+	if err := n.Spec.normalize(); err != nil {
+		return err
+	}
+	if size := proto.Size(ToProto(&Instance{Key: n.Key, Spec: n.Spec})); size > MaxSize-overhead {
+		return fault.New("", fault.TooLarge, "the instance has %d bytes encoded, at most %d are taken", size, MaxSize-overhead)
+	}
+	*r = n
+	return nil
+}
+
+func (k Key) withDefaults() Key {
+	if k.Namespace == "" {
+		k.Namespace = DefaultNamespace
+	}
+	return k
+}
+
+// Validate gives the first fault, Invalid: field "namespace", "service" or "id".
+func (k Key) Validate() error {
+	if err := k.Name().Validate(); err != nil {
+		return err
+	}
+	return validateID(k.ID)
+}
+
+// Validate gives the first fault, Invalid: field "namespace" or "service".
+func (n Name) Validate() error {
+	if err := validateLabel("namespace", n.Namespace, maxNamespace); err != nil {
+		return err
+	}
+	return validateLabel("service", n.Service, maxService)
+}
+
+func validateLabel(field, text string, most int) error {
+	switch {
+	case text == "":
+		return fault.Invalidf(field, nil, "is required")
+	case len(text) > most:
+		return fault.Invalidf(field, shorten(text), "has %d bytes, at most %d are allowed", len(text), most)
+	case !consists(text, isLabel):
+		return fault.Invalidf(field, text, "must be lowercase alphanumeric with hyphens")
+	}
+	return nil
+}
+
+func validateID(id string) error {
+	switch {
+	case id == "":
+		return fault.Invalidf("id", nil, "is required")
+	case len(id) > maxID:
+		return fault.Invalidf("id", shorten(id), "has %d bytes, at most %d are allowed", len(id), maxID)
+	case !consists(id, isID):
+		return fault.Invalidf("id", id, "must consist of letters, digits and . _ : -")
+	case id == "instances" || id == "watch" || id == "." || id == "..":
+		return fault.Invalidf("id", id, "is reserved: it has a meaning in paths")
+	}
+	return nil
+}
+
+// normalize validates s and completes it; after an error s is void.
+func (s *Spec) normalize() error {
+	for _, step := range []func() error{
+		s.normalizeAddress, s.normalizeVersion, s.normalizeInterfaces, s.normalizeMetadata, s.normalizeLists,
+		s.validateTexts, s.normalizeWeight, s.normalizeCheck, s.normalizeThresholds, s.normalizeOffer,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Spec) normalizeAddress() error {
+	if s.Host == "" {
+		switch {
+		case s.Port != 0:
+			return fault.Invalidf("port", s.Port, "has no host")
+		case len(s.Interfaces) == 0:
+			return fault.Invalidf("host", nil, "is required of an instance without interfaces")
+		}
+		return nil
+	}
+	host, err := normalizeHost(s.Host)
+	if err != nil {
+		return err
+	}
+	s.Host = host
+	if s.Port < 1 || s.Port > 65535 {
+		return fault.Invalidf("port", s.Port, "must be 1 to 65535")
+	}
+	return nil
+}
+
+// normalizeHost gives an IP address in its one textual form (RFC 5952), or a host name as it is.
+func normalizeHost(host string) (string, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		addr = addr.Unmap()
+		if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+			return "", fault.Invalidf("host", host, "is no address at which others can reach one host")
+		}
+		return addr.String(), nil
+	}
+	if !isHostName(host) {
+		return "", fault.Invalidf("host", shorten(host), "is neither an IP address nor a host name")
+	}
+	return host, nil
+}
+
+// isHostName reports whether host is a name of RFC 1123, underscores allowed. One whose last label
+// is a number would be an IPv4 address to some and a name to others: none.
+func isHostName(host string) bool {
+	if host == "" || len(host) > 253 {
+		return false
+	}
+	labels := strings.Split(host, ".")
+	for _, label := range labels {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || !consists(label, isHost) {
+			return false
+		}
+	}
+	return !consists(labels[len(labels)-1], isDigit)
+}
+
+func (s *Spec) normalizeVersion() error {
+	if s.Version == "" {
+		return nil
+	}
+	var err error
+	if len(s.Version) > maxVersion {
+		err = fault.New("", fault.Unprocessable, "has %d bytes, at most %d are allowed", len(s.Version), maxVersion)
+	} else {
+		_, err = semver.StrictNewVersion(s.Version)
+	}
+	if err != nil {
+		return &fault.Error{Kind: fault.Unprocessable, Field: "version", Value: shorten(s.Version), Err: err}
+	}
+	return nil
+}
+
+func (s *Spec) normalizeInterfaces() error {
+	if len(s.Interfaces) > MaxInterfaces {
+		return tooMany("interfaces", len(s.Interfaces), MaxInterfaces)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Interfaces)) {
+		if name == "" || len(name) > maxName || !consists(name, isID) {
+			return fault.Invalidf("interfaces", shorten(name), "has a name that is not 1 to %d letters, digits and . _ : -", maxName)
+		}
+		address := s.Interfaces[name]
+		if address == "" {
+			return fault.Invalidf("interfaces."+name, nil, "has no address")
+		}
+		if err := validateText("interfaces."+name, address, maxAddress); err != nil {
+			return err
+		}
+	}
+	s.Interfaces = cloneMap(s.Interfaces)
+	return nil
+}
+
+func (s *Spec) normalizeMetadata() error {
+	if len(s.Metadata) > MaxMetadata {
+		return tooMany("metadata", len(s.Metadata), MaxMetadata)
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Metadata)) {
+		if key == "" {
+			return fault.Invalidf("metadata", key, "has an empty key")
+		}
+		if err := validateText("metadata", key, maxName); err != nil {
+			return err
+		}
+		switch value := s.Metadata[key]; {
+		case len(value) > maxValue:
+			return fault.Invalidf("metadata."+key, nil, "has %d bytes, at most %d are allowed", len(value), maxValue)
+		case !utf8.ValidString(value):
+			return fault.Invalidf("metadata."+key, nil, "is not UTF-8")
+		}
+	}
+	s.Metadata = cloneMap(s.Metadata)
+	return nil
+}
+
+func (s *Spec) normalizeLists() error {
+	if len(s.Tags) > MaxTags {
+		return tooMany("tags", len(s.Tags), MaxTags)
+	}
+	for i, tag := range s.Tags {
+		if err := validateTag(tag); err != nil {
+			return fault.In("tags", fault.In(index(i), err))
+		}
+	}
+	if len(s.Dependencies) > MaxDependencies {
+		return tooMany("dependencies", len(s.Dependencies), MaxDependencies)
+	}
+	for i, service := range s.Dependencies {
+		if err := validateLabel("dependencies"+index(i), service, maxService); err != nil {
+			return err
+		}
+	}
+	s.Tags, s.Dependencies = sorted(s.Tags), sorted(s.Dependencies)
+	return nil
+}
+
+// validateTag refuses what a filter could not name: lists of tags are separated by commas.
+func validateTag(tag string) error {
+	switch {
+	case strings.TrimSpace(tag) != tag || tag == "" || strings.Contains(tag, ","):
+		return fault.Invalidf("", shorten(tag), "must be a text without commas, that neither begins nor ends with a space")
+	default:
+		return validateText("", tag, maxName)
+	}
+}
+
+func (s *Spec) validateTexts() error {
+	switch s.Environment {
+	case "", "development", "staging", "production":
+	default:
+		return fault.Invalidf("environment", shorten(s.Environment), "is none of development, staging, production")
+	}
+	if err := validateText("region", s.Region, maxShort); err != nil {
+		return err
+	}
+	if err := validateText("owner", s.Owner, maxShort); err != nil {
+		return err
+	}
+	if err := validateZone("zone", s.Zone); err != nil {
+		return err
+	}
+	if len(s.Description) > maxDescription || !utf8.ValidString(s.Description) {
+		return fault.Invalidf("description", nil, "must be UTF-8 of at most %d bytes", maxDescription)
+	}
+	return nil
+}
+
+// validateZone takes a DNS label in lower case: names are compared without case, filters are not.
+func validateZone(field, zone string) error {
+	if zone == "" {
+		return nil
+	}
+	if len(zone) > 63 || zone[0] == '-' || zone[len(zone)-1] == '-' || !consists(zone, isLabel) {
+		return fault.Invalidf(field, shorten(zone), "must be a label of a DNS name: up to 63 lowercase letters, digits and inner hyphens")
+	}
+	return nil
+}
+
+func (s *Spec) normalizeWeight() error {
+	if s.Weight == 0 {
+		s.Weight = DefaultWeight
+	}
+	if s.Weight < 1 || s.Weight > 100 {
+		return fault.Invalidf("weight", s.Weight, "must be 1 to 100")
+	}
+	return nil
+}
+
+func (s *Spec) normalizeCheck() error {
+	if s.Check == nil {
+		return nil
+	}
+	c := *s.Check
+	if err := c.normalize(); err != nil {
+		return fault.In("health_check", err)
+	}
+	if s.Host == "" && c.Type != Script && c.host() == "" {
+		return fault.Invalidf("health_check.endpoint", c.Endpoint, "names no host, and the instance has none")
+	}
+	s.Check = &c
+	return nil
+}
+
+// normalizeThresholds fills in what is not said so that it fits what is: an instance that is
+// checked rarely must not be unhealthy between two checks.
+func (s *Spec) normalizeThresholds() error {
+	if s.UnhealthyAfter == 0 {
+		s.UnhealthyAfter = DefaultUnhealthyAfter
+		if s.Check != nil {
+			s.UnhealthyAfter = max(s.UnhealthyAfter, 3*s.Check.Interval)
+		}
+		if s.RemoveAfter != 0 {
+			s.UnhealthyAfter = min(s.UnhealthyAfter, s.RemoveAfter)
+		}
+	}
+	if s.RemoveAfter == 0 {
+		s.RemoveAfter = min(max(DefaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL)
+	}
+	if err := between("unhealthy_after", s.UnhealthyAfter, MinTTL, MaxTTL); err != nil {
+		return err
+	}
+	return between("remove_after", s.RemoveAfter, s.UnhealthyAfter, MaxTTL)
+}
+
+func (s *Spec) normalizeOffer() error {
+	if len(s.Offer) == 0 {
+		s.Offer = nil
+		return nil
+	}
+	if len(s.Offer) > MaxSize { // before it is read
+		return fault.New("", fault.TooLarge, "the offer has %d bytes, an instance may have %d", len(s.Offer), MaxSize)
+	}
+	if !json.Valid(s.Offer) || !utf8.Valid(s.Offer) {
+		return fault.Invalidf("offer", nil, "is not JSON")
+	}
+	s.Offer = slices.Clone(s.Offer)
+	return nil
+}
+
+func between(field string, d, low, high time.Duration) error {
+	if d < low || d > high {
+		return fault.Invalidf(field, d.String(), "must be %v to %v", low, high)
+	}
+	return nil
+}
+
+func tooMany(field string, n, most int) error {
+	return fault.Invalidf(field, n, "has %d entries, at most %d are allowed", n, most)
+}
+
+// validateText takes up to most bytes of UTF-8 on one line, or none.
+func validateText(field, text string, most int) error {
+	switch {
+	case len(text) > most:
+		return fault.Invalidf(field, shorten(text), "has %d bytes, at most %d are allowed", len(text), most)
+	case !utf8.ValidString(text):
+		return fault.Invalidf(field, nil, "is not UTF-8")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fault.Invalidf(field, text, "has a control character")
+	}
+	return nil
+}
+
+// shorten keeps a refused text from being sent back in full, or as bytes that are no text.
+func shorten(text string) string {
+	const most = 128
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
+}
