@@ -1431,7 +1431,10 @@ type WatchResponse struct {
 	Type          EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=blackhole.agent.v1.EventType" json:"type,omitempty"`
 	Instance      *Instance              `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	Revision      uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	Reset_        bool                   `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"` // what was sent before is void: the present follows, up to INITIAL
+	Reset_        bool                   `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`  // what was sent before is void: the present follows, up to INITIAL
+	Stale         bool                   `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`  // contact with the cluster is lost
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // why
+	Age           *durationpb.Duration   `protobuf:"bytes,7,opt,name=age,proto3" json:"age,omitempty"`       // for how long
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1492,6 +1495,27 @@ func (x *WatchResponse) GetReset_() bool {
 		return x.Reset_
 	}
 	return false
+}
+
+func (x *WatchResponse) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *WatchResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
 }
 
 type Event struct {
@@ -1713,12 +1737,15 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x04tags\x18\x04 \x03(\tR\x04tags\"e\n" +
 	"\fWatchRequest\x129\n" +
 	"\x05query\x18\x01 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xae\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x02\n" +
 	"\rWatchResponse\x121\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1d.blackhole.agent.v1.EventTypeR\x04type\x128\n" +
 	"\binstance\x18\x02 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05reset\x18\x04 \x01(\bR\x05reset\"\xf4\x01\n" +
+	"\x05reset\x18\x04 \x01(\bR\x05reset\x12\x14\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12+\n" +
+	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xf4\x01\n" +
 	"\x05Event\x121\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1d.blackhole.agent.v1.EventTypeR\x04type\x128\n" +
 	"\binstance\x18\x02 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x1a\n" +
@@ -1821,31 +1848,32 @@ var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	12, // 23: blackhole.agent.v1.WatchRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	1,  // 24: blackhole.agent.v1.WatchResponse.type:type_name -> blackhole.agent.v1.EventType
 	2,  // 25: blackhole.agent.v1.WatchResponse.instance:type_name -> blackhole.agent.v1.Instance
-	1,  // 26: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
-	2,  // 27: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
-	4,  // 28: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
-	6,  // 29: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
-	7,  // 30: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
-	7,  // 31: blackhole.agent.v1.DiscoveryService.HeartbeatStream:input_type -> blackhole.agent.v1.HeartbeatRequest
-	10, // 32: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
-	12, // 33: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
-	14, // 34: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
-	17, // 35: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
-	2,  // 36: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
-	5,  // 37: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
-	24, // 38: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
-	8,  // 39: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
-	8,  // 40: blackhole.agent.v1.DiscoveryService.HeartbeatStream:output_type -> blackhole.agent.v1.HeartbeatResponse
-	11, // 41: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
-	13, // 42: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
-	15, // 43: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
-	18, // 44: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
-	19, // 45: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
-	37, // [37:46] is the sub-list for method output_type
-	28, // [28:37] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	22, // 26: blackhole.agent.v1.WatchResponse.age:type_name -> google.protobuf.Duration
+	1,  // 27: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
+	2,  // 28: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
+	4,  // 29: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
+	6,  // 30: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
+	7,  // 31: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
+	7,  // 32: blackhole.agent.v1.DiscoveryService.HeartbeatStream:input_type -> blackhole.agent.v1.HeartbeatRequest
+	10, // 33: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
+	12, // 34: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
+	14, // 35: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
+	17, // 36: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
+	2,  // 37: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
+	5,  // 38: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
+	24, // 39: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
+	8,  // 40: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
+	8,  // 41: blackhole.agent.v1.DiscoveryService.HeartbeatStream:output_type -> blackhole.agent.v1.HeartbeatResponse
+	11, // 42: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
+	13, // 43: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
+	15, // 44: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
+	18, // 45: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
+	19, // 46: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
+	38, // [38:47] is the sub-list for method output_type
+	29, // [29:38] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_agent_v1_agent_proto_init() }

@@ -96,6 +96,9 @@ type Command struct {
 	//	*Command_ClientsExpire
 	//	*Command_Configure
 	//	*Command_Reincarnate
+	//	*Command_RegisterBatch
+	//	*Command_SetRequirement
+	//	*Command_DeleteRequirement
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,6 +279,33 @@ func (x *Command) GetReincarnate() *Reincarnate {
 	return nil
 }
 
+func (x *Command) GetRegisterBatch() *RegisterBatch {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RegisterBatch); ok {
+			return x.RegisterBatch
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetRequirement() *SetRequirement {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetRequirement); ok {
+			return x.SetRequirement
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeleteRequirement() *DeleteRequirement {
+	if x != nil {
+		if x, ok := x.Op.(*Command_DeleteRequirement); ok {
+			return x.DeleteRequirement
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -332,6 +362,18 @@ type Command_Reincarnate struct {
 	Reincarnate *Reincarnate `protobuf:"bytes,16,opt,name=reincarnate,proto3,oneof"`
 }
 
+type Command_RegisterBatch struct {
+	RegisterBatch *RegisterBatch `protobuf:"bytes,17,opt,name=register_batch,json=registerBatch,proto3,oneof"`
+}
+
+type Command_SetRequirement struct {
+	SetRequirement *SetRequirement `protobuf:"bytes,18,opt,name=set_requirement,json=setRequirement,proto3,oneof"`
+}
+
+type Command_DeleteRequirement struct {
+	DeleteRequirement *DeleteRequirement `protobuf:"bytes,19,opt,name=delete_requirement,json=deleteRequirement,proto3,oneof"`
+}
+
 func (*Command_Write) isCommand_Op() {}
 
 func (*Command_Compact) isCommand_Op() {}
@@ -357,6 +399,12 @@ func (*Command_ClientsExpire) isCommand_Op() {}
 func (*Command_Configure) isCommand_Op() {}
 
 func (*Command_Reincarnate) isCommand_Op() {}
+
+func (*Command_RegisterBatch) isCommand_Op() {}
+
+func (*Command_SetRequirement) isCommand_Op() {}
+
+func (*Command_DeleteRequirement) isCommand_Op() {}
 
 // Write changes keys at one revision, all or none, when every guard holds.
 type Write struct {
@@ -1694,6 +1742,413 @@ func (x *Reincarnate) GetIncarnation() uint64 {
 	return 0
 }
 
+// RegisterBatch changes what an owner has in the directory, all at one revision.
+type RegisterBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Rises when the owner begins anew; a batch of an older one is refused.
+	Generation uint64   `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Puts       []*Entry `protobuf:"bytes,3,rep,name=puts,proto3" json:"puts,omitempty"`
+	Deletes    [][]byte `protobuf:"bytes,4,rep,name=deletes,proto3" json:"deletes,omitempty"` // keys
+	// The puts are all that the owner has in this span: its other entries there go.
+	Replace       *Span `protobuf:"bytes,5,opt,name=replace,proto3" json:"replace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterBatch) Reset() {
+	*x = RegisterBatch{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterBatch) ProtoMessage() {}
+
+func (x *RegisterBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterBatch.ProtoReflect.Descriptor instead.
+func (*RegisterBatch) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RegisterBatch) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *RegisterBatch) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *RegisterBatch) GetPuts() []*Entry {
+	if x != nil {
+		return x.Puts
+	}
+	return nil
+}
+
+func (x *RegisterBatch) GetDeletes() [][]byte {
+	if x != nil {
+		return x.Deletes
+	}
+	return nil
+}
+
+func (x *RegisterBatch) GetReplace() *Span {
+	if x != nil {
+		return x.Replace
+	}
+	return nil
+}
+
+// Entry is an instance in the directory.
+type Entry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`      // directory/NAMESPACE/SERVICE/ID
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance of the same names
+	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // take the entry over if it is another owner's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Entry) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Entry) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Entry) GetAdopt() bool {
+	if x != nil {
+		return x.Adopt
+	}
+	return false
+}
+
+// SetRequirement makes or replaces a requirement.
+type SetRequirement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Requirement   *Requirement           `protobuf:"bytes,2,opt,name=requirement,proto3" json:"requirement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRequirement) Reset() {
+	*x = SetRequirement{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRequirement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRequirement) ProtoMessage() {}
+
+func (x *SetRequirement) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRequirement.ProtoReflect.Descriptor instead.
+func (*SetRequirement) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SetRequirement) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetRequirement) GetRequirement() *Requirement {
+	if x != nil {
+		return x.Requirement
+	}
+	return nil
+}
+
+type DeleteRequirement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequirement) Reset() {
+	*x = DeleteRequirement{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequirement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequirement) ProtoMessage() {}
+
+func (x *DeleteRequirement) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequirement.ProtoReflect.Descriptor instead.
+func (*DeleteRequirement) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DeleteRequirement) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Requirement is the value of a requirement's key: at least min instances of a service.
+type Requirement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Min           uint32                 `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	Selector      *Selector              `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Requirement) Reset() {
+	*x = Requirement{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Requirement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Requirement) ProtoMessage() {}
+
+func (x *Requirement) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
+func (*Requirement) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Requirement) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Requirement) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Requirement) GetMin() uint32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Requirement) GetSelector() *Selector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+// Selector picks instances. Without statuses it picks those that are UP.
+type Selector struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statuses      []uint32               `protobuf:"varint,1,rep,packed,name=statuses,proto3" json:"statuses,omitempty"` // numbers of blackhole.agent.v1.HealthStatus
+	AnyStatus     bool                   `protobuf:"varint,2,opt,name=any_status,json=anyStatus,proto3" json:"any_status,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Tags          []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
+	Environment   string                 `protobuf:"bytes,7,opt,name=environment,proto3" json:"environment,omitempty"`
+	Dependency    string                 `protobuf:"bytes,8,opt,name=dependency,proto3" json:"dependency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Selector) Reset() {
+	*x = Selector{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Selector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Selector) ProtoMessage() {}
+
+func (x *Selector) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Selector.ProtoReflect.Descriptor instead.
+func (*Selector) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Selector) GetStatuses() []uint32 {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *Selector) GetAnyStatus() bool {
+	if x != nil {
+		return x.AnyStatus
+	}
+	return false
+}
+
+func (x *Selector) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Selector) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Selector) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Selector) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Selector) GetEnvironment() string {
+	if x != nil {
+		return x.Environment
+	}
+	return ""
+}
+
+func (x *Selector) GetDependency() string {
+	if x != nil {
+		return x.Dependency
+	}
+	return ""
+}
+
 // Result is what a command came to.
 type Result struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1705,13 +2160,14 @@ type Result struct {
 	Client        uint64                 `protobuf:"varint,6,opt,name=client,proto3" json:"client,omitempty"`            // of ClientOpen
 	Changed       uint32                 `protobuf:"varint,7,opt,name=changed,proto3" json:"changed,omitempty"`          // keys put and deleted, leases' keys included; of ClientsExpire: clients
 	Ended         []int64                `protobuf:"varint,8,rep,packed,name=ended,proto3" json:"ended,omitempty"`       // of Expire and LeaseRevoke
+	Foreign       [][]byte               `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`           // keys of RegisterBatch that are another owner's, and were not put
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +2179,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[23]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +2192,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Result) GetRevision() int64 {
@@ -1795,6 +2251,13 @@ func (x *Result) GetEnded() []int64 {
 	return nil
 }
 
+func (x *Result) GetForeign() [][]byte {
+	if x != nil {
+		return x.Foreign
+	}
+	return nil
+}
+
 // Refusal is an error of the state machine.
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1807,7 +2270,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2282,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[24]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2295,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refusal) GetKind() uint32 {
@@ -1870,7 +2333,7 @@ type LockResult struct {
 
 func (x *LockResult) Reset() {
 	*x = LockResult{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2345,7 @@ func (x *LockResult) String() string {
 func (*LockResult) ProtoMessage() {}
 
 func (x *LockResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[25]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2358,7 @@ func (x *LockResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockResult.ProtoReflect.Descriptor instead.
 func (*LockResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LockResult) GetKey() []byte {
@@ -1954,7 +2417,7 @@ type LockEntry struct {
 
 func (x *LockEntry) Reset() {
 	*x = LockEntry{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2429,7 @@ func (x *LockEntry) String() string {
 func (*LockEntry) ProtoMessage() {}
 
 func (x *LockEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[26]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2442,7 @@ func (x *LockEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEntry.ProtoReflect.Descriptor instead.
 func (*LockEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LockEntry) GetMode() LockMode {
@@ -2021,7 +2484,7 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\"\xf9\x06\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\"\xec\b\n" +
 	"\aCommand\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x14\n" +
@@ -2041,7 +2504,10 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\fclient_close\x18\r \x01(\v2\x1f.blackhole.coord.v1.ClientCloseH\x00R\vclientClose\x12J\n" +
 	"\x0eclients_expire\x18\x0e \x01(\v2!.blackhole.coord.v1.ClientsExpireH\x00R\rclientsExpire\x12=\n" +
 	"\tconfigure\x18\x0f \x01(\v2\x1d.blackhole.coord.v1.ConfigureH\x00R\tconfigure\x12C\n" +
-	"\vreincarnate\x18\x10 \x01(\v2\x1f.blackhole.coord.v1.ReincarnateH\x00R\vreincarnateB\x04\n" +
+	"\vreincarnate\x18\x10 \x01(\v2\x1f.blackhole.coord.v1.ReincarnateH\x00R\vreincarnate\x12J\n" +
+	"\x0eregister_batch\x18\x11 \x01(\v2!.blackhole.coord.v1.RegisterBatchH\x00R\rregisterBatch\x12M\n" +
+	"\x0fset_requirement\x18\x12 \x01(\v2\".blackhole.coord.v1.SetRequirementH\x00R\x0esetRequirement\x12V\n" +
+	"\x12delete_requirement\x18\x13 \x01(\v2%.blackhole.coord.v1.DeleteRequirementH\x00R\x11deleteRequirementB\x04\n" +
 	"\x02op\"p\n" +
 	"\x05Write\x121\n" +
 	"\x06guards\x18\x01 \x03(\v2\x19.blackhole.coord.v1.GuardR\x06guards\x124\n" +
@@ -2135,7 +2601,41 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\aclients\x18\x03 \x01(\rR\aclients\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"/\n" +
 	"\vReincarnate\x12 \n" +
-	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\"\x84\x02\n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\"\xc2\x01\n" +
+	"\rRegisterBatch\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12-\n" +
+	"\x04puts\x18\x03 \x03(\v2\x19.blackhole.coord.v1.EntryR\x04puts\x12\x18\n" +
+	"\adeletes\x18\x04 \x03(\fR\adeletes\x122\n" +
+	"\areplace\x18\x05 \x01(\v2\x18.blackhole.coord.v1.SpanR\areplace\"E\n" +
+	"\x05Entry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
+	"\x05adopt\x18\x03 \x01(\bR\x05adopt\"g\n" +
+	"\x0eSetRequirement\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12A\n" +
+	"\vrequirement\x18\x02 \x01(\v2\x1f.blackhole.coord.v1.RequirementR\vrequirement\"'\n" +
+	"\x11DeleteRequirement\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x91\x01\n" +
+	"\vRequirement\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\rR\x03min\x128\n" +
+	"\bselector\x18\x04 \x01(\v2\x1c.blackhole.coord.v1.SelectorR\bselector\"\xd9\x01\n" +
+	"\bSelector\x12\x1a\n" +
+	"\bstatuses\x18\x01 \x03(\rR\bstatuses\x12\x1d\n" +
+	"\n" +
+	"any_status\x18\x02 \x01(\bR\tanyStatus\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x12\n" +
+	"\x04tags\x18\x06 \x03(\tR\x04tags\x12 \n" +
+	"\venvironment\x18\a \x01(\tR\venvironment\x12\x1e\n" +
+	"\n" +
+	"dependency\x18\b \x01(\tR\n" +
+	"dependency\"\x9e\x02\n" +
 	"\x06Result\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x125\n" +
 	"\arefusal\x18\x02 \x01(\v2\x1b.blackhole.coord.v1.RefusalR\arefusal\x122\n" +
@@ -2144,7 +2644,8 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x05 \x01(\x03R\x05ttlMs\x12\x16\n" +
 	"\x06client\x18\x06 \x01(\x04R\x06client\x12\x18\n" +
 	"\achanged\x18\a \x01(\rR\achanged\x12\x14\n" +
-	"\x05ended\x18\b \x03(\x03R\x05ended\"M\n" +
+	"\x05ended\x18\b \x03(\x03R\x05ended\x12\x18\n" +
+	"\aforeign\x18\t \x03(\fR\aforeign\"M\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
@@ -2181,36 +2682,42 @@ func file_blackhole_coord_v1_coord_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_coord_v1_coord_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_blackhole_coord_v1_coord_proto_goTypes = []any{
-	(LockMode)(0),         // 0: blackhole.coord.v1.LockMode
-	(*Command)(nil),       // 1: blackhole.coord.v1.Command
-	(*Write)(nil),         // 2: blackhole.coord.v1.Write
-	(*Guard)(nil),         // 3: blackhole.coord.v1.Guard
-	(*RevisionGuard)(nil), // 4: blackhole.coord.v1.RevisionGuard
-	(*TokenGuard)(nil),    // 5: blackhole.coord.v1.TokenGuard
-	(*Change)(nil),        // 6: blackhole.coord.v1.Change
-	(*Put)(nil),           // 7: blackhole.coord.v1.Put
-	(*Span)(nil),          // 8: blackhole.coord.v1.Span
-	(*Compact)(nil),       // 9: blackhole.coord.v1.Compact
-	(*LeaseGrant)(nil),    // 10: blackhole.coord.v1.LeaseGrant
-	(*LeaseRevoke)(nil),   // 11: blackhole.coord.v1.LeaseRevoke
-	(*Expire)(nil),        // 12: blackhole.coord.v1.Expire
-	(*LeaseRef)(nil),      // 13: blackhole.coord.v1.LeaseRef
-	(*Lock)(nil),          // 14: blackhole.coord.v1.Lock
-	(*Unlock)(nil),        // 15: blackhole.coord.v1.Unlock
-	(*Cancel)(nil),        // 16: blackhole.coord.v1.Cancel
-	(*ClientOpen)(nil),    // 17: blackhole.coord.v1.ClientOpen
-	(*ClientClose)(nil),   // 18: blackhole.coord.v1.ClientClose
-	(*ClientsExpire)(nil), // 19: blackhole.coord.v1.ClientsExpire
-	(*Configure)(nil),     // 20: blackhole.coord.v1.Configure
-	(*Limits)(nil),        // 21: blackhole.coord.v1.Limits
-	(*Quota)(nil),         // 22: blackhole.coord.v1.Quota
-	(*Reincarnate)(nil),   // 23: blackhole.coord.v1.Reincarnate
-	(*Result)(nil),        // 24: blackhole.coord.v1.Result
-	(*Refusal)(nil),       // 25: blackhole.coord.v1.Refusal
-	(*LockResult)(nil),    // 26: blackhole.coord.v1.LockResult
-	(*LockEntry)(nil),     // 27: blackhole.coord.v1.LockEntry
+	(LockMode)(0),             // 0: blackhole.coord.v1.LockMode
+	(*Command)(nil),           // 1: blackhole.coord.v1.Command
+	(*Write)(nil),             // 2: blackhole.coord.v1.Write
+	(*Guard)(nil),             // 3: blackhole.coord.v1.Guard
+	(*RevisionGuard)(nil),     // 4: blackhole.coord.v1.RevisionGuard
+	(*TokenGuard)(nil),        // 5: blackhole.coord.v1.TokenGuard
+	(*Change)(nil),            // 6: blackhole.coord.v1.Change
+	(*Put)(nil),               // 7: blackhole.coord.v1.Put
+	(*Span)(nil),              // 8: blackhole.coord.v1.Span
+	(*Compact)(nil),           // 9: blackhole.coord.v1.Compact
+	(*LeaseGrant)(nil),        // 10: blackhole.coord.v1.LeaseGrant
+	(*LeaseRevoke)(nil),       // 11: blackhole.coord.v1.LeaseRevoke
+	(*Expire)(nil),            // 12: blackhole.coord.v1.Expire
+	(*LeaseRef)(nil),          // 13: blackhole.coord.v1.LeaseRef
+	(*Lock)(nil),              // 14: blackhole.coord.v1.Lock
+	(*Unlock)(nil),            // 15: blackhole.coord.v1.Unlock
+	(*Cancel)(nil),            // 16: blackhole.coord.v1.Cancel
+	(*ClientOpen)(nil),        // 17: blackhole.coord.v1.ClientOpen
+	(*ClientClose)(nil),       // 18: blackhole.coord.v1.ClientClose
+	(*ClientsExpire)(nil),     // 19: blackhole.coord.v1.ClientsExpire
+	(*Configure)(nil),         // 20: blackhole.coord.v1.Configure
+	(*Limits)(nil),            // 21: blackhole.coord.v1.Limits
+	(*Quota)(nil),             // 22: blackhole.coord.v1.Quota
+	(*Reincarnate)(nil),       // 23: blackhole.coord.v1.Reincarnate
+	(*RegisterBatch)(nil),     // 24: blackhole.coord.v1.RegisterBatch
+	(*Entry)(nil),             // 25: blackhole.coord.v1.Entry
+	(*SetRequirement)(nil),    // 26: blackhole.coord.v1.SetRequirement
+	(*DeleteRequirement)(nil), // 27: blackhole.coord.v1.DeleteRequirement
+	(*Requirement)(nil),       // 28: blackhole.coord.v1.Requirement
+	(*Selector)(nil),          // 29: blackhole.coord.v1.Selector
+	(*Result)(nil),            // 30: blackhole.coord.v1.Result
+	(*Refusal)(nil),           // 31: blackhole.coord.v1.Refusal
+	(*LockResult)(nil),        // 32: blackhole.coord.v1.LockResult
+	(*LockEntry)(nil),         // 33: blackhole.coord.v1.LockEntry
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	2,  // 0: blackhole.coord.v1.Command.write:type_name -> blackhole.coord.v1.Write
@@ -2226,24 +2733,31 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	19, // 10: blackhole.coord.v1.Command.clients_expire:type_name -> blackhole.coord.v1.ClientsExpire
 	20, // 11: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
 	23, // 12: blackhole.coord.v1.Command.reincarnate:type_name -> blackhole.coord.v1.Reincarnate
-	3,  // 13: blackhole.coord.v1.Write.guards:type_name -> blackhole.coord.v1.Guard
-	6,  // 14: blackhole.coord.v1.Write.changes:type_name -> blackhole.coord.v1.Change
-	4,  // 15: blackhole.coord.v1.Guard.revision:type_name -> blackhole.coord.v1.RevisionGuard
-	5,  // 16: blackhole.coord.v1.Guard.token:type_name -> blackhole.coord.v1.TokenGuard
-	7,  // 17: blackhole.coord.v1.Change.put:type_name -> blackhole.coord.v1.Put
-	8,  // 18: blackhole.coord.v1.Change.delete:type_name -> blackhole.coord.v1.Span
-	13, // 19: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
-	0,  // 20: blackhole.coord.v1.Lock.mode:type_name -> blackhole.coord.v1.LockMode
-	21, // 21: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	22, // 22: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
-	25, // 23: blackhole.coord.v1.Result.refusal:type_name -> blackhole.coord.v1.Refusal
-	26, // 24: blackhole.coord.v1.Result.lock:type_name -> blackhole.coord.v1.LockResult
-	0,  // 25: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.coord.v1.LockMode
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	24, // 13: blackhole.coord.v1.Command.register_batch:type_name -> blackhole.coord.v1.RegisterBatch
+	26, // 14: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.coord.v1.SetRequirement
+	27, // 15: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.coord.v1.DeleteRequirement
+	3,  // 16: blackhole.coord.v1.Write.guards:type_name -> blackhole.coord.v1.Guard
+	6,  // 17: blackhole.coord.v1.Write.changes:type_name -> blackhole.coord.v1.Change
+	4,  // 18: blackhole.coord.v1.Guard.revision:type_name -> blackhole.coord.v1.RevisionGuard
+	5,  // 19: blackhole.coord.v1.Guard.token:type_name -> blackhole.coord.v1.TokenGuard
+	7,  // 20: blackhole.coord.v1.Change.put:type_name -> blackhole.coord.v1.Put
+	8,  // 21: blackhole.coord.v1.Change.delete:type_name -> blackhole.coord.v1.Span
+	13, // 22: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
+	0,  // 23: blackhole.coord.v1.Lock.mode:type_name -> blackhole.coord.v1.LockMode
+	21, // 24: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
+	22, // 25: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
+	25, // 26: blackhole.coord.v1.RegisterBatch.puts:type_name -> blackhole.coord.v1.Entry
+	8,  // 27: blackhole.coord.v1.RegisterBatch.replace:type_name -> blackhole.coord.v1.Span
+	28, // 28: blackhole.coord.v1.SetRequirement.requirement:type_name -> blackhole.coord.v1.Requirement
+	29, // 29: blackhole.coord.v1.Requirement.selector:type_name -> blackhole.coord.v1.Selector
+	31, // 30: blackhole.coord.v1.Result.refusal:type_name -> blackhole.coord.v1.Refusal
+	32, // 31: blackhole.coord.v1.Result.lock:type_name -> blackhole.coord.v1.LockResult
+	0,  // 32: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.coord.v1.LockMode
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_coord_v1_coord_proto_init() }
@@ -2265,6 +2779,9 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_ClientsExpire)(nil),
 		(*Command_Configure)(nil),
 		(*Command_Reincarnate)(nil),
+		(*Command_RegisterBatch)(nil),
+		(*Command_SetRequirement)(nil),
+		(*Command_DeleteRequirement)(nil),
 	}
 	file_blackhole_coord_v1_coord_proto_msgTypes[2].OneofWrappers = []any{
 		(*Guard_Revision)(nil),
@@ -2280,7 +2797,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_coord_v1_coord_proto_rawDesc), len(file_blackhole_coord_v1_coord_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
