@@ -267,6 +267,16 @@ func (c *Cell) Total() Summary {
 	return total
 }
 
+// lately is the most records that the cell may have had in this window and the one before: a child's
+// keeper that has just begun says less than it will have.
+func (c *Cell) lately() int {
+	n := 0
+	for _, ch := range c.children {
+		n += max(ch.said.Count+ch.recent, ch.window.Count, ch.previous.Count)
+	}
+	return n
+}
+
 // Stale gives up to n children whose keepers were not asked since before, those asked
 // longest ago first, and notes that they are being asked.
 func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
@@ -317,11 +327,11 @@ func (c *Cell) Adopt(place geo.Cell, said Summary) {
 func (c *Cell) Adrift(n int) { c.adrift = n }
 
 // Settle moves the cell on when its size says so: from Divided to Merging when it has come
-// down to Merge records, and back when it has grown meanwhile. It reports whether it has
-// been merging for so long that, once all its records were fetched, it is whole.
+// down to Merge records, and stayed there for a window at least, and back when it has grown meanwhile.
+// It reports whether it has been merging for so long that, once all its records were fetched, it is whole.
 func (c *Cell) Settle(now time.Time) (ripe bool) {
 	switch count := c.Total().Count + c.adrift; {
-	case c.phase == Divided && count <= Merge:
+	case c.phase == Divided && c.lately()+c.adrift <= Merge:
 		c.phase, c.since = Merging, now
 	case c.phase == Merging && count > Full:
 		c.phase, c.since = Divided, now

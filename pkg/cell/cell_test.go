@@ -175,11 +175,20 @@ func TestCellDividesAndMerges(t *testing.T) {
 		c.Refresh("u33", Summary{Count: count})
 	}
 	exchange(Full + 2)
-	exchange(Merge + 1)
+	exchange(Merge)
+	require.False(t, c.Settle(now))
+	require.Equal(t, Divided, c.phase, "a keeper that has just begun says little")
+	for range 2 {
+		now = now.Add(Grace)
+		exchange(Merge + 1)
+	}
 	require.False(t, c.Settle(now))
 	require.Equal(t, Divided, c.phase)
+	for range 3 {
+		now = now.Add(Grace)
+		exchange(Merge)
+	}
 	c.Adrift(1)
-	exchange(Merge)
 	require.False(t, c.Settle(now))
 	require.Equal(t, Divided, c.phase, "records without a place count")
 	c.Adrift(0)

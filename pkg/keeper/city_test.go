@@ -180,10 +180,9 @@ func requireBounded(t *testing.T, w *lightWorld) {
 	for _, n := range w.nodes {
 		held = max(held, n.Index.Len())
 		for c, d := range divisionsOf(n.Keeper) {
+			require.Equal(t, cell.Divided, d.phase, c)
 			require.LessOrEqual(t, d.sampled, cell.SampleSize)
-			if d.phase == cell.Divided { // one that has come near its bound may be merging
-				divided[string(c.Cell)]++
-			}
+			divided[string(c.Cell)]++
 		}
 		seen := map[records.CellKey]bool{}
 		for r := range n.Index.All() {
