@@ -125,9 +125,12 @@ func mapOf(keys []string) map[string]string {
 	return m
 }
 
-func TestNormalizeRefuses(t *testing.T) {
-	type change = func(*Registration)
-	for field, changes := range map[string][]change{
+// change spoils a registration; the faults are by the field that is to be named.
+type change = func(*Registration)
+
+// badAddresses are faults of where it is.
+func badAddresses() map[string][]change {
+	return map[string][]change{
 		"namespace": {
 			func(r *Registration) { r.Namespace = "Prod" },
 			func(r *Registration) { r.Namespace = strings.Repeat("a", 64) },
@@ -161,6 +164,12 @@ func TestNormalizeRefuses(t *testing.T) {
 			func(r *Registration) { r.Port = -1 },
 			func(r *Registration) { r.Host = "" },
 		},
+	}
+}
+
+// badLists are faults of what there are many of.
+func badLists() map[string][]change {
+	return map[string][]change{
 		"interfaces": {
 			func(r *Registration) { r.Interfaces[""] = "x" },
 			func(r *Registration) { r.Interfaces["a b"] = "x" },
@@ -185,12 +194,18 @@ func TestNormalizeRefuses(t *testing.T) {
 		"tags[0]":         {func(r *Registration) { r.Tags = []string{" z"} }, func(r *Registration) { r.Tags = []string{"\x00"} }},
 		"dependencies":    {func(r *Registration) { r.Dependencies = texts(65, "d") }},
 		"dependencies[1]": {func(r *Registration) { r.Dependencies = []string{"z", "A"} }},
-		"environment":     {func(r *Registration) { r.Environment = "test" }},
-		"region":          {func(r *Registration) { r.Region = strings.Repeat("a", 65) }},
-		"owner":           {func(r *Registration) { r.Owner = "a\tb" }},
-		"description":     {func(r *Registration) { r.Description = strings.Repeat("a", 501) }},
-		"zone":            {func(r *Registration) { r.Zone = "eu_1" }, func(r *Registration) { r.Zone = "-" }},
-		"weight":          {func(r *Registration) { r.Weight = 101 }, func(r *Registration) { r.Weight = -1 }},
+	}
+}
+
+// badTexts are all others.
+func badTexts() map[string][]change {
+	return map[string][]change{
+		"environment": {func(r *Registration) { r.Environment = "test" }},
+		"region":      {func(r *Registration) { r.Region = strings.Repeat("a", 65) }},
+		"owner":       {func(r *Registration) { r.Owner = "a\tb" }},
+		"description": {func(r *Registration) { r.Description = strings.Repeat("a", 501) }},
+		"zone":        {func(r *Registration) { r.Zone = "eu_1" }, func(r *Registration) { r.Zone = "-" }},
+		"weight":      {func(r *Registration) { r.Weight = 101 }, func(r *Registration) { r.Weight = -1 }},
 		"unhealthy_after": {
 			func(r *Registration) { r.UnhealthyAfter = time.Millisecond },
 			func(r *Registration) { r.UnhealthyAfter, r.RemoveAfter = 25*time.Hour, 26*time.Hour },
@@ -202,16 +217,22 @@ func TestNormalizeRefuses(t *testing.T) {
 		},
 		"offer":  {func(r *Registration) { r.Offer = json.RawMessage("{") }},
 		"status": {func(r *Registration) { r.Status = StatusUp }, func(r *Registration) { r.Status = 200 }},
-	} {
-		for n, change := range changes {
-			r := full()
-			change(&r)
-			before := r
-			before.Interfaces, before.Metadata, before.Tags = maps.Clone(r.Interfaces), maps.Clone(r.Metadata), slices.Clone(r.Tags)
-			err := r.Normalize()
-			require.ErrorIs(t, err, fault.Invalid, "%s %d", field, n)
-			require.Equal(t, field, fault.FieldOf(err), "%s %d", field, n)
-			require.Equal(t, before, r, "%s %d: nothing changes", field, n)
+	}
+}
+
+func TestNormalizeRefuses(t *testing.T) {
+	for _, faults := range []map[string][]change{badAddresses(), badLists(), badTexts()} {
+		for field, changes := range faults {
+			for n, spoil := range changes {
+				r := full()
+				spoil(&r)
+				before := r
+				before.Interfaces, before.Metadata, before.Tags = maps.Clone(r.Interfaces), maps.Clone(r.Metadata), slices.Clone(r.Tags)
+				err := r.Normalize()
+				require.ErrorIs(t, err, fault.Invalid, "%s %d", field, n)
+				require.Equal(t, field, fault.FieldOf(err), "%s %d", field, n)
+				require.Equal(t, before, r, "%s %d: nothing changes", field, n)
+			}
 		}
 	}
 }

@@ -44,7 +44,7 @@ const (
 // an error r is as it was.
 func (r *Registration) Normalize() error {
 	n := *r
-	n.Key = n.Key.withDefaults()
+	n.Key = n.Key.WithDefaults()
 	if err := n.Name().Validate(); err != nil {
 		return err
 	}
@@ -66,7 +66,8 @@ func (r *Registration) Normalize() error {
 	return nil
 }
 
-func (k Key) withDefaults() Key {
+// WithDefaults gives the key with DefaultNamespace in place of none.
+func (k Key) WithDefaults() Key {
 	if k.Namespace == "" {
 		k.Namespace = DefaultNamespace
 	}
