@@ -75,7 +75,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 		return nil, err
 	}
 	defer release()
-	ctx, cancel := c.untilClosing(ctx)
+	ctx, cancel := untilClosing(ctx, c.closing)
 	defer cancel()
 	r, h, err := c.Actor.Acquire(ctx, cmd, toWait(wait))
 	if err != nil {
@@ -89,13 +89,6 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 // toWait is a time given in milliseconds, as far as it can be had.
 func toWait(ms int64) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-}
-
-// untilClosing gives a context that also ends when the server closes.
-func (c *coordination) untilClosing(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.closing, cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 func (c *coordination) orClosing(op string, err error) error { return orClosing(c.closing, op, err) }

@@ -1,53 +1,12 @@
 package grpcapi
 
 import (
-	"context"
-	"errors"
-	"io"
-
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
-
-// inboxRoom is how many requests of a stream are received before they are looked at.
-const inboxRoom = 256
-
-// inbox is the requests of a stream.
-type inbox[T any] struct {
-	C   chan *T // closed at the end
-	err error   // of the end, once C is closed; nil when the client has said all
-}
-
-// receive fills an inbox with requests that pass check, until one does not or the stream ends.
-// The goroutine ends with the call that it belongs to: only then does Recv return.
-func receive[T any](ctx context.Context, recv func() (*T, error), check func(*T) error) *inbox[T] {
-	in := &inbox[T]{C: make(chan *T, inboxRoom)}
-	go func() {
-		defer close(in.C)
-		for {
-			req, err := recv()
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					in.err = err
-				}
-				return
-			}
-			if in.err = check(req); in.err != nil {
-				return
-			}
-			select {
-			case in.C <- req:
-			case <-ctx.Done():
-				in.err = ctx.Err()
-				return
-			}
-		}
-	}()
-	return in
-}
 
 // LeaseKeepAlive implements api.LockServiceServer. What came while the last call was under way
 // is one call: the cost of asking the group is shared.
@@ -56,9 +15,9 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.untilClosing(stream.Context())
+	ctx, cancel := untilClosing(stream.Context(), c.closing)
 	defer cancel()
-	k := keeper{in: receive(ctx, stream.Recv, renewable)}
+	k := queue[api.LeaseKeepAliveRequest]{in: receive(ctx, stream.Recv, renewable), size: weight, limit: coord.MaxKeepAlive}
 	for {
 		batch, err := k.batch(ctx)
 		if len(batch) == 0 || err != nil {
@@ -76,45 +35,6 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 			if err := stream.Send(resp); err != nil {
 				return err
 			}
-		}
-	}
-}
-
-// keeper cuts the requests of a stream into batches.
-type keeper struct {
-	in   *inbox[api.LeaseKeepAliveRequest]
-	next *api.LeaseKeepAliveRequest // had no room in the last batch
-}
-
-// batch waits for a request and takes those that wait behind it, as many as one call may
-// renew. None are left when it is empty.
-func (k *keeper) batch(ctx context.Context) ([]*api.LeaseKeepAliveRequest, error) {
-	first := k.next
-	if k.next = nil; first == nil {
-		select {
-		case req, ok := <-k.in.C:
-			if !ok {
-				return nil, k.in.err
-			}
-			first = req
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	batch, ids := []*api.LeaseKeepAliveRequest{first}, weight(first)
-	for {
-		select {
-		case req, ok := <-k.in.C:
-			if !ok {
-				return batch, nil // the end is found next time
-			}
-			if ids += weight(req); ids > coord.MaxKeepAlive {
-				k.next = req
-				return batch, nil
-			}
-			batch = append(batch, req)
-		default:
-			return batch, nil
 		}
 	}
 }

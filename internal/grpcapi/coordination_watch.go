@@ -25,7 +25,7 @@ func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysReques
 	if _, err := c.Owner(stream.Context()); err != nil {
 		return err
 	}
-	ctx, cancel := c.untilClosing(stream.Context())
+	ctx, cancel := untilClosing(stream.Context(), c.closing)
 	m := &multiplex{c: c, out: stream, running: make(map[int64]context.CancelFunc), ended: make(chan ending)}
 	defer m.goroutines.Wait()
 	defer cancel()

@@ -1,9 +1,14 @@
 package grpcapi
 
 import (
+	"errors"
+	"time"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -39,8 +44,9 @@ func code(k fault.Kind) codes.Code {
 	}
 }
 
-// toStatus turns an error into a status that carries kind, field and message as a detail, and
-// what is compacted as a second one. A status stays what it is; nil stays nil.
+// toStatus turns an error into a status that carries kind, field and message as a detail, and as a
+// second one what is compacted, when something went, or which things are missing. A status
+// stays what it is; nil stays nil.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -54,6 +60,9 @@ func toStatus(err error) error {
 	if gone := fromCompacted(err); gone != nil {
 		details = append(details, gone)
 	}
+	if v := valueOf(err); v != nil {
+		details = append(details, v)
+	}
 	if detailed, dErr := st.WithDetails(details...); dErr == nil {
 		st = detailed
 	}
@@ -64,4 +73,21 @@ func toError(err error) *api.Error {
 	return &api.Error{
 		Kind: uint32(fault.KindOf(err)), Field: fault.FieldOf(err), Message: fault.Message(err), Op: fault.OpOf(err),
 	}
+}
+
+// valueOf is the detail for when something went, or for what is missing; nil for other values.
+func valueOf(err error) protoadapt.MessageV1 {
+	var e *fault.Error
+	for errors.As(err, &e) {
+		switch v := e.Value.(type) {
+		case time.Time:
+			return protoadapt.MessageV1Of(timestamppb.New(v))
+		case []string:
+			if list, err := structpb.NewList(convert(v, func(s string) any { return s })); err == nil {
+				return protoadapt.MessageV1Of(list)
+			}
+		}
+		err = e.Err
+	}
+	return nil
 }

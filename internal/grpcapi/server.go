@@ -1,7 +1,8 @@
 // Package grpcapi serves the discovery plane to applications over gRPC, RecordService and
-// PeerService, and the coordination plane, LockService and CoordinationService, with the
-// standard health and reflection services beside them. The coordination plane alone it serves
-// to other peers as well, which pass on what their applications ask.
+// PeerService, the agent plane, DiscoveryService, and the coordination plane, LockService and
+// CoordinationService, with the standard health and reflection services beside them. The
+// coordination plane alone it serves to other peers as well, which pass on what their
+// applications ask.
 //
 // It translates and nothing else. Every error passes through one table, toStatus.
 package grpcapi
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,6 +31,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -52,12 +55,13 @@ const (
 	opQuery    = "discovery.Query"
 )
 
-// Config are the parts of a Server. What is nil of Registrar, with Finder and Node, and of
-// Coordination is not served.
+// Config are the parts of a Server. What is nil of Registrar, with Finder and Node, of Agent and
+// of Coordination is not served.
 type Config struct {
 	Registrar    discovery.Registrar
 	Finder       discovery.Finder
 	Node         discovery.Node
+	Agent        *Agent
 	Coordination *Coordination
 	Logger       *slog.Logger // nil: silence
 	MaxWatches   int          // open at a time, of each plane; 0 is 1024
@@ -65,6 +69,18 @@ type Config struct {
 
 	// Credentials of the connections; nil: none are asked for.
 	Credentials credentials.TransportCredentials
+
+	// Unary and Stream run before every call, the first outermost, and around each call in a
+	// bundle. What they return passes through the table of errors.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+
+	// Limit is asked before an instance is registered, never before a heartbeat, a read or a
+	// watch. Nil: there is none.
+	Limit func(ctx context.Context) error
+	// May is asked before the instances of a service are changed: whether the caller may. Nil:
+	// all may.
+	May func(ctx context.Context, service string) error
 }
 
 // Server is the gRPC front end.
@@ -99,7 +115,7 @@ func New(c Config) *Server {
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{s.stream}, c.Stream...)...),
 	)
 	s.register()
 	for service := range s.grpc.GetServiceInfo() {
@@ -124,15 +140,29 @@ func (s *Server) register() {
 		api.RegisterRecordServiceServer(s.grpc, s)
 		api.RegisterPeerServiceServer(s.grpc, s)
 	}
+	if s.Agent != nil {
+		agentv1.RegisterDiscoveryServiceServer(s.grpc, s.agent())
+	}
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
 			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches), bundled: make(slots, maxAtOnce),
 		}
-		c.table = c.methods(s.unary)
+		c.table = c.methods(s.intercept())
 		api.RegisterLockServiceServer(s.grpc, c)
 		api.RegisterCoordinationServiceServer(s.grpc, c)
 	}
+}
+
+func (s *Server) agent() *agent {
+	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: make(slots, s.MaxWatches), closing: s.closing}
+	if a.limit == nil {
+		a.limit = func(context.Context) error { return nil }
+	}
+	if a.may == nil {
+		a.may = func(context.Context, string) error { return nil }
+	}
+	return a
 }
 
 // slots bound how many of something there are at a time.
@@ -164,6 +194,18 @@ func (s *Server) Close() {
 	stop := time.AfterFunc(stopGraceful, s.grpc.Stop)
 	defer stop.Stop()
 	s.grpc.GracefulStop()
+}
+
+// intercept is unary around those of the configuration, in their order.
+func (s *Server) intercept() grpc.UnaryServerInterceptor {
+	all := append([]grpc.UnaryServerInterceptor{s.unary}, s.Unary...)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+		for _, one := range slices.Backward(all) {
+			next := call
+			call = func(ctx context.Context, req any) (any, error) { return one(ctx, req, info, next) }
+		}
+		return call(ctx, req)
+	}
 }
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end

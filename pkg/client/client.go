@@ -36,6 +36,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -51,6 +52,7 @@ type Client struct {
 	records api.RecordServiceClient
 	peers   api.PeerServiceClient
 
+	agent        *Agent
 	coordination *Coordination
 	patient      *grpc.ClientConn // for calls that may take forever: they leave the others room
 	clock        Clock
@@ -86,6 +88,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
 	}
 	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
+	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn)}
 	c.coordinate(opts)
 	return c, nil
 }

@@ -90,16 +90,20 @@ func fromStatus(op string, err error) error {
 			if past := compaction(st); past != nil {
 				return withCompaction(op, e, past)
 			}
-			return toFault(op, e)
+			return restored(op, e, valueOf(st))
 		}
 	}
 	return fault.As(op, kind(st.Code()), errors.New(st.Message()))
 }
 
-// toFault keeps the peer's operation inside the client's, so that the templates of package
-// discovery fit. A kind that no version of this package can know is Internal.
-func toFault(op string, e *api.Error) error {
-	inner := &fault.Error{Op: e.GetOp(), Field: e.GetField(), Err: errors.New(e.GetMessage())}
+// toFault turns an error of the API back into a fault.
+func toFault(op string, e *api.Error) error { return restored(op, e, nil) }
+
+// restored keeps a value that came with the error, and the peer's operation inside the client's,
+// so that the templates of package discovery fit. A kind that no version of this package can
+// know is Internal.
+func restored(op string, e *api.Error, value any) error {
+	inner := &fault.Error{Op: e.GetOp(), Field: e.GetField(), Value: value, Err: errors.New(e.GetMessage())}
 	if k := e.GetKind(); k <= math.MaxUint8 {
 		inner.Kind = fault.Kind(k)
 	}

@@ -1,0 +1,199 @@
+package grpcapi
+
+import (
+	"context"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// Agent are the parts of the agent plane; both are required.
+type Agent struct {
+	Registrar instance.Registrar
+	Catalog   instance.Catalog
+}
+
+// agent serves DiscoveryService.
+type agent struct {
+	agentv1.UnimplementedDiscoveryServiceServer
+	Agent
+	limit   func(context.Context) error
+	may     func(ctx context.Context, service string) error
+	watches slots
+	closing context.Context
+}
+
+// Register implements agentv1.DiscoveryServiceServer.
+func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error) {
+	r, err := toRegistration(ctx, req.GetInstance())
+	if err != nil {
+		return nil, fault.Wrap("grpcapi.Register", err)
+	}
+	r.Strict, r.RequireCommit = req.GetStrict(), req.GetRequireCommit()
+	done, err := a.register(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.RegisterResponse{
+		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: seconds(done.TTL), Instance: a.known(done.Instance),
+		Revision: done.Revision, Committed: done.Committed,
+	}, nil
+}
+
+// register registers for those who may, within the limit.
+func (a *agent) register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+	if err := a.may(ctx, r.Service); err != nil {
+		return instance.Registered{}, err
+	}
+	if err := a.limit(ctx); err != nil {
+		return instance.Registered{}, err
+	}
+	return a.Registrar.Register(ctx, r)
+}
+
+// Deregister implements agentv1.DiscoveryServiceServer.
+func (a *agent) Deregister(ctx context.Context, req *agentv1.DeregisterRequest) (*emptypb.Empty, error) {
+	if err := a.may(ctx, req.GetServiceName()); err != nil {
+		return nil, err
+	}
+	if _, err := a.Registrar.Deregister(ctx, toKey(req)); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// SetStatus implements agentv1.DiscoveryServiceServer.
+func (a *agent) SetStatus(ctx context.Context, req *agentv1.SetStatusRequest) (*agentv1.SetStatusResponse, error) {
+	status, err := instance.StatusFromProto(req.GetStatus())
+	if err != nil {
+		return nil, fault.Wrap("grpcapi.SetStatus", err)
+	}
+	if err := a.may(ctx, req.GetServiceName()); err != nil {
+		return nil, err
+	}
+	changed, err := a.Registrar.SetStatus(ctx, toKey(req), status)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.SetStatusResponse{Instance: a.known(changed)}, nil
+}
+
+// Discover implements agentv1.DiscoveryServiceServer.
+func (a *agent) Discover(ctx context.Context, req *agentv1.DiscoverRequest) (*agentv1.DiscoverResponse, error) {
+	q, err := toQuery(req)
+	if err != nil {
+		return nil, fault.Wrap("grpcapi.Discover", err)
+	}
+	r, err := a.Catalog.Discover(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	resp := &agentv1.DiscoverResponse{
+		Service: req.GetServiceName(), Instances: convert(r.Instances, a.known), Revision: r.Index,
+		Stale: r.Stale, Reason: r.Reason,
+	}
+	if r.Stale {
+		resp.Age = durationpb.New(r.Age)
+	}
+	return resp, nil
+}
+
+// ListServices implements agentv1.DiscoveryServiceServer.
+func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesRequest) (*agentv1.ListServicesResponse, error) {
+	s, err := a.Catalog.Services(ctx, orDefault(req.GetNamespace()))
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.ListServicesResponse{
+		Revision: s.Index,
+		Services: convert(s.Services, func(s instance.Summary) *agentv1.ServiceSummary {
+			return &agentv1.ServiceSummary{Name: s.Name, Instances: uint32(s.Instances), Up: uint32(s.Up), Tags: s.Tags}
+		}),
+	}, nil
+}
+
+// known is an instance with when it was last heard of, if this peer is the one to know.
+func (a *agent) known(i *instance.Instance) *agentv1.Instance {
+	out := instance.ToProto(i)
+	if at, ok := a.Catalog.LastBeat(i.Key); ok && !at.IsZero() {
+		out.LastHeartbeat = timestamppb.New(at)
+	}
+	return out
+}
+
+// toRegistration reads what an application says of itself. What the peer fills in is of no account, so
+// that what was received can be sent again.
+func toRegistration(ctx context.Context, i *agentv1.Instance) (instance.Registration, error) {
+	if i == nil {
+		return instance.Registration{}, fault.Invalidf("instance", nil, "is required")
+	}
+	r, err := instance.RegistrationFromProto(i)
+	r.Local = local(ctx)
+	return r, err
+}
+
+// local reports whether a call comes from this host, as far as its address tells.
+func local(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	switch addr := p.Addr.(type) {
+	case *net.TCPAddr:
+		return addr.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
+
+// named is what requests about one instance have.
+type named interface {
+	GetNamespace() string
+	GetServiceName() string
+	GetInstanceId() string
+}
+
+func toKey(req named) instance.Key {
+	return instance.Key{Namespace: orDefault(req.GetNamespace()), Service: req.GetServiceName(), ID: req.GetInstanceId()}
+}
+
+func orDefault(namespace string) string {
+	if namespace == "" {
+		return instance.DefaultNamespace
+	}
+	return namespace
+}
+
+func toQuery(req *agentv1.DiscoverRequest) (instance.Query, error) {
+	q := instance.Query{
+		Name: instance.Name{Namespace: orDefault(req.GetNamespace()), Service: req.GetServiceName()},
+		Selector: instance.Selector{
+			AnyStatus: req.GetAnyHealth(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
+			Environment: req.GetEnvironment(), Dependency: req.GetDependency(), PreferZone: req.GetPreferZone(),
+		},
+	}
+	if req.GetLinearizable() {
+		q.Consistency = instance.Linearizable
+	}
+	for _, h := range req.GetHealth() {
+		s, err := instance.StatusFromProto(h)
+		if err != nil {
+			return instance.Query{}, err
+		}
+		q.Statuses = append(q.Statuses, s)
+	}
+	return q, nil
+}
+
+// seconds is a time in whole seconds, not less than it is.
+func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }

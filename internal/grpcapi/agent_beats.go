@@ -1,0 +1,127 @@
+package grpcapi
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// Heartbeat implements agentv1.DiscoveryServiceServer. A request for one lease fails as that lease
+// does.
+func (a *agent) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+	if err := a.beatable(ctx, req); err != nil {
+		return nil, err
+	}
+	beats, err := a.Registrar.Heartbeat(ctx, appendRefs(nil, req))
+	if err != nil {
+		return nil, err
+	}
+	if len(beats) == 1 && len(req.GetLeaseIds()) == 0 && beats[0].Err != nil {
+		return nil, beats[0].Err
+	}
+	return beaten(req, beats), nil
+}
+
+// HeartbeatStream implements agentv1.DiscoveryServiceServer. Requests that wait already go to
+// the registry together: looking up a lease costs less than one request does.
+func (a *agent) HeartbeatStream(stream grpc.BidiStreamingServer[agentv1.HeartbeatRequest, agentv1.HeartbeatResponse]) error {
+	const op = "grpcapi.HeartbeatStream"
+	ctx, cancel := untilClosing(stream.Context(), a.closing)
+	defer cancel()
+	q := queue[agentv1.HeartbeatRequest]{
+		in:   receive(ctx, stream.Recv, func(req *agentv1.HeartbeatRequest) error { return a.beatable(ctx, req) }),
+		size: beatsOf, limit: instance.MaxBeats,
+	}
+	var refs []instance.Ref
+	for {
+		batch, err := q.batch(ctx)
+		if len(batch) == 0 || err != nil {
+			return orClosing(a.closing, op, err)
+		}
+		refs = refs[:0]
+		for _, req := range batch {
+			refs = appendRefs(refs, req)
+		}
+		beats, err := a.Registrar.Heartbeat(ctx, refs)
+		if err != nil {
+			return orClosing(a.closing, op, err)
+		}
+		for _, req := range batch {
+			n := beatsOf(req)
+			if err := stream.Send(beaten(req, beats[:n])); err != nil {
+				return err
+			}
+			beats = beats[n:]
+		}
+	}
+}
+
+// headed reports whether a request names an instance beside lease_ids.
+func headed(req *agentv1.HeartbeatRequest) bool {
+	return req.GetLeaseId() != "" || req.GetServiceName() != "" || req.GetInstanceId() != ""
+}
+
+// beatsOf is how many heartbeats a request has.
+func beatsOf(req *agentv1.HeartbeatRequest) int {
+	if headed(req) {
+		return 1 + len(req.GetLeaseIds())
+	}
+	return len(req.GetLeaseIds())
+}
+
+// beatable refuses what makes no sense, and what the caller may not do.
+func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) error {
+	const op = "grpcapi.Heartbeat"
+	switch n := beatsOf(req); {
+	case n == 0:
+		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "is required"))
+	case n > instance.MaxBeats:
+		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "at most %d in one request", instance.MaxBeats))
+	case headed(req) && req.GetLeaseId() == "":
+		return a.may(ctx, req.GetServiceName())
+	}
+	return nil
+}
+
+func appendRefs(refs []instance.Ref, req *agentv1.HeartbeatRequest) []instance.Ref {
+	if lease := req.GetLeaseId(); lease != "" {
+		refs = append(refs, instance.Ref{Lease: lease})
+	} else if headed(req) {
+		refs = append(refs, instance.Ref{Key: toKey(req)})
+	}
+	for _, lease := range req.GetLeaseIds() {
+		refs = append(refs, instance.Ref{Lease: lease})
+	}
+	return refs
+}
+
+// beaten answers a request. A lease that there is not has no time to live.
+func beaten(req *agentv1.HeartbeatRequest, beats []instance.Beat) *agentv1.HeartbeatResponse {
+	resp := &agentv1.HeartbeatResponse{}
+	if headed(req) {
+		if b := beats[0]; b.Err == nil {
+			resp.LeaseId, resp.Ttl, resp.ExpiresAt = b.Lease, seconds(b.TTL), timestamppb.New(b.Expires)
+			resp.Status = b.Status.Proto()
+		} else {
+			resp.LeaseId = req.GetLeaseId()
+		}
+		beats = beats[1:]
+	}
+	if len(beats) == 0 {
+		return resp
+	}
+	all := make([]agentv1.Beat, len(beats)) // in one piece: there are thousands
+	resp.Beats = make([]*agentv1.Beat, len(beats))
+	for i, b := range beats {
+		resp.Beats[i] = &all[i]
+		if b.Err == nil {
+			all[i].TtlMs, all[i].Status = max(1, b.TTL.Milliseconds()), b.Status.Proto()
+		}
+	}
+	return resp
+}

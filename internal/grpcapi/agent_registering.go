@@ -1,0 +1,134 @@
+package grpcapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// maxRemembered bounds the instances that a stream knows it has registered. Those beyond are
+// registered each time, which is dearer and has the same outcome.
+const maxRemembered = 4096
+
+// RegisterStream implements agentv1.DiscoveryServiceServer. One request is looked at after the
+// other: who sends faster than the registry writes is slowed down by flow control.
+func (a *agent) RegisterStream(stream grpc.BidiStreamingServer[agentv1.Instance, agentv1.Event]) error {
+	ctx, cancel := untilClosing(stream.Context(), a.closing)
+	defer cancel()
+	in := receive(ctx, stream.Recv, func(*agentv1.Instance) error { return nil })
+	s := registering{agent: a, known: make(map[identity]registered)}
+	for {
+		event, err := s.next(ctx, in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return orClosing(a.closing, "grpcapi.RegisterStream", err)
+		}
+		if err := stream.Send(event); err != nil {
+			return err
+		}
+	}
+}
+
+// registering is what one stream has registered.
+type registering struct {
+	*agent
+	known map[identity]registered
+}
+
+// identity tells instances of a stream apart: by key or, for one without an id, by what it says.
+type identity struct {
+	instance.Key
+	said [sha256.Size]byte // zero with an id
+}
+
+// registered is what an instance said, and its lease.
+type registered struct {
+	said  [sha256.Size]byte
+	lease string
+}
+
+// next answers the next request. The refusal of an instance is an answer; the end of the call is an error.
+func (s *registering) next(ctx context.Context, in *inbox[agentv1.Instance]) (*agentv1.Event, error) {
+	var req *agentv1.Instance
+	select {
+	case next, ok := <-in.C:
+		switch {
+		case !ok && in.err == nil:
+			return nil, io.EOF
+		case !ok:
+			return nil, in.err
+		}
+		req = next
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	event, err := s.take(ctx, req)
+	switch {
+	case err == nil:
+		return event, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	return &agentv1.Event{Instance: req, Error: fault.Message(err), Field: fault.FieldOf(err)}, nil
+}
+
+// take renews what this stream has registered like that before, and registers everything else.
+func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1.Event, error) {
+	r, err := toRegistration(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Normalize(); err != nil {
+		return nil, err
+	}
+	said := sha256.Sum256(instance.Marshal(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}))
+	id := identity{Key: r.Key}
+	if r.ID == "" {
+		id.said = said
+	}
+	if before, ok := s.known[id]; ok && before.said == said {
+		if event, err := s.renew(ctx, before); err != nil || event != nil {
+			return event, err
+		}
+	}
+	done, err := s.register(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if _, known := s.known[id]; known || len(s.known) < maxRemembered {
+		s.known[id] = registered{said: said, lease: done.Lease}
+	}
+	event := &agentv1.Event{
+		Type: agentv1.EventType_EVENT_TYPE_MODIFIED, Instance: s.agent.known(done.Instance), Revision: done.Revision,
+		LeaseId: done.Lease, LeaseTtl: seconds(done.TTL),
+	}
+	if done.Created {
+		event.Type = agentv1.EventType_EVENT_TYPE_ADDED
+	}
+	return event, nil
+}
+
+// renew gives nil when the lease is gone.
+func (s *registering) renew(ctx context.Context, before registered) (*agentv1.Event, error) {
+	beats, err := s.Registrar.Heartbeat(ctx, []instance.Ref{{Lease: before.lease}})
+	if err != nil || beats[0].Err != nil {
+		return nil, err
+	}
+	b := beats[0]
+	return &agentv1.Event{
+		Type:    agentv1.EventType_EVENT_TYPE_PROGRESS,
+		LeaseId: before.lease, LeaseTtl: seconds(b.TTL),
+		Instance: &agentv1.Instance{
+			Namespace: b.Key.Namespace, ServiceName: b.Key.Service, Id: b.Key.ID, Health: b.Status.Proto(), LeaseId: before.lease,
+		},
+	}, nil
+}

@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// Agent is the contract of the agent plane, as a peer serves it: each call is one request and
+// is not repeated. Services is built on it; use it directly to do what that does not.
+//
+// It implements instance.Registrar, and of instance.Catalog what the wire has: Discover, Services
+// and Watch. Selectors by id are Unsupported.
+type Agent struct {
+	service agentv1.DiscoveryServiceClient
+}
+
+// Agent gives the contract of the agent plane. It is safe for concurrent use and ends with the
+// client.
+func (c *Client) Agent() *Agent { return c.agent }
+
+// Register implements instance.Registrar. The registration's Local is the peer's to know.
+// Whether it was Created is not on the wire.
+func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+	const op = "client.RegisterInstance"
+	resp, err := a.service.Register(ctx, &agentv1.RegisterRequest{
+		Instance: fromRegistration(r), Strict: r.Strict, RequireCommit: r.RequireCommit,
+	})
+	if err != nil {
+		return instance.Registered{}, fromStatus(op, err)
+	}
+	i, err := toInstance(op, resp.GetInstance())
+	if err != nil {
+		return instance.Registered{}, err
+	}
+	return instance.Registered{
+		Instance: i, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: resp.GetCommitted(),
+	}, nil
+}
+
+// Deregister implements instance.Registrar. When it was is not on the wire: At is zero.
+func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+	_, err := a.service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	return instance.Deregistered{}, fromStatus("client.DeregisterInstance", err)
+}
+
+// Heartbeat implements instance.Registrar: one request for one instance, and one for all leases of
+// many beside one for each that is named by its key. When there are many leases a beat has neither its
+// key nor when it expires, and a lease that is gone is NotFound.
+func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+	const op = "client.Heartbeat"
+	if len(refs) > instance.MaxBeats {
+		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "at most %d at a time", instance.MaxBeats))
+	}
+	beats := make([]instance.Beat, len(refs))
+	many, at := &agentv1.HeartbeatRequest{}, []int(nil)
+	for i, ref := range refs {
+		if ref.Lease != "" && len(refs) > 1 {
+			many.LeaseIds, at = append(many.LeaseIds, ref.Lease), append(at, i)
+			continue
+		}
+		var err error
+		if beats[i], err = a.beat(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	if len(at) == 0 {
+		return beats, nil
+	}
+	resp, err := a.service.Heartbeat(ctx, many)
+	if err != nil {
+		return nil, fromStatus(op, err)
+	}
+	if len(resp.GetBeats()) != len(at) {
+		return nil, fault.New(op, fault.Internal, "the peer answered for %d leases, not %d", len(resp.GetBeats()), len(at))
+	}
+	for n, b := range resp.GetBeats() {
+		beats[at[n]] = toBeat(many.GetLeaseIds()[n], b)
+	}
+	return beats, nil
+}
+
+// beat renews one lease, and tells an error of the lease from one of the call.
+func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, error) {
+	resp, err := a.service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
+		LeaseId: ref.Lease, ServiceName: ref.Key.Service, InstanceId: ref.Key.ID, Namespace: ref.Key.Namespace,
+	})
+	if err != nil {
+		err = fromStatus("client.Heartbeat", err)
+		if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.Gone {
+			return instance.Beat{Key: ref.Key, Lease: ref.Lease, Err: err}, nil
+		}
+		return instance.Beat{}, err
+	}
+	return toSingleBeat(ref, resp)
+}
+
+// SetStatus implements instance.Registrar.
+func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status) (*instance.Instance, error) {
+	const op = "client.SetStatus"
+	resp, err := a.service.SetStatus(ctx, &agentv1.SetStatusRequest{
+		ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace, Status: s.Proto(),
+	})
+	if err != nil {
+		return nil, fromStatus(op, err)
+	}
+	return toInstance(op, resp.GetInstance())
+}
+
+// Discover gives the instances of a service, as instance.Catalog.
+func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
+	const op = "client.Discover"
+	req, err := fromQuery(q)
+	if err != nil {
+		return instance.Result{}, fault.Wrap(op, err)
+	}
+	resp, err := a.service.Discover(ctx, req)
+	if err != nil {
+		return instance.Result{}, fromStatus(op, err)
+	}
+	list := make([]*instance.Instance, len(resp.GetInstances()))
+	for i, p := range resp.GetInstances() {
+		if list[i], err = toInstance(op, p); err != nil {
+			return instance.Result{}, err
+		}
+	}
+	return instance.Result{View: instance.NewView(resp.GetRevision(), list), Contact: instance.Contact{
+		Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: resp.GetRevision(),
+	}}, nil
+}
+
+// Services names the services of a namespace that have instances, as instance.Catalog.
+func (a *Agent) Services(ctx context.Context, namespace string) (instance.Services, error) {
+	resp, err := a.service.ListServices(ctx, &agentv1.ListServicesRequest{Namespace: namespace})
+	if err != nil {
+		return instance.Services{}, fromStatus("client.Services", err)
+	}
+	s := instance.Services{Index: resp.GetRevision(), Services: make([]instance.Summary, len(resp.GetServices()))}
+	for i, p := range resp.GetServices() {
+		s.Services[i] = instance.Summary{Name: p.GetName(), Instances: int(p.GetInstances()), Up: int(p.GetUp()), Tags: p.GetTags()}
+	}
+	return s, nil
+}
+
+// Watch gives send the changes of a result, as instance.Catalog, until the context ends, send
+// fails, or the stream is lost. Services.Watch goes on then.
+func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
+	const op = "client.WatchInstances"
+	req, err := fromQuery(q)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := a.service.Watch(ctx, &agentv1.WatchRequest{Query: req, Revision: after})
+	if err != nil {
+		return fromStatus(op, err)
+	}
+	for {
+		b, err := receiveBatch(op, stream)
+		if err != nil {
+			return err
+		}
+		if err := send(b); err != nil {
+			return err
+		}
+	}
+}
+
+// receiveBatch collects a batch up to its end: it is all of its revisions, or nothing.
+func receiveBatch(op string, stream grpc.ServerStreamingClient[agentv1.WatchResponse]) (instance.Batch, error) {
+	var b instance.Batch
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return instance.Batch{}, fromStatus(op, err)
+		}
+		if resp.GetReset_() {
+			b = instance.Batch{Reset: true}
+		}
+		switch kind := toEventType(resp.GetType()); {
+		case kind != 0:
+			i, err := toInstance(op, resp.GetInstance())
+			if err != nil {
+				return instance.Batch{}, err
+			}
+			b.Events = append(b.Events, instance.Event{Type: kind, Instance: i, Revision: resp.GetRevision()})
+		case resp.GetType() == agentv1.EventType_EVENT_TYPE_INITIAL, resp.GetType() == agentv1.EventType_EVENT_TYPE_PROGRESS:
+			b.Index = resp.GetRevision()
+			b.Contact = instance.Contact{
+				Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: b.Index,
+			}
+			return b, nil
+		}
+	}
+}

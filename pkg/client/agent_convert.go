@@ -1,0 +1,97 @@
+package client
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+func fromRegistration(r instance.Registration) *agentv1.Instance {
+	return instance.ToProto(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status})
+}
+
+// toInstance reads an instance. One that this package cannot read is the peer's fault.
+func toInstance(op string, p *agentv1.Instance) (*instance.Instance, error) {
+	i, err := instance.FromProto(p)
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, errors.Join(errors.New("the peer sent an instance that cannot be read"), err))
+	}
+	return i, nil
+}
+
+func fromQuery(q instance.Query) (*agentv1.DiscoverRequest, error) {
+	if q.ID != "" {
+		return nil, &fault.Error{Kind: fault.Unsupported, Field: "id", Err: errors.New("no query over gRPC selects by id")}
+	}
+	req := &agentv1.DiscoverRequest{
+		ServiceName: q.Service, Namespace: q.Namespace, AnyHealth: q.AnyStatus, Zone: q.Zone, Version: q.Version, Tags: q.Tags,
+		Environment: q.Environment, Dependency: q.Dependency, PreferZone: q.PreferZone, Linearizable: q.Consistency == instance.Linearizable,
+	}
+	for _, s := range q.Statuses {
+		req.Health = append(req.Health, s.Proto())
+	}
+	return req, nil
+}
+
+// toBeat reads the outcome of renewing one lease of many.
+func toBeat(lease string, p *agentv1.Beat) instance.Beat {
+	b := instance.Beat{Lease: lease, TTL: time.Duration(p.GetTtlMs()) * time.Millisecond}
+	if p.GetTtlMs() <= 0 {
+		b.TTL, b.Err = 0, noLease(lease)
+		return b
+	}
+	b.Status, b.Err = instance.StatusFromProto(p.GetStatus())
+	return b
+}
+
+// toSingleBeat reads the outcome of renewing one.
+func toSingleBeat(ref instance.Ref, resp *agentv1.HeartbeatResponse) (instance.Beat, error) {
+	b := instance.Beat{
+		Key: ref.Key, Lease: resp.GetLeaseId(), TTL: time.Duration(resp.GetTtl()) * time.Second, Expires: resp.GetExpiresAt().AsTime(),
+	}
+	b.At = b.Expires.Add(-b.TTL)
+	var err error
+	b.Status, err = instance.StatusFromProto(resp.GetStatus())
+	return b, fault.As("client.Heartbeat", fault.Internal, err)
+}
+
+func noLease(lease string) error {
+	return &fault.Error{Op: "client.Heartbeat", Kind: fault.NotFound, Field: "lease_id", Value: lease, Err: errors.New("the peer does not know the lease")}
+}
+
+func toEventType(t agentv1.EventType) instance.EventType {
+	switch t {
+	case agentv1.EventType_EVENT_TYPE_ADDED:
+		return instance.Added
+	case agentv1.EventType_EVENT_TYPE_MODIFIED:
+		return instance.Modified
+	case agentv1.EventType_EVENT_TYPE_DELETED:
+		return instance.Removed
+	default:
+		return 0
+	}
+}
+
+// valueOf is what a status carries beside its error: when something went, or what is missing.
+func valueOf(st *status.Status) any {
+	for _, d := range st.Details() {
+		switch v := d.(type) {
+		case *timestamppb.Timestamp:
+			return v.AsTime()
+		case *structpb.ListValue:
+			var list []string
+			for _, one := range v.GetValues() {
+				list = append(list, one.GetStringValue())
+			}
+			return list
+		}
+	}
+	return nil
+}

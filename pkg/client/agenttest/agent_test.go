@@ -1,0 +1,7 @@
+package agenttest
+
+import "testing"
+
+func TestInProcess(t *testing.T) {
+	Run(t, func(testing.TB) API { return InProcess(New()) })
+}

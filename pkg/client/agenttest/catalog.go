@@ -1,0 +1,238 @@
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// question is a query that makes sense.
+type question struct {
+	instance.Query
+	matcher instance.Matcher
+}
+
+func ask(op string, q instance.Query) (question, error) {
+	if q.Namespace == "" {
+		q.Namespace = instance.DefaultNamespace
+	}
+	if err := q.Name.Validate(); err != nil {
+		return question{}, fault.Wrap(op, err)
+	}
+	m, err := q.Selector.Compile()
+	return question{q, m}, fault.Wrap(op, err)
+}
+
+func (q question) picks(i *instance.Instance) bool {
+	return i != nil && i.Name() == q.Name && q.matcher.Match(i)
+}
+
+// Discover implements instance.Catalog. A linearizable one needs contact.
+func (a *Agent) Discover(_ context.Context, q instance.Query) (instance.Result, error) {
+	const op = "agenttest.Discover"
+	asked, err := ask(op, q)
+	if err != nil {
+		return instance.Result{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q.Consistency == instance.Linearizable && a.contact.Stale {
+		return instance.Result{}, fault.New(op, fault.Unavailable, "contact is lost: %s", a.contact.Reason)
+	}
+	return a.result(asked), nil
+}
+
+// Await implements instance.Catalog.
+func (a *Agent) Await(ctx context.Context, q instance.Query, after uint64) (instance.Result, error) {
+	asked, err := ask("agenttest.Await", q)
+	if err != nil {
+		return instance.Result{}, err
+	}
+	var stale bool
+	for first := true; ; first = false {
+		a.mu.Lock()
+		r, wake := a.result(asked), a.wake
+		a.mu.Unlock()
+		if first {
+			stale = r.Stale
+		}
+		if r.Index > after || r.Stale != stale {
+			return r, nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return r, nil
+			}
+			return instance.Result{}, fault.Wrap("agenttest.Await", ctx.Err())
+		}
+	}
+}
+
+// List implements instance.Catalog.
+func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
+	m, err := q.Selector.Compile()
+	if err != nil {
+		return instance.Result{}, fault.Wrap("agenttest.List", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []*instance.Instance
+	for _, k := range a.keys() {
+		if e := a.entries[k]; k.Namespace == q.Namespace && m.Match(e.Instance) {
+			list = append(list, e.Instance)
+		}
+	}
+	return instance.Result{View: instance.NewView(a.revision()+1, list), Contact: a.reach()}, nil
+}
+
+// Services implements instance.Catalog.
+func (a *Agent) Services(_ context.Context, namespace string) (instance.Services, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := instance.Services{Index: a.revision() + 1, Contact: a.reach()}
+	for _, k := range a.keys() {
+		if k.Namespace != namespace {
+			continue
+		}
+		if n := len(s.Services); n == 0 || s.Services[n-1].Name != k.Service {
+			s.Services = append(s.Services, instance.Summary{Name: k.Service})
+		}
+		e, sum := a.entries[k], &s.Services[len(s.Services)-1]
+		sum.Instances++
+		if e.Status == instance.StatusUp {
+			sum.Up++
+		}
+		for _, tag := range e.Tags {
+			if !slices.Contains(sum.Tags, tag) {
+				sum.Tags = append(sum.Tags, tag)
+			}
+		}
+		slices.Sort(sum.Tags)
+	}
+	return s, nil
+}
+
+// Watch implements instance.Catalog.
+func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
+	const op = "agenttest.Watch"
+	asked, err := ask(op, q)
+	if err != nil {
+		return err
+	}
+	var stale bool
+	for first := true; ; first = false {
+		a.mu.Lock()
+		b, wake := a.since(asked, after), a.wake
+		a.mu.Unlock()
+		if first || len(b.Events) > 0 || b.Stale != stale {
+			if err := send(b); err != nil {
+				return err
+			}
+		}
+		after, stale = b.Index, b.Stale
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return fault.Wrap(op, ctx.Err())
+		}
+	}
+}
+
+// LastBeat implements instance.Catalog.
+func (a *Agent) LastBeat(k instance.Key) (time.Time, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.entries[k]; e != nil {
+		return e.beat, true
+	}
+	return time.Time{}, false
+}
+
+// Expires implements instance.Catalog.
+func (a *Agent) Expires(list []*instance.Instance) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var first time.Time
+	for _, i := range list {
+		if e := a.entries[i.Key]; e != nil {
+			if at := e.beat.Add(e.UnhealthyAfter); first.IsZero() || at.Before(first) {
+				first = at
+			}
+		}
+	}
+	return first
+}
+
+// result works a result out. Its index is that of the last change to it, and never 0.
+func (a *Agent) result(q question) instance.Result {
+	var list []*instance.Instance
+	for _, e := range a.entries {
+		if q.picks(e.Instance) {
+			list = append(list, e.Instance)
+		}
+	}
+	slices.SortFunc(list, q.matcher.Compare)
+	index := uint64(1)
+	for _, c := range a.log {
+		if q.picks(c.before) || q.picks(c.after) {
+			index = c.revision + 1
+		}
+	}
+	return instance.Result{View: instance.NewView(index, list), Contact: a.reach()}
+}
+
+// since gives what happened to a result after an index. Indexes are revisions and one more.
+func (a *Agent) since(q question, after uint64) instance.Batch {
+	b := instance.Batch{Index: a.revision() + 1, Contact: a.reach()}
+	if after == 0 || after <= a.floor || after > a.revision()+1 {
+		b.Reset = true
+		for _, i := range a.result(q).Instances {
+			b.Events = append(b.Events, instance.Event{Type: instance.Added, Instance: i, Revision: i.Revision})
+		}
+		return b
+	}
+	for _, c := range a.log[after-1:] {
+		was, is := q.picks(c.before), q.picks(c.after)
+		e := instance.Event{Instance: c.last, Revision: c.revision}
+		switch {
+		case was && is:
+			e.Type = instance.Modified
+		case is:
+			e.Type = instance.Added
+		case was:
+			e.Type = instance.Removed
+		default:
+			continue
+		}
+		b.Events = append(b.Events, e)
+	}
+	return b
+}
+
+// reach is how contact stands now.
+func (a *Agent) reach() instance.Contact {
+	c := a.contact
+	c.Revision = a.revision()
+	if c.Stale {
+		c.Age = a.now.Sub(a.lost)
+	}
+	return c
+}
+
+// Instances are all there are, by key.
+func (a *Agent) Instances() map[instance.Key]*instance.Instance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make(map[instance.Key]*instance.Instance, len(a.entries))
+	for k := range maps.Keys(a.entries) {
+		all[k] = a.entries[k].Instance
+	}
+	return all
+}
