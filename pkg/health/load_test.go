@@ -1,0 +1,3 @@
+package health_test
+
+func serveIfAsked() {}

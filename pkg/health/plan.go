@@ -1,0 +1,158 @@
+package health
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// plan is a target made ready to be checked. It is immutable.
+type plan struct {
+	target   Target // with the check's defaults filled in
+	rules    rules
+	host     string   // where to connect: a name or an address
+	port     uint16   // 0 for a script
+	secure   bool     // by TLS
+	resource string   // HTTP: path and query; gRPC: service
+	argv     []string // script
+	local    bool
+}
+
+func (p *plan) interval() time.Duration { return p.target.Check.Interval }
+
+// same reports whether what q measured is what p would.
+func (p *plan) same(q *plan) bool {
+	return p.target.Check == q.target.Check && p.target.Host == q.target.Host && p.target.Port == q.target.Port
+}
+
+// newPlan validates a target. Errors: Invalid, field "health_check.NAME".
+func (c *Checker) newPlan(t Target) (*plan, error) {
+	if err := t.Check.Validate(); err != nil {
+		return nil, fault.In("health_check", err)
+	}
+	k := &t.Check
+	k.Interval = cmp.Or(k.Interval, instance.DefaultCheckInterval)
+	k.Timeout = cmp.Or(k.Timeout, min(instance.DefaultCheckTimeout, k.Interval))
+	k.HealthyThreshold = cmp.Or(k.HealthyThreshold, instance.DefaultHealthyThreshold)
+	k.UnhealthyThreshold = cmp.Or(k.UnhealthyThreshold, instance.DefaultUnhealthyThreshold)
+	var err error
+	if k.Type, err = instance.ParseCheckType(string(k.Type)); err != nil {
+		return nil, fault.In("health_check", err)
+	}
+	p := &plan{target: t, local: t.Local, rules: rules{
+		healthy: uint8(k.HealthyThreshold), unhealthy: uint8(k.UnhealthyThreshold), undamped: c.cfg.Undamped,
+	}}
+	if err := p.parse(c.cfg.Scripts); err != nil {
+		return nil, err
+	}
+	return p, c.refuse(p)
+}
+
+// refuse is about endpoints that no check could ever go to.
+func (c *Checker) refuse(p *plan) error {
+	if p.target.Check.Type == instance.Script {
+		return nil
+	}
+	if p.host == "" || p.port == 0 {
+		return unfit(p, "the instance has no host and port of its own to check")
+	}
+	if !alike(p.host, p.target.Host) && !(p.local && isLoopback(p.host)) {
+		return unfit(p, "names a host that is not the instance's own")
+	}
+	if a, err := netip.ParseAddr(p.host); err == nil {
+		if err := c.network.gate.judge(a, p.local); err != nil {
+			return unfit(p, "%s", fault.Message(err))
+		}
+	}
+	return nil
+}
+
+func unfit(p *plan, format string, args ...any) error {
+	return fault.Invalidf("health_check.endpoint", p.target.Check.Endpoint, format, args...)
+}
+
+// parse takes the endpoint apart.
+func (p *plan) parse(scripts map[string][]string) error {
+	endpoint := p.target.Check.Endpoint
+	switch p.target.Check.Type {
+	case instance.Script:
+		argv, ok := scripts[endpoint]
+		if !ok {
+			return unfit(p, "is no script of this peer's configuration")
+		}
+		p.argv = argv
+		return nil
+	case instance.HTTP:
+		return p.parseURL(endpoint)
+	case instance.GRPC:
+		endpoint, p.resource, _ = strings.Cut(endpoint, "/")
+	}
+	return p.parseAddress(endpoint)
+}
+
+// parseURL takes a URL, or a path of the instance's own host and port. A path that begins with two
+// slashes is a path: the host stands before it.
+func (p *plan) parseURL(endpoint string) error {
+	if endpoint == "" || endpoint[0] == '/' {
+		if p.target.Host == "" {
+			return nil
+		}
+		endpoint = "http://" + net.JoinHostPort(p.target.Host, strconv.Itoa(p.target.Port)) + endpoint
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.ContainsAny(endpoint, " \t") {
+		return unfit(p, "is no plain http or https URL")
+	}
+	p.secure = u.Scheme == "https"
+	p.host, p.resource = u.Hostname(), u.RequestURI()
+	standard := "80"
+	if p.secure {
+		standard = "443"
+	}
+	return p.parsePort(cmp.Or(u.Port(), standard))
+}
+
+// parseAddress takes a port, host:port, or nothing for the instance's own.
+func (p *plan) parseAddress(endpoint string) error {
+	p.host = p.target.Host
+	if endpoint == "" {
+		return p.parsePort(strconv.Itoa(p.target.Port))
+	}
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		port = endpoint
+	}
+	p.host = cmp.Or(host, p.host)
+	return p.parsePort(port)
+}
+
+func (p *plan) parsePort(text string) error {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return unfit(p, "has no port in it")
+	}
+	p.port = uint16(n)
+	return nil
+}
+
+// alike reports whether two hosts are the same name or address.
+func alike(a, b string) bool {
+	x, errA := netip.ParseAddr(a)
+	y, errB := netip.ParseAddr(b)
+	if errA == nil && errB == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+}
+
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}

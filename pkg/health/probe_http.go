@@ -1,0 +1,88 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// maxInterim bounds the 1xx answers before the answer.
+const maxInterim = 5
+
+// probeHTTP passes when a GET is answered by 2xx, with as much of the body as is read of it. It
+// speaks HTTP/1.1 over a connection of its own (RFC 9112), so that nothing follows a redirect,
+// keeps a connection, or is left running.
+func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
+	conn, err := c.network.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	defer bind(ctx, conn)()
+	if p.secure {
+		secured := tls.Client(conn, c.tlsFor(p.host))
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return failed("health.tls", err)
+		}
+		conn = secured
+	}
+	return exchange(conn, p)
+}
+
+// tlsFor is the configuration of TLS for a host.
+func (c *Checker) tlsFor(host string) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.cfg.TLS != nil {
+		cfg = c.cfg.TLS.Clone()
+	}
+	cfg.ServerName = host
+	cfg.NextProtos = []string{"http/1.1"}
+	return cfg
+}
+
+func exchange(conn net.Conn, p *plan) error {
+	const op = "health.http"
+	if _, err := conn.Write(requestOf(p)); err != nil {
+		return failed(op, err)
+	}
+	limited := &io.LimitedReader{R: conn, N: maxHead}
+	answer, err := readAnswer(bufio.NewReaderSize(limited, 2<<10))
+	if err != nil {
+		return failed(op, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		return fault.New(op, fault.Unavailable, "answered %d", answer.StatusCode)
+	}
+	limited.N = maxBody
+	if _, err := io.CopyN(io.Discard, answer.Body, maxBody); err != nil && err != io.EOF && limited.N > 0 {
+		return failed(op, err)
+	}
+	return nil
+}
+
+// requestOf writes the request. Its parts have no control characters and no spaces: parseURL saw to it.
+func requestOf(p *plan) []byte {
+	b := make([]byte, 0, 256)
+	b = append(b, "GET "...)
+	b = append(b, p.resource...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, hostPort(p.host, p.port)...)
+	return append(b, "\r\nUser-Agent: "+userAgent+"\r\nAccept: */*\r\nConnection: close\r\n\r\n"...)
+}
+
+// readAnswer skips interim answers.
+func readAnswer(r *bufio.Reader) (*http.Response, error) {
+	for range maxInterim {
+		answer, err := http.ReadResponse(r, nil)
+		if err != nil || answer.StatusCode > 199 || answer.StatusCode == http.StatusSwitchingProtocols {
+			return answer, err
+		}
+	}
+	return nil, fault.New("health.http", fault.Unavailable, "more than %d interim answers", maxInterim)
+}
