@@ -15,8 +15,8 @@ type Command struct {
 }
 
 // Op is one of the operations of this package: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
-// *Expire, *Lock, *Unlock, *Cancel, *ClientOpen, *ClientClose, *ClientsExpire, *Configure,
-// *Reincarnate.
+// *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
+// *ClientClose, *ClientsExpire, *Configure, *Reincarnate.
 type Op interface {
 	// run executes the operation. It changes the machine only if it returns nil, and writes
 	// what it has to say into the result.
@@ -34,8 +34,8 @@ type call struct {
 
 // Write changes keys, all at one revision or none, if every guard holds.
 //
-// Errors: Conflict when a guard does not hold or a change would touch a lock's key;
-// NotFound, Forbidden for a lease; Invalid, TooLarge, LimitReached.
+// Errors: Conflict when a guard does not hold or a change would touch a key of a lock, or of the
+// directory; NotFound, Forbidden for a lease; Invalid, TooLarge, LimitReached.
 type Write struct {
 	If   []Guard
 	Then []Change // at least one; no key twice
@@ -117,7 +117,8 @@ type LeaseRef struct {
 // Effects.Grants of some later command names it; without, nothing changed.
 //
 // Errors: NotFound, Forbidden for the lease; Conflict when the mode or permits are not those
-// of the lease's claim, or the permits not those of the queue; Exists when a plain key is in
+// of the lease's claim, or the permits not those of the queue, or when the name is in a prefix of
+// the directory; Exists when a plain key is in
 // the place; Invalid, TooLarge, LimitReached.
 type Lock struct {
 	Name     string // valid UTF-8, not empty

@@ -48,6 +48,9 @@ type Renewal struct {
 	// TTL is the time that the lease lives from now on, milliseconds; 0: there is no such lease,
 	// or it is another owner's.
 	TTL int64
+	// Published is what the owner has in the directory, if this is the lease under which it
+	// publishes; otherwise nil. It has all batches answered before the keepalive was sent.
+	Published *Publication
 }
 
 // Reader tells of the state. Every answer but a Local one is linearizable: it has all that was

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // every is one command of each kind.
@@ -26,6 +27,17 @@ func every() []coord.Op {
 		&coord.Lock{Name: "db", Lease: 1, Mode: coord.Permit, Permits: 2, Wait: true, Metadata: []byte("m")},
 		&coord.Unlock{Name: "db", Lease: 1, Token: 3},
 		&coord.Cancel{Name: "db", Lease: 1, Token: 3},
+		&coord.RegisterBatch{
+			Lease: 1, Generation: 2, Puts: []coord.Entry{entry("n", "s", "a", 1), {Key: "directory/n/s/b", Adopt: true}},
+			Deletes: []string{"directory/n/s/c"}, Replace: &coord.Span{From: "directory/"},
+		},
+		&coord.SetRequirement{Requirement: coord.Requirement{
+			Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3, Selector: instance.Selector{
+				Statuses: []instance.Status{instance.StatusUp}, AnyStatus: true, ID: "i", Zone: "z", Version: "1.x",
+				Tags: []string{"t"}, Environment: "e", Dependency: "d",
+			},
+		}},
+		&coord.DeleteRequirement{Name: "r"},
 		&coord.ClientOpen{},
 		&coord.ClientClose{},
 		&coord.ClientsExpire{Term: 1, IdleSince: 2},
@@ -45,6 +57,10 @@ func TestCommandsCrossTheWire(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, b, again)
 		require.IsType(t, op, got.Op)
+		switch op.(type) {
+		case *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
+			require.Equal(t, op, got.Op)
+		}
 		_, err = coord.Decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
 		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
 	}
@@ -92,7 +108,7 @@ func FuzzDecode(f *testing.F) {
 
 // framed puts the frames of a snapshot around bytes, so that a fuzzer gets past the checksums.
 func framed(data []byte) []byte {
-	b, crc := []byte("BHCOORD\x02"), uint32(0)
+	b, crc := []byte("BHCOORD\x03"), uint32(0)
 	for {
 		part := data[:min(len(data), 64<<10)]
 		data = data[len(part):]
@@ -140,7 +156,7 @@ func FuzzRestore(f *testing.F) {
 // Frames as they are: whatever comes, an error and no more memory than there is input.
 func FuzzRestoreFrames(f *testing.F) {
 	f.Add(story(f).Snapshot())
-	f.Add([]byte("BHCOORD\x02\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Add([]byte("BHCOORD\x03\xff\xff\xff\xff\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := coord.Restore(b); err == nil {
 			require.Equal(t, b, m.Snapshot())

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // A generator draws commands over a world so small that they meet: five keys, three locks,
@@ -32,7 +33,7 @@ func (g *generator) command() coord.Command {
 }
 
 func (g *generator) op() coord.Op {
-	switch rapid.IntRange(0, 24).Draw(g.t, "op") {
+	switch rapid.IntRange(0, 32).Draw(g.t, "op") {
 	case 0, 1, 2, 3, 4:
 		return g.write()
 	case 5, 6, 7, 8, 9, 10:
@@ -53,6 +54,10 @@ func (g *generator) op() coord.Op {
 		return &coord.ClientOpen{}
 	case 23:
 		return &coord.Compact{Revision: coord.Revision(rapid.Int64Range(-1, int64(g.m.Revision())+1).Draw(g.t, "revision"))}
+	case 24, 25, 26, 27, 28, 29:
+		return g.batch()
+	case 30:
+		return g.requirement()
 	default:
 		return g.rare()
 	}
@@ -74,12 +79,17 @@ func (g *generator) rare() coord.Op {
 	}
 }
 
+// usedKeys are all that a generator writes or guards.
+func usedKeys() []string {
+	return []string{"a", "a/b", "b", "l/1", "l/x", "c", "directory/n/s/a", "requirements/r"}
+}
+
 func (g *generator) key() string {
-	return rapid.SampledFrom([]string{"a", "a/b", "b", "l/1", "l/x", "c"}).Draw(g.t, "key")
+	return rapid.SampledFrom(usedKeys()).Draw(g.t, "key")
 }
 
 func (g *generator) name() string {
-	return rapid.SampledFrom([]string{"l", "m", "l/1"}).Draw(g.t, "lock")
+	return rapid.SampledFrom([]string{"l", "m", "l/1", "l", "m", "l/1", "directory"}).Draw(g.t, "lock")
 }
 
 func (g *generator) lease() coord.LeaseID {
@@ -140,6 +150,43 @@ func (g *generator) write() coord.Op {
 		o.Then = append(o.Then, put(g.key(), fmt.Sprint("v", i), lease))
 	}
 	return o
+}
+
+// entry is one of four instances of two services, mostly.
+func (g *generator) entry() coord.Entry {
+	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
+	e := entry("n", service, id, rapid.IntRange(1, 3).Draw(g.t, "port"))
+	if e.Adopt = g.one(6); g.one(30) {
+		e.Key = rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad")
+	}
+	return e
+}
+
+func (g *generator) batch() coord.Op {
+	o := &coord.RegisterBatch{Lease: g.lease(), Generation: rapid.SampledFrom([]uint64{0, 1, 1, 2, 2, 2, 2, 3, 3, 3}).Draw(g.t, "generation")}
+	for range rapid.SampledFrom([]int{0, 1, 1, 2, 3}).Draw(g.t, "puts") {
+		o.Puts = append(o.Puts, g.entry())
+	}
+	for range rapid.SampledFrom([]int{0, 0, 1}).Draw(g.t, "deletes") {
+		o.Deletes = append(o.Deletes, g.entry().Key)
+	}
+	if g.one(4) {
+		o.Replace = &coord.Span{}
+		if g.one(2) {
+			*o.Replace = coord.ServiceSpan(instance.Name{Namespace: "n", Service: "s"})
+		}
+	}
+	return o
+}
+
+func (g *generator) requirement() coord.Op {
+	name := rapid.SampledFrom([]string{"r", "r", "q", "no/name"}).Draw(g.t, "name")
+	if g.one(3) {
+		return &coord.DeleteRequirement{Name: name}
+	}
+	return &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: name, Service: instance.Name{Namespace: "n", Service: "s"}, Min: rapid.IntRange(0, 2).Draw(g.t, "min"),
+	}}
 }
 
 func (g *generator) guard() coord.Guard {

@@ -104,6 +104,8 @@ func (o *Lock) check(l *Limits) error {
 		return fault.Invalidf("name", nil, "is missing")
 	case !utf8.ValidString(o.Name):
 		return fault.Invalidf("name", nil, "must be UTF-8")
+	case reserved(o.Name + "/"):
+		return refused(fault.Conflict, "name", "its keys would be among those of the directory")
 	case len(o.Name) > int(l.KeyBytes)-17:
 		return tooLarge("name", len(o.Name), int64(l.KeyBytes)-17)
 	case o.Mode > Permit:

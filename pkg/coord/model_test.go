@@ -20,6 +20,14 @@ type model struct {
 	opened  coord.ClientID
 	index   uint64
 	life    uint64
+	begun   map[string]begun // by owner
+	foreign []string         // of the last command
+}
+
+// begun is a generation and the lease that it is bound to.
+type begun struct {
+	generation uint64
+	lease      coord.LeaseID
 }
 
 type version struct {
@@ -40,12 +48,13 @@ type session struct {
 	kind     fault.Kind
 	done     bool
 	answer   coord.LockResult
+	foreign  []string
 }
 
 func newModel() *model {
 	return &model{
 		states: map[coord.Revision]map[string]version{0: {}}, leases: map[coord.LeaseID]coord.Lease{},
-		clients: map[coord.ClientID]*session{},
+		clients: map[coord.ClientID]*session{}, begun: map[string]begun{},
 	}
 }
 
@@ -53,7 +62,8 @@ func (m *model) keys() map[string]version { return m.states[m.now] }
 
 // apply returns the kind of refusal, false when there is none, and the lock result.
 func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
-	m.index = index
+	m.index, m.foreign = index, nil
+	defer m.forgetOwners()
 	if cmd.Client == 0 {
 		return m.execute(cmd)
 	}
@@ -71,8 +81,9 @@ func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.
 	s.seen = index
 	if cmd.Sequence > s.sequence {
 		s.kind, s.done, s.answer = m.execute(cmd)
-		s.sequence = cmd.Sequence
+		s.sequence, s.foreign = cmd.Sequence, m.foreign
 	}
+	m.foreign = s.foreign
 	return s.kind, s.done, s.answer
 }
 
@@ -87,6 +98,14 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 		kind, refused, answer = m.giveBack(next, *o, cmd.Owner, true)
 	case *coord.Cancel:
 		kind, refused, answer = m.giveBack(next, coord.Unlock(*o), cmd.Owner, false)
+	case *coord.RegisterBatch:
+		kind, refused = m.batch(next, o, cmd.Owner)
+	case *coord.SetRequirement:
+		kind, refused = m.set(next, o)
+	case *coord.DeleteRequirement:
+		_, found := next["requirements/"+o.Name]
+		kind, refused = fault.NotFound, !found
+		delete(next, "requirements/"+o.Name)
 	case *coord.LeaseRevoke:
 		kind, refused = m.usable(o.ID, cmd.Owner)
 		if !refused {
@@ -183,6 +202,9 @@ func (m *model) write(keys map[string]version, o *coord.Write, owner string) (fa
 	twice := false
 	for _, c := range o.Then {
 		if c.Put != nil {
+			if own(c.Put.Key) {
+				return fault.Conflict, true
+			}
 			if kind, no := m.usable(c.Put.Lease, owner); c.Put.Lease != 0 && no {
 				return kind, true
 			}
@@ -196,7 +218,7 @@ func (m *model) write(keys map[string]version, o *coord.Write, owner string) (fa
 		}
 		for key, v := range m.keys() {
 			if c.Delete.Contains(key) {
-				if v.lock != "" {
+				if v.lock != "" || own(key) {
 					return fault.Conflict, true
 				}
 				twice = twice || touched[key]
@@ -220,7 +242,7 @@ func (m *model) guard(g coord.Guard) bool {
 			return true
 		}
 	}
-	for _, key := range []string{"a", "a/b", "b", "l/1", "l/x", "c"} {
+	for _, key := range usedKeys() {
 		if _, ok := m.keys()[key]; !ok && g == coord.IfRevision(key, 0) {
 			return true
 		}
@@ -258,6 +280,9 @@ func (m *model) queue(keys map[string]version, name string) ([]version, int) {
 
 func (m *model) lock(keys map[string]version, o *coord.Lock, owner string) (fault.Kind, bool, coord.LockResult) {
 	var answer coord.LockResult
+	if o.Name == "directory" {
+		return fault.Conflict, true, answer
+	}
 	if o.Mode == coord.Permit && o.Permits == 0 {
 		return fault.Invalid, true, answer
 	}

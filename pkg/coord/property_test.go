@@ -28,6 +28,7 @@ func TestMachineDoesAsTheModel(t *testing.T) {
 			} else {
 				require.NoError(t, r.Err, "%T", cmd.Op)
 				require.Equal(t, answer, r.Lock)
+				require.Equal(t, dumb.foreign, r.Foreign)
 			}
 			require.Equal(t, dumb.now, m.Revision())
 		}
@@ -51,9 +52,11 @@ func requireSame(t *rapid.T, dumb *model, m *coord.Machine) {
 	require.Equal(t, leases, m.Leases())
 	require.Equal(t, len(dumb.clients), m.Clients())
 	requireUsage(t, dumb, m)
+	requirePublications(t, dumb, m)
 	again, err := coord.Restore(m.Snapshot())
 	require.NoError(t, err)
 	requireUsage(t, dumb, again)
+	requirePublications(t, dumb, again)
 	for revision, state := range dumb.states {
 		if revision >= m.Compacted() {
 			requireState(t, state, m, revision)

@@ -8,10 +8,18 @@ type Usage struct {
 
 // account is the Usage of one owner. Every one of its leases and clients leads to it, so it is
 // kept as long as there is one; its keys are bound to its leases.
-type account struct{ Usage }
+type account struct {
+	Usage
+	published *published // nil: nothing yet
+}
 
 func (a *account) add(kv *KeyValue) {
 	a.Bytes += kv.size()
+	if kv.entry() {
+		p := a.publish()
+		p.Add(kv.Key, kv.Value)
+		p.keys.Insert(kv.Key)
+	}
 	if kv.claim != nil {
 		a.Claims++
 	}
@@ -19,6 +27,10 @@ func (a *account) add(kv *KeyValue) {
 
 func (a *account) remove(kv *KeyValue) {
 	a.Bytes -= kv.size()
+	if kv.entry() {
+		a.published.Remove(kv.Key, kv.Value)
+		a.published.keys.Delete(kv.Key)
+	}
 	if kv.claim != nil {
 		a.Claims--
 	}

@@ -33,7 +33,7 @@ func RestoreFrom(r io.Reader) (*Machine, error) {
 		return nil, fault.Wrap("coord.Restore", err)
 	}
 	in := bufio.NewReader(u)
-	d := &decoder{r: in, in: in}
+	d := &decoder{r: in, in: in, format: u.format}
 	m := New()
 	d.machine(m)
 	if d.err == nil {
@@ -58,6 +58,9 @@ func (d *decoder) machine(m *Machine) {
 	d.limits(&m.limits)
 	d.leases(m)
 	d.clients(m)
+	if d.format >= 3 {
+		d.publications(m)
+	}
 	d.keys(m)
 	d.queues(m)
 	d.events(m)
@@ -101,6 +104,22 @@ func (d *decoder) clients(m *Machine) {
 	}
 }
 
+// publications reads the generations of those who publish. What they have follows with the keys.
+func (d *decoder) publications(m *Machine) {
+	last := ""
+	for more, first := d.count(), true; more(); first = false {
+		owner := d.string()
+		p := &published{Publication: Publication{Generation: d.uint()}, lease: LeaseID(d.int())}
+		a := m.owners[owner]
+		d.check(first || owner > last, "owner", "is out of order")
+		d.check(a != nil, "owner", "has nothing")
+		d.check(p.Generation > 0 && p.lease > 0, "generation", "was never begun")
+		if d.err == nil {
+			a.published, last = p, owner
+		}
+	}
+}
+
 func (d *decoder) result(r *Result) {
 	r.Revision = Revision(d.int())
 	if d.bool() {
@@ -115,6 +134,12 @@ func (d *decoder) result(r *Result) {
 	r.Lease, r.TTL, r.Client, r.Changed = LeaseID(d.int()), d.int(), ClientID(d.uint()), int(d.int())
 	for more := d.count(); more(); {
 		r.Ended = append(r.Ended, LeaseID(d.int()))
+	}
+	if d.format < 3 {
+		return
+	}
+	for more := d.count(); more(); {
+		r.Foreign = append(r.Foreign, d.string())
 	}
 }
 

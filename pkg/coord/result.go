@@ -21,6 +21,9 @@ type Result struct {
 	Changed int
 	// Ended lists the leases that LeaseRevoke or Expire ended.
 	Ended []LeaseID
+	// Foreign lists the keys of a RegisterBatch that were not put since they are another owner's,
+	// in ascending order.
+	Foreign []string
 }
 
 // LockResult is where a claim stands after a command.

@@ -24,6 +24,7 @@ type Image struct {
 	lastLease   LeaseID
 	clients     []clientImage
 	lastClient  ClientID
+	published   []publishedImage
 }
 
 type clientImage struct {
@@ -31,7 +32,15 @@ type clientImage struct {
 	client
 }
 
-// Image takes the present state. It costs what View costs, and a copy of each client's last result.
+// publishedImage is what of an owner's entries is not derived from them.
+type publishedImage struct {
+	owner      string
+	generation uint64
+	lease      LeaseID
+}
+
+// Image takes the present state. It costs what View costs, and a copy of each client's last result and
+// of the name of each owner that publishes.
 func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
@@ -42,6 +51,12 @@ func (m *Machine) Image() *Image {
 		i.clients = append(i.clients, clientImage{id, *c})
 	}
 	slices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })
+	for owner, a := range m.owners {
+		if p := a.published; p != nil && p.lease != 0 {
+			i.published = append(i.published, publishedImage{owner, p.Generation, p.lease})
+		}
+	}
+	slices.SortFunc(i.published, func(a, b publishedImage) int { return cmp.Compare(a.owner, b.owner) })
 	return i
 }
 
@@ -91,6 +106,13 @@ func (i *Image) encode(w io.Writer) {
 	e.int(int64(len(i.clients)))
 	for k := range i.clients {
 		e.client(&i.clients[k])
+		e.flush()
+	}
+	e.int(int64(len(i.published)))
+	for _, p := range i.published {
+		e.string(p.owner)
+		e.uint(p.generation)
+		e.int(int64(p.lease))
 		e.flush()
 	}
 	e.int(int64(i.tree.Len()))
@@ -155,6 +177,10 @@ func (e *encoder) result(r *Result) {
 	e.int(int64(len(r.Ended)))
 	for _, id := range r.Ended {
 		e.int(int64(id))
+	}
+	e.int(int64(len(r.Foreign)))
+	for _, key := range r.Foreign {
+		e.string(key)
 	}
 }
 

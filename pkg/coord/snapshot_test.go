@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -35,6 +37,13 @@ func story(t testing.TB) *log {
 	l.must(t, write(del(coord.Exactly("b"))))
 	l.must(t, &coord.LeaseRevoke{ID: id[2]})
 	l.must(t, &coord.Compact{Revision: 1})
+	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 1), entry("n", "s", "b", 1)}})
+	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 2)}, Deletes: []string{"directory/n/s/b"}})
+	l.do(bob, &coord.LeaseGrant{ID: 0xb0b, TTL: 30_000})
+	theirs := &coord.RegisterBatch{Lease: 0xb0b, Generation: 9, Puts: []coord.Entry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
+	opened, _ = l.do(bob, &coord.ClientOpen{})
+	l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: theirs})
+	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3}})
 	return l
 }
 
@@ -49,6 +58,44 @@ func TestSnapshotIsTheGoldenOne(t *testing.T) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(want), got)
+}
+
+// A snapshot written before there was a directory is read, and goes on as one of now.
+func TestSnapshotOfTheLastVersionIsRead(t *testing.T) {
+	dump, err := os.ReadFile("testdata/story.v2.snapshot.hex")
+	require.NoError(t, err)
+	old := undump(t, string(dump))
+	require.Equal(t, byte(2), old[7])
+	m, err := coord.Restore(old)
+	require.NoError(t, err)
+	require.Equal(t, coord.Revision(9), m.Revision())
+	require.Equal(t, []string{"db/1"}, m.LeaseKeys(1))
+	now := m.Snapshot()
+	require.Equal(t, byte(3), now[7])
+	again, err := coord.Restore(now)
+	require.NoError(t, err)
+	require.Equal(t, m.StateHash(), again.StateHash())
+	require.Nil(t, m.Publication(1))
+	index, term := m.Index()
+	r, _ := m.Apply(index+1, term, coord.Command{Owner: alice, Op: &coord.RegisterBatch{
+		Lease: 1, Generation: 1, Puts: []coord.Entry{entry("n", "s", "a", 1)},
+	}})
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, m.Publication(1).Count)
+}
+
+// undump reads what hex.Dump wrote.
+func undump(t testing.TB, dump string) []byte {
+	var all []byte
+	for line := range strings.Lines(dump) {
+		line, _, _ = strings.Cut(line, "|")
+		for _, field := range strings.Fields(line)[1:] {
+			b, err := hex.DecodeString(field)
+			require.NoError(t, err)
+			all = append(all, b...)
+		}
+	}
+	return all
 }
 
 func TestRestoreIsTheSameState(t *testing.T) {
@@ -74,7 +121,8 @@ func TestImageStaysAsItWas(t *testing.T) {
 	image, want := l.Image(), l.Snapshot()
 	for range 3 {
 		l.must(t, write(put("a", "later", 0)))
-		l.must(t, &coord.LeaseRevoke{ID: l.Leases()[0].ID})
+		first := l.Leases()[0]
+		l.do(first.Owner, &coord.LeaseRevoke{ID: first.ID})
 	}
 	l.send(coord.Command{Client: 1, Sequence: 9, Owner: alice, Op: &coord.ClientClose{}})
 	var b bytes.Buffer

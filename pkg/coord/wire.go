@@ -78,6 +78,14 @@ func encodeOp(p *coordv1.Command, op Op) error {
 
 func encodeAdmin(p *coordv1.Command, op Op) error {
 	switch o := op.(type) {
+	case *RegisterBatch:
+		p.Op = &coordv1.Command_RegisterBatch{RegisterBatch: encodeBatch(o)}
+	case *SetRequirement:
+		p.Op = &coordv1.Command_SetRequirement{SetRequirement: &coordv1.SetRequirement{
+			Name: o.Requirement.Name, Requirement: encodeRequirement(&o.Requirement),
+		}}
+	case *DeleteRequirement:
+		p.Op = &coordv1.Command_DeleteRequirement{DeleteRequirement: &coordv1.DeleteRequirement{Name: o.Name}}
 	case *ClientOpen:
 		p.Op = &coordv1.Command_ClientOpen{ClientOpen: &coordv1.ClientOpen{}}
 	case *ClientClose:
@@ -157,6 +165,12 @@ func decodeOp(p *coordv1.Command) (Op, error) {
 		return &Unlock{Name: o.Unlock.GetName(), Lease: LeaseID(o.Unlock.GetLease()), Token: Token(o.Unlock.GetToken())}, nil
 	case *coordv1.Command_Cancel:
 		return &Cancel{Name: o.Cancel.GetName(), Lease: LeaseID(o.Cancel.GetLease()), Token: Token(o.Cancel.GetToken())}, nil
+	case *coordv1.Command_RegisterBatch:
+		return decodeBatch(o.RegisterBatch), nil
+	case *coordv1.Command_SetRequirement:
+		return decodeSet(o.SetRequirement)
+	case *coordv1.Command_DeleteRequirement:
+		return &DeleteRequirement{Name: o.DeleteRequirement.GetName()}, nil
 	case *coordv1.Command_ClientOpen:
 		return &ClientOpen{}, nil
 	case *coordv1.Command_ClientClose:

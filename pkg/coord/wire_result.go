@@ -24,6 +24,9 @@ func EncodeResult(r Result) ([]byte, error) {
 	for _, id := range r.Ended {
 		p.Ended = append(p.Ended, int64(id))
 	}
+	for _, key := range r.Foreign {
+		p.Foreign = append(p.Foreign, []byte(key))
+	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	return b, fault.As("coord.EncodeResult", fault.Internal, err)
 }
@@ -52,6 +55,9 @@ func DecodeResult(b []byte) (Result, error) {
 	}
 	for _, id := range p.GetEnded() {
 		r.Ended = append(r.Ended, LeaseID(id))
+	}
+	for _, key := range p.GetForeign() {
+		r.Foreign = append(r.Foreign, string(key))
 	}
 	return r, nil
 }

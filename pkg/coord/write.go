@@ -92,6 +92,9 @@ func (m *Machine) puttable(p *Put, owner string) error {
 	if err := m.limits.value("value", p.Value); err != nil {
 		return err
 	}
+	if reserved(p.Key) {
+		return refused(fault.Conflict, "key", "is the directory's: use its commands")
+	}
 	if p.Lease != 0 {
 		if _, err := m.leaseOf(p.Lease, owner); err != nil {
 			return err
@@ -115,6 +118,8 @@ func (m *Machine) deletable(steps []step, span Span, field int) ([]step, error) 
 			return false
 		case kv.claim != nil:
 			err = refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
+		case reserved(key):
+			err = refused(fault.Conflict, "delete", "the span has a key of the directory: use its commands")
 		case len(steps) >= int(m.limits.Changes):
 			err = limitReached("delete", "too many keys in one write", uint64(m.limits.Changes))
 		default:

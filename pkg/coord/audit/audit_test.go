@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/audit"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
 const owner = "alice"
@@ -42,9 +44,20 @@ func history(t *testing.T) []audit.Entry {
 	do(&coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 2, Granted: 2}}})             // 8
 	opened := do(&coord.ClientOpen{})                                                     // 9
 	once := coord.Command{Client: opened.Client, Sequence: 1, Op: &coord.Write{Then: put[1:]}}
-	send(once) // 10
-	send(once) // 11
+	send(once)                                                                                                                  // 10
+	send(once)                                                                                                                  // 11
+	do(&coord.RegisterBatch{Lease: 1, Generation: 1, Puts: []coord.Entry{entry("a", 1), entry("b", 1)}})                        // 12
+	do(&coord.RegisterBatch{Lease: 1, Generation: 2, Puts: []coord.Entry{entry("a", 2)}, Deletes: []string{"directory/n/s/b"}}) // 13
+	do(&coord.LeaseRevoke{ID: 1})                                                                                               // 14
 	return all
+}
+
+func entry(id string, port int32) coord.Entry {
+	value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: id, Port: port})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: "directory/n/s/" + id, Value: value}
 }
 
 func quota(leases, claims uint32) *coord.Configure {
@@ -92,6 +105,25 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
 		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
+		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Write{} }},
+		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
+		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},
+		{"I2", "an entry stays that was deleted", func(h []audit.Entry) { h[13].Effects.Events = h[13].Effects.Events[:1] }},
+		{"I2", "an entry stays that was replaced", func(h []audit.Entry) {
+			o := h[13].Command.Op.(*coord.RegisterBatch)
+			o.Deletes, o.Replace, h[13].Effects.Events = nil, &coord.Span{}, h[13].Effects.Events[:1]
+		}},
+		{"I2", "an event changes nothing", func(h []audit.Entry) {
+			same := *h[13].Effects.Events[0].KV
+			same.Value = h[13].Effects.Events[0].Prev.Value
+			h[13].Effects.Events[0].KV = &same
+		}},
+		{"I2", "an entry is passed over for no reason", func(h []audit.Entry) { h[13].Result.Foreign = []string{"directory/n/s/a"} }},
+		{"I3", "an entry of another is changed", func(h []audit.Entry) { h[13].Command.Owner = "bob" }},
+		{"I4", "a batch of an older generation is accepted", func(h []audit.Entry) {
+			o := *h[13].Command.Op.(*coord.RegisterBatch)
+			o.Generation, h[13].Command.Op = 0, &o
+		}},
 		{"E1", "a repeated command is answered otherwise", func(h []audit.Entry) { h[11].Result.Revision++ }},
 		{"E1", "a repeated command has effects", func(h []audit.Entry) { h[11].Effects = h[10].Effects }},
 		{"R1", "a refused command has effects", func(h []audit.Entry) { h[6].Result.Err = fault.Conflict }},

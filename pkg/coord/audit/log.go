@@ -21,6 +21,10 @@
 //	E1  a command repeated with its sequence is answered with its first result and does nothing
 //	R1  events are the difference between the keyspace before and after, at one new revision
 //	U1  no command gives an owner more leases, or claims, than its quota
+//	I1  entries of the directory change by the directory's commands, and with their lease, alone
+//	I2  a batch is all there in its revision, and an event of it changes something
+//	I3  an entry of another owner changes by a batch that adopts it alone
+//	I4  no batch has effects once one of a later generation of its owner had been accepted
 //
 // Errors are of kind Internal, with "audit." and the rule as operation.
 package audit
@@ -47,7 +51,7 @@ type Entry struct {
 	Effects coord.Effects
 }
 
-// Log checks L1 to L3, L5 to L7, E1, R1 and U1 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, R1, U1 and I1 to I4 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
@@ -56,6 +60,7 @@ type Log struct {
 	owned    map[string]owned         // by owner
 	quota    coord.Quota
 	locks    map[string]*account
+	begun    map[string]uint64 // generation by owner, while it has a lease
 	answered map[coord.ClientID]answer
 }
 
@@ -81,6 +86,7 @@ func (l *Log) Entry(e Entry) error {
 		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]string)
 		l.owned, l.quota = make(map[string]owned), coord.DefaultLimits().PerOwner
 		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
+		l.begun = make(map[string]uint64)
 	}
 	if again, err := l.repeated(e); again || err != nil {
 		return err
@@ -88,7 +94,7 @@ func (l *Log) Entry(e Entry) error {
 	if e.Result.Err != nil {
 		return l.nothing("R1", e)
 	}
-	for _, check := range []func(Entry) error{l.rights, l.events, l.grants, l.endings, l.queues, l.quotas} {
+	for _, check := range []func(Entry) error{l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
 		}
@@ -270,6 +276,9 @@ func (l *Log) endings(e Entry) error {
 		}
 		delete(l.leases, id)
 		l.count(owner, -1, 0)
+		if l.owned[owner].leases == 0 {
+			delete(l.begun, owner) // nothing that it sent before can name a lease that lives
+		}
 	}
 	for _, event := range e.Effects.Events {
 		if event.KV != nil && event.KV.Lease != 0 && !l.lives(event.KV.Lease) {

@@ -124,6 +124,9 @@ func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID)
 	now, renewals := s.Now(), make([]coord.Renewal, len(ids))
 	for i, id := range ids {
 		renewals[i] = coord.Renewal{ID: id, TTL: s.leases.renew(now, owner, id)}
+		if renewals[i].TTL > 0 {
+			renewals[i].Published = s.machine.Publication(id)
+		}
 	}
 	return renewals, s.header(), nil
 }

@@ -1,0 +1,161 @@
+package coord_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// entry is one whose value depends on the port alone.
+func entry(namespace, service, id string, port int) coord.Entry {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
+		Namespace: namespace, ServiceName: service, Id: id, Host: "10.0.0.1", Port: int32(port),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: namespace, Service: service, ID: id}), Value: value}
+}
+
+// own reports whether a key is the directory's own to write.
+func own(key string) bool {
+	return strings.HasPrefix(key, "directory/") || strings.HasPrefix(key, "requirements/")
+}
+
+// forgetOwners forgets the generations of owners who have nothing.
+func (m *model) forgetOwners() {
+	maps.DeleteFunc(m.begun, func(owner string, _ begun) bool {
+		for _, l := range m.leases {
+			if l.Owner == owner {
+				return false
+			}
+		}
+		for _, s := range m.clients {
+			if s.owner == owner {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner string) (fault.Kind, bool) {
+	if !m.sensible(o) {
+		return fault.Invalid, true
+	}
+	if kind, no := m.usable(o.Lease, owner); no {
+		return kind, true
+	}
+	present := m.begun[owner]
+	if o.Generation < present.generation || o.Generation == present.generation && o.Lease != present.lease {
+		return fault.Conflict, true
+	}
+	m.begun[owner] = begun{o.Generation, o.Lease}
+	mine := func(v version) bool { return m.leases[v.lease].Owner == owner }
+	stays := map[string]bool{}
+	for _, e := range o.Puts {
+		stays[e.Key] = true
+		v, ok := m.keys()[e.Key]
+		switch {
+		case ok && !mine(v) && !e.Adopt:
+			m.foreign = append(m.foreign, e.Key)
+		case !ok || v.value != string(e.Value) || v.lease != o.Lease:
+			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease})
+		}
+	}
+	slices.Sort(m.foreign)
+	for key, v := range m.keys() {
+		replaced := o.Replace != nil && o.Replace.Contains(key) && !stays[key]
+		if strings.HasPrefix(key, "directory/") && mine(v) && (replaced || slices.Contains(o.Deletes, key)) {
+			delete(keys, key)
+		}
+	}
+	return 0, false
+}
+
+// sensible reports whether a batch can be one at all.
+func (m *model) sensible(o *coord.RegisterBatch) bool {
+	named := map[string]bool{}
+	for _, e := range o.Puts {
+		var i agentv1.Instance
+		if proto.Unmarshal(e.Value, &i) != nil || e.Key != "directory/"+i.GetNamespace()+"/"+i.GetServiceName()+"/"+i.GetId() {
+			return false
+		}
+		if o.Replace != nil && !o.Replace.Contains(e.Key) {
+			return false
+		}
+		named[e.Key] = true
+	}
+	for _, key := range o.Deletes {
+		named[key] = true
+	}
+	n := len(o.Puts) + len(o.Deletes)
+	return o.Generation > 0 && (n > 0 || o.Replace != nil) && len(named) == n
+}
+
+func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kind, bool) {
+	r := o.Requirement
+	if strings.Contains(r.Name, "/") || r.Min == 0 {
+		return fault.Invalid, true
+	}
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{
+		Namespace: r.Service.Namespace, Service: r.Service.Service, Min: uint32(r.Min), Selector: &coordv1.Selector{},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if key := "requirements/" + r.Name; keys[key].value != string(value) {
+		m.put(keys, key, version{value: string(value)})
+	}
+	return 0, false
+}
+
+// requirePublications sums up what each owner has anew.
+func requirePublications(t *rapid.T, dumb *model, m *coord.Machine) {
+	for id, l := range dumb.leases {
+		want := dumb.begun[l.Owner]
+		if want.lease != id {
+			require.Nil(t, m.Publication(id))
+			continue
+		}
+		sum := coord.Publication{Generation: want.generation}
+		for key, v := range dumb.keys() {
+			if strings.HasPrefix(key, "directory/") && dumb.leases[v.lease].Owner == l.Owner {
+				sum.Add(key, []byte(v.value))
+			}
+		}
+		require.Equal(t, &sum, m.Publication(id))
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
+	var one, two coord.Digest
+	one.Add(a.Key, a.Value)
+	one.Add(b.Key, b.Value)
+	two.Add(b.Key, b.Value)
+	require.NotEqual(t, one, two)
+	two.Add(a.Key, a.Value)
+	require.Equal(t, one, two, "in whatever order")
+	two.Remove(a.Key, a.Value)
+	two.Add(a.Key, b.Value)
+	require.NotEqual(t, one, two)
+	two.Remove(a.Key, b.Value)
+	two.Remove(b.Key, b.Value)
+	require.Zero(t, two)
+	one, two = coord.Digest{}, coord.Digest{}
+	one.Add("ab", []byte("c"))
+	two.Add("a", []byte("bc"))
+	require.NotEqual(t, one, two)
+}

@@ -1,0 +1,193 @@
+package coord
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// Bounds of requirements. They are part of the format of the log.
+const (
+	MaxRequirements = 1024    // at once
+	MaxRequired     = 100_000 // instances
+	maxSelected     = 64      // tags, and statuses, of a selector
+	maxSelector     = 256     // bytes of each of its texts
+)
+
+// Requirement says that so many instances of a service are needed. It is kept under
+// RequirementsPrefix and its name until it is deleted.
+type Requirement struct {
+	Name    string // [A-Za-z0-9._:-]{1,128}
+	Service instance.Name
+	Min     int // instances, 1 to MaxRequired
+	// Selector says which count; the zero one: those that are UP. It has no PreferZone. Whether its
+	// version is a range is for who asks to find out before, by instance.Selector.Compile.
+	Selector instance.Selector
+}
+
+// SetRequirement makes or replaces a requirement. One that is so already makes no event.
+//
+// Errors: Invalid, TooLarge, LimitReached.
+type SetRequirement struct{ Requirement Requirement }
+
+// DeleteRequirement removes a requirement.
+//
+// Errors: NotFound.
+type DeleteRequirement struct{ Name string }
+
+// RequirementKey is the key of a requirement.
+func RequirementKey(name string) string { return RequirementsPrefix + name }
+
+func (o *SetRequirement) run(m *Machine, c *call) error {
+	r := &o.Requirement
+	if err := r.check(); err != nil {
+		return err
+	}
+	key, value := RequirementKey(r.Name), r.value()
+	if err := m.limits.key("name", key); err != nil {
+		return err
+	}
+	if err := m.limits.value("selector", value); err != nil {
+		return err
+	}
+	prev, had := m.tree.Get(key)
+	if had && bytes.Equal(prev.Value, value) {
+		return nil
+	}
+	if !had && m.full(Under(RequirementsPrefix), MaxRequirements) {
+		return limitReached("requirements", "too many requirements", MaxRequirements)
+	}
+	if err := m.feasible([]step{{key: key, put: &Put{Key: key, Value: value}}}, c.owner); err != nil {
+		return err
+	}
+	m.put(&KeyValue{Key: key, Value: value})
+	c.result.Changed = 1
+	return nil
+}
+
+func (o *DeleteRequirement) run(m *Machine, c *call) error {
+	key := RequirementKey(o.Name)
+	if _, ok := m.tree.Get(key); !ok {
+		return refused(fault.NotFound, "name", "is no requirement's")
+	}
+	m.remove(key)
+	c.result.Changed = 1
+	return nil
+}
+
+// full reports whether a span has so many keys.
+func (m *Machine) full(span Span, most int) bool {
+	n := 0
+	m.tree.Ascend(span.From, func(key string, _ *KeyValue) bool {
+		if span.Contains(key) {
+			n++
+		}
+		return n < most && span.Contains(key)
+	})
+	return n >= most
+}
+
+// check holds a requirement to what every version of this package must agree on.
+func (r *Requirement) check() error {
+	switch {
+	case !identifier(r.Name):
+		return fault.Invalidf("name", r.Name, "must be of 1 to 128 letters, digits and ._:-")
+	case !label(r.Service.Namespace, 63):
+		return fault.Invalidf("namespace", r.Service.Namespace, "must be of 1 to 63 of a-z, 0-9 and -")
+	case !label(r.Service.Service, 64):
+		return fault.Invalidf("service", r.Service.Service, "must be of 1 to 64 of a-z, 0-9 and -")
+	case r.Min < 1 || r.Min > MaxRequired:
+		return fault.Invalidf("min", r.Min, "must be 1 to %d", MaxRequired)
+	}
+	return fault.In("selector", checkSelector(&r.Selector))
+}
+
+func checkSelector(s *instance.Selector) error {
+	switch {
+	case s.PreferZone != "":
+		return fault.Invalidf("prefer_zone", s.PreferZone, "orders and does not select")
+	case len(s.Tags) > maxSelected:
+		return limitReached("tags", "too many tags", maxSelected)
+	case len(s.Statuses) > maxSelected:
+		return limitReached("statuses", "too many statuses", maxSelected)
+	}
+	fields := [...]string{"id", "zone", "version", "environment", "dependency"}
+	for i, value := range [...]string{s.ID, s.Zone, s.Version, s.Environment, s.Dependency} {
+		if err := checkText(fields[i], value); err != nil {
+			return err
+		}
+	}
+	for i, tag := range s.Tags {
+		if err := checkText(fmt.Sprintf("tags[%d]", i), tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkText(field, value string) error {
+	if len(value) > maxSelector {
+		return tooLarge(field, len(value), maxSelector)
+	}
+	if !utf8.ValidString(value) {
+		return fault.Invalidf(field, nil, "must be UTF-8")
+	}
+	return nil
+}
+
+// value is the requirement as the value of its key.
+func (r *Requirement) value() []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(encodeRequirement(r))
+	if err != nil {
+		panic("coord: " + err.Error()) // its texts are UTF-8
+	}
+	return b
+}
+
+// RequirementOf reads the requirement out of its key's version. Errors: Invalid.
+func RequirementOf(kv *KeyValue) (Requirement, error) {
+	const op = "coord.RequirementOf"
+	if !Under(RequirementsPrefix).Contains(kv.Key) {
+		return Requirement{}, fault.Wrap(op, fault.Invalidf("key", nil, "is no requirement's"))
+	}
+	var p coordv1.Requirement
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(kv.Value, &p); err != nil {
+		return Requirement{}, fault.As(op, fault.Invalid, err)
+	}
+	r := decodeRequirement(kv.Key[len(RequirementsPrefix):], &p)
+	return r, fault.Wrap(op, r.check())
+}
+
+func encodeRequirement(r *Requirement) *coordv1.Requirement {
+	s := &r.Selector
+	p := &coordv1.Selector{
+		AnyStatus: s.AnyStatus, Id: s.ID, Zone: s.Zone, Version: s.Version, Tags: s.Tags,
+		Environment: s.Environment, Dependency: s.Dependency,
+	}
+	for _, status := range s.Statuses {
+		p.Statuses = append(p.Statuses, uint32(status))
+	}
+	return &coordv1.Requirement{Namespace: r.Service.Namespace, Service: r.Service.Service, Min: uint32(r.Min), Selector: p}
+}
+
+func decodeRequirement(name string, p *coordv1.Requirement) Requirement {
+	s := p.GetSelector()
+	r := Requirement{
+		Name: name, Service: instance.Name{Namespace: p.GetNamespace(), Service: p.GetService()}, Min: int(p.GetMin()),
+		Selector: instance.Selector{
+			AnyStatus: s.GetAnyStatus(), ID: s.GetId(), Zone: s.GetZone(), Version: s.GetVersion(), Tags: s.GetTags(),
+			Environment: s.GetEnvironment(), Dependency: s.GetDependency(),
+		},
+	}
+	for _, status := range s.GetStatuses() {
+		r.Selector.Statuses = append(r.Selector.Statuses, instance.Status(min(status, math.MaxUint8)))
+	}
+	return r
+}
