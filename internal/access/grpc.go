@@ -1,0 +1,80 @@
+package access
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// Unary lets only calls through whose caller fulfils the need of the method. It fails with
+// Unauthentic or Forbidden, as *fault.Error: what turns faults into statuses must stand before it.
+func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+		c, err := g.call(ctx, need(info.FullMethod))
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := c.admitted(ctx, g.now())
+		defer cancel()
+		return call(ctx, req)
+	}
+}
+
+// Stream is Unary for streams, which end when what proved the caller's name expires.
+func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+		c, err := g.call(ss.Context(), need(info.FullMethod))
+		if err != nil {
+			return err
+		}
+		ctx, cancel := c.admitted(ss.Context(), g.now())
+		defer cancel()
+		return call(srv, &stream{ServerStream: ss, ctx: ctx})
+	}
+}
+
+func (g *Guard) call(ctx context.Context, n Need) (caller, error) {
+	e := evidence{authorization: metadata.ValueFromIncomingContext(ctx, "authorization")}
+	if p, ok := peer.FromContext(ctx); ok {
+		e.remote = p.Addr
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			e.chains = info.State.VerifiedChains
+		}
+	}
+	c, err := g.identify(e)
+	if err == nil {
+		err = c.check(n)
+	}
+	return c, err
+}
+
+func (g *Guard) now() time.Time {
+	if g == nil {
+		return time.Now()
+	}
+	return g.options.Now()
+}
+
+// stream knows its caller.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream. It takes nothing from a caller whose proof has expired.
+func (s *stream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}

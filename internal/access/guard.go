@@ -1,0 +1,164 @@
+package access
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Options are what a component takes from its owner; the zero value is usable.
+type Options struct {
+	Now    func() time.Time // nil: time.Now
+	Logger *slog.Logger     // nil: silence. At debug level it says why a caller is refused, never what it sent
+}
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Guard tells who calls. It is safe for concurrent use and holds nothing to close. A nil one
+// takes everybody for an admin.
+type Guard struct {
+	options   Options
+	anonymous Role
+	bearers   *loaded[proof]         // nil: callers prove their names by certificates
+	certs     map[string]Certificate // by name
+	uid       int                    // of this process
+}
+
+// New makes a guard, or gives nil when authentication is off. It fails with Invalid, naming
+// the setting below auth.
+func New(c Config, o Options) (*Guard, error) {
+	const op = "access.New"
+	if err := c.Validate(); err != nil || !c.Enabled {
+		return nil, fault.Wrap(op, err)
+	}
+	g := &Guard{options: o.withDefaults(), anonymous: c.anonymous(), certs: map[string]Certificate{}, uid: os.Geteuid()}
+	switch c.method() {
+	case MethodToken:
+		g.bearers = &loaded[proof]{files: c.tokenFiles(), parse: c.parseTokens}
+	case MethodJWT:
+		g.bearers = &loaded[proof]{files: c.JWT.files(), parse: func(contents [][]byte) (proof, error) {
+			return c.JWT.parse(contents, g.options.Now)
+		}}
+	default:
+		for _, cert := range c.Certificates {
+			g.certs[cert.Name] = cert
+		}
+		return g, nil
+	}
+	g.bearers.now, g.bearers.log = g.options.Now, g.options.Logger
+	if err := g.bearers.load(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	return g, nil
+}
+
+// evidence is what a call brings.
+type evidence struct {
+	authorization []string
+	chains        [][]*x509.Certificate // verified by TLS
+	remote        net.Addr              // a peerAddr on a unix socket; nil where only address is known
+	address       string
+}
+
+// identify gives the caller. It fails with Unauthentic for evidence that is wrong; to bring none
+// is not.
+func (g *Guard) identify(e evidence) (caller, error) {
+	if g == nil {
+		return caller{Principal: Principal{Name: "local", Role: RoleAdmin}, client: clientOf(e)}, nil
+	}
+	c, err := g.prove(e)
+	if err != nil {
+		g.options.Logger.Debug("caller refused", "client", clientOf(e), "err", err)
+		return caller{}, unauthentic()
+	}
+	if c.client = c.Name; c.Name == "" {
+		c.client = clientOf(e)
+	}
+	return c, nil
+}
+
+func (g *Guard) prove(e evidence) (caller, error) {
+	if g.bearers != nil && len(e.authorization) > 0 {
+		token, err := bearer(e.authorization)
+		if err != nil {
+			return caller{}, err
+		}
+		return (*g.bearers.get()).verify(token)
+	}
+	if g.bearers == nil && len(e.chains) > 0 {
+		return g.certified(e.chains[0][0])
+	}
+	if p, ok := e.remote.(peerAddr); ok && p.known && (p.uid == g.uid || p.uid == 0) {
+		return caller{Principal: Principal{Name: p.String(), Role: RoleAdmin}}, nil
+	}
+	return caller{Principal: Principal{Role: g.anonymous}}, nil
+}
+
+// certified gives the caller of a client certificate, by the first of its names that the
+// settings list. TLS has verified it; on a connection that stays open it may have expired since.
+func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
+	if !g.options.Now().Before(cert.NotAfter) {
+		return caller{}, errCertificate
+	}
+	names := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
+	for _, name := range names {
+		if listed, ok := g.certs[name]; ok && name != "" {
+			return caller{Principal: Principal{Name: name, Role: listed.Role, Services: listed.Services}, expires: cert.NotAfter}, nil
+		}
+	}
+	services := own(names...)
+	if len(services) == 0 {
+		return caller{}, errCertificate
+	}
+	return caller{Principal: Principal{Name: services[0], Role: RoleService, Services: services}, expires: cert.NotAfter}, nil
+}
+
+// clientOf names where a call comes from.
+func clientOf(e evidence) string {
+	if p, ok := e.remote.(peerAddr); ok {
+		return p.String()
+	}
+	if e.remote != nil {
+		e.address = e.remote.String()
+	}
+	at, err := netip.ParseAddrPort(e.address)
+	if err != nil {
+		return e.address
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		return netip.PrefixFrom(addr, 64).Masked().String()
+	}
+	return addr.String()
+}
+
+// peerAddr is the remote address of a connection on a unix socket: whose process is there.
+type peerAddr struct {
+	uid   int
+	known bool
+}
+
+// Network implements net.Addr.
+func (peerAddr) Network() string { return "unix" }
+
+// String implements net.Addr.
+func (a peerAddr) String() string {
+	if !a.known {
+		return "uid:unknown"
+	}
+	return "uid:" + strconv.Itoa(a.uid)
+}

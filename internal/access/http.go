@@ -1,0 +1,65 @@
+package access
+
+import (
+	"context"
+	"net"
+	"net/http"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+type connKey struct{}
+
+// ConnContext keeps the other end of a unix socket for HTTP; it is for http.Server.ConnContext.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if p, ok := c.RemoteAddr().(peerAddr); ok {
+		return context.WithValue(ctx, connKey{}, p)
+	}
+	return ctx
+}
+
+// HTTP lets only requests through to next whose caller fulfils the need; next finds it in the
+// request's context. Others go to refuse with an error of kind Unauthentic, for which the
+// WWW-Authenticate header is set already, or Forbidden.
+func (g *Guard) HTTP(
+	next http.Handler, need func(*http.Request) Need, refuse func(http.ResponseWriter, *http.Request, error),
+) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := g.identify(evidenceOf(r))
+		if err == nil {
+			err = c.check(need(r))
+		}
+		if err != nil {
+			g.challenge(w, r, err)
+			refuse(w, r, err)
+			return
+		}
+		ctx, cancel := c.admitted(r.Context(), g.now())
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func evidenceOf(r *http.Request) evidence {
+	e := evidence{authorization: r.Header["Authorization"], address: r.RemoteAddr}
+	if r.TLS != nil {
+		e.chains = r.TLS.VerifiedChains
+	}
+	if p, ok := r.Context().Value(connKey{}).(peerAddr); ok {
+		e.remote = p
+	}
+	return e
+}
+
+// challenge says how to prove a name (RFC 9110, section 11.6.1, and RFC 6750, section 3).
+// Certificates have no scheme of their own there.
+func (g *Guard) challenge(w http.ResponseWriter, r *http.Request, err error) {
+	if fault.KindOf(err) != fault.Unauthentic {
+		return
+	}
+	value := `Bearer realm="blackhole"`
+	if len(r.Header["Authorization"]) > 0 {
+		value += `, error="invalid_token"`
+	}
+	w.Header().Set("WWW-Authenticate", value)
+}

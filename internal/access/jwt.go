@@ -1,0 +1,264 @@
+package access
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	leeway      = 30 * time.Second // between the clocks of issuer and peer
+	maxVerified = 4096             // tokens remembered as verified
+	maxName     = 256              // bytes of a sub
+	minRSA      = 2048             // bits: RFC 7518, section 3.3
+)
+
+// algorithms are those allowed, by the kind of their key. A list of one kind only keeps a
+// token from choosing how a key is used: a public key must never be an HMAC secret.
+func algorithms() map[string]string {
+	return map[string]string{
+		"HS256": "hmac", "HS384": "hmac", "HS512": "hmac",
+		"RS256": "rsa", "RS384": "rsa", "RS512": "rsa", "PS256": "rsa", "PS384": "rsa", "PS512": "rsa",
+		"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "ed25519",
+	}
+}
+
+// validate gives the check of the settings, which are only for method jwt.
+func (j *JWT) validate(used bool) func() error {
+	return func() error {
+		if !used {
+			return fault.In("jwt", j.unused())
+		}
+		return fault.In("jwt", first(j.validateAlgorithms, j.validateRest))
+	}
+}
+
+func (j *JWT) unused() error {
+	if len(j.Algorithms) > 0 || j.Key != nil || j.KeyFile != "" || j.Audience != "" || j.Issuer != "" {
+		return fault.New("", fault.Invalid, "is for method jwt, which is not set")
+	}
+	return nil
+}
+
+func (j *JWT) validateAlgorithms() error {
+	if len(j.Algorithms) == 0 {
+		return fault.Invalidf("algorithms", nil, "must be set for method jwt")
+	}
+	kind := algorithms()[j.Algorithms[0]]
+	for _, a := range j.Algorithms {
+		switch k := algorithms()[a]; {
+		case k == "":
+			return fault.Invalidf("algorithms", a, "must be of HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 and EdDSA")
+		case k != kind:
+			return fault.Invalidf("algorithms", j.Algorithms, "must be for one kind of key")
+		}
+	}
+	return nil
+}
+
+func (j *JWT) validateRest() error {
+	switch {
+	case (j.Key == nil) == (j.KeyFile == ""):
+		return fault.Invalidf("key", nil, "or key_file must be set, and not both")
+	case j.Audience == "":
+		return fault.Invalidf("audience", nil, "must be set for method jwt: a token for something else must not open this")
+	}
+	return nil
+}
+
+// files are those of the settings.
+func (j *JWT) files() []file {
+	if j.KeyFile == "" {
+		return nil
+	}
+	return []file{{setting: "jwt.key_file", path: j.KeyFile, private: algorithms()[j.Algorithms[0]] == "hmac"}}
+}
+
+// parse makes a verifier of the content of the key file, or of the key in the settings.
+func (j *JWT) parse(contents [][]byte, now func() time.Time) (proof, error) {
+	field, text := "jwt.key", []byte(j.Key.Text())
+	if j.KeyFile != "" {
+		field, text = "jwt.key_file", contents[0]
+	}
+	keys, err := parseKeys(algorithms()[j.Algorithms[0]], text)
+	if err != nil {
+		return nil, fault.Invalidf(field, nil, "%w", err)
+	}
+	verified, err := lru.New[[sha256.Size]byte, caller](maxVerified)
+	if err != nil {
+		return nil, fault.As("access.jwt", fault.Internal, err)
+	}
+	options := []jwt.ParserOption{
+		jwt.WithValidMethods(j.Algorithms), jwt.WithAudience(j.Audience), jwt.WithExpirationRequired(),
+		jwt.WithLeeway(leeway), jwt.WithTimeFunc(now), jwt.WithStrictDecoding(),
+	}
+	if j.Issuer != "" {
+		options = append(options, jwt.WithIssuer(j.Issuer))
+	}
+	return &verifier{parser: jwt.NewParser(options...), keys: keys, now: now, verified: verified}, nil
+}
+
+// parseKeys gives the keys of one kind.
+func parseKeys(kind string, text []byte) (set jwt.VerificationKeySet, err error) {
+	if kind == "hmac" {
+		secret := bytes.TrimSpace(text)
+		if len(secret) < minHMAC {
+			return set, fault.New("", fault.Invalid, "must be of at least %d bytes", minHMAC)
+		}
+		set.Keys = append(set.Keys, bytes.Clone(secret))
+		return set, nil
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		key, err := parseKey(kind, block)
+		if err != nil {
+			return set, err
+		}
+		set.Keys = append(set.Keys, key)
+	}
+	if len(set.Keys) == 0 {
+		return set, fault.New("", fault.Invalid, "must hold a public key in PEM")
+	}
+	return set, nil
+}
+
+func parseKey(kind string, block *pem.Block) (any, error) {
+	var key any
+	var err error
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		var cert *x509.Certificate
+		if cert, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = cert.PublicKey
+		}
+	default: // a private key does not belong here
+		return nil, fault.New("", fault.Invalid, "holds a %s, and must hold public keys", block.Type)
+	}
+	if err != nil {
+		return nil, fault.As("", fault.Invalid, err)
+	}
+	return key, fitsKind(key, kind)
+}
+
+func fitsKind(key any, kind string) error {
+	got := "another"
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if got = "rsa"; k.N.BitLen() < minRSA {
+			return fault.New("", fault.Invalid, "has an RSA key of %d bits, and must have %d", k.N.BitLen(), minRSA)
+		}
+	case *ecdsa.PublicKey:
+		got = k.Curve.Params().Name
+	case ed25519.PublicKey:
+		got = "ed25519"
+	}
+	if got != kind {
+		return fault.New("", fault.Invalid, "holds a key of kind %s, and the algorithms need %s", got, kind)
+	}
+	return nil
+}
+
+// verifier knows JSON Web Tokens by the signature. It remembers those verified, as clients
+// send the same one with every call.
+type verifier struct {
+	parser   *jwt.Parser
+	keys     jwt.VerificationKeySet
+	now      func() time.Time
+	verified *lru.Cache[[sha256.Size]byte, caller]
+}
+
+// claims are those that count.
+type claims struct {
+	jwt.RegisteredClaims
+	Role     *Role    `json:"role"`
+	Services []string `json:"services"`
+}
+
+var (
+	errCritical = errors.New("the token has critical extensions, and none is known")
+	errSubject  = errors.New("the token has no sub of 1 to 256 bytes")
+	errServices = errors.New("the token's services are no patterns")
+	errExpired  = errors.New("the token is expired")
+)
+
+// verify implements proof.
+func (v *verifier) verify(token string) (caller, error) {
+	digest := sha256.Sum256([]byte(token))
+	if c, ok := v.verified.Get(digest); ok {
+		if v.now().Before(c.expires) {
+			return c, nil
+		}
+		v.verified.Remove(digest)
+		return caller{}, errExpired
+	}
+	var cl claims
+	if _, err := v.parser.ParseWithClaims(token, &cl, v.key); err != nil {
+		return caller{}, reason(err)
+	}
+	c, err := cl.caller()
+	if err == nil {
+		v.verified.Add(digest, c)
+	}
+	return c, err
+}
+
+// key gives the keys, whichever the token asks for: what "kid", "jku" and the like name is
+// never fetched. Extensions that the token declares critical are not known (RFC 7515, section
+// 4.1.11).
+func (v *verifier) key(t *jwt.Token) (any, error) {
+	if _, ok := t.Header["crit"]; ok {
+		return nil, errCritical
+	}
+	return v.keys, nil
+}
+
+func (c *claims) caller() (caller, error) {
+	p := Principal{Name: c.Subject, Role: RoleService, Services: c.Services}
+	switch {
+	case p.Name == "" || len(p.Name) > maxName:
+		return caller{}, errSubject
+	case checkServices(c.Services) != nil:
+		return caller{}, errServices
+	case c.Role != nil:
+		p.Role = *c.Role
+	}
+	if p.Role == RoleService && len(p.Services) == 0 {
+		p.Services = own(p.Name)
+	}
+	return caller{Principal: p, expires: c.ExpiresAt.Add(leeway)}, nil
+}
+
+// own is the services that a name stands for by itself: the one of that name. A "*" or "/" in
+// it must not become a pattern.
+func own(names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" || strings.ContainsAny(name, "*/") })
+}
+
+// reason shortens the library's error to what it is about: the rest may quote the token.
+func reason(err error) error {
+	for _, known := range []error{
+		errCritical, jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidAudience, jwt.ErrTokenInvalidIssuer,
+		jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenMalformed,
+	} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return jwt.ErrTokenInvalidClaims
+}

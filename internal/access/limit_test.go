@@ -1,0 +1,88 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestLimit(t *testing.T) {
+	l, now := NewLimiter(100, 0), start()
+	for range 100 {
+		require.NoError(t, l.Take("a", 1, now))
+	}
+	err := l.Take("a", 1, now)
+	require.ErrorIs(t, err, fault.LimitReached)
+	wait, ok := RetryAfter(err)
+	require.True(t, ok)
+	require.Equal(t, time.Second, wait) // 600 ms, in whole seconds
+	require.ErrorIs(t, l.Take("a", 1, now.Add(599*time.Millisecond)), fault.LimitReached)
+	require.NoError(t, l.Take("a", 1, now.Add(600*time.Millisecond)))
+	require.NoError(t, l.Take("b", 100, now), "others have their own")
+
+	wait, ok = RetryAfter(l.Take("b", 60, now))
+	require.True(t, ok)
+	require.Equal(t, 36*time.Second, wait)
+
+	_, ok = RetryAfter(l.Take("c", 101, now))
+	require.False(t, ok, "never allowed at once")
+	require.NoError(t, l.Take("c", 100, now), "what was refused does not count")
+	_, ok = RetryAfter(errors.New("another"))
+	require.False(t, ok)
+
+	var off *Limiter
+	require.Nil(t, NewLimiter(0, 0))
+	require.NoError(t, off.Take("a", 1_000_000, now))
+}
+
+func TestLimiterIsBounded(t *testing.T) {
+	l, now := NewLimiter(1, 3), start()
+	for i := range 100_000 {
+		require.NoError(t, l.Take(fmt.Sprint(i), 1, now))
+	}
+	require.Equal(t, 3, l.clients.Len())
+	require.Error(t, l.Take("99999", 1, now))
+	require.NoError(t, l.Take("0", 1, now), "forgotten")
+}
+
+// TestLimitAgainstModel compares with a bucket that is filled a tick at a time, and holds
+// RetryAfter to its word.
+func TestLimitAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		perMinute := rapid.IntRange(1, 300).Draw(t, "per minute")
+		l := NewLimiter(perMinute, 2)
+		now := start()
+		const unit = 60_000 // of a registration: a millisecond brings perMinute of them
+		full := perMinute * unit
+		bucket := full
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			ms := rapid.SampledFrom([]int{0, 0, 1, 10, 700, 5000, 100_000}).Draw(t, "ms")
+			now = now.Add(time.Duration(ms) * time.Millisecond)
+			bucket = min(full, bucket+ms*perMinute)
+			n := rapid.IntRange(1, perMinute).Draw(t, "n")
+			err := l.Take("a", n, now)
+			if short := n*unit - bucket; short > perMinute { // a millisecond's worth apart: no rounding decides
+				require.ErrorIs(t, err, fault.LimitReached)
+				wait, ok := RetryAfter(err)
+				require.True(t, ok)
+				if rapid.Bool().Draw(t, "patient") {
+					now = now.Add(wait)
+					require.NoError(t, l.Take("a", n, now))
+					bucket = min(full, bucket+int(wait.Milliseconds())*perMinute) - n*unit
+				}
+				continue
+			} else if short < -perMinute {
+				require.NoError(t, err)
+			}
+			if err == nil {
+				bucket -= n * unit
+			}
+		}
+	})
+}

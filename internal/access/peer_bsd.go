@@ -1,0 +1,14 @@
+//go:build darwin || freebsd
+
+package access
+
+import "golang.org/x/sys/unix"
+
+// credentialsOf reads LOCAL_PEERCRED: who the peer was when it connected.
+func credentialsOf(fd int) peerAddr {
+	c, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	if err != nil {
+		return peerAddr{}
+	}
+	return peerAddr{uid: int(c.Uid), known: true}
+}

@@ -1,0 +1,12 @@
+package access
+
+import "golang.org/x/sys/unix"
+
+// credentialsOf reads SO_PEERCRED: who the peer was when it connected.
+func credentialsOf(fd int) peerAddr {
+	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return peerAddr{}
+	}
+	return peerAddr{uid: int(c.Uid), known: true}
+}

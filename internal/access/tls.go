@@ -1,0 +1,78 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+var errCertificate = errors.New("the client certificate is expired or names nobody")
+
+// TLS is the certificate of this peer's listeners and, for method mtls, of whom those of
+// clients must be from. New files apply to the connections that come after; see the settings
+// of Config.
+type TLS struct {
+	loaded[*tls.Config]
+}
+
+// NewTLS reads the files, or gives nil when none are set. It fails with Invalid, naming the
+// setting below auth.
+func NewTLS(c Config, o Options) (*TLS, error) {
+	const op = "access.NewTLS"
+	if err := c.Validate(); err != nil || c.ServerCert == "" {
+		return nil, fault.Wrap(op, err)
+	}
+	o = o.withDefaults()
+	t := &TLS{}
+	t.now, t.log = o.Now, o.Logger
+	t.files = []file{{setting: "server_cert", path: c.ServerCert}, {setting: "server_key", path: c.ServerKey, private: true}}
+	auth := tls.NoClientCert
+	if c.Enabled && c.method() == MethodMTLS {
+		t.files = append(t.files, file{setting: "ca_cert", path: c.CACert})
+		if auth = tls.RequireAndVerifyClientCert; c.anonymous() > RoleNone {
+			auth = tls.VerifyClientCertIfGiven
+		}
+	}
+	t.parse = func(contents [][]byte) (*tls.Config, error) { return parseTLS(contents, auth) }
+	if err := t.load(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	return t, nil
+}
+
+func parseTLS(contents [][]byte, auth tls.ClientAuthType) (*tls.Config, error) {
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return nil, fault.Invalidf("server_cert", nil, "and server_key are no pair: %w", err)
+	}
+	c := base()
+	c.Certificates, c.ClientAuth = []tls.Certificate{pair}, auth
+	if auth == tls.NoClientCert {
+		return c, nil
+	}
+	// A resumed session would not be held to authorities that were replaced since.
+	c.SessionTicketsDisabled = true
+	c.ClientCAs = x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(contents[2]) {
+		return nil, fault.Invalidf("ca_cert", nil, "must hold a certificate in PEM")
+	}
+	return c, nil
+}
+
+func base() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }
+
+// Server gives the settings of a listener that speaks the protocols: "h2", "http/1.1". Each
+// handshake takes the files as they are then.
+func (t *TLS) Server(protocols ...string) *tls.Config {
+	c := base()
+	c.NextProtos = protocols
+	c.SessionTicketsDisabled = (*t.current.Load()).SessionTicketsDisabled
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := (*t.get()).Clone()
+		now.NextProtos = protocols
+		return now, nil
+	}
+	return c
+}
