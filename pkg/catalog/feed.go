@@ -1,0 +1,296 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Change is what became of an instance.
+type Change struct {
+	Key      instance.Key
+	Instance *instance.Instance // nil: removed
+}
+
+// Apply makes the changes of a revision, at once for who reads one service or one namespace. Of several of one key
+// the last counts. A change that changes nothing but the instance's revision is none. Revisions ascend, over
+// all methods. Errors: Invalid, field "revision" for one that does not ascend, "changes[i]" for
+// an instance of another key; nothing is changed then.
+func (c *Catalog) Apply(rev uint64, changes []Change) error {
+	const op = "catalog.Apply"
+	for i, ch := range changes {
+		if err := ch.validate(); err != nil {
+			return fault.Wrap(op, fault.In("changes", fault.In(fmt.Sprintf("[%d]", i), err)))
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.rev.Load(); rev <= known {
+		return fault.Wrap(op, fault.Invalidf("revision", rev, "is not above %d", known))
+	}
+	for _, ch := range lastOfEach(changes) {
+		c.stage(rev, ch)
+	}
+	c.publish(rev)
+	return nil
+}
+
+// Reset makes all the instances that there are, at a revision up to which not every change was fed. Only what
+// differs is told. A revision that is not above the known one begins a new numbering, unless it is
+// the known one and nothing differs. Errors: Invalid, field "instances[i]" for one that is nil, incomplete or
+// there twice; nothing is changed then.
+func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
+	next := make(map[instance.Key]*instance.Instance, len(all))
+	for n, i := range all {
+		err := Change{Instance: i}.complete()
+		if err == nil && next[i.Key] != nil {
+			err = fault.Invalidf("", i.Key.String(), "is there twice")
+		}
+		if err != nil {
+			return fault.Wrap("catalog.Reset", fault.In("instances", fault.In(fmt.Sprintf("[%d]", n), err)))
+		}
+		next[i.Key] = i
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rev = max(rev, 1)
+	known := c.rev.Load()
+	changes := c.differences(next)
+	switch {
+	case rev > known:
+		h := *c.horizon.Load()
+		h.floor, h.from, h.to = max(h.floor, h.to), known, rev
+		c.horizon.Store(&h)
+		for _, ch := range changes {
+			c.stage(rev, ch)
+		}
+		c.publish(rev)
+	case rev < known || len(changes) > 0:
+		c.restart(rev, next)
+	}
+	return nil
+}
+
+// Progress tells that everything up to rev is known and nothing changed. A lower one is ignored.
+func (c *Catalog) Progress(rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rev > c.rev.Load() {
+		c.rev.Store(rev)
+		c.moved.ring()
+	}
+}
+
+// Freeze tells that contact with whom the changes come from is lost since now: answers are stale, for a reason
+// that is shown to people. Of a catalog that is frozen already only the reason changes.
+func (c *Catalog) Freeze(reason string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.contact.Load()
+	if old.stale {
+		now = old.since
+	}
+	c.turn(contact{stale: true, reason: reason, since: now})
+}
+
+// Thaw tells that contact is there.
+func (c *Catalog) Thaw() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn(contact{})
+}
+
+func (c *Catalog) turn(next contact) {
+	if *c.contact.Load() == next {
+		return
+	}
+	c.contact.Store(&next)
+	c.turned.ring()
+}
+
+func (ch Change) validate() error {
+	if ch.Instance == nil {
+		return ch.Key.Validate()
+	}
+	if ch.Key != ch.Instance.Key {
+		return fault.Invalidf("key", ch.Key.String(), "is not the instance's, %s", ch.Instance.Key)
+	}
+	return ch.complete()
+}
+
+func (ch Change) complete() error {
+	if ch.Instance == nil {
+		return fault.Invalidf("", nil, "is missing")
+	}
+	return ch.Instance.Key.Validate()
+}
+
+// lastOfEach keeps the last change of each key.
+func lastOfEach(changes []Change) []Change {
+	if len(changes) < 2 {
+		return changes
+	}
+	last := make(map[instance.Key]int, len(changes))
+	for i, ch := range changes {
+		last[ch.Key] = i
+	}
+	if len(last) == len(changes) {
+		return changes
+	}
+	var kept []Change
+	for i, ch := range changes {
+		if last[ch.Key] == i {
+			kept = append(kept, ch)
+		}
+	}
+	return kept
+}
+
+// differences gives the changes from what there is to next, by key.
+func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []Change {
+	var changes []Change
+	for s := range c.streams.all() {
+		for _, i := range s.byID {
+			if next[i.Key] == nil {
+				changes = append(changes, Change{Key: i.Key})
+			}
+		}
+	}
+	for key, i := range next {
+		if s := c.streams.get(key.Name()); s == nil || !instance.Same(s.byID[key.ID], i) {
+			changes = append(changes, Change{key, i})
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return compareKeys(a.Key, b.Key) })
+	return changes
+}
+
+// open finds or makes a stream.
+func (c *Catalog) open(n instance.Name) *stream {
+	s := c.streams.get(n)
+	if s == nil {
+		s = newStream(n, c.forgotten.Load())
+		c.streams.put(s)
+	}
+	return s
+}
+
+// stage notes a change with its service and its namespace.
+func (c *Catalog) stage(rev uint64, ch Change) {
+	service := c.streams.get(ch.Key.Name())
+	var before *instance.Instance
+	if service != nil {
+		before = service.byID[ch.Key.ID]
+	}
+	if instance.Same(before, ch.Instance) {
+		return
+	}
+	service, space := c.open(ch.Key.Name()), c.open(instance.Name{Namespace: ch.Key.Namespace})
+	e := entry{rev: rev, before: before, after: ch.Instance}
+	grown := 0
+	switch {
+	case ch.Instance == nil:
+		e.after, e.gone = tombstone(before, rev), true
+		delete(service.byID, ch.Key.ID)
+		grown = -1
+	default:
+		service.byID[ch.Key.ID] = ch.Instance
+		if before == nil {
+			grown = 1
+		}
+	}
+	for _, s := range []*stream{service, space} {
+		if len(s.staged) == 0 {
+			c.touched = append(c.touched, s)
+		}
+		s.staged = append(s.staged, e)
+		s.size += grown
+	}
+}
+
+func tombstone(i *instance.Instance, rev uint64) *instance.Instance {
+	gone := *i
+	gone.Status, gone.Revision = instance.StatusDown, rev
+	return &gone
+}
+
+// publish shows what is staged, and tells who waits once all of it can be read.
+func (c *Catalog) publish(rev uint64) {
+	for _, s := range c.touched {
+		c.changes += len(s.staged)
+		s.publish(c.cfg.Log)
+	}
+	c.rev.Store(rev)
+	c.moved.ring()
+	for _, s := range c.touched {
+		s.changed.ring()
+	}
+	clear(c.touched)
+	c.touched = c.touched[:0]
+	if c.changes >= c.cfg.History/2 {
+		c.sweep(rev)
+	}
+}
+
+// sweep forgets the changes before the sweep before, so that two generations are kept of half the history
+// each, and streams of which nothing is left.
+func (c *Catalog) sweep(rev uint64) {
+	if c.changes > c.cfg.History {
+		c.mark = rev
+	}
+	for s := range c.streams.all() {
+		if st := s.state.Load(); c.mark > st.floor {
+			s.truncate(int(st.after(c.mark) - st.first))
+		}
+		c.drop(s)
+	}
+	c.mark, c.changes = rev, 0
+}
+
+// drop forgets a stream that is idle.
+func (c *Catalog) drop(s *stream) {
+	if s.idle() {
+		c.forgotten.Store(max(c.forgotten.Load(), s.state.Load().floor))
+		c.streams.remove(s.name)
+	}
+}
+
+// restart begins a new numbering.
+func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) {
+	h := horizon{floor: rev, era: c.horizon.Load().era + 1}
+	c.horizon.Store(&horizon{era: h.era, busy: true})
+	c.rev.Store(rev)
+	c.forgotten.Store(rev)
+	c.changes, c.mark = 0, rev
+	lists := make(map[instance.Name][]*instance.Instance)
+	for s := range c.streams.all() {
+		clear(s.byID)
+		lists[s.name] = nil
+	}
+	for key, i := range next {
+		s, space := c.open(key.Name()), instance.Name{Namespace: key.Namespace}
+		c.open(space)
+		s.byID[key.ID] = i
+		lists[s.name] = append(lists[s.name], i)
+		lists[space] = append(lists[space], i)
+	}
+	for name, list := range lists {
+		slices.SortFunc(list, instance.Matcher{}.Compare)
+		c.streams.get(name).restart(rev, list)
+	}
+	c.horizon.Store(&h)
+	c.moved.ring()
+	for s := range c.streams.all() {
+		s.changed.ring()
+		c.drop(s)
+	}
+}
+
+func compareKeys(a, b instance.Key) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
+}

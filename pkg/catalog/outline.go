@@ -1,0 +1,96 @@
+package catalog
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// outline is the list of a namespace's services, made anew by who reads it after a change. The zero
+// value is ready.
+type outline struct {
+	mu      sync.Mutex // held by who makes the next one
+	current atomic.Pointer[summaries]
+}
+
+// summaries are those of one View of all instances. The index is one at which the list was seen to
+// differ.
+type summaries struct {
+	of    *instance.View
+	index uint64
+	list  []instance.Summary
+}
+
+// Services is that of instance.Catalog. The list is shared, and must not be written to.
+func (c *Catalog) Services(_ context.Context, namespace string) (instance.Services, error) {
+	known := c.known()
+	s := c.streams.get(instance.Name{Namespace: namespace})
+	if s == nil {
+		return instance.Services{Index: c.forgotten.Load(), Contact: known}, nil
+	}
+	all, err := c.result(s, instance.Selector{AnyStatus: true})
+	if err != nil {
+		return instance.Services{}, fault.Wrap("catalog.Services", err)
+	}
+	o := s.outline.read(all, s)
+	return instance.Services{Index: o.index, Services: o.list, Contact: known}, nil
+}
+
+func (o *outline) read(all *result, s *stream) *summaries {
+	view := all.read(s).view
+	if cur := o.current.Load(); cur != nil && cur.of == view {
+		return cur
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	view = all.read(s).view
+	cur := o.current.Load()
+	if cur != nil && cur.of == view {
+		return cur
+	}
+	next := &summaries{of: view, index: view.Index, list: summarize(view.Instances)}
+	if cur != nil && slices.EqualFunc(cur.list, next.list, sameSummary) {
+		next.index, next.list = cur.index, cur.list
+	}
+	o.current.Store(next)
+	return next
+}
+
+// summarize is for instances by service.
+func summarize(all []*instance.Instance) []instance.Summary {
+	var list []instance.Summary
+	for len(all) > 0 {
+		name := all[0].Service
+		n := slices.IndexFunc(all, func(i *instance.Instance) bool { return i.Service != name })
+		if n < 0 {
+			n = len(all)
+		}
+		list = append(list, summary(name, all[:n]))
+		all = all[n:]
+	}
+	return list
+}
+
+func summary(name string, of []*instance.Instance) instance.Summary {
+	sum := instance.Summary{Name: name, Instances: len(of)}
+	tags := make(map[string]struct{})
+	for _, i := range of {
+		if i.Status == instance.StatusUp {
+			sum.Up++
+		}
+		for _, tag := range i.Tags {
+			tags[tag] = struct{}{}
+		}
+	}
+	sum.Tags = slices.Sorted(maps.Keys(tags))
+	return sum
+}
+
+func sameSummary(a, b instance.Summary) bool {
+	return a.Name == b.Name && a.Instances == b.Instances && a.Up == b.Up && slices.Equal(a.Tags, b.Tags)
+}

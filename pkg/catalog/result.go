@@ -1,0 +1,196 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// result is what a selector picks of a stream, kept up to date by whoever reads it, from the log
+// alone: a change that the selector does not pick, neither before nor after, leaves the View what it is,
+// and every other gives a new one whose index is the change's revision.
+type result struct {
+	key   string
+	match instance.Matcher
+	id    string      // of the only instance that can be in it; "": any
+	used  atomic.Bool // since it was looked at by memo.add
+
+	current atomic.Pointer[version]
+	mu      sync.Mutex // held by who makes the next version
+	last    atomic.Pointer[delta]
+}
+
+// version is a View with the number of the first entry that it does not know.
+type version struct {
+	view *instance.View
+	next uint64
+}
+
+// delta is what became of a result by the entries from one number to before another.
+type delta struct {
+	from, to uint64
+	events   []instance.Event
+	rev      uint64 // of the last change; 0: none
+}
+
+// everything matches all.
+func everything() instance.Matcher {
+	m, err := instance.Selector{AnyStatus: true}.Compile()
+	if err != nil {
+		panic("catalog: " + err.Error()) // impossible: the selector is a constant
+	}
+	return m
+}
+
+// read gives the version of now.
+func (r *result) read(s *stream) *version {
+	if v := r.current.Load(); v != nil && v.next >= s.state.Load().end() {
+		return v
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st, v := s.state.Load(), r.current.Load()
+	switch {
+	case v == nil || v.next < st.first:
+		v = r.advance(r.build(st), st)
+	case v.next < st.end():
+		v = r.advance(v, st)
+	default:
+		return v
+	}
+	r.current.Store(v)
+	return v
+}
+
+// build makes the version as of st.base. Where no change of the result is remembered its index is the
+// revision from which on it would be.
+func (r *result) build(st *state) *version {
+	list := st.base
+	if r.id != "" {
+		at, _ := slices.BinarySearchFunc(list, r.id, func(i *instance.Instance, id string) int { return strings.Compare(i.ID, id) })
+		list = list[at:min(at+1, len(list))]
+	}
+	var picked []*instance.Instance
+	for _, i := range list {
+		if r.match.Match(i) {
+			picked = append(picked, i)
+		}
+	}
+	slices.SortFunc(picked, r.match.Compare)
+	_, rev := netOf(r.match, st.log[:st.based])
+	return &version{view: instance.NewView(max(st.floor, rev), picked), next: st.first + uint64(st.based)}
+}
+
+// advance makes the version of st from an older one.
+func (r *result) advance(v *version, st *state) *version {
+	net, rev := netOf(r.match, st.from(v.next))
+	if rev == 0 {
+		return &version{view: v.view, next: st.end()}
+	}
+	return &version{view: instance.NewView(rev, merge(v.view.Instances, net, r.match.Compare)), next: st.end()}
+}
+
+// since gives what became of the result from a number on, at least st.first. Who asks for the same as the one
+// before shares its answer: watchers of one result are woken together.
+func (r *result) since(st *state, from uint64) *delta {
+	if from == st.end() {
+		return &delta{from: from, to: from}
+	}
+	if d := r.last.Load(); d != nil && d.from == from && d.to == st.end() {
+		return d
+	}
+	net, rev := netOf(r.match, st.from(from))
+	d := &delta{from: from, to: st.end(), rev: rev}
+	for _, c := range net {
+		if e, ok := c.event(); ok {
+			d.events = append(d.events, e)
+		}
+	}
+	r.last.Store(d)
+	return d
+}
+
+// change is what became of one instance of a result.
+type change struct {
+	before *instance.Instance // nil: it was not in it
+	after  *instance.Instance // nil: it is not in it
+	state  *instance.Instance // by which it came to be so
+	rev    uint64
+}
+
+// event gives false for one that came and went.
+func (c change) event() (instance.Event, bool) {
+	e := instance.Event{Type: instance.Modified, Instance: c.state, Revision: c.rev}
+	switch {
+	case c.before == nil && c.after == nil:
+		return e, false
+	case c.before == nil:
+		e.Type = instance.Added
+	case c.after == nil:
+		e.Type = instance.Removed
+	}
+	return e, true
+}
+
+// netOf gives what entries make of the instances that m picks, one change for each, by their last
+// revision, and the last revision at which what m picks changed; 0: never.
+func netOf(m instance.Matcher, entries []entry) (net []change, rev uint64) {
+	var at map[instance.Key]int
+	for i := len(entries) - 1; i >= 0; i-- {
+		e := &entries[i]
+		var before, after *instance.Instance
+		if e.before != nil && m.Match(e.before) {
+			before = e.before
+		}
+		if !e.gone && m.Match(e.after) {
+			after = e.after
+		}
+		if before == nil && after == nil {
+			continue
+		}
+		rev = max(rev, e.rev)
+		if n, ok := at[e.after.Key]; ok {
+			net[n].before = before
+			continue
+		}
+		if at == nil && i > 0 {
+			at = make(map[instance.Key]int)
+		}
+		if at != nil {
+			at[e.after.Key] = len(net)
+		}
+		net = append(net, change{before: before, after: after, state: e.after, rev: e.rev})
+	}
+	slices.Reverse(net)
+	return net, rev
+}
+
+// merge gives a new list, ordered as the old one.
+func merge(list []*instance.Instance, net []change, order func(a, b *instance.Instance) int) []*instance.Instance {
+	var out, in []*instance.Instance
+	for _, c := range net {
+		if c.before != nil {
+			out = append(out, c.before)
+		}
+		if c.after != nil {
+			in = append(in, c.after)
+		}
+	}
+	slices.SortFunc(out, order)
+	slices.SortFunc(in, order)
+	merged := make([]*instance.Instance, 0, max(0, len(list)+len(in)-len(out)))
+	for _, i := range list {
+		if len(out) > 0 && out[0] == i {
+			out = out[1:]
+			continue
+		}
+		for len(in) > 0 && order(in[0], i) < 0 {
+			merged, in = append(merged, in[0]), in[1:]
+		}
+		merged = append(merged, i)
+	}
+	return append(merged, in...)
+}

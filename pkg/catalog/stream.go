@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// entry is one change of one instance.
+type entry struct {
+	rev    uint64
+	before *instance.Instance // nil: it was not there
+	after  *instance.Instance // when it is gone its last state, with StatusDown
+	gone   bool
+}
+
+// state is what is known of a stream at one moment, immutable. Entries are numbered over the life of
+// the stream; a number that was skipped tells that what was before has nothing to do with what is.
+type state struct {
+	floor uint64 // every change after this revision is in log, bar what Catalog.horizon says
+	first uint64 // number of log[0]
+	log   []entry
+	base  []*instance.Instance // all there were after log[:based], by service and id
+	based int
+}
+
+// end is the number of the entry to come.
+func (s *state) end() uint64 { return s.first + uint64(len(s.log)) }
+
+// from gives the entries from a number on, which is at least first.
+func (s *state) from(number uint64) []entry {
+	return s.log[min(number-s.first, uint64(len(s.log))):]
+}
+
+// after gives the number of the first entry after a revision, which is at least floor.
+func (s *state) after(rev uint64) uint64 {
+	return s.first + uint64(sort.Search(len(s.log), func(i int) bool { return s.log[i].rev > rev }))
+}
+
+// stream is the history of the instances of a service, or of a whole namespace. Reading takes no lock.
+type stream struct {
+	name    instance.Name // without a service for that of a namespace
+	state   atomic.Pointer[state]
+	changed bell
+	results memo
+	outline outline // of a namespace
+
+	// Guarded by Catalog.mu:
+	byID    map[string]*instance.Instance // nil for a namespace
+	size    int                           // instances
+	staged  []entry                       // to be published
+	holders int                           // who waits for changes
+}
+
+func newStream(n instance.Name, floor uint64) *stream {
+	s := &stream{name: n}
+	if n.Service != "" {
+		s.byID = make(map[string]*instance.Instance)
+	}
+	s.state.Store(&state{floor: floor, first: 1})
+	return s
+}
+
+// idle reports whether nothing would be lost with the stream but what Catalog.forgotten keeps.
+func (s *stream) idle() bool {
+	return s.size == 0 && s.holders == 0 && len(s.state.Load().log) == 0
+}
+
+// publish adds the staged entries. Arrays of logs are shared with older states, which end before.
+func (s *stream) publish(limit int) {
+	next := *s.state.Load()
+	next.log = append(next.log, s.staged...)
+	clear(s.staged)
+	s.staged = s.staged[:0]
+	s.state.Store(&next)
+	if len(next.log) > limit {
+		s.truncate(len(next.log) - limit/2)
+	}
+}
+
+// truncate drops the oldest n entries. Results that are kept come to date first, so that their
+// indexes stay exact.
+func (s *stream) truncate(n int) {
+	if n == 0 {
+		return
+	}
+	s.results.read(s)
+	old := s.state.Load()
+	net, _ := netOf(everything(), old.log[old.based:])
+	next := &state{
+		floor: old.log[n-1].rev,
+		first: old.first + uint64(n),
+		log:   slices.Clone(old.log[n:]),
+		base:  merge(old.base, net, instance.Matcher{}.Compare),
+	}
+	next.based = len(next.log)
+	s.state.Store(next)
+}
+
+// restart forgets all history.
+func (s *stream) restart(rev uint64, list []*instance.Instance) {
+	s.size = len(list)
+	s.state.Store(&state{floor: rev, first: s.state.Load().end() + 1, base: list})
+}
+
+// memo keeps results by their selector, the ones in use longest. The zero value is empty.
+type memo struct {
+	byKey atomic.Pointer[map[string]*result]
+
+	mu    sync.Mutex // guards order, and changes of byKey
+	order []*result  // oldest first
+}
+
+// get gives nil for one that is not kept.
+func (m *memo) get(key []byte) *result {
+	p := m.byKey.Load()
+	if p == nil {
+		return nil
+	}
+	r := (*p)[string(key)]
+	if r != nil && !r.used.Load() {
+		r.used.Store(true)
+	}
+	return r
+}
+
+// add keeps a result, unless there is one of the key already, and gives the one kept. Beyond limit the
+// oldest goes that was not used since it was the oldest last.
+func (m *memo) add(r *result, limit int) *result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := make(map[string]*result, len(m.order)+1)
+	for _, old := range m.order {
+		if old.key == r.key {
+			return old
+		}
+		next[old.key] = old
+	}
+	for len(m.order) >= limit {
+		old := m.order[0]
+		m.order = append(m.order[:0], m.order[1:]...)
+		if old.used.Swap(false) {
+			m.order = append(m.order, old)
+			continue
+		}
+		delete(next, old.key)
+	}
+	next[r.key] = r
+	m.order = append(m.order, r)
+	m.byKey.Store(&next)
+	return r
+}
+
+// read brings every result to date.
+func (m *memo) read(s *stream) {
+	p := m.byKey.Load()
+	if p == nil {
+		return
+	}
+	for _, r := range *p {
+		r.read(s)
+	}
+}
