@@ -106,7 +106,7 @@ func (c *Checker) Set(t Target) error {
 	}
 	e := &entry{
 		plan:   p,
-		phase:  time.Duration(c.cfg.Random.Int64N(int64(p.interval()))),
+		phase:  time.Duration(c.cfg.Random() % uint64(p.interval())),
 		index:  -1,
 		window: newWindow(p.interval()),
 	}

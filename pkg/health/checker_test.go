@@ -14,17 +14,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/health"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
-
-func TestMain(m *testing.M) {
-	serveIfAsked()
-	goleak.VerifyTestMain(m)
-}
 
 // lab is a Checker with a network of functions, and all that it reported.
 type lab struct {
@@ -47,7 +41,7 @@ func newLab(t *testing.T, change func(*health.Config)) *lab {
 		answer: map[string]func(context.Context) error{},
 	}
 	cfg := health.Config{
-		Report: l.report, Dial: l.dial, Recorder: l, Random: rand.New(rand.NewPCG(1, 2)),
+		Report: l.report, Dial: l.dial, Recorder: l, Random: rand.NewPCG(1, 2).Uint64,
 		Now: func() time.Time { return time.Now().Add(l.shift) },
 	}
 	if change != nil {
@@ -424,7 +418,7 @@ func TestSlowReport(t *testing.T) {
 		var order []string
 		slow := make(chan struct{})
 		c, err := health.New(health.Config{
-			Random: rand.New(rand.NewPCG(1, 2)),
+			Random: rand.NewPCG(1, 2).Uint64,
 			Dial:   func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
 			Report: func(r health.Report) {
 				if r.Key.ID == "web-1" {
@@ -486,7 +480,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	report, random := func(health.Report) {}, rand.New(rand.NewPCG(1, 2))
+	report, random := func(health.Report) {}, rand.NewPCG(1, 2).Uint64
 	for field, cfg := range map[string]health.Config{
 		"report":    {},
 		"random":    {Report: report},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -52,7 +51,7 @@ type Config struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	Now      func() time.Time // time.Now
-	Random   *rand.Rand       // required: draws the phases; owned by the Checker from then on
+	Random   func() uint64    // required: draws the phases; not called at the same time
 	Logger   *slog.Logger     // none
 	Recorder Recorder         // none
 }
