@@ -1,0 +1,196 @@
+package dnsapi
+
+import (
+	"encoding/binary"
+
+	"github.com/miekg/dns"
+)
+
+// answer is what is said to a question, but for what differs from one client to the next. The cached
+// ones are shared by all questions after them and not changed.
+type answer struct {
+	rcode   int
+	zone    *zone // nil: not ours, and no authority
+	records []record
+	uniform bool     // all records weigh the same
+	one     bool     // only one of them, drawn by weight
+	extras  [][]byte // additional records without their owners, which are targets of records
+	ttl     uint32   // seconds
+	soa     bool     // nothing is there, and the SOA says for how long
+	note    note
+}
+
+// note is an extended error (RFC 8914), for clients that understand EDNS.
+type note struct {
+	code uint16
+	text string // for people, at most maxNote bytes of it are sent
+	set  bool
+}
+
+const (
+	maxNote  = 64
+	noteSize = 6 // of one without text
+)
+
+// composer writes answers. It has one owner.
+type composer struct {
+	order  order
+	placed []uint16 // of each extra, where in the message its owner stands; 0: nowhere yet
+	owners []int32  // records that are the first with their extra, in order
+
+	truncated bool // of the last answer
+}
+
+// compose appends the answer to q, of at most limit bytes, to out, which is empty or has what stands
+// in front of the message.
+func (c *composer) compose(out []byte, q *query, a *answer, limit int) []byte {
+	base := len(out)
+	out = appendHeader(out, q, a)
+	reserve := 0
+	if q.edns {
+		reserve = optSize + a.note.size()
+	}
+	limit += base - reserve
+	c.truncated = false
+	answers, authority, additional := 0, 0, 0
+	switch {
+	case a.soa:
+		out = appendSOA(out, q, a.zone)
+		authority = 1
+	case len(a.records) > 0:
+		out, answers = c.appendRecords(out, base, a, limit)
+		if !c.truncated {
+			out, additional = c.appendExtras(out, base, a, limit)
+		}
+	}
+	if q.edns {
+		out = appendOPT(out, q, a)
+		additional++
+	}
+	if c.truncated {
+		out[base+2] |= bitTC >> 8
+	}
+	head := out[base:]
+	binary.BigEndian.PutUint16(head[6:], uint16(answers))
+	binary.BigEndian.PutUint16(head[8:], uint16(authority))
+	binary.BigEndian.PutUint16(head[10:], uint16(additional))
+	return out
+}
+
+// appendHeader appends the header, without counts of records, and the question, which is the client's
+// own to the last bit: the case of its letters is how some tell a forged answer.
+func appendHeader(out []byte, q *query, a *answer) []byte {
+	bits := bitQR | q.bits&(opcodeMask|bitRD|bitCD) | uint16(a.rcode&0xF)
+	if a.zone != nil {
+		bits |= bitAA
+	}
+	questions := uint16(0)
+	if len(q.question) > 0 {
+		questions = 1
+	}
+	out = binary.BigEndian.AppendUint16(out, q.id)
+	out = binary.BigEndian.AppendUint16(out, bits)
+	out = binary.BigEndian.AppendUint16(out, questions)
+	out = append(out, 0, 0, 0, 0, 0, 0)
+	return append(out, q.question...)
+}
+
+// appendSOA appends the SOA of a zone, whose name the question ends in.
+func appendSOA(out []byte, q *query, z *zone) []byte {
+	owner := headerSize + len(q.name()) - len(z.wire)
+	out = binary.BigEndian.AppendUint16(out, 0xC000|uint16(owner))
+	return append(out, z.soa.wire[2:]...)
+}
+
+// appendRecords appends records, in an order drawn anew, until one does not fit.
+func (c *composer) appendRecords(out []byte, base int, a *answer, limit int) ([]byte, int) {
+	c.placed = zeroed(c.placed, len(a.extras))
+	c.owners = c.owners[:0]
+	c.order.reset(a.records, a.uniform)
+	n := 0
+	for i, ok := c.order.next(); ok; i, ok = c.order.next() {
+		r := &a.records[i]
+		at := len(out)
+		if at+len(r.wire) > limit {
+			c.truncated = true
+			break
+		}
+		out = append(out, r.wire...)
+		binary.BigEndian.PutUint32(out[at+ttlAt:], a.ttl)
+		n++
+		if a.one {
+			break
+		}
+		if e := r.extra - 1; e >= 0 && c.placed[e] == 0 {
+			c.placed[e] = uint16(at - base + r.target)
+			c.owners = append(c.owners, i)
+		}
+	}
+	return out, n
+}
+
+// zeroed gives n zeros, in s where they fit.
+func zeroed(s []uint16, n int) []uint16 {
+	if cap(s) < n {
+		return make([]uint16, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// appendExtras appends additional records, as many as fit: a client can ask for the others, and is not
+// told that anything is missing (RFC 2181, section 9). Their owners are pointers to the targets, where
+// those are near enough to the front.
+func (c *composer) appendExtras(out []byte, base int, a *answer, limit int) ([]byte, int) {
+	n := 0
+	for _, i := range c.owners {
+		r := &a.records[i]
+		body, owner := a.extras[r.extra-1], c.placed[r.extra-1]
+		if owner <= maxPointer {
+			if len(out)+2+len(body) > limit {
+				break
+			}
+			out = binary.BigEndian.AppendUint16(out, 0xC000|owner)
+		} else {
+			if len(out)+len(r.wire)-r.target+len(body) > limit {
+				break
+			}
+			out = append(out, r.wire[r.target:]...)
+		}
+		at := len(out)
+		out = append(out, body...)
+		binary.BigEndian.PutUint32(out[at+ttlAt-2:], a.ttl)
+		n++
+	}
+	return out, n
+}
+
+// appendOPT appends what this server says about EDNS.
+func appendOPT(out []byte, q *query, a *answer) []byte {
+	out = append(out, 0)
+	out = binary.BigEndian.AppendUint16(out, dns.TypeOPT)
+	out = binary.BigEndian.AppendUint16(out, maxUDP)
+	do := byte(0)
+	if q.do {
+		do = 0x80
+	}
+	out = append(out, byte(a.rcode>>4), 0, do, 0)
+	size := a.note.size()
+	out = binary.BigEndian.AppendUint16(out, uint16(size))
+	if size == 0 {
+		return out
+	}
+	out = binary.BigEndian.AppendUint16(out, dns.EDNS0EDE)
+	out = binary.BigEndian.AppendUint16(out, uint16(size-4))
+	out = binary.BigEndian.AppendUint16(out, a.note.code)
+	return append(out, a.note.text[:size-noteSize]...)
+}
+
+// size is what the note takes in an OPT record.
+func (n note) size() int {
+	if !n.set {
+		return 0
+	}
+	return noteSize + min(len(n.text), maxNote)
+}

@@ -1,0 +1,182 @@
+package dnsapi
+
+import (
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// form is what a name below a domain asks for.
+type form uint8
+
+const (
+	formNone    form = iota // nothing can be there
+	formApex                // the domain itself
+	formServer              // ns.D
+	formInner               // nothing is there but longer names
+	formService             // [TAG.]SERVICE.service
+	formNode                // NODE.node
+	formAddr                // HEX.addr
+)
+
+// Labels with a meaning of their own.
+const (
+	labelService   = "service"
+	labelNode      = "node"
+	labelAddr      = "addr"
+	labelZone      = "zone"
+	labelDC        = "dc" // Consul's word for it
+	labelNamespace = "ns"
+	labelTCP       = "_tcp"
+)
+
+// name is the meaning of a name below a domain. It is in lower case.
+type name struct {
+	form      form
+	namespace string // "": the name has none, which is instance.DefaultNamespace
+	zone      string // "": any
+	tag       string // "": any
+	label     string // of the service, the node or the address
+}
+
+// of gives the service.
+func (n name) of() instance.Name {
+	return instance.Name{Namespace: n.inNamespace(), Service: n.label}
+}
+
+func (n name) inNamespace() string {
+	if n.namespace == "" {
+		return instance.DefaultNamespace
+	}
+	return n.namespace
+}
+
+// parseName reads the labels in front of a domain, in lower case.
+func parseName(labels []string) name {
+	if len(labels) == 0 {
+		return name{form: formApex}
+	}
+	if len(labels) == 1 && labels[0] == labelNamespace {
+		return name{form: formServer}
+	}
+	n, labels, ok := parseWhere(labels)
+	if !ok {
+		return name{}
+	}
+	n.form, n.tag, n.label = parseWhat(labels)
+	switch n.form {
+	case formNode:
+		if n.namespace != "" {
+			return name{}
+		}
+	case formAddr:
+		if n.namespace != "" || n.zone != "" {
+			return name{}
+		}
+	}
+	return n
+}
+
+// parseWhere takes the namespace and the zone off the end, in either order.
+func parseWhere(labels []string) (n name, rest []string, ok bool) {
+	for len(labels) >= 2 {
+		value := labels[len(labels)-2]
+		field := &n.zone
+		switch labels[len(labels)-1] {
+		case labelNamespace:
+			field = &n.namespace
+		case labelZone, labelDC:
+		default:
+			return parseBareZone(n, labels)
+		}
+		if *field != "" || !isPlain(value) {
+			return name{}, nil, false
+		}
+		*field = value
+		labels = labels[:len(labels)-2]
+	}
+	return parseBareZone(n, labels)
+}
+
+// parseBareZone takes a zone without a word of its own off the end.
+func parseBareZone(n name, labels []string) (name, []string, bool) {
+	if len(labels) == 0 {
+		return n, nil, true
+	}
+	last := labels[len(labels)-1]
+	switch last {
+	case labelService, labelNode, labelAddr, labelZone, labelDC, labelNamespace:
+		return n, labels, true
+	}
+	if last[0] == '_' {
+		return n, labels, true
+	}
+	if n.zone != "" || !isPlain(last) {
+		return name{}, nil, false
+	}
+	n.zone = last
+	return n, labels[:len(labels)-1], true
+}
+
+// parseWhat reads what is left when namespace and zone are off.
+func parseWhat(labels []string) (f form, tag, label string) {
+	if len(labels) == 0 {
+		return formInner, "", ""
+	}
+	last, front := labels[len(labels)-1], labels[:len(labels)-1]
+	switch last {
+	case labelService:
+		return parseService(front)
+	case labelNode, labelAddr:
+		f = formNode
+		if last == labelAddr {
+			f = formAddr
+		}
+		switch len(front) {
+		case 0:
+			return formInner, "", ""
+		case 1:
+			return f, "", front[0]
+		}
+		return formNone, "", ""
+	case labelZone, labelDC, labelNamespace:
+		if len(front) == 0 {
+			return formInner, "", ""
+		}
+		return formNone, "", ""
+	}
+	return parseService(labels) // RFC 2782 without the word service
+}
+
+// parseService reads [TAG.]SERVICE, _SERVICE._tcp or _SERVICE._TAG.
+func parseService(labels []string) (f form, tag, service string) {
+	n := len(labels)
+	switch {
+	case n == 0 || n == 1 && labels[0] == labelTCP:
+		return formInner, "", ""
+	case n == 2 && labels[0][0] == '_' && labels[1][0] == '_':
+		service, tag = labels[0][1:], labels[1][1:]
+		if labels[1] == labelTCP {
+			tag = ""
+		} else if tag == "" {
+			return formNone, "", ""
+		}
+	default:
+		service, tag = labels[n-1], strings.Join(labels[:n-1], ".")
+	}
+	if !isPlain(service) {
+		return formNone, "", ""
+	}
+	return formService, tag, service
+}
+
+// isPlain tells whether a label can be a namespace, a service or a zone.
+func isPlain(label string) bool {
+	for i := range len(label) {
+		c := label[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return label != ""
+}

@@ -1,0 +1,73 @@
+package dnsapi
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+const (
+	placesFor     = time.Second // a list of zones is believed
+	maxNamespaces = 64          // in each half of what is kept of places
+)
+
+// places knows which namespaces and zones have instances, for the names above those of services. A
+// resolver that asks for one label after the other (RFC 9156) looks no further below a name that it was
+// told does not exist.
+type places struct {
+	catalog instance.Catalog
+
+	mu    sync.Mutex // guards zones
+	zones *recent[zoneSet]
+}
+
+// zoneSet are the zones of a namespace, in lower case.
+type zoneSet struct {
+	at    time.Time
+	zones map[string]struct{}
+}
+
+func newPlaces(c instance.Catalog) *places {
+	return &places{catalog: c, zones: newRecent[zoneSet](maxNamespaces)}
+}
+
+// exist tells whether the namespace and the zone of a name have instances; that of none exists.
+func (p *places) exist(ctx context.Context, n name, now time.Time) (bool, error) {
+	namespace := n.inNamespace()
+	if n.zone == "" && namespace == instance.DefaultNamespace {
+		return true, nil
+	}
+	services, err := p.catalog.Services(ctx, namespace)
+	if err != nil || len(services.Services) == 0 {
+		return false, err
+	}
+	return n.zone == "" || p.zone(ctx, namespace, n.zone, now), nil
+}
+
+// zone tells whether a namespace has instances in a zone. A list that cannot be had is empty.
+func (p *places) zone(ctx context.Context, namespace, zone string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set, ok := p.zones.get([]byte(namespace))
+	if since := now.Sub(set.at); !ok || since >= placesFor || since < 0 {
+		set = p.load(ctx, namespace, now)
+		p.zones.put([]byte(namespace), set)
+	}
+	_, ok = set.zones[zone]
+	return ok
+}
+
+func (p *places) load(ctx context.Context, namespace string, now time.Time) zoneSet {
+	set := zoneSet{at: now, zones: make(map[string]struct{})}
+	result, err := p.catalog.List(ctx, instance.ListQuery{Namespace: namespace, Selector: instance.Selector{AnyStatus: true}})
+	if err != nil {
+		return set
+	}
+	for _, i := range result.Instances {
+		set.zones[strings.ToLower(zoneOf(i))] = struct{}{}
+	}
+	return set
+}

@@ -1,0 +1,307 @@
+package dnsapi
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+const (
+	maxCached = 1024        // answers in each half of a responder's cache
+	expiryFor = time.Second // an expiry is believed: heartbeats only put it off
+)
+
+// responder turns questions into answers. It has one owner, so that nothing in it is locked.
+type responder struct {
+	Config
+	closing context.Context
+	zones   []*zone
+	rule    *addressRule
+	places  *places
+	limiter *limiter
+	counts  *counts
+
+	query    query
+	composer composer
+	cache    *recent[*cached]
+}
+
+// cached is a packed answer about a service.
+type cached struct {
+	zone   *zone
+	name   name
+	view   *instance.View // that the answer is of
+	list   []*instance.Instance
+	answer answer
+
+	expires time.Time // of the first of the list; zero: none that this peer answers for
+	asked   time.Time // when that was so
+}
+
+// newResponder makes a responder whose counts are among those of s; s.mu is held.
+func newResponder(s *Server) *responder {
+	r := &responder{
+		Config: s.Config, closing: s.closing, zones: s.zones, rule: s.rule, places: s.places, limiter: s.limiter,
+		counts: &counts{}, cache: newRecent[*cached](maxCached),
+	}
+	s.counted = append(s.counted, r.counts)
+	r.composer.order.rand = rand.New(rand.NewPCG(s.Random(), s.Random()))
+	return r
+}
+
+// respond appends the answer to a packet, or to a message of a connection, to out; nothing, when there
+// is to be none.
+func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answered []byte) {
+	defer r.recovered(out, &answered)
+	r.counts.query(udp)
+	rcode, ok := r.query.parse(msg)
+	if !ok {
+		r.counts.dropped.Add(1)
+		return out
+	}
+	limit := maxMessage
+	if udp {
+		limit = r.query.size
+		switch r.limiter.admit(client) {
+		case admitNot:
+			r.counts.limited.Add(1)
+			return out
+		case admitOverTCP:
+			r.counts.limited.Add(1)
+			return r.askOverTCP(out)
+		}
+	}
+	a := answer{rcode: rcode}
+	if rcode == dns.RcodeSuccess {
+		a = r.answer(client)
+	}
+	out = r.composer.compose(out, &r.query, &a, limit)
+	r.counts.answer(a.rcode, r.composer.truncated)
+	return out
+}
+
+// recovered makes a panic one lost answer: a packet must not end the daemon.
+func (r *responder) recovered(out []byte, answered *[]byte) {
+	if p := recover(); p != nil {
+		r.Logger.Error("panic in an answer", "panic", p, "stack", string(debug.Stack()))
+		*answered = out
+	}
+}
+
+// askOverTCP answers with nothing but that the answer is truncated.
+func (r *responder) askOverTCP(out []byte) []byte {
+	base := len(out)
+	out = appendHeader(out, &r.query, &answer{})
+	out[base+2] |= bitTC >> 8
+	return out
+}
+
+// answer finds what to say to the question.
+func (r *responder) answer(client netip.Addr) answer {
+	q := &r.query
+	if c, ok := r.cache.get(q.cacheKey()); ok && q.qclass == dns.ClassINET && r.serves(client) {
+		return r.service(c)
+	}
+	z, labels := find(r.zones, q.name())
+	switch {
+	case z == nil || q.qclass != dns.ClassINET || !r.serves(client):
+		return answer{rcode: dns.RcodeRefused}
+	case q.qtype == dns.TypeAXFR || q.qtype == dns.TypeIXFR:
+		return answer{rcode: dns.RcodeRefused, zone: z}
+	case q.qtype == dns.TypeOPT, q.qtype >= 128 && q.qtype <= 254: // RFC 6895, section 3.1: about no data
+		return answer{rcode: dns.RcodeNotImplemented}
+	}
+	a := r.lookup(z, parseName(labels))
+	if q.qtype == dns.TypeANY && a.rcode == dns.RcodeSuccess && !a.soa {
+		return answer{zone: z, records: []record{z.minimal}, ttl: a.ttl, note: a.note}
+	}
+	return a
+}
+
+// serves tells whether a client is answered.
+func (c *Config) serves(client netip.Addr) bool {
+	return client.IsLoopback() || slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
+}
+
+// lookup answers about a name below a zone.
+func (r *responder) lookup(z *zone, n name) answer {
+	switch n.form {
+	case formApex:
+		return r.apex(z)
+	case formServer:
+		return r.node(z, r.self())
+	case formInner:
+		return r.inner(z, n)
+	case formService:
+		c := &cached{zone: z, name: n}
+		a := r.service(c)
+		if c.view != nil {
+			r.cache.put(bytes.Clone(r.query.cacheKey()), c)
+		}
+		return a
+	case formNode:
+		if node, ok := r.Node(n.label); ok && (n.zone == "" || node.Zone == "" || node.Zone == n.zone) {
+			return r.node(z, node)
+		}
+	case formAddr:
+		if a, ok := parseAddress(n.label); ok {
+			return r.node(z, Node{Addrs: []netip.Addr{a}})
+		}
+	}
+	return nothing(z)
+}
+
+// self is this peer's node.
+func (r *responder) self() Node {
+	if r.SelfName == "" {
+		return Node{}
+	}
+	n, _ := r.Node(r.SelfName)
+	return n
+}
+
+// nothing says that a name does not exist.
+func nothing(z *zone) answer { return answer{rcode: dns.RcodeNameError, zone: z, soa: true} }
+
+func (r *responder) seconds() uint32 { return uint32(r.TTL / time.Second) }
+
+// apex answers about a domain itself.
+func (r *responder) apex(z *zone) answer {
+	switch r.query.qtype {
+	case dns.TypeSOA, dns.TypeANY:
+		return answer{zone: z, records: []record{z.soa}, ttl: uint32(r.Negative / time.Second), uniform: true}
+	case dns.TypeNS:
+		return answer{zone: z, records: []record{z.ns}, ttl: r.seconds(), uniform: true}
+	}
+	return answer{zone: z, soa: true}
+}
+
+// node answers about a name that has addresses and texts.
+func (r *responder) node(z *zone, n Node) answer {
+	a := answer{zone: z, ttl: r.seconds(), uniform: true}
+	qtype := r.query.qtype
+	for _, addr := range n.Addrs {
+		addr = addr.Unmap()
+		if connectable(addr) && (qtype == addressType(addr) || qtype == dns.TypeANY) {
+			a.records = append(a.records, addressRecord(addr, 1))
+		}
+	}
+	if len(n.Text) > 0 && (qtype == dns.TypeTXT || qtype == dns.TypeANY) {
+		a.records = append(a.records, textRecord(n.Text))
+	}
+	a.soa = len(a.records) == 0
+	return a
+}
+
+// inner answers about a name that only has names below it.
+func (r *responder) inner(z *zone, n name) answer {
+	exists, err := r.places.exist(r.closing, n, r.Now())
+	switch {
+	case err != nil:
+		return failure(z, err)
+	case !exists:
+		return nothing(z)
+	}
+	return answer{zone: z, soa: true}
+}
+
+// service answers about a service, from c where that is still so. c has a view afterwards when it can
+// be kept.
+func (r *responder) service(c *cached) answer {
+	result, err := r.Catalog.Discover(r.closing, instance.Query{Name: c.name.of()})
+	if err != nil {
+		return failure(c.zone, err)
+	}
+	now := r.Now()
+	if result.View != c.view || c.view == nil {
+		list := c.name.pick(result.Instances)
+		if len(list) == 0 {
+			c.view = nil
+			return r.absent(c, result.Contact)
+		}
+		c.view, c.list, c.asked = result.View, list, time.Time{}
+		c.answer = *newService(r.rule, c.zone, list, r.query.qtype)
+	}
+	if since := now.Sub(c.asked); since >= expiryFor || since < 0 {
+		c.expires, c.asked = r.Catalog.Expires(c.list), now
+	}
+	a := c.answer
+	a.ttl = r.ttl(c.expires, now)
+	if a.one { // an alias: no cache may apply it to other types
+		a.ttl = 0
+	}
+	if result.Stale {
+		a.note = stale(result.Contact)
+	}
+	return a
+}
+
+// ttl is until the first instance could become unhealthy, at most the configured one.
+func (r *responder) ttl(expires, now time.Time) uint32 {
+	ttl := r.TTL
+	if !expires.IsZero() {
+		ttl = min(ttl, max(expires.Sub(now), 0))
+	}
+	return uint32(ttl / time.Second)
+}
+
+// absent answers that no instance of a service is UP.
+func (r *responder) absent(c *cached, contact instance.Contact) answer {
+	result, err := r.Catalog.Discover(r.closing, instance.Query{Name: c.name.of(), Selector: instance.Selector{AnyStatus: true}})
+	if err != nil {
+		return failure(c.zone, err)
+	}
+	a := nothing(c.zone)
+	for _, i := range result.Instances {
+		if c.name.picks(i) || c.name.above(i) {
+			a.rcode = dns.RcodeSuccess
+			break
+		}
+	}
+	if contact.Stale {
+		a.note = stale(contact)
+		if a.rcode == dns.RcodeNameError {
+			a.note.code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+		}
+	}
+	return a
+}
+
+// pick gives those of list that a name asks for: all, where it asks for neither tag nor zone.
+func (n name) pick(list []*instance.Instance) []*instance.Instance {
+	if n.tag == "" && n.zone == "" {
+		return list
+	}
+	var some []*instance.Instance
+	for _, i := range list {
+		if n.picks(i) {
+			some = append(some, i)
+		}
+	}
+	return some
+}
+
+func stale(c instance.Contact) note {
+	return note{code: dns.ExtendedErrorCodeStaleAnswer, text: c.Reason, set: true}
+}
+
+// failure is the one table of errors.
+func failure(z *zone, err error) answer {
+	code := dns.ExtendedErrorCodeOther
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.NotFound:
+		return nothing(z) // nothing can be registered under such a name
+	case fault.Unavailable, fault.Timeout:
+		code = dns.ExtendedErrorCodeNotReady
+	}
+	return answer{rcode: dns.RcodeServerFailure, note: note{code: code, text: fault.Message(err), set: true}}
+}

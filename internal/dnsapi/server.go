@@ -1,0 +1,181 @@
+package dnsapi
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// bindTries is how often a port is looked for that is free for both UDP and TCP.
+const bindTries = 16
+
+// Server is the DNS front end.
+type Server struct {
+	Config
+	zones   []*zone
+	rule    *addressRule
+	places  *places
+	limiter *limiter
+	conns   *connections
+
+	closing context.Context // done when Close begins
+	close   context.CancelFunc
+	running sync.WaitGroup // readers of sockets and connections
+
+	mu      sync.Mutex // guards those below
+	bound   []binding
+	counted []*counts
+	closed  bool
+	refused atomic.Uint64
+}
+
+// binding is an address that is served.
+type binding struct {
+	listener *net.TCPListener
+	sockets  []*net.UDPConn
+}
+
+// New makes a server that has no address yet. Errors: Invalid, field by its name in the configuration.
+func New(c Config) (*Server, error) {
+	const op = "dnsapi.New"
+	if err := c.complete(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	zones, err := newZones(c.Domains, c.Negative)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	s := &Server{
+		Config: c, zones: zones,
+		rule: newAddressRule(c.Self, c.Allow), places: newPlaces(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
+		conns: newConnections(c.MaxConns, c.MaxConnsPerClient),
+	}
+	s.closing, s.close = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Listen takes an address, host:port where the host is an IP address, for UDP and TCP; port 0 is one
+// that is free. It is called before Serve, once for each address. Errors: Invalid, field "dns"; Unavailable
+// when it is taken or Close was called.
+func (s *Server) Listen(address string) error {
+	const op = "dnsapi.Listen"
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &fault.Error{Op: op, Kind: fault.Invalid, Field: "dns", Value: address, Err: err}
+	}
+	b, err := bind(s.closing, at, s.Sockets)
+	for range bindTries {
+		if err == nil || at.Port() != 0 || s.closing.Err() != nil {
+			break
+		}
+		b, err = bind(s.closing, at, s.Sockets)
+	}
+	if err != nil {
+		return fault.As(op, fault.Unavailable, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		b.close()
+		return fault.New(op, fault.Unavailable, "the server is closed")
+	}
+	s.bound = append(s.bound, b)
+	return nil
+}
+
+// bind takes a port for TCP, which nobody can share, and then for UDP.
+func bind(ctx context.Context, at netip.AddrPort, sockets int) (binding, error) {
+	family := "6"
+	if at.Addr().Unmap().Is4() {
+		family = "4"
+	}
+	listen := net.ListenConfig{}
+	l, err := listen.Listen(ctx, "tcp"+family, at.String())
+	if err != nil {
+		return binding{}, err
+	}
+	b := binding{listener: l.(*net.TCPListener)}
+	port := b.listener.Addr().(*net.TCPAddr).Port
+	shared := net.ListenConfig{Control: share}
+	address := net.JoinHostPort(at.Addr().String(), strconv.Itoa(port))
+	for len(b.sockets) < sockets && (shares || len(b.sockets) == 0) {
+		c, err := shared.ListenPacket(ctx, "udp"+family, address)
+		if err != nil {
+			b.close()
+			return binding{}, err
+		}
+		b.sockets = append(b.sockets, c.(*net.UDPConn))
+	}
+	return b, nil
+}
+
+func (b binding) close() {
+	_ = b.listener.Close()
+	for _, c := range b.sockets {
+		_ = c.Close()
+	}
+}
+
+// Addr is the first address that is served; the zero value before Listen.
+func (s *Server) Addr() netip.AddrPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.bound) == 0 {
+		return netip.AddrPort{}
+	}
+	return s.bound[0].listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// Serve answers at all addresses until Close. It is called once.
+func (s *Server) Serve() error {
+	s.start()
+	<-s.closing.Done()
+	s.running.Wait()
+	return nil
+}
+
+func (s *Server) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	shared := newShared(s)
+	for _, b := range s.bound {
+		s.running.Go(func() { s.accept(b.listener, shared) })
+		for _, c := range b.sockets {
+			r := newResponder(s)
+			s.running.Go(func() { s.serveUDP(c, r) })
+		}
+	}
+}
+
+// Close ends all answering and waits for it.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	bound := s.bound
+	s.mu.Unlock()
+	s.close()
+	for _, b := range bound {
+		b.close()
+	}
+	s.conns.close()
+	s.running.Wait()
+}
+
+// Stats gives the counts so far.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := Stats{Answers: make(map[int]uint64), Refused: s.refused.Load()}
+	for _, c := range s.counted {
+		c.addTo(&total)
+	}
+	return total
+}

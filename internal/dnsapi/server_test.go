@@ -1,0 +1,191 @@
+package dnsapi
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// served is a bench that listens on loopback.
+func served(t *testing.T, address string, change ...func(*Config)) *bench {
+	b := newBench(t, append(change, func(c *Config) { c.Logger = nil })...)
+	b.catalog.set(crowd(100)...)
+	require.NoError(t, b.server.Listen(address))
+	var running sync.WaitGroup
+	running.Go(func() { _ = b.server.Serve() })
+	t.Cleanup(func() {
+		b.server.Close()
+		running.Wait()
+	})
+	return b
+}
+
+func TestServe(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
+		b := served(t, address)
+		at := b.server.Addr()
+		if at.Addr().IsUnspecified() { // the answer must come from the address that was asked
+			host := netip.MustParseAddr("127.0.0.77")
+			if at.Addr().Is6() {
+				host = netip.IPv6Loopback()
+			}
+			at = netip.AddrPortFrom(host, at.Port())
+		}
+		for _, network := range []string{"udp", "tcp"} {
+			client := &dns.Client{Net: network, Timeout: 5 * time.Second}
+			for range 10 {
+				a, _, err := client.Exchange(question("web.service.consul.", dns.TypeA, 1232), at.String())
+				require.NoError(t, err, "%s %s", network, at)
+				require.Equal(t, network == "udp", a.Truncated)
+			}
+		}
+	}
+}
+
+// TestResolver: the resolver of Go's library finds addresses, all of them by TCP, and services.
+func TestResolver(t *testing.T) {
+	b := served(t, "127.0.0.1:0")
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, b.server.Addr().String())
+	}
+	resolver := &net.Resolver{PreferGo: true, Dial: dial}
+	addrs, err := resolver.LookupNetIP(t.Context(), "ip4", "web.service.consul.")
+	require.NoError(t, err)
+	require.Len(t, addrs, 100)
+	_, records, err := resolver.LookupSRV(t.Context(), "web", "tcp", "service.consul.")
+	require.NoError(t, err)
+	require.Len(t, records, 100)
+	_, err = resolver.LookupNetIP(t.Context(), "ip", "nobody.service.consul.")
+	var notFound *net.DNSError
+	require.ErrorAs(t, err, &notFound)
+	require.True(t, notFound.IsNotFound)
+}
+
+func TestPipelining(t *testing.T) {
+	b := served(t, "127.0.0.1:0")
+	conn, err := net.Dial("tcp", b.server.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	for id := range 20 {
+		m := question("web.service.consul.", dns.TypeA, 0)
+		m.Id = uint16(id)
+		raw, err := m.Pack()
+		require.NoError(t, err)
+		_, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(raw))), raw...))
+		require.NoError(t, err)
+	}
+	client := dns.Conn{Conn: conn}
+	for id := range 20 {
+		a, err := client.ReadMsg()
+		require.NoError(t, err)
+		require.EqualValues(t, id, a.Id)
+		require.Len(t, a.Answer, 100)
+	}
+}
+
+// TestBadConnections are ended, and others not served worse for them.
+func TestBadConnections(t *testing.T) {
+	b := served(t, "127.0.0.1:0", func(c *Config) { c.MaxConnsPerClient = 2 })
+	for _, sent := range [][]byte{{0xFF, 0xFF, 1}, {0, 0}, {0, 2, 1, 1}} {
+		conn, err := net.Dial("tcp", b.server.Addr().String())
+		require.NoError(t, err)
+		_, err = conn.Write(sent)
+		require.NoError(t, err)
+		requireEnd(t, conn)
+	}
+	var held []net.Conn
+	client := &dns.Client{Net: "tcp", Timeout: 5 * time.Second}
+	for range 2 {
+		conn, err := client.Dial(b.server.Addr().String())
+		require.NoError(t, err)
+		_, _, err = client.ExchangeWithConn(question("web.service.consul.", dns.TypeA, 0), conn)
+		require.NoError(t, err)
+		held = append(held, conn)
+	}
+	third, err := net.Dial("tcp", b.server.Addr().String())
+	require.NoError(t, err)
+	requireEnd(t, third)
+	require.Positive(t, b.server.Stats().Refused)
+	b.server.Close()
+	for _, conn := range held {
+		requireEnd(t, conn)
+	}
+}
+
+func requireEnd(t *testing.T, conn net.Conn) {
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	_, err := conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
+	_ = conn.Close()
+}
+
+func TestListen(t *testing.T) {
+	b := newBench(t)
+	for _, bad := range []string{"", ":8600", "localhost:8600", "127.0.0.1", "127.0.0.1:99999"} {
+		require.ErrorIs(t, b.server.Listen(bad), &fault.Error{Kind: fault.Invalid, Field: "dns"}, bad)
+	}
+	require.Zero(t, b.server.Addr())
+	require.NoError(t, b.server.Listen("127.0.0.1:0"))
+	other := newBench(t)
+	require.ErrorIs(t, other.server.Listen(b.server.Addr().String()), fault.Unavailable, "two servers do not share a port")
+	b.server.Close()
+	b.server.Close()
+	require.ErrorIs(t, b.server.Listen("127.0.0.1:0"), fault.Unavailable)
+	require.NoError(t, b.server.Serve(), "closed already")
+}
+
+func TestConfig(t *testing.T) {
+	for field, change := range map[string]func(*Config){
+		"catalog":              func(c *Config) { c.Catalog = nil },
+		"ttl":                  func(c *Config) { c.TTL = 48 * time.Hour },
+		"negative_ttl":         func(c *Config) { c.Negative = time.Minute },
+		"sockets":              func(c *Config) { c.Sockets = 17 },
+		"max_conns":            func(c *Config) { c.MaxConns = -1 },
+		"max_conns_per_client": func(c *Config) { c.MaxConnsPerClient = -1 },
+		"domains":              func(c *Config) { c.Domains = []string{"consul.", "Consul"} },
+	} {
+		c := Config{Catalog: &fakeCatalog{}}
+		change(&c)
+		_, err := New(c)
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: field})
+	}
+	for _, bad := range []string{"", ".", "a..b", "a b.", `a\.b`} {
+		_, err := New(Config{Catalog: &fakeCatalog{}, Domains: []string{bad}})
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "domains"}, "%q", bad)
+	}
+	s, err := New(Config{Catalog: &fakeCatalog{}, Domains: []string{"SD.Example"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"sd.example."}, s.Domains)
+}
+
+// TestNestedDomains: a name belongs to the longest domain that it is below.
+func TestNestedDomains(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Domains = []string{"example.", "sd.example."} })
+	b.catalog.set(shop()...)
+	require.Len(t, b.udp(question("web.service.sd.example.", dns.TypeA, 0)).Answer, 2)
+	require.Len(t, b.udp(question("web.service.example.", dns.TypeA, 0)).Answer, 2)
+	require.Equal(t, "sd.example.", b.udp(question("nobody.service.sd.example.", dns.TypeA, 0)).Ns[0].Header().Name)
+}
+
+func TestStats(t *testing.T) {
+	b := newBench(t)
+	b.server.Close()
+	b.catalog.set(shop()...)
+	b.udp(question("web.service.consul.", dns.TypeA, 0))
+	b.tcp(question("nobody.service.consul.", dns.TypeA, 0))
+	s := b.server.Stats()
+	require.EqualValues(t, 2, s.Queries)
+	require.EqualValues(t, 1, s.TCP)
+	require.Equal(t, map[int]uint64{dns.RcodeSuccess: 1, dns.RcodeNameError: 1}, s.Answers)
+}

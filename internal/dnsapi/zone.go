@@ -1,0 +1,119 @@
+package dnsapi
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Times of the SOA for secondary servers, which there are none of, in seconds (RFC 1912, section 2.2).
+const (
+	soaRefresh = 3600
+	soaRetry   = 600
+	soaExpire  = 86400
+)
+
+// zone is a domain that is answered for, with the records that are always there.
+type zone struct {
+	wire    []byte // its name
+	soa     record // its TTL is that of absences
+	ns      record
+	minimal record // all that is said to ANY (RFC 8482, section 4.2)
+}
+
+// newZones packs the domains, longest first: the first that a name is below is the one.
+func newZones(domains []string, negative time.Duration) ([]*zone, error) {
+	zones := make([]*zone, 0, len(domains))
+	for _, d := range domains {
+		z, err := newZone(d, uint32(negative/time.Second))
+		if err != nil {
+			return nil, fault.In("domains", err)
+		}
+		zones = append(zones, z)
+	}
+	slices.SortStableFunc(zones, func(a, b *zone) int { return cmp.Compare(len(b.wire), len(a.wire)) })
+	return zones, nil
+}
+
+func newZone(domain string, negative uint32) (*zone, error) {
+	z := &zone{}
+	var err error
+	if z.wire, err = packName(domain); err != nil {
+		return nil, err
+	}
+	header := func(t uint16, ttl uint32) dns.RR_Header {
+		return dns.RR_Header{Name: ".", Rrtype: t, Class: dns.ClassINET, Ttl: ttl}
+	}
+	soa := &dns.SOA{
+		Hdr: header(dns.TypeSOA, negative), Ns: labelNamespace + "." + domain, Mbox: "hostmaster." + domain,
+		Serial: 1, Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: negative,
+	}
+	if z.soa, err = packRecord(soa); err != nil {
+		return nil, err
+	}
+	if z.ns, err = packRecord(&dns.NS{Hdr: header(dns.TypeNS, 0), Ns: labelNamespace + "." + domain}); err != nil {
+		return nil, err
+	}
+	if z.minimal, err = packRecord(&dns.HINFO{Hdr: header(dns.TypeHINFO, 0), Cpu: "RFC8482"}); err != nil {
+		return nil, err
+	}
+	return z, nil
+}
+
+// packRecord packs a record whose owner is the root, and puts a pointer to the question there.
+func packRecord(rr dns.RR) (record, error) {
+	buf := make([]byte, dns.Len(rr)+maxName)
+	n, err := dns.PackRR(rr, buf, 0, nil, false)
+	if err != nil {
+		return record{}, fault.As("dnsapi.packRecord", fault.Invalid, err)
+	}
+	return record{wire: append(slices.Clone(questionPointer()), buf[1:n]...)}, nil
+}
+
+// packName packs a name, which is complete, without compression.
+func packName(text string) ([]byte, error) {
+	buf := make([]byte, maxName)
+	n, err := dns.PackDomainName(text, buf, 0, nil, false)
+	if err != nil {
+		return nil, fault.As("dnsapi.packName", fault.Invalid, err)
+	}
+	return buf[:n], nil
+}
+
+// questionPointer is a name that is the one of the question.
+func questionPointer() []byte { return []byte{0xC0, headerSize} }
+
+// find gives the zone of a name in lower case and the labels in front of it; nil: it is not ours.
+func find(zones []*zone, wire []byte) (*zone, []string) {
+	for _, z := range zones {
+		if labels, ok := z.below(wire); ok {
+			return z, labels
+		}
+	}
+	return nil, nil
+}
+
+func (z *zone) below(wire []byte) (labels []string, ok bool) {
+	if !bytes.HasSuffix(wire, z.wire) {
+		return nil, false
+	}
+	end := len(wire) - len(z.wire)
+	at := 0
+	for at < end {
+		at += 1 + int(wire[at])
+	}
+	if at != end { // in the middle of a label
+		return nil, false
+	}
+	for at = 0; at < end; {
+		n := int(wire[at])
+		labels = append(labels, string(wire[at+1:at+1+n]))
+		at += 1 + n
+	}
+	return labels, true
+}
