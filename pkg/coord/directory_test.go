@@ -139,7 +139,9 @@ func TestBatchIsValidated(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
 	good := entry("n", "s", "a", 1)
-	with := func(key string, value []byte) coord.Op { return batch(id, 1, good, coord.Entry{Key: key, Value: value}) }
+	with := func(key string, value []byte) coord.Op {
+		return batch(id, 1, good, coord.Entry{Key: key, Value: value})
+	}
 	many := make([]coord.Entry, coord.MaxBatch+1)
 	for i := range many {
 		many[i] = entry("n", "s", fmt.Sprint(i), 1)
@@ -246,8 +248,8 @@ func TestRequirements(t *testing.T) {
 		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = 0 }},
 		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = coord.MaxRequired + 1 }},
 		{fault.Invalid, "selector.prefer_zone", func(r *coord.Requirement) { r.Selector.PreferZone = "z" }},
-		{fault.TooLarge, "selector.version", func(r *coord.Requirement) { r.Selector.Version = strings.Repeat("1", 257) }},
-		{fault.TooLarge, "selector.tags[0]", func(r *coord.Requirement) { r.Selector.Tags = []string{strings.Repeat("1", 257)} }},
+		{fault.TooLarge, "selector.version", func(r *coord.Requirement) { r.Selector.Version = strings.Repeat("1", 8<<10+1) }},
+		{fault.TooLarge, "selector.tags[0]", func(r *coord.Requirement) { r.Selector.Tags = []string{strings.Repeat("1", 8<<10+1)} }},
 		{fault.LimitReached, "selector.tags", func(r *coord.Requirement) { r.Selector.Tags = make([]string, 65) }},
 		{fault.Invalid, "selector.zone", func(r *coord.Requirement) { r.Selector.Zone = "\xff" }},
 	} {

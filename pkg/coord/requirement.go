@@ -18,7 +18,7 @@ const (
 	MaxRequirements = 1024    // at once
 	MaxRequired     = 100_000 // instances
 	maxSelected     = 64      // tags, and statuses, of a selector
-	maxSelector     = 256     // bytes of each of its texts
+	maxSelector     = 8 << 10 // bytes of each of its texts
 )
 
 // Requirement says that so many instances of a service are needed. It is kept under
