@@ -1,0 +1,273 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+func key(service, id string) instance.Key {
+	return instance.Key{Namespace: "default", Service: service, ID: id}
+}
+
+// put is a change to an instance that is UP, unless another status is given.
+func put(rev uint64, service, id string, status ...instance.Status) Change {
+	i := &instance.Instance{Key: key(service, id), Status: instance.StatusUp, Revision: rev}
+	for _, s := range status {
+		i.Status = s
+	}
+	return Change{i.Key, i}
+}
+
+func apply(t require.TestingT, c *Catalog, rev uint64, changes ...Change) {
+	require.NoError(t, c.Apply(rev, changes))
+}
+
+func healthy(service string) instance.Query {
+	return instance.Query{Name: instance.Name{Namespace: "default", Service: service}}
+}
+
+func discover(t require.TestingT, c *Catalog, service string) instance.Result {
+	res, err := c.Discover(context.Background(), healthy(service))
+	require.NoError(t, err)
+	return res
+}
+
+func TestRefusals(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"watches": {Watches: -1}, "log": {Log: 1}, "history": {History: 1}, "results": {Results: -1}, "marks": {Marks: -1}, "ahead": {Ahead: -1},
+	} {
+		t.Run("config "+name, func(t *testing.T) {
+			_, err := New(cfg)
+			require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: name})
+		})
+	}
+	c := newCatalog(t, Config{Watches: 1})
+	apply(t, c, 2, put(2, "a", "1"))
+	other := put(3, "a", "2")
+	other.Key.ID = "3"
+	bad := put(3, "a", "")
+	ctx := context.Background()
+	none := func(instance.Batch) error { return nil }
+	for _, tc := range []struct {
+		name, field string
+		do          func() error
+	}{
+		{"revision again", "revision", func() error { return c.Apply(2, []Change{put(2, "a", "9")}) }},
+		{"another key", "changes[1].key", func() error { return c.Apply(3, []Change{put(3, "a", "9"), other}) }},
+		{"no id", "changes[0].id", func() error { return c.Apply(3, []Change{bad}) }},
+		{"no id to remove", "changes[0].service", func() error { return c.Apply(3, []Change{{Key: instance.Key{Namespace: "default"}}}) }},
+		{"reset with nil", "instances[0]", func() error { return c.Reset(3, []*instance.Instance{nil}) }},
+		{"reset with doubles", "instances[1]", func() error { return c.Reset(3, []*instance.Instance{other.Instance, other.Instance}) }},
+		{"discover nothing", "service", func() error { _, err := c.Discover(ctx, instance.Query{}); return err }},
+		{"discover a range", "version", func() error {
+			_, err := c.Discover(ctx, instance.Query{Name: healthy("a").Name, Selector: instance.Selector{Version: "?"}})
+			return err
+		}},
+		{"list a range", "version", func() error {
+			_, err := c.List(ctx, instance.ListQuery{Namespace: "nowhere", Selector: instance.Selector{Version: "?"}})
+			return err
+		}},
+		{"watch a namespace", "service", func() error { return c.Watch(ctx, instance.Query{Name: instance.Name{Namespace: "default"}}, 0, none) }},
+		{"await a name", "service", func() error { _, err := c.Await(ctx, healthy("A B"), 1); return err }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.ErrorIs(t, tc.do(), &fault.Error{Kind: fault.Invalid, Field: tc.field})
+		})
+	}
+	require.Len(t, discover(t, c, "a").Instances, 1)
+	require.EqualValues(t, 2, c.Stats().Revision)
+}
+
+func TestLastChangeOfAKeyCounts(t *testing.T) {
+	c := newCatalog(t, Config{})
+	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"), Change{Key: key("a", "1")}, put(2, "a", "2", instance.StatusDown))
+	res := discover(t, c, "a")
+	require.Empty(t, res.Instances)
+	require.EqualValues(t, 1, res.Index, "neither came and went: they never were")
+}
+
+func TestResultsAreShared(t *testing.T) {
+	c := newCatalog(t, Config{})
+	apply(t, c, 2, put(2, "a", "1"))
+	view := discover(t, c, "a").View
+	apply(t, c, 3, put(3, "b", "1"))
+	apply(t, c, 4, put(4, "a", "2", instance.StatusDown))
+	apply(t, c, 5, put(5, "a", "1")) // the same again
+	require.Same(t, view, discover(t, c, "a").View)
+	require.EqualValues(t, 5, discover(t, c, "a").Revision)
+	apply(t, c, 6, Change{Key: key("a", "1")})
+	require.EqualValues(t, 6, discover(t, c, "a").Index)
+	require.Empty(t, discover(t, c, "a").Instances)
+	require.Len(t, view.Instances, 1, "views do not change")
+}
+
+// What came and went in a gap must be told of, though the catalog never saw it.
+func TestGaps(t *testing.T) {
+	begin := func(t *testing.T) *Catalog {
+		c := newCatalog(t, Config{})
+		apply(t, c, 10, put(10, "a", "1"))
+		require.NoError(t, c.Reset(20, []*instance.Instance{put(10, "a", "1").Instance}))
+		return c
+	}
+	for _, tc := range []struct {
+		after uint64
+		reset bool
+		index uint64 // of Await at once; 0: it waits
+	}{
+		{9, false, 10}, // knows nothing of a/1 yet, and is told
+		{10, false, 0},
+		{11, true, 10}, // may have seen anything
+		{19, true, 10},
+		{20, false, 0},
+	} {
+		t.Run(fmt.Sprint(tc.after), func(t *testing.T) {
+			c := begin(t)
+			r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+			open(t, c, r, tc.after)
+			require.Equal(t, tc.reset, r.last.Reset)
+			require.EqualValues(t, 20, r.at)
+			res := discover(t, c, "a")
+			require.Equal(t, tc.index != 0, news(c.horizon.Load(), res.Index, tc.after))
+		})
+	}
+	t.Run("folded", func(t *testing.T) {
+		c := begin(t)
+		apply(t, c, 22, put(22, "b", "1"))
+		require.NoError(t, c.Reset(30, []*instance.Instance{put(10, "a", "1").Instance}))
+		for after, reset := range map[uint64]bool{10: false, 11: true, 19: true, 20: false, 22: false, 23: true, 30: false} {
+			r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+			open(t, c, r, after)
+			require.Equal(t, reset, r.last.Reset, after)
+		}
+		require.False(t, news(c.horizon.Load(), discover(t, c, "a").Index, 10), "its own index never spins")
+	})
+}
+
+func TestForgottenServicesKeepTheirPlace(t *testing.T) {
+	c := newCatalog(t, Config{History: 4})
+	apply(t, c, 2, put(2, "a", "1"))
+	apply(t, c, 3, Change{Key: key("a", "1")})
+	require.EqualValues(t, 3, func() uint64 {
+		res, err := c.Discover(context.Background(), instance.Query{Name: healthy("a").Name, Selector: instance.Selector{AnyStatus: true}})
+		require.NoError(t, err)
+		return res.Index
+	}())
+	for rev := uint64(4); rev < 20; rev++ {
+		apply(t, c, rev, put(rev, "b", fmt.Sprint(rev)))
+	}
+	require.Nil(t, c.streams.get(healthy("a").Name), "nothing is left of it")
+	require.GreaterOrEqual(t, discover(t, c, "a").Index, uint64(3))
+	apply(t, c, 20, put(20, "a", "1"))
+	require.EqualValues(t, 20, discover(t, c, "a").Index)
+}
+
+// The catalog keeps no more than it may, whatever comes and whoever asks.
+func TestBounds(t *testing.T) {
+	c := newCatalog(t, Config{Log: 8, History: 64, Results: 3})
+	for rev := uint64(2); rev < 2000; rev++ {
+		service := fmt.Sprint("s", rev%97)
+		if rev%3 == 0 {
+			apply(t, c, rev, put(rev, service, "1", instance.Status(rev%2)))
+		} else {
+			apply(t, c, rev, put(rev, service, "1"), put(rev, "busy", fmt.Sprint(rev%5), instance.Status(rev%2)), Change{Key: key(service, "1")})
+		}
+		_, err := c.Discover(context.Background(), instance.Query{Name: healthy("busy").Name, Selector: instance.Selector{Tags: []string{fmt.Sprint(rev)}}})
+		require.NoError(t, err)
+		stats := c.Stats()
+		require.LessOrEqual(t, stats.Changes, 64+6)
+	}
+	for s := range c.streams.all() {
+		st := s.state.Load()
+		require.LessOrEqual(t, len(st.log), 8)
+		require.LessOrEqual(t, cap(st.log), 32)
+		require.LessOrEqual(t, len(s.results.order), 3)
+	}
+	streams := 0
+	for range c.streams.all() {
+		streams++
+	}
+	require.Less(t, streams, 70)
+}
+
+func TestNewNumbering(t *testing.T) {
+	c := newCatalog(t, Config{})
+	apply(t, c, 100, put(100, "a", "1"), put(100, "b", "1"))
+	apply(t, c, 101, put(101, "a", "2"))
+	r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+	w := open(t, c, r, 0)
+	require.Len(t, r.has, 2)
+
+	same := []*instance.Instance{put(1, "a", "1").Instance, put(1, "b", "1").Instance, put(1, "a", "2").Instance}
+	require.NoError(t, c.Reset(101, same), "all as it is")
+	require.EqualValues(t, 101, discover(t, c, "a").Index)
+
+	require.NoError(t, c.Reset(7, []*instance.Instance{put(5, "a", "3").Instance}))
+	require.NoError(t, w.tell(false))
+	require.True(t, r.last.Reset)
+	require.EqualValues(t, 7, r.at)
+	require.Equal(t, []string{"3:UP"}, ids(r.list()))
+	require.EqualValues(t, 7, discover(t, c, "a").Index)
+	require.EqualValues(t, 7, discover(t, c, "b").Index)
+	require.Empty(t, discover(t, c, "b").Instances)
+	require.Equal(t, 1, c.Stats().Instances)
+
+	apply(t, c, 8, put(8, "a", "1"))
+	require.NoError(t, w.tell(false))
+	require.False(t, r.last.Reset)
+	require.Equal(t, []string{"1:UP", "3:UP"}, ids(r.list()))
+	old := &reader{q: r.q, has: world{}}
+	open(t, c, old, 6)
+	require.True(t, old.last.Reset, "a position of before")
+}
+
+func TestServices(t *testing.T) {
+	c := newCatalog(t, Config{})
+	services := func() instance.Services {
+		s, err := c.Services(context.Background(), "default")
+		require.NoError(t, err)
+		return s
+	}
+	require.EqualValues(t, 1, services().Index)
+	require.Empty(t, services().Services)
+	tagged := put(2, "b", "1", instance.StatusDown)
+	tagged.Instance.Tags = []string{"x", "z"}
+	more := put(2, "b", "2")
+	more.Instance.Tags = []string{"a", "x"}
+	apply(t, c, 2, tagged, more, put(2, "a", "1"))
+	want := []instance.Summary{{Name: "a", Instances: 1, Up: 1, Tags: nil}, {Name: "b", Instances: 2, Up: 1, Tags: []string{"a", "x", "z"}}}
+	require.Equal(t, want, services().Services)
+	require.EqualValues(t, 2, services().Index)
+	changed := put(3, "a", "1")
+	changed.Instance.Weight = 3
+	apply(t, c, 3, changed)
+	require.EqualValues(t, 2, services().Index, "a change that no summary shows")
+	require.EqualValues(t, 3, services().Revision)
+	apply(t, c, 4, Change{Key: key("a", "1")})
+	require.Equal(t, want[1:], services().Services)
+	require.EqualValues(t, 4, services().Index)
+}
+
+func TestRemovedTellsTheLastState(t *testing.T) {
+	c := newCatalog(t, Config{})
+	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"))
+	r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+	w := open(t, c, r, 0)
+	apply(t, c, 3, put(3, "a", "1", instance.StatusUnhealthy))
+	apply(t, c, 4, Change{Key: key("a", "2")})
+	require.NoError(t, w.tell(false))
+	require.Len(t, r.last.Events, 2)
+	one, two := r.last.Events[0], r.last.Events[1]
+	require.Equal(t, instance.Removed, one.Type)
+	require.Equal(t, instance.StatusUnhealthy, one.Instance.Status)
+	require.EqualValues(t, 3, one.Revision)
+	require.Equal(t, instance.Removed, two.Type)
+	require.Equal(t, instance.StatusDown, two.Instance.Status)
+	require.EqualValues(t, 4, two.Revision)
+	require.EqualValues(t, 4, two.Instance.Revision)
+}
