@@ -2,9 +2,11 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -142,10 +144,8 @@ func (n *network) attempt(ctx context.Context, to netip.AddrPort, most time.Dura
 
 // addresses gives those that the plan's host has at this moment and that are allowed.
 func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) {
-	all := []netip.Addr{}
-	if a, err := netip.ParseAddr(p.host); err == nil {
-		all = append(all, a)
-	} else if all, err = n.resolve(ctx, p.host); err != nil {
+	all, err := n.lookup(ctx, p.host)
+	if err != nil {
 		return nil, failed("health.resolve", err)
 	}
 	var why error = fault.New("health.resolve", fault.Unavailable, "%s has no address", p.host)
@@ -163,15 +163,40 @@ func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) 
 	return allowed, nil
 }
 
+// lookup resolves a name, if it is one. That of loopback is the same everywhere (RFC 6761, section 6.3).
+func (n *network) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	if isLocalhost(host) {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
+	}
+	return n.resolve(ctx, host)
+}
+
 // failed gives an error of the network a kind: its own, Timeout, or Unavailable.
 func failed(op string, err error) error {
 	if k := fault.KindOf(err); k != fault.Internal {
 		return fault.Wrap(op, err)
 	}
-	if t, ok := err.(net.Error); ok && t.Timeout() {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
 		return fault.As(op, fault.Timeout, err)
 	}
 	return fault.As(op, fault.Unavailable, err)
+}
+
+// ours reports whether an error says that this peer lacks something, so that a check is void. Out of
+// file descriptors, it would otherwise find every instance down.
+func ours(err error) bool {
+	for _, lack := range []syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN, syscall.EADDRNOTAVAIL,
+	} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
 }
 
 // hostPort is as in URLs.

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -343,6 +345,26 @@ func TestSuspension(t *testing.T) {
 		for at, count := range bunches {
 			require.LessOrEqual(t, count, 3, "all at once at %s", at)
 		}
+	})
+}
+
+// What this peer lacks is no failure of the target.
+func TestLackOfDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, one := newLab(t, nil), target(1)
+		require.NoError(t, l.Set(one))
+		synctest.Wait()
+		l.set(address(one), func(context.Context) error {
+			return &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, l.of("web-1"), 1)
+		require.Equal(t, 6, l.skipped)
+		l.set(address(one), nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, "P!P", verdicts(l.of("web-1")))
 	})
 }
 

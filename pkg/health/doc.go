@@ -23,8 +23,9 @@
 //
 // After a suspension of the process or the host everything would be due at once, and every check
 // that was under way would look like a timeout. Therefore a target that is found more than half an
-// interval late waits for its next moment, and a check that ended long after its deadline is void:
-// it says something of this peer and nothing of the target.
+// interval late waits for its next moment, and a check that ended long after its deadline, or
+// for which this peer lacked a file descriptor, a port or memory, is void: it says something of this
+// peer and nothing of the target.
 //
 // # Safety
 //

@@ -95,7 +95,7 @@ type Measured struct {
 	Failed        int
 	UptimePercent float64       // share of checks after which the verdict was up, 0 to 100
 	ErrorRate     uint32        // failed of 10,000 checks
-	P50, P95      time.Duration // response times of passed checks, within 12 %; 0 when none passed
+	P50, P95      time.Duration // response times of passed checks, within an eighth; 0 when none passed
 	Last          time.Time     // end of the last check; zero: none yet
 }
 

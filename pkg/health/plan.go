@@ -154,5 +154,9 @@ func alike(a, b string) bool {
 
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+	return err == nil && a.Unmap().IsLoopback() || isLocalhost(host)
+}
+
+func isLocalhost(host string) bool {
+	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }

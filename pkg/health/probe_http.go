@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -45,7 +44,8 @@ func (c *Checker) tlsFor(host string) *tls.Config {
 	return cfg
 }
 
-func exchange(conn net.Conn, p *plan) error {
+// exchange asks and reads the answer, within its bounds.
+func exchange(conn io.ReadWriter, p *plan) error {
 	const op = "health.http"
 	if _, err := conn.Write(requestOf(p)); err != nil {
 		return failed(op, err)

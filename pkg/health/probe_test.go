@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -197,9 +198,10 @@ func TestSlowAnswers(t *testing.T) {
 }
 
 func TestHTTPS(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
 	defer server.Close()
-	server.Config.ErrorLog = nil
 	one := local(t, server.Listener.Addr().String(), instance.Check{Type: instance.HTTP, Endpoint: server.URL + "/"})
 	require.False(t, once(t, one, nil).Passing, "an unknown certificate")
 	roots := x509.NewCertPool()

@@ -110,7 +110,7 @@ func TestClasses(t *testing.T) {
 		d := time.Duration(rapid.Int64Range(0, int64(windowSpan)).Draw(t, "time"))
 		e := time.Duration(rapid.Int64Range(0, int64(windowSpan)).Draw(t, "other"))
 		require.Less(t, int(class(d)), 112)
-		require.InDelta(t, float64(d), float64(middle(class(d))), max(float64(unit), 0.12*float64(d)))
+		require.InDelta(t, float64(d), float64(middle(class(d))), max(float64(unit), float64(d)/8))
 		if d <= e {
 			require.LessOrEqual(t, class(d), class(e))
 		}
@@ -178,7 +178,7 @@ func requireMeasured(t *rapid.T, all []check, got Measured) {
 	slices.Sort(times)
 	for q, p := range map[float64]time.Duration{0.5: got.P50, 0.95: got.P95} {
 		exact := times[int(math.Ceil(q*float64(len(times))))-1]
-		require.InDelta(t, float64(exact), float64(p), max(float64(unit), 0.12*float64(exact)))
+		require.InDelta(t, float64(exact), float64(p), max(float64(unit), float64(exact)/8))
 	}
 }
 

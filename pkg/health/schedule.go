@@ -152,8 +152,8 @@ func (c *Checker) run(r *run) {
 	end := c.cfg.Now()
 	// The wall clock goes on while a suspended host's monotonic clock may not.
 	took := end.Sub(start)
-	void := max(took, end.Round(0).Sub(start.Round(0))) > r.plan.target.Check.Timeout+pause
-	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: void}); ok {
+	slept := max(took, end.Round(0).Sub(start.Round(0))) > r.plan.target.Check.Timeout+pause
+	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: slept || ours(err)}); ok {
 		c.tell(r, report)
 	}
 	c.finish(r)
