@@ -194,7 +194,7 @@ func (c *Catalog) result(s *stream, sel instance.Selector) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &result{key: string(key), match: match}
+	r := &result{key: string(key), news: &news{match: match}}
 	if sel.ID != "" && s.name.Service != "" {
 		r.id = sel.ID
 		return r, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -133,7 +134,7 @@ func TestGaps(t *testing.T) {
 			require.Equal(t, tc.reset, r.last.Reset)
 			require.EqualValues(t, 20, r.at)
 			res := discover(t, c, "a")
-			require.Equal(t, tc.index != 0, news(c.horizon.Load(), res.Index, tc.after))
+			require.Equal(t, tc.index != 0, differs(c.horizon.Load(), res.Index, tc.after))
 		})
 	}
 	t.Run("folded", func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestGaps(t *testing.T) {
 			open(t, c, r, after)
 			require.Equal(t, reset, r.last.Reset, after)
 		}
-		require.False(t, news(c.horizon.Load(), discover(t, c, "a").Index, 10), "its own index never spins")
+		require.False(t, differs(c.horizon.Load(), discover(t, c, "a").Index, 10), "its own index never spins")
 	})
 }
 
@@ -271,3 +272,14 @@ func TestRemovedTellsTheLastState(t *testing.T) {
 	require.EqualValues(t, 4, two.Revision)
 	require.EqualValues(t, 4, two.Instance.Revision)
 }
+
+// owner is what is left to whoever answers for instances.
+type owner interface {
+	LastBeat(k instance.Key) (time.Time, bool)
+	Expires(list []*instance.Instance) time.Time
+}
+
+var _ instance.Catalog = struct {
+	*Catalog
+	owner
+}{}

@@ -53,24 +53,35 @@ func (o *outline) read(all *result, s *stream) *summaries {
 	if cur != nil && cur.of == view {
 		return cur
 	}
-	next := &summaries{of: view, index: view.Index, list: summarize(view.Instances)}
-	if cur != nil && slices.EqualFunc(cur.list, next.list, sameSummary) {
+	if cur == nil {
+		cur = &summaries{of: &instance.View{}, index: view.Index}
+	}
+	next := &summaries{of: view, index: view.Index, list: summarize(view.Instances, cur)}
+	if slices.EqualFunc(cur.list, next.list, sameSummary) {
 		next.index, next.list = cur.index, cur.list
 	}
 	o.current.Store(next)
 	return next
 }
 
-// summarize is for instances by service.
-func summarize(all []*instance.Instance) []instance.Summary {
-	var list []instance.Summary
+// summarize is for instances by service. It takes over what old has of services that are as they were.
+func summarize(all []*instance.Instance, old *summaries) []instance.Summary {
+	list := make([]instance.Summary, 0, len(old.list))
+	had, were := old.of.Instances, old.list
 	for len(all) > 0 {
 		name := all[0].Service
 		n := slices.IndexFunc(all, func(i *instance.Instance) bool { return i.Service != name })
 		if n < 0 {
 			n = len(all)
 		}
-		list = append(list, summary(name, all[:n]))
+		for len(were) > 0 && were[0].Name < name {
+			had, were = had[were[0].Instances:], were[1:]
+		}
+		if len(were) > 0 && were[0].Name == name && slices.Equal(had[:were[0].Instances], all[:n]) {
+			list = append(list, were[0])
+		} else {
+			list = append(list, summary(name, all[:n]))
+		}
 		all = all[n:]
 	}
 	return list

@@ -13,14 +13,19 @@ import (
 // alone: a change that the selector does not pick, neither before nor after, leaves the View what it is,
 // and every other gives a new one whose index is the change's revision.
 type result struct {
-	key   string
-	match instance.Matcher
-	id    string      // of the only instance that can be in it; "": any
-	used  atomic.Bool // since it was looked at by memo.add
+	key  string
+	id   string      // of the only instance that can be in it; "": any
+	used atomic.Bool // since it was looked at by memo.add
+	*news
 
 	current atomic.Pointer[version]
 	mu      sync.Mutex // held by who makes the next version
-	last    atomic.Pointer[delta]
+}
+
+// news makes the deltas of a result. It is all of it that a watch holds, which so keeps no View alive.
+type news struct {
+	match instance.Matcher
+	last  atomic.Pointer[delta]
 }
 
 // version is a View with the number of the first entry that it does not know.
@@ -95,21 +100,21 @@ func (r *result) advance(v *version, st *state) *version {
 
 // since gives what became of the result from a number on, at least st.first. Who asks for the same as the one
 // before shares its answer: watchers of one result are woken together.
-func (r *result) since(st *state, from uint64) *delta {
+func (n *news) since(st *state, from uint64) *delta {
 	if from == st.end() {
 		return &delta{from: from, to: from}
 	}
-	if d := r.last.Load(); d != nil && d.from == from && d.to == st.end() {
+	if d := n.last.Load(); d != nil && d.from == from && d.to == st.end() {
 		return d
 	}
-	net, rev := netOf(r.match, st.from(from))
+	net, rev := netOf(n.match, st.from(from))
 	d := &delta{from: from, to: st.end(), rev: rev}
 	for _, c := range net {
 		if e, ok := c.event(); ok {
 			d.events = append(d.events, e)
 		}
 	}
-	r.last.Store(d)
+	n.last.Store(d)
 	return d
 }
 
@@ -168,7 +173,8 @@ func netOf(m instance.Matcher, entries []entry) (net []change, rev uint64) {
 	return net, rev
 }
 
-// merge gives a new list, ordered as the old one.
+// merge gives a new list, ordered as the old one, which has what was before each change. It copies what
+// lies between the changes as a whole.
 func merge(list []*instance.Instance, net []change, order func(a, b *instance.Instance) int) []*instance.Instance {
 	var out, in []*instance.Instance
 	for _, c := range net {
@@ -182,15 +188,17 @@ func merge(list []*instance.Instance, net []change, order func(a, b *instance.In
 	slices.SortFunc(out, order)
 	slices.SortFunc(in, order)
 	merged := make([]*instance.Instance, 0, max(0, len(list)+len(in)-len(out)))
-	for _, i := range list {
-		if len(out) > 0 && out[0] == i {
-			out = out[1:]
+	for len(out)+len(in) > 0 {
+		takes := len(in) == 0 || len(out) > 0 && order(out[0], in[0]) <= 0 // the old before the new in its place
+		if takes {
+			n, _ := slices.BinarySearchFunc(list, out[0], order)
+			merged = append(merged, list[:n]...)
+			list, out = list[n+1:], out[1:]
 			continue
 		}
-		for len(in) > 0 && order(in[0], i) < 0 {
-			merged, in = append(merged, in[0]), in[1:]
-		}
-		merged = append(merged, i)
+		n, _ := slices.BinarySearchFunc(list, in[0], order)
+		merged = append(append(merged, list[:n]...), in[0])
+		list, in = list[n:], in[1:]
 	}
-	return append(merged, in...)
+	return append(merged, list...)
 }

@@ -75,6 +75,9 @@ func (s *stream) publish(limit int) {
 	next.log = append(next.log, s.staged...)
 	clear(s.staged)
 	s.staged = s.staged[:0]
+	if cap(s.staged) > limit {
+		s.staged = nil
+	}
 	s.state.Store(&next)
 	if len(next.log) > limit {
 		s.truncate(len(next.log) - limit/2)

@@ -60,7 +60,7 @@ func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (in
 	for {
 		changed, turned := s.changed.wait(), c.turned.wait()
 		res, h := now(), c.horizon.Load()
-		if c.contact.Load() != p || h.era != era || news(h, res.Index, after) {
+		if c.contact.Load() != p || h.era != era || differs(h, res.Index, after) {
 			return res, nil
 		}
 		select {
@@ -79,8 +79,8 @@ func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (in
 	}
 }
 
-// news reports whether who has the result of after may not have that of index.
-func news(h *horizon, index, after uint64) bool {
+// differs reports whether who has the result of after may not have that of index.
+func differs(h *horizon, index, after uint64) bool {
 	return index > after || index != after && h.doubts(after)
 }
 
@@ -103,6 +103,14 @@ func (c *Catalog) settled() *horizon {
 	return h
 }
 
+// steadily reads again while a Reset comes between, so that revisions and results are of one numbering.
+func (c *Catalog) steadily(read func(h *horizon)) {
+	for h := (*horizon)(nil); h != c.horizon.Load(); {
+		h = c.settled()
+		read(h)
+	}
+}
+
 // Watch is that of instance.Catalog. Its send runs in the caller's goroutine; while it runs, changes
 // wait in the service's log, and when that forgets them the next batch is a Reset. The events of a
 // batch are shared by all who watch the same, and must not be written to.
@@ -117,7 +125,7 @@ func (c *Catalog) Watch(ctx context.Context, q instance.Query, after uint64, sen
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	w := &watch{catalog: c, stream: s, result: r, send: send, contact: c.contact.Load()}
+	w := &watch{catalog: c, stream: s, selector: q.Selector, news: r.news, send: send, contact: c.contact.Load()}
 	if err := w.begin(ctx, after); err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -126,13 +134,14 @@ func (c *Catalog) Watch(ctx context.Context, q instance.Query, after uint64, sen
 
 // watch is one reader's place in a stream.
 type watch struct {
-	catalog *Catalog
-	stream  *stream
-	result  *result
-	send    func(instance.Batch) error
-	contact *contact // told last
-	next    uint64   // number of the first entry that was not told
-	index   uint64   // told last
+	catalog  *Catalog
+	stream   *stream
+	selector instance.Selector
+	news     *news
+	send     func(instance.Batch) error
+	contact  *contact // told last
+	next     uint64   // number of the first entry that was not told
+	index    uint64   // told last
 }
 
 // begin sends the first batch, and a second when the first could only say to wait.
@@ -149,19 +158,38 @@ func (w *watch) begin(ctx context.Context, after uint64) error {
 			return err
 		}
 	}
-	known, h := w.catalog.rev.Load(), w.catalog.settled()
-	v, st := w.result.read(w.stream), w.stream.state.Load()
-	switch doubtful := h.doubts(after); {
-	case after > known:
-		return w.reset()
-	case !doubtful && after >= st.floor:
-		w.next = st.after(after)
-	case v.view.Index == after, !doubtful && v.view.Index < after:
-		w.next = v.next
-	default:
+	ok, err := w.resume(after)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
 		return w.reset()
 	}
 	return w.tell(true)
+}
+
+// resume finds the place after a revision, and gives false when what happened since cannot be told.
+func (w *watch) resume(after uint64) (ok bool, err error) {
+	r, err := w.catalog.result(w.stream, w.selector)
+	if err != nil {
+		return false, err
+	}
+	w.catalog.steadily(func(h *horizon) {
+		known := w.catalog.rev.Load()
+		v, st := r.read(w.stream), w.stream.state.Load()
+		doubtful := h.doubts(after)
+		switch ok = true; {
+		case after > known:
+			ok = false
+		case !doubtful && after >= st.floor:
+			w.next = st.after(after)
+		case v.view.Index == after, !doubtful && v.view.Index < after: // it did not change since
+			w.next = v.next
+		default:
+			ok = false
+		}
+	})
+	return ok, nil
 }
 
 // reach waits until a revision is known, for as long as it is worth it.
@@ -213,7 +241,7 @@ func (w *watch) tell(mark bool) error {
 	if w.next < st.first {
 		return w.reset()
 	}
-	d := w.result.since(st, w.next)
+	d := w.news.since(st, w.next)
 	w.next = d.to
 	if len(d.events) == 0 && p == w.contact && !mark {
 		return nil
@@ -225,14 +253,17 @@ func (w *watch) tell(mark bool) error {
 
 // reset sends all there is.
 func (w *watch) reset() error {
-	h := w.catalog.settled()
-	p, known := w.catalog.contact.Load(), w.catalog.known()
-	v := w.result.read(w.stream)
-	for now := w.catalog.settled(); now != h; now = w.catalog.settled() { // the revision may be of another numbering
-		h, p, known = now, w.catalog.contact.Load(), w.catalog.known()
-		v = w.result.read(w.stream)
+	r, err := w.catalog.result(w.stream, w.selector)
+	if err != nil {
+		return err
 	}
-	w.contact, w.next, w.index = p, v.next, max(known.Revision, v.view.Index)
+	var known instance.Contact
+	var v *version
+	w.catalog.steadily(func(*horizon) {
+		w.contact, known = w.catalog.contact.Load(), w.catalog.known()
+		v = r.read(w.stream)
+	})
+	w.next, w.index = v.next, max(known.Revision, v.view.Index)
 	events := make([]instance.Event, len(v.view.Instances))
 	for n, i := range v.view.Instances {
 		events[n] = instance.Event{Type: instance.Added, Instance: i, Revision: i.Revision}
