@@ -55,8 +55,10 @@ func (c *composer) compose(out []byte, q *query, a *answer, limit int) []byte {
 	answers, authority, additional := 0, 0, 0
 	switch {
 	case a.soa:
-		out = appendSOA(out, q, a.zone)
-		authority = 1
+		if c.truncated = len(out)+len(a.zone.soa.wire) > limit; !c.truncated {
+			out = appendSOA(out, q, a.zone)
+			authority = 1
+		}
 	case len(a.records) > 0:
 		out, answers = c.appendRecords(out, base, a, limit)
 		if !c.truncated {

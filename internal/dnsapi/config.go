@@ -66,7 +66,7 @@ type Config struct {
 // Node is a node of the cluster, as NODE.node.D shows it.
 type Node struct {
 	Addrs []netip.Addr
-	Zone  string   // "": in every zone that is asked for
+	Zone  string   // in lower case; "": in none
 	Text  []string // of its TXT record, key=value, at most 255 bytes each
 }
 

@@ -19,7 +19,7 @@
 // A name exists (NOERROR, empty if need be, with the SOA: NODATA) while an instance is registered that
 // it asks for, be it UP or not, and while a longer name exists; otherwise the answer is NXDOMAIN. A
 // failed instance thus never makes a resolver forget the name. Whatever is not below a domain is
-// REFUSED, as are zone transfers, classes other than IN and clients that are not configured.
+// REFUSED, names of addresses (PTR) too, as are zone transfers, classes other than IN and clients that are not configured.
 //
 // # Hosts that are names
 //
@@ -32,7 +32,7 @@
 //
 // An instance of this peer may have any address that can be connected to. One of another peer may only
 // have public ones and those of Config.Allow, so that nobody's registration makes a name lead into
-// the network of who asks.
+// the network of who asks. HEX.addr.D gives the address that it spells: nobody registers it.
 //
 // # How it is fast
 //

@@ -38,7 +38,7 @@ func FuzzPacket(f *testing.F) {
 		}
 		limit := maxMessage
 		if udp {
-			limit = maxUDP
+			limit = b.r.query.size
 		}
 		require.LessOrEqual(t, len(out), limit)
 		a := new(dns.Msg)

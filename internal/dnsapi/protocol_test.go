@@ -175,6 +175,22 @@ func bigShortfall(t *testing.T, a *dns.Msg) int {
 	return 1000 - len(withoutOPT(a.Extra))
 }
 
+// TestLongNames: the SOA of an absence has room or is left for TCP.
+func TestLongNames(t *testing.T) {
+	domain := strings.Repeat(strings.Repeat("d", 39)+".", 3)
+	b := newBench(t, func(c *Config) { c.Domains = []string{domain} })
+	b.catalog.contact = instance.Contact{Stale: true, Reason: strings.Repeat("r", 100)}
+	name := strings.Repeat("a.", 60) + "s.service." + domain
+	require.Len(t, name, 250)
+	for _, edns := range []uint16{0, 512, 1232} {
+		a := b.udp(question(name, dns.TypeA, edns))
+		require.Equal(t, dns.RcodeNameError, a.Rcode)
+		require.Equal(t, edns != 1232, a.Truncated)
+		require.Equal(t, edns == 1232, len(a.Ns) == 1)
+	}
+	require.Len(t, b.tcp(question(name, dns.TypeA, 0)).Ns, 1)
+}
+
 func TestTTL(t *testing.T) {
 	ttl := func(b *bench) uint32 {
 		return b.udp(question("web.service.consul.", dns.TypeA, 0)).Answer[0].Header().Ttl

@@ -149,7 +149,7 @@ func (r *responder) lookup(z *zone, n name) answer {
 		}
 		return a
 	case formNode:
-		if node, ok := r.Node(n.label); ok && (n.zone == "" || node.Zone == "" || node.Zone == n.zone) {
+		if node, ok := r.Node(n.label); ok && (n.zone == "" || node.Zone == n.zone) {
 			return r.node(z, node)
 		}
 	case formAddr:
@@ -303,5 +303,9 @@ func failure(z *zone, err error) answer {
 	case fault.Unavailable, fault.Timeout:
 		code = dns.ExtendedErrorCodeNotReady
 	}
-	return answer{rcode: dns.RcodeServerFailure, note: note{code: code, text: fault.Message(err), set: true}}
+	a := answer{rcode: dns.RcodeServerFailure, note: note{code: code, set: true}}
+	if code == dns.ExtendedErrorCodeNotReady {
+		a.note.text = fault.Message(err) // of others the inside is not for clients
+	}
+	return a
 }

@@ -11,6 +11,9 @@ import (
 // batch is how many packets are read and written by one call of the system, where it can do that.
 const batch = 32
 
+// receiveBuffer is for questions that come while others are answered, in bytes.
+const receiveBuffer = 1 << 20
+
 // socket reads and writes packets of one version of IP. ipv4.Message and ipv6.Message are one type.
 type socket interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
@@ -49,6 +52,7 @@ func newDatagrams(c *net.UDPConn) (*datagrams, error) {
 	if err != nil {
 		return nil, err
 	}
+	_ = c.SetReadBuffer(receiveBuffer) // as much of it as the system grants
 	d := &datagrams{socket: s, everywhere: everywhere}
 	for i := range batch {
 		in := ipv4.Message{Buffers: [][]byte{make([]byte, maxQuestion)}}

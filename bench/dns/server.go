@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/dnsapi"
+	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// known is the catalog with what its owner adds.
+type known struct {
+	*catalog.Catalog
+	expires time.Time
+}
+
+func (k known) LastBeat(instance.Key) (time.Time, bool) { return time.Time{}, false }
+
+func (k known) Expires([]*instance.Instance) time.Time { return k.expires }
+
+// serve is the server process: it prints its address, answers each line of stdin with the processor
+// time that it has had, and ends with stdin.
+func serve(o options, stdin io.Reader, stdout io.Writer) error {
+	c, err := catalog.New(catalog.Config{})
+	if err != nil {
+		return err
+	}
+	if err := c.Reset(2, instances(o.instances)); err != nil {
+		return err
+	}
+	s, err := dnsapi.New(dnsapi.Config{Catalog: known{c, time.Now().Add(time.Hour)}})
+	if err != nil {
+		return err
+	}
+	if err := s.Listen("127.0.0.1:0"); err != nil {
+		return err
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Serve() })
+	defer running.Wait()
+	defer s.Close()
+	fmt.Fprintln(stdout, s.Addr())
+	for lines := bufio.NewScanner(stdin); lines.Scan(); {
+		fmt.Fprintln(stdout, int64(used()))
+	}
+	return nil
+}
+
+func instances(n int) []*instance.Instance {
+	var list []*instance.Instance
+	addr := netip.MustParseAddr("10.0.0.1")
+	for k := range n {
+		list = append(list, &instance.Instance{
+			Key:    instance.Key{Namespace: instance.DefaultNamespace, Service: "payment", ID: "payment-" + strconv.Itoa(k)},
+			Spec:   instance.Spec{Host: addr.String(), Port: 8080, Weight: 1},
+			Status: instance.StatusUp, Revision: 2,
+		})
+		addr = addr.Next()
+	}
+	return list
+}
+
+// server is the server process, seen from outside.
+type server struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	address string
+}
+
+func startServer(o options) (*server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cmd: exec.Command(self, "-serve", "-instances", strconv.Itoa(o.instances), "-profile", o.profile)}
+	s.cmd.Stderr = os.Stderr
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	s.out = bufio.NewReader(out)
+	if s.address, err = s.line(); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *server) line() (string, error) {
+	text, err := s.out.ReadString('\n')
+	return strings.TrimSpace(text), err
+}
+
+// used is the processor time that the server has had, user and system.
+func (s *server) used() (time.Duration, error) {
+	if _, err := io.WriteString(s.in, "\n"); err != nil {
+		return 0, err
+	}
+	text, err := s.line()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return time.Duration(n), err
+}
+
+// stop ends the process by the end of its input.
+func (s *server) stop() {
+	_ = s.in.Close()
+	_ = s.cmd.Wait()
+}
