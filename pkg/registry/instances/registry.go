@@ -95,7 +95,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		graves:  newGraves(),
 		visited: now,
 	}
-	r.revision.Store(m.Floor)
+	r.revision.Store(max(m.Floor, 1)) // an empty registry has one too, as in etcd
 	if err := r.load(m.Floor+floorStep, now); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, s.close()))
 	}
