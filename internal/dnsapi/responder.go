@@ -113,10 +113,8 @@ func (r *responder) answer(client netip.Addr) answer {
 	}
 	z, labels := find(r.zones, q.name())
 	switch {
-	case z == nil || q.qclass != dns.ClassINET || !r.serves(client):
+	case z == nil || q.qclass != dns.ClassINET || !r.serves(client), q.qtype == dns.TypeAXFR, q.qtype == dns.TypeIXFR:
 		return answer{rcode: dns.RcodeRefused}
-	case q.qtype == dns.TypeAXFR || q.qtype == dns.TypeIXFR:
-		return answer{rcode: dns.RcodeRefused, zone: z}
 	case q.qtype == dns.TypeOPT, q.qtype >= 128 && q.qtype <= 254: // RFC 6895, section 3.1: about no data
 		return answer{rcode: dns.RcodeNotImplemented}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -59,6 +60,40 @@ func TestServe(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestChanges: clients of all sockets see the list change, and only whole lists.
+func TestChanges(t *testing.T) {
+	b := served(t, "127.0.0.1:0")
+	stop := make(chan struct{})
+	var changing, asking sync.WaitGroup
+	changing.Go(func() {
+		for n := 1; ; n = n%50 + 1 {
+			b.catalog.set(crowd(n)...)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for k := range 8 {
+		asking.Go(func() {
+			client := &dns.Client{Net: []string{"udp", "tcp"}[k%2], Timeout: 5 * time.Second}
+			for range 50 {
+				for _, name := range []string{"web.service.consul.", "eu-1.consul.", "nobody.service.consul."} {
+					a, _, err := client.Exchange(question(name, dns.TypeA, 1232), b.server.Addr().String())
+					if assert.NoError(t, err) && name == "web.service.consul." {
+						assert.NotEmpty(t, a.Answer)
+						assert.LessOrEqual(t, len(a.Answer), 50)
+					}
+				}
+			}
+		})
+	}
+	asking.Wait()
+	close(stop)
+	changing.Wait()
 }
 
 // TestResolver: the resolver of Go's library finds addresses, all of them by TCP, and services.
