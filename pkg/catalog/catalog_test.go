@@ -168,6 +168,27 @@ func TestForgottenServicesKeepTheirPlace(t *testing.T) {
 	require.EqualValues(t, 20, discover(t, c, "a").Index)
 }
 
+func TestHistoryIsBoundedOverAll(t *testing.T) {
+	c := newCatalog(t, Config{History: 64})
+	for rev := uint64(2); rev < 500; rev++ {
+		apply(t, c, rev, put(rev, fmt.Sprint("s", rev), "1"))
+		require.LessOrEqual(t, c.Stats().Changes, 64)
+	}
+	require.GreaterOrEqual(t, c.Stats().Changes, 32)
+}
+
+func TestResultsInUseAreKept(t *testing.T) {
+	c := newCatalog(t, Config{Results: 4})
+	apply(t, c, 2, put(2, "a", "1"))
+	view := discover(t, c, "a").View
+	for n := range 100 {
+		_, err := c.Discover(context.Background(), instance.Query{Name: healthy("a").Name, Selector: instance.Selector{Zone: fmt.Sprint(n)}})
+		require.NoError(t, err)
+		require.Same(t, view, discover(t, c, "a").View)
+	}
+	require.Equal(t, 4, len(*c.streams.get(healthy("a").Name).results.byKey.Load()))
+}
+
 // The catalog keeps no more than it may, whatever comes and whoever asks.
 func TestBounds(t *testing.T) {
 	c := newCatalog(t, Config{Log: 8, History: 64, Results: 3})
@@ -189,11 +210,17 @@ func TestBounds(t *testing.T) {
 		require.LessOrEqual(t, cap(st.log), 32)
 		require.LessOrEqual(t, len(s.results.order), 3)
 	}
+	bulk := make([]Change, 100)
+	for n := range bulk {
+		bulk[n] = put(2000, fmt.Sprint("bulk", n), "1")
+	}
+	apply(t, c, 2000, bulk...)
+	require.Zero(t, c.Stats().Changes, "more at once than all of the history")
 	streams := 0
 	for range c.streams.all() {
 		streams++
 	}
-	require.Less(t, streams, 70)
+	require.Less(t, streams, 170)
 }
 
 func TestNewNumbering(t *testing.T) {

@@ -244,7 +244,7 @@ func (c *Catalog) sweep(rev uint64) {
 		c.mark = rev
 	}
 	for s := range c.streams.all() {
-		if st := s.state.Load(); c.mark > st.floor {
+		if st := s.state.Load(); c.mark >= st.floor {
 			s.truncate(int(st.after(c.mark) - st.first))
 		}
 		c.drop(s)

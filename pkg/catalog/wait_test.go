@@ -205,7 +205,14 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchAhead(t *testing.T) {
-	for name, reached := range map[string]bool{"caught up": true, "never reached": false} {
+	for name, catchUp := range map[string]func(*testing.T, *Catalog){
+		"never reached":           nil,
+		"caught up":               func(_ *testing.T, c *Catalog) { c.Progress(5) },
+		"caught up with a change": func(t *testing.T, c *Catalog) { apply(t, c, 5, put(5, "b", "1")) },
+		"caught up with all of it": func(t *testing.T, c *Catalog) { // and a gap that ends there
+			require.NoError(t, c.Reset(5, []*instance.Instance{put(2, "a", "1").Instance, put(4, "a", "2").Instance}))
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCatalog(t, Config{})
@@ -215,8 +222,8 @@ func TestWatchAhead(t *testing.T) {
 				time.Sleep(time.Second)
 				apply(t, c, 4, put(4, "a", "2"))
 				require.Empty(t, got(), "the reader has it")
-				if reached {
-					c.Progress(5)
+				if catchUp != nil {
+					catchUp(t, c)
 					require.Empty(t, got()[0].Events)
 					apply(t, c, 6, put(6, "a", "3"))
 					require.Len(t, got()[0].Events, 1)
