@@ -1,9 +1,11 @@
 // Package config loads and validates the daemon's settings: defaults, then a YAML file,
-// then environment variables, then flags, each over the one before.
+// then environment variables, then flags, each over the one before. In the values of the file
+// ${NAME} stands for an environment variable.
 //
 // The settings of the discovery plane have the names of the U06 Service Discovery
-// Protocol, section 5. An unknown key is an error, and every error names the key. Only
-// the daemon and the commands see a Config; each component gets its own small part.
+// Protocol, section 5, and those of authentication the names of SAP-044 Registry, section 8.
+// An unknown key is an error, and every error names the key. Only the daemon and the commands
+// see a Config; each component gets its own small part.
 package config
 
 import (
@@ -16,12 +18,20 @@ type Config struct {
 	Data      string    `koanf:"data"`      // directory of identity and databases
 	Listen    []string  `koanf:"listen"`    // multiaddrs; empty: the profile's default
 	Bootstrap []string  `koanf:"bootstrap"` // multiaddrs with /p2p/ID
-	HTTP      string    `koanf:"http"`      // host:port; "off" serves none
-	GRPC      string    `koanf:"grpc"`      // host:port; "off" serves none
+	HTTP      string    `koanf:"http"`      // host:port; "off" serves none; beyond loopback only with TLS and auth
+	GRPC      string    `koanf:"grpc"`      // as http
+	Unix      string    `koanf:"unix"`      // path of a socket with the HTTP API; "off" serves none
+	Hosts     []string  `koanf:"hosts"`     // names and addresses besides loopback's that requests may be for
+	Auth      Auth      `koanf:"auth"`
 	Log       Log       `koanf:"log"`
 	Discovery Discovery `koanf:"discovery"`
 
 	Coordination Coordination `koanf:"coordination"`
+
+	Agent     Agent         `koanf:"agent"`
+	DNS       string        `koanf:"dns"`        // IP:port, loopback or private; "off" serves none
+	DNSDomain []string      `koanf:"dns_domain"` // zones answered for, without the last dot
+	DNSTTL    time.Duration `koanf:"dns_ttl"`    // of an answer, at most; 0 to 24h
 }
 
 // Log are the settings of the log on standard error.
@@ -106,6 +116,8 @@ func Default() Config {
 		Data:    "blackhole-data",
 		HTTP:    "127.0.0.1:8500",
 		GRPC:    "127.0.0.1:8502",
+		Unix:    Off,
+		Auth:    Auth{Enabled: auto, Method: "token", Anonymous: auto},
 		Log:     Log{Level: "info", Format: "text"},
 		Discovery: Discovery{
 			RecordTTL:       24 * time.Hour,
@@ -119,5 +131,12 @@ func Default() Config {
 		Coordination: Coordination{
 			Enabled: "auto", Mode: "listed", Network: "blackhole", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
 		},
+		Agent: Agent{
+			Enabled: true, Limits: AgentLimits{Instances: 10_000}, RegistrationsPerMinute: 100,
+			Checks: Checks{Workers: 64, AllowLoopback: auto},
+		},
+		DNS:       "127.0.0.1:8600",
+		DNSDomain: []string{"blackhole", "consul"},
+		DNSTTL:    30 * time.Second,
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-viper/mapstructure/v2"
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/file"
@@ -21,6 +20,22 @@ const Prefix = "BLACKHOLE_"
 
 // Origin tells which layer set a key: "default", "file", "environment BLACKHOLE_...", "flag --...".
 type Origin map[string]string
+
+// of tells the layers that set a field: that of its key, or of the key that it is a part of, or
+// of those that are parts of it.
+func (o Origin) of(field string) string {
+	var layers []string
+	for _, key := range Keys() {
+		part, whole := strings.HasPrefix(field, key+".") || strings.HasPrefix(field, key+"["), strings.HasPrefix(key, field+".")
+		if layer := o[key]; (key == field || part || whole) && layer != "default" && !slices.Contains(layers, layer) {
+			layers = append(layers, layer)
+		}
+	}
+	if len(layers) == 0 {
+		return "default"
+	}
+	return strings.Join(layers, ", ")
+}
 
 // Source is where settings come from besides the defaults.
 type Source struct {
@@ -44,7 +59,7 @@ func Load(src Source) (Config, Origin, error) {
 		if err != nil {
 			return Config{}, nil, fault.Wrap("config.Load", err)
 		}
-		for _, key := range k.Keys() {
+		for _, key := range settings(k) {
 			if emptySection(key, k.Get(key)) {
 				k.Delete(key)
 				continue
@@ -62,7 +77,7 @@ func Load(src Source) (Config, Origin, error) {
 		return Config{}, nil, fault.Wrap("config.Load", err)
 	}
 	if err := c.Validate(); err != nil {
-		return Config{}, nil, fault.Wrap("config.Load", fmt.Errorf("%w (set by %s)", err, origin[fault.FieldOf(err)]))
+		return Config{}, nil, fault.Wrap("config.Load", fmt.Errorf("%w (set by %s)", err, origin.of(fault.FieldOf(err))))
 	}
 	return c, origin, nil
 }
@@ -76,70 +91,57 @@ func emptySection(key string, value any) bool {
 	return slices.ContainsFunc(Keys(), func(known string) bool { return strings.HasPrefix(known, key+".") })
 }
 
-// decode fills c key by key, so that an error can name its key.
-func decode(k *koanf.Koanf, c *Config, origin Origin) error {
-	for _, key := range k.Keys() {
-		field := fieldOf(reflect.ValueOf(c).Elem(), strings.Split(key, "."))
-		d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-			Result:           field.Addr().Interface(),
-			WeaklyTypedInput: true, // environment variables are strings
-			DecodeHook: mapstructure.ComposeDecodeHookFunc(
-				mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(","), boolAsText),
-		})
-		if err != nil {
-			return fault.As("config.decode", fault.Internal, err)
-		}
-		if err := d.Decode(k.Get(key)); err != nil {
-			return fault.Invalidf(key, k.Get(key), "must be a %s, set by %s: %v", typeName(field.Type()), origin[key], err)
-		}
-	}
-	return nil
-}
-
-// boolAsText keeps YAML's true and false as such where text is wanted.
-func boolAsText(from, to reflect.Type, value any) (any, error) {
-	if from.Kind() == reflect.Bool && to.Kind() == reflect.String {
-		return fmt.Sprint(value), nil
-	}
-	return value, nil
-}
-
 func (s Source) file(k *koanf.Koanf) (func(string) string, error) {
 	name := func(string) string { return "file " + s.File }
 	if s.File == "" {
 		return name, nil
 	}
-	if err := k.Load(file.Provider(s.File), yaml.Parser()); err != nil {
+	err := k.Load(file.Provider(s.File), expanding{parser: yaml.Parser(), environ: s.lookup()})
+	switch {
+	case fault.FieldOf(err) != "":
+		return nil, err
+	case err != nil:
 		return nil, fault.Invalidf("config", s.File, "%v", err)
 	}
 	return name, nil
 }
 
-// environ takes the variables that begin with Prefix. Underscores separate words as well
-// as levels, so the known keys decide which is meant.
+// environ takes the variables that begin with Prefix, and those that have names of their own.
+// Underscores separate words as well as levels, so the known keys decide which is meant. Where
+// a key has both names, the one with Prefix applies.
 func (s Source) environ(k *koanf.Koanf) (func(string) string, error) {
-	names := variables()
+	names, given := variables(), s.lookup()
+	by := map[string]string{} // key to the variable that sets it
 	provider := env.Provider(".", env.Opt{
-		Prefix:      Prefix,
 		EnvironFunc: func() []string { return s.Environ },
 		TransformFunc: func(name, value string) (string, any) {
-			if key, ok := names[name]; ok {
-				return key, value
+			key, ok := names[name]
+			switch _, both := given[variable(key)]; {
+			case ok && both && name != variable(key):
+				return "", nil
+			case !ok && !strings.HasPrefix(name, Prefix):
+				return "", nil
+			case !ok:
+				key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: Load reports it
 			}
-			return strings.ToLower(strings.TrimPrefix(name, Prefix)), value // unknown: Load reports it
+			by[key] = name
+			return key, value
 		},
 	})
 	if err := k.Load(provider, nil); err != nil {
 		return nil, fault.As("config.environ", fault.Invalid, err)
 	}
-	return func(key string) string {
-		for name, of := range names {
-			if of == key {
-				return "environment variable " + name
-			}
-		}
-		return "environment variable " + Prefix + strings.ToUpper(key)
-	}, nil
+	return func(key string) string { return "environment variable " + by[key] }, nil
+}
+
+// lookup gives the values of the environment.
+func (s Source) lookup() map[string]string {
+	values := map[string]string{}
+	for _, pair := range s.Environ {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	return values
 }
 
 func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
@@ -151,14 +153,19 @@ func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
 	return func(key string) string { return "flag --" + key }, nil
 }
 
+// variable is the environment variable of a key.
+func variable(key string) string { return Prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
+
 // variables maps each environment variable to its key.
 func variables() map[string]string {
 	names := map[string]string{}
 	for _, key := range Keys() {
-		names[Prefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = key
+		names[variable(key)] = key
 	}
-	// The specification's own name for this one does not follow from its key.
+	// The specifications' own names for these do not follow from their keys.
 	names[Prefix+"DISCOVERY_MAX_SERVICES"] = "discovery.limits.services_per_provider"
+	names["MANIFEST_AUTH_ENABLED"] = "auth.enabled"
+	names["MANIFEST_AUTH_TOKEN"] = "auth.token"
 	return names
 }
 
@@ -196,18 +203,7 @@ func fieldOf(v reflect.Value, path []string) reflect.Value {
 	panic("config: no field for a known key: " + path[0]) // impossible: Load checked the key against Keys
 }
 
-// Value gives the setting of a key as text, for people.
+// Value gives the setting of a key as text, for people, in the form that it has in the file.
 func (c Config) Value(key string) string {
-	return fmt.Sprint(fieldOf(reflect.ValueOf(&c).Elem(), strings.Split(key, ".")).Interface())
-}
-
-func typeName(t reflect.Type) string {
-	switch t.String() {
-	case "time.Duration":
-		return "duration (24h, 5m, 10s)"
-	case "[]string":
-		return "list"
-	default:
-		return t.String()
-	}
+	return render(fieldOf(reflect.ValueOf(&c).Elem(), strings.Split(key, ".")))
 }

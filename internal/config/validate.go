@@ -17,8 +17,11 @@ func (c *Config) Validate() error {
 	return firstError(
 		oneOf("profile", c.Profile, "dev", "lan", "public"),
 		notEmpty("data", c.Data),
-		listener("http", c.HTTP),
-		listener("grpc", c.GRPC),
+		c.Auth.validate(),
+		c.listener("http", c.HTTP),
+		c.listener("grpc", c.GRPC),
+		socket("unix", c.Unix),
+		hosts("hosts", c.Hosts),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		between("discovery.record_ttl", d.RecordTTL, time.Hour, 48*time.Hour),
@@ -34,6 +37,8 @@ func (c *Config) Validate() error {
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
 		c.Coordination.validate(),
+		c.Agent.validate(),
+		c.validateDNS(),
 	)
 }
 
@@ -82,9 +87,9 @@ func refresh(d *Discovery) error {
 // Off as a listener's address serves none.
 const Off = "off"
 
-// listener admits loopback addresses only: the API has no tokens and no TLS yet, and
-// whoever reaches it can register services in this peer's name.
-func listener(key, addr string) error {
+// listener admits loopback addresses, and others only with TLS and authentication: whoever
+// reaches the API without can register services in this peer's name.
+func (c *Config) listener(key, addr string) error {
 	if addr == Off {
 		return nil
 	}
@@ -92,8 +97,9 @@ func listener(key, addr string) error {
 	if err != nil {
 		return fault.Invalidf(key, addr, "must be host:port or %q: %v", Off, err)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || (ip != nil && ip.IsLoopback()) {
+	if ip := net.ParseIP(host); host == "localhost" || (ip != nil && ip.IsLoopback()) || (c.Auth.TLS() && c.Auth.On()) {
 		return nil
 	}
-	return fault.Invalidf(key, addr, "must be a loopback address (127.0.0.1, [::1] or localhost)")
+	return fault.Invalidf(key, addr, "must be a loopback address (127.0.0.1, [::1] or localhost), "+
+		"or be protected by auth.server_cert, auth.server_key and auth.enabled")
 }

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Agent are the settings of the services that applications register here.
+type Agent struct {
+	Enabled                bool        `koanf:"enabled"`
+	Limits                 AgentLimits `koanf:"limits"`
+	RegistrationsPerMinute int         `koanf:"registrations_per_minute"` // of one client, up to 1000000; 0: any number
+	DependencyValidation   bool        `koanf:"dependency_validation"`    // refuse instances whose dependencies are not registered
+	Strict                 bool        `koanf:"strict"`                   // refuse to register an id again
+	Checks                 Checks      `koanf:"checks"`
+}
+
+// AgentLimits bound what this peer takes.
+type AgentLimits struct {
+	Instances int `koanf:"instances"` // 1 to 100000
+}
+
+// Checks are the settings of health checks.
+type Checks struct {
+	Workers       int    `koanf:"workers"`        // checks at a time, 1 to 1024
+	AllowLoopback string `koanf:"allow_loopback"` // true, false, or auto: of instances registered from this host
+	// Scripts are the commands that checks may name, with their arguments: from the settings file
+	// and nowhere else.
+	Scripts map[string][]string `koanf:"scripts"`
+}
+
+// scriptsKey is the one setting that is a map.
+const scriptsKey = "agent.checks.scripts"
+
+// Bounds of what lists and maps hold.
+const (
+	maxScripts = 256
+	maxArgs    = 64
+	maxDomains = 8
+	maxHosts   = 64
+	maxDomain  = 128 // of the 253 bytes of a name; services and nodes need the others
+	maxSocket  = 103 // bytes of a path that every system takes
+)
+
+func (a *Agent) validate() error {
+	return firstError(
+		between("agent.limits.instances", a.Limits.Instances, 1, 100_000),
+		between("agent.registrations_per_minute", a.RegistrationsPerMinute, 0, 1_000_000),
+		between("agent.checks.workers", a.Checks.Workers, 1, 1024),
+		oneOf("agent.checks.allow_loopback", a.Checks.AllowLoopback, auto, "true", "false"),
+		scripts(scriptsKey, a.Checks.Scripts),
+	)
+}
+
+func (c *Config) validateDNS() error {
+	if len(c.DNSDomain) == 0 || len(c.DNSDomain) > maxDomains {
+		return fault.Invalidf("dns_domain", c.DNSDomain, "must have 1 to %d entries", maxDomains)
+	}
+	for i, name := range c.DNSDomain {
+		if !isName(name) || len(name) > maxDomain || name != strings.ToLower(name) || slices.Contains(c.DNSDomain[:i], name) {
+			return fault.Invalidf("dns_domain", name, "must be a domain in lower case of at most %d bytes, listed once and without the last dot", maxDomain)
+		}
+	}
+	return firstError(nameServer("dns", c.DNS), between("dns_ttl", c.DNSTTL, 0, 24*time.Hour))
+}
+
+// nameServer admits loopback and private addresses. DNS has neither TLS nor tokens, and a name
+// server that the world reaches is a tool to flood others with.
+func nameServer(key, addr string) error {
+	if addr == Off {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return fault.Invalidf(key, addr, "must be IP:port or %q: %v", Off, err)
+	}
+	if ip := at.Addr().Unmap(); ip.IsLoopback() || ip.IsPrivate() {
+		return nil
+	}
+	return fault.Invalidf(key, addr, "must be a loopback or private address")
+}
+
+func scripts(key string, commands map[string][]string) error {
+	if len(commands) > maxScripts {
+		return fault.Invalidf(key, len(commands), "must be at most %d", maxScripts)
+	}
+	for name, argv := range commands {
+		at := key + "." + name
+		switch {
+		case !regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`).MatchString(name):
+			return fault.Invalidf(at, nil, "must have a name of at most 64 of a-z, 0-9, _ and -")
+		case len(argv) == 0 || len(argv) > maxArgs:
+			return fault.Invalidf(at, argv, "must be a command with at most %d arguments", maxArgs-1)
+		case !filepath.IsAbs(argv[0]):
+			return fault.Invalidf(at, argv[0], "must begin with the absolute path of a command")
+		}
+	}
+	return nil
+}
+
+func socket(key, path string) error {
+	if path == "" || len(path) > maxSocket {
+		return fault.Invalidf(key, path, "must be a path of at most %d bytes or %q", maxSocket, Off)
+	}
+	return nil
+}
+
+func hosts(key string, names []string) error {
+	if len(names) > maxHosts {
+		return fault.Invalidf(key, len(names), "must be at most %d", maxHosts)
+	}
+	for _, name := range names {
+		if !isName(name) && net.ParseIP(name) == nil {
+			return fault.Invalidf(key, name, "must be a host name or an address, without a port")
+		}
+	}
+	return nil
+}
+
+// isName reports whether name could be that of a host (RFC 1123, section 2.1).
+func isName(name string) bool {
+	return len(name) <= 253 && regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(?i:\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`).MatchString(name)
+}
