@@ -52,11 +52,17 @@ func TestCacheIsBounded(t *testing.T) {
 	for k := range 3 * maxCached {
 		list = append(list, at(fmt.Sprintf("s%d", k), "i", "10.0.0.1", 80))
 	}
-	b.catalog.set(list[:0]...)
-	for k := range 100 {
+	for k := range list {
 		b.udp(question(fmt.Sprintf("s%d.service.consul.", k), dns.TypeA, 0))
 	}
 	require.Empty(t, b.r.cache.young, "absences are not kept")
+	for _, i := range list {
+		b.catalog.set(i)
+		require.Len(t, b.udp(question(i.Service+".service.consul.", dns.TypeA, 0)).Answer, 1)
+	}
+	require.LessOrEqual(t, len(b.r.cache.young), maxCached)
+	require.LessOrEqual(t, len(b.r.cache.old), maxCached)
+
 	c := newRecent[int](10)
 	for k := range 1000 {
 		c.put(fmt.Append(nil, k), k)
