@@ -37,53 +37,63 @@ func awaited(t *testing.T, c *Catalog, after uint64, during func(cancel func()))
 }
 
 func TestAwait(t *testing.T) {
+	type step func(t *testing.T, c *Catalog, cancel func())
 	cases := []struct {
-		name   string
-		after  uint64
-		during func(t *testing.T, c *Catalog, cancel func())
-		index  uint64
-		took   time.Duration
-		stale  bool
-		kind   error
+		name  string
+		after uint64
+		first step          // while it waits
+		delay time.Duration // from first to then
+		then  step
+		index uint64
+		took  time.Duration
+		stale bool
+		kind  error
 	}{
-		{"none yet", 0, func(*testing.T, *Catalog, func()) {}, 2, 0, false, nil},
-		{"older", 1, func(*testing.T, *Catalog, func()) {}, 2, 0, false, nil},
-		{"deadline", 2, func(*testing.T, *Catalog, func()) {}, 2, time.Minute, false, nil},
-		{"canceled", 2, func(_ *testing.T, _ *Catalog, cancel func()) { cancel() }, 0, 0, false, fault.Canceled},
-		{"a change", 2, func(t *testing.T, c *Catalog, _ func()) {
-			time.Sleep(time.Second)
+		{name: "none yet", after: 0, index: 2},
+		{name: "older", after: 1, index: 2},
+		{name: "deadline", after: 2, index: 2, took: time.Minute},
+		{name: "canceled", after: 2, delay: time.Second, then: func(_ *testing.T, _ *Catalog, cancel func()) { cancel() },
+			took: time.Second, kind: fault.Canceled},
+		{name: "a change", after: 2, delay: time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 3, put(3, "a", "2"))
-		}, 3, time.Second, false, nil},
-		{"other changes", 2, func(t *testing.T, c *Catalog, _ func()) {
+		}, index: 3, took: time.Second},
+		{name: "other changes", after: 2, first: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 3, put(3, "b", "1"))
 			apply(t, c, 4, put(4, "a", "9", instance.StatusDown))
 			c.Progress(9)
-			time.Sleep(3 * time.Second)
+		}, delay: 3 * time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 10, Change{Key: key("a", "1")})
-		}, 10, 3 * time.Second, false, nil},
-		{"contact lost", 2, func(_ *testing.T, c *Catalog, _ func()) {
-			time.Sleep(time.Second)
+		}, index: 10, took: 3 * time.Second},
+		{name: "contact lost", after: 2, delay: time.Second, then: func(_ *testing.T, c *Catalog, _ func()) {
 			c.Freeze("no leader", time.Now().Add(-time.Second))
-		}, 2, time.Second, true, nil},
-		{"ahead, caught up", 5, func(t *testing.T, c *Catalog, _ func()) {
+		}, index: 2, took: time.Second, stale: true},
+		{name: "ahead, caught up", after: 5, first: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 5, put(5, "a", "2")) // seen elsewhere
-			time.Sleep(5 * time.Second)
+		}, delay: 5 * time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 6, put(6, "a", "3"))
-		}, 6, 5 * time.Second, false, nil},
-		{"ahead, never reached", 5, func(*testing.T, *Catalog, func()) {}, 2, 2 * time.Second, false, nil},
-		{"ahead, into a gap", 5, func(t *testing.T, c *Catalog, _ func()) {
+		}, index: 6, took: 5 * time.Second},
+		{name: "ahead, never reached", after: 5, index: 2, took: 2 * time.Second},
+		{name: "ahead, into a gap", after: 5, first: func(t *testing.T, c *Catalog, _ func()) {
 			require.NoError(t, c.Reset(9, []*instance.Instance{put(2, "a", "1").Instance}))
-		}, 2, 2 * time.Second, false, nil},
-		{"numbering begins anew", 2, func(t *testing.T, c *Catalog, _ func()) {
+		}, index: 2, took: 2 * time.Second},
+		{name: "numbering begins anew", after: 2, first: func(t *testing.T, c *Catalog, _ func()) {
 			require.NoError(t, c.Reset(1, nil))
-		}, 1, 0, false, nil},
+		}, index: 1},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCatalog(t, Config{})
 				apply(t, c, 2, put(2, "a", "1"))
-				res, took, err := awaited(t, c, tc.after, func(cancel func()) { tc.during(t, c, cancel) })
+				res, took, err := awaited(t, c, tc.after, func(cancel func()) {
+					if tc.first != nil {
+						tc.first(t, c, cancel)
+					}
+					time.Sleep(tc.delay)
+					if tc.then != nil {
+						tc.then(t, c, cancel)
+					}
+				})
 				require.Equal(t, tc.took, took)
 				if tc.kind != nil {
 					require.ErrorIs(t, err, tc.kind)
