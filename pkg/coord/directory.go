@@ -31,9 +31,9 @@ const (
 // lease makes no event.
 //
 // An owner publishes under one lease and in generations. The first batch of a generation binds it to
-// its lease; from then on batches of older ones are refused, so that a command sent by a process that
-// is no more, or before the owner began anew, changes nothing however late it comes. What the
-// older ones put stays until it is put again, deleted, replaced, or its lease ends.
+// its lease; from then on until that lease ends batches of older ones are refused, so that a command
+// sent by a process that is no more, or before the owner began anew, changes nothing however late it
+// comes. What the older ones put stays until it is put again, deleted, replaced, or its lease ends.
 //
 // An entry belongs to the owner of its lease. A put of one that another owner has is passed over and its key
 // listed in the result, Foreign, unless it says Adopt: then the entry moves to the batch's lease in
@@ -114,7 +114,7 @@ func digestOf(key string, value []byte) (high, low uint64) {
 
 // Publication is what an owner has in the directory.
 type Publication struct {
-	Generation uint64 // the latest
+	Generation uint64 // the present one
 	Digest            // of its entries, under whatever lease
 }
 
@@ -122,7 +122,7 @@ type Publication struct {
 // derived from them.
 type published struct {
 	Publication
-	lease LeaseID // of the generation; 0 before the first
+	lease LeaseID // of the generation; 0 while there is none
 	keys  btree.Set[string]
 }
 
@@ -139,6 +139,13 @@ func (m *Machine) Publication(id LeaseID) *Publication {
 // entry reports whether a version is one of an instance in the directory.
 func (kv *KeyValue) entry() bool {
 	return kv.claim == nil && strings.HasPrefix(kv.Key, DirectoryPrefix)
+}
+
+// withdraw ends the generation of a lease that ends.
+func (l *lease) withdraw() {
+	if p := l.owner.published; p != nil && p.lease == l.ID {
+		p.Generation, p.lease = 0, 0
+	}
 }
 
 func (a *account) publish() *published {

@@ -93,12 +93,13 @@ func TestGenerations(t *testing.T) {
 	l.refused(t, fault.Conflict, "generation", batch(ids[0], 3, entry("n", "s", "b", 2)))
 	l.must(t, &coord.LeaseRevoke{ID: ids[0]})
 	require.Equal(t, []string{"n/s/a"}, present(l))
-	l.must(t, &coord.LeaseRevoke{ID: ids[1]})
 
-	// Who has no lease at all has left nothing that could be late.
-	id := l.leases(t, 1)[0]
-	l.refused(t, fault.NotFound, "lease", batch(ids[0], 3, entry("n", "s", "a", 1)))
-	l.must(t, batch(id, 1, entry("n", "s", "a", 1)))
+	// With its lease a generation is over, and any other may follow.
+	third := l.leases(t, 1)[0]
+	l.must(t, &coord.LeaseRevoke{ID: ids[1]})
+	l.refused(t, fault.NotFound, "lease", batch(ids[1], 4, entry("n", "s", "a", 1)))
+	l.must(t, batch(third, 1, entry("n", "s", "a", 1)))
+	id := third
 	l.refused(t, fault.Invalid, "generation", batch(id, 0))
 }
 

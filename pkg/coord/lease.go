@@ -194,6 +194,7 @@ func (m *Machine) end(ending []*lease, c *call) {
 			c.result.Changed++
 		}
 		m.leases.Delete(l.ID)
+		l.withdraw()
 		l.owner.Leases--
 		m.tidy(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)

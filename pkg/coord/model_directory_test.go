@@ -1,7 +1,6 @@
 package coord_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -31,23 +30,6 @@ func entry(namespace, service, id string, port int) coord.Entry {
 // own reports whether a key is the directory's own to write.
 func own(key string) bool {
 	return strings.HasPrefix(key, "directory/") || strings.HasPrefix(key, "requirements/")
-}
-
-// forgetOwners forgets the generations of owners who have nothing.
-func (m *model) forgetOwners() {
-	maps.DeleteFunc(m.begun, func(owner string, _ begun) bool {
-		for _, l := range m.leases {
-			if l.Owner == owner {
-				return false
-			}
-		}
-		for _, s := range m.clients {
-			if s.owner == owner {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner string) (fault.Kind, bool) {

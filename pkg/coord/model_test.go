@@ -63,7 +63,6 @@ func (m *model) keys() map[string]version { return m.states[m.now] }
 // apply returns the kind of refusal, false when there is none, and the lock result.
 func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
 	m.index, m.foreign = index, nil
-	defer m.forgetOwners()
 	if cmd.Client == 0 {
 		return m.execute(cmd)
 	}
@@ -186,6 +185,7 @@ func (m *model) usable(id coord.LeaseID, owner string) (fault.Kind, bool) {
 
 func (m *model) end(keys map[string]version, id coord.LeaseID) {
 	delete(m.leases, id)
+	maps.DeleteFunc(m.begun, func(_ string, b begun) bool { return b.lease == id })
 	maps.DeleteFunc(keys, func(_ string, v version) bool { return v.lease == id })
 }
 

@@ -113,7 +113,8 @@ func (d *decoder) publications(m *Machine) {
 		a := m.owners[owner]
 		d.check(first || owner > last, "owner", "is out of order")
 		d.check(a != nil, "owner", "has nothing")
-		d.check(p.Generation > 0 && p.lease > 0, "generation", "was never begun")
+		l, lives := m.leases.Get(p.lease)
+		d.check(p.Generation > 0 && lives && l.owner == a, "generation", "is not bound to a lease of its owner")
 		if d.err == nil {
 			a.published, last = p, owner
 		}

@@ -29,10 +29,11 @@ func (l *Log) directory(e Entry) error {
 	if !isBatch {
 		return nil
 	}
-	if last := l.begun[e.Command.Owner]; o.Generation < last {
-		return breach("I4", "entry %d: generation %d of %q was accepted after %d", e.Index, o.Generation, e.Command.Owner, last)
+	last := l.begun[e.Command.Owner]
+	if o.Generation < last.generation || o.Generation == last.generation && o.Lease != last.lease {
+		return breach("I4", "entry %d: generation %d of %q was accepted after %d", e.Index, o.Generation, e.Command.Owner, last.generation)
 	}
-	l.begun[e.Command.Owner] = o.Generation
+	l.begun[e.Command.Owner] = begun{o.Generation, o.Lease}
 	return nil
 }
 

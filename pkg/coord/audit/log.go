@@ -24,7 +24,7 @@
 //	I1  entries of the directory change by the directory's commands, and with their lease, alone
 //	I2  a batch is all there in its revision, and an event of it changes something
 //	I3  an entry of another owner changes by a batch that adopts it alone
-//	I4  no batch has effects once one of a later generation of its owner had been accepted
+//	I4  no batch is accepted once one of a later generation of its owner was, whose lease lives
 //
 // Errors are of kind Internal, with "audit." and the rule as operation.
 package audit
@@ -60,7 +60,7 @@ type Log struct {
 	owned    map[string]owned         // by owner
 	quota    coord.Quota
 	locks    map[string]*account
-	begun    map[string]uint64 // generation by owner, while it has a lease
+	begun    map[string]begun // by owner
 	answered map[coord.ClientID]answer
 }
 
@@ -70,6 +70,12 @@ type account struct {
 	holding  map[coord.Token]coord.Claim
 	granted  coord.Token // greatest
 	accepted coord.Token // greatest exclusive one that guarded a write
+}
+
+// begun is a generation and its lease.
+type begun struct {
+	generation uint64
+	lease      coord.LeaseID
 }
 
 // owned is what an owner has.
@@ -86,7 +92,7 @@ func (l *Log) Entry(e Entry) error {
 		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]string)
 		l.owned, l.quota = make(map[string]owned), coord.DefaultLimits().PerOwner
 		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
-		l.begun = make(map[string]uint64)
+		l.begun = make(map[string]begun)
 	}
 	if again, err := l.repeated(e); again || err != nil {
 		return err
@@ -276,8 +282,8 @@ func (l *Log) endings(e Entry) error {
 		}
 		delete(l.leases, id)
 		l.count(owner, -1, 0)
-		if l.owned[owner].leases == 0 {
-			delete(l.begun, owner) // nothing that it sent before can name a lease that lives
+		if l.begun[owner].lease == id {
+			delete(l.begun, owner)
 		}
 	}
 	for _, event := range e.Effects.Events {
