@@ -17,6 +17,7 @@ import (
 // and Watch. Selectors by id are Unsupported.
 type Agent struct {
 	service agentv1.DiscoveryServiceClient
+	watches agentv1.DiscoveryServiceClient // on a connection for calls that take as long as they take
 }
 
 // Agent gives the contract of the agent plane. It is safe for concurrent use and ends with the
@@ -156,7 +157,7 @@ func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := a.service.Watch(ctx, &agentv1.WatchRequest{Query: req, Revision: after})
+	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: req, Revision: after})
 	if err != nil {
 		return fromStatus(op, err)
 	}

@@ -10,6 +10,13 @@
 // A peer is trusted by its clients: it verified what it returns. Who does not trust it
 // finds the signed bytes in Record.Envelope and can open them with records.Open.
 //
+// # Instances
+//
+// Services is the agent plane: Services.Register keeps an instance of the application registered for as
+// long as the program runs, Services.Discover has those of others at hand, Services.Watch and
+// Services.Follow tell what becomes of them. Package resolver finds them for gRPC. Below lies the
+// contract of package instance as it is: Client.Agent.
+//
 // # Coordination
 //
 // A Session is a lease that is kept alive; locks (Session.Lock) and elections (Session.Campaign)
@@ -53,6 +60,7 @@ type Client struct {
 	peers   api.PeerServiceClient
 
 	agent        *Agent
+	services     *Services
 	coordination *Coordination
 	patient      *grpc.ClientConn // for calls that may take forever: they leave the others room
 	clock        Clock
@@ -67,18 +75,24 @@ type Record struct {
 	Envelope []byte `json:"-"` // the signed bytes
 }
 
-// New makes a client of the peer at a gRPC address (host:port; empty is DefaultAddress).
-// It connects when first used, and again whenever the connection was lost. Options come
-// after the defaults, which use no TLS: peers serve on loopback.
+// New makes a client of the peer at a gRPC address (host:port, or unix:///path of a socket; empty
+// is DefaultAddress). It connects when first used, and again whenever the connection was lost.
+// Options come after the defaults, which use no TLS: peers serve on loopback. See WithTLS and
+// WithToken for those that do not.
 func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
+	}
+	secret, err := tokens(address, opts)
+	if err != nil {
+		return nil, fault.Wrap("client.New", err)
 	}
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
-	}, opts...)
+		grpc.WithConnectParams(reconnect()),
+	}, append(opts, secret...)...)
 	conn, err := grpc.NewClient(address, opts...)
 	if err != nil {
 		return nil, fault.As("client.New", fault.Invalid, err)
@@ -88,22 +102,27 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
 	}
 	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
-	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn)}
+	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)}
 	c.coordinate(opts)
+	c.services = newServices(c)
 	return c, nil
 }
 
 // Close ends the connection and every call on it. Sessions that were not closed end, and their
-// leases run out by themselves. Closing again does nothing.
+// leases run out by themselves; instances that were not closed are deregistered, as far as
+// that is quick. Closing again does nothing.
 func (c *Client) Close() error {
 	if !c.keeper.close() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	if c.conn.GetState() == connectivity.Ready {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		c.closeSlots(ctx)
+	} else {
 		cancel()
 	}
+	c.services.close(ctx)
 	c.coordination.renew.close()
 	c.coordination.bundles.close()
 	err := errors.Join(c.conn.Close(), c.patient.Close())

@@ -1,0 +1,321 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+var _ instance.Registrar = (*Agent)(nil)
+
+// host is a peer of which only the agent is there, on a network of its own.
+type host struct {
+	*agenttest.Agent
+	t     testing.TB
+	began time.Time
+
+	mu       sync.Mutex
+	listener *bufconn.Listener // nil: nobody listens
+	server   *grpc.Server
+	done     chan struct{}
+	calls    map[string]int
+	refuse   func(method string) error // nil: nothing
+}
+
+func newHost(t testing.TB) *host {
+	h := &host{Agent: agenttest.New(), t: t, began: time.Now(), calls: map[string]int{}}
+	h.start()
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *host) start() {
+	l, done := bufconn.Listen(1<<20), make(chan struct{})
+	s := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
+	agentv1.RegisterDiscoveryServiceServer(s, &agenttest.Server{Agent: h.Agent, Before: h.before})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listener, h.server, h.done = l, s, done
+}
+
+// stop cuts every connection, and lets none come.
+func (h *host) stop() {
+	h.mu.Lock()
+	s, done := h.server, h.done
+	h.listener = nil
+	h.mu.Unlock()
+	s.Stop()
+	<-done
+}
+
+func (h *host) before(_ context.Context, method string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[method]++
+	if h.refuse != nil {
+		return h.refuse(method)
+	}
+	return nil
+}
+
+func (h *host) refusing(refuse func(method string) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refuse = refuse
+}
+
+func (h *host) count(method string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[method]
+}
+
+func (h *host) dial(ctx context.Context, _ string) (net.Conn, error) {
+	h.mu.Lock()
+	l := h.listener
+	h.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("connection refused")
+	}
+	return l.DialContext(ctx)
+}
+
+func (h *host) client(opts ...grpc.DialOption) *Client {
+	c, err := New("passthrough:///peer", append([]grpc.DialOption{
+		grpc.WithContextDialer(h.dial), WithClock(func() time.Duration { return time.Since(h.began) }),
+	}, opts...)...)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { require.NoError(h.t, c.Close()) })
+	return c
+}
+
+// pass lets time pass for all: for the client in the bubble, and for the agent.
+func (h *host) pass(d time.Duration) {
+	for ; d > 0; d -= time.Second {
+		time.Sleep(min(d, time.Second))
+		synctest.Wait()
+		h.Pass(min(d, time.Second))
+	}
+}
+
+// inBubble runs a test in virtual time.
+func inBubble(t *testing.T, f func(t *testing.T, h *host, s *Services)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		f(t, h, h.client().Services())
+	})
+}
+
+func (h *host) status(k instance.Key) string {
+	if i := h.Instances()[k]; i != nil {
+		return i.Status.String()
+	}
+	return "gone"
+}
+
+// TestAgentContract holds the contract of the agent plane to its promises over gRPC.
+func TestAgentContract(t *testing.T) {
+	agenttest.Run(t, func(t testing.TB) agenttest.API {
+		h := newHost(t)
+		api := agenttest.InProcess(h.Agent)
+		c := h.client().Agent()
+		api.Registrar, api.Finder, api.Wire = c, c, true
+		return api
+	})
+}
+
+// TestServicesContract holds what is built on it to the same, where it has the same.
+func TestServicesContract(t *testing.T) {
+	agenttest.Run(t, func(t testing.TB) agenttest.API {
+		h := newHost(t)
+		api := agenttest.InProcess(h.Agent)
+		c := h.client()
+		api.Registrar, api.Finder, api.Wire = c.Agent(), eager{c.Services()}, true
+		return api
+	})
+}
+
+// eager is Services in the words of instance.Catalog. The suite looks at what it has just done: the
+// cache would be right a moment later.
+type eager struct{ s *Services }
+
+func (e eager) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
+	if q.Consistency == instance.Linearizable {
+		return e.s.Discover(ctx, q)
+	}
+	return e.s.agent.Discover(ctx, q)
+}
+
+func (e eager) Services(ctx context.Context, namespace string) (instance.Services, error) {
+	return e.s.List(ctx, namespace)
+}
+
+func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
+	for b, err := range e.s.Watch(ctx, q, after) {
+		if err != nil {
+			return err
+		}
+		if err := send(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestPresenceStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		var all []*Presence
+		for range 100 {
+			p, err := s.Register(t.Context(), agenttest.Web(""))
+			require.NoError(t, err)
+			all = append(all, p)
+		}
+		h.pass(5 * time.Minute)
+		require.Len(t, h.Instances(), 100)
+		for _, p := range all {
+			require.NoError(t, p.Err())
+			require.Equal(t, "UP", h.status(p.Instance().Key))
+		}
+		require.LessOrEqual(t, h.count("HeartbeatStream"), 5*60/10+1, "all go along with the first, over one stream")
+		require.Zero(t, h.count("Heartbeat"))
+
+		require.NoError(t, all[0].Close(t.Context()))
+		require.NoError(t, all[0].Close(t.Context()))
+		require.Equal(t, "gone", h.status(all[0].Instance().Key))
+		require.ErrorIs(t, all[0].Err(), fault.Canceled)
+		<-all[0].Done()
+		require.NoError(t, s.client.Close())
+		require.Empty(t, h.Instances(), "what was not closed is deregistered with the client")
+		require.ErrorIs(t, all[1].Err(), fault.Canceled)
+		_, err := s.Register(t.Context(), agenttest.Web(""))
+		require.ErrorIs(t, err, fault.Canceled)
+	})
+}
+
+// TestPresenceComesBack when the peer has lost it, with what was set by hand.
+func TestPresenceComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		p, err := s.Register(t.Context(), agenttest.Web("a"))
+		require.NoError(t, err)
+		require.NoError(t, p.SetStatus(t.Context(), instance.StatusOutOfService))
+		first := p.Instance()
+		h.Vanish(first.Key)
+		h.pass(11 * time.Second)
+		require.Equal(t, "OUT_OF_SERVICE", h.status(first.Key))
+		require.NotEqual(t, first.Lease, p.Instance().Lease)
+		require.NoError(t, p.SetStatus(t.Context(), instance.StatusUp))
+
+		h.stop()
+		h.pass(10 * time.Minute)
+		require.Equal(t, "gone", h.status(first.Key))
+		require.NoError(t, p.Err(), "it is not given up")
+		h.start()
+		h.pass(10 * time.Second)
+		require.Equal(t, "UP", h.status(first.Key))
+
+		spec := agenttest.Web("a").Spec
+		spec.Port = 9090
+		require.NoError(t, p.Update(t.Context(), spec))
+		require.Equal(t, 9090, p.Instance().Port)
+		h.Vanish(first.Key)
+		h.pass(11 * time.Second)
+		require.Equal(t, 9090, h.Instances()[first.Key].Port, "as it was last")
+	})
+}
+
+// TestPresenceIsRefused: what the peer does not want back is not pressed on it.
+func TestPresenceIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		p, err := s.Register(t.Context(), agenttest.Web("a"))
+		require.NoError(t, err)
+		h.refusing(func(method string) error {
+			if method == "Register" {
+				return fault.New("test", fault.Forbidden, "not here")
+			}
+			return nil
+		})
+		h.Vanish(p.Instance().Key)
+		h.pass(11 * time.Second)
+		<-p.Done()
+		require.ErrorIs(t, p.Err(), fault.Forbidden)
+		require.Error(t, p.Update(t.Context(), agenttest.Web("a").Spec))
+		tries := h.count("Register")
+		h.pass(time.Minute)
+		require.Equal(t, tries, h.count("Register"))
+	})
+}
+
+// TestPresenceAsksLater for what may pass: a limit of the peer's.
+func TestPresenceAsksLater(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		p, err := s.Register(t.Context(), agenttest.Web("a"))
+		require.NoError(t, err)
+		h.refusing(func(method string) error {
+			if method == "Register" {
+				return fault.New("test", fault.LimitReached, "100 a minute")
+			}
+			return nil
+		})
+		h.Vanish(p.Instance().Key)
+		h.pass(time.Minute)
+		require.NoError(t, p.Err())
+		require.Less(t, h.count("Register"), 60, "with growing pauses")
+		h.refusing(nil)
+		h.pass(3 * time.Second)
+		require.Equal(t, "UP", h.status(p.Instance().Key))
+	})
+}
+
+func TestRegisterPersists(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		h.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := s.Register(ctx, agenttest.Web("a"))
+		cancel()
+		require.ErrorIs(t, err, fault.Unavailable)
+		time.AfterFunc(10*time.Second, h.start)
+		p, err := s.Register(t.Context(), agenttest.Web(""))
+		require.NoError(t, err)
+		require.Regexp(t, `^web-[0-9a-f]{8}$`, p.Instance().ID)
+
+		r := agenttest.Web(p.Instance().ID)
+		r.Strict = true
+		_, err = s.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Exists)
+		r.Port = -1
+		calls := h.count("Register")
+		_, err = s.Register(t.Context(), r)
+		require.Equal(t, "port", fault.FieldOf(err))
+		require.Equal(t, calls, h.count("Register"), "nobody need be asked")
+	})
+}
+
+// TestClosingWhileLost gives up in the end.
+func TestClosingWhileLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		p, err := s.Register(t.Context(), agenttest.Web("a"))
+		require.NoError(t, err)
+		h.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Close(ctx), fault.Unavailable)
+		h.start()
+		h.pass(time.Minute)
+		require.Equal(t, "gone", h.status(p.Instance().Key), "it ran out")
+	})
+}

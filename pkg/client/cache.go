@@ -1,0 +1,290 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Bounds of the cache.
+const (
+	cacheTTL   = 30 * time.Second // how long an answer holds that no watch keeps up to date
+	cacheIdle  = 5 * time.Minute  // after which nobody is thought to ask again
+	maxCached  = 256              // questions, each with a watch
+	fetchAgain = time.Second      // longest time to wait, and least time between attempts, when there is an old answer
+)
+
+// cache has the answers that were asked for at hand. A watch keeps each up to date; where the peer
+// lets none be, an answer holds for cacheTTL. While the peer cannot be reached the last answer
+// is given, with its age.
+type cache struct {
+	fetch  func(ctx context.Context, q instance.Query) (instance.Result, error)
+	follow func(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error
+	clock  Clock
+
+	ctx   context.Context
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu      sync.Mutex // guards entries, and what entries say they are used
+	entries map[question]*entry
+	sweeps  bool
+}
+
+// question tells queries apart.
+type question struct {
+	instance.Name
+	selector string
+}
+
+// entry is what is known of one question.
+type entry struct {
+	query instance.Query
+	stop  context.CancelFunc
+	used  time.Duration // guarded by the cache
+	tried chan struct{} // closed when the watch has said something, or that it will not
+	turn  chan struct{} // capacity 1: full while somebody asks the peer
+
+	mu      sync.Mutex // guards what follows
+	known   *instance.Result
+	watched bool          // a watch keeps it up to date
+	at      time.Duration // when known came
+	held    time.Duration // when known was the present for the last time, unless it is watched
+	lost    error         // why the peer cannot be reached; nil: it can, as far as anybody knows
+	again   time.Duration // when to ask a peer that is lost again
+}
+
+func newCache(fetch func(context.Context, instance.Query) (instance.Result, error),
+	follow func(context.Context, instance.Query, func(instance.Result, error) bool) error, clock Clock,
+) *cache {
+	c := &cache{fetch: fetch, follow: follow, clock: clock, entries: make(map[question]*entry)}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// Discover gives the instances of a service, out of memory if it was asked for lately: a watch keeps
+// the answer up to date. When the peer cannot be reached the answer is the last one, Stale and
+// with its Age. A Linearizable query always goes to the peer.
+//
+// Errors: those of instance.Catalog; Unavailable when the peer cannot be reached and has never answered.
+func (s *Services) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
+	if q.Consistency != instance.Local {
+		return s.agent.Discover(ctx, q)
+	}
+	r, err := s.cache.get(ctx, q)
+	return r, fault.Wrap("client.Services.Discover", err)
+}
+
+func (c *cache) get(ctx context.Context, q instance.Query) (instance.Result, error) {
+	if q.Namespace == "" {
+		q.Namespace = instance.DefaultNamespace
+	}
+	now := c.clock()
+	e, err := c.entry(q, now)
+	if err != nil {
+		return instance.Result{}, err
+	}
+	if r, ok := e.fresh(now); ok {
+		return r, nil
+	}
+	select {
+	case <-e.tried:
+	case <-ctx.Done():
+		return instance.Result{}, ctx.Err()
+	}
+	now = c.clock()
+	if r, ok := e.fresh(now); ok {
+		return r, nil
+	}
+	return c.ask(ctx, e)
+}
+
+// entry finds or begins an entry.
+func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
+	key := question{q.Name, q.Canonical()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[key]; e != nil {
+		e.used = now
+		return e, nil
+	}
+	if err := q.Name.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := q.Compile(); err != nil {
+		return nil, err
+	}
+	if c.ctx.Err() != nil {
+		return nil, errClosed()
+	}
+	if len(c.entries) >= maxCached {
+		c.drop(c.oldest())
+	}
+	e := &entry{query: q, used: now, tried: make(chan struct{}), turn: make(chan struct{}, 1)}
+	var watching context.Context
+	watching, e.stop = context.WithCancel(c.ctx)
+	c.entries[key] = e
+	c.tasks.Go(func() { c.keep(watching, e) })
+	if !c.sweeps {
+		c.sweeps = true
+		c.tasks.Go(c.sweep)
+	}
+	return e, nil
+}
+
+// oldest is the entry that nobody asked for the longest.
+func (c *cache) oldest() (oldest question) {
+	first := true
+	for k, e := range c.entries {
+		if first || e.used < c.entries[oldest].used {
+			oldest, first = k, false
+		}
+	}
+	return oldest
+}
+
+func (c *cache) drop(k question) {
+	c.entries[k].stop()
+	delete(c.entries, k)
+}
+
+// sweep drops entries that nobody asks for, until there are none.
+func (c *cache) sweep() {
+	for {
+		err := pause(c.ctx, cacheIdle/5)
+		now := c.clock()
+		c.mu.Lock()
+		for k, e := range c.entries {
+			if err != nil || now-e.used >= cacheIdle {
+				c.drop(k)
+			}
+		}
+		if len(c.entries) == 0 {
+			c.sweeps = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+}
+
+// close ends all watches and waits for them.
+func (c *cache) close() {
+	c.mu.Lock()
+	c.stop()
+	c.mu.Unlock()
+	c.tasks.Wait()
+}
+
+// keep keeps an entry up to date. A watch that the peer refuses is tried again when its answers do
+// not hold any more.
+func (c *cache) keep(ctx context.Context, e *entry) {
+	tried := sync.OnceFunc(func() { close(e.tried) })
+	defer tried()
+	for {
+		_ = c.follow(ctx, e.query, func(r instance.Result, lost error) bool {
+			e.hear(r, lost, c.clock())
+			tried()
+			return true
+		}) // whoever asks the peer hears why
+		e.unwatch(nil, c.clock())
+		tried()
+		if pause(ctx, cacheTTL) != nil {
+			return
+		}
+	}
+}
+
+// hear takes what a watch gives.
+func (e *entry) hear(r instance.Result, lost error, now time.Duration) {
+	if lost != nil {
+		e.unwatch(lost, now)
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known, e.watched, e.at, e.lost = &r, true, now, nil
+}
+
+// unwatch notes that nothing keeps an entry up to date any more.
+func (e *entry) unwatch(lost error, now time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.watched {
+		e.held = now
+	}
+	e.watched, e.lost, e.again = false, lost, now+fetchAgain
+}
+
+// fresh gives the answer if the peer need not be asked.
+func (e *entry) fresh(now time.Duration) (instance.Result, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known == nil {
+		return instance.Result{}, false
+	}
+	return e.aged(now), e.watched || now-e.held < cacheTTL || e.lost != nil && now < e.again
+}
+
+// aged is what is known, and how old it is by now.
+func (e *entry) aged(now time.Duration) instance.Result {
+	r := *e.known
+	if r.Stale { // the peer has lost contact
+		r.Age += now - e.at
+	}
+	if !e.watched && e.lost != nil {
+		r.Stale, r.Reason, r.Age = true, unreached(e.lost), max(r.Age, now-e.held)
+	}
+	return r
+}
+
+// ask asks the peer, one at a time for each entry.
+func (c *cache) ask(ctx context.Context, e *entry) (instance.Result, error) {
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return instance.Result{}, ctx.Err()
+	}
+	defer func() { <-e.turn }()
+	if r, ok := e.fresh(c.clock()); ok { // whoever was before has asked
+		return r, nil
+	}
+	asking, cancel := ctx, context.CancelFunc(func() {})
+	if e.has() {
+		asking, cancel = context.WithTimeout(ctx, fetchAgain)
+	}
+	defer cancel()
+	r, err := c.fetch(asking, e.query)
+	return e.asked(r, err, ctx.Err() != nil, c.clock())
+}
+
+// has reports whether there is an answer, however old.
+func (e *entry) has() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known != nil
+}
+
+// asked takes the peer's answer. Where there is none because it cannot be reached, the last one is
+// given to who still waits.
+func (e *entry) asked(r instance.Result, err error, over bool, now time.Duration) (instance.Result, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case err == nil && !e.watched:
+		e.known, e.at, e.held, e.lost = &r, now, now, nil
+		return r, nil
+	case err == nil, over:
+		return r, err
+	case errors.Is(err, fault.Unavailable) || errors.Is(err, fault.Timeout):
+		e.lost, e.again = err, now+fetchAgain
+		if e.known != nil {
+			return e.aged(now), nil
+		}
+	}
+	return r, err
+}

@@ -1,0 +1,243 @@
+// Package resolver finds the instances of a service for gRPC: a client dials a service by its name and
+// calls are spread over its instances, as they come and go.
+//
+//	c, err := client.New("")
+//	conn, err := grpc.NewClient("blackhole:///payment?tag=v2&zone=eu",
+//		grpc.WithResolvers(resolver.New(c)), grpc.WithDefaultServiceConfig(resolver.RoundRobin), ...)
+//
+// The target is blackhole:///SERVICE with, after a question mark, any of tag (may be given several times),
+// zone, prefer_zone, version, environment, dependency, namespace.
+//
+// An instance is reached at its host and port, or at its interface "gRPC" where it has one. When
+// contact with the peer or the cluster is lost, the instances known last stay; only one that is known to
+// be gone, goes.
+package resolver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Scheme is that of the targets.
+const Scheme = "blackhole"
+
+// RoundRobin is a service configuration under which calls take turns among all instances. gRPC's default
+// is to stay with one.
+const RoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
+
+// New makes a builder of resolvers that ask the peer of c, for grpc.WithResolvers. Close c after the
+// connections.
+func New(c *client.Client) resolver.Builder {
+	return &builder{services: c.Services(), known: make(map[string]*instance.View)}
+}
+
+// Instance is the instance behind an endpoint that a resolver of this package made.
+func Instance(e resolver.Endpoint) (*instance.Instance, bool) {
+	i, ok := e.Attributes.Value(instanceKey{}).(*instance.Instance)
+	return i, ok
+}
+
+type instanceKey struct{}
+
+// maxKnown bounds the targets of which the last instances are remembered.
+const maxKnown = 1024
+
+// builder remembers what its resolvers have found: gRPC closes the resolver of a connection that nobody
+// used for half an hour, and makes another when somebody does.
+type builder struct {
+	services *client.Services
+
+	mu    sync.Mutex // guards known
+	known map[string]*instance.View
+}
+
+func (b *builder) recall(target string) *instance.View {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known[target]
+}
+
+func (b *builder) remember(target string, v *instance.View) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.known[target]; known || len(b.known) < maxKnown {
+		b.known[target] = v
+	}
+}
+
+// Scheme implements resolver.Builder.
+func (b *builder) Scheme() string { return Scheme }
+
+// Build implements resolver.Builder.
+func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	q, err := Parse(target.URL)
+	if err != nil {
+		return nil, fault.Wrap("resolver.Build", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &following{builder: b, target: target.URL.String(), cc: cc, stop: stop}
+	f.task.Go(func() { f.run(ctx, q) })
+	return f, nil
+}
+
+// Parse reads a target. Errors: Invalid, field "target" or that of the query.
+func Parse(target url.URL) (instance.Query, error) {
+	if target.Scheme != Scheme {
+		return instance.Query{}, fault.Invalidf("target", target.Scheme, "must begin with %s:///", Scheme)
+	}
+	if target.Host != "" {
+		return instance.Query{}, fault.Invalidf("target", target.Host, "names a host: the peer to ask is that of the client")
+	}
+	q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: strings.TrimPrefix(target.Path, "/")}}
+	values, err := url.ParseQuery(target.RawQuery)
+	if err != nil {
+		return instance.Query{}, fault.Invalidf("target", target.RawQuery, "%w", err)
+	}
+	texts := map[string]*string{
+		"namespace": &q.Namespace, "zone": &q.Zone, "prefer_zone": &q.PreferZone, "version": &q.Version,
+		"environment": &q.Environment, "dependency": &q.Dependency,
+	}
+	for name, list := range values {
+		switch text := texts[name]; {
+		case name == "tag":
+			q.Tags = list
+		case text == nil:
+			return instance.Query{}, fault.Invalidf("target", name, "%q is not known", name)
+		case len(list) > 1:
+			return instance.Query{}, fault.Invalidf("target", name, "has %q twice", name)
+		default:
+			*text = list[0]
+		}
+	}
+	if err := q.Name.Validate(); err != nil {
+		return instance.Query{}, err
+	}
+	_, err = q.Compile()
+	return q, err
+}
+
+// following is a resolver.
+type following struct {
+	*builder
+	target string
+	cc     resolver.ClientConn
+	stop   context.CancelFunc
+	task   sync.WaitGroup
+	last   *instance.View // handed on; of the task alone
+}
+
+// ResolveNow implements resolver.Resolver. There is nothing to do: what changes is told at once.
+func (f *following) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close implements resolver.Resolver.
+func (f *following) Close() {
+	f.stop()
+	f.task.Wait()
+}
+
+// again is how long the answers of a peer hold that has no room for a watch.
+const again = 10 * time.Second
+
+// run hands results on until the resolver is closed. Services.Follow ends before that only when the
+// peer lets nobody watch: then what it answers when asked has to do.
+func (f *following) run(ctx context.Context, q instance.Query) {
+	for {
+		for r, err := range f.services.Follow(ctx, q) {
+			if err != nil {
+				r, err = f.services.Discover(ctx, q)
+			}
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				f.cc.ReportError(err)
+			default:
+				f.take(r)
+			}
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// take hands on what has changed. That contact is lost is no change: an empty list then is what nobody knows.
+func (f *following) take(r instance.Result) {
+	if r.Index == 0 { // the peer was not reached yet
+		if r.View = f.recall(f.target); r.View == nil {
+			f.cc.ReportError(fault.New("resolver", fault.Unavailable, "%s", r.Reason))
+			return
+		}
+	}
+	switch {
+	case f.last != nil && slices.EqualFunc(r.Instances, f.last.Instances, instance.Same), r.Stale && len(r.Instances) == 0 && f.last != nil:
+	default:
+		f.last = r.View
+		f.remember(f.target, r.View)
+		f.hand(r)
+	}
+}
+
+// hand gives gRPC the endpoints. It may refuse them, and asks again by itself then.
+func (f *following) hand(r instance.Result) {
+	var endpoints []resolver.Endpoint
+	for _, i := range r.Instances {
+		if address := Address(i); address != "" {
+			e := resolver.Endpoint{Addresses: []resolver.Address{{Addr: address}}}
+			e.Attributes = e.Attributes.WithValue(instanceKey{}, i)
+			endpoints = append(endpoints, weight.Set(e, weight.EndpointInfo{Weight: uint32(max(i.Weight, 1))}))
+		}
+	}
+	_ = f.cc.UpdateState(resolver.State{Endpoints: endpoints})
+}
+
+// Address is where an instance serves gRPC: at its interface of that name, or at its host and port.
+// It is "" for one that does neither.
+func Address(i *instance.Instance) string {
+	names := make([]string, 0, len(i.Interfaces))
+	for name := range i.Interfaces {
+		if strings.EqualFold(name, "gRPC") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if address, err := hostPort(i.Interfaces[name]); err == nil {
+			return address
+		}
+	}
+	if i.Host == "" || i.Port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(i.Host, strconv.Itoa(i.Port))
+}
+
+// hostPort reads host:port, with a scheme before it or without.
+func hostPort(text string) (string, error) {
+	if _, rest, ok := strings.Cut(text, "://"); ok {
+		text = strings.TrimSuffix(rest, "/")
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err == nil && (host == "" || port == "") {
+		err = errors.New("must have a host and a port")
+	}
+	return text, err
+}

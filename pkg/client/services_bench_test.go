@@ -1,0 +1,29 @@
+package client
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/client/agenttest"
+)
+
+// BenchmarkDiscover asks what a watch keeps at hand.
+func BenchmarkDiscover(b *testing.B) {
+	h := newHost(b)
+	for i := range 100 {
+		h.put(fmt.Sprint("i", i))
+	}
+	s := h.client().Services()
+	q := agenttest.Up()
+	q.Tags = []string{"v1"}
+	_, err := s.Discover(b.Context(), q)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Discover(b.Context(), q); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/client/resolver"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Registering this program for as long as it runs, and finding others.
+func ExampleServices() {
+	c, err := client.New(client.DefaultAddress)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close() // deregisters what is left
+	ctx := context.Background()
+	here, err := c.Services().Register(ctx, instance.Registration{
+		Key:  instance.Key{Service: "payment"},
+		Spec: instance.Spec{Host: "10.0.0.7", Port: 8080, Version: "2.1.0", Tags: []string{"v2"}, Dependencies: []string{"ledger"}},
+	})
+	if err != nil {
+		return // no peer was reached, or it refused
+	}
+	defer here.Close(ctx)
+
+	ledgers, err := c.Services().Discover(ctx, instance.Query{Name: instance.Name{Service: "ledger"}})
+	if err != nil {
+		return // the peer cannot be reached and never answered
+	}
+	if ledgers.Stale {
+		fmt.Println("as it was", ledgers.Age, "ago:", ledgers.Reason)
+	}
+	for _, i := range ledgers.Instances {
+		fmt.Println(i.Host, i.Port)
+	}
+}
+
+// Calling a service by its name, with gRPC.
+func Example_resolver() {
+	c, err := client.New(client.DefaultAddress)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	conn, err := grpc.NewClient("blackhole:///ledger?tag=v2&prefer_zone=eu",
+		grpc.WithResolvers(resolver.New(c)), grpc.WithDefaultServiceConfig(resolver.RoundRobin),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+}

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// watch gives batches until give says that it wants no more, nil, or none can come. A batch that
+// tells that the peer is lost comes with why.
+func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, give func(b instance.Batch, lost error) bool) error {
+	delay, lost := firstPause, false
+	for {
+		err := s.agent.Watch(ctx, q, after, func(b instance.Batch) error {
+			delay, lost, after = firstPause, false, b.Index
+			if !give(b, nil) {
+				return errEnough
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errEnough):
+			return nil
+		case ctx.Err() != nil: // whatever the last try has met
+			return ctx.Err()
+		case !s.client.passing(ctx, err):
+			return err
+		}
+		gone := instance.Batch{Index: after, Contact: instance.Contact{Stale: true, Reason: unreached(err), Revision: after}}
+		if !lost && !give(gone, err) {
+			return nil
+		}
+		lost = true
+		if err := pause(ctx, s.client.vary(delay)); err != nil {
+			return err
+		}
+		delay = min(2*delay, lastPause)
+	}
+}
+
+// follow is watch in whole results.
+func (s *Services) follow(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error {
+	m, err := newMirror(q)
+	if err != nil {
+		return err
+	}
+	return s.watch(ctx, q, 0, func(b instance.Batch, lost error) bool { return give(m.apply(b), lost) })
+}
+
+// unreached is why an answer is old, for people.
+func unreached(err error) string { return "the peer does not answer: " + fault.Message(err) }
+
+// mirror is a result kept up to date by what a watch gives.
+type mirror struct {
+	matcher instance.Matcher // for its order
+	all     map[instance.Key]*instance.Instance
+	view    *instance.View
+}
+
+func newMirror(q instance.Query) (*mirror, error) {
+	m, err := q.Compile()
+	return &mirror{matcher: m, all: make(map[instance.Key]*instance.Instance), view: instance.NewView(0, nil)}, err
+}
+
+// apply gives the result after a batch. Its view is another one only when the result is.
+func (m *mirror) apply(b instance.Batch) instance.Result {
+	if b.Reset {
+		clear(m.all)
+	}
+	for _, e := range b.Events {
+		if e.Type == instance.Removed {
+			delete(m.all, e.Instance.Key)
+		} else {
+			m.all[e.Instance.Key] = e.Instance
+		}
+	}
+	if b.Reset || len(b.Events) > 0 {
+		m.view = instance.NewView(b.Index, slices.SortedFunc(maps.Values(m.all), m.matcher.Compare))
+	}
+	return instance.Result{View: m.view, Contact: b.Contact}
+}
