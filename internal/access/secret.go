@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -77,7 +78,7 @@ func (f file) read() ([]byte, error) {
 	if err != nil {
 		return nil, refuse("%w", err)
 	}
-	if f.private && info.Mode().Perm()&0o077 != 0 {
+	if f.private && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return nil, refuse("holds a secret and has mode %04o: only its owner may have access (chmod 600)", info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
