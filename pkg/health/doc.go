@@ -33,7 +33,7 @@
 // instance's own host and nowhere else, a name is resolved here, each of its addresses is judged
 // (see gate), and what is dialled is the very address that was judged: no second resolution could
 // give another one. There are no redirects, no proxies, no credentials, no user information in URLs.
-// Of an answer 16 KiB of head and 4 KiB of body are read at most, and nothing of it is told but
-// whether the check passed. A script is one that the configuration of the peer names, with its
+// Of an answer 16 KiB are read at most, 4 KiB of its body, and nothing of it is told but whether
+// the check passed. A script is one that the configuration of the peer names, with its
 // arguments; it inherits neither standard streams nor the environment.
 package health

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxHead   = 16 << 10 // bytes of an answer before its body
-	maxBody   = 4 << 10
+	maxAnswer = 16 << 10 // bytes of an answer that are read, or of its head by HTTP/2
+	maxBody   = 4 << 10  // of its body
 	userAgent = "blackholed-health"
 )
 
-// probe makes one check. It returns within the context's deadline, and nothing that it started is
-// left behind.
+// probe makes one check. It returns at the context's deadline at the latest, a script scriptGrace
+// after it, and nothing that it started outlives its connection or process group.
 func (c *Checker) probe(ctx context.Context, p *plan) error {
 	var err error
 	switch p.target.Check.Type {

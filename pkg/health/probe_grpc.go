@@ -58,7 +58,7 @@ func plainHTTP2(conn net.Conn) *http.Transport {
 			return conn, nil
 		},
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxHead,
+		MaxResponseHeaderBytes: maxAnswer,
 		HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10,
 			MaxReceiveBufferPerConnection: 64 << 10,

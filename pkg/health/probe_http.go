@@ -28,7 +28,7 @@ func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return failed("health.tls", err)
 		}
-		conn = secured
+		return exchange(secured, p)
 	}
 	return exchange(conn, p)
 }
@@ -50,7 +50,7 @@ func exchange(conn io.ReadWriter, p *plan) error {
 	if _, err := conn.Write(requestOf(p)); err != nil {
 		return failed(op, err)
 	}
-	limited := &io.LimitedReader{R: conn, N: maxHead}
+	limited := &io.LimitedReader{R: conn, N: maxAnswer}
 	answer, err := readAnswer(bufio.NewReaderSize(limited, 2<<10))
 	if err != nil {
 		return failed(op, err)
@@ -59,7 +59,6 @@ func exchange(conn io.ReadWriter, p *plan) error {
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return fault.New(op, fault.Unavailable, "answered %d", answer.StatusCode)
 	}
-	limited.N = maxBody
 	if _, err := io.CopyN(io.Discard, answer.Body, maxBody); err != nil && err != io.EOF && limited.N > 0 {
 		return failed(op, err)
 	}

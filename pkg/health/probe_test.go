@@ -218,7 +218,7 @@ func TestTCP(t *testing.T) {
 		r := once(t, local(t, addr, instance.Check{Type: instance.TCP, Endpoint: endpoint}), nil)
 		require.True(t, r.Passing, "%q: %v", endpoint, r.Err)
 	}
-	require.Equal(t, int64(4), count.Load())
+	require.Eventually(t, func() bool { return count.Load() == 4 }, 5*time.Second, time.Millisecond)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
@@ -384,6 +384,26 @@ func TestRebinding(t *testing.T) {
 		}
 	}
 	require.Zero(t, reached.Load())
+}
+
+// A name with many addresses is not a way to reach many hosts.
+func TestAddressesAreBounded(t *testing.T) {
+	var many []netip.Addr
+	for i := range byte(100) {
+		many = append(many, netip.AddrFrom4([4]byte{10, 0, 0, i}))
+	}
+	var dials atomic.Int64
+	one := target(1)
+	one.Host = "many.test"
+	r := once(t, one, func(cfg *health.Config) {
+		cfg.Resolve = func(context.Context, string) ([]netip.Addr, error) { return many, nil }
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, io.EOF
+		}
+	})
+	require.False(t, r.Passing)
+	require.Equal(t, int64(4), dials.Load())
 }
 
 func TestEndpointsThatAreRefused(t *testing.T) {
