@@ -47,7 +47,7 @@ import (
 type Config struct {
 	Watches int // watches and waits at once; 0: 4,096
 	Log     int // changes remembered of a service or a namespace, at least 2; 0: 1,024
-	History int // changes remembered of all together, at least 2; 0: 65,536
+	History int // changes remembered of all together, at least 4; 0: 65,536
 	Results int // results kept of a service or a namespace; 0: 64
 
 	Marks time.Duration // between two marks of progress of a watch; 0: 10 s
@@ -65,7 +65,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{"watches", &c.Watches, 1, 4096},
 		{"log", &c.Log, 2, 1024},
-		{"history", &c.History, 2, 65536},
+		{"history", &c.History, 4, 65536},
 		{"results", &c.Results, 1, 64},
 	}
 	for _, n := range counts {
@@ -114,8 +114,11 @@ type Catalog struct {
 	mu      sync.Mutex // held by the feeder, and by who begins or ends to wait
 	touched []*stream  // have something staged
 	watches int
-	changes int    // since the last sweep
-	mark    uint64 // the revision then
+	all     []*stream
+	hand    int    // of the sweep, in all
+	credit  int    // visits that it owes, times its round
+	began   uint64 // the revision at which its round began
+	mark    uint64 // and the one before
 }
 
 // contact is shared with who waits for the next one.
@@ -228,7 +231,7 @@ func (c *Catalog) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := Stats{Revision: c.rev.Load(), Watches: c.watches, Stale: c.contact.Load().stale}
-	for s := range c.streams.all() {
+	for _, s := range c.all {
 		out.Changes += len(s.state.Load().log)
 		if p := s.results.byKey.Load(); p != nil {
 			out.Results += len(*p)

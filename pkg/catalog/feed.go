@@ -154,7 +154,7 @@ func lastOfEach(changes []Change) []Change {
 // differences gives the changes from what there is to next, by key.
 func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []Change {
 	var changes []Change
-	for s := range c.streams.all() {
+	for _, s := range c.all {
 		for _, i := range s.byID {
 			if next[i.Key] == nil {
 				changes = append(changes, Change{Key: i.Key})
@@ -175,6 +175,8 @@ func (c *Catalog) open(n instance.Name) *stream {
 	s := c.streams.get(n)
 	if s == nil {
 		s = newStream(n, c.forgotten.Load())
+		s.place = len(c.all)
+		c.all = append(c.all, s)
 		c.streams.put(s)
 	}
 	return s
@@ -221,8 +223,9 @@ func tombstone(i *instance.Instance, rev uint64) *instance.Instance {
 
 // publish shows what is staged, and tells who waits once all of it can be read.
 func (c *Catalog) publish(rev uint64) {
+	made := 0
 	for _, s := range c.touched {
-		c.changes += len(s.staged)
+		made += len(s.staged)
 		s.publish(c.cfg.Log)
 	}
 	c.rev.Store(rev)
@@ -232,32 +235,51 @@ func (c *Catalog) publish(rev uint64) {
 	}
 	clear(c.touched)
 	c.touched = c.touched[:0]
-	if c.changes >= c.cfg.History/2 {
-		c.sweep(rev)
-	}
+	c.sweep(rev, made)
 }
 
-// sweep forgets the changes before the sweep before, so that two generations are kept of half the history
-// each, and streams of which nothing is left.
-func (c *Catalog) sweep(rev uint64) {
-	if c.changes > c.cfg.History {
-		c.mark = rev
-	}
-	for s := range c.streams.all() {
+// sweep forgets what is old, a bit with every change: in as many changes as a quarter of the history it has
+// visited every stream once. What was made before the round before goes, and with it every stream of which
+// nothing is left, so that a change lives for at most three rounds.
+func (c *Catalog) sweep(rev uint64, changes int) {
+	round := c.cfg.History / 4
+	c.credit += changes * len(c.all)
+	for ; c.credit >= round && len(c.all) > 0; c.credit -= round {
+		if c.hand >= len(c.all) {
+			c.hand, c.mark, c.began = 0, c.began, rev
+		}
+		s := c.all[c.hand]
 		if st := s.state.Load(); c.mark >= st.floor {
 			s.truncate(int(st.after(c.mark) - st.first))
 		}
+		c.hand++
 		c.drop(s)
 	}
-	c.mark, c.changes = rev, 0
 }
 
-// drop forgets a stream that is idle.
+// drop forgets a stream that is idle. What the sweep has not visited stays behind its hand.
 func (c *Catalog) drop(s *stream) {
-	if s.idle() {
-		c.forgotten.Store(max(c.forgotten.Load(), s.state.Load().floor))
-		c.streams.remove(s.name)
+	if !s.idle() {
+		return
 	}
+	c.forgotten.Store(max(c.forgotten.Load(), s.state.Load().floor))
+	c.streams.remove(s.name)
+	hole, last := s.place, len(c.all)-1
+	if hole < c.hand {
+		c.hand--
+		c.move(c.hand, hole)
+		hole = c.hand
+	}
+	if hole != last {
+		c.move(last, hole)
+	}
+	c.all[last] = nil
+	c.all = c.all[:last]
+}
+
+func (c *Catalog) move(from, to int) {
+	c.all[to] = c.all[from]
+	c.all[to].place = to
 }
 
 // restart begins a new numbering.
@@ -266,9 +288,9 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 	c.horizon.Store(&horizon{era: h.era, busy: true})
 	c.rev.Store(rev)
 	c.forgotten.Store(rev)
-	c.changes, c.mark = 0, rev
+	c.credit, c.hand, c.mark, c.began = 0, 0, rev, rev
 	lists := make(map[instance.Name][]*instance.Instance)
-	for s := range c.streams.all() {
+	for _, s := range c.all {
 		clear(s.byID)
 		lists[s.name] = nil
 	}
@@ -285,7 +307,7 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 	}
 	c.horizon.Store(&h)
 	c.moved.ring()
-	for s := range c.streams.all() {
+	for _, s := range slices.Clone(c.all) {
 		s.changed.ring()
 		c.drop(s)
 	}

@@ -298,6 +298,7 @@ func TestWatchIsLosslessOrResets(t *testing.T) {
 				m.apply(rev, changes)
 				require.NoError(t, c.Apply(rev, changes))
 			}
+			checkPlaces(t, c)
 			for _, w := range watchers {
 				if rapid.IntRange(0, 2).Draw(t, "wakes") == 0 {
 					require.NoError(t, w.tell(false))
@@ -315,4 +316,19 @@ func ids(list []*instance.Instance) (out []string) {
 		out = append(out, i.ID+":"+i.Status.String())
 	}
 	return out
+}
+
+// checkPlaces holds the table and the list of streams against each other.
+func checkPlaces(t require.TestingT, c *Catalog) {
+	inTable := 0
+	for i := range c.streams.shards {
+		if m := c.streams.shards[i].Load(); m != nil {
+			inTable += len(*m)
+		}
+	}
+	require.Equal(t, inTable, len(c.all))
+	for n, s := range c.all {
+		require.Equal(t, n, s.place)
+		require.Same(t, s, c.streams.get(s.name))
+	}
 }

@@ -53,6 +53,7 @@ type stream struct {
 	size    int                           // instances
 	staged  []entry                       // to be published
 	holders int                           // who waits for changes
+	place   int                           // in Catalog.all
 }
 
 func newStream(n instance.Name, floor uint64) *stream {

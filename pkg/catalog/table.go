@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"hash/maphash"
-	"iter"
 	"maps"
 	"sync/atomic"
 
@@ -51,21 +50,4 @@ func (t *table) remove(n instance.Name) {
 	next := maps.Clone(*m)
 	delete(next, n)
 	p.Store(&next)
-}
-
-// all gives the streams in no order.
-func (t *table) all() iter.Seq[*stream] {
-	return func(yield func(*stream) bool) {
-		for i := range t.shards {
-			m := t.shards[i].Load()
-			if m == nil {
-				continue
-			}
-			for _, s := range *m {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	}
 }
