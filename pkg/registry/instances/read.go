@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -43,6 +44,10 @@ func (r *Registry) All() ([]*instance.Instance, uint64) {
 	slices.SortFunc(list, func(a, b *instance.Instance) int { return compare(a.Key, b.Key) })
 	return list, revision
 }
+
+// Storage gives why the disk takes no more writes until the registry is opened again,
+// Unavailable; nil when it does take them. It does not wait for the disk.
+func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.store.failure()) }
 
 // Len counts the instances.
 func (r *Registry) Len() int {

@@ -49,7 +49,7 @@ type Registry struct {
 	// writing serialises commits, from reading the state that they start from until they are on disk
 	// and visible. It is taken before mu.
 	writing sync.Mutex
-	store   *store // guarded by writing
+	store   *store // guarded by writing, but for its failure
 	closed  bool   // guarded by writing
 
 	revision atomic.Uint64 // last given out; written with mu held

@@ -9,6 +9,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
+// event is what happens to an instance.
+type event = func(state, time.Time) state
+
+func judged(passing bool, by instance.Status) event {
+	return func(s state, now time.Time) state { return s.judged(Verdict{passing, by}, now) }
+}
+
+func again(i *instance.Instance, starting, same bool) event {
+	return func(s state, now time.Time) state { return s.registered(i, starting, same, now) }
+}
+
+func overridden(by instance.Status) event {
+	return func(s state, _ time.Time) state {
+		s.override = by
+		return s
+	}
+}
+
 // TestStatus tells stories: what happens to an instance at which second, and how it is then.
 func TestStatus(t *testing.T) {
 	const (
@@ -23,23 +41,16 @@ func TestStatus(t *testing.T) {
 	plain := &instance.Instance{Spec: instance.Spec{UnhealthyAfter: 30 * time.Second, RemoveAfter: 60 * time.Second}}
 	check := &instance.Instance{Spec: plain.Spec}
 	check.Check = &instance.Check{}
-	type event func(state, time.Time) state
 	var (
 		beat     event = state.beat
-		pass     event = func(s state, now time.Time) state { return s.judged(Verdict{true, up}, now) }
-		almost   event = func(s state, now time.Time) state { return s.judged(Verdict{Passing: true}, now) }
-		fail     event = func(s state, now time.Time) state { return s.judged(Verdict{false, down}, now) }
-		missed   event = func(s state, now time.Time) state { return s.judged(Verdict{false, up}, now) }
-		flapping event = func(s state, now time.Time) state { return s.judged(Verdict{true, down}, now) }
-		nothing  event = func(s state, now time.Time) state { return s }
-		again    event = func(s state, now time.Time) state { return s.registered(check, false, true, now) }
-		anew     event = func(s state, now time.Time) state { return s.registered(check, true, true, now) }
-		other    event = func(s state, now time.Time) state { return s.registered(check, false, false, now) }
+		nothing  event = func(s state, _ time.Time) state { return s }
+		pass           = judged(true, up)
+		almost         = judged(true, unknown)
+		fail           = judged(false, down)
+		missed         = judged(false, up)
+		flapping       = judged(true, down)
 		excused  event = func(s state, now time.Time) state { return s.excused(40*time.Second, now) }
 	)
-	override := func(by instance.Status) event {
-		return func(s state, now time.Time) state { s.override = by; return s }
-	}
 	type step struct {
 		second int
 		event  event
@@ -58,8 +69,8 @@ func TestStatus(t *testing.T) {
 		{"heartbeats out of order", fresh(plain, false), []step{{20, beat, up}, {10, beat, up}, {49, nothing, up}}, 80},
 		{"starting ends with a heartbeat", fresh(plain, true), []step{{0, nothing, starting}, {10, beat, up}}, 70},
 		{"starting and silent", fresh(plain, true), []step{{30, nothing, unhealthy}}, 60},
-		{"by hand wins", fresh(plain, false), []step{{1, override(out), out}, {2, beat, out}, {40, nothing, out}, {41, override(unknown), unhealthy}}, 62},
-		{"by hand over a check", fresh(check, false), []step{{1, fail, down}, {2, override(starting), starting}, {3, pass, starting}, {4, override(unknown), up}}, 63},
+		{"by hand wins", fresh(plain, false), []step{{1, overridden(out), out}, {2, beat, out}, {40, nothing, out}, {41, overridden(unknown), unhealthy}}, 62},
+		{"by hand over a check", fresh(check, false), []step{{1, fail, down}, {2, overridden(starting), starting}, {3, pass, starting}, {4, overridden(unknown), up}}, 63},
 		{"unknown until the first verdict", fresh(check, false), []step{{0, nothing, unknown}, {10, almost, unknown}, {20, pass, up}}, 80},
 		{"a heartbeat is no verdict", fresh(check, false), []step{{10, beat, unknown}, {39, nothing, unknown}, {40, nothing, unhealthy}}, 70},
 		{"never checked", fresh(check, false), []step{{30, nothing, unhealthy}}, 60},
@@ -70,9 +81,9 @@ func TestStatus(t *testing.T) {
 		{"recovers", fresh(check, false), []step{{10, fail, down}, {20, pass, up}}, 80},
 		{"starting until it passes", fresh(check, true), []step{{5, beat, starting}, {10, fail, starting}, {20, almost, starting}, {30, pass, up}}, 90},
 		{"starting, never passes", fresh(check, true), []step{{5, fail, starting}, {30, fail, unhealthy}}, 60},
-		{"registers again: the verdict holds", fresh(check, false), []step{{10, pass, up}, {20, again, up}}, 80},
-		{"registers again as starting", fresh(check, false), []step{{10, pass, up}, {20, anew, starting}, {30, pass, up}}, 90},
-		{"registers with another check", fresh(check, false), []step{{10, fail, down}, {20, other, unknown}}, 80},
+		{"registers again: the verdict holds", fresh(check, false), []step{{10, pass, up}, {20, again(check, false, true), up}}, 80},
+		{"registers again as starting", fresh(check, false), []step{{10, pass, up}, {20, again(check, true, true), starting}, {30, pass, up}}, 90},
+		{"registers with another check", fresh(check, false), []step{{10, fail, down}, {20, again(check, false, false), unknown}}, 80},
 		{"after a restart", recovered(plain, at(0)), []step{{0, nothing, unknown}, {29, nothing, unknown}, {30, nothing, unhealthy}, {31, beat, up}}, 91},
 		{"after a restart, checked", recovered(check, at(0)), []step{{1, beat, unknown}, {2, pass, up}}, 62},
 		{"after a restart, lost", recovered(plain, at(0)), nil, 60},

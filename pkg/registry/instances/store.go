@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,7 +39,7 @@ type edit struct {
 }
 
 // store is the database, of which each commit is on disk when it returns. It is not safe for
-// concurrent use.
+// concurrent use, but for failure.
 type store struct {
 	db   *pebble.DB
 	self string
@@ -46,7 +47,15 @@ type store struct {
 	// broken is why the database takes no more writes. After a failed write or fsync it is not
 	// known what is on disk, and trying again could report success for what is lost (Rebello et
 	// al., "Can Applications Recover from fsync Failures?"); only opening it anew tells.
-	broken error
+	broken atomic.Pointer[fault.Error]
+}
+
+// failure is why the database takes no more writes, Unavailable; nil when it does take them.
+func (s *store) failure() error {
+	if e := s.broken.Load(); e != nil {
+		return e
+	}
+	return nil
 }
 
 // openStore opens the database of a peer in dir, or makes it, and checks that it is the peer's.
@@ -191,8 +200,8 @@ func (s *store) scan(visit func(key string, value []byte) error) (err error) {
 // commit writes all edits at once and returns when they are on disk. After an error, which is
 // Unavailable, it is open whether they are; all later commits fail.
 func (s *store) commit(edits []edit) (err error) {
-	if s.broken != nil {
-		return s.broken
+	if err := s.failure(); err != nil {
+		return err
 	}
 	defer func() {
 		switch p := recover().(type) {
@@ -203,8 +212,8 @@ func (s *store) commit(edits []edit) (err error) {
 			panic(p)
 		}
 		if err != nil {
-			s.broken = fault.As("", fault.Unavailable, fmt.Errorf("the database failed and takes no more writes until it is opened again: %w", err))
-			err = s.broken
+			s.broken.Store(fault.New("", fault.Unavailable, "the database failed and takes no more writes until it is opened again: %w", err))
+			err = s.failure()
 		}
 	}()
 	b := s.db.NewBatch()
