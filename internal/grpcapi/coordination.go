@@ -19,6 +19,9 @@ type Coordination struct {
 	// Owner tells on whose behalf a call is, from what is known of its connection, or why
 	// it may not be. It is asked once for each call and each stream.
 	Owner func(ctx context.Context) (string, error)
+
+	// Peers says that callers are peers of the network, which publish instances of their own.
+	Peers bool
 }
 
 // coordination serves LockService and CoordinationService.

@@ -67,7 +67,7 @@ func asked(batch []*api.LeaseKeepAliveRequest) []coord.LeaseID {
 // renewed makes the answer to a request of the first renewals, and gives the others.
 func renewed(req *api.LeaseKeepAliveRequest, all []coord.Renewal) (*api.LeaseKeepAliveResponse, []coord.Renewal) {
 	n := weight(req)
-	resp := &api.LeaseKeepAliveResponse{Id: req.GetId(), Ttl: all[0].TTL / 1000, TtlMs: all[0].TTL}
+	resp := &api.LeaseKeepAliveResponse{Id: req.GetId(), Ttl: all[0].TTL / 1000, TtlMs: all[0].TTL, Published: publications(all[:n])}
 	if n > 1 {
 		resp.TtlsMs = make([]int64, n-1)
 		for i, r := range all[1:n] {

@@ -41,7 +41,7 @@ func Need(fullMethod string) string {
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
 		return least(method, []string{"Range", "Group", "Bundle"}, // each call in a bundle is asked about by itself
-			[]string{"Write", "OpenClient", "CloseClient"})
+			[]string{"Write", "OpenClient", "CloseClient", "SetRequirement", "DeleteRequirement"})
 	}
 	return needAdmin
 }

@@ -36,8 +36,8 @@ type Coordination struct {
 func (c *Client) Coordination() *Coordination { return c.coordination }
 
 // Do implements coord.Actor for *Write, *LeaseGrant, *LeaseRevoke, *Unlock, *ClientOpen,
-// *ClientClose, and *Lock without Wait. Errors: Unsupported for the others, which no peer
-// takes from a client.
+// *ClientClose, *SetRequirement, *DeleteRequirement, *Lock without Wait, and, of a peer, *RegisterBatch.
+// Errors: Unsupported for the others, which no peer takes from a client.
 func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "client.Do"
 	switch o := cmd.Op.(type) {
@@ -55,6 +55,16 @@ func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result,
 		}
 	case *coord.Unlock:
 		return p.unlock(ctx, cmd, o)
+	case *coord.RegisterBatch:
+		return p.publish(ctx, cmd, o)
+	case *coord.SetRequirement:
+		return p.require(ctx, cmd, o.Requirement)
+	case *coord.DeleteRequirement:
+		if err := text("name", o.Name); err != nil {
+			return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+		}
+		resp, err := p.keys.DeleteRequirement(ctx, &api.DeleteRequirementRequest{Name: o.Name, Attempt: toAttempt(cmd)})
+		return answered(op, resp, err, coord.Result{Changed: 1})
 	case *coord.ClientOpen:
 		resp, err := p.keys.OpenClient(ctx, &api.OpenClientRequest{})
 		return answered(op, resp, err, coord.Result{Client: coord.ClientID(resp.GetClient())})

@@ -64,6 +64,7 @@ func (r *renewals) call(ctx context.Context, op string, ids []coord.LeaseID) ([]
 	for i, ttl := range one.resp.GetTtlsMs() {
 		out[i+1] = coord.Renewal{ID: ids[i+1], TTL: ttl}
 	}
+	publish(out, one.resp.GetPublished())
 	return out, toHeader(one.resp.GetHeader()), nil
 }
 

@@ -191,7 +191,7 @@ func (r *Replica) renew(k keepalive) {
 			r.reads.held = append(r.reads.held, k)
 			return
 		}
-		renewals[i].TTL = ttl.Milliseconds()
+		renewals[i].TTL, renewals[i].Published = ttl.Milliseconds(), r.machine.Publication(id)
 	}
 	r.answer(Answer{ID: k.id, Renewals: renewals})
 }

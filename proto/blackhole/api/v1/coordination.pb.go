@@ -9,6 +9,7 @@
 package apiv1
 
 import (
+	v1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -115,7 +116,7 @@ func (x KeyEvent_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyEvent_Type.Descriptor instead.
 func (KeyEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{27, 0}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{28, 0}
 }
 
 // Header says who answered, and in which state of the group.
@@ -1371,6 +1372,7 @@ type LeaseKeepAliveResponse struct {
 	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"` // seconds, rounded down; 0: there is no such lease
 	TtlMs         int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	TtlsMs        []int64                `protobuf:"varint,5,rep,packed,name=ttls_ms,json=ttlsMs,proto3" json:"ttls_ms,omitempty"` // of ids, in order
+	Published     []*Publication         `protobuf:"bytes,6,rep,name=published,proto3" json:"published,omitempty"`                 // of those leases under which a peer publishes instances
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1440,6 +1442,90 @@ func (x *LeaseKeepAliveResponse) GetTtlsMs() []int64 {
 	return nil
 }
 
+func (x *LeaseKeepAliveResponse) GetPublished() []*Publication {
+	if x != nil {
+		return x.Published
+	}
+	return nil
+}
+
+// Publication is what a peer has in the directory under a lease.
+type Publication struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaseId       int64                  `protobuf:"varint,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"` // entries
+	High          uint64                 `protobuf:"fixed64,4,opt,name=high,proto3" json:"high,omitempty"`  // of their digest
+	Low           uint64                 `protobuf:"fixed64,5,opt,name=low,proto3" json:"low,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Publication) Reset() {
+	*x = Publication{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Publication) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Publication) ProtoMessage() {}
+
+func (x *Publication) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Publication.ProtoReflect.Descriptor instead.
+func (*Publication) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Publication) GetLeaseId() int64 {
+	if x != nil {
+		return x.LeaseId
+	}
+	return 0
+}
+
+func (x *Publication) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Publication) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Publication) GetHigh() uint64 {
+	if x != nil {
+		return x.High
+	}
+	return 0
+}
+
+func (x *Publication) GetLow() uint64 {
+	if x != nil {
+		return x.Low
+	}
+	return 0
+}
+
 type LeaseTimeToLiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1449,7 +1535,7 @@ type LeaseTimeToLiveRequest struct {
 
 func (x *LeaseTimeToLiveRequest) Reset() {
 	*x = LeaseTimeToLiveRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1547,7 @@ func (x *LeaseTimeToLiveRequest) String() string {
 func (*LeaseTimeToLiveRequest) ProtoMessage() {}
 
 func (x *LeaseTimeToLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1560,7 @@ func (x *LeaseTimeToLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseTimeToLiveRequest.ProtoReflect.Descriptor instead.
 func (*LeaseTimeToLiveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaseTimeToLiveRequest) GetId() int64 {
@@ -1494,7 +1580,7 @@ type LeaseTimeToLiveResponse struct {
 
 func (x *LeaseTimeToLiveResponse) Reset() {
 	*x = LeaseTimeToLiveResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1592,7 @@ func (x *LeaseTimeToLiveResponse) String() string {
 func (*LeaseTimeToLiveResponse) ProtoMessage() {}
 
 func (x *LeaseTimeToLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1605,7 @@ func (x *LeaseTimeToLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseTimeToLiveResponse.ProtoReflect.Descriptor instead.
 func (*LeaseTimeToLiveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LeaseTimeToLiveResponse) GetHeader() *Header {
@@ -1546,7 +1632,7 @@ type ListLeasesRequest struct {
 
 func (x *ListLeasesRequest) Reset() {
 	*x = ListLeasesRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1644,7 @@ func (x *ListLeasesRequest) String() string {
 func (*ListLeasesRequest) ProtoMessage() {}
 
 func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1657,7 @@ func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
 func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListLeasesRequest) GetAfter() int64 {
@@ -1598,7 +1684,7 @@ type ListLeasesResponse struct {
 
 func (x *ListLeasesResponse) Reset() {
 	*x = ListLeasesResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1696,7 @@ func (x *ListLeasesResponse) String() string {
 func (*ListLeasesResponse) ProtoMessage() {}
 
 func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1709,7 @@ func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
 func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListLeasesResponse) GetHeader() *Header {
@@ -1653,7 +1739,7 @@ type LeaseState struct {
 
 func (x *LeaseState) Reset() {
 	*x = LeaseState{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1751,7 @@ func (x *LeaseState) String() string {
 func (*LeaseState) ProtoMessage() {}
 
 func (x *LeaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1764,7 @@ func (x *LeaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseState.ProtoReflect.Descriptor instead.
 func (*LeaseState) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LeaseState) GetId() int64 {
@@ -1730,7 +1816,7 @@ type WatchKeysRequest struct {
 
 func (x *WatchKeysRequest) Reset() {
 	*x = WatchKeysRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1828,7 @@ func (x *WatchKeysRequest) String() string {
 func (*WatchKeysRequest) ProtoMessage() {}
 
 func (x *WatchKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1841,7 @@ func (x *WatchKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchKeysRequest.ProtoReflect.Descriptor instead.
 func (*WatchKeysRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchKeysRequest) GetKey() string {
@@ -1816,7 +1902,7 @@ type WatchKeysResponse struct {
 
 func (x *WatchKeysResponse) Reset() {
 	*x = WatchKeysResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1914,7 @@ func (x *WatchKeysResponse) String() string {
 func (*WatchKeysResponse) ProtoMessage() {}
 
 func (x *WatchKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1927,7 @@ func (x *WatchKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchKeysResponse.ProtoReflect.Descriptor instead.
 func (*WatchKeysResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchKeysResponse) GetHeader() *Header {
@@ -1911,7 +1997,7 @@ type KeyEvent struct {
 
 func (x *KeyEvent) Reset() {
 	*x = KeyEvent{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2009,7 @@ func (x *KeyEvent) String() string {
 func (*KeyEvent) ProtoMessage() {}
 
 func (x *KeyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2022,7 @@ func (x *KeyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyEvent.ProtoReflect.Descriptor instead.
 func (*KeyEvent) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeyEvent) GetType() KeyEvent_Type {
@@ -1974,7 +2060,7 @@ type KeyVal struct {
 
 func (x *KeyVal) Reset() {
 	*x = KeyVal{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2072,7 @@ func (x *KeyVal) String() string {
 func (*KeyVal) ProtoMessage() {}
 
 func (x *KeyVal) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2085,7 @@ func (x *KeyVal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyVal.ProtoReflect.Descriptor instead.
 func (*KeyVal) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *KeyVal) GetKey() []byte {
@@ -2055,7 +2141,7 @@ type WriteRequest struct {
 
 func (x *WriteRequest) Reset() {
 	*x = WriteRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2153,7 @@ func (x *WriteRequest) String() string {
 func (*WriteRequest) ProtoMessage() {}
 
 func (x *WriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2166,7 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
 func (*WriteRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WriteRequest) GetGuards() []*WriteGuard {
@@ -2117,7 +2203,7 @@ type WriteGuard struct {
 
 func (x *WriteGuard) Reset() {
 	*x = WriteGuard{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2215,7 @@ func (x *WriteGuard) String() string {
 func (*WriteGuard) ProtoMessage() {}
 
 func (x *WriteGuard) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2228,7 @@ func (x *WriteGuard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteGuard.ProtoReflect.Descriptor instead.
 func (*WriteGuard) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WriteGuard) GetKey() []byte {
@@ -2187,7 +2273,7 @@ type WriteChange struct {
 
 func (x *WriteChange) Reset() {
 	*x = WriteChange{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2285,7 @@ func (x *WriteChange) String() string {
 func (*WriteChange) ProtoMessage() {}
 
 func (x *WriteChange) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2298,7 @@ func (x *WriteChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteChange.ProtoReflect.Descriptor instead.
 func (*WriteChange) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WriteChange) GetKey() []byte {
@@ -2260,7 +2346,7 @@ type WriteResponse struct {
 
 func (x *WriteResponse) Reset() {
 	*x = WriteResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2358,7 @@ func (x *WriteResponse) String() string {
 func (*WriteResponse) ProtoMessage() {}
 
 func (x *WriteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2371,7 @@ func (x *WriteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResponse.ProtoReflect.Descriptor instead.
 func (*WriteResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WriteResponse) GetHeader() *Header {
@@ -2316,7 +2402,7 @@ type RangeRequest struct {
 
 func (x *RangeRequest) Reset() {
 	*x = RangeRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2414,7 @@ func (x *RangeRequest) String() string {
 func (*RangeRequest) ProtoMessage() {}
 
 func (x *RangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2427,7 @@ func (x *RangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRequest.ProtoReflect.Descriptor instead.
 func (*RangeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RangeRequest) GetKey() []byte {
@@ -2398,7 +2484,7 @@ type RangeResponse struct {
 
 func (x *RangeResponse) Reset() {
 	*x = RangeResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2496,7 @@ func (x *RangeResponse) String() string {
 func (*RangeResponse) ProtoMessage() {}
 
 func (x *RangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2509,7 @@ func (x *RangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeResponse.ProtoReflect.Descriptor instead.
 func (*RangeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RangeResponse) GetHeader() *Header {
@@ -2454,6 +2540,434 @@ func (x *RangeResponse) GetRevision() int64 {
 	return 0
 }
 
+type PublishInstancesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	LeaseId       int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Puts          []*DirectoryEntry      `protobuf:"bytes,4,rep,name=puts,proto3" json:"puts,omitempty"`
+	Deletes       [][]byte               `protobuf:"bytes,5,rep,name=deletes,proto3" json:"deletes,omitempty"`  // keys
+	Replace       bool                   `protobuf:"varint,6,opt,name=replace,proto3" json:"replace,omitempty"` // the puts are all that the peer has from key to range_end
+	Key           []byte                 `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd      []byte                 `protobuf:"bytes,8,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishInstancesRequest) Reset() {
+	*x = PublishInstancesRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishInstancesRequest) ProtoMessage() {}
+
+func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishInstancesRequest.ProtoReflect.Descriptor instead.
+func (*PublishInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PublishInstancesRequest) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *PublishInstancesRequest) GetLeaseId() int64 {
+	if x != nil {
+		return x.LeaseId
+	}
+	return 0
+}
+
+func (x *PublishInstancesRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PublishInstancesRequest) GetPuts() []*DirectoryEntry {
+	if x != nil {
+		return x.Puts
+	}
+	return nil
+}
+
+func (x *PublishInstancesRequest) GetDeletes() [][]byte {
+	if x != nil {
+		return x.Deletes
+	}
+	return nil
+}
+
+func (x *PublishInstancesRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *PublishInstancesRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *PublishInstancesRequest) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+type DirectoryEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // blackhole.agent.v1.Instance
+	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirectoryEntry) Reset() {
+	*x = DirectoryEntry{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirectoryEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirectoryEntry) ProtoMessage() {}
+
+func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirectoryEntry.ProtoReflect.Descriptor instead.
+func (*DirectoryEntry) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DirectoryEntry) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *DirectoryEntry) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *DirectoryEntry) GetAdopt() bool {
+	if x != nil {
+		return x.Adopt
+	}
+	return false
+}
+
+type PublishInstancesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	Foreign       [][]byte               `protobuf:"bytes,3,rep,name=foreign,proto3" json:"foreign,omitempty"` // keys that are another peer's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishInstancesResponse) Reset() {
+	*x = PublishInstancesResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishInstancesResponse) ProtoMessage() {}
+
+func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishInstancesResponse.ProtoReflect.Descriptor instead.
+func (*PublishInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *PublishInstancesResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *PublishInstancesResponse) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *PublishInstancesResponse) GetForeign() [][]byte {
+	if x != nil {
+		return x.Foreign
+	}
+	return nil
+}
+
+type SetRequirementRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Min           uint32                 `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	Query         *v1.DiscoverRequest    `protobuf:"bytes,4,opt,name=query,proto3" json:"query,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRequirementRequest) Reset() {
+	*x = SetRequirementRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRequirementRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRequirementRequest) ProtoMessage() {}
+
+func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRequirementRequest.ProtoReflect.Descriptor instead.
+func (*SetRequirementRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SetRequirementRequest) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *SetRequirementRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetRequirementRequest) GetMin() uint32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *SetRequirementRequest) GetQuery() *v1.DiscoverRequest {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+type SetRequirementResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRequirementResponse) Reset() {
+	*x = SetRequirementResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRequirementResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRequirementResponse) ProtoMessage() {}
+
+func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRequirementResponse.ProtoReflect.Descriptor instead.
+func (*SetRequirementResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SetRequirementResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+type DeleteRequirementRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequirementRequest) Reset() {
+	*x = DeleteRequirementRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequirementRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequirementRequest) ProtoMessage() {}
+
+func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequirementRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequirementRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *DeleteRequirementRequest) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *DeleteRequirementRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteRequirementResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequirementResponse) Reset() {
+	*x = DeleteRequirementResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequirementResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequirementResponse) ProtoMessage() {}
+
+func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequirementResponse.ProtoReflect.Descriptor instead.
+func (*DeleteRequirementResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *DeleteRequirementResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
 type OpenClientRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2462,7 +2976,7 @@ type OpenClientRequest struct {
 
 func (x *OpenClientRequest) Reset() {
 	*x = OpenClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2988,7 @@ func (x *OpenClientRequest) String() string {
 func (*OpenClientRequest) ProtoMessage() {}
 
 func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +3001,7 @@ func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientRequest.ProtoReflect.Descriptor instead.
 func (*OpenClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
 }
 
 type OpenClientResponse struct {
@@ -2500,7 +3014,7 @@ type OpenClientResponse struct {
 
 func (x *OpenClientResponse) Reset() {
 	*x = OpenClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +3026,7 @@ func (x *OpenClientResponse) String() string {
 func (*OpenClientResponse) ProtoMessage() {}
 
 func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +3039,7 @@ func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientResponse.ProtoReflect.Descriptor instead.
 func (*OpenClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OpenClientResponse) GetHeader() *Header {
@@ -2551,7 +3065,7 @@ type CloseClientRequest struct {
 
 func (x *CloseClientRequest) Reset() {
 	*x = CloseClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +3077,7 @@ func (x *CloseClientRequest) String() string {
 func (*CloseClientRequest) ProtoMessage() {}
 
 func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +3090,7 @@ func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientRequest.ProtoReflect.Descriptor instead.
 func (*CloseClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CloseClientRequest) GetClient() uint64 {
@@ -2594,7 +3108,7 @@ type CloseClientResponse struct {
 
 func (x *CloseClientResponse) Reset() {
 	*x = CloseClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +3120,7 @@ func (x *CloseClientResponse) String() string {
 func (*CloseClientResponse) ProtoMessage() {}
 
 func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +3133,7 @@ func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientResponse.ProtoReflect.Descriptor instead.
 func (*CloseClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
 }
 
 type GroupRequest struct {
@@ -2630,7 +3144,7 @@ type GroupRequest struct {
 
 func (x *GroupRequest) Reset() {
 	*x = GroupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +3156,7 @@ func (x *GroupRequest) String() string {
 func (*GroupRequest) ProtoMessage() {}
 
 func (x *GroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +3169,7 @@ func (x *GroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRequest.ProtoReflect.Descriptor instead.
 func (*GroupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
 }
 
 type GroupResponse struct {
@@ -2678,7 +3192,7 @@ type GroupResponse struct {
 
 func (x *GroupResponse) Reset() {
 	*x = GroupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +3204,7 @@ func (x *GroupResponse) String() string {
 func (*GroupResponse) ProtoMessage() {}
 
 func (x *GroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +3217,7 @@ func (x *GroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupResponse.ProtoReflect.Descriptor instead.
 func (*GroupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GroupResponse) GetGroupId() string {
@@ -2802,7 +3316,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +3328,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +3341,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GroupMember) GetPeerId() string {
@@ -2867,7 +3381,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3393,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3406,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TransferRequest) GetPeerId() string {
@@ -2910,7 +3424,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3436,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3449,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
 }
 
 type BundleRequest struct {
@@ -2947,7 +3461,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3473,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3486,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -2994,7 +3508,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3520,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3533,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -3059,7 +3573,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3585,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3598,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -3105,7 +3619,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +3631,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +3644,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -3158,7 +3672,7 @@ var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\"}\n" +
+	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\"}\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x06R\tclusterId\x12\x1b\n" +
@@ -3250,13 +3764,22 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"9\n" +
 	"\x15LeaseKeepAliveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\x03R\x03ids\"\x9c\x01\n" +
+	"\x03ids\x18\x02 \x03(\x03R\x03ids\"\xd9\x01\n" +
 	"\x16LeaseKeepAliveResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\x12\x15\n" +
 	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x17\n" +
-	"\attls_ms\x18\x05 \x03(\x03R\x06ttlsMs\"(\n" +
+	"\attls_ms\x18\x05 \x03(\x03R\x06ttlsMs\x12;\n" +
+	"\tpublished\x18\x06 \x03(\v2\x1d.blackhole.api.v1.PublicationR\tpublished\"\x84\x01\n" +
+	"\vPublication\x12\x19\n" +
+	"\blease_id\x18\x01 \x01(\x03R\aleaseId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12\x12\n" +
+	"\x04high\x18\x04 \x01(\x06R\x04high\x12\x10\n" +
+	"\x03low\x18\x05 \x01(\x06R\x03low\"(\n" +
 	"\x16LeaseTimeToLiveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\"\x7f\n" +
 	"\x17LeaseTimeToLiveResponse\x120\n" +
@@ -3336,7 +3859,38 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12*\n" +
 	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12\x12\n" +
 	"\x04next\x18\x03 \x01(\fR\x04next\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\x13\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"\xa2\x02\n" +
+	"\x17PublishInstancesRequest\x123\n" +
+	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x124\n" +
+	"\x04puts\x18\x04 \x03(\v2 .blackhole.api.v1.DirectoryEntryR\x04puts\x12\x18\n" +
+	"\adeletes\x18\x05 \x03(\fR\adeletes\x12\x18\n" +
+	"\areplace\x18\x06 \x01(\bR\areplace\x12\x10\n" +
+	"\x03key\x18\a \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\b \x01(\fR\brangeEnd\"N\n" +
+	"\x0eDirectoryEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
+	"\x05adopt\x18\x03 \x01(\bR\x05adopt\"\x80\x01\n" +
+	"\x18PublishInstancesResponse\x120\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\rR\achanged\x12\x18\n" +
+	"\aforeign\x18\x03 \x03(\fR\aforeign\"\xad\x01\n" +
+	"\x15SetRequirementRequest\x123\n" +
+	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\rR\x03min\x129\n" +
+	"\x05query\x18\x04 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\"J\n" +
+	"\x16SetRequirementResponse\x120\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"c\n" +
+	"\x18DeleteRequirementRequest\x123\n" +
+	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"M\n" +
+	"\x19DeleteRequirementResponse\x120\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"\x13\n" +
 	"\x11OpenClientRequest\"^\n" +
 	"\x12OpenClientResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x16\n" +
@@ -3397,7 +3951,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xcc\x04\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\x8a\a\n" +
 	"\x13CoordinationService\x12H\n" +
 	"\x05Write\x12\x1e.blackhole.api.v1.WriteRequest\x1a\x1f.blackhole.api.v1.WriteResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
@@ -3405,7 +3959,10 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
 	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12Q\n" +
-	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12O\n" +
+	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12i\n" +
+	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
+	"\x0eSetRequirement\x12'.blackhole.api.v1.SetRequirementRequest\x1a(.blackhole.api.v1.SetRequirementResponse\x12l\n" +
+	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponse\x12O\n" +
 	"\x06Bundle\x12\x1f.blackhole.api.v1.BundleRequest\x1a .blackhole.api.v1.BundleResponse(\x010\x01B=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 
 var (
@@ -3421,58 +3978,67 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
-	(ShareMode)(0),                  // 0: blackhole.api.v1.ShareMode
-	(KeyEvent_Type)(0),              // 1: blackhole.api.v1.KeyEvent.Type
-	(*Header)(nil),                  // 2: blackhole.api.v1.Header
-	(*Attempt)(nil),                 // 3: blackhole.api.v1.Attempt
-	(*LockRequest)(nil),             // 4: blackhole.api.v1.LockRequest
-	(*LockResponse)(nil),            // 5: blackhole.api.v1.LockResponse
-	(*TryLockRequest)(nil),          // 6: blackhole.api.v1.TryLockRequest
-	(*TryLockResponse)(nil),         // 7: blackhole.api.v1.TryLockResponse
-	(*UnlockRequest)(nil),           // 8: blackhole.api.v1.UnlockRequest
-	(*UnlockResponse)(nil),          // 9: blackhole.api.v1.UnlockResponse
-	(*LockInfoRequest)(nil),         // 10: blackhole.api.v1.LockInfoRequest
-	(*LockInfoResponse)(nil),        // 11: blackhole.api.v1.LockInfoResponse
-	(*ListLocksRequest)(nil),        // 12: blackhole.api.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),       // 13: blackhole.api.v1.ListLocksResponse
-	(*LockState)(nil),               // 14: blackhole.api.v1.LockState
-	(*LockClaim)(nil),               // 15: blackhole.api.v1.LockClaim
-	(*LeaseGrantRequest)(nil),       // 16: blackhole.api.v1.LeaseGrantRequest
-	(*LeaseGrantResponse)(nil),      // 17: blackhole.api.v1.LeaseGrantResponse
-	(*LeaseRevokeRequest)(nil),      // 18: blackhole.api.v1.LeaseRevokeRequest
-	(*LeaseRevokeResponse)(nil),     // 19: blackhole.api.v1.LeaseRevokeResponse
-	(*LeaseKeepAliveRequest)(nil),   // 20: blackhole.api.v1.LeaseKeepAliveRequest
-	(*LeaseKeepAliveResponse)(nil),  // 21: blackhole.api.v1.LeaseKeepAliveResponse
-	(*LeaseTimeToLiveRequest)(nil),  // 22: blackhole.api.v1.LeaseTimeToLiveRequest
-	(*LeaseTimeToLiveResponse)(nil), // 23: blackhole.api.v1.LeaseTimeToLiveResponse
-	(*ListLeasesRequest)(nil),       // 24: blackhole.api.v1.ListLeasesRequest
-	(*ListLeasesResponse)(nil),      // 25: blackhole.api.v1.ListLeasesResponse
-	(*LeaseState)(nil),              // 26: blackhole.api.v1.LeaseState
-	(*WatchKeysRequest)(nil),        // 27: blackhole.api.v1.WatchKeysRequest
-	(*WatchKeysResponse)(nil),       // 28: blackhole.api.v1.WatchKeysResponse
-	(*KeyEvent)(nil),                // 29: blackhole.api.v1.KeyEvent
-	(*KeyVal)(nil),                  // 30: blackhole.api.v1.KeyVal
-	(*WriteRequest)(nil),            // 31: blackhole.api.v1.WriteRequest
-	(*WriteGuard)(nil),              // 32: blackhole.api.v1.WriteGuard
-	(*WriteChange)(nil),             // 33: blackhole.api.v1.WriteChange
-	(*WriteResponse)(nil),           // 34: blackhole.api.v1.WriteResponse
-	(*RangeRequest)(nil),            // 35: blackhole.api.v1.RangeRequest
-	(*RangeResponse)(nil),           // 36: blackhole.api.v1.RangeResponse
-	(*OpenClientRequest)(nil),       // 37: blackhole.api.v1.OpenClientRequest
-	(*OpenClientResponse)(nil),      // 38: blackhole.api.v1.OpenClientResponse
-	(*CloseClientRequest)(nil),      // 39: blackhole.api.v1.CloseClientRequest
-	(*CloseClientResponse)(nil),     // 40: blackhole.api.v1.CloseClientResponse
-	(*GroupRequest)(nil),            // 41: blackhole.api.v1.GroupRequest
-	(*GroupResponse)(nil),           // 42: blackhole.api.v1.GroupResponse
-	(*GroupMember)(nil),             // 43: blackhole.api.v1.GroupMember
-	(*TransferRequest)(nil),         // 44: blackhole.api.v1.TransferRequest
-	(*TransferResponse)(nil),        // 45: blackhole.api.v1.TransferResponse
-	(*BundleRequest)(nil),           // 46: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),             // 47: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),          // 48: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),           // 49: blackhole.api.v1.BundledAnswer
+	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
+	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
+	(*Header)(nil),                    // 2: blackhole.api.v1.Header
+	(*Attempt)(nil),                   // 3: blackhole.api.v1.Attempt
+	(*LockRequest)(nil),               // 4: blackhole.api.v1.LockRequest
+	(*LockResponse)(nil),              // 5: blackhole.api.v1.LockResponse
+	(*TryLockRequest)(nil),            // 6: blackhole.api.v1.TryLockRequest
+	(*TryLockResponse)(nil),           // 7: blackhole.api.v1.TryLockResponse
+	(*UnlockRequest)(nil),             // 8: blackhole.api.v1.UnlockRequest
+	(*UnlockResponse)(nil),            // 9: blackhole.api.v1.UnlockResponse
+	(*LockInfoRequest)(nil),           // 10: blackhole.api.v1.LockInfoRequest
+	(*LockInfoResponse)(nil),          // 11: blackhole.api.v1.LockInfoResponse
+	(*ListLocksRequest)(nil),          // 12: blackhole.api.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),         // 13: blackhole.api.v1.ListLocksResponse
+	(*LockState)(nil),                 // 14: blackhole.api.v1.LockState
+	(*LockClaim)(nil),                 // 15: blackhole.api.v1.LockClaim
+	(*LeaseGrantRequest)(nil),         // 16: blackhole.api.v1.LeaseGrantRequest
+	(*LeaseGrantResponse)(nil),        // 17: blackhole.api.v1.LeaseGrantResponse
+	(*LeaseRevokeRequest)(nil),        // 18: blackhole.api.v1.LeaseRevokeRequest
+	(*LeaseRevokeResponse)(nil),       // 19: blackhole.api.v1.LeaseRevokeResponse
+	(*LeaseKeepAliveRequest)(nil),     // 20: blackhole.api.v1.LeaseKeepAliveRequest
+	(*LeaseKeepAliveResponse)(nil),    // 21: blackhole.api.v1.LeaseKeepAliveResponse
+	(*Publication)(nil),               // 22: blackhole.api.v1.Publication
+	(*LeaseTimeToLiveRequest)(nil),    // 23: blackhole.api.v1.LeaseTimeToLiveRequest
+	(*LeaseTimeToLiveResponse)(nil),   // 24: blackhole.api.v1.LeaseTimeToLiveResponse
+	(*ListLeasesRequest)(nil),         // 25: blackhole.api.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),        // 26: blackhole.api.v1.ListLeasesResponse
+	(*LeaseState)(nil),                // 27: blackhole.api.v1.LeaseState
+	(*WatchKeysRequest)(nil),          // 28: blackhole.api.v1.WatchKeysRequest
+	(*WatchKeysResponse)(nil),         // 29: blackhole.api.v1.WatchKeysResponse
+	(*KeyEvent)(nil),                  // 30: blackhole.api.v1.KeyEvent
+	(*KeyVal)(nil),                    // 31: blackhole.api.v1.KeyVal
+	(*WriteRequest)(nil),              // 32: blackhole.api.v1.WriteRequest
+	(*WriteGuard)(nil),                // 33: blackhole.api.v1.WriteGuard
+	(*WriteChange)(nil),               // 34: blackhole.api.v1.WriteChange
+	(*WriteResponse)(nil),             // 35: blackhole.api.v1.WriteResponse
+	(*RangeRequest)(nil),              // 36: blackhole.api.v1.RangeRequest
+	(*RangeResponse)(nil),             // 37: blackhole.api.v1.RangeResponse
+	(*PublishInstancesRequest)(nil),   // 38: blackhole.api.v1.PublishInstancesRequest
+	(*DirectoryEntry)(nil),            // 39: blackhole.api.v1.DirectoryEntry
+	(*PublishInstancesResponse)(nil),  // 40: blackhole.api.v1.PublishInstancesResponse
+	(*SetRequirementRequest)(nil),     // 41: blackhole.api.v1.SetRequirementRequest
+	(*SetRequirementResponse)(nil),    // 42: blackhole.api.v1.SetRequirementResponse
+	(*DeleteRequirementRequest)(nil),  // 43: blackhole.api.v1.DeleteRequirementRequest
+	(*DeleteRequirementResponse)(nil), // 44: blackhole.api.v1.DeleteRequirementResponse
+	(*OpenClientRequest)(nil),         // 45: blackhole.api.v1.OpenClientRequest
+	(*OpenClientResponse)(nil),        // 46: blackhole.api.v1.OpenClientResponse
+	(*CloseClientRequest)(nil),        // 47: blackhole.api.v1.CloseClientRequest
+	(*CloseClientResponse)(nil),       // 48: blackhole.api.v1.CloseClientResponse
+	(*GroupRequest)(nil),              // 49: blackhole.api.v1.GroupRequest
+	(*GroupResponse)(nil),             // 50: blackhole.api.v1.GroupResponse
+	(*GroupMember)(nil),               // 51: blackhole.api.v1.GroupMember
+	(*TransferRequest)(nil),           // 52: blackhole.api.v1.TransferRequest
+	(*TransferResponse)(nil),          // 53: blackhole.api.v1.TransferResponse
+	(*BundleRequest)(nil),             // 54: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 55: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 56: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 57: blackhole.api.v1.BundledAnswer
+	(*v1.DiscoverRequest)(nil),        // 58: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -3495,67 +4061,82 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	3,  // 17: blackhole.api.v1.LeaseRevokeRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 18: blackhole.api.v1.LeaseRevokeResponse.header:type_name -> blackhole.api.v1.Header
 	2,  // 19: blackhole.api.v1.LeaseKeepAliveResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 20: blackhole.api.v1.LeaseTimeToLiveResponse.header:type_name -> blackhole.api.v1.Header
-	26, // 21: blackhole.api.v1.LeaseTimeToLiveResponse.lease:type_name -> blackhole.api.v1.LeaseState
-	2,  // 22: blackhole.api.v1.ListLeasesResponse.header:type_name -> blackhole.api.v1.Header
-	26, // 23: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
-	2,  // 24: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
-	29, // 25: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	1,  // 26: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
-	30, // 27: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
-	30, // 28: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
-	32, // 29: blackhole.api.v1.WriteRequest.guards:type_name -> blackhole.api.v1.WriteGuard
-	33, // 30: blackhole.api.v1.WriteRequest.changes:type_name -> blackhole.api.v1.WriteChange
-	3,  // 31: blackhole.api.v1.WriteRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 32: blackhole.api.v1.WriteResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 33: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	30, // 34: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	2,  // 35: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	43, // 36: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	43, // 37: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	47, // 38: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	49, // 39: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	4,  // 40: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	6,  // 41: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	8,  // 42: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	10, // 43: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	12, // 44: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	16, // 45: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	18, // 46: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	20, // 47: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	22, // 48: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	24, // 49: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	27, // 50: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	31, // 51: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
-	35, // 52: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	37, // 53: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	39, // 54: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	41, // 55: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	44, // 56: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	46, // 57: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	5,  // 58: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 59: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 60: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 61: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 62: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 63: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 64: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 65: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	23, // 66: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	25, // 67: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	28, // 68: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	34, // 69: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	36, // 70: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	38, // 71: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	40, // 72: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	42, // 73: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	45, // 74: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	48, // 75: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	58, // [58:76] is the sub-list for method output_type
-	40, // [40:58] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	22, // 20: blackhole.api.v1.LeaseKeepAliveResponse.published:type_name -> blackhole.api.v1.Publication
+	2,  // 21: blackhole.api.v1.LeaseTimeToLiveResponse.header:type_name -> blackhole.api.v1.Header
+	27, // 22: blackhole.api.v1.LeaseTimeToLiveResponse.lease:type_name -> blackhole.api.v1.LeaseState
+	2,  // 23: blackhole.api.v1.ListLeasesResponse.header:type_name -> blackhole.api.v1.Header
+	27, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
+	2,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
+	30, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
+	1,  // 27: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
+	31, // 28: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
+	31, // 29: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
+	33, // 30: blackhole.api.v1.WriteRequest.guards:type_name -> blackhole.api.v1.WriteGuard
+	34, // 31: blackhole.api.v1.WriteRequest.changes:type_name -> blackhole.api.v1.WriteChange
+	3,  // 32: blackhole.api.v1.WriteRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	2,  // 33: blackhole.api.v1.WriteResponse.header:type_name -> blackhole.api.v1.Header
+	2,  // 34: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	31, // 35: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	3,  // 36: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	39, // 37: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	2,  // 38: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	3,  // 39: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	58, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	2,  // 41: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	3,  // 42: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	2,  // 43: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	2,  // 44: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	51, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	51, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	55, // 47: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	57, // 48: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	4,  // 49: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	6,  // 50: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	8,  // 51: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	10, // 52: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	12, // 53: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	16, // 54: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	18, // 55: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	20, // 56: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	23, // 57: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	25, // 58: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	28, // 59: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	32, // 60: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
+	36, // 61: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	45, // 62: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	47, // 63: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	49, // 64: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	52, // 65: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	38, // 66: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	41, // 67: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	43, // 68: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	54, // 69: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	5,  // 70: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	7,  // 71: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	9,  // 72: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	11, // 73: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	13, // 74: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	17, // 75: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	19, // 76: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	21, // 77: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	24, // 78: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	26, // 79: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	29, // 80: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	35, // 81: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
+	37, // 82: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	46, // 83: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	48, // 84: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	50, // 85: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	53, // 86: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	40, // 87: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	42, // 88: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	44, // 89: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	56, // 90: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	70, // [70:91] is the sub-list for method output_type
+	49, // [49:70] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -3569,7 +4150,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   48,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -510,13 +510,16 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	CoordinationService_Write_FullMethodName       = "/blackhole.api.v1.CoordinationService/Write"
-	CoordinationService_Range_FullMethodName       = "/blackhole.api.v1.CoordinationService/Range"
-	CoordinationService_OpenClient_FullMethodName  = "/blackhole.api.v1.CoordinationService/OpenClient"
-	CoordinationService_CloseClient_FullMethodName = "/blackhole.api.v1.CoordinationService/CloseClient"
-	CoordinationService_Group_FullMethodName       = "/blackhole.api.v1.CoordinationService/Group"
-	CoordinationService_Transfer_FullMethodName    = "/blackhole.api.v1.CoordinationService/Transfer"
-	CoordinationService_Bundle_FullMethodName      = "/blackhole.api.v1.CoordinationService/Bundle"
+	CoordinationService_Write_FullMethodName             = "/blackhole.api.v1.CoordinationService/Write"
+	CoordinationService_Range_FullMethodName             = "/blackhole.api.v1.CoordinationService/Range"
+	CoordinationService_OpenClient_FullMethodName        = "/blackhole.api.v1.CoordinationService/OpenClient"
+	CoordinationService_CloseClient_FullMethodName       = "/blackhole.api.v1.CoordinationService/CloseClient"
+	CoordinationService_Group_FullMethodName             = "/blackhole.api.v1.CoordinationService/Group"
+	CoordinationService_Transfer_FullMethodName          = "/blackhole.api.v1.CoordinationService/Transfer"
+	CoordinationService_PublishInstances_FullMethodName  = "/blackhole.api.v1.CoordinationService/PublishInstances"
+	CoordinationService_SetRequirement_FullMethodName    = "/blackhole.api.v1.CoordinationService/SetRequirement"
+	CoordinationService_DeleteRequirement_FullMethodName = "/blackhole.api.v1.CoordinationService/DeleteRequirement"
+	CoordinationService_Bundle_FullMethodName            = "/blackhole.api.v1.CoordinationService/Bundle"
 )
 
 // CoordinationServiceClient is the client API for CoordinationService service.
@@ -533,6 +536,11 @@ type CoordinationServiceClient interface {
 	CloseClient(ctx context.Context, in *CloseClientRequest, opts ...grpc.CallOption) (*CloseClientResponse, error)
 	Group(ctx context.Context, in *GroupRequest, opts ...grpc.CallOption) (*GroupResponse, error)
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// PublishInstances changes the instances that a peer has in the directory. Only peers may call it.
+	PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error)
+	// SetRequirement says how many instances of a service are needed.
+	SetRequirement(ctx context.Context, in *SetRequirementRequest, opts ...grpc.CallOption) (*SetRequirementResponse, error)
+	DeleteRequirement(ctx context.Context, in *DeleteRequirementRequest, opts ...grpc.CallOption) (*DeleteRequirementResponse, error)
 	// Bundle carries calls of this service and of LockService on one stream, several in a message,
 	// and answers each when it is done. It does nothing that the calls by themselves do not.
 	Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error)
@@ -606,6 +614,36 @@ func (c *coordinationServiceClient) Transfer(ctx context.Context, in *TransferRe
 	return out, nil
 }
 
+func (c *coordinationServiceClient) PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PublishInstancesResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_PublishInstances_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *coordinationServiceClient) SetRequirement(ctx context.Context, in *SetRequirementRequest, opts ...grpc.CallOption) (*SetRequirementResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetRequirementResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_SetRequirement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *coordinationServiceClient) DeleteRequirement(ctx context.Context, in *DeleteRequirementRequest, opts ...grpc.CallOption) (*DeleteRequirementResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteRequirementResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_DeleteRequirement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *coordinationServiceClient) Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[0], CoordinationService_Bundle_FullMethodName, cOpts...)
@@ -633,6 +671,11 @@ type CoordinationServiceServer interface {
 	CloseClient(context.Context, *CloseClientRequest) (*CloseClientResponse, error)
 	Group(context.Context, *GroupRequest) (*GroupResponse, error)
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// PublishInstances changes the instances that a peer has in the directory. Only peers may call it.
+	PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error)
+	// SetRequirement says how many instances of a service are needed.
+	SetRequirement(context.Context, *SetRequirementRequest) (*SetRequirementResponse, error)
+	DeleteRequirement(context.Context, *DeleteRequirementRequest) (*DeleteRequirementResponse, error)
 	// Bundle carries calls of this service and of LockService on one stream, several in a message,
 	// and answers each when it is done. It does nothing that the calls by themselves do not.
 	Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error
@@ -663,6 +706,15 @@ func (UnimplementedCoordinationServiceServer) Group(context.Context, *GroupReque
 }
 func (UnimplementedCoordinationServiceServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedCoordinationServiceServer) PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PublishInstances not implemented")
+}
+func (UnimplementedCoordinationServiceServer) SetRequirement(context.Context, *SetRequirementRequest) (*SetRequirementResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetRequirement not implemented")
+}
+func (UnimplementedCoordinationServiceServer) DeleteRequirement(context.Context, *DeleteRequirementRequest) (*DeleteRequirementResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteRequirement not implemented")
 }
 func (UnimplementedCoordinationServiceServer) Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error {
 	return status.Error(codes.Unimplemented, "method Bundle not implemented")
@@ -796,6 +848,60 @@ func _CoordinationService_Transfer_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CoordinationService_PublishInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PublishInstancesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).PublishInstances(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_PublishInstances_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).PublishInstances(ctx, req.(*PublishInstancesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CoordinationService_SetRequirement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetRequirementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).SetRequirement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_SetRequirement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).SetRequirement(ctx, req.(*SetRequirementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CoordinationService_DeleteRequirement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteRequirementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).DeleteRequirement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_DeleteRequirement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).DeleteRequirement(ctx, req.(*DeleteRequirementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CoordinationService_Bundle_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(CoordinationServiceServer).Bundle(&grpc.GenericServerStream[BundleRequest, BundleResponse]{ServerStream: stream})
 }
@@ -833,6 +939,18 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Transfer",
 			Handler:    _CoordinationService_Transfer_Handler,
+		},
+		{
+			MethodName: "PublishInstances",
+			Handler:    _CoordinationService_PublishInstances_Handler,
+		},
+		{
+			MethodName: "SetRequirement",
+			Handler:    _CoordinationService_SetRequirement_Handler,
+		},
+		{
+			MethodName: "DeleteRequirement",
+			Handler:    _CoordinationService_DeleteRequirement_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
