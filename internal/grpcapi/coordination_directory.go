@@ -1,0 +1,76 @@
+package grpcapi
+
+import (
+	"context"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// PublishInstances implements api.CoordinationServiceServer. An application has no instances of its own
+// in the directory: its peer publishes them.
+func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
+	if !c.Peers {
+		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
+	}
+	op := &coord.RegisterBatch{Lease: coord.LeaseID(req.GetLeaseId()), Generation: req.GetGeneration()}
+	for _, e := range req.GetPuts() {
+		op.Puts = append(op.Puts, coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt()})
+	}
+	for _, key := range req.GetDeletes() {
+		op.Deletes = append(op.Deletes, string(key))
+	}
+	if req.GetReplace() {
+		span := between(req.GetKey(), req.GetRangeEnd())
+		op.Replace = &span
+	}
+	r, h, err := c.do(ctx, req.GetAttempt(), op)
+	if err != nil {
+		return nil, err
+	}
+	return &api.PublishInstancesResponse{
+		Header: h, Changed: uint32(r.Changed), Foreign: convert(r.Foreign, func(key string) []byte { return []byte(key) }),
+	}, nil
+}
+
+// SetRequirement implements api.CoordinationServiceServer.
+func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequirementRequest) (*api.SetRequirementResponse, error) {
+	const op = "grpcapi.SetRequirement"
+	q, err := toQuery(req.GetQuery())
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	if _, err := q.Compile(); err != nil {
+		return nil, fault.Wrap(op, fault.In("selector", err))
+	}
+	_, h, err := c.do(ctx, req.GetAttempt(), &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: req.GetName(), Service: q.Name, Min: int(req.GetMin()), Selector: q.Selector,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &api.SetRequirementResponse{Header: h}, nil
+}
+
+// DeleteRequirement implements api.CoordinationServiceServer.
+func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteRequirementRequest) (*api.DeleteRequirementResponse, error) {
+	_, h, err := c.do(ctx, req.GetAttempt(), &coord.DeleteRequirement{Name: req.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	return &api.DeleteRequirementResponse{Header: h}, nil
+}
+
+// publications lists what peers have in the directory under the leases that were renewed.
+func publications(renewals []coord.Renewal) []*api.Publication {
+	var all []*api.Publication
+	for _, r := range renewals {
+		if p := r.Published; p != nil {
+			all = append(all, &api.Publication{
+				LeaseId: int64(r.ID), Generation: p.Generation, Count: uint32(p.Count), High: p.High, Low: p.Low,
+			})
+		}
+	}
+	return all
+}
