@@ -13,6 +13,13 @@
 // index. For others the log may have forgotten when they changed last: their index is then the revision
 // from which on the log remembers, which is never too low.
 //
+// # Forgetting
+//
+// What is alive is bounded by the feeder. What is remembered beside it is bounded here: the log of each stream,
+// all logs together, results in use, who waits. A service without instances is forgotten with its last
+// change; one that is not known has an empty result, whose index is the last change of any
+// service that was forgotten, and so may move without one of its own.
+//
 // # Resuming
 //
 // An index is a position in the feeder's revisions, and a watch goes on from it at any catalog that is
@@ -45,7 +52,7 @@ import (
 
 // Config bounds a Catalog. Zero values mean what their comments say; others must be positive.
 type Config struct {
-	Watches int // watches and waits at once; 0: 4,096
+	Watches int // watches and waits at once, an Await that answers at once not counted; 0: 4,096
 	Log     int // changes remembered of a service or a namespace, at least 2; 0: 1,024
 	History int // changes remembered of all together, at least 4; 0: 65,536
 	Results int // results kept of a service or a namespace; 0: 64
