@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -76,7 +76,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		}
 		switch name, _ := t.(string); {
 		case name != "records":
-			return nil, fault.Invalidf(shown(name), nil, "is not a field of a batch")
+			return nil, fault.Invalidf(input.Shown(name), nil, "is not a field of a batch")
 		case entries != nil:
 			return nil, fault.Invalidf("records", nil, "is given more than once")
 		}
@@ -119,13 +119,4 @@ func readEntries(d *json.Decoder) ([]entry, error) {
 		return nil, unread(err)
 	}
 	return entries, nil
-}
-
-// shown is a name that people are shown: not more of it than they can read.
-func shown(name string) string {
-	const most = 64
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "..."
-	}
-	return name
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 )
@@ -40,11 +41,15 @@ func (c *conn) release() {
 // conns is a listener of such connections.
 type conns struct{ net.Listener }
 
-// Accept waits for the next connection.
+// Accept waits for the next connection. Those of TLS stay as they are: net/http has to know
+// them, and several requests share one.
 func (l conns) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := c.(*tls.Conn); ok {
+		return c, nil
 	}
 	return &conn{Conn: c}, nil
 }
@@ -53,7 +58,10 @@ func (l conns) Accept() (net.Conn, error) {
 type connKey struct{}
 
 // withConn is an http.Server.ConnContext.
-func withConn(ctx context.Context, c net.Conn) context.Context {
+func (s *Server) withConn(ctx context.Context, c net.Conn) context.Context {
+	if s.ConnContext != nil {
+		ctx = s.ConnContext(ctx, c)
+	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 

@@ -44,7 +44,7 @@ func TestAnswersGoInOnePiece(t *testing.T) {
 	defer far.Close()
 	c := &counted{Conn: near}
 	body := ""
-	s := &http.Server{ConnContext: withConn, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &http.Server{ConnContext: new(Server).withConn, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		write(&response{ResponseWriter: w, conn: connOf(r)}, http.StatusOK, []byte(body))
 	})}
 	require.ErrorIs(t, s.Serve(conns{&one{conn: c}}), net.ErrClosed)

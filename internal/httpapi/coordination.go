@@ -1,18 +1,13 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -29,23 +24,6 @@ type Coordination struct {
 
 	// Owner tells on whose behalf a request is, or why it may not be.
 	Owner func(r *http.Request) (string, error)
-}
-
-// coordinationRoutes are the API of the coordination plane. Those of one lock are not among
-// them: see lockRoute.
-func (s *Server) coordinationRoutes() {
-	for pattern, h := range map[string]planeHandler{
-		"POST /v1/coordination/leases":               s.grantLease,
-		"GET /v1/coordination/leases":                s.listLeases,
-		"GET /v1/coordination/leases/{id}":           s.getLease,
-		"DELETE /v1/coordination/leases/{id}":        s.revokeLease,
-		"PUT /v1/coordination/leases/{id}/keepalive": s.keepLease,
-		"GET /v1/coordination/locks":                 s.listLocks,
-		"GET /v1/coordination/watch":                 s.watchKeys,
-		"GET /v1/coordination/group":                 s.group,
-	} {
-		s.mux.Handle(pattern, s.plane(h))
-	}
 }
 
 // call is a request to the coordination plane.
@@ -189,7 +167,7 @@ func (id *leaseID) UnmarshalJSON(b []byte) error {
 func parseLeaseID(text string) (leaseID, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 {
-		return 0, fault.Invalidf("lease_id", shown(text), "must be a number above 0, in a string")
+		return 0, fault.Invalidf("lease_id", input.Shown(text), "must be a number above 0, in a string")
 	}
 	return leaseID(n), nil
 }
@@ -200,70 +178,5 @@ func decode(c call, v any) error {
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return undecoded(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalidf("body", nil, "must end with the JSON object")
-	}
-	return nil
-}
-
-// undecoded names the field at fault.
-func undecoded(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return fault.Invalidf(wrong.Field, nil, "is of the wrong type or out of range")
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if plain, err := strconv.Unquote(name); err == nil {
-			name = plain
-		}
-		return fault.Invalidf(shown(name), nil, "is not a field of this request")
-	}
-	return fault.Invalidf("body", nil, "must be a JSON object: %w", err)
-}
-
-// parametersOf reads the parameters of a URL: those named, each at most once.
-func parametersOf(r *http.Request, known ...string) (url.Values, error) {
-	values, err := parameters(r)
-	if err != nil {
-		return nil, err
-	}
-	for name := range values {
-		if !slices.Contains(known, name) {
-			return nil, fault.Invalidf(shown(name), nil, "is no parameter of this request")
-		}
-		if _, err := single(values, name); err != nil {
-			return nil, err
-		}
-	}
-	return values, nil
-}
-
-// number reads a parameter that is a number, 0 when it is not there.
-func number(values url.Values, name string) (int64, error) {
-	given := values.Get(name)
-	if given == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(given, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fault.Invalidf(name, shown(given), "must be a number, 0 or above")
-	}
-	return n, nil
-}
-
-// truth reads a parameter that is true or false, or not there.
-func truth(values url.Values, name string) (bool, error) {
-	switch given := values.Get(name); given {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	default:
-		return false, fault.Invalidf(name, shown(given), "must be true or false")
-	}
+	return input.Object(body, v)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -112,15 +113,15 @@ func (s *Server) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, 
 
 // listLeases gives a page of them; who wants all asks again after the last.
 func (s *Server) listLeases(ctx context.Context, c call) error {
-	values, err := parametersOf(c.r, "after", "limit")
+	values, err := input.Known(c.r.URL, "after", "limit")
 	if err != nil {
 		return err
 	}
-	after, err := number(values, "after")
+	after, err := input.Number(values, "after")
 	if err != nil {
 		return err
 	}
-	limit, err := number(values, "limit")
+	limit, err := input.Number(values, "limit")
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,13 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -31,11 +31,7 @@ func (s *Server) lockRoute(w http.ResponseWriter, r *http.Request, name string) 
 	}
 	h := handlers[r.Method]
 	if h == nil {
-		const allow = "DELETE, GET, HEAD, POST"
-		w.Header().Set("Allow", allow)
-		writeError(w, &fault.Error{
-			Kind: fault.Unsupported, Field: "method", Value: r.Method, Err: errors.New("is not allowed here; use " + allow),
-		})
+		writeNotAllowed(w, r, "DELETE, GET, HEAD, POST")
 		return
 	}
 	s.plane(func(ctx context.Context, c call) error {
@@ -140,7 +136,7 @@ func (s *Server) acquire(ctx context.Context, c call, op *coord.Lock, wait time.
 // unlock gives back a claim that holds. Who has none that does is told of the conflict: it
 // does not hold the lock, whatever it believes.
 func (s *Server) unlock(ctx context.Context, c call, name string) error {
-	values, err := parametersOf(c.r, "lease_id", "fencing_token")
+	values, err := input.Known(c.r.URL, "lease_id", "fencing_token")
 	if err != nil {
 		return err
 	}
@@ -150,7 +146,7 @@ func (s *Server) unlock(ctx context.Context, c call, name string) error {
 	}
 	token, err := strconv.ParseInt(values.Get("fencing_token"), 10, 64)
 	if err != nil || token <= 0 {
-		return fault.Invalidf("fencing_token", shown(values.Get("fencing_token")), "must be a number above 0")
+		return fault.Invalidf("fencing_token", input.Shown(values.Get("fencing_token")), "must be a number above 0")
 	}
 	_, _, err = s.do(ctx, c, &coord.Unlock{Name: name, Lease: coord.LeaseID(id), Token: coord.Token(token)})
 	if fault.KindOf(err) == fault.NotFound {
@@ -241,11 +237,11 @@ func (s *Server) getLock(ctx context.Context, c call, name string) error {
 
 // listLocks gives a page of them; who wants all asks again after the last.
 func (s *Server) listLocks(ctx context.Context, c call) error {
-	values, err := parametersOf(c.r, "prefix", "after", "limit")
+	values, err := input.Known(c.r.URL, "prefix", "after", "limit")
 	if err != nil {
 		return err
 	}
-	limit, err := number(values, "limit")
+	limit, err := input.Number(values, "limit")
 	if err != nil {
 		return err
 	}

@@ -471,8 +471,28 @@ func TestKeyWatch(t *testing.T) {
 	p.put(t, "svc/\xff", "\xfe")
 	raw := w.expectKeys("events", "5", "")["events"].([]any)[0].(object)["kv"].(object)
 	require.Equal(t, []any{"c3ZjL/8=", "/g=="}, []any{raw["key_base64"], raw["value_base64"]})
-	p.Advance(coordtest.Progress)
+	defer p.pass(coordtest.Progress)()
 	w.expectKeys("progress", "5")
+}
+
+// pass lets time pass, again and again until stop is called: a watch begins to measure it when
+// its last event is written, which a client does not see.
+func (p plane) pass(d time.Duration) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticks := time.NewTicker(time.Millisecond)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				p.Advance(d)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
 }
 
 func TestKeyWatchResumes(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -67,26 +68,26 @@ func fromBatch(b coord.Batch, h coord.Header) batchBody {
 // readKeyWatch reads what to watch. A client resumes with the id of the last event, the last
 // revision that it knows all of.
 func readKeyWatch(r *http.Request) (coord.Watch, error) {
-	values, err := parametersOf(r, "key", "prefix", "start_revision", "prev_kv")
+	values, err := input.Known(r.URL, "key", "prefix", "start_revision", "prev_kv")
 	if err != nil {
 		return coord.Watch{}, err
 	}
-	prefix, err := truth(values, "prefix")
+	prefix, err := input.Truth(values, "prefix")
 	if err != nil {
 		return coord.Watch{}, err
 	}
-	prev, err := truth(values, "prev_kv")
+	prev, err := input.Truth(values, "prev_kv")
 	if err != nil {
 		return coord.Watch{}, err
 	}
-	from, err := number(values, "start_revision")
+	from, err := input.Number(values, "start_revision")
 	if err != nil {
 		return coord.Watch{}, err
 	}
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseInt(id, 10, 64)
 		if err != nil || last < 0 {
-			return coord.Watch{}, fault.Invalidf("Last-Event-ID", shown(id), "is no id of this watch")
+			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Shown(id), "is no id of this watch")
 		}
 		from = last + 1
 	}

@@ -2,8 +2,11 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -15,6 +18,29 @@ type errorBody struct {
 	Field   string `json:"field,omitempty"`
 	Value   any    `json:"value,omitempty"`
 	Details string `json:"details,omitempty"` // the whole chain, for the operator
+
+	Missing      []string   `json:"missing_dependencies,omitempty"`
+	Deregistered *time.Time `json:"deregistered_at,omitempty"`
+}
+
+// parameterError is an error about a parameter of a URL, which has a code of its own in the
+// agent plane.
+type parameterError struct{ error }
+
+// Unwrap gives the error.
+func (e parameterError) Unwrap() error { return e.error }
+
+// ofParameters marks errors about parameters: all that are Invalid but those about a name in
+// the path.
+func ofParameters(err error) error {
+	if fault.KindOf(err) != fault.Invalid {
+		return err
+	}
+	switch fault.FieldOf(err) {
+	case "service", "name", "body":
+		return err
+	}
+	return parameterError{err}
 }
 
 // status is the one table from kinds to statuses and error codes.
@@ -60,10 +86,57 @@ func bodyOf(err error) (int, errorBody) {
 	if whole := err.Error(); whole != b.Message {
 		b.Details = whole
 	}
+	b.specify(err)
 	if !isReadable(b.Value) {
 		b.Value = nil
 	}
 	return code, b
+}
+
+// specify gives the cases of a kind that have names, and the values that have fields, of their
+// own.
+func (b *errorBody) specify(err error) {
+	var parameter parameterError
+	switch value := b.Value.(type) {
+	case []string:
+		if fault.KindOf(err) == fault.Unprocessable {
+			b.Error, b.Missing, b.Value = "dependency_not_found", value, nil
+			b.Message = unmet(value)
+		}
+	case time.Time:
+		if fault.KindOf(err) == fault.Gone {
+			at := value.UTC().Truncate(time.Millisecond)
+			b.Deregistered, b.Value = &at, nil
+		}
+	case time.Duration:
+		b.Value = nil
+	}
+	switch {
+	case b.Error == "unprocessable" && b.Field == "version":
+		b.Error = "invalid_version"
+	case errors.As(err, &parameter):
+		b.Error = "invalid_parameter"
+	}
+}
+
+// unmet says which dependencies there are none of.
+func unmet(services []string) string {
+	if len(services) == 1 {
+		return "Dependency '" + services[0] + "' not found in registry"
+	}
+	return "Dependencies '" + strings.Join(services, "', '") + "' not found in registry"
+}
+
+// retryAfter is the time to wait that an error has for its value.
+func retryAfter(err error) (time.Duration, bool) {
+	var e *fault.Error
+	for errors.As(err, &e) {
+		if d, ok := e.Value.(time.Duration); ok {
+			return d, true
+		}
+		err = e.Err
+	}
+	return 0, false
 }
 
 // isReadable reports whether a value has a JSON form that clients can read: NaN has none,
@@ -74,8 +147,21 @@ func isReadable(v any) bool {
 	return err == nil && json.Unmarshal(text, &back) == nil
 }
 
+// WriteError writes an error in the one form, for guards that refuse a request.
+func WriteError(w http.ResponseWriter, err error) { writeError(w, err) }
+
 func writeError(w http.ResponseWriter, err error) {
 	code, body := bodyOf(err)
+	switch h := w.Header(); code {
+	case http.StatusUnauthorized:
+		if h.Get("WWW-Authenticate") == "" {
+			h.Set("WWW-Authenticate", `Bearer realm="blackhole"`)
+		}
+	case http.StatusTooManyRequests:
+		if d, ok := retryAfter(err); ok {
+			h.Set("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+		}
+	}
 	writeJSON(w, code, body)
 }
 

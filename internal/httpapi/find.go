@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -26,7 +26,7 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) queryByParameters(w http.ResponseWriter, r *http.Request) error {
-	values, err := parameters(r)
+	values, err := input.Query(r.URL)
 	if err != nil {
 		return err
 	}
@@ -35,24 +35,6 @@ func (s *Server) queryByParameters(w http.ResponseWriter, r *http.Request) error
 		return within("url", err)
 	}
 	return s.answer(w, r, q)
-}
-
-// parameters are those of the URL. Unlike URL.Query it does not pass over what is
-// malformed: a filter that is lost is another question.
-func parameters(r *http.Request) (url.Values, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, fault.Invalidf("url", nil, "%w", err)
-	}
-	return values, nil
-}
-
-// single gives the value of a parameter that may be given once.
-func single(values url.Values, name string) (string, error) {
-	if n := len(values[name]); n > 1 {
-		return "", fault.Invalidf(name, n, "is given more than once")
-	}
-	return values.Get(name), nil
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, q query.Query) error {
@@ -99,11 +81,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 
 // readWatch gives the query and the event to resume after.
 func readWatch(r *http.Request) (q query.Query, after string, err error) {
-	values, err := parameters(r)
+	values, err := input.Query(r.URL)
 	if err != nil {
 		return q, "", err
 	}
-	if after, err = single(values, "after"); err != nil {
+	if after, err = input.Single(values, "after"); err != nil {
 		return q, "", err
 	}
 	values.Del("after")

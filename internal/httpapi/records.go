@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -151,11 +152,11 @@ func (s *Server) withdraw(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) resolve(w http.ResponseWriter, r *http.Request) error {
-	values, err := parameters(r)
+	values, err := input.Query(r.URL)
 	if err != nil {
 		return err
 	}
-	key, err := single(values, "key")
+	key, err := input.Single(values, "key")
 	if err != nil {
 		return err
 	}

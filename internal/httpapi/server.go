@@ -1,9 +1,10 @@
-// Package httpapi serves the discovery plane and the coordination plane to applications over
-// HTTP: JSON, server-sent events for watches, health endpoints and metrics.
+// Package httpapi serves the discovery, the coordination and the agent plane to applications
+// over HTTP: JSON, server-sent events for watches, health endpoints and metrics.
 //
-// It translates and nothing else. Every error, those of the router included, has one form
-// and passes through one table. The server answers only requests that name a loopback
-// host, and no cross-origin request of a browser: a web page must not reach the peer.
+// It translates and nothing else. All routes stand in one table, with the role that each
+// takes. Every error, those of the router included, has one form and passes through one table.
+// The server answers only requests that name a loopback host, or one that it was given, and no
+// cross-origin request of a browser: a web page must not reach the peer.
 //
 // What a body or a parameter says counts, not the Content-Type of the request: clients
 // such as curl send that of a form by default.
@@ -16,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,12 +49,23 @@ type Config struct {
 	MaxWaits   int          // requests that wait for locks at a time; 0 is 1024
 
 	Coordination *Coordination // nil: not served
+	Agent        *Agent        // nil: not served
+
+	Hosts    []string                                        // names, without port, that requests may have beside those of loopback
+	Guard    func(http.Handler) http.Handler                 // looks at who calls before a request is routed; nil: nobody does
+	Limit    func(*http.Request) error                       // asked before each registration of an instance; nil: none
+	May      func(ctx context.Context, service string) error // whether the caller may act for a service; nil: everybody
+	Requests Requests                                        // counts requests; nil: nobody
+
+	// ConnContext adds to the context of a connection, as that of http.Server; nil: nothing.
+	ConnContext func(ctx context.Context, c net.Conn) context.Context
 }
 
 // Server is the HTTP front end.
 type Server struct {
 	Config
-	mux     *http.ServeMux
+	mux     *http.ServeMux // all routes, and below them what is none
+	known   *http.ServeMux // all routes
 	http    *http.Server
 	watches slots
 	waits   slots
@@ -75,62 +88,40 @@ func New(c Config) *Server {
 		c.MaxWaits = 1024
 	}
 	s := &Server{
-		Config: c, mux: http.NewServeMux(),
+		Config: c, mux: http.NewServeMux(), known: http.NewServeMux(),
 		watches: make(slots, c.MaxWatches), waits: make(slots, c.MaxWaits), batches: make(slots, maxBatches),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.routes()
+	s.mount()
 	s.http = &http.Server{
 		Handler:           s.Handler(),
-		ConnContext:       withConn,
+		ConnContext:       s.withConn,
 		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest, IdleTimeout: idle, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
 }
 
-// routes is the whole API of this front end.
-func (s *Server) routes() {
-	for pattern, h := range map[string]handler{
-		"POST /v1/discovery/records":        s.register,
-		"POST /v1/discovery/records:batch":  s.registerBatch,
-		"GET /v1/discovery/records":         s.list,
-		"GET /v1/discovery/records/{id}":    s.get,
-		"PUT /v1/discovery/records/{id}":    s.update,
-		"DELETE /v1/discovery/records/{id}": s.withdraw,
-		"GET /v1/discovery/resolve":         s.resolve,
-		"POST /v1/discovery/query":          s.query,
-		"GET /v1/discovery/query":           s.queryByParameters,
-		"GET /v1/discovery/watch":           s.watch,
-		"GET /v1/status":                    s.status,
-		"GET /v1/peers":                     s.peers,
-		"GET /v1/health":                    s.health,
-		"GET /livez":                        s.live,
-		"GET /readyz":                       s.ready,
-	} {
-		s.mux.Handle(pattern, h)
-	}
-	s.mux.Handle("GET /v1/metrics", s.Metrics)
-	if s.Coordination != nil {
-		s.coordinationRoutes()
-	}
-}
-
 // Handler is the whole server as a handler, guards included.
 func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
+	routes := http.Handler(http.HandlerFunc(s.route))
+	if s.Guard != nil {
+		routes = s.Guard(routes)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resp := &response{ResponseWriter: w, conn: connOf(r)}
 		defer s.recovered(resp, r)
-		if err := admit(r, origin); err != nil {
+		if err := s.admit(r, origin); err != nil {
 			writeError(resp, err)
 			return
 		}
-		s.route(resp, r)
+		routes.ServeHTTP(resp, r)
 	})
 }
 
-// Serve answers on l until Close; it takes l over.
+// Serve answers on l until Close; it takes l over. It may be called for several listeners, those of
+// crypto/tls too.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(conns{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fault.As("httpapi.Serve", fault.Internal, err)
@@ -164,26 +155,27 @@ type response struct {
 	http.ResponseWriter
 	conn  *conn // that it goes over, or nil
 	begun bool
+	code  int // of the answer, once it has begun
 }
 
 // WriteHeader begins the answer.
 func (r *response) WriteHeader(code int) {
-	r.begin()
+	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
 // Write begins the answer if need be.
 func (r *response) Write(p []byte) (int, error) {
-	r.begin()
+	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(p)
 }
 
 // Unwrap is for http.ResponseController.
 func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-func (r *response) begin() {
+func (r *response) begin(code int) {
 	if !r.begun {
-		r.begun = true
+		r.begun, r.code = true, code
 		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(writeAnswer)) // what has none needs none
 	}
 }
@@ -202,12 +194,12 @@ func (s *Server) recovered(w *response, r *http.Request) {
 	writeError(w, fault.New("httpapi", fault.Internal, "internal error"))
 }
 
-// admit lets only requests in that name a loopback host, which a rebound DNS name is not,
-// and that no page of another origin makes. Reading counts too: it costs lookups, and the
-// browser would hide only the answer.
-func admit(r *http.Request, origin *http.CrossOriginProtection) error {
-	if !isLoopback(r.Host) {
-		return &fault.Error{Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host, Err: errors.New("is not a loopback host")}
+// admit lets only requests in that name a loopback host or one of Hosts, which a rebound DNS
+// name is not, and that no page of another origin makes. Reading counts too: it costs lookups,
+// and the browser would hide only the answer.
+func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) error {
+	if host := hostOf(r); !isLoopback(host) && !slices.ContainsFunc(s.Hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
+		return &fault.Error{Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host, Err: errors.New("is no host that this server is known by")}
 	}
 	as := *r
 	as.Method = http.MethodPost // of others, Check lets the safe methods pass
@@ -217,12 +209,19 @@ func admit(r *http.Request, origin *http.CrossOriginProtection) error {
 	return nil
 }
 
-func isLoopback(host string) bool {
+// hostOf is the host that a request names, without port and brackets.
+func hostOf(r *http.Request) string {
+	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	} else if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
+		return h
 	}
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		return host[1 : len(host)-1]
+	}
+	return host
+}
+
+func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
 }
 
@@ -238,34 +237,3 @@ func (s slots) take(what string) (release func(), err error) {
 		return nil, fault.New("httpapi", fault.LimitReached, "%d %s are open already", cap(s), what)
 	}
 }
-
-// route serves a known route. For the others the router's own answer gives way to one in
-// our form.
-func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if name, ok := lockName(r); ok && s.Coordination != nil {
-		s.lockRoute(w, r, name)
-		return
-	}
-	h, pattern := s.mux.Handler(r)
-	if pattern != "" {
-		s.mux.ServeHTTP(w, r)
-		return
-	}
-	probe := &discard{header: http.Header{}}
-	h.ServeHTTP(probe, r)
-	if allow := probe.header.Get("Allow"); allow != "" {
-		w.Header().Set("Allow", allow)
-		writeError(w, &fault.Error{
-			Kind: fault.Unsupported, Field: "method", Value: r.Method, Err: errors.New("is not allowed here; use " + allow),
-		})
-		return
-	}
-	writeError(w, &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("is no route of this API")})
-}
-
-// discard is a response that only its header is wanted of.
-type discard struct{ header http.Header }
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
-func (d *discard) WriteHeader(int)             {}
