@@ -358,6 +358,7 @@ func TestNeed(t *testing.T) {
 	admin := []string{
 		"/blackhole.api.v1.RecordService/Register", "/blackhole.api.v1.RecordService/RegisterBatch", "/blackhole.api.v1.RecordService/Update",
 		"/blackhole.api.v1.RecordService/Withdraw", "/blackhole.api.v1.CoordinationService/Transfer",
+		"/blackhole.api.v1.CoordinationService/PublishInstances",
 	}
 	count := map[string]int{}
 	for _, method := range everything(t).Methods() {
