@@ -139,7 +139,7 @@ func clientOf(e evidence) string {
 	if err != nil {
 		return e.address
 	}
-	addr := at.Addr().Unmap().WithZone("")
+	addr := at.Addr().Unmap()
 	if addr.Is6() {
 		return netip.PrefixFrom(addr, 64).Masked().String()
 	}

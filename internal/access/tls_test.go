@@ -197,15 +197,19 @@ func TestAuthorityReloads(t *testing.T) {
 	trust := servers.trust(before.pair(t, "web"))
 	trust.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	hc := client(t, trust)
-	status, _ := get(t, hc, "GET", url)
-	require.Equal(t, 200, status)
-
+	for range 2 {
+		resp, err := hc.Get(url)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+		require.False(t, resp.TLS.DidResume, "every connection is verified anew")
+		hc.CloseIdleConnections()
+	}
 	write(t, f.path("ca.crt"), after.pem)
 	at.advance(pollEvery)
-	hc.CloseIdleConnections()
 	_, err := hc.Get(url)
 	require.Error(t, err)
-	status, _ = get(t, client(t, servers.trust(after.pair(t, "web"))), "GET", url)
+	status, _ := get(t, client(t, servers.trust(after.pair(t, "web"))), "GET", url)
 	require.Equal(t, 200, status)
 }
 
