@@ -25,10 +25,10 @@ import (
 // lab is a Checker with a network of functions, and all that it reported.
 type lab struct {
 	*health.Checker
-	t     *testing.T
-	shift time.Duration // of the clock; set while nothing runs
+	t *testing.T
 
 	mu      sync.Mutex
+	shift   time.Duration              // of the clock
 	reports map[string][]health.Report // by id of the instance
 	dials   map[string][]time.Time     // by address
 	answer  map[string]func(context.Context) error
@@ -44,7 +44,7 @@ func newLab(t *testing.T, change func(*health.Config)) *lab {
 	}
 	cfg := health.Config{
 		Report: l.report, Dial: l.dial, Recorder: l, Random: rand.NewPCG(1, 2).Uint64,
-		Now: func() time.Time { return time.Now().Add(l.shift) },
+		Now: l.now,
 	}
 	if change != nil {
 		change(&cfg)
@@ -54,6 +54,12 @@ func newLab(t *testing.T, change func(*health.Config)) *lab {
 	l.Checker = c
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return l
+}
+
+func (l *lab) now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Add(l.shift)
 }
 
 func (l *lab) report(r health.Report) {
@@ -358,8 +364,10 @@ func TestSuspension(t *testing.T) {
 			before += len(l.of(target(i).Key.ID))
 			l.set(address(target(i)), nil)
 		}
+		l.mu.Lock()
 		require.NotZero(t, l.open, "checks are under way, and will look as if they had timed out")
 		l.shift = 5 * time.Minute
+		l.mu.Unlock()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		require.Greater(t, l.skipped, n*20, "moments that went by")

@@ -56,7 +56,8 @@ type Config struct {
 	Recorder Recorder         // none
 }
 
-// Recorder counts what a Checker does. It is called by many goroutines.
+// Recorder counts what a Checker does. It is called by many goroutines, and must neither wait nor
+// call the Checker.
 type Recorder interface {
 	// Checked counts a check that was made.
 	Checked(kind instance.CheckType, passing bool, took time.Duration)
