@@ -150,6 +150,8 @@ func TestUnavailable(t *testing.T) {
 		switch method {
 		case "Group":
 			require.NoError(t, err)
+		case "PublishInstances": // is for peers
+			require.Equal(t, codes.PermissionDenied, status.Code(err))
 		case "LeaseKeepAlive", "Watch", "Bundle": // asked for nothing
 			require.ErrorIs(t, err, io.EOF)
 		default:
