@@ -99,7 +99,7 @@ func (f *fleet) house(ctx context.Context, i int) error {
 
 // peer is a peer to be started, which joins by the members.
 func (f *fleet) peer(i int, contact, address string) *server {
-	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--grpc", address}
+	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--dns", "off", "--grpc", address}
 	for j := range members {
 		if j != i {
 			args = append(args, "--bootstrap", f.contacts[j]+"/p2p/"+f.ids[j])

@@ -23,12 +23,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/dnsapi"
 	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/httpapi"
 	"github.com/blackhole/blackhole/internal/metrics"
 	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/agent"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
@@ -64,11 +66,19 @@ type parts struct {
 	// coordination is nil where this peer takes no part in it.
 	coordination *coordination
 
-	http *httpapi.Server
-	grpc *grpcapi.Server
+	agent  *agent.Service // nil: switched off
+	fronts fronts
 
 	watching atomic.Pointer[discovery.Service] // nil until discovery has started
 	undo     []func() error                    // of what has started, in order
+}
+
+// fronts are the front ends, and who is let in there.
+type fronts struct {
+	entrance entrance
+	http     *httpapi.Server
+	grpc     *grpcapi.Server
+	dns      *dnsapi.Server // nil: off
 }
 
 // build starts the parts one after the other. When one fails, those before it are stopped.
@@ -80,8 +90,8 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery,
-		p.startCoordination, p.startFrontEnds,
+		p.startEntrance, p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery,
+		p.startCoordination, p.startAgent, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -257,13 +267,21 @@ func (p *parts) startFrontEnds(context.Context) error {
 		locks = &grpcapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: p.self}
 		rest = &httpapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: func(r *http.Request) (string, error) { return p.self(r.Context()) }}
 	}
-	p.http = httpapi.New(httpapi.Config{
+	web := httpapi.Config{
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
-	})
-	p.grpc = grpcapi.New(grpcapi.Config{
+		Hosts:   p.config.Hosts,
+	}
+	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
-	})
+	}
+	if p.agent != nil {
+		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Census, Storage: p.agent.Storage}
+		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent}
+	}
+	p.fronts.entrance.http(&web)
+	p.fronts.entrance.grpc(&rpc)
+	p.fronts.http, p.fronts.grpc = httpapi.New(web), grpcapi.New(rpc)
 	return nil
 }
 

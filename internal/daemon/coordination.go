@@ -74,7 +74,7 @@ func (p *parts) startCoordination(context.Context) error {
 	p.onClose(made.listener.Close)
 	serving := made.plane.Member()
 	made.server = grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: p.admits(network)},
+		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: p.admits(network), Peers: true},
 		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"),
 	})
 	p.coordination = made

@@ -42,7 +42,7 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 		return fault.Wrap("daemon.Run", err)
 	}
 	log.Info("peer is up", "peer_id", p.node.Host().ID(), "profile", c.Profile, "version", version,
-		"listen", p.node.Addrs(), "http", address(listeners.http), "grpc", address(listeners.grpc))
+		"listen", p.node.Addrs(), "http", address(listeners.http), "grpc", address(listeners.grpc), "dns", p.fronts.address())
 	return errors.Join(p.serve(ctx, listeners), p.close())
 }
 
@@ -67,11 +67,18 @@ func (p *parts) serve(ctx context.Context, l listeners) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)
 	group.Add(func() error { <-done.Done(); return nil }, func(error) { stop() })
+	f := &p.fronts
 	if l.http != nil {
-		group.Add(func() error { return p.http.Serve(l.http) }, func(error) { p.http.Close() })
+		group.Add(func() error { return f.http.Serve(f.entrance.secure(l.http)) }, func(error) { f.http.Close() })
+	}
+	if l.unix != nil {
+		group.Add(func() error { return f.http.Serve(l.unix) }, func(error) { f.http.Close() })
 	}
 	if l.grpc != nil {
-		group.Add(func() error { return p.grpc.Serve(l.grpc) }, func(error) { p.grpc.Close() })
+		group.Add(func() error { return f.grpc.Serve(l.grpc) }, func(error) { f.grpc.Close() })
+	}
+	if f.dns != nil {
+		group.Add(f.dns.Serve, func(error) { f.dns.Close() })
 	}
 	if c := p.coordination; c != nil {
 		group.Add(func() error { return c.server.Serve(c.listener) }, func(error) { c.server.Close() })
@@ -82,13 +89,16 @@ func (p *parts) serve(ctx context.Context, l listeners) error {
 
 // listeners are opened before anything else, so that a taken port is found out at once. A
 // nil one is off.
-type listeners struct{ http, grpc net.Listener }
+type listeners struct{ http, grpc, unix net.Listener }
 
 func listen(c config.Config) (l listeners, err error) {
 	if l.http, err = listenOn("http", c.HTTP); err != nil {
 		return l, err
 	}
-	if l.grpc, err = listenOn("grpc", c.GRPC); err != nil {
+	if l.grpc, err = listenOn("grpc", c.GRPC); err == nil {
+		l.unix, err = listenUnix(c.Unix)
+	}
+	if err != nil {
 		l.close()
 	}
 	return l, err
@@ -106,7 +116,7 @@ func listenOn(key, addr string) (net.Listener, error) {
 }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.http, l.grpc} {
+	for _, one := range []net.Listener{l.http, l.grpc, l.unix} {
 		if one != nil {
 			one.Close()
 		}

@@ -37,7 +37,7 @@ type peerUnderTest struct {
 func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
 	t.Helper()
 	c := config.Default()
-	c.Data, c.HTTP, c.GRPC = dir, "127.0.0.1:0", "127.0.0.1:0"
+	c.Data, c.HTTP, c.GRPC, c.DNS = dir, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	c.Listen, c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/0"}, bootstrap
 	c.Log.Level = "warn"
 	c.Discovery.Health.CheckInterval = time.Second
@@ -317,7 +317,7 @@ func TestIdentity(t *testing.T) {
 
 func TestRunReportsBadSettings(t *testing.T) {
 	c := config.Default()
-	c.Data, c.HTTP, c.GRPC = t.TempDir(), config.Off, config.Off
+	c.Data, c.HTTP, c.GRPC, c.DNS = t.TempDir(), config.Off, config.Off, config.Off
 	c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1"}
 	err := Run(t.Context(), c, t.Output(), "test")
 	require.ErrorIs(t, err, fault.Invalid)

@@ -112,7 +112,7 @@ func (s *stand) fall(down bool) {
 
 func (s *stand) start(t *testing.T, change func(*Config)) {
 	c := Config{
-		Registry: instances.Config{Dir: "instances", FS: s.disk, Self: "me"}, Announcer: s.market, Now: time.Now,
+		Registry: instances.Config{Dir: "instances", FS: s.disk, Self: "me"}, Announcer: s.market, Loopback: true, Now: time.Now,
 		Checks: health.Config{Dial: s.dial, Random: rand.New(rand.NewPCG(1, 2)).Uint64},
 	}
 	if change != nil {

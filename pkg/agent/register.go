@@ -30,7 +30,7 @@ func (s *Service) admit(ctx context.Context, r instance.Registration) error {
 		return fault.Invalidf("host", r.Host, "is a loopback address, and was not registered from this host")
 	}
 	if r.Check != nil {
-		if err := s.checker.Validate(target(r.Key, r.Spec)); err != nil {
+		if err := s.checker.Validate(s.target(r.Key, r.Spec)); err != nil {
 			return err
 		}
 	}

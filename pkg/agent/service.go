@@ -48,6 +48,7 @@ type Config struct {
 	Watches  int              // open at a time; 0 is the catalog's default
 	Validate bool             // dependencies must be registered
 	Strict   bool             // a registration never replaces another
+	Loopback bool             // checks of instances on this host may go to loopback addresses
 
 	Announcer Announcer // nil: offers are kept, and announced nowhere
 	Recorder  Recorder  // nil: nothing is recorded
@@ -153,15 +154,28 @@ func (s *Service) follow(k instance.Key, i *instance.Instance) {
 		s.checker.Remove(k)
 		return
 	}
-	if err := s.checker.Set(target(k, i.Spec)); err != nil { // Register refuses what cannot be checked: there are too many
+	if err := s.checker.Set(s.target(k, i.Spec)); err != nil { // Register refuses what cannot be checked: there are too many
 		s.Logger.Warn("an instance is not checked", "instance", k.String(), "error", err)
 		s.Recorder.Failed("agent.follow", err)
 	}
 }
 
 // target is what is checked of an instance that has a check.
-func target(k instance.Key, i instance.Spec) health.Target {
-	return health.Target{Key: k, Host: i.Host, Port: i.Port, Check: *i.Check, Local: onThisHost(i.Host)}
+func (s *Service) target(k instance.Key, i instance.Spec) health.Target {
+	return health.Target{Key: k, Host: i.Host, Port: i.Port, Check: *i.Check, Local: s.Loopback && onThisHost(i.Host)}
+}
+
+// Storage tells why the registry cannot be written to; nil: it can.
+func (s *Service) Storage() error { return s.registry.Storage() }
+
+// Census counts the instances that this peer answers for by status.
+func (s *Service) Census() map[instance.Status]int {
+	all, _ := s.registry.All()
+	counts := make(map[instance.Status]int)
+	for _, i := range all {
+		counts[i.Status]++
+	}
+	return counts
 }
 
 // onThisHost reports whether a host names the loopback network. Only callers on this host may register it.

@@ -15,7 +15,7 @@ type Port struct {
 	PID    int      `json:"pid"`
 	HTTP   string   `json:"http"` // host:port
 	GRPC   string   `json:"grpc"` // host:port
-	DNS    string   `json:"dns"`  // empty: not served
+	DNS    string   `json:"dns"`  // IP:port
 	Listen []string `json:"listen"`
 	Data   string   `json:"data"`
 }
@@ -26,7 +26,7 @@ func (n *Network) WritePorts(path string) error {
 	ports := make([]Port, 0, len(n.Peers))
 	for _, p := range n.Peers {
 		ports = append(ports, Port{
-			Name: p.Name, PeerID: p.ID.String(), PID: p.PID(), HTTP: p.HTTP, GRPC: p.GRPC, Listen: p.Listen, Data: p.Data,
+			Name: p.Name, PeerID: p.ID.String(), PID: p.PID(), HTTP: p.HTTP, GRPC: p.GRPC, DNS: p.DNS, Listen: p.Listen, Data: p.Data,
 		})
 	}
 	text, err := json.MarshalIndent(ports, "", "  ")

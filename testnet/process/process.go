@@ -73,6 +73,7 @@ type Place struct {
 	Listen string // multiaddr for other peers
 	HTTP   string // host:port
 	GRPC   string // host:port
+	DNS    string // IP:port, over UDP and TCP
 
 	// Within runs start where the process is to live; nil: here.
 	Within func(start func() error) error
@@ -80,12 +81,12 @@ type Place struct {
 
 // fill chooses what is left open.
 func (p *Place) fill() error {
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
 	p.Listen = cmp.Or(p.Listen, "/ip4/127.0.0.1/tcp/0")
-	p.HTTP, p.GRPC = cmp.Or(p.HTTP, ports[0]), cmp.Or(p.GRPC, ports[1])
+	p.HTTP, p.GRPC, p.DNS = cmp.Or(p.HTTP, ports[0]), cmp.Or(p.GRPC, ports[1]), cmp.Or(p.DNS, ports[2])
 	if p.Within == nil {
 		p.Within = func(start func() error) error { return start() }
 	}
@@ -96,6 +97,7 @@ func (p *Place) fill() error {
 type Process struct {
 	HTTP string // host:port
 	GRPC string // host:port
+	DNS  string // IP:port
 
 	name   string
 	cmd    *exec.Cmd
@@ -109,9 +111,9 @@ func Start(s Spec) (*Process, error) {
 	if err := s.fill(); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
-	p := &Process{HTTP: s.HTTP, GRPC: s.GRPC, name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
+	p := &Process{HTTP: s.HTTP, GRPC: s.GRPC, DNS: s.DNS, name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
 	args := []string{
-		"run", "--profile", "dev", "--data", s.Data, "--listen", s.Listen, "--http", p.HTTP, "--grpc", p.GRPC,
+		"run", "--profile", "dev", "--data", s.Data, "--listen", s.Listen, "--http", p.HTTP, "--grpc", p.GRPC, "--dns", p.DNS,
 	}
 	for _, addr := range s.Bootstrap {
 		args = append(args, "--bootstrap", addr)

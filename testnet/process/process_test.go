@@ -30,7 +30,7 @@ func TestArguments(t *testing.T) {
 	require.NoError(t, err)
 	<-p.Exited()
 	said := p.log.String()
-	require.Contains(t, said, "run --profile dev --data d --listen /ip4/127.0.0.1/tcp/0 --http "+p.HTTP+" --grpc "+p.GRPC+
+	require.Contains(t, said, "run --profile dev --data d --listen /ip4/127.0.0.1/tcp/0 --http "+p.HTTP+" --grpc "+p.GRPC+" --dns "+p.DNS+
 		" --bootstrap /x --bootstrap /y")
 	require.NotEqual(t, p.HTTP, p.GRPC)
 	require.NotContains(t, said, "BLACKHOLE_DATA=")

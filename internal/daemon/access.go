@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/blackhole/blackhole/internal/access"
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/internal/httpapi"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// clients bounds the clients whose registrations are counted at a time.
+const clients = 8192
+
+// entrance is who is let in at the front ends.
+type entrance struct {
+	guard   *access.Guard // nil: everybody on this host
+	tls     *access.TLS   // nil: no TLS
+	limiter *access.Limiter
+}
+
+// startEntrance reads tokens, keys and certificates. That no listener is open to the world is the settings' own rule.
+func (p *parts) startEntrance(context.Context) (err error) {
+	c := accessOf(p.config.Auth)
+	if c.Enabled {
+		if p.fronts.entrance.guard, err = access.New(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+			return fault.In("auth", err)
+		}
+	}
+	if p.fronts.entrance.tls, err = access.NewTLS(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+		return fault.In("auth", err)
+	}
+	p.fronts.entrance.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, clients)
+	return nil
+}
+
+// accessOf gives the settings to the package that knows what they mean.
+func accessOf(a config.Auth) access.Config {
+	c := access.Config{
+		Enabled: a.On(), Method: a.Method, Token: access.Secret(a.Token), TokenFile: a.TokenFile,
+		JWT:    access.JWT{Algorithms: a.JWT.Algorithms, Key: access.Secret(a.JWT.Key), KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
+		CACert: a.CACert, ServerCert: a.ServerCert, ServerKey: a.ServerKey, Anonymous: a.Anonymous,
+	}
+	if c.Anonymous == "auto" {
+		c.Anonymous = ""
+	}
+	for _, t := range a.Tokens {
+		c.Tokens = append(c.Tokens, access.Token{Token: access.Secret(t.Token), TokenFile: t.TokenFile, Name: t.Name, Role: role(t.Role), Services: t.Services})
+	}
+	for _, t := range a.Certificates {
+		c.Certificates = append(c.Certificates, access.Certificate{Name: t.Name, Role: role(t.Role), Services: t.Services})
+	}
+	return c
+}
+
+// role is one by its name; config.Validate admits only those.
+func role(name string) access.Role {
+	var r access.Role
+	if err := r.UnmarshalText([]byte(name)); err != nil {
+		return access.RoleNone
+	}
+	return r
+}
+
+// limit counts a registration of the caller, who comes from an address if nobody asked for a name.
+func (e *entrance) limit(ctx context.Context, addr string) error {
+	if e.guard == nil {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = addr // of a socket
+		}
+		return e.limiter.Take(host, 1, time.Now())
+	}
+	return e.limiter.Take(access.Client(ctx), 1, time.Now())
+}
+
+// may reports whether the caller may act for a service.
+func (e *entrance) may(ctx context.Context, service string) error {
+	if e.guard == nil {
+		return nil
+	}
+	return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
+}
+
+// http gives the HTTP front end what lets callers in.
+func (e *entrance) http(c *httpapi.Config) {
+	c.May = e.may
+	c.Limit = func(r *http.Request) error { return e.limit(r.Context(), r.RemoteAddr) }
+	if e.guard != nil {
+		c.Guard, c.ConnContext = e.guarded, access.ConnContext
+	}
+}
+
+// guarded lets those requests through whose caller may make them.
+func (e *entrance) guarded(next http.Handler) http.Handler {
+	needs := httpapi.Needs()
+	need := func(r *http.Request) access.Need {
+		name, service := needs(r)
+		return access.Need{Role: role(name), Service: service}
+	}
+	return e.guard.HTTP(next, need, func(w http.ResponseWriter, _ *http.Request, err error) { httpapi.WriteError(w, err) })
+}
+
+// need is what a method of gRPC asks of its caller.
+func (e *entrance) need(method string) access.Need {
+	return access.Need{Role: role(grpcapi.Need(method))}
+}
+
+// grpc gives the parts of a gRPC front end that let callers in.
+func (e *entrance) grpc(c *grpcapi.Config) {
+	if e.guard != nil {
+		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
+		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}
+	}
+	c.May = e.may
+	c.Limit = func(ctx context.Context) error {
+		from, _ := peer.FromContext(ctx)
+		return e.limit(ctx, from.Addr.String())
+	}
+	if e.tls != nil {
+		c.Credentials = credentials.NewTLS(e.tls.Server("h2"))
+	}
+}
+
+// secure puts TLS around a listener, if it is to be there.
+func (e *entrance) secure(l net.Listener) net.Listener {
+	if e.tls == nil {
+		return l
+	}
+	return tls.NewListener(l, e.tls.Server("h2", "http/1.1"))
+}
+
+// address is where questions of DNS are answered.
+func (f *fronts) address() string {
+	if f.dns == nil {
+		return config.Off
+	}
+	return f.dns.Addr().String()
+}
+
+// listenUnix opens the socket of the HTTP API.
+func listenUnix(path string) (net.Listener, error) {
+	if path == config.Off {
+		return nil, nil
+	}
+	l, err := access.ListenUnix(path)
+	if err != nil {
+		return nil, fault.Wrap("daemon.Run", fault.Invalidf("unix", path, "%w", fmt.Errorf("%w", err)))
+	}
+	return l, nil
+}

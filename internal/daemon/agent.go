@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/multiformats/go-multibase"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/dnsapi"
+	"github.com/blackhole/blackhole/pkg/agent"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/health"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/instances"
+)
+
+// instancesDir is the folder of the agent plane in a data directory.
+const instancesDir = "instances"
+
+// startAgent starts the agent plane, unless it is switched off.
+func (p *parts) startAgent(context.Context) (err error) {
+	c := p.config.Agent
+	if !c.Enabled {
+		return nil
+	}
+	self, _ := p.self(nil)
+	log := p.log.With("part", "agent")
+	p.agent, err = agent.New(agent.Config{
+		Registry: instances.Config{
+			Dir: filepath.Join(p.config.Data, instancesDir), Self: self, MaxInstances: c.Limits.Instances, Logger: log,
+		},
+		Checks: health.Config{
+			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
+		},
+		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
+		Announcer: announcer{p.discovery}, Now: time.Now, Logger: log,
+	})
+	if err == nil {
+		p.onClose(p.agent.Close)
+	}
+	return err
+}
+
+// announcer is the discovery plane as the agent plane uses it.
+type announcer struct{ *discovery.Service }
+
+// Announce registers a service, or replaces its content.
+func (a announcer) Announce(ctx context.Context, o records.Offer) error {
+	_, err := a.Update(ctx, o)
+	if fault.KindOf(err) == fault.NotFound {
+		_, err = a.Register(ctx, o)
+	}
+	return err
+}
+
+// Withdraw ends a service everywhere.
+func (a announcer) Withdraw(ctx context.Context, id string) error {
+	_, err := a.Service.Withdraw(ctx, id)
+	return err
+}
+
+// startDNS listens for questions about instances.
+func (p *parts) startDNS(context.Context) (err error) {
+	c := p.config
+	if c.DNS == config.Off || p.agent == nil {
+		return nil
+	}
+	self := p.node.Host().ID()
+	p.fronts.dns, err = dnsapi.New(dnsapi.Config{
+		Catalog: p.agent, Self: self.String(), Node: p.named, SelfName: label(self),
+		Domains: c.DNSDomain, TTL: ttl(c.DNSTTL), Allow: p.reachable(), Now: time.Now, Random: rand.Uint64, Logger: p.log.With("part", "dns"),
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.fronts.dns.Listen(c.DNS); err != nil {
+		return fault.In("dns", err)
+	}
+	p.onClose(func() error { p.fronts.dns.Close(); return nil })
+	return nil
+}
+
+// ttl is a setting in the server's terms, where 0 is the default.
+func ttl(setting time.Duration) time.Duration {
+	if setting == 0 {
+		return -1
+	}
+	return setting
+}
+
+// reachable are the special networks in which instances of other peers may be: a name must not lead
+// to a machine that its registrant only wishes to be asked.
+func (p *parts) reachable() []netip.Prefix {
+	var nets []string
+	switch p.config.Profile {
+	case "dev":
+		nets = []string{"127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
+	case "lan":
+		nets = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
+	}
+	prefixes := make([]netip.Prefix, 0, len(nets))
+	for _, n := range nets {
+		prefixes = append(prefixes, netip.MustParsePrefix(n))
+	}
+	return prefixes
+}
+
+// label is the name of a peer in DNS: its id in base 36, which knows no case and fits a label.
+func label(id peer.ID) string {
+	text, err := peer.ToCid(id).StringOfBase(multibase.Base36)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// named finds a peer by its label: this one, or one that it is connected to.
+func (p *parts) named(name string) (dnsapi.Node, bool) {
+	id, err := peer.Decode(name)
+	if err != nil {
+		return dnsapi.Node{}, false
+	}
+	host := p.node.Host()
+	if id == host.ID() {
+		return nodeOf(id, host.Addrs()), true
+	}
+	var addrs []multiaddr.Multiaddr
+	for _, c := range host.Network().ConnsToPeer(id) {
+		addrs = append(addrs, c.RemoteMultiaddr())
+	}
+	return nodeOf(id, addrs), len(addrs) > 0
+}
+
+func nodeOf(id peer.ID, addrs []multiaddr.Multiaddr) dnsapi.Node {
+	n := dnsapi.Node{Text: []string{"peer_id=" + id.String()}}
+	seen := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		ip, err := manet.ToIP(a)
+		if addr, ok := netip.AddrFromSlice(ip); err == nil && ok && !seen[addr.Unmap()] {
+			seen[addr.Unmap()] = true
+			n.Addrs = append(n.Addrs, addr.Unmap())
+		}
+	}
+	return n
+}
