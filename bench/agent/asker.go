@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// asker is a client with a connection of its own. It does what a load generator in C does, and no
+// more: it writes a request that was made before, and reads the whole answer without a look at what
+// is in it. net/http's client would take more of the processors than the servers that it measures.
+type asker struct {
+	conn  net.Conn
+	in    *bufio.Reader
+	index string // header of which the value is told, as it is written
+	body  []byte // of the last answer that was fetched
+
+	release func() bool
+}
+
+// answer is what a server said; its body is valid until the next.
+type answer struct {
+	status int
+	length int // of the body; -1: in chunks
+	index  string
+	body   []byte
+}
+
+// dial connects to a server, until the context ends.
+func dial(ctx context.Context, address, index string) (*asker, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fault.As("dial", fault.Unavailable, err)
+	}
+	a := &asker{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), index: index}
+	a.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // whoever reads or writes fails
+	return a, nil
+}
+
+func (a *asker) close() {
+	a.release()
+	_ = a.conn.Close() // nothing is under way
+}
+
+// request makes the text of a request.
+func request(method, host, path, body string) []byte {
+	dst := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: */*\r\n", method, path, host)
+	if body != "" {
+		dst = fmt.Appendf(dst, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	return append(append(dst, "\r\n"...), body...)
+}
+
+// ask sends a request and reads its answer. Any but a success is an error.
+func (a *asker) ask(request []byte) error {
+	_, err := a.exchange(request, false)
+	return err
+}
+
+// fetch is ask for who wants to know the answer.
+func (a *asker) fetch(request []byte) (answer, error) {
+	return a.exchange(request, true)
+}
+
+func (a *asker) exchange(request []byte, keep bool) (answer, error) {
+	if _, err := a.conn.Write(request); err != nil {
+		return answer{}, fault.As("ask", fault.Unavailable, err)
+	}
+	got, err := a.header()
+	if err != nil {
+		return got, fault.As("ask", fault.Unavailable, err)
+	}
+	keep = keep || got.status/100 != 2
+	a.body = a.body[:0]
+	if err := a.read(got.length, keep); err != nil {
+		return got, fault.As("ask", fault.Unavailable, err)
+	}
+	got.body = a.body
+	if got.status/100 != 2 {
+		line, _, _ := bytes.Cut(request, []byte("\r\n"))
+		return got, fault.New("ask", fault.Unavailable, "%s: %d %.200s", line, got.status, got.body)
+	}
+	return got, nil
+}
+
+// header reads the status and, of the fields, those that tell where the answer ends.
+func (a *asker) header() (got answer, err error) {
+	line, err := a.in.ReadSlice('\n')
+	if err != nil {
+		return got, err
+	}
+	if len(line) < len("HTTP/1.1 200") {
+		return got, fmt.Errorf("answered %q", line)
+	}
+	if got.status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return got, err
+	}
+	for {
+		if line, err = a.in.ReadSlice('\n'); err != nil {
+			return got, err
+		}
+		if len(line) <= len("\r\n") {
+			return got, nil
+		}
+		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		switch string(name) {
+		case "Content-Length":
+			got.length, err = strconv.Atoi(string(value))
+		case "Transfer-Encoding":
+			got.length = -1
+		case a.index:
+			got.index = string(value)
+		}
+		if err != nil {
+			return got, err
+		}
+	}
+}
+
+// read reads a body.
+func (a *asker) read(length int, keep bool) error {
+	if length >= 0 {
+		return a.take(length, keep)
+	}
+	for {
+		line, err := a.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 31)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			_, err := a.in.Discard(len("\r\n"))
+			return err
+		}
+		if err := a.take(int(n), keep); err != nil {
+			return err
+		}
+		if _, err := a.in.Discard(len("\r\n")); err != nil {
+			return err
+		}
+	}
+}
+
+// take reads some bytes, and keeps them or not.
+func (a *asker) take(n int, keep bool) error {
+	if !keep {
+		_, err := a.in.Discard(n)
+		return err
+	}
+	for n > 0 {
+		part, err := a.in.Peek(min(n, a.in.Size()))
+		if err != nil {
+			return err
+		}
+		a.body = append(a.body, part...)
+		n -= len(part)
+		if _, err := a.in.Discard(len(part)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// maxInstances is the bound that blackholed is given; the registry takes no higher one.
+const maxInstances = 100_000
+
+// ours speaks to blackholed.
+type ours struct{ host string }
+
+// startOurs starts a peer that knows nobody.
+func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
+	free, err := ports(3)
+	if err != nil {
+		return nil, err
+	}
+	address, grpc := "127.0.0.1:"+free[0], "127.0.0.1:"+free[1]
+	args := []string{"run", "--profile", "dev", "--data", dir, "--listen", "/ip4/127.0.0.1/tcp/" + free[2], "--http", address, "--grpc", grpc}
+	env := []string{
+		"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_DNS=off",
+		fmt.Sprintf("BLACKHOLE_AGENT_LIMITS_INSTANCES=%d", maxInstances),
+	}
+	server, err := launch(binary, args, env, log)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{
+		api: ours{address}, name: "blackholed", address: address, index: "X-Blackhole-Index", marker: `"host":`, server: server, grpc: grpc,
+	}
+	return s, s.ready(ctx, request("GET", address, "/readyz", ""))
+}
+
+func (o ours) list(service string) []byte {
+	return request("GET", o.host, "/v1/services/"+service+"/instances", "")
+}
+
+func (o ours) await(service, index string) []byte {
+	return request("GET", o.host, "/v1/services/"+service+"/watch?wait=60s&index="+index, "")
+}
+
+func (o ours) put(e entry) []byte { return o.enroll(e) }
+
+func (o ours) enroll(e entry) []byte {
+	rest := `"unhealthy_after":"1h","remove_after":"1h"`
+	if e.check != "" {
+		rest = fmt.Sprintf(`"health_check":{"type":"http","endpoint":%q,"interval":"%v","timeout":"%v"}`, e.check, checkEvery, checkWithin)
+	}
+	return request("POST", o.host, "/v1/services/"+e.service+"/instances", fmt.Sprintf(
+		`{"id":%q,"host":%q,"port":8080,"tags":["a","b"],"metadata":{"v":%q},%s}`, e.name(), e.address(), e.mark, rest))
+}
+
+func (o ours) leave(e entry) []byte {
+	return request("DELETE", o.host, "/v1/services/"+e.service+"/instances/"+e.name(), "")
+}
+
+func (o ours) beats(e entry, enrolled []byte) []beat {
+	return []beat{
+		{"heartbeat, dialect A", request("PUT", o.host, "/v1/leases/"+leaseOf(enrolled)+"/renew", "")},
+		{"heartbeat, dialect B", request("PUT", o.host, "/v1/services/"+e.service+"/"+e.name()+"/heartbeat", "")},
+	}
+}
+
+// leaseOf reads the answer to a registration; without a lease it is no such answer, and heartbeats
+// are refused.
+func leaseOf(enrolled []byte) string {
+	var got struct {
+		Lease string `json:"lease_id"`
+	}
+	_ = json.Unmarshal(enrolled, &got)
+	return got.Lease
+}

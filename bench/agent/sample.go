@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// sample is what one run came to.
+type sample struct {
+	count   int
+	seconds float64
+	p50     time.Duration
+	p99     time.Duration
+	max     time.Duration
+	client  time.Duration // processor time of this process
+	server  time.Duration // processor time of the server
+	load    string
+}
+
+func (s sample) rate() float64 { return float64(s.count) / s.seconds }
+
+// worker does one operation each time that it is called, and says how many it counts for.
+type worker func() (int, error)
+
+// closed has each worker do its operation again and again, for a time. The first that fails ends
+// the run.
+func closed(ctx context.Context, d time.Duration, workers []worker) (sample, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	took, counts := make([][]time.Duration, len(workers)), make([]int, len(workers))
+	var all sync.WaitGroup
+	before, began := used(), time.Now()
+	for i, work := range workers {
+		all.Go(func() {
+			for start := began; start.Sub(began) < d && ctx.Err() == nil; {
+				n, err := work()
+				if err != nil {
+					cancel(err)
+					return
+				}
+				now := time.Now()
+				took[i] = append(took[i], now.Sub(start))
+				counts[i] += n
+				start = now
+			}
+		})
+	}
+	all.Wait()
+	out := sample{seconds: time.Since(began).Seconds(), client: used() - before}
+	for _, n := range counts {
+		out.count += n
+	}
+	out.latencies(slices.Concat(took...))
+	return out, context.Cause(ctx)
+}
+
+func (s *sample) latencies(all []time.Duration) {
+	slices.Sort(all)
+	s.p50, s.p99, s.max = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
+	var values []T
+	for _, s := range all {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// head begins a table of rows.
+const head = "| | clients | | per second | range | p50 ms | p99 ms | max ms | CPU us/op, server + clients | load |\n" +
+	"|---|---|---|---|---|---|---|---|---|---|\n"
+
+// row is the medians of samples.
+func row(label string, clients int, name string, all []sample) string {
+	rates := make([]float64, len(all))
+	for i, s := range all {
+		rates[i] = s.rate()
+	}
+	return fmt.Sprintf("| %s | %d | %s | %.0f | %.0f-%.0f | %.3f | %.3f | %.1f | %.1f + %.1f | %s |", label, clients, name,
+		medianOf(all, sample.rate), slices.Min(rates), slices.Max(rates),
+		ms(medianOf(all, func(s sample) time.Duration { return s.p50 })),
+		ms(medianOf(all, func(s sample) time.Duration { return s.p99 })),
+		ms(medianOf(all, func(s sample) time.Duration { return s.max })),
+		medianOf(all, func(s sample) float64 { return perOp(s.server, s) }),
+		medianOf(all, func(s sample) float64 { return perOp(s.client, s) }), all[len(all)-1].load)
+}
+
+// ratio compares what two systems did in turn: rates, latencies and processor time of the server.
+func ratio(label string, a, b []sample) string {
+	times := func(of func(sample) float64) float64 { return medianOf(a, of) / medianOf(b, of) }
+	var each []float64
+	for i := range a {
+		each = append(each, a[i].rate()/b[i].rate())
+	}
+	return fmt.Sprintf("| %s | | ratio | %.2f | %.2f-%.2f | %.2f | %.2f | | %.2f | |", label, times(sample.rate), slices.Min(each), slices.Max(each),
+		times(func(s sample) float64 { return float64(s.p50) }), times(func(s sample) float64 { return float64(s.p99) }),
+		times(func(s sample) float64 { return perOp(s.server, s) }))
+}
+
+// perOp is microseconds of processor time for each operation.
+func perOp(d time.Duration, s sample) float64 {
+	return float64(d) / 1e3 / float64(max(1, s.count))
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	connections = 16   // of clients that work together
+	services    = 100  // among which the instances are that are only present
+	beating     = 1000 // instances that send heartbeats over HTTP
+	atOnce      = 100  // watchers, beside one alone
+)
+
+// session is one run of the command.
+type session struct {
+	options
+	out     io.Writer
+	log     io.Writer // nil: nobody
+	scratch string
+
+	kinds   []kind
+	started int
+}
+
+// kind is a sort of system, ready to be started.
+type kind struct {
+	binary string
+	start  starter
+}
+
+// part is one of the things that are measured.
+type part struct {
+	name string
+	run  func(*session, context.Context) error
+}
+
+func parts() []part {
+	return []part{
+		{"reads", (*session).reads}, {"register", (*session).register}, {"heartbeats", (*session).heartbeats},
+		{"stream", (*session).stream}, {"wake", (*session).wake}, {"checks", (*session).checks},
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, p := range parts() {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+func (s *session) build(ctx context.Context) error {
+	if s.blackholed == "" {
+		s.blackholed = filepath.Join(s.scratch, "blackholed")
+		if err := build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
+			return err
+		}
+	}
+	s.kinds = []kind{{s.blackholed, startOurs}}
+	if s.consul != "" {
+		s.kinds = append(s.kinds, kind{s.consul, startConsul})
+	}
+	return nil
+}
+
+// open starts systems, each with a directory that is new.
+func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end func(), err error) {
+	end = func() {
+		for _, one := range all {
+			one.server.stop()
+		}
+	}
+	for _, k := range kinds {
+		s.started++
+		dir := filepath.Join(s.scratch, fmt.Sprint("data", s.started))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			end()
+			return nil, nil, fault.As("open", fault.Invalid, err)
+		}
+		one, err := k.start(ctx, k.binary, dir, s.log)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		all = append(all, one)
+	}
+	return all, end, nil
+}
+
+// table begins one.
+func (s *session) table(title string) {
+	fmt.Fprintf(s.out, "\n%s\n\n%s", title, head)
+}
+
+// task is one thing that is measured of one system.
+type task struct {
+	one     *system
+	label   string
+	clients int
+	run     func(ctx context.Context, run int) (sample, error)
+}
+
+// compare does tasks in turn, as often as there are runs. It prints a row for each and, for those
+// after which Consul's comes last, their ratios to it.
+func (s *session) compare(ctx context.Context, tasks []task) error {
+	all := make([][]sample, len(tasks))
+	for run := range s.runs {
+		for i, t := range tasks {
+			got, err := t.run(ctx, run)
+			if err != nil {
+				return fault.Wrap(t.one.name, err)
+			}
+			all[i] = append(all[i], got)
+		}
+	}
+	for i, t := range tasks {
+		fmt.Fprintln(s.out, row(t.label, t.clients, t.one.name, all[i]))
+	}
+	last := len(tasks) - 1
+	if tasks[last].one.name == peerName {
+		for i, t := range tasks[:last] {
+			fmt.Fprintln(s.out, ratio(t.label, all[i], all[last]))
+		}
+	}
+	return nil
+}
+
+// fill puts instances into services.
+func fill(ctx context.Context, one *system, all []entry) error {
+	_, err := one.each(ctx, all, one.put)
+	return err
+}
+
+// crowd are instances spread over services.
+func crowd(n int, check string) []entry {
+	all := make([]entry, n)
+	for i := range all {
+		all[i] = entry{service: fmt.Sprintf("crowd%d", i%services), id: i, mark: "1", check: check}
+	}
+	return all
+}
+
+// alike are instances of one service.
+func alike(service string, n int) []entry {
+	all := make([]entry, n)
+	for i := range all {
+		all[i] = entry{service: service, id: i, mark: "1"}
+	}
+	return all
+}
