@@ -102,6 +102,7 @@ func TestWhoIsNamedIsAsked(t *testing.T) {
 	require.Equal(t, "c3", s.State().Leader)
 
 	require.Empty(t, s.Advance(0, scout.Hint{Term: 5, Leader: "c1"}).Ask)
+	require.Empty(t, s.Advance(0, scout.Hint{Term: 4, Leader: "c8"}).Ask)
 	require.Equal(t, []string{"c4"}, s.Advance(0, scout.Hint{Term: 6, Leader: "c4"}).Ask)
 	s.Advance(0, scout.Answer{From: "c4", Round: round, Term: 6, Leader: "c4"})
 	require.Equal(t, scout.State{Phase: scout.Direct, Leader: "c4", Term: 6}, s.State())
@@ -201,7 +202,8 @@ func (w *world) elect() {
 }
 
 func (w *world) run(d time.Duration) {
-	for end := w.now + d; ; {
+	for end, busy := w.now+d, 0; ; busy++ {
+		require.Less(w.t, busy, 100_000, "it goes round and round")
 		next := w.wake
 		first := -1
 		for i, m := range w.queue {
