@@ -40,7 +40,7 @@ func newPlane(t testing.TB, edits ...func(*Config)) plane {
 
 func (p *plane) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
 	h := discoverytest.New(t)
-	c := Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Coordination: &Coordination{
+	c := Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t), Coordination: &Coordination{
 		Actor: p.Solo, Reader: p.Solo, Overseer: p.Solo, Owner: ownerOf,
 	}}
 	for _, edit := range edits {

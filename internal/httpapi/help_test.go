@@ -25,7 +25,7 @@ type api struct {
 func newAPI(t testing.TB) *api {
 	t.Helper()
 	h := discoverytest.New(t)
-	s := New(Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := New(Config{Registrar: h, Finder: h, Node: h.Node, Guard: conforming(t), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("blackhole_up 1\n"))
 	})})
 	t.Cleanup(s.Close)
