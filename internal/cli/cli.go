@@ -63,6 +63,7 @@ const (
 	groupPeer    = "peer"
 	groupProvide = "provide"
 	groupFind    = "find"
+	groupApps    = "apps"
 	groupAgree   = "agree"
 )
 
@@ -86,6 +87,7 @@ func (a App) root() *cobra.Command {
 		&cobra.Group{ID: groupPeer, Title: "This peer:"},
 		&cobra.Group{ID: groupProvide, Title: "Its services:"},
 		&cobra.Group{ID: groupFind, Title: "Services of all:"},
+		&cobra.Group{ID: groupApps, Title: "Instances of applications:"},
 		&cobra.Group{ID: groupAgree, Title: "Locks and leases of all:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
@@ -97,6 +99,7 @@ func (a App) root() *cobra.Command {
 	add(groupPeer, a.initCommand(), a.runCommand(), a.idCommand(), a.statusCommand(), a.peersCommand(), a.configCommand())
 	add(groupProvide, a.registerCommand(), a.updateCommand(), a.withdrawCommand(), a.recordsCommand())
 	add(groupFind, a.queryCommand(), a.watchCommand(), a.resolveCommand())
+	add(groupApps, a.servicesCommand(), a.serviceCommand(), a.discoverCommand(), a.dnsCommand())
 	add(groupAgree, a.lockCommand(), a.locksCommand(), a.leaseCommand(), a.coordCommand(), a.groupCommand())
 	add("", a.versionCommand())
 	return root

@@ -99,7 +99,9 @@ func hint(cmd *cobra.Command, err error) string {
 	switch kind := fault.KindOf(err); {
 	case kind == fault.Invalid:
 		return cmd.CommandPath() + " --help"
-	case kind == fault.Exists && cmd.Name() == "register":
+	case kind == fault.Unauthentic && remote:
+		return "--token-file or BLACKHOLE_AUTH_TOKEN says who you are, or --cert and --key"
+	case kind == fault.Exists && cmd.CommandPath() == name+" register":
 		return name + " update replaces a service"
 	case kind == fault.Timeout && remote:
 		return "--" + timeoutFlag + " allows more"

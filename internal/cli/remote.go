@@ -25,6 +25,8 @@ type remote struct {
 	grpc    string
 	timeout time.Duration
 	format  format
+
+	credentials credentials
 }
 
 // outputFlag adds -o.
@@ -37,8 +39,9 @@ func outputFlag(cmd *cobra.Command, f *format) {
 // remoteFlags adds the flags that all commands to a peer have.
 func (a App) remoteFlags(cmd *cobra.Command, timeout time.Duration) *remote {
 	r := &remote{app: a}
-	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to ask (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
+	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to ask, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
 	cmd.Flags().DurationVar(&r.timeout, timeoutFlag, timeout, "longest time to wait; 0 is without bound")
+	r.credentials.flags(cmd)
 	outputFlag(cmd, &r.format)
 	return r
 }
@@ -68,9 +71,9 @@ func (r *remote) call(cmd *cobra.Command, do func(ctx context.Context, c *client
 		ctx, cancel = context.WithTimeout(ctx, r.timeout)
 		defer cancel()
 	}
-	c, err := client.New(address)
+	c, err := r.dial(address)
 	if err != nil {
-		return fault.In("--grpc", err)
+		return err
 	}
 	defer func() { _ = c.Close() }() // every call is over; what closing says changes nothing
 	err = do(ctx, c)

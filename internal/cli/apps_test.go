@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// apps serves an agent on loopback and gives its address. With a token it wants that.
+func apps(t *testing.T, a *agenttest.Agent, token string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpcapi.New(grpcapi.Config{
+		Agent: &grpcapi.Agent{Registrar: a, Catalog: a},
+		Unary: []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			if got := append(md.Get("authorization"), "")[0]; token != "" && got != "Bearer "+token {
+				return nil, fault.New("test", fault.Unauthentic, "the token is not known")
+			}
+			return call(ctx, req)
+		}},
+	})
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); require.NoError(t, <-done) })
+	return l.Addr().String()
+}
+
+// settled is an agent of which some instances are known.
+func settled(t *testing.T) *agenttest.Agent {
+	a := agenttest.New()
+	for n, edit := range []func(r *instance.Registration){
+		func(r *instance.Registration) { r.Check = &instance.Check{Type: instance.TCP} },
+		func(r *instance.Registration) { r.Zone, r.Tags, r.Host = "us", []string{"v2"}, "2001:db8::1" },
+		func(r *instance.Registration) {
+			r.Metadata = map[string]string{"evil": "\u202e"}
+			r.Status = instance.StatusStarting
+		},
+		func(r *instance.Registration) { r.Service, r.ID = "db", "d1" },
+		func(r *instance.Registration) { r.Namespace = "other" },
+	} {
+		r := agenttest.Web(fmt.Sprint("w", n+1))
+		edit(&r)
+		_, err := a.Register(t.Context(), r)
+		require.NoError(t, err)
+	}
+	return a
+}
+
+// TestApplicationTranscripts plays the dialogues about instances; see TestTranscripts.
+func TestApplicationTranscripts(t *testing.T) {
+	for name, token := range map[string]string{"service": "", "access": "secret"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata/applications", name+".txt")
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			got := play(t, string(data), apps(t, settled(t), token))
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
+
+// running is a command that runs.
+type running struct {
+	t      *testing.T
+	out    *pipe
+	stderr bytes.Buffer
+	stop   context.CancelFunc
+	code   chan int
+}
+
+func begin(t *testing.T, peer string, args ...string) *running {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r := &running{t: t, out: newPipe(), stop: cancel, code: make(chan int, 1)}
+	app := testApp(strings.NewReader(""), r.out, &r.stderr, append(os.Environ(), "BLACKHOLE_GRPC="+peer))
+	go func() { r.code <- app.Execute(ctx, args) }()
+	return r
+}
+
+func (r *running) end(code int) {
+	r.t.Helper()
+	select {
+	case got := <-r.code:
+		require.Equal(r.t, code, got, "%s", r.stderr.String())
+	case <-time.After(patient):
+		require.FailNow(r.t, "it does not end")
+	}
+}
+
+// TestServiceRegisterRuns: an instance is there while its command runs.
+func TestServiceRegisterRuns(t *testing.T) {
+	a := agenttest.New()
+	peer := apps(t, a, "")
+	args := []string{"service", "register", "web", "--host", "10.0.0.1", "--port", "1"}
+	r := begin(t, peer, append(args, "--id", "x", "--", "/bin/sh", "-c", `trap 'exit 7' TERM; echo $BLACKHOLE_SERVICE $BLACKHOLE_INSTANCE_ID $BLACKHOLE_LEASE; while :; do sleep 0.01; done`)...)
+	require.Regexp(t, "^web x lease-[0-9a-f]{32}$", r.out.line(t))
+	require.Len(t, a.Instances(), 1)
+	r.stop()
+	r.end(7)
+	require.Empty(t, a.Instances())
+	require.NotContains(t, r.stderr.String(), "warning")
+
+	r = begin(t, peer, append(args, "--", "/bin/sh", "-c", "exit 3")...)
+	r.end(3)
+	require.Empty(t, a.Instances())
+}
+
+// TestServiceRegisterKeeps until interrupted.
+func TestServiceRegisterKeeps(t *testing.T) {
+	a := agenttest.New()
+	r := begin(t, apps(t, a, ""), "service", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
+	require.Contains(t, r.out.line(t), `"id":"y1"`)
+	require.Contains(t, r.out.line(t), `"id":"y2"`)
+	require.Len(t, a.Instances(), 2)
+	r.stop()
+	r.end(0)
+	require.Empty(t, a.Instances())
+}
+
+func TestServiceRegisterReachesNobody(t *testing.T) {
+	r := begin(t, "127.0.0.1:1", "service", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "300ms", "--", "true")
+	r.end(69)
+	require.Contains(t, r.stderr.String(), "no peer answers at 127.0.0.1:1")
+}
+
+func TestDiscoverWatches(t *testing.T) {
+	a := settled(t)
+	r := begin(t, apps(t, a, ""), "discover", "web", "--status", "any", "--watch")
+	require.Equal(t, "added     w1                        UP              10.0.0.1:8080             1.2.3       v1", r.out.line(t))
+	require.Contains(t, r.out.line(t), "added     w2")
+	require.Contains(t, r.out.line(t), "added     w3")
+	_, err := a.SetStatus(t.Context(), agenttest.Web("w1").Key, instance.StatusOutOfService)
+	require.NoError(t, err)
+	require.Contains(t, r.out.line(t), "modified  w1                        OUT_OF_SERVICE")
+	a.Lose("no majority")
+	a.Find()
+	_, err = a.Deregister(t.Context(), agenttest.Web("w1").Key)
+	require.NoError(t, err)
+	require.Contains(t, r.out.line(t), "removed   w1                        DOWN")
+	r.stop()
+	r.end(130)
+
+	a.Lose("no majority")
+	r = begin(t, apps(t, a, ""), "discover", "web", "--watch", "--timeout", "500ms", "-o", "ndjson")
+	require.Contains(t, r.out.line(t), `{"event":"added","index":`)
+	r.end(0)
+	require.Contains(t, r.stderr.String(), "warning: the answer may be old: no majority")
+}
+
+func TestServicesWatches(t *testing.T) {
+	a := agenttest.New()
+	r := begin(t, apps(t, a, ""), "services", "--watch", "-o", "ndjson")
+	_, err := a.Register(t.Context(), agenttest.Web("a"))
+	require.NoError(t, err)
+	require.Equal(t, `{"name":"web","instances":1,"up":1,"tags":["v1"]}`, r.out.line(t))
+	_, err = a.Register(t.Context(), agenttest.Web("b"))
+	require.NoError(t, err)
+	require.Equal(t, `{"name":"web","instances":2,"up":2,"tags":["v1"]}`, r.out.line(t))
+	r.stop()
+	r.end(130)
+}
+
+// names is a name server that knows a little, over UDP less than over TCP.
+func names(t *testing.T) string {
+	packets, streams := pair(t)
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		_, overUDP := w.RemoteAddr().(*net.UDPAddr)
+		switch asked := q.Question[0]; {
+		case asked.Name == "web.service.blackhole." && asked.Qtype == dns.TypeSRV:
+			m.Answer = append(m.Answer, record(t, asked.Name+" 30 IN SRV 1 1 8080 w1.addr.blackhole."))
+			m.Extra = append(m.Extra, record(t, "w1.addr.blackhole. 30 IN A 10.0.0.1"))
+		case asked.Name == "web.service.blackhole." && asked.Qtype == dns.TypeA:
+			m.Answer = append(m.Answer, record(t, asked.Name+" 30 IN A 10.0.0.1"))
+		case asked.Name == "large.service.blackhole.":
+			if m.Truncated = overUDP; !overUDP {
+				m.Answer = append(m.Answer, record(t, asked.Name+` 30 IN TXT "all of it"`))
+			}
+		case strings.HasSuffix(asked.Name, ".blackhole."):
+			m.Rcode = dns.RcodeNameError
+			m.Ns = append(m.Ns, record(t, "blackhole. 30 IN SOA ns.blackhole. admin.blackhole. 1 2 3 4 5"))
+		case asked.Name == "broken.example.":
+			m.Rcode = dns.RcodeServerFailure
+		default:
+			m.Rcode = dns.RcodeRefused
+		}
+		_ = w.WriteMsg(m)
+	})
+	for _, s := range []*dns.Server{{PacketConn: packets, Handler: handler}, {Listener: streams, Handler: handler}} {
+		started, done := make(chan struct{}), make(chan struct{})
+		s.NotifyStartedFunc = func() { close(started) }
+		go func() { defer close(done); _ = s.ActivateAndServe() }()
+		<-started
+		t.Cleanup(func() { _ = s.Shutdown(); <-done })
+	}
+	return packets.LocalAddr().String()
+}
+
+// pair listens on a port that is free for UDP and for TCP.
+func pair(t *testing.T) (net.PacketConn, net.Listener) {
+	for range 100 {
+		streams, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		if packets, err := net.ListenPacket("udp", streams.Addr().String()); err == nil {
+			return packets, streams
+		}
+		require.NoError(t, streams.Close())
+	}
+	require.FailNow(t, "no port is free for both")
+	return nil, nil
+}
+
+func record(t *testing.T, text string) dns.RR {
+	rr, err := dns.NewRR(text)
+	require.NoError(t, err)
+	return rr
+}
+
+func TestDNSTranscript(t *testing.T) {
+	const path = "testdata/names.txt"
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	server := names(t)
+	_, port, err := net.SplitHostPort(server)
+	require.NoError(t, err)
+	got := strings.ReplaceAll(play(t, string(data), server), "-p "+port, "-p PORT")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+	}
+	require.Equal(t, string(data), got)
+}

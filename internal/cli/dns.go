@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// udpSize is what answers over UDP may have, as DNS Flag Day 2020 recommends; larger ones come over TCP.
+const udpSize = 1232
+
+// lookup is a question to a name server.
+type lookup struct {
+	app    App
+	server string
+	kind   string
+	tcp    bool
+	format format
+}
+
+// recordView is a resource record as it is shown.
+type recordView struct {
+	Name    string `json:"name"`
+	TTL     uint32 `json:"ttl"` // seconds
+	Type    string `json:"type"`
+	Data    string `json:"data"`
+	Section string `json:"section"` // answer, authority or additional
+}
+
+// lookupView is an answer as it is shown.
+type lookupView struct {
+	Dig     string       `json:"dig"` // the command line that asks the same
+	Status  string       `json:"status"`
+	Records []recordView `json:"records"`
+}
+
+func (a App) dnsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "dns NAME", Short: "Ask the peer's name server", Args: oneArg("NAME"),
+		Long: "Ask the name server of the peer, and show the command line of dig that asks the same.\n\n" +
+			"A NAME without dots is that of a service: web is web.service." + config.Default().DNSDomain[0] + ".",
+		Example: "  " + name + " dns web\n  " + name + " dns _web._v2.service.blackhole --type SRV",
+	}
+	l, f := &lookup{app: a}, cmd.Flags()
+	f.StringVar(&l.server, "dns", "", "address of the name server (environment BLACKHOLE_DNS; default "+config.Default().DNS+")")
+	f.StringVar(&l.kind, "type", "A", "A, AAAA, SRV, TXT or another type")
+	f.BoolVar(&l.tcp, "tcp", false, "ask over TCP")
+	timeout := f.Duration("wait", defaultTimeout/6, "longest time to wait")
+	outputFlag(cmd, &l.format)
+	complete(cmd, "type", "A", "AAAA", "SRV", "TXT", "NS", "SOA")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *timeout <= 0 {
+			return fault.Invalidf("--wait", *timeout, "must be above 0")
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
+		defer cancel()
+		return l.run(ctx, args[0])
+	}
+	return cmd
+}
+
+// run asks and shows.
+func (l *lookup) run(ctx context.Context, asked string) error {
+	if !strings.Contains(asked, ".") {
+		asked += ".service." + config.Default().DNSDomain[0]
+	}
+	asked = dns.Fqdn(asked)
+	kind, ok := dns.StringToType[strings.ToUpper(l.kind)]
+	if !ok {
+		return fault.Invalidf("--type", l.kind, "%q is no type of records", l.kind)
+	}
+	if _, valid := dns.IsDomainName(asked); !valid {
+		return fault.Invalidf("NAME", asked, "is no domain name")
+	}
+	fromEnv, _ := l.app.env(config.Prefix + "DNS")
+	server := cmp.Or(l.server, fromEnv, config.Default().DNS)
+	if server == config.Off {
+		return fault.Invalidf("--dns", server, "must name a server: a peer with dns: off serves none")
+	}
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return fault.Invalidf("--dns", server, "must be IP:port: %w", err)
+	}
+	view := lookupView{Dig: digLine(host, port, asked, kind, l.tcp)}
+	answer, err := l.ask(ctx, server, asked, kind)
+	if err != nil {
+		return err
+	}
+	view.Status, view.Records = dns.RcodeToString[answer.Rcode], sections(answer)
+	if l.format == formatTable {
+		l.app.say("%s", view.Dig)
+	}
+	if err := l.format.print(l.app.Stdout, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
+		return err
+	}
+	return outcome(asked, kind, answer)
+}
+
+// ask asks over UDP, and over TCP when the answer was cut.
+func (l *lookup) ask(ctx context.Context, server, asked string, kind uint16) (*dns.Msg, error) {
+	q := new(dns.Msg)
+	q.SetQuestion(asked, kind)
+	q.SetEdns0(udpSize, false)
+	network := "udp"
+	if l.tcp {
+		network = "tcp"
+	}
+	for {
+		answer, _, err := (&dns.Client{Net: network, UDPSize: udpSize}).ExchangeContext(ctx, q, server)
+		switch {
+		case ctx.Err() != nil:
+			return nil, fault.Wrap("", ctx.Err())
+		case err != nil:
+			return nil, fault.New("", fault.Unavailable, "no name server answers at %s: %w", server, causeOf(err))
+		case answer.Truncated && network == "udp":
+			network = "tcp"
+		default:
+			return answer, nil
+		}
+	}
+}
+
+// causeOf is why a connection failed, without the ports of either end.
+func causeOf(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// digLine is the command line that asks the same.
+func digLine(host, port, asked string, kind uint16, tcp bool) string {
+	line := fmt.Sprintf("dig @%s -p %s %s %s", host, port, asked, dns.TypeToString[kind])
+	if tcp {
+		line += " +tcp"
+	}
+	return line
+}
+
+// sections are the records of an answer.
+func sections(m *dns.Msg) []recordView {
+	views := []recordView{}
+	for _, section := range []struct {
+		name string
+		list []dns.RR
+	}{{"answer", m.Answer}, {"authority", m.Ns}, {"additional", m.Extra}} {
+		for _, rr := range section.list {
+			h := rr.Header()
+			if h.Rrtype == dns.TypeOPT {
+				continue
+			}
+			views = append(views, recordView{
+				Name: h.Name, TTL: h.Ttl, Type: dns.TypeToString[h.Rrtype], Section: section.name,
+				Data: strings.TrimPrefix(rr.String(), h.String()),
+			})
+		}
+	}
+	return views
+}
+
+func (v *lookupView) table() string {
+	rows := make([][]string, len(v.Records))
+	for n, r := range v.Records {
+		rows[n] = []string{r.Name, strconv.FormatUint(uint64(r.TTL), 10), r.Type, r.Data, r.Section}
+	}
+	return table([]string{"NAME", "TTL", "TYPE", "DATA", "SECTION"}, rows)
+}
+
+// outcome is the error that an answer stands for. That there is nothing of a type is none.
+func outcome(asked string, kind uint16, m *dns.Msg) error {
+	switch m.Rcode {
+	case dns.RcodeSuccess:
+		return nil
+	case dns.RcodeNameError:
+		return fault.New("", fault.NotFound, "there is no %s", asked)
+	case dns.RcodeRefused:
+		return fault.New("", fault.Forbidden, "the name server does not answer for %s %s", asked, dns.TypeToString[kind])
+	default:
+		return fault.New("", fault.Unavailable, "the name server answers %s", dns.RcodeToString[m.Rcode])
+	}
+}
