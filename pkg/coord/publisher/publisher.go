@@ -83,25 +83,35 @@ type Publisher struct {
 	after   time.Duration // nothing is begun before
 	backOff time.Duration // the next wait
 
-	lease    coord.LeaseID
-	proven   bool // the lease is this process's own
-	chosen   bool // the group chooses the next
-	until    time.Duration
-	renew    time.Duration // when it is due
-	counter  uint32        // of generations
-	accepted uint64        // generation of the last batch that was
+	tenure
+	counter  uint32 // of generations
+	accepted uint64 // generation of the last batch that was
 
+	book
+	pull  bool
+	sweep *string // where registering all anew goes on; nil: it does not
+
+	state State // of which some fields are kept here alone
+	step  Step
+}
+
+// tenure is the lease under which is published.
+type tenure struct {
+	lease  coord.LeaseID // 0: none
+	proven bool          // it is this process's own
+	chosen bool          // the group chooses the next
+	until  time.Duration
+	renew  time.Duration // when it is due
+}
+
+// book is what runs here, and what the group is known to have of it.
+type book struct {
 	items itemMap
 	dirty keySet        // changed and not sent
 	due   time.Duration // when they are
 	have  coord.Digest  // of what the group is known to have
-	pull  bool
-	sweep *string       // where registering all anew goes on; nil: it does not
-	fates [fates]int    // how many items have each
+	fates [fates]int    // how many items have each; of fine ones nobody counts
 	again time.Duration // when what is another owner's is tried again
-
-	state State // of which some fields are kept here alone
-	step  Step
 }
 
 // item is one entry.
@@ -143,7 +153,7 @@ func New(c Config) *Publisher {
 			*d.field = d.usual
 		}
 	}
-	return &Publisher{config: c, chosen: c.Lease == 0, backOff: c.Least}
+	return &Publisher{config: c, tenure: tenure{chosen: c.Lease == 0}, backOff: c.Least}
 }
 
 // State tells how it stands.
