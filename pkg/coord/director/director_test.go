@@ -101,7 +101,7 @@ func TestLateRegistration(t *testing.T) {
 	changes = d.Advance(events, g.Revision())
 	require.True(t, changes[0].Turned())
 	require.Equal(t, 0, changes[0].Now.Available)
-	require.Empty(t, d.Advance(events[:2], g.Revision()), "what it had it passes over")
+	require.Empty(t, d.Advance(events[:3], g.Revision()), "what it had it passes over")
 	g.do(&coord.DeleteRequirement{Name: "storage"})
 	changes = d.Advance(g.since(t, d.Revision()), g.Revision())
 	require.Nil(t, changes[0].Now)

@@ -234,7 +234,23 @@ func TestEntriesOfOthers(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 	require.Zero(t, w.pub.State().Foreign)
 
-	// When its owner is gone it is free.
+	// So too when nobody leads at the time, and all is pulled anew.
+	next := newWorld(t, 1)
+	other = next.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
+	next.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
+	next.register(take)
+	next.lead()
+	next.run(time.Second)
+	require.Equal(t, next.mine(), next.directory())
+}
+
+// When its owner is gone an entry is free.
+func TestEntriesOfTheDead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.register(entry("b", 80))
+	w.lead()
+	w.run(time.Second)
+	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
 	w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{{Key: key("b"), Value: entry("b", 9).Value, Adopt: true}}}})
 	w.run(6 * time.Second)
 	require.Equal(t, 1, w.pub.State().Foreign)
