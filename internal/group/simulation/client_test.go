@@ -38,6 +38,8 @@ type client struct {
 	id       coord.ClientID
 	sequence uint64
 	sessions map[coord.LeaseID]*session
+
+	generation uint64 // of what it publishes
 }
 
 func (c *cluster) newClient(i int) *client {

@@ -19,6 +19,7 @@ func (c *client) behave(p *proc) {
 	}{
 		{6, c.writePlainly}, {3, c.compareAndSwap}, {6, c.readRegister},
 		{6, c.lockAndWrite}, {4, c.tryLock}, {3, c.share}, {2, c.bindKeys}, {1, c.forget},
+		{3, c.publish}, {1, c.require},
 	}
 	total := 0
 	for _, d := range deeds {

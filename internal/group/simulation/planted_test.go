@@ -98,6 +98,21 @@ func plants() []plant {
 		{"a waiter may write as if it held the lock", []edit{
 			{coordDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].claim.Mode == Exclusive)"},
 		}, []string{"L2", "L6", "L7", "B2", "H2"}},
+		{"a batch of an earlier generation is accepted", []edit{
+			{coordDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
+		}, []string{"I4"}},
+		{"an instance of another owner is replaced", []edit{
+			{coordDir + "directory.go", "case ok && !mine.Contains(e.Key) && ", "case false && "},
+		}, []string{"I3"}},
+		{"an instance that is as it was makes an event", []edit{
+			{coordDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_ = bytes.Equal"},
+		}, []string{"I2"}},
+		{"what a batch replaces stays when it is the last", []edit{
+			{coordDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(steps) > 0 {"},
+		}, []string{"I2"}},
+		{"a digest keeps what is deleted", []edit{
+			{coordDir + "quota.go", "\t\ta.published.Remove(kv.Key, kv.Value)\n", "\t\tif kv.Version > 1 {\n\t\t\ta.published.Remove(kv.Key, kv.Value)\n\t\t}\n"},
+		}, []string{"I5"}},
 		{"a watch begins one revision late", []edit{
 			{coordDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
 		}, []string{"W3", "W6"}},

@@ -1,0 +1,116 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// instanceOf is an entry of one service; its value depends on the port alone.
+func instanceOf(service, id string, port int) coord.Entry {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
+		Namespace: "sim", ServiceName: service, Id: id, Port: int32(port),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: "sim", Service: service, ID: id}), Value: value}
+}
+
+// publish registers instances under a lease for a while, some of them in other clients' way, and tries
+// now and then what an earlier life of it might still send.
+func (c *client) publish(p *proc) {
+	s := c.someLease(p)
+	if s == nil {
+		return
+	}
+	c.generation++
+	for range 1 + c.rng.IntN(5) {
+		if !c.sendBatch(p, s) {
+			break
+		}
+		c.compareDigest(p, s)
+		p.sleep(c.between(0, c.idle))
+	}
+	c.release(p, s)
+}
+
+// sendBatch reports whether the lease is still good for more.
+func (c *client) sendBatch(p *proc, s *session) bool {
+	o := &coord.RegisterBatch{Lease: s.id, Generation: c.generation}
+	for i := range 4 {
+		e := instanceOf("web", fmt.Sprintf("%s-%d", c.name, i), c.rng.IntN(3))
+		if i == 3 {
+			e = instanceOf("shared", "one", c.rng.IntN(3))
+			e.Adopt = c.chance(0.3)
+		}
+		switch c.rng.IntN(4) {
+		case 0:
+			o.Deletes = append(o.Deletes, e.Key)
+		case 1, 2:
+			o.Puts = append(o.Puts, e)
+		}
+	}
+	if c.chance(0.3) || len(o.Puts)+len(o.Deletes) == 0 {
+		o.Replace = &coord.Span{}
+	}
+	if c.chance(0.1) && c.generation > 1 {
+		o.Generation--
+	}
+	_, r, ok := c.do(p, o, patience)
+	switch {
+	case !ok || !s.lives(c.now):
+		return false
+	case r.Err != nil && (o.Generation == c.generation || fault.KindOf(r.Err) != fault.Conflict):
+		c.breach("B2", "lease %d lives and cannot publish: %v", s.id, r.Err)
+	case r.Err == nil:
+		c.generation = o.Generation // its last lease had ended, and the older generation is the first of this one
+	}
+	return true
+}
+
+// compareDigest holds what some member says of the owner's entries against what it has of them (I5).
+func (c *client) compareDigest(p *proc, s *session) {
+	wrong, ok := c.get(p, func(m *coord.Machine) any {
+		has := m.Publication(s.id)
+		if has == nil {
+			return ""
+		}
+		want := coord.Publication{Generation: has.Generation}
+		page, _ := m.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+		for _, kv := range page.Keys {
+			if l, _ := m.Lease(kv.Lease); l.Owner == c.name {
+				want.Add(kv.Key, kv.Value)
+			}
+		}
+		if *has != want {
+			return fmt.Sprintf("%+v, not %+v", *has, want)
+		}
+		return ""
+	}, time.Second)
+	if ok && wrong != "" {
+		c.breach("I5", "what %s has in the directory is said to be %s", c.name, wrong)
+	}
+}
+
+// require needs instances, or does not any more.
+func (c *client) require(p *proc) {
+	name := strings.ReplaceAll(c.anyOf("need", 3), "/", "-")
+	if c.chance(0.4) {
+		c.do(p, &coord.DeleteRequirement{Name: name}, patience)
+		return
+	}
+	_, r, ok := c.do(p, &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: name, Service: instance.Name{Namespace: "sim", Service: "web"}, Min: 1 + c.rng.IntN(3),
+	}}, patience)
+	if ok && r.Err != nil && c.id != 0 {
+		c.breach("B2", "a requirement cannot be set: %v", r.Err)
+	}
+}
