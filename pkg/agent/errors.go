@@ -5,4 +5,7 @@ import "errors"
 var (
 	errTaken   = errors.New("is the id of a service that was not announced for this instance")
 	errMissing = errors.New("are not registered")
+
+	errElsewhere   = errors.New("an instance of this id is registered with another peer")
+	errUncommitted = errors.New("the directory cannot take it now, and nothing was kept")
 )

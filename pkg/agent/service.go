@@ -45,10 +45,15 @@ type Recorder interface {
 type Config struct {
 	Registry instances.Config // Changed is set by the Service
 	Checks   health.Config    // Report and Now are set by the Service
-	Watches  int              // open at a time; 0 is the catalog's default
+	Watches  int              // open at a time; 0 is the catalog's default; without effect when Catalog is given
 	Validate bool             // dependencies must be registered
 	Strict   bool             // a registration never replaces another
 	Loopback bool             // checks of instances on this host may go to loopback addresses
+
+	Directory  Directory        // nil: this peer is alone
+	Catalog    *catalog.Catalog // what the Directory feeds; nil without one: the Service makes and feeds its own
+	Peers      Peers            // nil: no other peer can be reached
+	CommitWait time.Duration    // longest wait for the Directory of a call; 0: 5 s
 
 	Announcer Announcer // nil: offers are kept, and announced nowhere
 	Recorder  Recorder  // nil: nothing is recorded
@@ -63,6 +68,7 @@ type Service struct {
 	registry *instances.Registry
 	checker  *health.Checker
 	offers   *offers // nil without an Announcer
+	turns    turns
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -75,9 +81,16 @@ var (
 	_ instance.Catalog   = (*Service)(nil)
 )
 
-// New opens the registry and begins to check what is in it. Errors: those of the parts.
+// New opens the registry, publishes what is in it and begins to check it. Errors: Invalid, field
+// "catalog", when one of catalog and directory is given without the other; those of the parts.
 func New(c Config) (*Service, error) {
 	const op = "agent.New"
+	if (c.Directory == nil) != (c.Catalog == nil) {
+		return nil, fault.Wrap(op, fault.Invalidf("catalog", nil, "must be given with a directory, which feeds it, and only then"))
+	}
+	if c.CommitWait == 0 {
+		c.CommitWait = commitWait
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -97,8 +110,10 @@ func New(c Config) (*Service, error) {
 }
 
 func (s *Service) open() (err error) {
-	if s.Catalog, err = catalog.New(catalog.Config{Watches: s.Watches, Now: s.Now}); err != nil {
-		return err
+	if s.Catalog = s.Config.Catalog; s.Catalog == nil {
+		if s.Catalog, err = catalog.New(catalog.Config{Watches: s.Watches, Now: s.Now}); err != nil {
+			return err
+		}
 	}
 	s.Checks.Report, s.Checks.Now = s.checked, s.Now
 	if s.checker, err = health.New(s.Checks); err != nil {
@@ -111,11 +126,26 @@ func (s *Service) open() (err error) {
 	if s.registry, err = instances.Open(s.Registry, s.Now()); err != nil {
 		return err
 	}
-	all, revision := s.registry.All()
+	return s.begin(s.registry.All())
+}
+
+// begin tells everybody what is registered. Checks come last: what they find changes it.
+func (s *Service) begin(all []*instance.Instance, revision uint64) error {
+	if s.Directory == nil {
+		if err := s.Reset(revision, all); err != nil {
+			return err
+		}
+	} else if len(all) > 0 {
+		list := make([]Published, len(all))
+		for n, i := range all {
+			list[n] = Published{Key: i.Key, Instance: i}
+		}
+		s.Directory.Publish(list)
+	}
 	for _, i := range all {
 		s.follow(i.Key, i)
 	}
-	return s.Reset(revision, all)
+	return nil
 }
 
 // Close ends checks and watches, and closes the registry. What is registered stays so, and is
@@ -135,10 +165,16 @@ func (s *Service) Close() error {
 
 // changed passes on what the registry says, in its order.
 func (s *Service) changed(changes []instances.Change) {
-	known := make([]catalog.Change, 0, len(changes))
 	for _, c := range changes {
-		known = append(known, catalog.Change{Key: c.Key, Instance: c.Instance})
 		s.follow(c.Key, c.Instance)
+	}
+	if s.Directory != nil {
+		s.publish(changes)
+		return
+	}
+	known := make([]catalog.Change, len(changes))
+	for n, c := range changes {
+		known[n] = catalog.Change{Key: c.Key, Instance: c.Instance}
 	}
 	if err := s.Apply(changes[len(changes)-1].Revision, known); err != nil {
 		s.Recorder.Failed("agent.changed", err)
