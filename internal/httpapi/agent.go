@@ -74,7 +74,7 @@ func (s *Server) registration(w http.ResponseWriter, r *http.Request, parse func
 		return none, within("body", err)
 	}
 	reg.Strict, reg.RequireCommit, reg.Local = strict, commit, isLocal(r)
-	return reg, s.may(r, reg.Service)
+	return reg, s.may(r, reg.Name())
 }
 
 // isLocal reports whether a request came from this host.
@@ -87,11 +87,11 @@ func isLocal(r *http.Request) bool {
 }
 
 // may refuses a caller that may not act for a service.
-func (s *Server) may(r *http.Request, service string) error {
+func (s *Server) may(r *http.Request, n instance.Name) error {
 	if s.May == nil {
 		return nil
 	}
-	return s.May(r.Context(), service)
+	return s.May(r.Context(), n.Namespace+"/"+n.Service)
 }
 
 // keyOf names the instance of a path, of which the namespace may be a parameter.
@@ -110,7 +110,7 @@ func (s *Server) deregister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Service); err != nil {
+	if err := s.may(r, k.Name()); err != nil {
 		return err
 	}
 	done, err := s.Agent.Registrar.Deregister(r.Context(), k)

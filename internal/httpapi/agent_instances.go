@@ -86,7 +86,7 @@ func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Service); err != nil {
+	if err := s.may(r, k.Name()); err != nil {
 		return err
 	}
 	i, err := s.Agent.Registrar.SetStatus(r.Context(), k, status)

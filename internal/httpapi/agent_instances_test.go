@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -303,13 +304,14 @@ func TestGuards(t *testing.T) {
 	a := newAgent(t, func(c *Config) {
 		c.Limit = func(*http.Request) error { return limit }
 		c.May = func(_ context.Context, service string) error {
-			if service == "payment" {
+			if service == "default/payment" {
 				return nil
 			}
 			return fault.New("test.May", fault.Forbidden, "is not yours")
 		}
 	})
 	service := `{"name": "payment", "version": "1.0.0", "interfaces": {"REST": "http://10.0.0.1:1"}}`
+	a.refused(t, refusal{403, "forbidden", ""}, "POST "+payments, beating(set("namespace", "blue")))
 	other := with(service, set("name", "order"), set("id", "o"))
 	a.ok(t, 201, "POST "+payments, beating())
 	a.ok(t, 201, "POST /v1/services", service)
@@ -319,7 +321,9 @@ func TestGuards(t *testing.T) {
 	} {
 		a.refused(t, refusal{403, "forbidden", ""}, line, body)
 	}
-	limit = &fault.Error{Kind: fault.LimitReached, Value: 1500 * time.Millisecond, Err: fmt.Errorf("too many")}
+	limiter, now := access.NewLimiter(40, 1), time.Unix(1e9, 0) // one in 1.5 s
+	require.NoError(t, limiter.Take("client", 40, now))
+	limit = limiter.Take("client", 1, now)
 	for line, body := range map[string]string{"POST " + payments: payment, "POST /v1/services": service} {
 		got := a.refused(t, refusal{429, "rate_limit_exceeded", ""}, line, body)
 		require.Equal(t, "2", got.header.Get("Retry-After"))

@@ -57,7 +57,7 @@ func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Service); err != nil {
+	if err := s.may(r, k.Name()); err != nil {
 		return err
 	}
 	beat, err := s.beat(r, instance.Ref{Key: k})

@@ -1,17 +1,25 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/catalog"
 	"github.com/blackhole/blackhole/pkg/discovery/discoverytest"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // BenchmarkQueryCached asks over loopback what is in the cache, one request at a time on
@@ -44,5 +52,133 @@ func BenchmarkQueryCached(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
 		})
+	}
+}
+
+// known is what is known of instances, and no registry.
+type known struct{ *catalog.Catalog }
+
+// LastBeat knows none.
+func (known) LastBeat(instance.Key) (time.Time, bool) { return time.Time{}, false }
+
+// Expires knows none.
+func (known) Expires([]*instance.Instance) time.Time { return time.Time{} }
+
+// Heartbeat renews what it is asked to.
+func (known) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+	beats := make([]instance.Beat, len(refs))
+	for n, r := range refs {
+		beats[n] = instance.Beat{Lease: r.Lease, Key: r.Key, Status: instance.StatusUp, TTL: 30 * time.Second}
+	}
+	return beats, nil
+}
+
+// Deregister and the others are not asked for.
+func (known) Deregister(context.Context, instance.Key) (instance.Deregistered, error) {
+	panic("not asked for")
+}
+
+// Register is not asked for.
+func (known) Register(context.Context, instance.Registration) (instance.Registered, error) {
+	panic("not asked for")
+}
+
+// SetStatus is not asked for.
+func (known) SetStatus(context.Context, instance.Key, instance.Status) (*instance.Instance, error) {
+	panic("not asked for")
+}
+
+// serveKnown serves n instances of payment on a socket.
+func serveKnown(b testing.TB, n int) string {
+	b.Helper()
+	c, err := catalog.New(catalog.Config{})
+	require.NoError(b, err)
+	all := make([]*instance.Instance, n)
+	for i := range all {
+		all[i] = &instance.Instance{
+			Key:  instance.Key{Namespace: "default", Service: "payment", ID: fmt.Sprintf("payment-%04d", i)},
+			Spec: instance.Spec{Host: fmt.Sprintf("10.0.%d.%d", i/256, i%256), Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 1, Tags: []string{"v2"}}, Status: instance.StatusUp,
+		}
+	}
+	require.NoError(b, c.Reset(2, all))
+	h := discoverytest.New(b)
+	s := New(Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Agent: &Agent{Registrar: known{c}, Catalog: known{c}}})
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	b.Cleanup(func() {
+		s.Close()
+		require.NoError(b, <-done)
+	})
+	return l.Addr().String()
+}
+
+// BenchmarkInstances asks for the healthy instances of a service, one request after the other on
+// each of 16 connections. The client is as cheap as it can be: it writes one text and looks for the
+// end of the answer by its length.
+func BenchmarkInstances(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("instances=%d", n), func(b *testing.B) {
+			askAgain(b, serveKnown(b, n), "GET /v1/services/payment/instances HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		})
+	}
+}
+
+// BenchmarkHeartbeats sends heartbeats likewise.
+func BenchmarkHeartbeats(b *testing.B) {
+	askAgain(b, serveKnown(b, 1), "PUT /v1/leases/lease-00000000000000000000000000000001/renew HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+}
+
+// askAgain sends b.N requests over 16 connections.
+func askAgain(b *testing.B, addr, request string) {
+	const conns = 16
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	b.ResetTimer()
+	for range conns {
+		all.Go(func() {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer c.Close()
+			in, buf := bufio.NewReaderSize(c, 64<<10), []byte(request)
+			for left.Add(-1) >= 0 {
+				if _, err := c.Write(buf); err != nil {
+					b.Error(err)
+					return
+				}
+				if err := skipAnswer(in); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+}
+
+// skipAnswer reads an answer that has a length.
+func skipAnswer(in *bufio.Reader) error {
+	length := 0
+	for first := true; ; first = false {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if first && !bytes.HasPrefix(line, []byte("HTTP/1.1 200")) {
+			return fmt.Errorf("the answer is %q", line)
+		}
+		if text, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			length, _ = strconv.Atoi(string(bytes.TrimSpace(text)))
+		}
+		if len(line) == 2 {
+			_, err := in.Discard(length)
+			return err
+		}
 	}
 }

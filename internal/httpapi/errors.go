@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -108,8 +109,6 @@ func (b *errorBody) specify(err error) {
 			at := value.UTC().Truncate(time.Millisecond)
 			b.Deregistered, b.Value = &at, nil
 		}
-	case time.Duration:
-		b.Value = nil
 	}
 	switch {
 	case b.Error == "unprocessable" && b.Field == "version":
@@ -125,18 +124,6 @@ func unmet(services []string) string {
 		return "Dependency '" + services[0] + "' not found in registry"
 	}
 	return "Dependencies '" + strings.Join(services, "', '") + "' not found in registry"
-}
-
-// retryAfter is the time to wait that an error has for its value.
-func retryAfter(err error) (time.Duration, bool) {
-	var e *fault.Error
-	for errors.As(err, &e) {
-		if d, ok := e.Value.(time.Duration); ok {
-			return d, true
-		}
-		err = e.Err
-	}
-	return 0, false
 }
 
 // isReadable reports whether a value has a JSON form that clients can read: NaN has none,
@@ -158,8 +145,8 @@ func writeError(w http.ResponseWriter, err error) {
 			h.Set("WWW-Authenticate", `Bearer realm="blackhole"`)
 		}
 	case http.StatusTooManyRequests:
-		if d, ok := retryAfter(err); ok {
-			h.Set("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+		if d, ok := access.RetryAfter(err); ok {
+			h.Set("Retry-After", strconv.FormatInt(int64(d/time.Second), 10))
 		}
 	}
 	writeJSON(w, code, body)

@@ -54,7 +54,7 @@ type Config struct {
 	Hosts    []string                                        // names, without port, that requests may have beside those of loopback
 	Guard    func(http.Handler) http.Handler                 // looks at who calls before a request is routed; nil: nobody does
 	Limit    func(*http.Request) error                       // asked before each registration of an instance; nil: none
-	May      func(ctx context.Context, service string) error // whether the caller may act for a service; nil: everybody
+	May      func(ctx context.Context, service string) error // whether the caller may act for a service, namespace/name; nil: everybody
 	Requests Requests                                        // counts requests; nil: nobody
 
 	// ConnContext adds to the context of a connection, as that of http.Server; nil: nothing.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/httpapi/dialect"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -231,8 +232,9 @@ func (s *Server) counted(t route, next http.Handler) http.Handler {
 }
 
 // Needs gives a function that tells the role that a request needs, "none", "read-only",
-// "service" or "admin", and the service in its path, "" where there is none. What is no route
-// needs read-only.
+// "service" or "admin", and the service, namespace/name, that it is to be allowed to change: ""
+// where none is, or only the body tells, of which Config.May is asked. What is no route needs
+// read-only.
 func Needs() func(*http.Request) (role, service string) {
 	mux := http.NewServeMux()
 	roles := make(map[string]string)
@@ -242,17 +244,19 @@ func Needs() func(*http.Request) (role, service string) {
 	}
 	return func(r *http.Request) (role, service string) {
 		if _, ok := lockName(r); ok {
-			return roles[lockRouteOf(r).pattern], ""
+			return lockRouteOf(r).role, ""
 		}
 		_, pattern := mux.Handler(r)
 		role, ok := roles[pattern]
 		if !ok {
 			return reader, ""
 		}
-		if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/services/"); ok {
-			service, _, _ = strings.Cut(rest, "/")
+		rest, ok := strings.CutPrefix(r.URL.Path, "/v1/services/")
+		if !ok || role != member || r.Method == http.MethodPost {
+			return role, ""
 		}
-		return role, service
+		service, _, _ = strings.Cut(rest, "/")
+		return role, dialect.Namespace(r.URL.Query()) + "/" + service
 	}
 }
 
