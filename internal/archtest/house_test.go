@@ -45,6 +45,7 @@ func floors() []room {
 		{path: "pkg/client", floor: 6, only: contracts},
 
 		{path: "pkg/discovery", floor: 5, only: []string{"pkg/registry", "pkg/index"}},
+		{path: "internal/directory", floor: 5, only: []string{"pkg/coord", "pkg/catalog"}, users: wiring},
 		{path: "pkg/agent", floor: 5, only: []string{"pkg/registry", "pkg/catalog", "pkg/health"}},
 
 		{path: "pkg/keeper", floor: 4, users: wiring},
