@@ -52,10 +52,27 @@ func (c *cluster) elect(leader string) {
 	defer c.mu.Unlock()
 	if leader != "" {
 		c.term++
+		c.Resume()
+	} else {
+		c.Halt("nobody leads")
 	}
 	c.leader = leader
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// sent is how many batches the group was given.
+func (c *cluster) sent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.batches
+}
+
+// lostBy is what a peer was told that others have.
+func (c *cluster) lostBy(p *peer) []instance.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(p.lost)
 }
 
 func (c *cluster) add(name string) *peer {
@@ -231,7 +248,7 @@ func TestNormalStart(t *testing.T) {
 		ids, stale = a.ids("storage")
 		require.Len(t, ids, 300)
 		require.False(t, stale)
-		require.LessOrEqual(t, c.batches, 2)
+		require.LessOrEqual(t, c.sent(), 2)
 		list, at, err := a.Read(t.Context(), instance.Name{Namespace: "default", Service: "storage"})
 		require.NoError(t, err)
 		require.Len(t, list, 300)
@@ -295,7 +312,7 @@ func TestLeaderChange(t *testing.T) {
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
-		batches := c.batches
+		batches := c.sent()
 		c.elect("")
 		time.Sleep(10 * time.Second)
 		ids, stale := b.ids("storage")
@@ -305,7 +322,7 @@ func TestLeaderChange(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		a.shows("storage", "x")
 		b.shows("storage", "x")
-		require.Equal(t, batches, c.batches)
+		require.Equal(t, batches, c.sent())
 	})
 }
 
@@ -353,7 +370,7 @@ func TestAdopted(t *testing.T) {
 		_, err = b.Committed(t.Context(), taken.Key)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
-		require.Contains(t, a.lost, taken.Key)
+		require.Contains(t, c.lostBy(a), taken.Key)
 		list, _, err := a.Read(t.Context(), taken.Key.Name())
 		require.NoError(t, err)
 		require.Equal(t, "b", list[0].Peer)

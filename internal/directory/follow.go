@@ -282,8 +282,9 @@ func (m *mirror) local(changes []Published) {
 	if m.follows && m.leads && !m.foreign || len(apart) == 0 {
 		return
 	}
-	m.foreign = true
+	m.foreign, m.follows = true, false
 	m.relist()
+	m.contact()
 	m.revision++
 	if err := m.d.Catalog.Apply(m.revision, apart); err != nil {
 		m.d.Failed("directory.local", err)

@@ -67,8 +67,9 @@ func (r *register) local(changes []Published) {
 			e.Deletes = append(e.Deletes, key)
 			continue
 		}
-		entry := coord.Entry{Key: key, Value: encode(c.Instance, r.d.Self), Adopt: c.Adopt}
-		r.runs[key] = entry
+		entry := coord.Entry{Key: key, Value: encode(c.Instance, r.d.Self)}
+		r.runs[key] = entry // to adopt is said once: later it may have been taken away again
+		entry.Adopt = c.Adopt
 		e.Puts = append(e.Puts, entry)
 	}
 	r.advance(e)
