@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // request is the body of a registration in dialect A.
@@ -170,7 +171,7 @@ func DetailOf(i *instance.Instance, lastBeat time.Time) Detail {
 // AppendList appends a service with its instances, {"service":..,"index":..,"instances":[..]}.
 func AppendList(dst []byte, service string, v *instance.View) []byte {
 	dst = append(dst, `{"service":`...)
-	dst = appendString(dst, service)
+	dst = jsonform.AppendString(dst, service)
 	dst = append(dst, `,"index":`...)
 	dst = strconv.AppendUint(dst, v.Index, 10)
 	dst = append(dst, `,"instances":[`...)
@@ -185,7 +186,7 @@ func AppendList(dst []byte, service string, v *instance.View) []byte {
 
 // Append appends the text of Of.
 func Append(dst []byte, i *instance.Instance) []byte {
-	dst = appendString(append(dst, `{"id":`...), i.ID)
+	dst = jsonform.AppendString(append(dst, `{"id":`...), i.ID)
 	dst = appendText(dst, "host", i.Host)
 	if i.Port != 0 {
 		dst = strconv.AppendInt(append(dst, `,"port":`...), int64(i.Port), 10)
@@ -225,16 +226,16 @@ func appendMetadata(dst []byte, i *instance.Instance) []byte {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendString(dst, k), ':')
+		dst = append(jsonform.AppendString(dst, k), ':')
 		switch {
 		case k == "version" && i.Version != "":
-			dst = appendString(dst, i.Version)
+			dst = jsonform.AppendString(dst, i.Version)
 		case k == "weight" && i.Weight > instance.DefaultWeight:
 			dst = strconv.AppendInt(dst, int64(i.Weight), 10)
 		case k == "zone" && i.Zone != "":
-			dst = appendString(dst, i.Zone)
+			dst = jsonform.AppendString(dst, i.Zone)
 		default:
-			dst = appendString(dst, i.Metadata[k])
+			dst = jsonform.AppendString(dst, i.Metadata[k])
 		}
 	}
 	return append(dst, '}')

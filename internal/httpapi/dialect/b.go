@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // record is the body of a registration in dialect B. Its schema leaves other fields open, and
@@ -193,9 +194,9 @@ func listed(list []string) []string {
 
 // AppendService appends the text of ServiceOf.
 func AppendService(dst []byte, i *instance.Instance, lastBeat time.Time) []byte {
-	dst = appendString(append(dst, `{"name":`...), i.Service)
-	dst = appendString(append(dst, `,"id":`...), i.ID)
-	dst = appendString(append(dst, `,"version":`...), i.Version)
+	dst = jsonform.AppendString(append(dst, `{"name":`...), i.Service)
+	dst = jsonform.AppendString(append(dst, `,"id":`...), i.ID)
+	dst = jsonform.AppendString(append(dst, `,"version":`...), i.Version)
 	dst = appendStrings(append(dst, `,"interfaces":`...), i.Interfaces)
 	dst = appendDescribed(append(dst, `,"metadata":`...), i)
 	dst = appendText(dst, "status", ServiceStatus(i.Status))
@@ -235,7 +236,7 @@ func appendDescribed(dst []byte, i *instance.Instance) []byte {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendString(dst, k), ':')
+		dst = append(jsonform.AppendString(dst, k), ':')
 		at, text := slices.IndexFunc(fields[:], func(f struct{ name, text string }) bool { return f.name == k }), i.Metadata[k]
 		switch {
 		case k == "dependencies":
@@ -247,7 +248,7 @@ func appendDescribed(dst []byte, i *instance.Instance) []byte {
 		case at >= 0 && fields[at].text != "":
 			text = fields[at].text
 		}
-		dst = appendString(dst, text)
+		dst = jsonform.AppendString(dst, text)
 	}
 	return append(dst, '}')
 }

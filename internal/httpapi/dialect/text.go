@@ -1,27 +1,12 @@
 package dialect
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
-)
 
-// appendString appends a string as encoding/json does.
-func appendString(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, err := json.Marshal(s)
-			if err != nil {
-				text = []byte(`""`) // impossible: strings have a JSON form
-			}
-			return append(dst, text...)
-		}
-	}
-	dst = append(dst, '"')
-	dst = append(dst, s...)
-	return append(dst, '"')
-}
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
+)
 
 // appendText appends a field that is left out when it is empty.
 func appendText(dst []byte, name, text string) []byte {
@@ -30,7 +15,7 @@ func appendText(dst []byte, name, text string) []byte {
 	}
 	dst = append(dst, `,"`...)
 	dst = append(dst, name...)
-	return appendString(append(dst, `":`...), text)
+	return jsonform.AppendString(append(dst, `":`...), text)
 }
 
 // appendTexts is appendText for a list.
@@ -49,7 +34,7 @@ func appendArray(dst []byte, texts []string) []byte {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendString(dst, text)
+		dst = jsonform.AppendString(dst, text)
 	}
 	return append(dst, ']')
 }
@@ -64,8 +49,8 @@ func appendStrings(dst []byte, m map[string]string) []byte {
 			if n > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendString(dst, k), ':')
-			dst = appendString(dst, m[k])
+			dst = append(jsonform.AppendString(dst, k), ':')
+			dst = jsonform.AppendString(dst, m[k])
 		}
 	}
 	return append(dst, '}')
@@ -86,8 +71,4 @@ func shownBeat(t time.Time) *time.Time {
 	return &t
 }
 
-func appendTime(dst []byte, t time.Time) []byte {
-	dst = append(dst, '"')
-	dst = shownTime(t).AppendFormat(dst, time.RFC3339Nano)
-	return append(dst, '"')
-}
+func appendTime(dst []byte, t time.Time) []byte { return jsonform.AppendTime(dst, shownTime(t)) }

@@ -44,6 +44,9 @@ func wrong(err error) error {
 		if plain, err := strconv.Unquote(name); err == nil {
 			name = plain
 		}
+		if name == "" {
+			return fault.Invalidf("body", nil, "has a field without a name")
+		}
 		return fault.Invalidf(Shown(name), nil, "is not a field of this request")
 	}
 	return fault.Invalidf("body", nil, "must be a JSON object: %w", err)
