@@ -40,6 +40,18 @@
 // not know. Let the resource refuse stale tokens (Fence), and guard writes to the keyspace
 // with IfHolds.
 //
+// # The directory
+//
+// The instances of applications are keys too, "directory/namespace/service/id", each bound to the
+// lease of the peer at which it runs, so that ranges and watches serve them as any others and a
+// peer that dies takes its own along. A RegisterBatch changes many in one revision, and what
+// it finds as it should be makes no event. A peer's batches are of generations, which rise as it begins anew:
+// nothing that an earlier one sent comes in late. For each peer the state has a digest of its
+// entries at hand (Publication), by which the peer sees with each keepalive whether the group has
+// what it should. What is needed of a service stands beside them, "requirements/name". Packages
+// below this one hold one against the other (director), and are the two machines by which a
+// peer finds the leader (scout) and keeps what runs there in the directory (publisher).
+//
 // # Exactly once
 //
 // A command that names its client and a sequence is applied once, however often it is in the
@@ -47,7 +59,8 @@
 // for long are forgotten by a command (ClientsExpire), and theirs are refused from then on
 // rather than applied twice.
 //
-// The specification of locks, leases and watches is the "Low-Level Design" of a distributed
+// The directory follows the design document "Service Discovery Race Condition", which has no liveness
+// in it: here that is the lease's. The specification of locks, leases and watches is the "Low-Level Design" of a distributed
 // lock service; its state tables are tests here. Where it gives a waiter another token than the
 // holder it becomes, or unlocks by name alone, this package does not follow it. The layout of
 // locks and the terms lease, revision, version and compaction are those of etcd v3.

@@ -26,6 +26,8 @@ type API struct {
 	TTL time.Duration
 	// Progress is how long a watch waits for a mark; 0: not tested.
 	Progress time.Duration
+	// Directory is whether the form knows the directory and what is required of it; false: not tested.
+	Directory bool
 }
 
 // Owner is the Actor as one owner has it, whom its connection or its commands name.
@@ -66,7 +68,7 @@ func Run(t *testing.T, open Open) {
 // Cases are the tests of Run by name, for who runs each in a bubble of virtual time.
 func Cases(open Open) map[string]func(*testing.T) {
 	all := map[string]func(*testing.T){}
-	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), retries(), group()} {
+	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), directories(), retries(), group()} {
 		for name, test := range part {
 			all[name] = func(t *testing.T) { test(newWorld(t, open(t))) }
 		}

@@ -15,7 +15,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestInProcess(t *testing.T) {
-	coordtest.Run(t, func(testing.TB) coordtest.API { return coordtest.InProcess(coordtest.New(coordtest.Config{})) })
+	coordtest.Run(t, func(testing.TB) coordtest.API {
+		api := coordtest.InProcess(coordtest.New(coordtest.Config{}))
+		api.Directory = true
+		return api
+	})
 }
 
 // With a clock that runs, time passes by itself.
