@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -9,6 +10,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+// Bounds of heartbeats: what waits on one stream stays below beatsRoom * instance.MaxBeats * maxLease bytes.
+const (
+	beatsRoom = 64
+	maxLease  = 128 // bytes of a lease's name; a registry's own have 38
 )
 
 // Heartbeat implements agentv1.DiscoveryServiceServer. A request for one lease fails as that lease
@@ -34,7 +41,7 @@ func (a *agent) HeartbeatStream(stream grpc.BidiStreamingServer[agentv1.Heartbea
 	ctx, cancel := untilClosing(stream.Context(), a.closing)
 	defer cancel()
 	q := queue[agentv1.HeartbeatRequest]{
-		in:   receive(ctx, stream.Recv, func(req *agentv1.HeartbeatRequest) error { return a.beatable(ctx, req) }),
+		in:   receive(ctx, beatsRoom, stream.Recv, func(req *agentv1.HeartbeatRequest) error { return a.beatable(ctx, req) }),
 		size: beatsOf, limit: instance.MaxBeats,
 	}
 	var refs []instance.Ref
@@ -83,7 +90,17 @@ func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) err
 	case n > instance.MaxBeats:
 		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "at most %d in one request", instance.MaxBeats))
 	case headed(req) && req.GetLeaseId() == "":
+		if err := toKey(req).Validate(); err != nil {
+			return fault.Wrap(op, err)
+		}
 		return a.may(ctx, req.GetServiceName())
+	case len(req.GetLeaseId()) > maxLease:
+		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "has more than %d bytes", maxLease))
+	}
+	for i, lease := range req.GetLeaseIds() {
+		if len(lease) > maxLease {
+			return fault.Wrap(op, fault.In("lease_ids", fault.Invalidf("["+strconv.Itoa(i)+"]", nil, "has more than %d bytes", maxLease)))
+		}
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const maxRemembered = 4096
 func (a *agent) RegisterStream(stream grpc.BidiStreamingServer[agentv1.Instance, agentv1.Event]) error {
 	ctx, cancel := untilClosing(stream.Context(), a.closing)
 	defer cancel()
-	in := receive(ctx, stream.Recv, func(*agentv1.Instance) error { return nil })
+	in := receive(ctx, 0, stream.Recv, func(*agentv1.Instance) error { return nil }) // instances are of any size until they are looked at
 	s := registering{agent: a, known: make(map[identity]registered)}
 	for {
 		event, err := s.next(ctx, in)

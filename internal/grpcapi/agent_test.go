@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/access"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
@@ -90,6 +92,12 @@ func TestHeartbeatsRefused(t *testing.T) {
 	refused(t, err, codes.InvalidArgument, "lease_id")
 	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseIds: make([]string, instance.MaxBeats+1)})
 	refused(t, err, codes.InvalidArgument, "lease_ids")
+	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseIds: []string{"a", strings.Repeat("x", 129)}})
+	refused(t, err, codes.InvalidArgument, "lease_ids[1]")
+	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{LeaseId: strings.Repeat("x", 129)})
+	refused(t, err, codes.InvalidArgument, "lease_id")
+	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{ServiceName: "web"})
+	refused(t, err, codes.InvalidArgument, "id")
 	stream, err := c.HeartbeatStream(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(&agentv1.HeartbeatRequest{}))
@@ -197,6 +205,22 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	require.Equal(t, "100 a minute", e.GetError())
 	_, err = c.Discover(t.Context(), &agentv1.DiscoverRequest{ServiceName: "web"})
 	require.NoError(t, err, "reads are never limited")
+}
+
+// TestLimitsSayWhen to try again.
+func TestLimitsSayWhen(t *testing.T) {
+	limiter, now := access.NewLimiter(6, 0), time.Now()
+	_, _, s := agents(t, func(c *grpcapi.Config) {
+		c.Limit = func(context.Context) error { return limiter.Take("alice", 1, now) }
+	})
+	c := s.client(t).Agent()
+	for range 6 {
+		_, err := c.Register(t.Context(), agenttest.Web("a"))
+		require.NoError(t, err)
+	}
+	_, err := c.Register(t.Context(), agenttest.Web("a"))
+	require.ErrorIs(t, err, fault.LimitReached)
+	require.Equal(t, 10*time.Second, valueIn(err))
 }
 
 // TestOwnServicesOnly: who may not change a service can read it.

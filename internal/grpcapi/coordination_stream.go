@@ -17,7 +17,7 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 	}
 	ctx, cancel := untilClosing(stream.Context(), c.closing)
 	defer cancel()
-	k := queue[api.LeaseKeepAliveRequest]{in: receive(ctx, stream.Recv, renewable), size: weight, limit: coord.MaxKeepAlive}
+	k := queue[api.LeaseKeepAliveRequest]{in: receive(ctx, inboxRoom, stream.Recv, renewable), size: weight, limit: coord.MaxKeepAlive}
 	for {
 		batch, err := k.batch(ctx)
 		if len(batch) == 0 || err != nil {

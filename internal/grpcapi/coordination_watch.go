@@ -29,7 +29,7 @@ func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysReques
 	m := &multiplex{c: c, out: stream, running: make(map[int64]context.CancelFunc), ended: make(chan ending)}
 	defer m.goroutines.Wait()
 	defer cancel()
-	in := receive(ctx, stream.Recv, watchable)
+	in := receive(ctx, inboxRoom, stream.Recv, watchable)
 	for requests := in.C; requests != nil || len(m.running) > 0; {
 		var err error
 		select {

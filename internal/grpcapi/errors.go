@@ -7,9 +7,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -45,8 +47,8 @@ func code(k fault.Kind) codes.Code {
 }
 
 // toStatus turns an error into a status that carries kind, field and message as a detail, and as a
-// second one what is compacted, when something went, or which things are missing. A status
-// stays what it is; nil stays nil.
+// second one what is compacted, when something went, which things are missing, or when to try
+// again. A status stays what it is; nil stays nil.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -75,8 +77,12 @@ func toError(err error) *api.Error {
 	}
 }
 
-// valueOf is the detail for when something went, or for what is missing; nil for other values.
+// valueOf is the detail for when something went, for what is missing, or for when to try again; nil
+// for other values.
 func valueOf(err error) protoadapt.MessageV1 {
+	if after, ok := access.RetryAfter(err); ok {
+		return protoadapt.MessageV1Of(durationpb.New(after))
+	}
 	var e *fault.Error
 	for errors.As(err, &e) {
 		switch v := e.Value.(type) {

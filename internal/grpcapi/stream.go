@@ -15,10 +15,10 @@ type inbox[T any] struct {
 	err error   // of the end, once C is closed; nil when the client has said all
 }
 
-// receive fills an inbox with requests that pass check, until one does not or the stream ends.
-// The goroutine ends with the call that it belongs to: only then does Recv return.
-func receive[T any](ctx context.Context, recv func() (*T, error), check func(*T) error) *inbox[T] {
-	in := &inbox[T]{C: make(chan *T, inboxRoom)}
+// receive fills an inbox with requests that pass check, until one does not or the stream ends. Room is
+// how many may wait there. The goroutine ends with the call that it belongs to: only then does Recv return.
+func receive[T any](ctx context.Context, room int, recv func() (*T, error), check func(*T) error) *inbox[T] {
+	in := &inbox[T]{C: make(chan *T, room)}
 	go func() {
 		defer close(in.C)
 		for {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -79,12 +80,15 @@ func toEventType(t agentv1.EventType) instance.EventType {
 	}
 }
 
-// valueOf is what a status carries beside its error: when something went, or what is missing.
+// valueOf is what a status carries beside its error: when something went, what is missing, or after how
+// long to try again.
 func valueOf(st *status.Status) any {
 	for _, d := range st.Details() {
 		switch v := d.(type) {
 		case *timestamppb.Timestamp:
 			return v.AsTime()
+		case *durationpb.Duration:
+			return v.AsDuration()
 		case *structpb.ListValue:
 			var list []string
 			for _, one := range v.GetValues() {

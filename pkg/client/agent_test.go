@@ -275,8 +275,18 @@ func TestPresenceAsksLater(t *testing.T) {
 		h.pass(time.Minute)
 		require.NoError(t, p.Err())
 		require.Less(t, h.count("Register"), 60, "with growing pauses")
-		h.refusing(nil)
+		h.refusing(func(method string) error {
+			if method == "Register" {
+				return &fault.Error{Kind: fault.LimitReached, Field: "client", Value: 20 * time.Second, Err: errors.New("100 a minute")}
+			}
+			return nil
+		})
 		h.pass(3 * time.Second)
+		asked := h.count("Register")
+		h.pass(time.Minute)
+		require.Equal(t, 3, h.count("Register")-asked, "as the peer says")
+		h.refusing(nil)
+		h.pass(21 * time.Second)
 		require.Equal(t, "UP", h.status(p.Instance().Key))
 	})
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -255,9 +256,21 @@ func (b *beater) bringBack(p *Presence) {
 		p.end(fault.Wrap("client.Presence", err))
 	default:
 		p.misses++
-		p.next = b.clock() + b.vary(p.retry())
+		p.next = b.clock() + max(b.vary(p.retry()), retryAfter(err))
 	}
 	b.notify()
+}
+
+// retryAfter is how long the peer asks to be left alone; 0 when it does not.
+func retryAfter(err error) time.Duration {
+	var e *fault.Error
+	for errors.As(err, &e) {
+		if d, ok := e.Value.(time.Duration); ok && e.Kind == fault.LimitReached {
+			return min(d, time.Minute)
+		}
+		err = e.Err
+	}
+	return 0
 }
 
 // retry is how long to wait after a failure.

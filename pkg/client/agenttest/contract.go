@@ -42,6 +42,14 @@ type Open func(t testing.TB) API
 
 // Run holds a form of the contract to what package instance promises.
 func Run(t *testing.T, open Open) {
+	for name, test := range Tests() {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+// Tests are what Run runs, by name, for those that must be opened in a bubble of their own.
+func Tests() map[string]func(t *testing.T, api API) {
+	tests := make(map[string]func(*testing.T, API))
 	for name, test := range map[string]func(w *world){
 		"registering":    registering,
 		"replacing":      replacing,
@@ -59,6 +67,7 @@ func Run(t *testing.T, open Open) {
 		"forgotten past": forgottenPast,
 		"lost contact":   lostContact,
 	} {
-		t.Run(name, func(t *testing.T) { test(&world{API: open(t), T: t}) })
+		tests[name] = func(t *testing.T, api API) { test(&world{API: api, T: t}) }
 	}
+	return tests
 }

@@ -46,6 +46,8 @@ func toStatus(err error) error {
 	switch v := fault.ValueOf(err).(type) {
 	case time.Time:
 		st, _ = st.WithDetails(timestamppb.New(v))
+	case time.Duration:
+		st, _ = st.WithDetails(durationpb.New(v))
 	}
 	return st.Err()
 }
