@@ -28,7 +28,7 @@ func key(id string) string {
 }
 
 func entry(id string, port int) coord.Entry {
-	value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: id, Port: int32(port)})
+	value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: id, Host: "10.0.0.1", Port: int32(port)})
 	if err != nil {
 		panic(err)
 	}
