@@ -87,6 +87,7 @@ type Plane struct {
 	slots      *slots
 	abroad     atomic.Int64 // calls that wait for another peer's answer
 	candidates candidates
+	standing   standing
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
 	over   atomic.Bool           // it was one of an incarnation that is over
@@ -112,6 +113,7 @@ func Open(c Config) (*Plane, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	p := &Plane{Config: c, self: c.Host.ID(), name: c.Host.ID().String(), candidates: candidates{seen: map[peer.ID]candidate{}}}
+	p.standing.changed = make(chan struct{})
 	p.life = newLifetime()
 	p.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return c.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
 	p.seeker = newSeeker(p)
@@ -119,7 +121,7 @@ func Open(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.tend} {
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.follow, p.tend} {
 		p.life.start(work)
 	}
 	return p, nil

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/group/founding"
-	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -257,24 +256,8 @@ func (s *seeker) knowing() []peer.ID {
 
 // consult asks one peer, and tells it if this one is ready to be a member.
 func (s *seeker) consult(ctx context.Context, p peer.ID, candidate uint64) {
-	s.mu.Lock()
-	req := &groupv1.InfoRequest{Candidate: candidate}
-	if !s.group.IsZero() {
-		req.GroupId = s.group[:]
-		req.Succession = lineage{s.group, s.began}.wire()
-	}
-	s.mu.Unlock()
-	b, err := proto.Marshal(req)
-	if err != nil {
-		return // it holds no text
-	}
-	answer, err := s.plane.ask.Ask(ctx, p, link.Information, b)
-	if err != nil {
-		return // others are asked too
-	}
-	resp := new(groupv1.InfoResponse)
-	if proto.Unmarshal(answer, resp) == nil && resp.GetInfo() != nil {
-		s.learn(p, resp.GetInfo())
+	if info, err := s.ask(ctx, p, candidate); err == nil && info != nil { // otherwise others are asked too
+		s.learn(p, info)
 	}
 }
 
