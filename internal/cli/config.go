@@ -78,6 +78,14 @@ func spell(m map[string]any) {
 			m[key] = v.String()
 		case []string:
 			m[key] = append([]string{}, v...) // [] and not null
+		case map[string][]string:
+			if v == nil {
+				m[key] = map[string][]string{}
+			}
+		case []config.Token:
+			m[key] = append([]config.Token{}, v...)
+		case []config.Certificate:
+			m[key] = append([]config.Certificate{}, v...)
 		case map[string]any:
 			spell(v)
 		}

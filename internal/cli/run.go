@@ -23,7 +23,7 @@ type settings struct {
 
 // settingKeys are the settings that have a flag, which bears the key's name.
 func settingKeys() []string {
-	return []string{"profile", "data", "listen", "bootstrap", "http", "grpc"}
+	return []string{"profile", "data", "listen", "bootstrap", "http", "grpc", "dns"}
 }
 
 func (a App) settingFlags(cmd *cobra.Command) *settings {
@@ -35,6 +35,7 @@ func (a App) settingFlags(cmd *cobra.Command) *settings {
 	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to join by (repeat)")
 	f.String("http", "", "address of the HTTP API, or "+config.Off+" (default "+d.HTTP+")")
 	f.String("grpc", "", "address of the gRPC API, or "+config.Off+" (default "+d.GRPC+")")
+	f.String("dns", "", "address of the name server, or "+config.Off+" (default "+d.DNS+")")
 	complete(cmd, "profile", "dev", "lan", "public")
 	return s
 }
