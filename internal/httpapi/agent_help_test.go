@@ -14,11 +14,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery/discoverytest"
 )
 
-// agent is a served agent plane, and a client without our types.
+// agent is a served agent plane, and a client of it.
 type agent struct {
 	*Server
 	*registry
-	node   *discoverytest.Node
+	caller
+	node *discoverytest.Node
+}
+
+// caller is a client without our types.
+type caller struct {
 	client *http.Client
 	base   string
 }
@@ -38,7 +43,7 @@ func newAgent(t testing.TB, edits ...func(*Config)) agent {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	a := agent{Server: New(c), registry: g, node: h.Node, client: &http.Client{Transport: &http.Transport{}}, base: "http://" + l.Addr().String()}
+	a := agent{New(c), g, caller{&http.Client{Transport: &http.Transport{}}, "http://" + l.Addr().String()}, h.Node}
 	done := make(chan error, 1)
 	go func() { done <- a.Serve(l) }()
 	t.Cleanup(func() {
@@ -50,7 +55,7 @@ func newAgent(t testing.TB, edits ...func(*Config)) agent {
 }
 
 // send makes a request, "METHOD target".
-func (a agent) send(t testing.TB, line, body string, edits ...func(*http.Request)) reply {
+func (a caller) send(t testing.TB, line, body string, edits ...func(*http.Request)) reply {
 	t.Helper()
 	resp := a.open(t, line, body, edits...)
 	defer resp.Body.Close()
@@ -64,7 +69,7 @@ func (a agent) send(t testing.TB, line, body string, edits ...func(*http.Request
 }
 
 // open is send whose answer may go on.
-func (a agent) open(t testing.TB, line, body string, edits ...func(*http.Request)) *http.Response {
+func (a caller) open(t testing.TB, line, body string, edits ...func(*http.Request)) *http.Response {
 	t.Helper()
 	method, target, _ := strings.Cut(line, " ")
 	r, err := http.NewRequestWithContext(t.Context(), method, a.base+target, strings.NewReader(body))
@@ -78,7 +83,7 @@ func (a agent) open(t testing.TB, line, body string, edits ...func(*http.Request
 }
 
 // ok makes a request that must succeed.
-func (a agent) ok(t testing.TB, code int, line, body string, edits ...func(*http.Request)) reply {
+func (a caller) ok(t testing.TB, code int, line, body string, edits ...func(*http.Request)) reply {
 	t.Helper()
 	got := a.send(t, line, body, edits...)
 	require.Equal(t, code, got.code, "%s: %s", line, got.text)
@@ -91,7 +96,7 @@ func (a agent) ok(t testing.TB, code int, line, body string, edits ...func(*http
 }
 
 // refused makes a request that must fail in the one form of errors.
-func (a agent) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) reply {
+func (a caller) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) reply {
 	t.Helper()
 	got := a.send(t, line, body, edits...)
 	require.Equal(t, want.status, got.code, "%s %s: %s", line, body, got.text)

@@ -80,7 +80,7 @@ type feed struct {
 	*bufio.Scanner
 }
 
-func (a agent) stream(t testing.TB, target string, edits ...func(*http.Request)) feed {
+func (a caller) stream(t testing.TB, target string, edits ...func(*http.Request)) feed {
 	t.Helper()
 	resp := a.open(t, "GET "+target, "", append(edits, header("Accept", "text/event-stream"))...)
 	t.Cleanup(func() { resp.Body.Close() })
