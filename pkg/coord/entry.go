@@ -97,7 +97,7 @@ func (e *Entry) check(l *Limits) error {
 func wellFormed(b []byte, forms func(protowire.Number) form, show func(protowire.Number, []byte)) bool {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
+		if n < 0 || !field.IsValid() {
 			return false
 		}
 		b = b[n:]

@@ -224,3 +224,26 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	_, err := coord.Restore(framed(append(bytes.Clone(data), 0)))
 	require.Equal(t, "snapshot", fault.FieldOf(err))
 }
+
+// So with who publishes: what is bound to no lease of its owner was never begun.
+func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
+	l := newLog()
+	l.leases(t, 2)
+	l.lease(t, bob)
+	l.must(t, batch(2, 7, entry("n", "s", "a", 1)))
+	data := unframed(l.Snapshot())
+	was := []byte("\x05alice\x07\x02")
+	for name, is := range map[string]string{
+		"nobody": "\x05alibi\x07\x02", "no generation": "\x05alice\x00\x02", "no lease": "\x05alice\x07\x00", "another's lease": "\x05alice\x07\x03",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, was))
+			_, err := coord.Restore(framed(bytes.Replace(data, was, []byte(is), 1)))
+			require.ErrorIs(t, err, fault.Invalid)
+		})
+	}
+	twice := bytes.Replace(data, append([]byte{1}, was...), append(append([]byte{2}, was...), was...), 1)
+	_, err := coord.Restore(framed(twice))
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "owner", fault.FieldOf(err))
+}
