@@ -115,27 +115,29 @@ func serveKnown(b testing.TB, n int) string {
 }
 
 // BenchmarkInstances asks for the healthy instances of a service, one request after the other on
-// each of 16 connections. The client is as cheap as it can be: it writes one text and looks for the
+// each of the connections. The client is as cheap as it can be: it writes one text and looks for the
 // end of the answer by its length.
 func BenchmarkInstances(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprintf("instances=%d", n), func(b *testing.B) {
-			askAgain(b, serveKnown(b, n), "GET /v1/services/payment/instances HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		})
+	for _, conns := range []int{1, 16} {
+		for _, n := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("conns=%d/instances=%d", conns, n), func(b *testing.B) {
+				askAgain(b, serveKnown(b, n), conns, "GET /v1/services/payment/instances HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			})
+		}
 	}
 }
 
 // BenchmarkHeartbeats sends heartbeats likewise.
 func BenchmarkHeartbeats(b *testing.B) {
-	askAgain(b, serveKnown(b, 1), "PUT /v1/leases/lease-00000000000000000000000000000001/renew HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+	askAgain(b, serveKnown(b, 1), 16, "PUT /v1/leases/lease-00000000000000000000000000000001/renew HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
 }
 
-// askAgain sends b.N requests over 16 connections.
-func askAgain(b *testing.B, addr, request string) {
-	const conns = 16
+// askAgain sends b.N requests over some connections, and tells the median of a part of them.
+func askAgain(b *testing.B, addr string, conns int, request string) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	var all sync.WaitGroup
+	var took sample
 	b.ResetTimer()
 	for range conns {
 		all.Go(func() {
@@ -147,6 +149,7 @@ func askAgain(b *testing.B, addr, request string) {
 			defer c.Close()
 			in, buf := bufio.NewReaderSize(c, 64<<10), []byte(request)
 			for left.Add(-1) >= 0 {
+				start := time.Now()
 				if _, err := c.Write(buf); err != nil {
 					b.Error(err)
 					return
@@ -155,11 +158,32 @@ func askAgain(b *testing.B, addr, request string) {
 					b.Error(err)
 					return
 				}
+				took.Add(time.Since(start))
 			}
 		})
 	}
 	all.Wait()
+	b.ReportMetric(float64(took.median().Microseconds()), "p50-us")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+}
+
+// sample keeps the last durations that it is given.
+type sample struct {
+	next  atomic.Int64
+	times [1 << 12]atomic.Int64
+}
+
+// Add keeps one.
+func (s *sample) Add(d time.Duration) { s.times[s.next.Add(1)%int64(len(s.times))].Store(int64(d)) }
+
+// median is that of those kept.
+func (s *sample) median() time.Duration {
+	kept := make([]int64, min(s.next.Load(), int64(len(s.times))))
+	for n := range kept {
+		kept[n] = s.times[n].Load()
+	}
+	slices.Sort(kept)
+	return time.Duration(kept[len(kept)/2])
 }
 
 // skipAnswer reads an answer that has a length.

@@ -64,13 +64,14 @@ type Config struct {
 // Server is the HTTP front end.
 type Server struct {
 	Config
-	mux     *http.ServeMux // all routes, and below them what is none
-	known   *http.ServeMux // all routes
-	http    *http.Server
-	watches slots
-	waits   slots
-	batches slots
-	buffers sync.Pool // of *[]byte, for answers
+	mux          *http.ServeMux          // all routes, and below them what is none
+	known        *http.ServeMux          // all routes
+	lockHandlers map[string]http.Handler // of single locks, by method; "": of all others
+	http         *http.Server
+	watches      slots
+	waits        slots
+	batches      slots
+	buffers      sync.Pool // of *[]byte, for answers
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
@@ -88,7 +89,7 @@ func New(c Config) *Server {
 		c.MaxWaits = 1024
 	}
 	s := &Server{
-		Config: c, mux: http.NewServeMux(), known: http.NewServeMux(),
+		Config: c, mux: http.NewServeMux(), known: http.NewServeMux(), lockHandlers: make(map[string]http.Handler),
 		watches: make(slots, c.MaxWatches), waits: make(slots, c.MaxWaits), batches: make(slots, maxBatches),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())

@@ -125,12 +125,23 @@ func planed(h func(*Server, context.Context, call) error) func(*Server) http.Han
 	}
 }
 
-// lockRoutes serves the locks that the router has not taken for itself.
+// lockRoutes serves single locks, whatever the method.
 func lockRoutes(s *Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _ := lockName(r)
 		s.lockRoute(w, r, name)
 	})
+}
+
+// isLock reports whether a route is one of single locks.
+func (t route) isLock() bool { return strings.HasSuffix(t.pattern, "/{name...}") }
+
+// methodOf is that of a request as the table has it.
+func methodOf(r *http.Request) string {
+	if r.Method == http.MethodHead {
+		return http.MethodGet
+	}
+	return r.Method
 }
 
 // served tells whether the Config has what a route needs.
@@ -154,15 +165,24 @@ func (s *Server) mount() {
 		h := s.counted(t, t.serve(s))
 		s.known.Handle(t.pattern, h)
 		s.mux.Handle(t.pattern, h)
+		if t.isLock() {
+			s.lockHandlers[t.method()] = h
+		}
 	}
-	s.mux.Handle("/", s.counted(route{pattern: " ", endpoint: "none"}, http.HandlerFunc(s.unknown)))
+	none := route{pattern: " ", endpoint: "none"}
+	s.mux.Handle("/", s.counted(none, http.HandlerFunc(s.unknown)))
+	s.lockHandlers[""] = s.counted(none, lockRoutes(s)) // of other methods
 }
 
 // route serves a request. Those of single locks pass by the router, which would clean their
 // names, to the handlers that it would give them.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if name, ok := lockName(r); ok && s.Coordination != nil {
-		s.counted(lockRouteOf(r), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.lockRoute(w, r, name) })).ServeHTTP(w, r)
+	if _, ok := lockName(r); ok && s.Coordination != nil {
+		h := s.lockHandlers[methodOf(r)]
+		if h == nil {
+			h = s.lockHandlers[""]
+		}
+		h.ServeHTTP(w, r)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -237,16 +257,19 @@ func (s *Server) counted(t route, next http.Handler) http.Handler {
 // read-only.
 func Needs() func(*http.Request) (role, service string) {
 	mux := http.NewServeMux()
-	roles := make(map[string]string)
+	roles := make(map[string]string) // by pattern; of locks also by method
 	for _, t := range table() {
 		mux.Handle(t.pattern, http.NotFoundHandler())
 		roles[t.pattern] = t.role
+		if t.isLock() {
+			roles[t.method()] = t.role
+		}
 	}
 	return func(r *http.Request) (role, service string) {
-		if _, ok := lockName(r); ok {
-			return lockRouteOf(r).role, ""
-		}
 		_, pattern := mux.Handler(r)
+		if _, ok := lockName(r); ok {
+			pattern = methodOf(r)
+		}
 		role, ok := roles[pattern]
 		if !ok {
 			return reader, ""
@@ -258,18 +281,4 @@ func Needs() func(*http.Request) (role, service string) {
 		service, _, _ = strings.Cut(rest, "/")
 		return role, dialect.Namespace(r.URL.Query()) + "/" + service
 	}
-}
-
-// lockRouteOf is the entry of the table that a request about one lock has.
-func lockRouteOf(r *http.Request) route {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	for _, t := range coordinationRoutes() {
-		if t.method() == method && strings.HasSuffix(t.pattern, "/{name...}") {
-			return t
-		}
-	}
-	return route{pattern: " ", role: reader, endpoint: "none"}
 }
