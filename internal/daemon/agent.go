@@ -14,7 +14,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/config"
 	"github.com/blackhole/blackhole/internal/dnsapi"
+	"github.com/blackhole/blackhole/internal/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/metrics"
 	"github.com/blackhole/blackhole/pkg/agent"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/health"
@@ -33,7 +36,11 @@ func (p *parts) startAgent(context.Context) (err error) {
 	}
 	self, _ := p.self(nil)
 	log := p.log.With("part", "agent")
-	p.agent, err = agent.New(agent.Config{
+	instruments, err := metrics.NewAgent(p.gatherer, p.instances, time.Now)
+	if err != nil {
+		return err
+	}
+	made := agent.Config{
 		Registry: instances.Config{
 			Dir: filepath.Join(p.config.Data, instancesDir), Self: self, MaxInstances: c.Limits.Instances, Logger: log,
 		},
@@ -41,13 +48,43 @@ func (p *parts) startAgent(context.Context) (err error) {
 			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
-		Announcer: announcer{p.discovery}, Now: time.Now, Logger: log,
-	})
-	if err == nil {
-		p.onClose(p.agent.Close)
+		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: time.Now, Logger: log,
 	}
-	return err
+	p.fronts.requests = instruments
+	if g := p.coordination; g != nil {
+		others := newReached(func(to peer.ID) (*client.Client, error) { return p.dial(to, g.plane.ID()) })
+		p.onClose(others.Close)
+		made.Directory, made.Catalog, made.Peers = cluster{g.directory}, g.known, others
+	}
+	if p.agent, err = agent.New(made); err != nil {
+		return err
+	}
+	p.onClose(p.agent.Close)
+	if g := p.coordination; g != nil {
+		g.directory.Start()
+	}
+	return nil
 }
+
+// instances counts those that this peer answers for by the statuses that SAP-044 Registry has.
+func (p *parts) instances() map[string]int {
+	counts := map[string]int{}
+	if p.agent != nil {
+		for status, n := range p.agent.Census() {
+			counts[dialect.ServiceStatus(status)] += n
+		}
+	}
+	return counts
+}
+
+// recorder is the agent's, of two groups of instruments.
+type recorder struct {
+	*metrics.Agent
+	all *metrics.Metrics
+}
+
+// Failed counts an error by operation.
+func (r recorder) Failed(op string, err error) { r.all.Failed(op, err) }
 
 // announcer is the discovery plane as the agent plane uses it.
 type announcer struct{ *discovery.Service }

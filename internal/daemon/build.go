@@ -78,7 +78,8 @@ type fronts struct {
 	entrance entrance
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
-	dns      *dnsapi.Server // nil: off
+	dns      *dnsapi.Server   // nil: off
+	requests httpapi.Requests // counts requests; nil: nobody does
 }
 
 // build starts the parts one after the other. When one fails, those before it are stopped.
@@ -91,7 +92,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 	}()
 	steps := []func(context.Context) error{
 		p.startEntrance, p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery,
-		p.startCoordination, p.startAgent, p.startFrontEnds, p.startDNS,
+		p.startCoordination, p.startDirectory, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -270,7 +271,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	web := httpapi.Config{
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
-		Hosts:   p.config.Hosts,
+		Hosts:   p.config.Hosts, Requests: p.fronts.requests,
 	}
 	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),

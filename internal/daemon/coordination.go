@@ -7,21 +7,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/directory"
 	"github.com/blackhole/blackhole/internal/group"
 	"github.com/blackhole/blackhole/internal/group/founding"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/metrics"
 	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/catalog"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
 // coordinationDir is the folder of the plane in a data directory.
@@ -29,10 +33,13 @@ const coordinationDir = "coordination"
 
 // coordination are the parts of the coordination plane.
 type coordination struct {
-	plane    *group.Plane
-	server   *grpcapi.Server // for other peers
-	listener net.Listener    // of their streams
-	failed   chan error      // gets the failure that ends this peer, if there is one
+	plane     *group.Plane
+	server    *grpcapi.Server                       // for other peers
+	admits    func(context.Context) (string, error) // tells which peer calls, or why it may not
+	known     *catalog.Catalog                      // what the directory has; nil without an agent
+	directory *directory.Directory                  // nil without an agent
+	listener  net.Listener                          // of their streams
+	failed    chan error                            // gets the failure that ends this peer, if there is one
 }
 
 // startCoordination starts the plane if this peer takes part.
@@ -55,7 +62,7 @@ func (p *parts) startCoordination(context.Context) error {
 		Host: host, PubSub: p.node.PubSub(), Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Dir: filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
-			c, err := client.New(link.Target(to), append(link.DialOptions(host), grpc.WithPerRPCCredentials(meant(id)))...)
+			c, err := p.dial(to, id)
 			if err != nil {
 				return nil, err
 			}
@@ -72,13 +79,46 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	p.onClose(made.listener.Close)
-	serving := made.plane.Member()
-	made.server = grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: p.admits(network), Peers: true},
-		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"),
-	})
+	made.admits = p.admits(network)
 	p.coordination = made
 	return nil
+}
+
+// startPeers serves other peers: what members of the group do for them, and what this one does for
+// instances that it answers for.
+func (p *parts) startPeers(context.Context) error {
+	c := p.coordination
+	if c == nil {
+		return nil
+	}
+	serving := c.plane.Member()
+	config := grpcapi.Config{
+		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: c.admits, Peers: true},
+		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"),
+	}
+	if p.agent != nil {
+		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}
+		config.May = func(ctx context.Context, _ string) error { _, err := c.admits(ctx); return err }
+		config.Unary = []grpc.UnaryServerInterceptor{c.admitted}
+	}
+	c.server = grpcapi.New(config)
+	return nil
+}
+
+// admitted lets calls about instances through that come from a peer of the network. The coordination
+// plane asks for itself.
+func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if strings.HasPrefix(info.FullMethod, "/"+agentv1.DiscoveryService_ServiceDesc.ServiceName+"/") {
+		if _, err := c.admits(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return next(ctx, req)
+}
+
+// dial gives a client of another peer, for calls that are meant for a group. It connects when it is used.
+func (p *parts) dial(to peer.ID, group string) (*client.Client, error) {
+	return client.New(link.Target(to), append(link.DialOptions(p.node.Host()), grpc.WithPerRPCCredentials(meant(group)))...)
 }
 
 // groupKey is the gRPC metadata by which a call says which group it is meant for.

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/directory"
+	"github.com/blackhole/blackhole/pkg/agent"
+	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// maxReached bounds the peers whose agents are connected to at a time.
+const maxReached = 128
+
+// startDirectory makes this peer's part in the directory of the group, which startAgent starts.
+func (p *parts) startDirectory(context.Context) (err error) {
+	c := p.coordination
+	if c == nil || !p.config.Agent.Enabled {
+		return nil
+	}
+	self, _ := p.self(nil)
+	if c.known, err = catalog.New(catalog.Config{}); err != nil {
+		return err
+	}
+	c.directory = directory.New(directory.Config{
+		Group: c.plane, Catalog: c.known, Self: self, Lost: func(keys []instance.Key) { p.agent.Lost(keys) },
+		Failed: p.metrics.Failed, Logger: p.log.With("part", "directory"),
+	})
+	p.onClose(c.directory.Close)
+	return nil
+}
+
+// cluster is the directory as the agent plane uses it.
+type cluster struct{ *directory.Directory }
+
+// Publish notes what runs here.
+func (c cluster) Publish(changes []agent.Published) {
+	all := make([]directory.Published, len(changes))
+	for i, change := range changes {
+		all[i] = directory.Published(change)
+	}
+	c.Directory.Publish(all)
+}
+
+// reached are the agents of other peers that calls go to.
+type reached struct {
+	dial func(to peer.ID) (*client.Client, error)
+
+	mu   sync.Mutex // guards open
+	open *simplelru.LRU[peer.ID, *client.Client]
+}
+
+func newReached(dial func(peer.ID) (*client.Client, error)) *reached {
+	open, err := simplelru.NewLRU(maxReached, func(_ peer.ID, c *client.Client) { _ = c.Close() })
+	if err != nil {
+		panic(err) // it has a size
+	}
+	return &reached{dial: dial, open: open}
+}
+
+// At gives the agent of a peer.
+func (r *reached) At(name string) (instance.Registrar, error) {
+	to, err := peer.Decode(name)
+	if err != nil {
+		return nil, fault.As("daemon.At", fault.Unavailable, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.open.Get(to); ok {
+		return c.Agent(), nil
+	}
+	c, err := r.dial(to)
+	if err != nil {
+		return nil, fault.As("daemon.At", fault.Unavailable, err)
+	}
+	r.open.Add(to, c)
+	return c.Agent(), nil
+}
+
+// Close ends the connections.
+func (r *reached) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open.Purge()
+	return nil
+}
