@@ -19,8 +19,8 @@ type Directory interface {
 	Publish(changes []Published)
 	// Committed waits until the directory has what was last published under a key, be it that nothing
 	// runs there, and gives the revision. Errors: Unavailable at once while no leader is known; Conflict
-	// when another peer's instance has the key, of which Service.Lost is told too; those by which the directory refuses
-	// the instance, of any other kind; Timeout, Canceled.
+	// when another peer's instance has the key, until something is published under it again; those by
+	// which the directory refuses the instance, of other kinds; Timeout, Canceled.
 	Committed(ctx context.Context, k instance.Key) (revision uint64, err error)
 	// Read gives what the directory surely has of a service now, through a quorum, or with no service of
 	// the whole namespace, by key, and the revision of that answer. Each instance has the revision of
@@ -52,35 +52,47 @@ func (s *Service) publish(changes []instances.Change) {
 }
 
 // commit waits until the directory has what was last published under a key.
-func (s *Service) commit(ctx context.Context, k instance.Key) (revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.CommitWait)
+func (s *Service) commit(ctx context.Context, k instance.Key, wait time.Duration) (revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	return s.Directory.Committed(ctx, k)
 }
 
 // settle is commit for a change that stands in any case: the directory has it before the answer if it can be
 // had now, so that who reads after the answer sees it. It gives 0 when it cannot.
-func (s *Service) settle(ctx context.Context, k instance.Key) (revision uint64) {
+func (s *Service) settle(ctx context.Context, k instance.Key, wait time.Duration) (revision uint64) {
 	if s.Directory == nil {
 		return 0
 	}
-	revision, err := s.commit(ctx, k)
+	revision, err := s.commit(ctx, k, wait)
 	if err != nil {
 		return 0
 	}
 	return revision
 }
 
-// Lost lets go of instances that turned out to be another peer's: their application went there. It waits for the
-// disk. Of what it removes the directory is told as of any removal, which there is none of that
-// key's then; but if the application comes back at the same moment, this peer removes that registration
-// too, and the directory must not keep it.
+// Lost lets go of instances that turned out to be another peer's: their application went there. It
+// waits for calls about them that are under way, and for the disk. One that was registered again since is left alone, for of
+// that the directory has not had its say. The directory is told of what is removed as of any
+// removal, and takes nothing from the other peer for it.
 func (s *Service) Lost(keys []instance.Key) {
 	each(len(keys), func(n int) {
-		if _, err := s.registry.Deregister(keys[n], s.Now()); err != nil && fault.KindOf(err) != fault.NotFound {
-			s.Recorder.Failed("agent.Lost", err)
+		free, err := s.turns.take(s.ctx, keys[n])
+		if err != nil {
+			return // this peer closes
+		}
+		defer free()
+		if _, err := s.commit(s.ctx, keys[n], s.CommitWait); fault.KindOf(err) == fault.Conflict {
+			s.drop(keys[n])
 		}
 	})
+}
+
+// drop removes an instance that is another peer's.
+func (s *Service) drop(k instance.Key) {
+	if _, err := s.registry.Deregister(k, s.Now()); err != nil && fault.KindOf(err) != fault.NotFound {
+		s.Recorder.Failed("agent.drop", err)
+	}
 }
 
 // together bounds how many wait for the disk at once. They share its commits.

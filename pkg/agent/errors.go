@@ -7,5 +7,6 @@ var (
 	errMissing = errors.New("are not registered")
 
 	errElsewhere   = errors.New("an instance of this id is registered with another peer")
+	errBehind      = errors.New("this peer cannot make sure of what the directory has")
 	errUncommitted = errors.New("the directory cannot take it now, and nothing was kept")
 )

@@ -36,12 +36,18 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 		}
 		defer free()
 	}
-	if i := s.elsewhere(r.Key); i != nil && r.Strict {
-		return instance.Registered{}, &fault.Error{Kind: fault.Exists, Field: "id", Value: r.ID, Err: errElsewhere}
+	last, had := s.registry.Get(r.Key)
+	if s.elsewhere(r.Key) != nil {
+		if r.Strict {
+			return instance.Registered{}, &fault.Error{Kind: fault.Exists, Field: "id", Value: r.ID, Err: errElsewhere}
+		}
+		if had { // and lost, but nobody said so yet: it has to come back as new to be taken back
+			s.drop(r.Key)
+			s.former.add(last.Lease, r.Key)
+		}
 	}
-	last, _ := s.registry.Get(r.Key)
 	got, err := s.publicize(ctx, r)
-	if got.Instance == nil {
+	if got.Instance == nil || err == nil {
 		return got, err
 	}
 	switch fault.KindOf(err) {
@@ -50,20 +56,14 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 			return got, nil
 		}
 		err = &fault.Error{Kind: fault.Unavailable, Err: fmt.Errorf("%w: %w", errUncommitted, err)}
-	case fault.Conflict:
-		return instance.Registered{}, err // nothing is left of it
-	default:
-		if err == nil {
-			return got, nil
-		}
 	}
 	s.undo(last, got.Instance)
 	return instance.Registered{}, err
 }
 
-// publicize registers an instance and waits for the directory. When another peer got hold of the key
-// meanwhile, it registers once more: the word of the application that speaks now is the newest. It gives
-// no instance when none is registered, and with an error one that is registered here alone.
+// publicize registers an instance and waits for the directory. When another peer has got hold of the key
+// that was this one's, it registers once more: the word of the application that speaks now is the newest. It
+// gives no instance when none is registered, and with an error one that is registered here alone.
 func (s *Service) publicize(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	for again := true; ; again = false {
 		got, err := s.put(r)
@@ -71,12 +71,7 @@ func (s *Service) publicize(ctx context.Context, r instance.Registration) (insta
 			return instance.Registered{}, err
 		}
 		r.ID, r.Strict = got.ID, false
-		revision, err := s.commit(ctx, r.Key)
-		i, stands := s.registry.Get(r.Key)
-		stands = stands && i.Lease == got.Lease
-		if err == nil && !stands {
-			err = &fault.Error{Kind: fault.Conflict, Field: "id", Value: r.ID, Err: errElsewhere}
-		}
+		revision, err := s.commit(ctx, r.Key, s.CommitWait)
 		switch {
 		case err == nil:
 			shown := *got.Instance
@@ -86,7 +81,7 @@ func (s *Service) publicize(ctx context.Context, r instance.Registration) (insta
 		case fault.KindOf(err) != fault.Conflict:
 			return got, err
 		}
-		s.Lost([]instance.Key{r.Key})
+		s.drop(r.Key)
 		if !again {
 			return instance.Registered{}, err
 		}
@@ -105,10 +100,10 @@ func (s *Service) undo(last, now *instance.Instance) {
 	switch {
 	case last == nil:
 		_, err = s.registry.Deregister(now.Key, s.Now())
-	case !last.Spec.Equal(now.Spec):
+	case !last.Spec.Equal(now.Spec) || last.Status != now.Status:
 		r := instance.Registration{Key: last.Key, Spec: last.Spec}
-		if last.Status == instance.StatusStarting {
-			r.Status = instance.StatusStarting
+		if last.Override == instance.StatusUnknown && last.Status == instance.StatusStarting {
+			r.Status = last.Status
 		}
 		_, err = s.registry.Register(r, s.Now())
 	}
@@ -122,18 +117,24 @@ func (s *Service) admit(ctx context.Context, r instance.Registration) error {
 	if onThisHost(r.Host) && !r.Local {
 		return fault.Invalidf("host", r.Host, "is a loopback address, and was not registered from this host")
 	}
+	if err := s.fits(r); err != nil {
+		return err
+	}
+	if s.Validate {
+		return s.depends(ctx, r)
+	}
+	return nil
+}
+
+// fits refuses an instance that this peer cannot check or announce.
+func (s *Service) fits(r instance.Registration) error {
 	if r.Check != nil {
 		if err := s.checker.Validate(s.target(r.Key, r.Spec)); err != nil {
 			return err
 		}
 	}
 	if s.offers != nil {
-		if err := s.offers.check(r.Key, r.Offer); err != nil {
-			return err
-		}
-	}
-	if s.Validate {
-		return s.depends(ctx, r)
+		return s.offers.check(r.Key, r.Offer)
 	}
 	return nil
 }
@@ -160,13 +161,20 @@ func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 }
 
 // Deregister is instance.Registrar's.
-func (s *Service) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
-	gone, err := s.remove(ctx, k.WithDefaults())
+func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Deregistered, err error) {
+	k = k.WithDefaults()
+	err = s.anywhere(ctx, k, func() (err error) {
+		gone, err = s.remove(ctx, k, s.CommitWait)
+		return err
+	}, func(ctx context.Context, there instance.Registrar) (err error) {
+		gone, err = there.Deregister(ctx, k)
+		return err
+	})
 	return gone, fault.Wrap("agent.Deregister", err)
 }
 
 // remove deregisters an instance of this peer.
-func (s *Service) remove(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+func (s *Service) remove(ctx context.Context, k instance.Key, wait time.Duration) (instance.Deregistered, error) {
 	free, err := s.turns.take(ctx, k)
 	if err != nil {
 		return instance.Deregistered{}, err
@@ -175,40 +183,55 @@ func (s *Service) remove(ctx context.Context, k instance.Key) (instance.Deregist
 	gone, err := s.registry.Deregister(k, s.Now())
 	s.Recorder.Stored("delete", err)
 	if err == nil {
-		s.settle(ctx, k)
+		s.settle(ctx, k, wait)
 	}
 	return gone, err
 }
 
 // Heartbeat is instance.Registrar's.
-func (s *Service) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	if len(refs) > instance.MaxBeats {
-		return nil, fault.Wrap("agent.Heartbeat", fault.Invalidf("lease_ids", len(refs), "must be at most %d", instance.MaxBeats))
+func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+	beats, err := s.beat(refs)
+	if err != nil {
+		return nil, fault.Wrap("agent.Heartbeat", err)
 	}
-	beats := s.registry.Heartbeat(refs, s.Now())
-	failed := 0
-	for i := range beats {
-		if beats[i].Err != nil {
-			failed++
-		}
+	failed := failures(beats)
+	if failed > 0 && s.Directory != nil {
+		s.forward(ctx, refs, beats)
+		failed = failures(beats)
 	}
 	s.Recorder.Beaten(len(beats)-failed, failed)
 	return beats, nil
 }
 
+func failures(beats []instance.Beat) (failed int) {
+	for n := range beats {
+		if beats[n].Err != nil {
+			failed++
+		}
+	}
+	return failed
+}
+
 // SetStatus is instance.Registrar's.
-func (s *Service) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
-	i, err := s.override(ctx, k.WithDefaults(), status)
+func (s *Service) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (i *instance.Instance, err error) {
+	k = k.WithDefaults()
+	err = s.anywhere(ctx, k, func() (err error) {
+		i, err = s.override(ctx, k, status, s.CommitWait)
+		return err
+	}, func(ctx context.Context, there instance.Registrar) (err error) {
+		i, err = there.SetStatus(ctx, k, status)
+		return err
+	})
 	return i, fault.Wrap("agent.SetStatus", err)
 }
 
 // override sets the status of an instance of this peer.
-func (s *Service) override(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
+func (s *Service) override(ctx context.Context, k instance.Key, status instance.Status, wait time.Duration) (*instance.Instance, error) {
 	i, err := s.registry.SetStatus(k, status, s.Now())
 	if err != nil {
 		return nil, err
 	}
-	if revision := s.settle(ctx, k); revision > 0 {
+	if revision := s.settle(ctx, k, wait); revision > 0 {
 		shown := *i
 		shown.Revision = revision
 		i = &shown
@@ -219,7 +242,7 @@ func (s *Service) override(ctx context.Context, k instance.Key, status instance.
 // elsewhere gives the instance of a key that another peer answers for, as far as is known here; nil: none does.
 func (s *Service) elsewhere(k instance.Key) *instance.Instance {
 	found, err := s.Catalog.Discover(s.ctx, instance.Query{Name: k.Name(), Selector: instance.Selector{ID: k.ID, AnyStatus: true}})
-	if err != nil || k.ID == "" || len(found.Instances) == 0 || found.Instances[0].Peer == s.Registry.Self {
+	if err != nil || k.ID == "" || len(found.Instances) == 0 || !s.foreign(found.Instances[0]) {
 		return nil
 	}
 	return found.Instances[0]

@@ -69,6 +69,7 @@ type Service struct {
 	checker  *health.Checker
 	offers   *offers // nil without an Announcer
 	turns    turns
+	former   former
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

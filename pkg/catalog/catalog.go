@@ -117,6 +117,7 @@ type Catalog struct {
 	turned    bell // contact changed
 	moved     bell // rev changed
 	horizon   atomic.Pointer[horizon]
+	leases    leases
 
 	mu      sync.Mutex // held by the feeder, and by who begins or ends to wait
 	touched []*stream  // have something staged

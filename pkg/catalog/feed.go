@@ -192,6 +192,7 @@ func (c *Catalog) stage(rev uint64, ch Change) {
 	if instance.Same(before, ch.Instance) {
 		return
 	}
+	c.leases.replace(before, ch.Instance)
 	service, space := c.open(ch.Key.Name()), c.open(instance.Name{Namespace: ch.Key.Namespace})
 	e := entry{rev: rev, before: before, after: ch.Instance}
 	grown := 0
@@ -289,6 +290,7 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 	c.rev.Store(rev)
 	c.forgotten.Store(rev)
 	c.credit, c.hand, c.mark, c.began = 0, 0, rev, rev
+	c.leases.reset(next)
 	lists := make(map[instance.Name][]*instance.Instance)
 	for _, s := range c.all {
 		clear(s.byID)

@@ -1,0 +1,69 @@
+package catalog
+
+import (
+	"context"
+	"sync"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// leases finds instances by their lease. A lease is of one instance; if two claim it, the later one is found.
+// The zero value is empty.
+type leases struct {
+	mu   sync.RWMutex // guards byID
+	byID map[string]*instance.Instance
+}
+
+// replace notes what an instance became; either may be nil.
+func (l *leases) replace(before, after *instance.Instance) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before != nil && (after == nil || after.Lease != before.Lease) {
+		if has := l.byID[before.Lease]; has != nil && has.Key == before.Key {
+			delete(l.byID, before.Lease)
+		}
+	}
+	if after != nil && after.Lease != "" {
+		if l.byID == nil {
+			l.byID = make(map[string]*instance.Instance)
+		}
+		l.byID[after.Lease] = after
+	}
+}
+
+// reset makes it those of all.
+func (l *leases) reset(all map[instance.Key]*instance.Instance) {
+	l.mu.Lock()
+	clear(l.byID)
+	l.mu.Unlock()
+	for _, i := range all {
+		l.replace(nil, i)
+	}
+}
+
+// ByLease gives the instance that heartbeats name by a lease. It may be ahead of results by the change
+// that is being made.
+func (c *Catalog) ByLease(lease string) (*instance.Instance, bool) {
+	c.leases.mu.RLock()
+	defer c.leases.mu.RUnlock()
+	i := c.leases.byID[lease]
+	return i, i != nil
+}
+
+// Until calls done now and whenever the known revision or the state of contact changed since, until it reports
+// true. It counts as no watch. Errors: Timeout, Canceled.
+func (c *Catalog) Until(ctx context.Context, done func() bool) error {
+	for {
+		moved, turned := c.moved.wait(), c.turned.wait()
+		if done() {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-turned:
+		case <-ctx.Done():
+			return fault.Wrap("catalog.Until", ctx.Err())
+		}
+	}
+}
