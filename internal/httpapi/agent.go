@@ -79,11 +79,11 @@ func (s *Server) registration(w http.ResponseWriter, r *http.Request, parse func
 
 // isLocal reports whether a request came from this host.
 func isLocal(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil { // of a unix socket
-		return r.RemoteAddr == "" || r.RemoteAddr == "@"
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && at.Network() == "unix" {
+		return true
 	}
-	return net.ParseIP(host).IsLoopback()
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
 // may refuses a caller that may not act for a service.

@@ -28,6 +28,7 @@ type registry struct {
 	dependencies bool  // are validated
 	most         int   // instances; 0: any number
 	broken       error // of every call
+	local        bool  // the last registration came from this host
 }
 
 // change is what became of one instance; either may be nil.
@@ -82,6 +83,7 @@ func (g *registry) Register(_ context.Context, r instance.Registration) (instanc
 	if err := r.Normalize(); err != nil {
 		return instance.Registered{}, err
 	}
+	g.local = r.Local
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("%s-%08x", r.Service, g.revision)
 	}

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -334,4 +336,27 @@ func TestGuards(t *testing.T) {
 	limit = fault.New("test.Limit", fault.Unauthentic, "Missing or invalid authentication token")
 	got := a.refused(t, refusal{401, "unauthorized", ""}, "POST "+payments, payment)
 	require.Contains(t, got.header.Get("WWW-Authenticate"), "Bearer")
+}
+
+// TestLocalRegistrations come over a loopback address or a socket of this host.
+func TestLocalRegistrations(t *testing.T) {
+	a := newAgent(t)
+	a.ok(t, 201, "POST "+payments, payment)
+	require.True(t, a.local)
+	require.Equal(t, 200, do(a.Handler(), "POST", payments, payment).Code, "from an address of a network")
+	require.False(t, a.local)
+
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := access.ListenUnix(path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- a.Serve(l) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	caller{&http.Client{Transport: transport}, "http://localhost"}.ok(t, 200, "POST "+payments, payment)
+	require.True(t, a.local)
+	a.Close()
+	require.NoError(t, <-done)
 }
