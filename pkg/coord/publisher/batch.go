@@ -11,10 +11,16 @@ import (
 
 // change takes note of what runs here and what does no more.
 func (p *Publisher) change(e Local) {
+	_, pulling := p.busy.(Pull)
 	for _, put := range e.Puts {
-		p.put(put)
+		if p.put(put); pulling {
+			p.newer.Insert(put.Key)
+		}
 	}
 	for _, key := range e.Deletes {
+		if pulling {
+			p.newer.Insert(key)
+		}
 		it, ok := p.items.Get(key)
 		if !ok || it.value == nil {
 			continue
@@ -92,25 +98,40 @@ func (p *Publisher) unknown() {
 	})
 }
 
-// pulled begins to register everything. What is another owner's is tried again.
+// pulled begins to register everything. What is another owner's is tried again. What has changed since all
+// was asked for is newer than the answer.
 func (p *Publisher) pulled(e Pulled) {
-	p.busy, p.pull = nil, false
-	before := p.items
-	p.items, p.dirty, p.have = itemMap{}, keySet{}, coord.Digest{}
-	p.fates = [fates]int{}
+	before, newer := p.items, p.newer
+	p.busy, p.pull, p.newer = nil, false, keySet{}
+	p.items, p.dirty, p.have, p.fates = itemMap{}, keySet{}, coord.Digest{}, [fates]int{}
 	for _, put := range e.Entries {
-		it := &item{value: put.Value, adopt: put.Adopt}
-		if was, ok := before.Get(put.Key); ok {
-			it.adopt, it.at = it.adopt || was.adopt, was.at
-			if was.fate == refused && bytes.Equal(was.value, put.Value) {
-				it.fate = refused
-			}
+		was, _ := before.Get(put.Key)
+		if !newer.Contains(put.Key) {
+			p.begin(put, was)
 		}
-		p.items.Set(put.Key, it)
-		p.fates[it.fate]++
 	}
+	newer.Scan(func(key string) bool {
+		if was, ok := before.Get(key); ok && was.value != nil {
+			p.begin(coord.Entry{Key: key, Value: was.value}, was)
+		}
+		return true
+	})
 	from := coord.DirectoryPrefix
 	p.sweep = &from
+}
+
+// begin makes the item of an entry anew, of which nothing is sent. Its last one, if any, tells whether it is to be
+// taken over, and whether the group has refused it.
+func (p *Publisher) begin(put coord.Entry, was *item) {
+	it := &item{value: put.Value, adopt: put.Adopt}
+	if was != nil {
+		it.adopt, it.at = it.adopt || was.adopt, was.at
+		if was.fate == refused && bytes.Equal(was.value, put.Value) {
+			it.fate = refused
+		}
+	}
+	p.items.Set(put.Key, it)
+	p.fates[it.fate]++
 }
 
 // batch gathers entries up to the bounds of one command.

@@ -13,13 +13,14 @@ type Event interface{ event() }
 // Leader says that a leader is known, or with term 0 that none is.
 type Leader struct{ Term uint64 }
 
-// Local is a change of what runs here. It may repeat what a Pulled had.
+// Local is a change of what runs here. Those of a key come in order. One that comes while a Pull is under way
+// counts for more than the answer, so that it need not be told whether the answer has it.
 type Local struct {
 	Puts    []coord.Entry // Adopt: its application registered it here, wherever it was before
 	Deletes []string      // keys
 }
 
-// Pulled answers Pull: all that runs here.
+// Pulled answers Pull: all that runs here, at some moment since.
 type Pulled struct{ Entries []coord.Entry }
 
 // Granted answers Grant.

@@ -108,6 +108,7 @@ type tenure struct {
 type book struct {
 	items itemMap
 	dirty keySet        // changed and not sent
+	newer keySet        // changed since all was asked for
 	due   time.Duration // when they are
 	have  coord.Digest  // of what the group is known to have
 	fates [fates]int    // how many items have each; of fine ones nobody counts

@@ -128,6 +128,22 @@ func TestLateBatch(t *testing.T) {
 	}
 }
 
+// What changes while all is asked for is not undone by the answer, which may be older.
+func TestChangesWhilePulling(t *testing.T) {
+	for wait := range 20 * ms / ms {
+		w := newWorld(t, uint64(wait))
+		w.register(entry("a", 80), entry("b", 80))
+		w.lead()
+		w.run(wait * ms)
+		w.deregister(key("a"))
+		w.register(entry("b", 81), entry("c", 80))
+		w.deregister(key("c"))
+		w.register(entry("d", 80))
+		w.run(time.Second)
+		require.Equal(t, w.mine(), w.directory(), "after %d ms", wait)
+	}
+}
+
 // What changes while a batch is under way goes with the next.
 func TestChangesMeanwhile(t *testing.T) {
 	w := newWorld(t, 1)

@@ -108,7 +108,7 @@ func (w *world) step(e publisher.Event) {
 	case publisher.Pull:
 		w.asked["pull"]++
 		all := slices.Collect(maps.Values(w.registry))
-		w.later(0, func() { w.step(publisher.Pulled{Entries: all}) })
+		w.later(w.delay(), func() { w.step(publisher.Pulled{Entries: all}) })
 	case publisher.Grant:
 		w.asked["grant"]++
 		w.request(&coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}, func(r coord.Result, err error) publisher.Event {
