@@ -36,7 +36,7 @@ disable_update_check = true
 	}
 	address := "127.0.0.1:" + free[0]
 	s := &system{
-		api: consul{address}, name: peerName, address: address, index: "X-Consul-Index", marker: `"Node":{`, server: server,
+		api: consul{address}, name: peerName, address: address, index: "X-Consul-Index", marker: `"Node": {`, server: server,
 	}
 	return s, s.ready(ctx, request("PUT", address, "/v1/kv/up", "1"))
 }

@@ -66,7 +66,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.checking, "checking", time.Minute, "for which health checks are watched, in checks")
 	f.IntVar(&o.runs, "runs", 3, "of each measurement; the median is told")
 	f.IntVar(&o.instances, "instances", 10_000, "that are present, in register, stream and checks")
-	f.IntVar(&o.changes, "changes", 200, "of which watchers are told in a run, in wake")
+	f.IntVar(&o.changes, "changes", 300, "of which watchers are told in a run, in wake")
 	f.BoolVar(&o.verbose, "v", false, "show the servers' logs")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -30,7 +30,8 @@ func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system,
 		return nil, err
 	}
 	s := &system{
-		api: ours{address}, name: "blackholed", address: address, index: "X-Blackhole-Index", marker: `"host":`, server: server, grpc: grpc,
+		api: ours{address}, name: "blackholed", address: address, index: "X-Blackhole-Index", marker: `"host":`, server: server,
+		grpc: grpc, metrics: request("GET", address, "/v1/metrics", ""),
 	}
 	return s, s.ready(ctx, request("GET", address, "/readyz", ""))
 }

@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -28,24 +32,70 @@ func (s *session) reads(ctx context.Context) error {
 			fmt.Fprintf(s.out, "| %d instances: %d bytes | | %s | | | | | | | |\n", n, size, one.name)
 		}
 		for _, clients := range []int{1, connections} {
-			var tasks []task
-			for _, one := range systems {
-				tasks = append(tasks, task{one, fmt.Sprintf("%d instances", n), clients, s.read(one, service, clients)})
-			}
-			if err := s.compare(ctx, tasks); err != nil {
+			if err := s.compare(ctx, s.readers(systems, service, fmt.Sprintf("%d instances", n), clients)); err != nil {
 				return err
 			}
+		}
+		tasks := s.readers(systems, service, fmt.Sprintf("%d instances, %d changes a second", n, churn), connections)
+		for i, t := range tasks {
+			tasks[i] = meanwhile(t, alike(service, n))
+		}
+		if err := s.compare(ctx, tasks); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (s *session) read(one *system, service string, clients int) func(context.Context, int) (sample, error) {
-	request := one.list(service)
-	return func(ctx context.Context, _ int) (sample, error) {
-		return one.run(ctx, s.duration, clients, func(_ int, a *asker) worker {
-			return func() (int, error) { return 1, a.ask(request) }
-		})
+// readers are tasks that ask for one service.
+func (s *session) readers(systems []*system, service, label string, clients int) (tasks []task) {
+	for _, one := range systems {
+		request := one.list(service)
+		tasks = append(tasks, task{one, label, clients, func(ctx context.Context, _ int) (sample, error) {
+			return one.run(ctx, s.duration, clients, func(_ int, a *asker) worker {
+				return func() (int, error) { return 1, a.ask(request) }
+			})
+		}})
+	}
+	return tasks
+}
+
+// meanwhile is a task while instances change, so that no answer is good for long.
+func meanwhile(t task, all []entry) task {
+	calm := t.run
+	t.run = func(ctx context.Context, run int) (sample, error) {
+		until, cancel := context.WithCancel(ctx)
+		var failed error
+		var changing sync.WaitGroup
+		changing.Go(func() { failed = change(until, t.one, all) })
+		out, err := calm(ctx, run)
+		cancel()
+		changing.Wait()
+		return out, errors.Join(err, failed)
+	}
+	return t
+}
+
+// change registers instances again, each in turn with another mark, until the context ends.
+func change(ctx context.Context, one *system, all []entry) error {
+	a, err := dial(ctx, one.address, one.index)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	tick := time.NewTicker(time.Second / churn)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		e := all[n%len(all)]
+		e.mark = strconv.FormatInt(time.Now().UnixNano(), 10)
+		if err := a.ask(one.put(e)); err != nil && ctx.Err() == nil {
+			return err
+		}
 	}
 }
 

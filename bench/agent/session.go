@@ -15,6 +15,7 @@ const (
 	services    = 100  // among which the instances are that are only present
 	beating     = 1000 // instances that send heartbeats over HTTP
 	atOnce      = 100  // watchers, beside one alone
+	churn       = 100  // changes a second of what is read
 )
 
 // session is one run of the command.

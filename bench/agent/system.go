@@ -63,7 +63,8 @@ type system struct {
 	marker  string // that the answer to list has once for each instance
 	server  *process
 
-	grpc string // address; "": there is none
+	grpc    string // address; "": there is none
+	metrics []byte // request, of those of the Go runtime; nil: there are none
 }
 
 // starter starts a server with its data in a directory.

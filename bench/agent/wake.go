@@ -69,7 +69,7 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 	before, began := used(), time.Now()
 	for n := range s.changes {
 		e.mark = fmt.Sprintf("r%d.%d.", run, n)
-		some, err := change(ctx, askers[0], one.put(e), func() ([]time.Time, error) { return gather(ctx, woken, e.mark, watchers) })
+		some, err := announce(ctx, askers[0], one.put(e), func() ([]time.Time, error) { return gather(ctx, woken, e.mark, watchers) })
 		if err != nil {
 			return sample{}, err
 		}
@@ -80,8 +80,8 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 	return out, nil
 }
 
-// change has the watchers ask, sends a registration, and tells how long after that the answers came.
-func change(ctx context.Context, a *asker, registration []byte, answers func() ([]time.Time, error)) (took []time.Duration, err error) {
+// announce has the watchers ask, sends a registration, and tells how long after that the answers came.
+func announce(ctx context.Context, a *asker, registration []byte, answers func() ([]time.Time, error)) (took []time.Duration, err error) {
 	if err := rest(ctx, settle); err != nil {
 		return nil, err
 	}
