@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,11 +53,15 @@ func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, 
 // watcher sees of it; of an instance that is checked; and what a restart leaves of them.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		serving, disk := error(nil), vfs.NewMem()
+		var dead atomic.Bool
+		disk := vfs.NewMem()
 		dial := func() (net.Conn, error) {
+			if dead.Load() {
+				return nil, fault.New("test", fault.Unavailable, "nobody listens")
+			}
 			ours, theirs := net.Pipe()
 			_ = theirs.Close()
-			return ours, serving
+			return ours, nil
 		}
 		a, end := alive(t, disk, dial)
 		a.refused(t, refusal{422, "dependency_not_found", "metadata.dependencies"}, "POST /v1/services", service("orders", "o"))
@@ -93,7 +98,7 @@ func TestLife(t *testing.T) {
 		require.Equal(t, lease, a.ok(t, 200, "POST "+payments, with(payment, tcp)).json["lease_id"], "it survived")
 		time.Sleep(15 * time.Second)
 		require.Len(t, a.ok(t, 200, "GET "+payments, "").instances(t), 1)
-		serving = fault.New("test", fault.Unavailable, "nobody listens")
+		dead.Store(true)
 		time.Sleep(15 * time.Second)
 		require.Equal(t, "DOWN", a.ok(t, 200, "GET "+payments+"/payment-1", "").json["health"])
 		require.Empty(t, a.ok(t, 200, "GET "+payments, "").instances(t))
