@@ -115,7 +115,7 @@ func (s *Service) forward(ctx context.Context, refs []instance.Ref, beats []inst
 		if beats[n].Err == nil {
 			continue
 		}
-		i := s.named(refs[n])
+		i, ref := s.named(refs[n])
 		if i == nil {
 			continue
 		}
@@ -124,7 +124,7 @@ func (s *Service) forward(ctx context.Context, refs []instance.Ref, beats []inst
 			e = new(errand)
 			of[i.Peer] = e
 		}
-		e.refs, e.places, e.known = append(e.refs, refs[n]), append(e.places, n), append(e.known, i)
+		e.refs, e.places, e.known = append(e.refs, ref), append(e.places, n), append(e.known, i)
 	}
 	peers := slices.Sorted(maps.Keys(of))
 	each(len(peers), func(n int) {
@@ -142,18 +142,18 @@ type errand struct {
 	known  []*instance.Instance
 }
 
-// named gives the instance of another peer that ref names; nil: none is known.
-func (s *Service) named(ref instance.Ref) *instance.Instance {
+// named gives the instance of another peer that ref names, and how that peer understands it; nil: none is known.
+func (s *Service) named(ref instance.Ref) (*instance.Instance, instance.Ref) {
 	if ref.Lease == "" {
-		return s.elsewhere(ref.Key.WithDefaults())
+		return s.elsewhere(ref.Key.WithDefaults()), ref
 	}
 	if i, ok := s.ByLease(ref.Lease); ok && s.foreign(i) {
-		return i
+		return i, ref
 	}
 	if k, ok := s.former.find(ref.Lease); ok {
-		return s.elsewhere(k)
+		return s.elsewhere(k), instance.Ref{Key: k}
 	}
-	return nil
+	return nil, ref
 }
 
 // run gives the beats of an errand: the peer's, or if it is dead those of this one, which adopts.

@@ -122,8 +122,11 @@ func (s *Service) has(n instance.Name, read reading) bool {
 
 // runs reports whether an instance is one of this peer.
 func (s *Service) runs(i *instance.Instance) bool {
+	if s.foreign(i) {
+		return false
+	}
 	_, ok := s.registry.Get(i.Key)
-	return ok && !s.foreign(i)
+	return ok
 }
 
 // foreign reports whether another peer answers for an instance.

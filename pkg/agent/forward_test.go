@@ -1,0 +1,264 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// register registers an instance and lets everybody hear of it.
+func (d *desk) register(r instance.Registration) instance.Registered {
+	got, err := d.Register(d.group.t.Context(), r)
+	require.NoError(d.group.t, err)
+	rest()
+	return got
+}
+
+// Calls for an instance of another peer are carried out there, and stay there.
+func TestForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		r := lasting("x")
+		r.Status = instance.StatusStarting
+		got := a.register(r)
+		require.Equal(t, instance.StatusStarting, got.Status)
+		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		require.Equal(t, got.Key, beats[0].Key)
+		require.Equal(t, got.Lease, beats[0].Lease)
+		require.Equal(t, instance.StatusUp, beats[0].Status, "it has started")
+		g.agree()
+
+		i, err := b.SetStatus(t.Context(), instance.Key{Service: "web", ID: "x"}, instance.StatusOutOfService)
+		require.NoError(t, err)
+		require.Equal(t, g.entries[got.Key].Revision, i.Revision)
+		require.Equal(t, "a", g.holder(got.Key))
+		rest()
+		_, err = b.Deregister(t.Context(), instance.Key{Service: "web", ID: "x"})
+		require.NoError(t, err)
+		g.agree()
+		require.Empty(t, g.entries)
+		require.Equal(t, 3, g.called("a"))
+		_, err = b.Deregister(t.Context(), got.Key)
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = b.SetStatus(t.Context(), got.Key, instance.StatusUp)
+		require.ErrorIs(t, err, fault.NotFound)
+		require.Equal(t, 3, g.called("a"), "who has nothing is not asked")
+	})
+}
+
+// Each of many heartbeats is answered in its place, whoever answers, and every peer is called once.
+func TestMixedBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b", "c", "dead", "hung")
+		a := g.desks["a"]
+		owners := []string{"a", "b", "c", "dead", "hung"}
+		var refs []instance.Ref
+		for n := range 200 {
+			switch owner := owners[n%len(owners)]; n % 7 {
+			case 0:
+				refs = append(refs, instance.Ref{Lease: fmt.Sprintf("lease-nobody-%d", n)})
+			case 1:
+				refs = append(refs, instance.Ref{Key: lasting(fmt.Sprintf("nobody-%d", n)).Key})
+			default:
+				got, err := g.desks[owner].Register(t.Context(), lasting(fmt.Sprintf("%s-%d", owner, n)))
+				require.NoError(t, err)
+				ref := instance.Ref{Lease: got.Lease}
+				if n%2 == 0 {
+					ref = instance.Ref{Key: got.Key}
+				}
+				refs = append(refs, ref)
+			}
+		}
+		gone := a.register(lasting("gone"))
+		_, err := a.Deregister(t.Context(), gone.Key)
+		require.NoError(t, err)
+		rest()
+		refs = append(refs, instance.Ref{Lease: gone.Lease})
+		g.dies("dead")
+		g.set(func() { g.hangs["hung"] = true })
+		began := time.Now()
+		beats, err := a.Heartbeat(t.Context(), refs)
+		require.NoError(t, err)
+		require.Equal(t, passing, time.Since(began), "all peers at once")
+		require.Len(t, beats, len(refs))
+		for n := range 200 {
+			if n%7 < 2 {
+				require.ErrorIs(t, beats[n].Err, fault.NotFound, n)
+				continue
+			}
+			require.NoError(t, beats[n].Err, n)
+			require.Equal(t, fmt.Sprintf("%s-%d", owners[n%len(owners)], n), beats[n].Key.ID)
+		}
+		require.ErrorIs(t, beats[200].Err, fault.Gone)
+		require.Equal(t, []int{0, 1, 1, 0, 1}, []int{g.called("a"), g.called("b"), g.called("c"), g.called("dead"), g.called("hung")})
+		g.agree()
+		for k, i := range g.entries {
+			adopted := slices.Contains([]string{"a", "dead", "hung"}, k.ID[:len(k.ID)-len(k.ID[slices.Index([]byte(k.ID), '-'):])])
+			require.Equal(t, adopted, i.Peer == "a", k)
+		}
+	})
+}
+
+// An instance whose peer is dead is adopted as it was, by whoever is asked, and its lease goes on.
+func TestAdopt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b", "c")
+		a, b := g.desks["a"], g.desks["b"]
+		r := lasting("x")
+		r.Metadata = map[string]string{"shard": "7"}
+		got := a.register(r)
+		status, drained, started := a.register(lasting("status")), a.register(lasting("drained")), a.register(lasting("removed"))
+		_, err := a.SetStatus(t.Context(), drained.Key, instance.StatusOutOfService)
+		require.NoError(t, err)
+		rest()
+		g.dies("a")
+
+		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: got.Lease}, {Lease: drained.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		require.NotEqual(t, got.Lease, beats[0].Lease)
+		require.Equal(t, beats[0].Lease, beats[1].Lease)
+		require.Equal(t, instance.StatusOutOfService, beats[2].Status)
+		i, err := b.SetStatus(t.Context(), status.Key, instance.StatusDown)
+		require.NoError(t, err)
+		require.Equal(t, instance.StatusDown, i.Status)
+		_, err = b.Deregister(t.Context(), started.Key)
+		require.NoError(t, err)
+		require.Empty(t, g.holder(started.Key), "the directory removes what this peer adopted")
+		g.agree()
+		require.Equal(t, map[string]string{"shard": "7"}, g.entries[got.Key].Metadata)
+		for _, k := range []instance.Key{got.Key, status.Key, drained.Key} {
+			require.Equal(t, "b", g.holder(k))
+		}
+		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: beats[0].Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err, "the lease that it had")
+		require.NoError(t, beats[1].Err, "the lease that it has")
+		require.Zero(t, g.called("a"))
+
+		// it moves on: b remembers whose the lease was
+		g.dies("b")
+		c := g.desks["c"]
+		beats, err = c.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		g.agree()
+		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		require.Equal(t, 1, g.called("c"))
+	})
+}
+
+// While no leader is known, too, a peer adopts, and the directory hears of it when there is one.
+func TestAdoptWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		x, y := g.desks["a"].register(lasting("x")), g.desks["a"].register(lasting("y"))
+		g.dies("a")
+		g.set(func() { g.leads = false })
+		began := time.Now()
+		_, err := g.desks["b"].SetStatus(t.Context(), x.Key, instance.StatusOutOfService)
+		require.NoError(t, err)
+		_, err = g.desks["b"].Deregister(t.Context(), y.Key)
+		require.NoError(t, err)
+		require.Equal(t, began, time.Now())
+		g.set(func() { g.leads = true })
+		rest()
+		require.Equal(t, "b", g.holder(x.Key))
+		require.Equal(t, "a", g.holder(y.Key), "until the lease of its peer ends")
+	})
+}
+
+// A caller that leaves, or an owner that has an answer of its own, is no reason to adopt.
+func TestNotAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		got := a.register(lasting("x"))
+		g.set(func() { g.hangs["a"] = true })
+		ctx, cancel := context.WithTimeout(t.Context(), passing/2)
+		defer cancel()
+		beats, err := b.Heartbeat(ctx, []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Timeout)
+		require.Equal(t, got.Key, beats[0].Key)
+		_, err = b.SetStatus(ctx, got.Key, instance.StatusDown)
+		require.ErrorIs(t, err, fault.Timeout)
+		require.Zero(t, b.registry.Len())
+
+		g.set(func() { g.hangs["a"] = false; g.leads = false })
+		_, err = a.Deregister(t.Context(), got.Key)
+		require.NoError(t, err)
+		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: got.Key}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Gone)
+		require.ErrorIs(t, beats[1].Err, fault.Gone)
+		_, err = b.SetStatus(t.Context(), got.Key, instance.StatusDown)
+		require.ErrorIs(t, err, fault.NotFound)
+		require.Zero(t, b.registry.Len())
+
+		g.set(func() { g.away["a"] = fault.New("test", fault.Forbidden, "strangers") })
+		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Forbidden)
+		require.Zero(t, b.registry.Len())
+	})
+}
+
+// What came from a peer is answered here, or not at all.
+func TestDirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		got := g.desks["a"].register(lasting("x"))
+		d := g.desks["b"].Direct()
+		beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: got.Key}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.NotFound)
+		require.ErrorIs(t, beats[1].Err, fault.NotFound)
+		_, err = d.Heartbeat(t.Context(), make([]instance.Ref, instance.MaxBeats+1))
+		require.ErrorIs(t, err, fault.Invalid)
+		_, err = d.SetStatus(t.Context(), got.Key, instance.StatusDown)
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = d.Deregister(t.Context(), got.Key)
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = d.Register(t.Context(), lasting("y"))
+		require.ErrorIs(t, err, fault.Unsupported)
+		require.Zero(t, g.called("a"))
+		require.Equal(t, "a", g.holder(got.Key))
+
+		// it does not wait longer for the directory than the peer waits for it
+		g.set(func() { g.commits = time.Minute })
+		began := time.Now()
+		_, err = g.desks["b"].SetStatus(t.Context(), got.Key, instance.StatusDown)
+		require.NoError(t, err)
+		require.Equal(t, passing/2, time.Since(began))
+		require.Zero(t, g.desks["b"].registry.Len())
+	})
+}
+
+// Former leases are bounded.
+func TestFormer(t *testing.T) {
+	var f former
+	for n := range maxFormer + 1 {
+		f.add(fmt.Sprint(n), web("x").Key)
+		f.add(fmt.Sprint(n), web("x").Key)
+	}
+	_, ok := f.find("0")
+	require.False(t, ok)
+	_, ok = f.find("1")
+	require.True(t, ok)
+	require.Len(t, f.keys, maxFormer)
+	require.Len(t, f.queue, maxFormer)
+}
