@@ -202,7 +202,7 @@ func TestLockLost(t *testing.T) {
 }
 
 func TestLockTermComesFirst(t *testing.T) {
-	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "3s")...)
+	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "6s")...)
 	require.Equal(t, "ready", l.out.line(t))
 	l.solo.Halt("no majority")
 	require.Equal(t, "leaving", l.out.line(t))
