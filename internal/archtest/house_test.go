@@ -46,6 +46,7 @@ func floors() []room {
 
 		{path: "pkg/discovery", floor: 5, only: []string{"pkg/registry", "pkg/index"}},
 		{path: "internal/directory", floor: 5, only: []string{"pkg/coord", "pkg/catalog"}, users: wiring},
+		{path: "internal/director", floor: 5, only: []string{"pkg/coord"}, users: []string{"internal/daemon"}},
 		{path: "pkg/agent", floor: 5, only: []string{"pkg/registry", "pkg/catalog", "pkg/health"}},
 
 		{path: "pkg/keeper", floor: 4, users: wiring},
