@@ -189,8 +189,11 @@ func (s *Server) prometheusTargets(w http.ResponseWriter, r *http.Request) error
 		values = withHealth(values)
 	}
 	result, err := s.selected(r, values)
+	if err != nil && fault.KindOf(err) == fault.Invalid {
+		return parameterError{err} // the service too is one
+	}
 	if err != nil {
-		return ofParameters(err)
+		return err
 	}
 	if result.Stale && len(result.Instances) == 0 {
 		return fault.New("httpapi.prometheusTargets", fault.Unavailable, "contact is lost: %s", result.Reason)

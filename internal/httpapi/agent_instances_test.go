@@ -103,8 +103,9 @@ func TestRegisterInstanceRefuses(t *testing.T) {
 		edit  func(object)
 		field string
 	}{
-		{without("host"), "port"},
-		{set("host", ""), "port"},
+		{without("host"), "host"},
+		{set("host", ""), "host"},
+		{without("port"), "port"},
 		{set("host", "not a host"), "host"},
 		{set("port", 0), "port"},
 		{set("port", 70000), "port"},

@@ -273,6 +273,7 @@ func TestPrometheusTargets(t *testing.T) {
 	require.Equal(t, []any{"[::1]:8080"}, got[1]["targets"])
 	require.Len(t, a.ok(t, 200, "GET /v1/prometheus/sd?service=payment&health=UP", "").array(t), 1)
 	require.Empty(t, a.ok(t, 200, "GET /v1/prometheus/sd?service=order", "").array(t))
+	a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/prometheus/sd?service=A", "")
 	a.refused(t, refusal{400, "invalid_parameter", "radius"}, "GET /v1/prometheus/sd?radius=1", "")
 	a.refused(t, refusal{400, "invalid_parameter", "health"}, "GET /v1/prometheus/sd?health=x", "")
 	a.lose("no leader")

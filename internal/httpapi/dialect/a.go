@@ -34,6 +34,9 @@ func Parse(text []byte, name instance.Name) (instance.Registration, error) {
 	if err := input.Object(text, &q); err != nil {
 		return instance.Registration{}, unshared(err)
 	}
+	if q.Host == "" && len(q.Interfaces) == 0 {
+		return instance.Registration{}, missing("host")
+	}
 	r, err := q.registration(name)
 	if err != nil {
 		return r, err

@@ -126,6 +126,14 @@ func TestRoundTrip(t *testing.T) {
 		[]any{b.Host, b.Port, b.Version, b.Zone, b.Weight, b.Metadata, b.Tags, b.Interfaces})
 }
 
+// hosted puts a host into an object.
+func hosted(text string) []byte {
+	if text == "{}" {
+		return []byte(`{"host":"h"}`)
+	}
+	return []byte(`{"host":"h",` + text[1:])
+}
+
 func TestThresholds(t *testing.T) {
 	for text, want := range map[string][2]time.Duration{
 		`{}`:                                     {0, 30 * time.Second}, // the zero value is the noun's default
@@ -136,7 +144,7 @@ func TestThresholds(t *testing.T) {
 		`{"unhealthy_after":1,"remove_after":2}`: {time.Second, 2 * time.Second},
 		`{"unhealthy_after":null}`:               {0, 30 * time.Second},
 	} {
-		r, err := dialect.Parse([]byte(text), instance.Name{Service: "s"})
+		r, err := dialect.Parse(hosted(text), instance.Name{Service: "s"})
 		require.NoError(t, err)
 		require.Equal(t, want, [2]time.Duration{r.UnhealthyAfter, r.RemoveAfter}, text)
 	}
@@ -154,10 +162,10 @@ func TestLiftedFieldsMustNotDiffer(t *testing.T) {
 		{`{"metadata":{"weight":0}}`, "metadata.weight"},
 		{`{"metadata":{"weight":1.5}}`, "metadata.weight"},
 	} {
-		_, err := dialect.Parse([]byte(one.text), instance.Name{Service: "s"})
+		_, err := dialect.Parse(hosted(one.text), instance.Name{Service: "s"})
 		require.Equal(t, one.field, fault.FieldOf(err), one.text)
 	}
-	r, err := dialect.Parse([]byte(`{"version":"1.0.0","zone":"a","weight":2,"metadata":{"version":"1.0.0","zone":"a","weight":"2"}}`), instance.Name{Service: "s"})
+	r, err := dialect.Parse(hosted(`{"version":"1.0.0","zone":"a","weight":2,"metadata":{"version":"1.0.0","zone":"a","weight":"2"}}`), instance.Name{Service: "s"})
 	require.NoError(t, err)
 	require.Equal(t, []any{"1.0.0", "a", 2, 0}, []any{r.Version, r.Zone, r.Weight, len(r.Metadata)})
 }
