@@ -24,7 +24,7 @@ type mirror struct {
 	mu       sync.Mutex // guards what follows, and orders what the catalog is fed
 	own      map[instance.Key]*instance.Instance
 	ahead    map[instance.Key]bool // own ones that the directory did not have when it was listed
-	revision uint64                // up to which the catalog has everything
+	revision uint64                // up to which the catalog has everything, its own or above
 	follows  bool                  // the watch lives
 	foreign  bool                  // revision is not the group's
 	leaves   *time.Timer           // until the absence of a leader makes answers stale
@@ -213,9 +213,8 @@ func (m *mirror) take(b coord.Batch) error {
 		}
 		b.Events = b.Events[n:]
 	}
-	if done := numbered(b.Next - 1); done > m.revision {
+	if done := numbered(b.Next - 1); done > m.revision { // what else the group does is not told: peers' catalogs agree on revisions
 		m.revision = done
-		m.d.Catalog.Progress(m.revision)
 		m.move()
 	}
 	return nil
