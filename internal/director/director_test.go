@@ -199,7 +199,7 @@ func TestWaiters(t *testing.T) {
 		await := func(name string) <-chan outcome {
 			got, began := make(chan outcome, 1), time.Now()
 			go func() {
-				s, _, err := verdict.Await(w.t.Context(), w, name)
+				s, _, err := verdict.Await(w.t.Context(), w, name, verdict.Standing.Satisfied)
 				got <- outcome{s, err, time.Since(began)}
 			}()
 			return got
@@ -226,7 +226,7 @@ func TestWaiters(t *testing.T) {
 		w.require("late", "storage", 5)
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		defer cancel()
-		s, _, err := verdict.Await(ctx, w, "late")
+		s, _, err := verdict.Await(ctx, w, "late", verdict.Standing.Satisfied)
 		require.ErrorIs(t, err, fault.Timeout)
 		require.Equal(t, []any{verdict.Insufficient, 2, 5}, []any{s.State, s.Available, s.Needed})
 	})

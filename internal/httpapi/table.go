@@ -70,6 +70,10 @@ func coordinationRoutes() []route {
 		{pattern: "POST /v1/coordination/locks/{name...}", role: member, waits: true, serve: lockRoutes},
 		{pattern: "GET /v1/coordination/locks/{name...}", role: reader, serve: lockRoutes},
 		{pattern: "DELETE /v1/coordination/locks/{name...}", role: member, serve: lockRoutes},
+		{pattern: "GET /v1/coordination/requirements", role: reader, serve: planed((*Server).listRequirements)},
+		{pattern: "GET /v1/coordination/requirements/{id}", role: reader, waits: true, serve: planed((*Server).getRequirement)},
+		{pattern: "PUT /v1/coordination/requirements/{id}", role: member, serve: planed((*Server).setRequirement)},
+		{pattern: "DELETE /v1/coordination/requirements/{id}", role: member, serve: planed((*Server).deleteRequirement)},
 		{pattern: "GET /v1/coordination/watch", role: reader, waits: true, serve: planed((*Server).watchKeys)},
 		{pattern: "GET /v1/coordination/group", role: reader, serve: planed((*Server).group)},
 	}

@@ -59,58 +59,77 @@ func get(ctx context.Context, r coord.Reader, name string) (s Standing, from coo
 	return s, from, h, err
 }
 
-// Await waits until a requirement is satisfied, and tells how it stands then. If it cannot wait so long, it
-// tells how the requirement stood when it last heard of it, beside the error.
+// Satisfied reports whether there are as many instances as it needs.
+func (s Standing) Satisfied() bool { return s.State == Satisfied }
+
+// Judged reports whether a director has said so.
+func (s Standing) Judged() bool { return s.State != Pending }
+
+// Await waits until a requirement stands as is wanted, such as Standing.Satisfied, and tells how it stands then. If
+// it cannot wait so long, it tells how the requirement stood when it last heard of it, beside the error.
 //
 // Errors: Timeout, Canceled; NotFound, field "name", also when the requirement is deleted meanwhile; those of the
 // reader.
-func Await(ctx context.Context, r coord.Reader, name string) (last Standing, h coord.Header, err error) {
+func Await(ctx context.Context, r coord.Reader, name string, wanted func(Standing) bool) (Standing, coord.Header, error) {
+	const op = "verdict.Await"
+	w := waiter{wanted: wanted}
 	for {
-		s, from, header, err := get(ctx, r, name)
-		if err == nil {
-			last, h = s, header
+		s, from, h, err := get(ctx, r, name)
+		if err != nil {
+			return w.last, w.header, fault.Wrap(op, err)
 		}
-		if err == nil && last.State != Satisfied {
-			err = follow(ctx, r, from, &last, &h)
-			var past *coord.Compacted
-			if err == nil && last.State != Satisfied || errors.As(err, &past) {
-				continue
-			}
+		if w.last, w.header = s, h; wanted(s) {
+			return s, h, nil
 		}
-		return last, h, fault.Wrap("verdict.Await", err)
+		err = w.watch(ctx, r, from)
+		if wanted(w.last) {
+			return w.last, w.header, nil
+		}
+		var past *coord.Compacted
+		if err != nil && !errors.As(err, &past) {
+			return w.last, w.header, fault.Wrap(op, err)
+		}
 	}
 }
 
-// follow keeps up with the verdict on a requirement until that is satisfied, or is to be read anew: nil.
-func follow(ctx context.Context, r coord.Reader, from coord.Revision, last *Standing, h *coord.Header) error {
-	ended := false
-	err := r.Watch(ctx, coord.Watch{Span: coord.Exactly(Key(last.Name)), From: from}, func(b coord.Batch, header coord.Header) error {
+// waiter is what an Await knows.
+type waiter struct {
+	wanted func(Standing) bool
+	last   Standing
+	header coord.Header
+}
+
+// watch keeps up with the verdict until it is wanted, or all is to be read anew: nil.
+func (w *waiter) watch(ctx context.Context, r coord.Reader, from coord.Revision) error {
+	enough := false
+	err := r.Watch(ctx, coord.Watch{Span: coord.Exactly(Key(w.last.Name)), From: from}, func(b coord.Batch, h coord.Header) error {
 		for _, e := range b.Events {
-			if e.Deletes() {
-				ended = true
-				break
+			if enough = w.hear(e, h); enough {
+				return fault.New("verdict.Await", fault.Canceled, "it knows what it waited for")
 			}
-			v, err := Decode(e.KV.Value)
-			if err != nil || v.Of < last.Of {
-				continue // not the director's, or the last word of one that was deposed
-			}
-			if ended = v.Of > last.Of; ended {
-				break
-			}
-			last.Verdict, *h = v, header
-			if ended = v.State == Satisfied; ended {
-				break
-			}
-		}
-		if ended {
-			return fault.New("verdict.follow", fault.Canceled, "it has what it waited for")
 		}
 		return nil
 	})
-	if ended {
+	if enough {
 		return nil
 	}
 	return err
+}
+
+// hear takes in a change of the verdict, and reports whether there is no more to wait for.
+func (w *waiter) hear(e coord.Event, h coord.Header) bool {
+	if e.Deletes() {
+		return true
+	}
+	v, err := Decode(e.KV.Value)
+	switch {
+	case err != nil || v.Of < w.last.Of: // not the director's, or the last word of one that was deposed
+		return false
+	case v.Of > w.last.Of:
+		return true
+	}
+	w.last.Verdict, w.header = v, h
+	return w.wanted(w.last)
 }
 
 // List tells how all requirements stand, by name. Errors: those of the reader.
