@@ -13,6 +13,8 @@ type session struct {
 	rate     float64       // of the client's clock
 	deadline time.Duration // on the client's clock: from then on the client does not count on it
 	closed   bool          // given up or given back
+
+	published uint64 // generation of the last batch that was accepted under it
 }
 
 // margin is what a client takes off, against clocks that differ.

@@ -165,9 +165,12 @@ func (c *client) keepAlive(p *proc) {
 		wait := 500 * time.Millisecond
 		ids := slices.Sorted(maps.Keys(c.sessions))
 		if len(ids) > 0 {
-			sent := c.local()
+			sent, published := c.local(), make(map[coord.LeaseID]uint64)
+			for _, id := range ids {
+				published[id] = c.sessions[id].published
+			}
 			if answer, ok := c.ask(p, request{keep: ids}, 700*time.Millisecond); ok {
-				c.renewed(answer.kept, sent)
+				c.renewed(answer.kept, sent, published)
 			} else {
 				wait = 50 * time.Millisecond
 			}
@@ -176,7 +179,7 @@ func (c *client) keepAlive(p *proc) {
 	}
 }
 
-func (c *client) renewed(kept []coord.Renewal, local time.Duration) {
+func (c *client) renewed(kept []coord.Renewal, local time.Duration, published map[coord.LeaseID]uint64) {
 	for _, k := range kept {
 		s := c.sessions[k.ID]
 		switch {
@@ -185,6 +188,7 @@ func (c *client) renewed(kept []coord.Renewal, local time.Duration) {
 			c.close(s)
 		default:
 			s.sent(local)
+			c.told(k, published[k.ID])
 			c.figures.renewals++
 		}
 	}

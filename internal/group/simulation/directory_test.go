@@ -31,7 +31,6 @@ func (c *client) publish(p *proc) {
 	if s == nil {
 		return
 	}
-	c.generation++
 	for range 1 + c.rng.IntN(5) {
 		if !c.sendBatch(p, s) {
 			break
@@ -44,6 +43,7 @@ func (c *client) publish(p *proc) {
 
 // sendBatch reports whether the lease is still good for more.
 func (c *client) sendBatch(p *proc, s *session) bool {
+	c.generation++
 	o := &coord.RegisterBatch{Lease: s.id, Generation: c.generation}
 	for i := range 4 {
 		e := instanceOf("web", fmt.Sprintf("%s-%d", c.name, i), c.rng.IntN(3))
@@ -61,8 +61,8 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 	if c.chance(0.3) || len(o.Puts)+len(o.Deletes) == 0 {
 		o.Replace = &coord.Span{}
 	}
-	if c.chance(0.1) && c.generation > 1 {
-		o.Generation--
+	if c.chance(0.1) && c.generation > 2 {
+		o.Generation -= 2 // before the last that was accepted
 	}
 	_, r, ok := c.do(p, o, patience)
 	switch {
@@ -72,6 +72,7 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 		c.breach("B2", "lease %d lives and cannot publish: %v", s.id, r.Err)
 	case r.Err == nil:
 		c.generation = o.Generation // its last lease had ended, and the older generation is the first of this one
+		s.published = c.generation
 	}
 	return true
 }
@@ -97,6 +98,17 @@ func (c *client) compareDigest(p *proc, s *session) {
 	}, time.Second)
 	if ok && wrong != "" {
 		c.breach("I5", "what %s has in the directory is said to be %s", c.name, wrong)
+	}
+}
+
+// told holds what a keepalive says is published against what had been when it was sent (I5).
+func (c *client) told(k coord.Renewal, generation uint64) {
+	switch {
+	case generation == 0:
+	case k.Published == nil:
+		c.breach("I5", "%s published generation %d under lease %d, and a keepalive knows nothing of it", c.name, generation, k.ID)
+	case k.Published.Generation < generation:
+		c.breach("I5", "%s published generation %d, and a keepalive knows of %d", c.name, generation, k.Published.Generation)
 	}
 }
 

@@ -68,7 +68,7 @@ func plants() []plant {
 		}, []string{"H1", "B1", "B2"}},
 		{"a leader renews leases without asking the others", []edit{
 			{replicaDir + "read.go", "\t\tr.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})", "\t\tr.renew(keepalive{id, owner, leases})"},
-		}, []string{"L4", "L5"}},
+		}, []string{"L4", "L5", "I5"}},
 		{"a keepalive is acknowledged while its lease is expiring", []edit{
 			{lessorDir + "lessor.go", "return 0, Expiring", "return e.ttl, Renewed"},
 		}, []string{"L4", "B1"}},
@@ -91,7 +91,7 @@ func plants() []plant {
 		}, []string{"L1", "L3", "L7", "P0"}},
 		{"a lock is given to the last who came", []edit{
 			{coordDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].claim.Mode == Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
-		}, []string{"L1", "L7", "B2", "P0"}},
+		}, []string{"L1", "L7", "B2", "P0", "C1"}},
 		{"a lock is released by its name alone", []edit{
 			{coordDir + "lock.go", "kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(LockKey(o.Name, o.Lease))\n\tkv, q, err := m.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
 		}, []string{"L6", "B2"}},
