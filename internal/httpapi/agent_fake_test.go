@@ -14,6 +14,7 @@ import (
 // registry is an agent plane of one peer in memory: the dumbest that keeps the contract. Its
 // time passes by hand. It remembers every change, so that indexes are looked up and not kept.
 type registry struct {
+	apart    bool // no leader is known
 	mu       sync.Mutex
 	now      time.Time
 	revision uint64
@@ -103,7 +104,7 @@ func (g *registry) Register(_ context.Context, r instance.Registration) (instanc
 	}
 	g.beats[r.Key] = g.now
 	g.put(r.Key, i)
-	return instance.Registered{Instance: i, Created: old == nil, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3}, nil
+	return instance.Registered{Instance: i, Created: old == nil, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: !g.apart}, nil
 }
 
 // refusal is why a valid registration cannot be.

@@ -11,7 +11,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// registerInstance answers 201 for an instance that is new, and 200 for one that was there.
+// registerInstance answers 201 for an instance that is new, 200 for one that was there, and 202 for one
+// of which the cluster does not know yet.
 func (s *Server) registerInstance(w http.ResponseWriter, r *http.Request) error {
 	reg, err := s.registration(w, r, func(body []byte, namespace string) (instance.Registration, error) {
 		return dialect.Parse(body, instance.Name{Namespace: namespace, Service: r.PathValue("service")})
@@ -28,13 +29,30 @@ func (s *Server) registerInstance(w http.ResponseWriter, r *http.Request) error 
 	if done.Created {
 		code = http.StatusCreated
 	}
-	writeJSON(w, code, struct {
+	writeJSON(w, committed(done, code), struct {
 		ID        string `json:"instance_id"`
 		Lease     string `json:"lease_id"`
 		TTL       int64  `json:"lease_ttl"`
 		Committed bool   `json:"committed"`
-	}{done.ID, done.Lease, dialect.Seconds(done.TTL), done.Committed})
+		Revision  uint64 `json:"revision,omitempty"`
+	}{done.ID, done.Lease, dialect.Seconds(done.TTL), done.Committed, revision(done)})
 	return nil
+}
+
+// committed is a status for a registration that the cluster knows of, or 202.
+func committed(done instance.Registered, code int) int {
+	if !done.Committed {
+		return http.StatusAccepted
+	}
+	return code
+}
+
+// revision is that at which the cluster knows of a registration; 0 when it does not.
+func revision(done instance.Registered) uint64 {
+	if !done.Committed {
+		return 0
+	}
+	return done.Revision
 }
 
 // location is the path of an instance below another.

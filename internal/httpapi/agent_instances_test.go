@@ -40,7 +40,8 @@ func TestRegisterInstance(t *testing.T) {
 	require.Equal(t, "payment-1", got.json["instance_id"])
 	require.Regexp(t, "^lease-[0-9a-f]{32}$", got.json["lease_id"])
 	require.Equal(t, 30.0, got.json["lease_ttl"])
-	require.Equal(t, false, got.json["committed"])
+	require.Equal(t, true, got.json["committed"])
+	require.Equal(t, 2.0, got.json["revision"])
 	require.Equal(t, payments+"/payment-1", got.header.Get("Location"))
 
 	i := a.all[key("payment", "payment-1")]
@@ -52,7 +53,12 @@ func TestRegisterInstance(t *testing.T) {
 	require.Empty(t, i.Metadata, "version, zone and weight are fields")
 
 	again := a.ok(t, 200, "POST "+payments, payment)
-	require.Equal(t, got.json, again.json, "registering anew keeps the lease")
+	require.Equal(t, got.json["lease_id"], again.json["lease_id"], "registering anew keeps the lease")
+	a.apart = true
+	kept := a.ok(t, 202, "POST "+payments, payment)
+	require.Equal(t, false, kept.json["committed"])
+	require.NotContains(t, kept.json, "revision")
+	a.apart = false
 	a.refused(t, refusal{409, "service_already_exists", ""}, "POST "+payments+"?strict=true", payment)
 
 	made := a.ok(t, 201, "POST "+payments, with(payment, without("id")))

@@ -30,9 +30,11 @@ type registered struct {
 	Interval  int64     `json:"heartbeat_interval"`
 	Timeout   int64     `json:"heartbeat_timeout"`
 	Committed bool      `json:"committed"`
+	Revision  uint64    `json:"revision,omitempty"`
 }
 
-// registerService answers 201 whether the instance is new or was there.
+// registerService answers 201 whether the instance is new or was there, and 202 when the cluster does not
+// know of it yet.
 func (s *Server) registerService(w http.ResponseWriter, r *http.Request) error {
 	reg, err := s.registration(w, r, dialect.ParseService)
 	if err != nil {
@@ -43,10 +45,10 @@ func (s *Server) registerService(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Location", location("/v1/services/"+done.Service+"/", done.Key))
-	writeJSON(w, http.StatusCreated, registered{
+	writeJSON(w, committed(done, http.StatusCreated), registered{
 		ID: done.ID, Name: done.Service, Version: done.Version, Status: dialect.ServiceStatus(done.Status),
 		At: done.RegisteredAt.UTC().Truncate(time.Millisecond), Lease: done.Lease,
-		Interval: max(dialect.Seconds(done.Interval), 1), Timeout: dialect.Seconds(done.TTL), Committed: done.Committed,
+		Interval: max(dialect.Seconds(done.Interval), 1), Timeout: dialect.Seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
 	})
 	return nil
 }

@@ -35,7 +35,7 @@ func TestRegisterService(t *testing.T) {
 	delete(got.json, "lease_id")
 	require.Equal(t, object{
 		"id": id, "name": "example-service", "version": "1.0.0", "status": "up", "registered_at": "2025-11-12T10:00:00Z",
-		"heartbeat_interval": 10.0, "heartbeat_timeout": 30.0, "committed": false,
+		"heartbeat_interval": 10.0, "heartbeat_timeout": 30.0, "committed": true, "revision": 2.0,
 	}, got.json)
 	require.Equal(t, "/v1/services/example-service/"+id, got.header.Get("Location"))
 

@@ -27,7 +27,9 @@ func (s *Service) Register(ctx context.Context, r instance.Registration) (instan
 // enter registers an instance here, and then in the directory as far as it can be had.
 func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	if s.Directory == nil {
-		return s.put(r)
+		got, err := s.put(r)
+		got.Committed = err == nil // this peer is all there is
+		return got, err
 	}
 	if r.ID != "" { // nobody else knows one that is yet to be made up
 		free, err := s.turns.take(ctx, r.Key)
