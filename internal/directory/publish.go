@@ -144,19 +144,20 @@ func (r *register) lose(keys []string) {
 func (r *register) do(a publisher.Action) publisher.Event {
 	ctx, cancel := r.d.call()
 	defer cancel()
+	s, _ := r.d.lookout.state()
 	switch a := a.(type) {
 	case publisher.Grant:
 		got, _, err := r.d.Group.Do(ctx, r.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
-		return publisher.Granted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: r.failed("grant", err)}
+		return publisher.Granted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: r.failed("grant", s.Term, err)}
 	case publisher.Renew:
 		renewals, _, err := r.d.Group.KeepAlive(ctx, r.d.Self, []coord.LeaseID{a.Lease})
 		if err != nil || len(renewals) != 1 {
-			return publisher.Renewed{Err: r.failed("renew", errors.Join(err, missing(len(renewals) != 1)))}
+			return publisher.Renewed{Err: r.failed("renew", s.Term, errors.Join(err, missing(len(renewals) != 1)))}
 		}
 		return publisher.Renewed{Renewal: renewals[0]}
 	case publisher.Send:
 		got, _, err := r.d.Group.Do(ctx, r.command(a.Batch))
-		return publisher.Sent{Result: got, Err: r.failed("send", err)}
+		return publisher.Sent{Result: got, Err: r.failed("send", s.Term, err)}
 	default: // publisher.Pull
 		return publisher.Pulled{Entries: r.pull()}
 	}
@@ -164,15 +165,14 @@ func (r *register) do(a publisher.Action) publisher.Event {
 
 func (r *register) command(op coord.Op) coord.Command { return coord.Command{Owner: r.d.Self, Op: op} }
 
-// failed lets the lookout look again when the group did not answer.
-func (r *register) failed(what string, err error) error {
+// failed lets the lookout look again when the group did not answer in a leader's term.
+func (r *register) failed(what string, term uint64, err error) error {
 	if err == nil {
 		return nil
 	}
 	r.d.Logger.Debug("a call to the group failed", "call", what, "error", err)
 	if kind := fault.KindOf(err); kind == fault.Unavailable || kind == fault.Timeout {
-		s, _ := r.d.lookout.state()
-		r.d.lookout.advance(scout.Doubt{Term: s.Term})
+		r.d.lookout.advance(scout.Doubt{Term: term})
 	}
 	return err
 }
