@@ -88,7 +88,13 @@ func TestNoLeader(t *testing.T) {
 		_, err = a.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Unavailable)
 		i, _ := a.registry.Get(r.Key)
-		require.True(t, instance.Same(first.Instance, i) || i.Peer == first.Peer && i.Spec.Equal(first.Spec) && i.Lease == first.Lease)
+		require.True(t, instance.Same(first.Instance, i))
+		r = lasting("old")
+		r.RequireCommit, r.Status = true, instance.StatusStarting
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		i, _ = a.registry.Get(r.Key)
+		require.Equal(t, instance.StatusUp, i.Status)
 		_, err = a.Deregister(t.Context(), first.Key)
 		require.NoError(t, err, "it is gone here, and will be everywhere")
 		_, err = a.Discover(t.Context(), surely())
@@ -286,6 +292,61 @@ func TestComesBack(t *testing.T) {
 		g.agree()
 		require.Equal(t, "b", g.holder(lasting("x").Key))
 		require.Equal(t, "a", g.holder(lasting("y").Key))
+	})
+}
+
+// A key that turns out to be another peer's is taken back once; who has it again then keeps it.
+func TestConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a := g.desks["a"]
+		first := a.register(lasting("x"))
+		a.mu.Lock()
+		a.fates[first.Key] = fault.New("test", fault.Conflict, "b has it")
+		a.mu.Unlock()
+		again, err := a.Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		require.True(t, again.Committed)
+		require.NotEqual(t, first.Lease, again.Lease)
+		g.agree()
+
+		puts := 0
+		g.set(func() {
+			g.refuses = func(*instance.Instance) error {
+				puts++
+				return fault.New("test", fault.Conflict, "b has it")
+			}
+		})
+		r := lasting("x")
+		r.Port = 9
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Conflict)
+		require.Zero(t, a.registry.Len())
+		require.Equal(t, 2*2, puts, "the fake asks twice of each")
+	})
+}
+
+// Who deregisters waits for a registration that is under way: what was answered was so.
+func TestInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a")
+		a := g.desks["a"]
+		g.set(func() { g.commits = 3 * time.Second })
+		registered := make(chan bool, 1)
+		go func() {
+			got, err := a.Register(t.Context(), lasting("x"))
+			registered <- err == nil && got.Committed && g.holder(got.Key) == "a"
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := a.Deregister(ctx, lasting("x").Key)
+		require.ErrorIs(t, err, fault.Timeout)
+		_, err = a.Deregister(t.Context(), lasting("x").Key)
+		require.NoError(t, err)
+		require.True(t, <-registered)
+		g.agree()
+		require.Empty(t, g.entries)
 	})
 }
 

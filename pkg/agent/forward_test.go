@@ -118,7 +118,10 @@ func TestAdopt(t *testing.T) {
 		r := lasting("x")
 		r.Metadata = map[string]string{"shard": "7"}
 		got := a.register(r)
-		status, drained, started := a.register(lasting("status")), a.register(lasting("drained")), a.register(lasting("removed"))
+		status, drained, removed := a.register(lasting("status")), a.register(lasting("drained")), a.register(lasting("removed"))
+		r = lasting("starting")
+		r.Status = instance.StatusStarting
+		starting := a.register(r)
 		_, err := a.SetStatus(t.Context(), drained.Key, instance.StatusOutOfService)
 		require.NoError(t, err)
 		rest()
@@ -133,9 +136,12 @@ func TestAdopt(t *testing.T) {
 		i, err := b.SetStatus(t.Context(), status.Key, instance.StatusDown)
 		require.NoError(t, err)
 		require.Equal(t, instance.StatusDown, i.Status)
-		_, err = b.Deregister(t.Context(), started.Key)
+		i, err = b.SetStatus(t.Context(), starting.Key, instance.StatusUp)
 		require.NoError(t, err)
-		require.Empty(t, g.holder(started.Key), "the directory removes what this peer adopted")
+		require.Equal(t, instance.StatusStarting, i.Status, "its own word")
+		_, err = b.Deregister(t.Context(), removed.Key)
+		require.NoError(t, err)
+		require.Empty(t, g.holder(removed.Key), "the directory removes what this peer adopted")
 		g.agree()
 		require.Equal(t, map[string]string{"shard": "7"}, g.entries[got.Key].Metadata)
 		for _, k := range []instance.Key{got.Key, status.Key, drained.Key} {
@@ -213,6 +219,60 @@ func TestNotAdopted(t *testing.T) {
 		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Forbidden)
+		require.Zero(t, b.registry.Len())
+	})
+}
+
+// An application that registers here while its old peer is still waited for has the last word.
+func TestRegisteredWhileAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		got := g.desks["a"].register(lasting("x"))
+		g.set(func() { g.hangs["a"] = true })
+		beaten := make(chan []instance.Beat, 1)
+		go func() {
+			beats, _ := g.desks["b"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+			beaten <- beats
+		}()
+		time.Sleep(passing / 2)
+		r := lasting("x")
+		r.Port = 9
+		moved := g.desks["b"].register(r)
+		beats := <-beaten
+		require.Len(t, beats, 1)
+		require.NoError(t, beats[0].Err)
+		require.Equal(t, moved.Lease, beats[0].Lease)
+		g.agree()
+		require.Equal(t, 9, g.entries[got.Key].Port)
+	})
+}
+
+// stingy answers too little.
+type stingy struct{ instance.Registrar }
+
+func (s stingy) At(string) (instance.Registrar, error) { return s, nil }
+
+func (stingy) Heartbeat(context.Context, []instance.Ref) ([]instance.Beat, error) { return nil, nil }
+
+// A peer that answers nonsense is not believed, and what cannot be checked here is not adopted.
+func TestUnfit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		r := lasting("x")
+		r.Check = &instance.Check{Type: instance.Script, Endpoint: "there"}
+		got, err := a.registry.Register(r, time.Now())
+		require.NoError(t, err)
+		rest()
+		g.dies("a")
+		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Invalid)
+		require.Zero(t, b.registry.Len())
+		b.Peers = stingy{}
+		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Internal)
 		require.Zero(t, b.registry.Len())
 	})
 }

@@ -97,8 +97,8 @@ func newReading(list []*instance.Instance, revision uint64) reading {
 //
 // The catalog's revision may be below that of the reading although nothing is missing, for it does not move
 // with the rest of the group's state. But from the last change of an instance that was read on, the
-// catalog has all of them; and if it has no others, none was removed that it does not know of. Others that
-// run here are on their way to the directory.
+// catalog has all of them; and if it has no others, none was removed that it does not know of. One that runs
+// here and is on its way to the directory is waited for: it cannot be told from one that was taken over and removed elsewhere.
 func (s *Service) has(n instance.Name, read reading) bool {
 	found, err := s.Catalog.List(s.ctx, instance.ListQuery{Namespace: n.Namespace, Selector: instance.Selector{AnyStatus: true}})
 	if n.Service != "" {
@@ -113,20 +113,11 @@ func (s *Service) has(n instance.Name, read reading) bool {
 		return false
 	}
 	for _, i := range found.Instances {
-		if !read.keys[i.Key] && !s.runs(i) {
+		if !read.keys[i.Key] {
 			return false
 		}
 	}
 	return true
-}
-
-// runs reports whether an instance is one of this peer.
-func (s *Service) runs(i *instance.Instance) bool {
-	if s.foreign(i) {
-		return false
-	}
-	_, ok := s.registry.Get(i.Key)
-	return ok
 }
 
 // foreign reports whether another peer answers for an instance.
