@@ -49,7 +49,7 @@ func contract(t *testing.T, at func(*world) *node) coordtest.API {
 			_, _, err := w.peers[w.leader()].Member().Do(ctx, coord.Command{Op: op})
 			return err
 		},
-		Pass: time.Sleep,
+		Pass: time.Sleep, Directory: true,
 	}
 }
 

@@ -18,10 +18,13 @@ import (
 func TestCoordinationOverTheWire(t *testing.T) {
 	coordtest.Run(t, func(t testing.TB) coordtest.API {
 		solo := coordtest.New(coordtest.Config{})
-		s := serve(t, grpcapi.Config{Coordination: plane(solo)})
+		peers := plane(solo)
+		peers.Peers = true
+		s := serve(t, grpcapi.Config{Coordination: peers})
 		alice, bob := s.as(t, "alice"), s.as(t, "bob")
 		api := coordtest.InProcess(solo)
 		api.Alice.Actor, api.Bob.Actor, api.Reader, api.Overseer = alice, bob, alice, alice
+		api.Directory = true
 		return api
 	})
 }

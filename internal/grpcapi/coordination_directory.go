@@ -44,13 +44,13 @@ func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequireme
 	if _, err := q.Compile(); err != nil {
 		return nil, fault.Wrap(op, fault.In("selector", err))
 	}
-	_, h, err := c.do(ctx, req.GetAttempt(), &coord.SetRequirement{Requirement: coord.Requirement{
+	r, h, err := c.do(ctx, req.GetAttempt(), &coord.SetRequirement{Requirement: coord.Requirement{
 		Name: req.GetName(), Service: q.Name, Min: int(req.GetMin()), Selector: q.Selector,
 	}})
 	if err != nil {
 		return nil, err
 	}
-	return &api.SetRequirementResponse{Header: h}, nil
+	return &api.SetRequirementResponse{Header: h, Changed: uint32(r.Changed)}, nil
 }
 
 // DeleteRequirement implements api.CoordinationServiceServer.

@@ -43,7 +43,7 @@ func (p *Coordination) require(ctx context.Context, cmd coord.Command, r coord.R
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.In("selector", err))
 	}
 	resp, err := p.keys.SetRequirement(ctx, &api.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: query, Attempt: toAttempt(cmd)})
-	return answered(op, resp, err, coord.Result{})
+	return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged())})
 }
 
 // publish puts what a peer has in the directory to the renewals of its leases.

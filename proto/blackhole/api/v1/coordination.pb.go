@@ -2831,6 +2831,7 @@ func (x *SetRequirementRequest) GetQuery() *v1.DiscoverRequest {
 type SetRequirementResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // 0: it was so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2870,6 +2871,13 @@ func (x *SetRequirementResponse) GetHeader() *Header {
 		return x.Header
 	}
 	return nil
+}
+
+func (x *SetRequirementResponse) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
 }
 
 type DeleteRequirementRequest struct {
@@ -3883,9 +3891,10 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03min\x18\x03 \x01(\rR\x03min\x129\n" +
-	"\x05query\x18\x04 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\"J\n" +
+	"\x05query\x18\x04 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\"d\n" +
 	"\x16SetRequirementResponse\x120\n" +
-	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"c\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\rR\achanged\"c\n" +
 	"\x18DeleteRequirementRequest\x123\n" +
 	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"M\n" +
