@@ -171,6 +171,7 @@ func (s *Server) beat(r *http.Request, ref instance.Ref) (instance.Beat, error) 
 // tell says how new an answer is.
 func tell(h http.Header, index uint64, c instance.Contact) {
 	h.Set("X-Blackhole-Index", strconv.FormatUint(index, 10))
+	h.Set("X-Blackhole-Revision", strconv.FormatUint(c.Revision, 10))
 	if c.Stale {
 		h.Set("X-Blackhole-Stale", "true")
 		h.Set("X-Blackhole-Age", strconv.FormatFloat(c.Age.Seconds(), 'f', 3, 64))
