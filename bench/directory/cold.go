@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// outage takes the leader away from a fleet by pausing the two other members, and waits until all peers left
+// know that there is none. It gives those peers, and what ends the outage.
+func (f *fleet) outage(ctx context.Context) (leader *peer, left []*peer, end func() error, err error) {
+	if leader, err = f.leader(ctx, f.peers[0]); err != nil {
+		return nil, nil, nil, err
+	}
+	paused := f.followers(leader)
+	for _, p := range paused {
+		if err := p.pause(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	end = func() error { return errors.Join(paused[0].resume(), paused[1].resume()) }
+	for _, p := range f.peers {
+		if slices.Contains(paused, p) {
+			continue
+		}
+		left = append(left, p)
+		err := until(ctx, serving, asking, "peer "+p.name+" misses the leader", func(ctx context.Context) error {
+			began := time.Now()
+			committed, err := p.register(ctx, entry{service: "probe", id: "probe-" + p.name, mark: began.String()}, false)
+			if err == nil && (committed || time.Since(began) > time.Second) {
+				err = fault.New("outage", fault.Unavailable, "there is one")
+			}
+			return err
+		})
+		if err != nil {
+			return nil, nil, nil, errors.Join(err, end())
+		}
+	}
+	return leader, left, end, nil
+}
+
+// fill registers a number of instances at each of some peers, each in a service of its peer, or each in its own.
+func fill(ctx context.Context, at []*peer, each int, name func(p *peer, n int) entry) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(at))
+	for i, p := range at {
+		all.Go(func() {
+			for n := 0; n < each && errs[i] == nil; n++ {
+				_, errs[i] = p.register(ctx, name(p, n), false)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// led tells when a peer knew of a leader.
+func (p *peer) led(ctx context.Context) (at time.Time, err error) {
+	err = until(ctx, serving, tight, "a leader", func(ctx context.Context) error {
+		g, err := p.rpc.Coordination().Group(ctx)
+		if err == nil && g.Leader == "" {
+			err = fault.New("led", fault.Unavailable, "there is none")
+		}
+		return err
+	})
+	return time.Now(), err
+}
+
+// cold registers instances at peers while nobody leads, and tells when all peers see all of them after
+// somebody does; then one after the other.
+func (s *session) cold(ctx context.Context) error {
+	var took, alone []float64
+	s.table(fmt.Sprintf("%d instances, registered at %d peers while nobody led: from the moment at which a member knew a leader until the peers saw all of them",
+		s.instances, s.peers), "", "ms to the first peer", "ms to the last", "ms from the group's return to a leader", "CPU s of all peers, from its return", "load")
+	for run := range s.runs {
+		t, rate, err := s.coldly(ctx, run)
+		if err != nil {
+			return err
+		}
+		took, alone = append(took, t), append(alone, rate)
+	}
+	batched := float64(s.instances) / median(took)
+	s.row("median: %.0f instances/s, %.1f times the rate of one by one (%.0f/s) | | %.0f | | |", batched, batched/median(alone), median(alone), median(took)*1e3)
+	return nil
+}
+
+func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err error) {
+	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers + members - 1} // two cannot be asked meanwhile
+	if f.dir, err = s.room(); err != nil {
+		return 0, 0, err
+	}
+	defer f.stop()
+	if err := f.start(ctx); err != nil {
+		return 0, 0, err
+	}
+	leader, left, end, err := f.outage(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	each := s.instances / len(left)
+	err = fill(ctx, left, each, func(p *peer, n int) entry { return entry{"cold" + p.name, fmt.Sprintf("%s-%d", p.name, n), "1"} })
+	if err != nil {
+		return 0, 0, errors.Join(err, end())
+	}
+	before, returned := spent(f.processes()...), time.Now()
+	if err := end(); err != nil {
+		return 0, 0, err
+	}
+	known, err := leader.led(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, last, err := f.allSee(ctx, len(left)*(each+1)) // and the probe
+	if err != nil {
+		return 0, 0, err
+	}
+	s.row("run %d | %.0f | %.0f | %.0f | %.2f | %s", run+1, ms(first.Sub(known)), ms(last.Sub(known)), ms(known.Sub(returned)),
+		(spent(f.processes()...) - before).Seconds(), load())
+	for _, at := range [][]*peer{left[len(left)-1:], left} {
+		if alone, err = s.oneByOne(ctx, f, at); err != nil {
+			return 0, 0, err
+		}
+	}
+	return last.Sub(known).Seconds(), alone, nil
+}
+
+// allSee tells when the first and the last peer saw a number of instances.
+func (f *fleet) allSee(ctx context.Context, n int) (first, last time.Time, err error) {
+	var all sync.WaitGroup
+	at, errs := make([]time.Time, len(f.peers)), make([]error, len(f.peers))
+	for i, p := range f.peers {
+		all.Go(func() {
+			errs[i] = f.seen(ctx, n, p)
+			at[i] = time.Now()
+		})
+	}
+	all.Wait()
+	order := func(a, b time.Time) int { return a.Compare(b) }
+	return slices.MinFunc(at, order), slices.MaxFunc(at, order), errors.Join(errs...)
+}
+
+// oneByOne has an application at each of some peers register one instance after the other, each once the group has the one before.
+func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate float64, err error) {
+	var all sync.WaitGroup
+	counts, errs := make([]int, len(at)), make([]error, len(at))
+	before, began := spent(f.processes()...), time.Now()
+	for i, p := range at {
+		all.Go(func() {
+			for time.Since(began) < s.duration && errs[i] == nil {
+				_, errs[i] = p.register(ctx, entry{"single" + p.name, fmt.Sprintf("%d-%d", began.UnixNano(), counts[i]), "1"}, true)
+				counts[i]++
+			}
+		})
+	}
+	all.Wait()
+	n, took := 0, time.Since(began)
+	for _, c := range counts {
+		n += c
+	}
+	rate = float64(n) / took.Seconds()
+	s.row("one by one, at %d peers: %.0f/s, %.1f ms each, %.0f us of CPU each | | | | | %s", len(at), rate,
+		ms(took)*float64(len(at))/float64(max(1, n)), perOp(spent(f.processes()...)-before, n), load())
+	return rate, errors.Join(errs...)
+}
+
+// pull tells how long after a peer knew of a leader the group had all its services.
+func (s *session) pull(ctx context.Context) error {
+	const services = 1000
+	f, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	s.table(fmt.Sprintf("%d services at one peer that is no member, registered while nobody led: from the moment at which it knew a leader until the leader's peer had them", services),
+		"", "ms", "ms from the group's return to a leader", "CPU s of all peers, from its return", "load")
+	var took []float64
+	for run := range s.runs {
+		leader, left, end, err := f.outage(ctx)
+		if err != nil {
+			return err
+		}
+		at := left[len(left)-1]
+		err = fill(ctx, []*peer{at}, services, func(_ *peer, n int) entry { return entry{fmt.Sprintf("pull%d-%d", run, n), "one", "1"} })
+		if err != nil {
+			return errors.Join(err, end())
+		}
+		n, _, err := at.count(ctx) // it has what was there, and its own
+		if err != nil {
+			return errors.Join(err, end())
+		}
+		before, returned := spent(f.processes()...), time.Now()
+		if err := end(); err != nil {
+			return err
+		}
+		known, err := at.led(ctx)
+		if err != nil {
+			return err
+		}
+		if err := f.has(ctx, leader, "pull"+fmt.Sprint(run), services); err != nil {
+			return err
+		}
+		took = append(took, ms(time.Since(known)))
+		s.row("run %d, %d instances | %.0f | %.0f | %.2f | %s", run+1, n, took[run], ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
+	}
+	s.row("median | %.0f | | |", median(took))
+	return nil
+}
+
+// has waits until a peer has the services that one other registered. They come in one batch, so that the last is there
+// when all are.
+func (f *fleet) has(ctx context.Context, at *peer, service string, n int) error {
+	return until(ctx, serving, tight, "the services are there", func(ctx context.Context) error {
+		for _, one := range []int{0, n / 2, n - 1} {
+			_, there, err := at.list(ctx, fmt.Sprintf("%s-%d", service, one))
+			if err == nil && there == 0 {
+				err = fault.New("has", fault.Unavailable, "%s-%d is not", service, one)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// members is how many of the peers, the first ones, are the group.
+const members = 3
+
+// peer is a blackholed and the ways to it.
+type peer struct {
+	process
+	*web
+	name string
+	id   string
+	rpc  *client.Client
+}
+
+// fleet is peers that know each other.
+type fleet struct {
+	binary, dir string
+	log         io.Writer
+	size        int
+	alone       bool // no peer takes part in a group
+
+	peers []*peer
+}
+
+// start starts the peers, and waits until they follow the directory.
+func (f *fleet) start(ctx context.Context) error {
+	free, err := ports(3 * f.size)
+	if err != nil {
+		return err
+	}
+	for i := range f.size {
+		p := &peer{name: fmt.Sprint(i), web: newWeb("127.0.0.1:" + free[3*i])}
+		if p.rpc, err = client.New("127.0.0.1:" + free[3*i+1]); err != nil {
+			return err
+		}
+		f.peers = append(f.peers, p)
+		if err := f.house(ctx, p); err != nil {
+			return err
+		}
+	}
+	for i, p := range f.peers {
+		p.process = f.process(p, free[3*i:3*i+3], free[2])
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	return f.ready(ctx)
+}
+
+func (f *fleet) data(p *peer) string { return filepath.Join(f.dir, p.name) }
+
+// house makes a peer's directory and identity.
+func (f *fleet) house(ctx context.Context, p *peer) error {
+	if err := os.MkdirAll(f.data(p), 0o700); err != nil {
+		return fault.As("house", fault.Invalid, err)
+	}
+	id, err := exec.CommandContext(ctx, f.binary, "id", "--data", f.data(p)).Output()
+	p.id = strings.TrimSpace(string(id))
+	return fault.As("house", fault.Unavailable, err)
+}
+
+// process is a peer to be started: it has three ports, and joins by the first peer's.
+func (f *fleet) process(p *peer, own []string, contact string) process {
+	args := []string{
+		"run", "--profile", "dev", "--data", f.data(p), "--http", "127.0.0.1:" + own[0], "--grpc", "127.0.0.1:" + own[1],
+		"--listen", "/ip4/127.0.0.1/tcp/" + own[2], "--dns", "off",
+	}
+	if p != f.peers[0] {
+		args = append(args, "--bootstrap", "/ip4/127.0.0.1/tcp/"+contact+"/p2p/"+f.peers[0].id)
+	}
+	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_AGENT_LIMITS_INSTANCES=100000"}
+	if f.alone {
+		env = append(env, "BLACKHOLE_COORDINATION_ENABLED=false")
+	} else {
+		var founders []string
+		for _, m := range f.peers[:members] {
+			founders = append(founders, m.id)
+		}
+		env = append(env, "BLACKHOLE_COORDINATION_FOUNDERS="+strings.Join(founders, ","))
+	}
+	return process{binary: f.binary, args: args, env: env, log: f.log}
+}
+
+// ready waits until all peers that run know all that the directory has.
+func (f *fleet) ready(ctx context.Context) error {
+	for _, p := range f.living() {
+		err := until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
+			_, stale, err := p.count(ctx)
+			if err == nil && stale && !f.alone {
+				err = fault.New("ready", fault.Unavailable, "what it knows is old")
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seen waits until all peers that run have a number of instances, and nothing is old there.
+func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
+	for _, p := range at {
+		err := until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
+			got, stale, err := p.count(ctx)
+			if err == nil && (got != n || stale) {
+				err = fault.New("seen", fault.Unavailable, "it sees %d of %d, stale: %v", got, n, stale)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) living() []*peer {
+	return slices.DeleteFunc(slices.Clone(f.peers), func(p *peer) bool { return !p.runs() })
+}
+
+// processes are all that run.
+func (f *fleet) processes() []*process {
+	var all []*process
+	for _, p := range f.living() {
+		all = append(all, &p.process)
+	}
+	return all
+}
+
+// leader is the peer that leads, as one of the members says that is neither ended nor paused.
+func (f *fleet) leader(ctx context.Context, witness *peer) (leader *peer, err error) {
+	err = until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+		g, err := witness.rpc.Coordination().Group(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(f.peers, func(p *peer) bool { return p.id == g.Leader })
+		if at < 0 || len(g.Voters) != members {
+			return fault.New("leader", fault.Unavailable, "leader %q, %d voters", g.Leader, len(g.Voters))
+		}
+		leader = f.peers[at]
+		return nil
+	})
+	return leader, err
+}
+
+// followers are the members that do not lead.
+func (f *fleet) followers(leader *peer) []*peer {
+	return slices.DeleteFunc(slices.Clone(f.peers[:members]), func(p *peer) bool { return p == leader })
+}
+
+func (f *fleet) stop() {
+	var all sync.WaitGroup
+	for _, p := range f.peers {
+		all.Go(func() {
+			_ = p.rpc.Close() // nothing is under way
+			p.close()
+			p.process.stop()
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// session is one run of the command.
+type session struct {
+	options
+	out     io.Writer
+	log     io.Writer // nil: nobody
+	scratch string
+	opened  int
+}
+
+// part is one of the things that are measured.
+type part struct {
+	name string
+	run  func(*session, context.Context) error
+}
+
+func parts() []part {
+	return []part{
+		{"cold", (*session).cold}, {"pull", (*session).pull}, {"wake", (*session).wake},
+		{"reads", (*session).reads}, {"kill", (*session).kill}, {"peers", (*session).simulate},
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, p := range parts() {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+func (s *session) build(ctx context.Context) error {
+	if s.blackholed != "" {
+		return nil
+	}
+	s.blackholed = filepath.Join(s.scratch, "blackholed")
+	return build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
+}
+
+// open starts a fleet of new peers, a group of three among them.
+func (s *session) open(ctx context.Context) (*fleet, error) {
+	dir, err := s.room()
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{binary: s.blackholed, dir: dir, log: s.log, size: s.peers}
+	if err := f.start(ctx); err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
+}
+
+// room is a directory that is new.
+func (s *session) room() (string, error) {
+	s.opened++
+	dir := filepath.Join(s.scratch, fmt.Sprint(s.opened))
+	return dir, fault.As("room", fault.Invalid, os.Mkdir(dir, 0o700))
+}
+
+// table begins one.
+func (s *session) table(title string, columns ...string) {
+	fmt.Fprintf(s.out, "\n%s\n\n|", title)
+	for _, c := range columns {
+		fmt.Fprintf(s.out, " %s |", c)
+	}
+	fmt.Fprint(s.out, "\n|")
+	for range columns {
+		fmt.Fprint(s.out, "---|")
+	}
+	fmt.Fprintln(s.out)
+}
+
+func (s *session) row(format string, args ...any) { fmt.Fprintf(s.out, "| "+format+" |\n", args...) }
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	all = slices.Sorted(slices.Values(all))
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+
+// perOp is microseconds of processor time for each operation.
+func perOp(d time.Duration, n int) float64 { return float64(d) / 1e3 / float64(max(1, n)) }
