@@ -80,28 +80,31 @@ func (s *Service) catchUp(ctx context.Context, n instance.Name) error {
 // reading is what the directory had of a service.
 type reading struct {
 	revision uint64
-	last     uint64                // change of an instance of it
-	keys     map[instance.Key]bool // that it has
+	last     uint64 // change of an instance of it
+	count    int
 }
 
 func newReading(list []*instance.Instance, revision uint64) reading {
-	r := reading{revision: revision, keys: make(map[instance.Key]bool, len(list))}
+	r := reading{revision: revision, count: len(list)}
 	for _, i := range list {
 		r.last = max(r.last, i.Revision)
-		r.keys[i.Key] = true
 	}
 	return r
 }
 
 // has reports whether the catalog has what was read, or what came of it.
 //
-// The catalog's revision may be below that of the reading although nothing is missing, for it does not move
-// with the rest of the group's state. But from the last change of an instance that was read on, the
-// catalog has all of them; and if it has no others, none was removed that it does not know of. One that runs
-// here and is on its way to the directory is waited for: it cannot be told from one that was taken over and removed elsewhere.
+// The catalog's revision may stay below that of the reading although nothing is missing, for it does not
+// move with the rest of the group's state. But from the last change of an instance that was read on, the
+// catalog has all of them; if it has no more than them, none was removed that it does not know of, and if it has
+// more, some were. One that runs here and is on its way to the directory is waited for, too: it cannot be told
+// from one that was taken over and removed elsewhere.
 func (s *Service) has(n instance.Name, read reading) bool {
-	found, err := s.Catalog.List(s.ctx, instance.ListQuery{Namespace: n.Namespace, Selector: instance.Selector{AnyStatus: true}})
-	if n.Service != "" {
+	var found instance.Result
+	var err error
+	if n.Service == "" {
+		found, err = s.Catalog.List(s.ctx, instance.ListQuery{Namespace: n.Namespace, Selector: instance.Selector{AnyStatus: true}})
+	} else {
 		found, err = s.Catalog.Discover(s.ctx, instance.Query{Name: n, Selector: instance.Selector{AnyStatus: true}})
 	}
 	switch {
@@ -109,15 +112,8 @@ func (s *Service) has(n instance.Name, read reading) bool {
 		return false // its numbers may be its own
 	case found.Revision >= read.revision:
 		return true
-	case found.Revision < read.last:
-		return false
 	}
-	for _, i := range found.Instances {
-		if !read.keys[i.Key] {
-			return false
-		}
-	}
-	return true
+	return found.Revision >= read.last && len(found.Instances) == read.count
 }
 
 // foreign reports whether another peer answers for an instance.
