@@ -6,6 +6,18 @@
 // (pkg/health). Offers of healthy instances go to the discovery plane through an Announcer.
 //
 // A change begins in the registry, under whose lock everybody hears of it in the same order.
+//
+// # With a directory
+//
+// A peer that is not alone publishes its changes in the Directory of all peers, and the directory feeds
+// the catalog. The registry stays the authority for what runs here: without a leader it goes on, and what
+// it has is published when there is one. A key has one owner in the directory. It is the peer at which the
+// application registered last; calls that reach another are passed on to the owner, and an owner that does
+// not answer loses the instance to the peer that was called, which adopts it as it was last known. Who finds
+// out that it lost one lets it go.
+//
+// Calls about one key that add or remove it wait for each other, over their wait for the directory: what has
+// to be undone because no commit can be had is then one's own change, and the last one.
 package agent
 
 import (
