@@ -100,7 +100,7 @@ func (a App) root() *cobra.Command {
 	add(groupProvide, a.registerCommand(), a.updateCommand(), a.withdrawCommand(), a.recordsCommand())
 	add(groupFind, a.queryCommand(), a.watchCommand(), a.resolveCommand())
 	add(groupApps, a.servicesCommand(), a.serviceCommand(), a.discoverCommand(), a.dnsCommand())
-	add(groupAgree, a.lockCommand(), a.locksCommand(), a.leaseCommand(), a.coordCommand(), a.groupCommand())
+	add(groupAgree, a.requireCommand(), a.requirementsCommand(), a.lockCommand(), a.locksCommand(), a.leaseCommand(), a.coordCommand(), a.groupCommand())
 	add("", a.versionCommand())
 	return root
 }

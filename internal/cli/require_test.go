@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/director"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+	"github.com/blackhole/blackhole/pkg/coord/verdict"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// alone leads for ever.
+type alone struct{}
+
+func (alone) Leading() (uint64, string, <-chan struct{}) { return 1, provider, nil }
+
+// directed is a group whose requirements are looked after.
+func directed(t *testing.T) *coordtest.Solo {
+	solo := living()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	d := director.New(director.Config{Self: provider, Leader: alone{}, Reader: solo, Actor: solo})
+	go func() { defer close(done); d.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return solo
+}
+
+// supply registers instances of services, SERVICE/ID.
+func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
+	lease, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
+	require.NoError(t, err)
+	op := &coord.RegisterBatch{Lease: lease.Lease, Generation: uint64(lease.Lease)}
+	for _, name := range names {
+		service, id, _ := strings.Cut(name, "/")
+		i := &instance.Instance{
+			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
+			Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Zone: "eu", Version: "2.1.0", Tags: []string{"v2"}}, Status: instance.StatusUp,
+		}
+		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Key), Value: instance.Marshal(i)})
+	}
+	_, _, err = solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+	require.NoError(t, err)
+}
+
+// runRequire begins "require ARGS" against a group.
+func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	l := &locking{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
+	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
+	args = append([]string{"require", "--grpc", agree(t, solo)}, args...)
+	go func() { l.code <- app.Execute(ctx, args) }()
+	return l
+}
+
+// required are the names of the requirements that there are.
+func required(t *testing.T, solo *coordtest.Solo) []string {
+	all, _, err := verdict.List(t.Context(), solo)
+	require.NoError(t, err)
+	names := []string{}
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// TestRequireRuns: the command runs when there are enough of all services, not before, and nothing stays behind.
+func TestRequireRuns(t *testing.T) {
+	solo := directed(t)
+	supply(t, solo, "storage/1", "storage/2")
+	l := runRequire(t, solo, "storage=3", "billing=1@zone=eu,tag=v2,version=2.x", "--", "/bin/sh", "-c", "echo runs; exit 7")
+	require.Eventually(t, func() bool { return len(required(t, solo)) == 2 }, patient, time.Millisecond)
+	supply(t, solo, "storage/3")
+	require.Empty(t, l.out.lines)
+	supply(t, solo, "billing/1")
+	require.Equal(t, "runs", l.out.line(t))
+	l.end(7)
+	require.Empty(t, l.stderr.String())
+	require.Empty(t, required(t, solo))
+}
+
+// TestRequireTooFew: the wait ends, and what is missing is told.
+func TestRequireTooFew(t *testing.T) {
+	solo := directed(t)
+	supply(t, solo, "storage/1", "billing/1")
+	l := runRequire(t, solo, "--wait", "300ms", "storage=3", "billing=1", "--", "/bin/sh", "-c", "echo never")
+	l.end(75)
+	require.Equal(t, "blackholed: storage: 3 needed, 1 available\n", l.stderr.String())
+	require.Empty(t, l.out.lines)
+	require.Empty(t, required(t, solo))
+
+	l = runRequire(t, living(), "--wait", "50ms", "storage=3")
+	l.end(75)
+	require.Equal(t, "blackholed: storage: 3 needed, nobody tells how many are available\n", l.stderr.String())
+}
+
+// TestRequireNamed: a requirement with a name stays, unless it is not to.
+func TestRequireNamed(t *testing.T) {
+	solo := directed(t)
+	supply(t, solo, "storage/1", "billing/1")
+	runRequire(t, solo, "--name", "up", "storage=1", "billing=1").end(0)
+	require.Equal(t, []string{"up", "up.2"}, required(t, solo))
+	runRequire(t, solo, "--name", "up", "--rm", "storage=1@health=any", "billing=1").end(0)
+	require.Empty(t, required(t, solo))
+}
+
+func TestRequireInterrupted(t *testing.T) {
+	solo := directed(t)
+	l := runRequire(t, solo, "storage=1")
+	require.Eventually(t, func() bool { return len(required(t, solo)) == 1 }, patient, time.Millisecond)
+	l.stop()
+	l.end(130)
+	require.Empty(t, required(t, solo))
+
+	supply(t, solo, "storage/1")
+	l = runRequire(t, solo, "storage=1", "--", "/bin/sh", "-c", `trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done`)
+	require.Equal(t, "ready", l.out.line(t))
+	require.Len(t, required(t, solo), 1)
+	l.stop()
+	require.Equal(t, "term", l.out.line(t))
+	l.end(9)
+	require.Empty(t, required(t, solo))
+}
+
+func TestRequireExitCodes(t *testing.T) {
+	solo := directed(t)
+	supply(t, solo, "storage/1")
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"storage=1 -- true", 0, ""},
+		{"storage=1 -- false", 1, ""},
+		{"storage=1 -- no-such-command-here", 127, "no-such-command-here"},
+		{"", 2, "SERVICE=N"},
+		{"-- true", 2, "SERVICE=N"},
+		{"storage", 2, "SERVICE=N"},
+		{"storage=0", 2, "SERVICE=N"},
+		{"storage=x", 2, "SERVICE=N"},
+		{"storage=1000000", 2, "SERVICE=N"},
+		{"Sto/rage=1", 2, "SERVICE=N"},
+		{"storage=1@", 2, "FIELD=VALUE"},
+		{"storage=1@zone", 2, "FIELD=VALUE"},
+		{"storage=1@colour=red", 2, "colour"},
+		{"storage=1@health=fine", 2, "health"},
+		{"storage=1@version=?", 2, "version"},
+		{"storage=1 --wait -1s", 2, "--wait"},
+		{"storage=1 --name a/b", 2, "--name"},
+		{"storage=1 --name=", 2, "--name"},
+		{"storage=1 --namespace A", 2, "--namespace"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			l := runRequire(t, solo, strings.Fields(c.args)...)
+			l.end(c.code)
+			require.Contains(t, l.stderr.String(), c.says)
+			require.Empty(t, required(t, solo))
+		})
+	}
+	halted := living()
+	halted.Halt("no majority")
+	l := runRequire(t, halted, "storage=1", "--timeout", "300ms")
+	l.end(69)
+	require.Contains(t, l.stderr.String(), "no majority")
+}
+
+// TestRequirementsCommand lists them, and removes one.
+func TestRequirementsCommand(t *testing.T) {
+	solo := directed(t)
+	supply(t, solo, "storage/1")
+	runRequire(t, solo, "--name", "up", "storage=1@zone=eu,version=2.x,tag=v2,health=UP", "-o", "json").end(0)
+	peer := agree(t, solo)
+	run := func(args ...string) (string, string, int) {
+		var out, stderr strings.Builder
+		code := testApp(strings.NewReader(""), &out, &stderr, nil).Execute(t.Context(), append([]string{"requirements", "--grpc", peer}, args...))
+		return out.String(), stderr.String(), code
+	}
+	out, _, code := run()
+	require.Zero(t, code)
+	require.Equal(t, "REQUIREMENT  SERVICE  SELECTOR                              STATE      NEEDED  AVAILABLE\n"+
+		"up           storage  zone=eu,version=2.x,tag=v2,health=UP  satisfied  1       1\n", out)
+	out, _, _ = run("-o", "ndjson")
+	require.Regexp(t, `^{"name":"up","namespace":"default","service":"storage","selector":"[^"]*","state":"satisfied","needed":1,"available":1,"revision":\d+}\n$`, out)
+	_, _, code = run("--rm", "up")
+	require.Zero(t, code)
+	_, stderr, code := run("--rm", "up")
+	require.Equal(t, 3, code)
+	require.Contains(t, stderr, "--rm")
+	out, _, _ = run("-o", "json")
+	require.JSONEq(t, `{"requirements":[]}`, out)
+}
+
+// TestReadNeed: what is shown of a selector is read as the same.
+func TestReadNeed(t *testing.T) {
+	for _, arg := range []string{"s=1", "s=100@zone=eu", "s=2@version=>=1.0 <2,tag=a,tag=k:v=w,environment=staging,dependency=db,health=any", "s=1@health=UP,health=DOWN"} {
+		n, err := readNeed(arg)
+		require.NoError(t, err, arg)
+		again := fmt.Sprintf("%s=%d", n.Service.Service, n.Min)
+		if text := selectorText(&n.Selector); text != "" {
+			again += "@" + text
+		}
+		require.Equal(t, arg, again)
+	}
+	n, err := readNeed("s=2@version=>=1.0 <2")
+	require.NoError(t, err)
+	require.Equal(t, client.Requirement{
+		Service: instance.Name{Service: "s"}, Min: 2, Selector: instance.Selector{Version: ">=1.0 <2"},
+	}, n)
+}
