@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/verdict"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// required sets a requirement of three instances and gives its revision.
+func (p *plane) required(name string) coord.Revision {
+	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: Requirement{
+		Name: name, Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
+	}}})
+	require.NoError(p.t, err)
+	return r.Revision
+}
+
+// judge writes what a director finds.
+func (p *plane) judge(name string, of coord.Revision, available int) {
+	v := verdict.Verdict{State: verdict.Insufficient, Needed: 3, Available: available, Of: of}
+	if available >= 3 {
+		v.State = verdict.Satisfied
+	}
+	p.put(verdict.Key(name), string(v.Encode()))
+}
+
+// Who waits for a requirement is woken though the peer, and the group, were away meanwhile.
+func TestAwaitRequirement(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		c := p.open("alice")
+		_, err := c.AwaitRequirement(t.Context(), "store")
+		require.ErrorIs(t, err, fault.NotFound)
+		of := p.required("store")
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s, err := c.AwaitRequirement(bounded, "store")
+		require.ErrorIs(t, err, fault.Timeout)
+		require.False(t, s.Judged())
+
+		began := time.Now()
+		time.AfterFunc(time.Minute, func() { p.judge("store", of, 1) })
+		time.AfterFunc(2*time.Minute, p.restart)
+		time.AfterFunc(3*time.Minute, func() { p.solo.Halt("no majority") })
+		time.AfterFunc(4*time.Minute, p.solo.Resume)
+		time.AfterFunc(5*time.Minute, func() { p.judge("store", of, 2) })
+		time.AfterFunc(6*time.Minute, func() { p.judge("store", of, 3) })
+		s, err = c.AwaitRequirement(t.Context(), "store")
+		require.NoError(t, err)
+		require.True(t, s.Satisfied())
+		require.Equal(t, 3, s.Available)
+		require.Equal(t, 6*time.Minute, time.Since(began).Truncate(time.Minute))
+
+		of = p.required("other")
+		p.judge("other", of, 2)
+		bounded, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s, err = c.AwaitRequirement(bounded, "other")
+		require.ErrorIs(t, err, fault.Timeout)
+		require.Equal(t, []any{verdict.Insufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
+	})
+}
