@@ -208,7 +208,11 @@ func (r *remote) setNeeds(ctx context.Context, c *client.Client, q *requisition)
 
 // dropNeeds removes the requirements.
 func (r *remote) dropNeeds(ctx context.Context, c *client.Client, q *requisition) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	patience := farewell
+	if q.timeout > 0 {
+		patience = min(patience, q.timeout)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	for _, need := range q.needs {
 		if err := c.Unrequire(ctx, need.Name); err != nil && fault.KindOf(err) != fault.NotFound {
