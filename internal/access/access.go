@@ -159,7 +159,9 @@ func unauthentic() error {
 }
 
 // errUnauthentic has the words of the specification (SAP-044 Registry, section 7).
-var errUnauthentic = errors.New("Missing or invalid authentication token") //nolint:staticcheck // as specified
+//
+//lint:ignore ST1005 the words begin as specified
+var errUnauthentic = errors.New("Missing or invalid authentication token")
 
 // admitted gives the context of an admitted call, which ends when its proof expires.
 func (c caller) admitted(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {

@@ -34,7 +34,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	if !c.Enabled {
 		return nil
 	}
-	self, _ := p.self(nil)
+	self := p.node.Host().ID().String()
 	log := p.log.With("part", "agent")
 	instruments, err := metrics.NewAgent(p.gatherer, p.instances, time.Now)
 	if err != nil {

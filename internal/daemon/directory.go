@@ -25,7 +25,7 @@ func (p *parts) startDirectory(context.Context) (err error) {
 	if c == nil || !p.config.Agent.Enabled {
 		return nil
 	}
-	self, _ := p.self(nil)
+	self := p.node.Host().ID().String()
 	if c.known, err = catalog.New(catalog.Config{}); err != nil {
 		return err
 	}

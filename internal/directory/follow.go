@@ -27,7 +27,6 @@ type mirror struct {
 	revision uint64                // up to which the catalog has everything, its own or above
 	follows  bool                  // the watch lives
 	foreign  bool                  // revision is not the group's
-	leaves   *time.Timer           // until the absence of a leader makes answers stale
 	leads    bool
 	moved    chan struct{} // closed when revision or contact changes
 	relist   func()        // ends the watch, so that the directory is listed anew

@@ -101,9 +101,7 @@ func (s *Server) accept(l net.Listener, turns *shared) {
 		}
 		s.running.Go(func() {
 			defer s.conns.end(conn)
-			if err := talk(conn, client, turns); err != nil {
-				s.Logger.Debug("dns connection ended", "client", client, "error", err)
-			}
+			s.Logger.Debug("dns connection ended", "client", client, "error", talk(conn, client, turns))
 		})
 	}
 }

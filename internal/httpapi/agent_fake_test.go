@@ -333,6 +333,9 @@ func (g *registry) List(_ context.Context, q instance.ListQuery) (instance.Resul
 
 func (g *registry) Await(ctx context.Context, q instance.Query, after uint64) (instance.Result, error) {
 	r, err := g.Discover(ctx, q)
+	if err != nil {
+		return r, err
+	}
 	stale := r.Stale
 	for {
 		g.mu.Lock()

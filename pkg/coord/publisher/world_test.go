@@ -96,9 +96,7 @@ func (w *world) later(d time.Duration, f func()) {
 func (w *world) step(e publisher.Event) {
 	s := w.pub.Advance(w.now, e)
 	w.wake = s.Wake
-	for _, key := range s.Lost {
-		w.lost = append(w.lost, key)
-	}
+	w.lost = append(w.lost, s.Lost...)
 	w.refused = append(w.refused, slices.Collect(maps.Keys(s.Refused))...)
 	if s.Settled {
 		w.settled++
