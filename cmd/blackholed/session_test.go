@@ -1,0 +1,398 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write what the commands print into the documents")
+
+// root is the module's folder: commands run there, as a reader's would.
+const root = "../.."
+
+// TestMain is the daemon, its client, or one of the tools of a session, when this binary is
+// called by such a name; so that sessions run real processes and nothing must be built.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "blackholed":
+		main()
+	case "curl":
+		standIn(curl)
+	case "dig":
+		standIn(dig)
+	case "grpcurl":
+		standIn(grpcurl)
+	}
+	os.Exit(m.Run())
+}
+
+// TestSessions plays the sessions printed in the documents: blocks that begin with "```console
+// session". All of one document are played in a row against one peer, a process of its own. A
+// line that begins with "$" is a command, "> " continues it, and its output stands below. A
+// command that ends in "&" goes on meanwhile; its output stands below the next "$ wait". A line
+// "..." is any number of lines.
+//
+// The standard addresses stand for those of the peer. Leases, peers, indexes and revisions may be
+// others than printed, but one that is printed twice must be the same one both times; for times
+// and for the TTLs of DNS the form decides.
+func TestSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes on loopback")
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell")
+	}
+	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	played := 0
+	for _, path := range append([]string{filepath.Join(root, "README.md")}, paths...) {
+		blocks := sessions(t, path)
+		if len(blocks) == 0 {
+			continue
+		}
+		played++
+		name := strings.TrimSuffix(filepath.Base(path), ".md")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			replay(t, path, blocks, tools())
+		})
+		t.Run(name+" with the real tools", func(t *testing.T) {
+			t.Parallel()
+			if *update {
+				t.Skip("the stand-ins write")
+			}
+			for _, tool := range tools() {
+				if _, err := exec.LookPath(tool); err != nil {
+					t.Skip(tool + " is not installed")
+				}
+			}
+			replay(t, path, blocks, nil)
+		})
+	}
+	require.NotZero(t, played)
+}
+
+// tools are those of the sessions that a machine may not have.
+func tools() []string { return []string{"curl", "dig", "grpcurl"} }
+
+// A step is one command of a session, and what is printed below it.
+type step struct {
+	command string
+	printed []string
+}
+
+// A block is a session's part in a document: its lines from first to last, without the fences.
+type block struct {
+	first, last int
+	steps       []step
+}
+
+// sessions reads the blocks of a document.
+func sessions(t *testing.T, path string) (blocks []block) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	lines := strings.Split(string(data), "\n")
+	for i := 0; i < len(lines); i++ {
+		if lines[i] != "```console session" {
+			continue
+		}
+		end := i + 1 + slices.Index(lines[i+1:], "```")
+		require.Greater(t, end, i, "%s:%d: the block does not end", path, i+1)
+		blocks = append(blocks, block{first: i + 1, last: end, steps: steps(t, lines[i+1:end])})
+		i = end
+	}
+	return blocks
+}
+
+func steps(t *testing.T, lines []string) (out []step) {
+	t.Helper()
+	for _, line := range lines {
+		last := len(out) - 1
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			out = append(out, step{command: command})
+		} else if more, ok := strings.CutPrefix(line, "> "); ok && last >= 0 && len(out[last].printed) == 0 {
+			out[last].command += "\n" + more
+		} else {
+			require.GreaterOrEqual(t, last, 0, "a session begins with a command")
+			out[last].printed = append(out[last].printed, line)
+		}
+	}
+	return out
+}
+
+// replay plays the sessions of a document and compares, or writes, what they print.
+func replay(t *testing.T, path string, blocks []block, standIns []string) {
+	s := newShell(t, standIns)
+	var fresh [][]string
+	for _, b := range blocks {
+		var lines []string
+		for _, step := range b.steps {
+			got := s.run(t, step.command)
+			printed, ok := s.words.compare(step.printed, got)
+			if !ok && !*update {
+				require.Equal(t, strings.Join(step.printed, "\n"), strings.Join(printed, "\n"), "%s: $ %s", path, step.command)
+			}
+			lines = append(append(lines, "$ "+strings.ReplaceAll(step.command, "\n", "\n> ")), printed...)
+		}
+		fresh = append(fresh, lines)
+	}
+	if *update {
+		rewrite(t, path, blocks, fresh)
+	}
+}
+
+// rewrite replaces the blocks of a document.
+func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	lines := strings.Split(string(data), "\n")
+	for i, b := range slices.Backward(blocks) {
+		lines = slices.Replace(lines, b.first, b.last, fresh[i]...)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+}
+
+// shell runs the commands of a session beside a peer.
+type shell struct {
+	env    []string
+	words  *words
+	behind []*behind
+}
+
+// behind is a command that goes on in the background.
+type behind struct {
+	cmd *exec.Cmd
+	out *bytes.Buffer
+}
+
+func newShell(t *testing.T, standIns []string) *shell {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	bin := t.TempDir()
+	for _, tool := range append([]string{"blackholed"}, standIns...) {
+		require.NoError(t, os.Symlink(self, filepath.Join(bin, tool)))
+	}
+	peer := startPeer(t, self)
+	commits(t, peer["http"])
+	s := &shell{words: newWords(peer)}
+	s.env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"BLACKHOLE_GRPC="+peer["grpc"], "BLACKHOLE_DNS="+peer["dns"], "TZ=UTC", "LC_ALL=C.UTF-8", "http_proxy=")
+	return s
+}
+
+// startPeer runs a daemon on free ports and gives its addresses.
+func startPeer(t *testing.T, self string) map[string]string {
+	t.Helper()
+	cmd := exec.Command(self, "run", "--data", t.TempDir(), "--listen", "/ip4/127.0.0.1/tcp/0",
+		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--dns", "127.0.0.1:0")
+	cmd.Args[0] = "blackholed"
+	logs, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	address := regexp.MustCompile(`\b(http|grpc|dns)=(127\.0\.0\.1:\d+)`)
+	peer := map[string]string{}
+	for scan := bufio.NewScanner(logs); len(peer) < 3; {
+		require.True(t, scan.Scan(), "the peer did not start")
+		for _, m := range address.FindAllStringSubmatch(scan.Text(), -1) {
+			peer[m[1]] = m[2]
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, logs) }() // ends with the process
+	return peer
+}
+
+// commits waits until the peer's group takes registrations: for a moment after its start there is none.
+func commits(t *testing.T, peer string) {
+	t.Helper()
+	url := "http://" + peer + "/v1/services/probe/instances"
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		body := strings.NewReader(`{"namespace":"probe","id":"1","host":"192.0.2.1","port":1}`)
+		answer, err := http.Post(url+"?require_commit=true", "application/json", body)
+		require.NoError(c, err)
+		require.NoError(c, answer.Body.Close())
+		require.Equal(c, http.StatusCreated, answer.StatusCode)
+	}, 20*time.Second, 20*time.Millisecond)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url+"/1?namespace=probe", nil)
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusNoContent, answer.StatusCode)
+}
+
+// run runs one command and gives what it prints, in the words of the document.
+func (s *shell) run(t *testing.T, command string) []string {
+	t.Helper()
+	if command == "wait" {
+		return s.wait(t)
+	}
+	line, background := strings.CutSuffix(command, " &")
+	b := &behind{cmd: exec.CommandContext(t.Context(), "sh", "-c", s.words.actual(line)), out: new(bytes.Buffer)}
+	b.cmd.Dir, b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = root, s.env, b.out, b.out
+	require.NoError(t, b.cmd.Start())
+	if background {
+		s.behind = append(s.behind, b)
+		return nil
+	}
+	return s.ended(b)
+}
+
+// wait awaits all that goes on in the background.
+func (s *shell) wait(t *testing.T) (lines []string) {
+	t.Helper()
+	require.NotEmpty(t, s.behind, "nothing to wait for")
+	for _, b := range s.behind {
+		lines = append(lines, s.ended(b)...)
+	}
+	s.behind = nil
+	return lines
+}
+
+func (s *shell) ended(b *behind) []string {
+	_ = b.cmd.Wait() // what went wrong is printed
+	text := strings.TrimRight(s.words.printed(b.out.String()), "\n")
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// words translates between a document and what is true of this run.
+type words struct {
+	ports map[string]string // as printed: as it is
+	known map[string]string // the same, of leases, peers and numbers
+
+	number, spaces *regexp.Regexp
+	private        *regexp.Regexp // what is another in each run: the word, or the number in it
+	free           *regexp.Regexp // what is another at each look
+}
+
+func newWords(peer map[string]string) *words {
+	w := &words{
+		ports: map[string]string{}, known: map[string]string{},
+		number: regexp.MustCompile(`\b\d+\b`), spaces: regexp.MustCompile(`[ \t]+`),
+		private: regexp.MustCompile(`lease-[0-9a-f]{32}|12D3KooW[1-9A-HJ-NP-Za-km-z]{44}|…[1-9A-HJ-NP-Za-km-z]{8}|` +
+			`(?i:\bindex\\?"?[:=] ?"?|\brevision\\?"?[:=] ?"?|\bid: |-id: )(\d+)`),
+		free: regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\. \d+ (IN )?(A|AAAA|SRV|TXT) `),
+	}
+	for name, port := range map[string]string{"http": "8500", "grpc": "8502", "dns": "8600"} {
+		_, w.ports[port], _ = strings.Cut(peer[name], ":")
+	}
+	return w
+}
+
+// actual gives a command of the document as it is to be run.
+func (w *words) actual(command string) string {
+	command = w.number.ReplaceAllStringFunc(command, func(n string) string {
+		if port, ok := w.ports[n]; ok {
+			return port
+		}
+		return n
+	})
+	return w.private.ReplaceAllStringFunc(command, func(word string) string {
+		m := w.private.FindStringSubmatch(word)
+		if m[1] == "" {
+			m[1] = m[0]
+		}
+		if known, ok := w.known[m[1]]; ok {
+			return strings.TrimSuffix(word, m[1]) + known
+		}
+		return word
+	})
+}
+
+// printed gives output with the standard ports.
+func (w *words) printed(output string) string {
+	standard := map[string]string{}
+	for port, is := range w.ports {
+		standard[is] = port
+	}
+	return w.number.ReplaceAllStringFunc(strings.ReplaceAll(output, "\r", ""), func(n string) string {
+		if port, ok := standard[n]; ok {
+			return port
+		}
+		return n
+	})
+}
+
+// compare holds what a command printed to the document. It gives the lines as the document should
+// have them: as it has them where they agree.
+func (w *words) compare(wanted, got []string) (lines []string, ok bool) {
+	ok = true
+	for n, want := range wanted {
+		if want == "..." {
+			lines = append(lines, want)
+			got = got[max(0, len(got)-(len(wanted)-n-1)):]
+			continue
+		}
+		if len(got) == 0 {
+			return lines, false
+		}
+		line := w.learn(want, got[0])
+		if got = got[1:]; w.form(line) == w.form(want) {
+			line = want
+		} else {
+			ok = false
+		}
+		lines = append(lines, line)
+	}
+	return append(lines, got...), ok && len(got) == 0
+}
+
+// learn gives a line that was printed with the document's words for what the document has at the
+// same place, and remembers these; what is known already is not learnt anew.
+func (w *words) learn(want, got string) string {
+	wanted, n := w.private.FindAllStringSubmatch(want, -1), 0
+	return w.private.ReplaceAllStringFunc(got, func(word string) string {
+		is := w.private.FindStringSubmatch(word)
+		if n == len(wanted) {
+			return word
+		}
+		as := wanted[n]
+		n++
+		for _, m := range [][]string{is, as} {
+			if m[1] == "" {
+				m[1] = m[0]
+			}
+		}
+		if _, known := w.known[as[1]]; !known {
+			w.known[as[1]] = is[1]
+		}
+		if w.known[as[1]] != is[1] {
+			return word
+		}
+		return strings.TrimSuffix(word, is[1]) + as[1]
+	})
+}
+
+// form is a line without what may differ.
+func (w *words) form(line string) string {
+	line = strings.TrimSpace(w.spaces.ReplaceAllString(line, " "))
+	return w.free.ReplaceAllStringFunc(line, func(word string) string {
+		if strings.HasPrefix(word, ".") {
+			return w.number.ReplaceAllString(word, "TTL")
+		}
+		return "TIME"
+	})
+}
