@@ -37,7 +37,7 @@ func startLocal(p *Plane, life lineage) (*local, error) {
 		Host: p.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.info, Snapshots: p.disk,
 		Stranger: func(from peer.ID, _ uint64) { p.look(from) },
 		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.look(from) },
-		Recorder: p.Recorder, Logger: p.Logger, Jitter: newRand().Float64,
+		Recorder: p.Recorder, Logger: p.Logger, Jitter: jitter(),
 	})
 	if err != nil {
 		return nil, err
