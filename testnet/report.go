@@ -23,6 +23,7 @@ type report struct {
 	CachedQueryUs      float64      `json:"cached_query_us"`       // median of the answers' took
 	UpdateVisibleP99Ms float64      `json:"update_visible_p99_ms"` // from before Update until a watch on another peer shows it
 	FailoverMs         float64      `json:"failover_ms"`           // from the kill of the group's leader to the next lock acquired
+	ResumedMs          float64      `json:"resumed_ms"`            // from the kill of its next leader to the next registration committed
 	RSSMiB             spread       `json:"rss_mib"`               // of the peers, ready and empty
 	RSSEndMiB          spread       `json:"rss_end_mib"`           // of the peers alive after the tour
 	Steps              []reportStep `json:"steps"`
@@ -57,7 +58,7 @@ func (r *report) toured(t *tour.Tour, results []tour.Result) {
 	r.FirstQueryMs = millis(t.FirstQuery)
 	r.PublishP95Ms, r.UpdateVisibleP99Ms = millis(t.PublishP95), millis(t.UpdateP99)
 	r.CachedQueryUs = hundredths(float64(t.CachedQuery) / float64(time.Microsecond))
-	r.FailoverMs = millis(t.Failover)
+	r.FailoverMs, r.ResumedMs = millis(t.Failover), millis(t.Resumed)
 	for _, s := range results {
 		r.Steps = append(r.Steps, reportStep{Name: s.Name, OK: s.OK, TookMs: millis(s.Took), Detail: s.Detail})
 	}

@@ -21,6 +21,7 @@ func (t *Tour) killProvider(ctx context.Context) (string, error) {
 		return "", fault.Wrap("before the kill", err)
 	}
 	began := time.Now()
+	t.bereft = began
 	victim.Kill()
 	t.Market.Down(victim.ID)
 	err := await.Until(ctx, soon, "no service of "+victim.Name+" is usable", func(ctx context.Context) error {

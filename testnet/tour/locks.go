@@ -122,10 +122,10 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 }
 
 // restartAll kills every peer by SIGKILL and starts all of them again. The same group comes back
-// from the disks, with the lock held as it was; the next token is greater.
+// from the disks, with the lock held as it was, and the directory has the instances of every peer once.
 func (t *Tour) restartAll(ctx context.Context) (string, error) {
 	const name = "tour/lasting"
-	before, err := t.awaitGroup(ctx, formed, allActive)
+	before, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func (t *Tour) restartAll(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	after, err := t.awaitGroup(ctx, revived, func(s client.GroupState) error { return nil })
+	after, err := t.awaitGroup(ctx, revived, func(client.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
@@ -157,8 +157,11 @@ func (t *Tour) restartAll(ctx context.Context) (string, error) {
 	if err := stillHeld(ctx, t.consumer(), name, claim.Token()); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("all %d peers killed and started in %v; group %.8s, lock still held by token %d",
-		len(t.Network.Peers), took.Round(time.Millisecond), after.ID, claim.Token()), nil
+	if err := t.followAll(ctx, resident, present(t.residents...)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all %d peers killed and started in %v; group %.8s, lock still held by token %d, %d instances at every peer after %v",
+		len(t.Network.Peers), took.Round(time.Millisecond), after.ID, claim.Token(), len(t.residents), time.Since(began).Round(time.Millisecond)), nil
 }
 
 // stillHeld asks a peer whether a lock is held by a token.

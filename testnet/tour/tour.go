@@ -35,8 +35,11 @@ type Tour struct {
 	UpdateP99   time.Duration // from before an update's call to its arrival at a watching consumer
 	CachedQuery time.Duration // median of what the peer took for an answer from its cache
 	Failover    time.Duration // from the kill of the group's leader to the next lock acquired
+	Resumed     time.Duration // from the kill of its next leader to the next registration committed
 
-	killed *network.Peer // the leader
+	killed    *network.Peer // the leader
+	residents []string      // ids of instances of all peers
+	bereft    time.Time     // when the victim was killed
 }
 
 // Result is how one step went.
@@ -59,14 +62,21 @@ func steps() []step {
 		{"nearest GPU compute", (*Tour).nearestGPU},
 		{"cheapest storage in a country", (*Tour).cheapestStorage},
 		{"CDN across the antimeridian", (*Tour).acrossAntimeridian},
-		{"price updates seen by a watch", (*Tour).watchUpdates},
+		{"coordination group formed", (*Tour).groupFormed},
+		{"instance found at every peer", (*Tour).instanceFound},
 		{"killed provider not usable", (*Tour).killProvider},
+		{"its application adopted", (*Tour).applicationMoves},
 		{"withdrawn service gone everywhere", (*Tour).withdraw},
 		{"answer from the cache", (*Tour).cachedAnswer},
-		{"coordination group formed", (*Tour).groupFormed},
+		{"price updates seen by a watch", (*Tour).watchUpdates},
 		{"contended lock handed over", (*Tour).lockHandedOver},
+		{"instance dies, watched elsewhere", (*Tour).instanceDies},
+		{"offer announced and withdrawn", (*Tour).offerAnnounced},
+		{"late instance ends a stall", (*Tour).requirementSatisfied},
+		{"instances of a dead peer gone", (*Tour).peerForgotten},
 		{"lock survives its leader", (*Tour).leaderKilled},
 		{"dead voter replaced", (*Tour).voterReplaced},
+		{"reads go on without the leader", (*Tour).readsGoOn},
 		{"all restarted from disk", (*Tour).restartAll},
 	}
 }

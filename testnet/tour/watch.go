@@ -31,7 +31,7 @@ func (t *Tour) watchUpdates(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	services := t.Market.Where(func(l market.Listing) bool { return l.Type() == "compute" && l.Provider != t.consumer().ID })
+	services := t.Market.Where(func(l market.Listing) bool { return l.Type() == "compute" && !l.Down && l.Provider != t.consumer().ID })
 	if len(services) == 0 {
 		return "", fault.New("tour.watchUpdates", fault.Invalid, "nobody but the consumer offers compute: register more")
 	}

@@ -1,0 +1,52 @@
+// Package app is the applications of a testnet: servers, and what they and their consumers say to
+// peers by REST, as a program in any language would.
+package app
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Health is the path at which a Server tells that it lives.
+const Health = "/health"
+
+// Server is an application: an HTTP server on loopback. Die must be called; its methods are safe for concurrent use.
+type Server struct {
+	Host string
+	Port int
+
+	http *http.Server
+	work sync.WaitGroup
+}
+
+// Serve starts a server on a free port.
+func Serve() (*Server, error) {
+	const op = "app.Serve"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fault.As(op, fault.Unavailable, err)
+	}
+	at, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, fault.New(op, fault.Internal, "%v is no address of TCP", l.Addr())
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+Health, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	s := &Server{Host: at.IP.String(), Port: at.Port, http: &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}}
+	s.work.Go(func() { _ = s.http.Serve(l) }) // until Die
+	return s, nil
+}
+
+// Address is host:port.
+func (s *Server) Address() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
+
+// Die ends the server as a crash would: connections are cut, and nobody is told.
+func (s *Server) Die() {
+	_ = s.http.Close() // whoever was connected notices
+	s.work.Wait()
+}

@@ -1,0 +1,199 @@
+package tour
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/testnet/app"
+	"github.com/blackhole/blackhole/testnet/network"
+)
+
+// When a server is checked, and what its end takes then.
+const (
+	checkEvery   = time.Second
+	checkTimeout = 500 * time.Millisecond
+	failures     = 2               // in a row, until it is DOWN
+	deadAfter    = 4 * time.Second // without a passed check, until it is gone
+	late         = 3 * time.Second // of whatever a busy machine does
+)
+
+// scene is an event of a watch, without what depends on when it is looked at.
+type scene struct {
+	what     string // ADDED, MODIFIED or DELETED
+	status   string
+	revision uint64
+}
+
+func (s scene) String() string { return strings.ToLower(s.what) + " " + s.status }
+
+// watcher collects what a watch of a service tells, where nothing is yet. Its goroutine ends with the context of the watch.
+type watcher struct {
+	peer   *network.Peer
+	began  bool
+	ready  chan struct{} // closed when the watch has begun
+	scenes chan scene
+	err    error // when scenes is closed
+}
+
+// watchInstance begins to watch a service in one of two ways, which block until the watch is over.
+func watchInstance(ctx context.Context, p *network.Peer, way func(*watcher, context.Context) error) *watcher {
+	w := &watcher{peer: p, ready: make(chan struct{}), scenes: make(chan scene, 64)}
+	go func() {
+		defer close(w.scenes)
+		w.err = way(w, ctx)
+	}()
+	return w
+}
+
+func (w *watcher) byGRPC(ctx context.Context) error {
+	words := map[instance.EventType]string{instance.Added: "ADDED", instance.Modified: "MODIFIED", instance.Removed: "DELETED"}
+	for b, err := range w.peer.Services().Watch(ctx, everything(web), 0) {
+		if err == nil {
+			err = w.begin(b.Reset, len(b.Events))
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range b.Events {
+			w.scenes <- scene{words[e.Type], e.Instance.Status.String(), e.Revision}
+		}
+	}
+	return nil
+}
+
+func (w *watcher) bySSE(ctx context.Context) error {
+	api := app.At(w.peer.HTTP, nil)
+	defer api.Close()
+	return api.Watch(ctx, web, func(c app.Change) error {
+		if err := w.begin(c.Reset, len(c.Instances)); err != nil {
+			return err
+		}
+		for _, e := range c.Events {
+			w.scenes <- scene{e.Type, e.Instance.Health, e.Revision}
+		}
+		return nil
+	})
+}
+
+// begin takes the first batch for the beginning. To begin anew later, or with instances, is a gap.
+func (w *watcher) begin(reset bool, there int) error {
+	if reset && (w.began || there > 0) {
+		return fault.New(w.peer.Name, fault.Conflict, "the watch begins with %d instances, or anew", there)
+	}
+	if !w.began {
+		w.began = true
+		close(w.ready)
+	}
+	return nil
+}
+
+// until reads on until an instance is DOWN by an event, and gives all that came up to it.
+func (w *watcher) until(ctx context.Context, what string, limit time.Duration) (seen []scene, err error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case s, open := <-w.scenes:
+			if !open {
+				return seen, fault.Wrap(w.peer.Name, w.err)
+			}
+			seen = append(seen, s)
+			if s.what == what && s.status == "DOWN" {
+				return seen, nil
+			}
+		case <-timer.C:
+			return seen, fault.New(w.peer.Name, fault.Timeout, "nothing was %s and DOWN within %v; seen: %v", what, limit, seen)
+		case <-ctx.Done():
+			return seen, fault.Wrap(w.peer.Name, ctx.Err())
+		}
+	}
+}
+
+// instanceDies has a server die. Watchers at every other peer see that it was added, that it is DOWN and that it
+// is gone, all the same, in the order of revisions, and in time.
+func (t *Tour) instanceDies(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := app.Serve()
+	if err != nil {
+		return "", err
+	}
+	defer s.Die()
+	home := t.consumer()
+	var watchers []*watcher
+	for _, p := range t.Network.Living() {
+		if p != home {
+			watchers = append(watchers, watchInstance(ctx, p, (*watcher).byGRPC), watchInstance(ctx, p, (*watcher).bySSE))
+		}
+	}
+	for _, w := range watchers {
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return "", fault.New(w.peer.Name, fault.Timeout, "the watch does not begin: %w", ctx.Err())
+		}
+	}
+	if err := register(ctx, home, web, checked(s)); err != nil {
+		return "", err
+	}
+	if err := t.followAll(ctx, web, up); err != nil {
+		return "", err
+	}
+	died := time.Now()
+	s.Die()
+	told, took, err := attend(ctx, watchers, died)
+	if err != nil {
+		return "", err
+	}
+	if err := alike(watchers, told); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("DOWN %v and gone %v after its death; %d watches at other peers, by gRPC and SSE, saw the same: %v",
+		took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), len(watchers), told[0]), t.found(ctx, web)
+}
+
+// attend gives what each watcher saw up to the end, and when all had seen it DOWN, and gone.
+func attend(ctx context.Context, watchers []*watcher, died time.Time) (told [][]scene, took [2]time.Duration, err error) {
+	told = make([][]scene, len(watchers))
+	down := died.Add(failures*checkEvery + checkTimeout + late)
+	gone := died.Add(deadAfter + late)
+	for i, w := range watchers {
+		if told[i], err = w.until(ctx, "MODIFIED", time.Until(down)); err != nil {
+			return nil, took, err
+		}
+	}
+	took[0] = time.Since(died)
+	for i, w := range watchers {
+		rest, err := w.until(ctx, "DELETED", time.Until(gone))
+		if err != nil {
+			return nil, took, err
+		}
+		told[i] = append(told[i], rest...)
+	}
+	took[1] = time.Since(died)
+	return told, took, nil
+}
+
+// alike fails unless all watchers saw the same, which begins with the registration and goes on by revisions.
+func alike(watchers []*watcher, told [][]scene) error {
+	const op = "tour.alike"
+	for i, scenes := range told {
+		if !slices.Equal(scenes, told[0]) {
+			return fault.New(op, fault.Conflict, "%s saw %v, and %s saw %v", watchers[i].peer.Name, scenes, watchers[0].peer.Name, told[0])
+		}
+	}
+	if first := told[0][0]; first.what != "ADDED" {
+		return fault.New(op, fault.Conflict, "the first event is %v", first)
+	}
+	for n, s := range told[0][1:] {
+		if s.revision <= told[0][n].revision || s.what == "ADDED" {
+			return fault.New(op, fault.Conflict, "%v follows %v", s, told[0][n])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/testnet/app"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/network"
+)
+
+// What the applications of the tour are called.
+const (
+	web      = "tour-web"      // one server that is checked, and dies
+	resident = "tour-resident" // some at every peer, from early on to the end
+	required = "tour-required" // what a requirement asks for
+
+	lastingLife = "1h" // without a heartbeat
+	turn        = 30 * time.Second
+)
+
+// everything asks for the instances of a service, whatever their status.
+func everything(service string) instance.Query {
+	return instance.Query{
+		Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: instance.Selector{AnyStatus: true},
+	}
+}
+
+// follow waits until what a peer has of a service is fresh and as wanted, by a watch.
+func follow(ctx context.Context, p *network.Peer, service string, fits func(instance.Result) error) error {
+	ctx, cancel := context.WithTimeout(ctx, turn)
+	defer cancel()
+	objection := errors.New("no answer")
+	for r, err := range p.Services().Follow(ctx, everything(service)) {
+		switch {
+		case err != nil:
+			return fault.New(p.Name, fault.KindOf(err), "%w: %w", err, objection)
+		case r.Stale:
+			objection = fault.New(p.Name, fault.Unavailable, "stale: %s", r.Reason)
+		default:
+			if objection = fits(r); objection == nil {
+				return nil
+			}
+		}
+	}
+	return fault.Wrap(p.Name, ctx.Err())
+}
+
+// followAll is follow at every living peer.
+func (t *Tour) followAll(ctx context.Context, service string, fits func(instance.Result) error) error {
+	for _, p := range t.Network.Living() {
+		if err := follow(ctx, p, service, fits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// present wants instances of these ids, each once, and no others.
+func present(ids ...string) func(instance.Result) error {
+	want := slices.Sorted(slices.Values(ids))
+	return func(r instance.Result) error {
+		got := make([]string, len(r.Instances))
+		for n, i := range r.Instances {
+			got[n] = i.ID
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			return fault.New("tour.present", fault.Conflict, "%v are there, not %v", got, want)
+		}
+		return nil
+	}
+}
+
+// up wants one instance that serves, and no other.
+func up(r instance.Result) error {
+	if len(r.Instances) != 1 || r.Instances[0].Status != instance.StatusUp {
+		return fault.New("tour.up", fault.Conflict, "%d instances, of which the first is not one that is UP", len(r.Instances))
+	}
+	return nil
+}
+
+// rest does something by the REST API of a peer.
+func rest(ctx context.Context, p *network.Peer, do func(context.Context, *app.REST) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	api := app.At(p.HTTP, nil)
+	defer api.Close()
+	return fault.Wrap(p.Name, do(ctx, api))
+}
+
+// register registers an instance with a peer, so that the whole cluster knows, as soon as that can be had.
+func register(ctx context.Context, p *network.Peer, service string, i app.Registration) error {
+	return await.Until(ctx, takeover, p.Name+" takes a registration", func(ctx context.Context) error {
+		err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+			_, err := api.Register(ctx, service, i, true)
+			return err
+		})
+		if kind := fault.KindOf(err); err != nil && kind != fault.Unavailable && kind != fault.Timeout {
+			return await.Never(err)
+		}
+		return err
+	})
+}
+
+// comer is an application that nobody checks, and that stays until it is told to go.
+func comer(id string) app.Registration {
+	return app.Registration{ID: id, Host: "127.0.0.1", Port: 9, UnhealthyAfter: lastingLife, RemoveAfter: lastingLife}
+}
+
+// way is one of the ways to find out where the instances of a service are that are up.
+type way struct {
+	name string
+	find func(ctx context.Context, p *network.Peer, service string) ([]string, error)
+}
+
+func ways() []way {
+	return []way{{"REST, dialect A", byInstances}, {"REST, dialect B", byService}, {"gRPC", byDiscover}, {"DNS", byDNS}}
+}
+
+func byInstances(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
+	err = rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+		list, err := api.Instances(ctx, service, false)
+		for _, i := range list.Instances {
+			addresses = append(addresses, i.Address())
+		}
+		return err
+	})
+	return addresses, err
+}
+
+func byService(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
+	err = rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+		list, err := api.Service(ctx, service)
+		for _, i := range list.Instances {
+			if i.Status == "up" {
+				addresses = append(addresses, i.Address())
+			}
+		}
+		return err
+	})
+	return addresses, err
+}
+
+func byDiscover(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
+	r, err := p.Agent().Discover(ctx, instance.Query{Name: everything(service).Name})
+	if err != nil {
+		return nil, fault.Wrap(p.Name, err)
+	}
+	for _, i := range r.Instances {
+		addresses = append(addresses, net.JoinHostPort(i.Host, strconv.Itoa(i.Port)))
+	}
+	return addresses, nil
+}
+
+// byDNS asks as a stub resolver does: SRV, then the addresses of each target.
+func byDNS(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, p.DNS)
+	}}
+	_, all, err := r.LookupSRV(ctx, "", "", service+".service.blackhole.")
+	var none *net.DNSError
+	if errors.As(err, &none) && none.IsNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.As(p.Name, fault.Unavailable, err)
+	}
+	for _, srv := range all {
+		hosts, err := r.LookupHost(ctx, srv.Target)
+		if err != nil {
+			return nil, fault.As(p.Name, fault.Unavailable, err)
+		}
+		for _, host := range hosts {
+			addresses = append(addresses, net.JoinHostPort(host, strconv.Itoa(int(srv.Port))))
+		}
+	}
+	return addresses, nil
+}
+
+// found looks a service up at every living peer in every way: what is found must be what is wanted.
+func (t *Tour) found(ctx context.Context, service string, want ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, turn)
+	defer cancel()
+	slices.Sort(want)
+	for _, p := range t.Network.Living() {
+		for _, w := range ways() {
+			got, err := w.find(ctx, p, service)
+			if err != nil {
+				return fault.Wrap(w.name, err)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				return fault.New(p.Name, fault.Conflict, "by %s, %s is at %v, and should be at %v", w.name, service, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+// instanceFound has a server register with its peer, and finds it at every peer in every way, as soon as that peer's
+// watch has it. Then applications settle at every peer for the rest of the tour.
+func (t *Tour) instanceFound(ctx context.Context) (string, error) {
+	s, err := app.Serve()
+	if err != nil {
+		return "", err
+	}
+	defer s.Die()
+	home, began := t.consumer(), time.Now()
+	if err := register(ctx, home, web, checked(s)); err != nil {
+		return "", err
+	}
+	committed := time.Since(began)
+	if err := t.followAll(ctx, web, up); err != nil {
+		return "", err
+	}
+	known := time.Since(began)
+	if err := t.found(ctx, web, s.Address()); err != nil {
+		return "", err
+	}
+	err = rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Deregister(ctx, web, checked(s).ID) })
+	if err != nil {
+		return "", err
+	}
+	if err := t.followAll(ctx, web, present()); err != nil {
+		return "", err
+	}
+	if err := errors.Join(t.found(ctx, web), t.settle(ctx)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("registered with %s in %v, UP and found at %d peers by REST (both dialects), gRPC and DNS after %v, and gone when deregistered",
+		home.Name, committed.Round(time.Millisecond), len(t.Network.Living()), known.Round(time.Millisecond)), nil
+}
+
+// checked is a server that its peer looks at each second.
+func checked(s *app.Server) app.Registration {
+	return app.Registration{
+		ID: "server", Host: s.Host, Port: s.Port, UnhealthyAfter: "3s", RemoveAfter: deadAfter.String(),
+		HealthCheck: &app.Check{
+			Type: "HTTP", Endpoint: app.Health, Interval: checkEvery.String(), Timeout: checkTimeout.String(), UnhealthyThreshold: failures,
+		},
+	}
+}
+
+// What the residents of a peer do when it dies: nothing, or go on at another one.
+const (
+	stays = "stays"
+	moves = "moves"
+)
+
+func idOf(kind string, p *network.Peer) string { return kind + "-" + p.Name }
+
+// settle registers two applications with every peer.
+func (t *Tour) settle(ctx context.Context) error {
+	for _, p := range t.Network.Living() {
+		for _, kind := range []string{stays, moves} {
+			if err := register(ctx, p, resident, comer(idOf(kind, p))); err != nil {
+				return err
+			}
+			t.residents = append(t.residents, idOf(kind, p))
+		}
+	}
+	return t.followAll(ctx, resident, present(t.residents...))
+}
