@@ -278,6 +278,31 @@ func TestElection(t *testing.T) {
 	})
 }
 
+// What is registered after a leader was lost is shown here, marked as stale, before there is another.
+func TestRegisteredWhileLeaderless(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Millisecond, 10 * time.Second} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b := c.add("a"), c.add("b")
+			a.Start()
+			b.Start()
+			b.Publish([]Published{running("storage", "x")})
+			time.Sleep(time.Minute)
+			c.elect("")
+			time.Sleep(pause)
+			b.Publish([]Published{running("storage", "y")})
+			time.Sleep(leading + time.Second)
+			ids, stale := b.ids("storage")
+			require.Equal(t, []string{"x", "y"}, ids)
+			require.True(t, stale)
+			c.elect("b")
+			time.Sleep(10 * time.Second)
+			a.shows("storage", "x", "y")
+			b.shows("storage", "x", "y")
+		})
+	}
+}
+
 // A late registration is committed and seen everywhere within moments; so are a change and an end.
 func TestLateRegistration(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {

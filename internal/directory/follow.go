@@ -102,10 +102,41 @@ func (m *mirror) contact() {
 		m.d.Catalog.Thaw()
 	case m.follows:
 		m.d.Catalog.Freeze("the coordination group has no leader that this peer knows of", time.Now())
+		m.show()
 	default:
 		m.d.Catalog.Freeze("no member of the coordination group answers", time.Now())
+		m.show()
 	}
 	m.move()
+}
+
+// show shows what runs here as it is, where the directory does not have it so yet. The caller holds mu.
+func (m *mirror) show() {
+	var differ []catalog.Change
+	for k, own := range m.own {
+		if known, ok := m.d.Catalog.ByLease(own.Lease); !ok || !instance.Same(known, own) && known.Peer == m.d.Self {
+			differ = append(differ, catalog.Change{Key: k, Instance: own})
+		}
+	}
+	m.apart(differ)
+}
+
+// apart feeds the catalog in a numbering of its own, until the directory is listed anew. The caller holds mu.
+func (m *mirror) apart(changes []catalog.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	m.foreign, m.follows = true, false
+	m.relist()
+	m.revision++
+	for i, c := range changes {
+		if c.Instance != nil {
+			changes[i].Instance = revised(c.Instance, m.revision)
+		}
+	}
+	if err := m.d.Catalog.Apply(m.revision, changes); err != nil {
+		m.d.Failed("directory.apart", err)
+	}
 }
 
 func (m *mirror) move() {
@@ -256,38 +287,31 @@ func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
 	return i
 }
 
-// local shows what changes here at once where the directory will not tell of it: while there is no contact,
-// or when what ends never came there.
+// local shows what changes here at once where the directory will not tell of it now: while there is no leader
+// or no contact, or when what ends never came there.
 func (m *mirror) local(changes []Published) {
+	state, _ := m.d.lookout.state()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	apart := make([]catalog.Change, 0, len(changes))
+	apart := m.foreign || !m.follows || !m.leads || state.Phase != scout.Direct
+	shown := make([]catalog.Change, 0, len(changes))
 	for _, c := range changes {
-		if c.Instance != nil {
-			own := *c.Instance
-			own.Peer = m.d.Self
-			m.own[c.Key] = &own
-			apart = append(apart, catalog.Change{Key: c.Key, Instance: revised(&own, m.revision+1)})
-			continue
-		}
-		delete(m.own, c.Key)
-		apart = append(apart, catalog.Change{Key: c.Key})
-		if m.ahead[c.Key] {
+		var own *instance.Instance
+		if c.Instance == nil {
+			delete(m.own, c.Key)
+			apart = apart || m.ahead[c.Key]
 			delete(m.ahead, c.Key)
-			m.foreign = true
+		} else {
+			own = revised(c.Instance, 0)
+			own.Peer = m.d.Self
+			m.own[c.Key] = own
 		}
+		shown = append(shown, catalog.Change{Key: c.Key, Instance: own})
 	}
-	if m.follows && m.leads && !m.foreign || len(apart) == 0 {
-		return
+	if apart {
+		m.apart(shown)
+		m.contact()
 	}
-	m.foreign, m.follows = true, false
-	m.relist()
-	m.contact()
-	m.revision++
-	if err := m.d.Catalog.Apply(m.revision, apart); err != nil {
-		m.d.Failed("directory.local", err)
-	}
-	m.move()
 }
 
 // revised is an instance with another revision.
