@@ -84,8 +84,8 @@ func (o options) validate(rest []string) error {
 		return fault.Invalidf("checking", o.checking, "must be 1s to 1h")
 	case o.runs < 1 || o.runs > 1000:
 		return fault.Invalidf("runs", o.runs, "must be 1 to 1000")
-	case o.instances < beating || o.instances > maxInstances/2:
-		return fault.Invalidf("instances", o.instances, "must be %d to %d", beating, maxInstances/2)
+	case o.instances < newcomers || o.instances > maxInstances:
+		return fault.Invalidf("instances", o.instances, "must be %d to %d", newcomers, maxInstances)
 	case o.changes < 1 || o.changes > 1_000_000:
 		return fault.Invalidf("changes", o.changes, "must be 1 to 1000000")
 	}

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// maxInstances is the bound that blackholed is given; the registry takes no higher one.
-const maxInstances = 100_000
+// maxInstances is the bound that blackholed has, and that of one peer's entries in the directory.
+const maxInstances = 10_000
 
 // ours speaks to blackholed.
 type ours struct{ host string }
@@ -21,10 +21,7 @@ func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system,
 	}
 	address, grpc := "127.0.0.1:"+free[0], "127.0.0.1:"+free[1]
 	args := []string{"run", "--profile", "dev", "--data", dir, "--listen", "/ip4/127.0.0.1/tcp/" + free[2], "--http", address, "--grpc", grpc}
-	env := []string{
-		"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_DNS=off",
-		fmt.Sprintf("BLACKHOLE_AGENT_LIMITS_INSTANCES=%d", maxInstances),
-	}
+	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_DNS=off"}
 	server, err := launch(binary, args, env, log)
 	if err != nil {
 		return nil, err

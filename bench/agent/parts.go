@@ -119,11 +119,11 @@ func (s *session) register(ctx context.Context) error {
 	}
 	defer end()
 	for _, one := range systems {
-		if err := fill(ctx, one, crowd(s.instances, "")); err != nil {
+		if err := fill(ctx, one, crowd(s.instances-newcomers, "")); err != nil {
 			return err
 		}
 	}
-	s.table(fmt.Sprintf("Registrations of applications, one by one, with %d instances present", s.instances))
+	s.table(fmt.Sprintf("Registrations of applications, one by one, with %d to %d instances present", s.instances-newcomers, s.instances))
 	for _, clients := range []int{1, connections} {
 		var tasks []task
 		for _, one := range systems {
@@ -137,13 +137,17 @@ func (s *session) register(ctx context.Context) error {
 	return nil
 }
 
-// enroll has clients register, each in a service of its own, and takes it all back.
+// enroll has clients register, each in a service of its own, until there are as many as one peer may
+// publish, or the time is over, and takes it all back.
 func (s *session) enroll(ctx context.Context, one *system, clients int) (sample, error) {
-	enrolled := make([][]entry, clients)
+	enrolled, room := make([][]entry, clients), newcomers/clients
 	out, err := one.run(ctx, s.duration, clients, func(i int, a *asker) worker {
 		service := fmt.Sprintf("load%d", i)
 		return func() (int, error) {
 			e := entry{service: service, id: len(enrolled[i]), mark: "1"}
+			if len(enrolled[i]) == room {
+				return 0, errEnough
+			}
 			enrolled[i] = append(enrolled[i], e)
 			return 1, a.ask(one.enroll(e))
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,6 +27,9 @@ func (s sample) rate() float64 { return float64(s.count) / s.seconds }
 // worker does one operation each time that it is called, and says how many it counts for.
 type worker func() (int, error)
 
+// errEnough is the error of a worker that has no more to do.
+var errEnough = errors.New("enough")
+
 // closed has each worker do its operation again and again, for a time. The first that fails ends
 // the run.
 func closed(ctx context.Context, d time.Duration, workers []worker) (sample, error) {
@@ -38,6 +42,9 @@ func closed(ctx context.Context, d time.Duration, workers []worker) (sample, err
 		all.Go(func() {
 			for start := began; start.Sub(began) < d && ctx.Err() == nil; {
 				n, err := work()
+				if errors.Is(err, errEnough) {
+					return
+				}
 				if err != nil {
 					cancel(err)
 					return

@@ -13,6 +13,7 @@ import (
 const (
 	connections = 16   // of clients that work together
 	services    = 100  // among which the instances are that are only present
+	newcomers   = 2000 // instances that are registered in a run, at most
 	beating     = 1000 // instances that send heartbeats over HTTP
 	atOnce      = 100  // watchers, beside one alone
 	churn       = 100  // changes a second of what is read
