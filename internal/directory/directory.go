@@ -32,7 +32,6 @@ const (
 	leading = 3 * time.Second        // without a leader until answers are stale: longer than an election
 	least   = 250 * time.Millisecond // between two attempts
 	most    = 5 * time.Second        // the same
-	gather  = 5 * time.Millisecond   // changes that go in one batch
 	leased  = 15 * time.Second       // without a sign of life until a peer's instances are gone
 	page    = 1000                   // entries of one answer
 )
@@ -98,8 +97,10 @@ func New(c Config) *Directory {
 	d := &Directory{Config: c, began: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.lookout = newLookout(d)
+	// A change goes at once, and what comes while it is under way goes together: to wait for more would only
+	// make who registers wait.
 	d.register = newRegister(d, publisher.New(publisher.Config{
-		Lease: leaseOf(c.Self), TTL: leased, Incarnation: c.Incarnation, Gather: gather, Least: least, Most: most, Jitter: c.Random,
+		Lease: leaseOf(c.Self), TTL: leased, Incarnation: c.Incarnation, Gather: -1, Least: least, Most: most, Jitter: c.Random,
 	}))
 	d.mirror = newMirror(d)
 	c.Catalog.Freeze("the directory of the group was not read yet", d.began)
