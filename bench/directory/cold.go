@@ -189,10 +189,6 @@ func (s *session) pull(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, end())
 		}
-		n, _, err := at.count(ctx) // it has what was there, and its own
-		if err != nil {
-			return errors.Join(err, end())
-		}
 		before, returned := spent(f.processes()...), time.Now()
 		if err := end(); err != nil {
 			return err
@@ -205,7 +201,7 @@ func (s *session) pull(ctx context.Context) error {
 			return err
 		}
 		took = append(took, ms(time.Since(known)))
-		s.row("run %d, %d instances | %.0f | %.0f | %.2f | %s", run+1, n, took[run], ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
+		s.row("run %d | %.0f | %.0f | %.2f | %s", run+1, took[run], ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
 	}
 	s.row("median | %.0f | | |", median(took))
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -16,8 +17,8 @@ const (
 
 // observer is what reads at a peer came to.
 type observer struct {
-	reads, failed, short, stale int
-	first                       error
+	reads, failed, short, unsure, stale int
+	first                               error
 }
 
 // kill ends the leader as a crash does, while applications read at all other peers and register at one.
@@ -37,7 +38,7 @@ func (s *session) kill(ctx context.Context) error {
 		return err
 	}
 	s.table(fmt.Sprintf("SIGKILL of the leader, which is back after %v; %d instances, %d of them at the leader's peer; reads every %v at each other peer", absence, total, each, watching),
-		"", "ms to the next registration that the group has", "reads", "failed", "without an instance", "marked stale", "ms from its return until all peers had all", "CPU s of the others", "load")
+		"", "ms to the next registration that the group has", "reads", "failed", "without an instance", "with one not UP", "marked stale", "ms from its return until all peers had all", "CPU s of the others", "load")
 	for run := range s.kills {
 		if err := s.killed(ctx, f, run, total); err != nil {
 			return err
@@ -88,12 +89,13 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 	all.Wait()
 	var sum observer
 	for _, o := range seen {
-		sum.reads, sum.failed, sum.short, sum.stale = sum.reads+o.reads, sum.failed+o.failed, sum.short+o.short, sum.stale+o.stale
+		sum.reads, sum.failed, sum.short = sum.reads+o.reads, sum.failed+o.failed, sum.short+o.short
+		sum.unsure, sum.stale = sum.unsure+o.unsure, sum.stale+o.stale
 		if sum.first == nil {
 			sum.first = o.first
 		}
 	}
-	s.row("kill %d | %.0f | %d | %d | %d | %d | %.0f | %.2f | %s", run+1, ms(wrote.Sub(began)), sum.reads, sum.failed, sum.short, sum.stale, ms(took), cpu.Seconds(), load())
+	s.row("kill %d | %.0f | %d | %d | %d | %d | %d | %.0f | %.2f | %s", run+1, ms(wrote.Sub(began)), sum.reads, sum.failed, sum.short, sum.unsure, sum.stale, ms(took), cpu.Seconds(), load())
 	if sum.first != nil {
 		fmt.Fprintf(s.out, "\nthe first: %v\n", sum.first)
 	}
@@ -115,6 +117,8 @@ func (o *observer) observe(ctx context.Context, p *peer, total int) {
 			o.short++
 		case got.stale:
 			o.stale++
+		case bytes.Count(got.body, []byte(`"health":"UP"`)) != total:
+			o.unsure++
 		}
 		o.reads++
 	}

@@ -1,5 +1,172 @@
 package main
-import "context"
-const memberCommand = "member"
-func member([]string) error { return nil }
-func (s *session) simulate(context.Context) error { return nil }
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/sync"
+	libp2p "github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/blackhole/blackhole/internal/group"
+	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/link"
+	"github.com/blackhole/blackhole/internal/grpcapi"
+	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/keeper"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+const (
+	memberCommand = "member"       // as which this command is a member of a group
+	ownerKey      = "bench-peer"   // gRPC metadata by which a peer that is played says who it is
+	groupKey      = "bench-group"  // and a member, which group its call is meant for
+	identityFile  = "identity.key" // in a member's directory
+	manyWatches   = 100_000        // at a member
+)
+
+// member is a member of a group without the rest of a peer, which takes the word of its callers for who
+// they are. It ends with an interrupt.
+func member(args []string) error {
+	var data, listen, serve, contact, founders string
+	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
+	f.StringVar(&data, "data", "", "`directory`")
+	f.StringVar(&listen, "listen", "", "`multiaddr`")
+	f.StringVar(&serve, "grpc", "", "`address`")
+	f.StringVar(&contact, "contact", "", "`multiaddr` of a member, with its id")
+	f.StringVar(&founders, "founders", "", "peer ids, with commas")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	node, err := join(ctx, data, listen, contact)
+	if err != nil {
+		return err
+	}
+	plane, err := found(node, data, strings.Split(founders, ","))
+	if err != nil {
+		return errors.Join(err, node.Close())
+	}
+	calls, err := link.Listen(node.Host(), link.ListenLimits{})
+	if err != nil {
+		return errors.Join(err, plane.Close(), node.Close())
+	}
+	own, err := net.Listen("tcp", serve)
+	if err != nil {
+		return errors.Join(fault.As(memberCommand, fault.Unavailable, err), plane.Close(), node.Close())
+	}
+	at := plane.Member()
+	server := grpcapi.New(grpcapi.Config{
+		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, MaxWatches: manyWatches,
+	})
+	others := grpcapi.New(grpcapi.Config{
+		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, Credentials: link.Credentials(nil),
+	})
+	go func() { _ = others.Serve(calls) }() // ends with Close
+	go func() { _ = server.Serve(own) }()   // the same
+	<-ctx.Done()
+	server.Close()
+	others.Close()
+	return errors.Join(plane.Close(), node.Close())
+}
+
+// owner is who calls, by its own word.
+func owner(ctx context.Context) (string, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if is := md.Get(ownerKey); len(is) == 1 {
+		return is[0], nil
+	}
+	return "", fault.New("owner", fault.Forbidden, "a caller says who it is")
+}
+
+// said is gRPC metadata with each call.
+type said struct{ key, value string }
+
+var _ credentials.PerRPCCredentials = said{}
+
+func (s said) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{s.key: s.value}, nil
+}
+
+func (s said) RequireTransportSecurity() bool { return false }
+
+// join begins the network of a member.
+func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) {
+	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
+	if err != nil {
+		return nil, err
+	}
+	at, err := multiaddr.NewMultiaddr(listen)
+	if err != nil {
+		return nil, fault.Invalidf("listen", listen, "%w", err)
+	}
+	var introducers []libp2p.AddrInfo
+	if contact != "" {
+		first, err := libp2p.AddrInfoFromString(contact)
+		if err != nil {
+			return nil, fault.Invalidf("contact", contact, "%w", err)
+		}
+		introducers = append(introducers, *first)
+	}
+	verifier, err := records.NewVerifier(1024)
+	if err != nil {
+		return nil, err
+	}
+	return p2p.New(ctx, p2p.Config{
+		Identity: key, Listen: []multiaddr.Multiaddr{at}, Bootstrap: introducers, Datastore: sync.MutexWrap(datastore.NewMapDatastore()),
+		Validator: keeper.Validator(verifier, time.Now), Protocols: append(p2p.Config{}.Protocols, link.AskProtocol, link.CallProtocol),
+	})
+}
+
+// found makes a node a member of the group of the founders.
+func found(node *p2p.Node, data string, founders []string) (*group.Plane, error) {
+	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
+	if err != nil {
+		return nil, err
+	}
+	network := founding.Network{Mode: founding.Listed}
+	for _, text := range founders {
+		id, err := libp2p.Decode(text)
+		if err != nil {
+			return nil, fault.Invalidf("founders", text, "%w", err)
+		}
+		network.Founders = append(network.Founders, id)
+	}
+	return group.Open(group.Config{
+		Host: node.Host(), PubSub: node.PubSub(), Key: key, Network: network, Voters: members, Replace: time.Hour,
+		Dir: filepath.Join(data, "coordination"), Marks: data,
+		Remote: func(to libp2p.ID, id string) (group.Remote, error) {
+			name := base64.RawURLEncoding.EncodeToString([]byte(node.Host().ID()))
+			options := append(link.DialOptions(node.Host()), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
+			c, err := client.New(link.Target(to), options...)
+			if err != nil {
+				return nil, err
+			}
+			return remote{c.Coordination(), c}, nil
+		},
+		Fatal: func(err error) { panic(err) },
+	})
+}
+
+// remote is the contract at another member, and the connection to it.
+type remote struct {
+	*client.Coordination
+	io.Closer
+}

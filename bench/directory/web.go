@@ -68,9 +68,9 @@ func (w *web) count(ctx context.Context) (n int, stale bool, err error) {
 	return got.total, got.stale, err
 }
 
-// list tells how many instances of a service a peer knows of.
+// list tells how many instances of a service a peer knows of, in whatever status.
 func (w *web) list(ctx context.Context, service string) (answer, int, error) {
-	got, err := w.ask(ctx, "GET", "/v1/services/"+service+"/instances", nil)
+	got, err := w.ask(ctx, "GET", "/v1/services/"+service+"/instances?health=any", nil)
 	return got, bytes.Count(got.body, []byte(`"host":`)), err
 }
 

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	libp2p "github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/grpc"
+
+	"github.com/blackhole/blackhole/internal/directory"
+	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// core is a group of three members, each a process, without the rest of their peers.
+type core struct {
+	members []*process
+	ids     []string
+	address []string // of gRPC
+	leader  int
+	term    uint64
+	shared  *client.Client // of the leader
+}
+
+// core starts a group and waits for its leader.
+func (s *session) core(ctx context.Context) (*core, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fault.As("core", fault.Unavailable, err)
+	}
+	dir, err := s.room()
+	if err != nil {
+		return nil, err
+	}
+	free, err := ports(2 * members)
+	if err != nil {
+		return nil, err
+	}
+	g := &core{}
+	founders := ""
+	for i := range members {
+		data := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.Mkdir(data, 0o700); err != nil {
+			return nil, fault.As("core", fault.Invalid, err)
+		}
+		key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
+		if err != nil {
+			return nil, err
+		}
+		id, err := libp2p.IDFromPrivateKey(key)
+		if err != nil {
+			return nil, fault.As("core", fault.Internal, err)
+		}
+		g.ids, g.address = append(g.ids, id.String()), append(g.address, "127.0.0.1:"+free[2*i])
+		founders += "," + id.String()
+	}
+	for i := range members {
+		args := []string{
+			memberCommand, "-data", filepath.Join(dir, fmt.Sprint(i)), "-listen", "/ip4/127.0.0.1/tcp/" + free[2*i+1],
+			"-grpc", g.address[i], "-founders", founders[1:],
+		}
+		if i > 0 {
+			args = append(args, "-contact", "/ip4/127.0.0.1/tcp/"+free[1]+"/p2p/"+g.ids[0])
+		}
+		p := &process{binary: self, args: args, log: s.log}
+		g.members = append(g.members, p)
+		if err := p.start(); err != nil {
+			return g, err
+		}
+	}
+	return g, g.find(ctx)
+}
+
+// find finds the leader.
+func (g *core) find(ctx context.Context) error {
+	for i, address := range g.address {
+		c, err := client.New(address, grpc.WithPerRPCCredentials(said{ownerKey, "bench"}))
+		if err != nil {
+			return err
+		}
+		err = until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+			state, err := c.Coordination().Group(ctx)
+			if err == nil && (state.Leader == "" || len(state.Voters) != members) {
+				err = fault.New("find", fault.Unavailable, "leader %q, %d voters", state.Leader, len(state.Voters))
+			}
+			if err == nil && state.Leader == g.ids[i] {
+				g.leader, g.term, g.shared = i, state.Term, c
+			}
+			return err
+		})
+		if err != nil {
+			return errors.Join(err, c.Close())
+		}
+		if g.shared != c {
+			if err := c.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	if g.shared == nil {
+		return fault.New("find", fault.Unavailable, "the leader changed meanwhile")
+	}
+	return nil
+}
+
+func (g *core) stop() {
+	if g.shared != nil {
+		_ = g.shared.Close() // nothing is under way
+	}
+	var all sync.WaitGroup
+	for _, p := range g.members {
+		all.Go(p.stop)
+	}
+	all.Wait()
+}
+
+// played is a peer that this process plays: a directory with a lease, a catalog and connections of its own.
+type played struct {
+	*client.Coordination
+	*directory.Directory
+
+	core   *core
+	id     string
+	client *client.Client
+	whole  bool            // lists the directory; the others begin with what comes after gate
+	gate   <-chan struct{} // closed when the others may begin to watch
+	begun  func()          // called once when a watch has begun
+	seen   func(key string, p *played)
+	leads  chan struct{} // never closed: the leader stays
+}
+
+var _ directory.Group = (*played)(nil)
+
+// play makes a peer.
+func (g *core) play(n int, whole bool, gate <-chan struct{}, begun func(), seen func(string, *played)) (*played, error) {
+	p := &played{core: g, id: fmt.Sprintf("played-%04d", n), whole: whole, gate: gate, begun: sync.OnceFunc(begun), seen: seen, leads: make(chan struct{})}
+	var err error
+	if p.client, err = client.New(g.address[g.leader], grpc.WithPerRPCCredentials(said{ownerKey, p.id})); err != nil {
+		return nil, err
+	}
+	p.Coordination = p.client.Coordination()
+	known, err := catalog.New(catalog.Config{Log: 16, History: 1024})
+	if err != nil {
+		return nil, err
+	}
+	p.Directory = directory.New(directory.Config{Group: p, Catalog: known, Self: p.id, Lost: func([]instance.Key) {}})
+	return p, nil
+}
+
+func (p *played) end() error { return errors.Join(p.Directory.Close(), p.client.Close()) }
+
+// Leading implements directory.Group.
+func (p *played) Leading() (uint64, string, <-chan struct{}) {
+	return p.core.term, p.core.ids[p.core.leader], p.leads
+}
+
+// Acquaintances implements directory.Group.
+func (p *played) Acquaintances() []string { return p.core.ids }
+
+// Who implements directory.Group. It asks the leader, whoever is asked.
+func (p *played) Who(ctx context.Context, at string) (uint64, string, error) {
+	state, err := p.core.shared.Coordination().Group(ctx)
+	return state.Term, state.Leader, err
+}
+
+// Range implements directory.Group. A thousand whole catalogs have no room: most have nothing that was there before.
+func (p *played) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	if p.whole {
+		return p.Coordination.Range(ctx, q, c)
+	}
+	q.Limit = 1
+	page, h, err := p.Coordination.Range(ctx, q, c)
+	page.Keys, page.Next = nil, ""
+	return page, h, err
+}
+
+// Watch implements directory.Group.
+func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	if !p.whole {
+		select {
+		case <-p.gate:
+			w.From = 0
+		case <-ctx.Done():
+			return fault.Wrap("watch", ctx.Err())
+		}
+	}
+	return p.Coordination.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+		p.begun()
+		if err := send(b, h); err != nil {
+			return err
+		}
+		for _, e := range b.Events {
+			p.seen(e.Key, p)
+		}
+		return nil
+	})
+}
+
+// publish has an instance run at the peer.
+func (p *played) publish(entries ...entry) {
+	changes := make([]directory.Published, len(entries))
+	for i, e := range entries {
+		k := instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}
+		changes[i] = directory.Published{Key: k, Instance: &instance.Instance{
+			Key: k, Status: instance.StatusUp, Lease: "lease-" + e.id, RegisteredAt: time.Now(),
+			Spec: instance.Spec{
+				Host: "10.0.0.1", Port: 8080, Weight: 1, Tags: []string{"a", "b"}, Metadata: map[string]string{"v": e.mark},
+				UnhealthyAfter: time.Hour, RemoveAfter: time.Hour,
+			},
+		}}
+	}
+	p.Publish(changes)
+}
+
+// sight is who has seen a change.
+type sight struct {
+	began time.Time
+	left  atomic.Int64
+	last  chan time.Time
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+const (
+	wholes  = 10               // peers with a whole catalog
+	quiet   = 10 * time.Second // in which only keepalives are sent, two of each peer
+	steady  = 10 * time.Second // of changes
+	changed = 20               // changes a second
+)
+
+// simulate plays peers at a group of three members. All have a lease and register; some have whole catalogs
+// from the beginning, the others' begin empty when all are registered, and follow from there.
+func (s *session) simulate(ctx context.Context) (err error) {
+	if s.profile != "" {
+		stop, err := profile(s.profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	g, err := s.core(ctx)
+	if g != nil {
+		defer g.stop()
+	}
+	if err != nil {
+		return err
+	}
+	c := &crowd{session: s, core: g, gate: make(chan struct{})}
+	defer func() { err = errors.Join(err, c.end()) }()
+	if err := rest(ctx, time.Second); err != nil {
+		return err
+	}
+	s.table(fmt.Sprintf("%d peers played by one process, %d instances, a group of three processes; each peer has a lease, a watch and a connection; %d have whole catalogs, "+
+		"the others what comes after the first registrations", s.crowd, s.crowded, min(wholes, s.crowd)), "", "", "CPU of the leader", "of its followers", "load")
+	for _, step := range []func(context.Context) error{c.idle, c.register, c.follow, c.keep, c.change} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// profile writes a profile of this process until it is stopped.
+func profile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fault.As("profile", fault.Invalid, err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, fault.As("profile", fault.Invalid, errors.Join(err, f.Close()))
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil // what is missing shows in the profile
+}
+
+// crowd is the peers that are played.
+type crowd struct {
+	*session
+	core  *core
+	gate  chan struct{}
+	peers []*played
+
+	watching atomic.Int64
+	sights   sync.Map // key -> *sight
+	all      durations
+}
+
+// durations are gathered from several goroutines.
+type durations struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (d *durations) add(one time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, one)
+}
+
+func (c *crowd) end() error {
+	var all sync.WaitGroup
+	errs := make([]error, len(c.peers))
+	for i, p := range c.peers {
+		all.Go(func() { errs[i] = p.end() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// cost tells what the leader and its followers take of the processors meanwhile, in seconds.
+func (c *crowd) cost(f func() error) (leader, followers, lasted float64, err error) {
+	l := c.core.members[c.core.leader]
+	before, whole, began := spent(l), spent(c.core.members...), time.Now()
+	err = f()
+	after := spent(l) - before
+	return after.Seconds(), (spent(c.core.members...) - whole - after).Seconds(), time.Since(began).Seconds(), err
+}
+
+func (c *crowd) idle(ctx context.Context) error {
+	l, f, d, err := c.cost(func() error { return rest(ctx, 3*time.Second) })
+	c.row("nobody is there, %.0f s | | %.1f %% of a core | %.1f %% | %s", d, 100*l/d, 100*f/d, load())
+	return err
+}
+
+// register has all peers start with their instances, and waits until the whole catalogs have all.
+func (c *crowd) register(ctx context.Context) error {
+	for n := range c.options.crowd {
+		p, err := c.core.play(n, n < wholes, c.gate, func() { c.watching.Add(1) }, c.see)
+		if err != nil {
+			return err
+		}
+		c.peers = append(c.peers, p)
+		var own []entry
+		for i := n; i < c.crowded; i += c.options.crowd {
+			own = append(own, entry{fmt.Sprintf("service%d", i%100), fmt.Sprintf("%s-%d", p.id, i), "1"})
+		}
+		p.publish(own...)
+	}
+	var first float64
+	l, f, d, err := c.cost(func() error {
+		began := time.Now()
+		for _, p := range c.peers {
+			p.Start()
+		}
+		for i, p := range c.peers[:min(wholes, len(c.peers))] {
+			err := until(ctx, serving, tight, "all are registered", func(context.Context) error {
+				if got := p.Catalog.Stats(); got.Instances != c.crowded || got.Stale {
+					return fault.New("register", fault.Unavailable, "%d of %d, stale: %v", got.Instances, c.crowded, got.Stale)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				first = ms(time.Since(began))
+			}
+		}
+		return nil
+	})
+	c.row("all start at once and register: every whole catalog has all | %.0f ms (the first %.0f) | %.2f s | %.2f s | %s", 1e3*d, first, l, f, load())
+	return err
+}
+
+// follow has the others begin to watch.
+func (c *crowd) follow(ctx context.Context) error {
+	l, f, d, err := c.cost(func() error {
+		close(c.gate)
+		return until(ctx, serving, asking, "all watch", func(context.Context) error {
+			if n := c.watching.Load(); n < int64(len(c.peers)) {
+				return fault.New("follow", fault.Unavailable, "%d of %d", n, len(c.peers))
+			}
+			return nil
+		})
+	})
+	c.row("all watch | %.0f ms | %.2f s | %.2f s | %s", 1e3*d, l, f, load())
+	return err
+}
+
+// keep tells what the keepalives of all take of the leader.
+func (c *crowd) keep(ctx context.Context) error {
+	if err := rest(ctx, time.Second); err != nil {
+		return err
+	}
+	l, f, d, err := c.cost(func() error { return rest(ctx, quiet) })
+	c.row("keepalives and marks of watches alone, %.0f s | | %.1f %% of a core | %.1f %% | %s", d, 100*l/d, 100*f/d, load())
+	return err
+}
+
+// see notes that a peer has a change in its catalog.
+func (c *crowd) see(key string, _ *played) {
+	got, ok := c.sights.Load(key)
+	if !ok {
+		return
+	}
+	s, now := got.(*sight), time.Now()
+	c.all.add(now.Sub(s.began))
+	if s.left.Add(-1) == 0 {
+		s.last <- now
+	}
+}
+
+// change registers instances, each at another peer, and tells when every peer has each.
+func (c *crowd) change(ctx context.Context) error {
+	var everywhere []time.Duration
+	l, f, d, err := c.cost(func() error {
+		tick := time.NewTicker(time.Second / changed)
+		defer tick.Stop()
+		var sights []*sight
+		for began := time.Now(); time.Since(began) < steady; <-tick.C {
+			n := len(sights)
+			e := entry{"new", fmt.Sprint(n), "1"}
+			s := &sight{began: time.Now(), last: make(chan time.Time, 1)}
+			s.left.Store(int64(len(c.peers)))
+			c.sights.Store(coord.DirectoryKey(instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}), s)
+			sights = append(sights, s)
+			c.peers[n*7919%len(c.peers)].publish(e)
+		}
+		patience := time.NewTimer(late)
+		defer patience.Stop()
+		for _, s := range sights {
+			select {
+			case at := <-s.last:
+				everywhere = append(everywhere, at.Sub(s.began))
+			case <-patience.C:
+				return fault.New("change", fault.Timeout, "%d peers miss a change after %v", s.left.Load(), late)
+			case <-ctx.Done():
+				return fault.Wrap("change", ctx.Err())
+			}
+		}
+		return nil
+	})
+	n := len(everywhere)
+	c.row("%d registrations, %d a second: in the catalogs of all peers | p50 %.0f ms, p99 %.0f ms, most %.0f ms | %.0f %% of a core, %.1f ms each | %.0f %% | %s",
+		n, changed, ms(quantile(everywhere, 0.5)), ms(quantile(everywhere, 0.99)), ms(quantile(everywhere, 1)), 100*l/d, 1e3*l/float64(max(1, n)), 100*f/d, load())
+	c.row("the same, each catalog for itself | p50 %.0f ms, p99 %.0f ms | | |", ms(quantile(c.all.all, 0.5)), ms(quantile(c.all.all, 0.99)))
+	return err
+}
