@@ -222,23 +222,36 @@ func startPeer(t *testing.T, self string) map[string]string {
 	return peer
 }
 
-// commits waits until the peer's group takes registrations: for a moment after its start there is none.
+// commits waits until the peer's group takes registrations, and its copy of the directory has them: for
+// a moment after its start there is no group.
 func commits(t *testing.T, peer string) {
 	t.Helper()
 	url := "http://" + peer + "/v1/services/probe/instances"
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		body := strings.NewReader(`{"namespace":"probe","id":"1","host":"192.0.2.1","port":1}`)
-		answer, err := http.Post(url+"?require_commit=true", "application/json", body)
-		require.NoError(c, err)
-		require.NoError(c, answer.Body.Close())
-		require.Equal(c, http.StatusCreated, answer.StatusCode)
-	}, 20*time.Second, 20*time.Millisecond)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url+"/1?namespace=probe", nil)
-	require.NoError(t, err)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
-	require.Equal(t, http.StatusNoContent, answer.StatusCode)
+	ask := func(method, url, body string) (int, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			return 0, err
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		return answer.StatusCode, answer.Body.Close()
+	}
+	for _, step := range []struct {
+		method, url, body string
+		want              int
+	}{
+		{http.MethodPost, url + "?require_commit=true", `{"namespace":"probe","id":"1","host":"192.0.2.1","port":1}`, http.StatusCreated},
+		{http.MethodGet, url + "?namespace=probe&consistency=linearizable", "", http.StatusOK},
+		{http.MethodDelete, url + "/1?namespace=probe", "", http.StatusNoContent},
+	} {
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			status, err := ask(step.method, step.url, step.body)
+			require.NoError(c, err)
+			require.Equal(c, step.want, status)
+		}, 20*time.Second, 20*time.Millisecond)
+	}
 }
 
 // run runs one command and gives what it prints, in the words of the document.
