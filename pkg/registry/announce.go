@@ -88,7 +88,7 @@ func (c *change) renew(id string, now time.Time) (*service, error) {
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}
-	return c.of.issuer.issue(last, c.of.floor, o, now)
+	return c.of.issuer.issue(last, c.of.ledger.Floor(), o, now)
 }
 
 func (r *Registry) deferRenewal(v version, now time.Time, err error) {

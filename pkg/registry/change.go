@@ -6,6 +6,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 // change collects new states of services. They are on disk together before one of them is
@@ -56,10 +57,9 @@ func (c *change) commit(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := r.store.commit(edits); err != nil {
+	if err := r.ledger.Commit(edits, floor); err != nil {
 		return err
 	}
-	r.floor = floor
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range c.ids {
@@ -68,23 +68,19 @@ func (c *change) commit(now time.Time) error {
 	return nil
 }
 
-// edits are the change for the database. The last sequence of a service that is forgotten
+// edits are the change for the ledger. The last sequence of a service that is forgotten
 // lives on in the floor, so that none follows it that is lower.
-func (c *change) edits() (edits []edit, floor uint64, err error) {
-	floor = c.of.floor
+func (c *change) edits() (edits []ledger.Edit, floor uint64, err error) {
 	for _, id := range c.ids {
-		e := edit{key: servicePrefix + id}
+		e := ledger.Edit{Name: id}
 		if s := c.states[id]; s != nil {
-			if e.value, err = s.encode(); err != nil {
+			if e.Value, err = s.encode(); err != nil {
 				return nil, 0, err
 			}
 		} else if last := c.of.services[id]; last != nil {
 			floor = max(floor, last.current.Sequence())
 		}
 		edits = append(edits, e)
-	}
-	if floor > c.of.floor {
-		edits = append(edits, c.of.store.editFloor(floor))
 	}
 	return edits, floor, nil
 }
@@ -154,7 +150,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
 		return nil, fault.New("", fault.LimitReached, "too many services were withdrawn; the first are forgotten when their records have lapsed")
 	}
-	return c.of.issuer.issue(last, c.of.floor, o, now)
+	return c.of.issuer.issue(last, c.of.ledger.Floor(), o, now)
 }
 
 // Update replaces the offer of a registered service and keeps its created_at. The new
@@ -163,7 +159,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 // those of Register but Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
-		return r.issuer.issue(last, r.floor, o, wall(now))
+		return r.issuer.issue(last, r.ledger.Floor(), o, wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Update", err)

@@ -8,9 +8,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/crypto/pb"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 // Defaults and bounds of Config.
@@ -88,4 +90,17 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	return c
+}
+
+// ledger is where services are kept, each under its id. There are a few hundred of a few kilobytes.
+func (c Config) ledger(provider peer.ID) ledger.Config {
+	return ledger.Config{
+		Dir:      c.Dir,
+		FS:       c.FS,
+		Logger:   c.Logger,
+		Role:     "provider",
+		Owner:    provider.String(),
+		Prefix:   "service/",
+		MemTable: 256 << 10,
+	}
 }

@@ -4,18 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/ledger/ledgertest"
 )
 
 // state is what can be known of a registry from outside: the sequence of each live service.
@@ -27,12 +25,6 @@ func stateOf(r *Registry) state {
 		s[v.Name().ID] = v.Sequence()
 	}
 	return s
-}
-
-// wreck is what a crash left on disk, and what was known outside when it came.
-type wreck struct {
-	fs     *vfs.MemFS
-	during int // index of the step that was under way
 }
 
 // action is one change; it gives the sequences that it made known.
@@ -71,39 +63,20 @@ func script() []action {
 	}
 }
 
-// TestCrashAtEveryStepOfTheDisk stops the world before every operation on the file system,
-// with none, some and all of what was not synced kept. The disk is one on which a synced
-// file has a name, as on all journaled file systems: the database relies on that.
+// TestCrashAtEveryStepOfTheDisk stops the world before every write to the disk, with none,
+// some and all of what was not synced kept.
 func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("kept %d%%", kept), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
-			var (
-				mu      sync.Mutex
-				wrecks  []wreck
-				current int
-			)
-			watched := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-					random := rand.New(rand.NewPCG(uint64(len(wrecks)), 1))
-					wrecks = append(wrecks, wreck{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: random}), current})
-				}
-				if op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData {
-					return syncDir(mem, mem.PathDir(op.Path))
-				}
-				return nil
-			}))
+			var step atomic.Int64
+			disk := ledgertest.NewCrashing(kept, step.Load)
 			now := epoch()
-			r, err := Open(config(t, watched), now)
+			r, err := Open(config(t, disk), now)
 			require.NoError(t, err)
 			states := []state{{}, stateOf(r)} // before and after each step; the first is Open
 			known := []state{{}, {}}          // the highest sequence told of each service, withdrawn ones included
 			for i, do := range script() {
-				mu.Lock()
-				current = i + 1
-				mu.Unlock()
+				step.Store(int64(i + 1))
 				told := maps.Clone(known[i+1])
 				for _, v := range do(r, now) {
 					told[v.Name().ID] = max(told[v.Name().ID], v.Sequence())
@@ -111,26 +84,27 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 				states, known = append(states, stateOf(r)), append(known, told)
 			}
 			require.NoError(t, r.Close())
+			wrecks := disk.Wrecks()
 			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
 			for _, w := range wrecks {
-				inspect(t, w, states, known)
+				inspect(t, w.FS, int(w.Known), states, known)
 			}
 		})
 	}
 }
 
-// inspect opens what is left after a crash.
-func inspect(t *testing.T, w wreck, states, known []state) {
-	before, after := states[w.during], states[w.during+1]
+// inspect opens what is left after a crash during a step.
+func inspect(t *testing.T, fs vfs.FS, during int, states, known []state) {
+	before, after := states[during], states[during+1]
 	now := epoch().Add(-100 * time.Hour) // and the clock was set back
-	r, err := Open(config(t, w.fs), now)
-	require.NoError(t, err, "step %d", w.during)
+	r, err := Open(config(t, fs), now)
+	require.NoError(t, err, "step %d", during)
 	defer func() { require.NoError(t, r.Close()) }()
 	got := stateOf(r)
 	if !maps.Equal(before, got) {
-		require.Equal(t, after, got, "step %d: neither all nor nothing", w.during)
+		require.Equal(t, after, got, "step %d: neither all nor nothing", during)
 	}
-	for id, told := range known[w.during] {
+	for id, told := range known[during] {
 		var v *records.Record
 		if _, live := got[id]; live {
 			v, err = r.Update(offer(id), now)
@@ -139,26 +113,19 @@ func inspect(t *testing.T, w wreck, states, known []state) {
 			v, err = accepted[0], errs[0]
 		}
 		require.NoError(t, err)
-		require.Greater(t, v.Sequence(), told, "step %d: %s", w.during, id)
+		require.Greater(t, v.Sequence(), told, "step %d: %s", during, id)
 	}
 }
 
 // TestDiskFails breaks the disk's syncs. What was not confirmed is not shown, reading goes
 // on, no later write claims success, and opening it again is all that is needed.
 func TestDiskFails(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	var failing atomic.Bool
-	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if failing.Load() && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
-			return errors.New("no space left on device")
-		}
-		return nil
-	}))
+	disk := ledgertest.NewFailing()
 	now := epoch()
-	r, err := Open(config(t, fs), now)
+	r, err := Open(config(t, disk), now)
 	require.NoError(t, err)
 	a := register(t, r, now, offer("a"))[0]
-	failing.Store(true)
+	disk.Fail(true)
 	at, _ := r.NextDue()
 	require.Equal(t, now.Add(lease), at)
 	now = now.Add(time.Second)
@@ -166,7 +133,7 @@ func TestDiskFails(t *testing.T) {
 	require.Nil(t, accepted[0])
 	require.ErrorIs(t, errs[0], fault.Unavailable)
 	require.ErrorContains(t, errs[0], "no space left")
-	failing.Store(false)
+	disk.Fail(false)
 	_, err = r.Update(offer("a"), now)
 	require.ErrorIs(t, err, fault.Unavailable)
 	_, err = r.Withdraw("a", now)
@@ -180,7 +147,7 @@ func TestDiskFails(t *testing.T) {
 	require.Equal(t, []*records.Record{a}, r.Due(late, 9), "the last version is announced while it is valid")
 	require.Empty(t, r.Due(late, 9))
 	require.Empty(t, r.Due(a.Expires(), 9))
-	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	after := disk.Synced()
 	_ = r.Close() // may report the failure
 
 	r = open(t, config(t, after), now)

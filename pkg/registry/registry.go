@@ -30,6 +30,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 // namesPerService bounds the ids in memory and on disk, withdrawn ones included, as a
@@ -48,9 +49,8 @@ type Registry struct {
 	// writing serialises changes, from reading the state that they start from until they
 	// are on disk and visible. It is taken before mu.
 	writing sync.Mutex
-	store   *store // guarded by writing
-	closed  bool   // guarded by writing
-	floor   uint64 // guarded by writing: no new version of any service gets this sequence or a lower one
+	ledger  *ledger.Ledger // guarded by writing; its floor: no new version of any service gets this sequence or a lower one
+	closed  bool           // guarded by writing
 
 	// mu is held for steps in memory only.
 	mu       sync.RWMutex
@@ -77,7 +77,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	s, m, err := openStore(c.FS, c.Dir, self, c.Logger)
+	kept, err := ledger.Open(c.ledger(self))
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -86,19 +86,18 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		max:      c.MaxServices,
 		issuer:   issuer{key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
 		log:      c.Logger,
-		store:    s,
-		floor:    m.Floor,
+		ledger:   kept,
 		services: make(map[string]*service),
 		machine:  newMachine(c.Refresh, c.Jitter),
 	}
 	if err := r.load(wall(now)); err != nil {
-		return nil, fault.Wrap(op, errors.Join(err, s.close()))
+		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
 	return r, nil
 }
 
 func (r *Registry) load(now time.Time) error {
-	return r.store.services(func(id string, value []byte) error {
+	return r.ledger.All(func(id string, value []byte) error {
 		s, err := decodeService(records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
@@ -116,7 +115,7 @@ func (r *Registry) Close() error {
 		return nil
 	}
 	r.closed = true
-	return fault.Wrap("registry.Close", r.store.close())
+	return fault.Wrap("registry.Close", r.ledger.Close())
 }
 
 // Self is the provider whose registry this is.

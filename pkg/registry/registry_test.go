@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
@@ -17,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/registry/ledger/ledgertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -314,26 +314,10 @@ func prepared(t *testing.T) Config {
 	return c
 }
 
-// raw opens the database underneath.
-func raw(t *testing.T, c Config, do func(*pebble.DB)) {
-	db, err := pebble.Open(c.Dir, options(c.FS, c.withDefaults().Logger))
-	require.NoError(t, err)
-	do(db)
-	require.NoError(t, db.Close())
-}
-
-func read(t *testing.T, c Config, key string) (value string) {
-	raw(t, c, func(db *pebble.DB) {
-		v, closer, err := db.Get([]byte(key))
-		require.NoError(t, err)
-		value = string(v)
-		require.NoError(t, closer.Close())
-	})
-	return value
-}
+func read(t *testing.T, c Config) map[string]string { return ledgertest.Read(t, c.FS, c.Dir) }
 
 func write(t *testing.T, c Config, key, value string) {
-	raw(t, c, func(db *pebble.DB) { require.NoError(t, db.Set([]byte(key), []byte(value), pebble.Sync)) })
+	ledgertest.Write(t, c.FS, c.Dir, map[string]string{key: value})
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -385,16 +369,16 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 		"unknown key":   {"zebra", constant(""), fault.Internal},
 		"meta not JSON": {"meta", constant("x"), fault.Internal},
 		"newer layout":  {"meta", constant(`{"format":2}`), fault.Unsupported},
-		"not its own":   {"service/a", func(t *testing.T, c Config) string { return read(t, c, "service/b") }, fault.Internal},
-		"followed":      {"service/a", func(t *testing.T, c Config) string { return read(t, c, "service/a") + "{}" }, fault.Internal},
+		"not its own":   {"service/a", func(t *testing.T, c Config) string { return read(t, c)["service/b"] }, fault.Internal},
+		"followed":      {"service/a", func(t *testing.T, c Config) string { return read(t, c)["service/a"] + "{}" }, fault.Internal},
 		"offer of other": {"service/a", func(t *testing.T, c Config) string {
-			return strings.Replace(read(t, c, "service/a"), `"id":"a"`, `"id":"b"`, 1)
+			return strings.Replace(read(t, c)["service/a"], `"id":"a"`, `"id":"b"`, 1)
 		}, fault.Internal},
 		"early end": {"service/a", func(t *testing.T, c Config) string {
-			return strings.Replace(read(t, c, "service/a"), `"until":"2026`, `"until":"2025`, 1)
+			return strings.Replace(read(t, c)["service/a"], `"until":"2026`, `"until":"2025`, 1)
 		}, fault.Internal},
 		"signature": {"service/a", func(t *testing.T, c Config) string {
-			v := read(t, c, "service/a")
+			v := read(t, c)["service/a"]
 			end := strings.LastIndex(v, `"}`) // of the envelope in base64
 			return v[:end-8] + "AAAAAAAA" + v[end:]
 		}, fault.Internal}, // a broken disk, not a stranger's forgery
@@ -406,7 +390,7 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 			_, err := Open(c, epoch())
 			require.ErrorContains(t, err, k.key)
 			require.Equal(t, k.kind, fault.KindOf(err))
-			require.Equal(t, bad, read(t, c, k.key), "nothing is deleted")
+			require.Equal(t, bad, read(t, c)[k.key], "nothing is deleted")
 		})
 	}
 }

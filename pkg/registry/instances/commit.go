@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 // request is a change that waits for a commit.
@@ -40,7 +41,7 @@ func (l *line) take() []*request {
 // commit is what is written with one fsync: changes in order, each of which sees those before it.
 type commit struct {
 	r       *Registry
-	edits   []edit
+	edits   []ledger.Edit
 	staged  map[instance.Key]*instance.Instance // as it will be; nil: gone
 	grown   int                                 // by how many there will be more
 	effects []func()                            // once it is on disk, with mu held
@@ -93,24 +94,16 @@ func finish(requests []*request, err error) {
 // flush writes what is staged, and moves the floor when it is time.
 func (c *commit) flush() error {
 	r := c.r
-	floor, now := r.floor.Load(), r.revision.Load()
+	floor, now := r.ledger.Floor(), r.revision.Load()
 	if floor-now < floorStep/2 {
 		floor = now + floorStep
-		c.edits = append(c.edits, r.store.editFloor(floor))
 	}
-	if len(c.edits) == 0 {
-		return nil
-	}
-	if err := r.store.commit(c.edits); err != nil {
-		return err
-	}
-	r.floor.Store(floor)
-	return nil
+	return r.ledger.Commit(c.edits, floor)
 }
 
 // reserve sees to it that there are revisions left to give out without the disk.
 func (r *Registry) reserve() {
-	if r.floor.Load()-r.revision.Load() < floorStep/2 {
+	if r.ledger.Floor()-r.revision.Load() < floorStep/2 {
 		_ = r.write(func(*commit) error { return nil }) // without a disk nothing is durable, nor is the counter
 	}
 }
@@ -133,14 +126,14 @@ func (c *commit) put(i *instance.Instance, effect func()) {
 		c.grown++
 	}
 	c.staged[i.Key] = i
-	c.edits = append(c.edits, editInstance(i))
+	c.edits = append(c.edits, keep(i))
 	c.effects = append(c.effects, effect)
 }
 
 func (c *commit) remove(k instance.Key, effect func()) {
 	c.grown--
 	c.staged[k] = nil
-	c.edits = append(c.edits, editGone(k))
+	c.edits = append(c.edits, forget(k))
 	c.effects = append(c.effects, effect)
 }
 
@@ -205,6 +198,6 @@ func (c *commit) expire(keys []instance.Key, now time.Time) {
 			continue
 		}
 		r.drop(e, ReasonLost, now)
-		c.edits = append(c.edits, editGone(k))
+		c.edits = append(c.edits, forget(k))
 	}
 }

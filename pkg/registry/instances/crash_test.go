@@ -4,18 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/registry/ledger/ledgertest"
 )
 
 // kept is what must outlive a crash of each instance.
@@ -35,9 +33,8 @@ func keptBy(r *Registry) map[string]kept {
 	return m
 }
 
-// wreck is what a crash left on disk, and what was known outside when it came.
-type wreck struct {
-	fs       *vfs.MemFS
+// known is what was known outside when a crash came.
+type known struct {
 	during   int    // index of the step that was under way
 	revision uint64 // last given out
 }
@@ -86,89 +83,63 @@ func staging(reg instance.Registration, now time.Time) func(*commit) error {
 	}
 }
 
-// TestCrashAtEveryStepOfTheDisk stops the world before every operation on the file system, with
-// none, some and all of what was not synced kept. The disk is one on which a synced file has a
-// name, as on all journaled file systems: the database relies on that.
+// TestCrashAtEveryStepOfTheDisk stops the world before every write to the disk, with none, some
+// and all of what was not synced kept.
 func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	for _, share := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("kept %d%%", share), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
 			var (
-				mu      sync.Mutex
-				wrecks  []wreck
-				current int
+				step    atomic.Int64
 				running atomic.Pointer[Registry]
 			)
-			watched := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-					w := wreck{during: current}
-					if r := running.Load(); r != nil {
-						w.revision = r.revision.Load()
-					}
-					random := rand.New(rand.NewPCG(uint64(len(wrecks)), 1))
-					w.fs = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: share, RNG: random})
-					wrecks = append(wrecks, w)
+			disk := ledgertest.NewCrashing(share, func() known {
+				k := known{during: int(step.Load())}
+				if r := running.Load(); r != nil {
+					k.revision = r.revision.Load()
 				}
-				if op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData {
-					d, err := mem.OpenDir(mem.PathDir(op.Path))
-					if err != nil {
-						return err
-					}
-					return errors.Join(d.Sync(), d.Close())
-				}
-				return nil
-			}))
-			r, err := Open(config(watched), epoch())
+				return k
+			})
+			r, err := Open(config(disk), epoch())
 			require.NoError(t, err)
 			running.Store(r)
 			states := []map[string]kept{{}, keptBy(r)} // before and after each step; the first is Open
 			for i, do := range script() {
-				mu.Lock()
-				current = i + 1
-				mu.Unlock()
+				step.Store(int64(i + 1))
 				require.NoError(t, do(r, epoch().Add(time.Duration(i)*time.Second)))
 				states = append(states, keptBy(r))
 			}
 			require.NoError(t, r.Close())
 			require.Empty(t, states[len(states)-1], "all were removed in the end")
+			wrecks := disk.Wrecks()
 			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
 			for _, w := range wrecks {
-				inspect(t, w, states)
+				inspect(t, w.FS, w.Known, states)
 			}
 		})
 	}
 }
 
 // inspect opens what is left after a crash.
-func inspect(t *testing.T, w wreck, states []map[string]kept) {
-	before, after := states[w.during], states[w.during+1]
-	r, err := Open(config(w.fs), epoch().Add(-100*time.Hour)) // and the clock was set back
-	require.NoError(t, err, "step %d", w.during)
+func inspect(t *testing.T, fs vfs.FS, was known, states []map[string]kept) {
+	before, after := states[was.during], states[was.during+1]
+	r, err := Open(config(fs), epoch().Add(-100*time.Hour)) // and the clock was set back
+	require.NoError(t, err, "step %d", was.during)
 	defer func() { require.NoError(t, r.Close()) }()
 	if got := keptBy(r); !maps.Equal(before, got) {
-		require.Equal(t, after, got, "step %d: neither all nor nothing", w.during)
+		require.Equal(t, after, got, "step %d: neither all nor nothing", was.during)
 	}
 	all, _ := r.All()
 	for _, i := range all {
-		require.Greater(t, i.Revision, w.revision, "step %d", w.during)
+		require.Greater(t, i.Revision, was.revision, "step %d", was.during)
 	}
-	require.Greater(t, register(t, r, registration("x"), epoch()).Revision, w.revision)
+	require.Greater(t, register(t, r, registration("x"), epoch()).Revision, was.revision)
 }
 
 // TestDiskFails breaks the disk's syncs. What was not confirmed is not shown, heartbeats and
 // removal go on, no later write claims success, and opening it again is all that is needed.
 func TestDiskFails(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	var failing atomic.Bool
-	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if failing.Load() && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
-			return errors.New("no space left on device")
-		}
-		return nil
-	}))
-	c := config(fs)
+	disk := ledgertest.NewFailing()
+	c := config(disk)
 	f := follow(t, &c)
 	r, err := Open(c, epoch())
 	require.NoError(t, err)
@@ -176,12 +147,12 @@ func TestDiskFails(t *testing.T) {
 	register(t, r, registration("b"), epoch())
 	f.take()
 	require.NoError(t, r.Storage())
-	failing.Store(true)
+	disk.Fail(true)
 	_, err = r.Register(registration("c"), epoch())
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.ErrorContains(t, err, "no space left")
 	require.ErrorIs(t, r.Storage(), fault.Unavailable)
-	failing.Store(false)
+	disk.Fail(false)
 	_, err = r.Deregister(a.Key, epoch())
 	require.ErrorIs(t, err, fault.Unavailable)
 	_, err = r.SetStatus(a.Key, instance.StatusDown, epoch())
@@ -193,7 +164,7 @@ func TestDiskFails(t *testing.T) {
 	require.NoError(t, beat(r, "a", now).Err)
 	r.Expire(now)
 	require.Equal(t, []string{"b gone lost"}, f.take())
-	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	after := disk.Synced()
 	_ = r.Close() // may report the failure
 
 	r = open(t, config(after), now)

@@ -47,7 +47,7 @@ func (r *Registry) All() ([]*instance.Instance, uint64) {
 
 // Storage gives why the disk takes no more writes until the registry is opened again,
 // Unavailable; nil when it does take them. It does not wait for the disk.
-func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.store.failure()) }
+func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.ledger.Failure()) }
 
 // Len counts the instances.
 func (r *Registry) Len() int {

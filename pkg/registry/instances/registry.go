@@ -28,6 +28,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 // floorStep is how many revisions are set aside with one write. More than half of them are left
@@ -49,11 +50,10 @@ type Registry struct {
 	// writing serialises commits, from reading the state that they start from until they are on disk
 	// and visible. It is taken before mu.
 	writing sync.Mutex
-	store   *store // guarded by writing, but for its failure
-	closed  bool   // guarded by writing
+	ledger  *ledger.Ledger // guarded by writing, but for its failure and its floor, which is never below revision
+	closed  bool           // guarded by writing
 
 	revision atomic.Uint64 // last given out; written with mu held
-	floor    atomic.Uint64 // on disk, never below revision; written with writing held
 
 	// mu is held for steps in memory only. entries and leases are written with writing held too.
 	mu      sync.RWMutex
@@ -78,7 +78,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	c = c.withDefaults()
-	s, m, err := openStore(c.FS, c.Dir, c.Self, c.Logger)
+	kept, err := ledger.Open(c.ledger())
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -89,31 +89,35 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		changed: c.Changed,
 		random:  c.Random,
 		log:     c.Logger,
-		store:   s,
+		ledger:  kept,
 		entries: make(map[instance.Key]*entry),
 		leases:  make(map[string]*entry),
 		graves:  newGraves(),
 		visited: now,
 	}
-	r.revision.Store(max(m.Floor, 1)) // an empty registry has one too, as in etcd
-	if err := r.load(m.Floor+floorStep, now); err != nil {
-		return nil, fault.Wrap(op, errors.Join(err, s.close()))
+	r.revision.Store(max(kept.Floor(), 1)) // an empty registry has one too, as in etcd
+	if err := r.load(now); err != nil {
+		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
 	return r, nil
 }
 
-func (r *Registry) load(floor uint64, now time.Time) error {
-	err := r.store.instances(func(i *instance.Instance) {
+func (r *Registry) load(now time.Time) error {
+	err := r.ledger.All(func(name string, value []byte) error {
+		i, err := r.restore(name, value)
+		if err != nil {
+			return err
+		}
 		e := &entry{Instance: i, state: recovered(i, now)}
 		i.Status = e.status(now)
 		i.Revision = r.revise()
 		r.insert(e, now)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	r.floor.Store(floor)
-	return r.store.commit([]edit{r.store.editFloor(floor)})
+	return r.ledger.Commit(nil, r.ledger.Floor()+floorStep)
 }
 
 // Close releases the database; what was registered stays. Reading goes on to work, every later
@@ -125,7 +129,7 @@ func (r *Registry) Close() error {
 		return nil
 	}
 	r.closed = true
-	return fault.Wrap("instances.Close", r.store.close())
+	return fault.Wrap("instances.Close", r.ledger.Close())
 }
 
 // Register adds an instance, or replaces the one of the same key, which keeps its lease, its

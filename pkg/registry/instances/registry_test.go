@@ -14,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/registry/ledger"
 )
 
 func TestRegister(t *testing.T) {
@@ -376,33 +377,22 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOpenRefusesWhatItDoesNotUnderstand(t *testing.T) {
-	valid := editInstance(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Lease: "l", Peer: self})
-	for name, c := range map[string]struct {
-		edit edit
-		kind fault.Kind
-	}{
-		"format":   {edit{metaKey, []byte(`{"format":2}`)}, fault.Unsupported},
-		"meta":     {edit{metaKey, []byte(`{`)}, fault.Internal},
-		"key":      {edit{"other", []byte(`{`)}, fault.Internal},
-		"value":    {edit{instancePrefix + "a/b/c", []byte{0xff}}, fault.Internal},
-		"wrong":    {edit{instancePrefix + "a/b/c", valid.value}, fault.Internal},
-		"no lease": {editInstance(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Peer: self}), fault.Internal},
+	valid := keep(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Lease: "l", Peer: self})
+	for name, bad := range map[string]ledger.Edit{
+		"value":    {Name: "a/b/c", Value: []byte{0xff}},
+		"wrong":    {Name: "a/b/c", Value: valid.Value},
+		"no lease": keep(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Peer: self}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			r := open(t, config(fs), epoch())
-			require.NoError(t, r.store.commit([]edit{valid, c.edit}))
+			require.NoError(t, r.ledger.Commit([]ledger.Edit{valid, bad}, 0))
 			require.NoError(t, r.Close())
 			_, err := Open(config(fs), epoch())
-			require.ErrorIs(t, err, c.kind)
+			require.ErrorIs(t, err, fault.Internal)
+			require.ErrorContains(t, err, "instance/"+bad.Name)
 		})
 	}
-	fs := vfs.NewMem()
-	r := open(t, config(fs), epoch())
-	require.NoError(t, r.store.commit([]edit{{key: metaKey}, valid}))
-	require.NoError(t, r.Close())
-	_, err := Open(config(fs), epoch())
-	require.ErrorContains(t, err, "has content but no owner")
 }
 
 func TestClosed(t *testing.T) {
@@ -429,7 +419,7 @@ func TestFloorMoves(t *testing.T) {
 	for range 5 {
 		r.revision.Add(floorStep/2 - 1)
 		beat(r, "a", epoch())
-		require.GreaterOrEqual(t, r.floor.Load()-r.revision.Load(), uint64(floorStep/2))
+		require.GreaterOrEqual(t, r.ledger.Floor()-r.revision.Load(), uint64(floorStep/2))
 	}
 	last := r.revision.Load()
 	require.NoError(t, r.Close())
