@@ -32,6 +32,7 @@ const (
 	leading = 3 * time.Second        // without a leader until answers are stale: longer than an election
 	least   = 250 * time.Millisecond // between two attempts
 	most    = 5 * time.Second        // the same
+	waited  = time.Second            // before it is sent: the word of an application that may not be the last one
 	leased  = 15 * time.Second       // without a sign of life until a peer's instances are gone
 	page    = 1000                   // entries of one answer
 )

@@ -402,6 +402,59 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
+// A result has the index at which the group committed it, also when it was shown before that: who saw the
+// index without the instance is woken.
+func TestIndexOfCommitted(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		a, b := c.add("a"), c.add("b")
+		a.Start()
+		b.Start()
+		x := running("storage", "x")
+		a.Publish([]Published{x})
+		time.Sleep(time.Second)
+		c.elect("a")
+		time.Sleep(10 * time.Second)
+		revision, err := a.Committed(t.Context(), x.Key)
+		require.NoError(t, err)
+		for _, p := range c.peers {
+			got, err := p.Catalog.Discover(t.Context(), instance.Query{Name: x.Key.Name()})
+			require.NoError(t, err)
+			require.Equal(t, revision, got.Index, p.name)
+			require.Equal(t, revision, got.Instances[0].Revision, p.name)
+		}
+	})
+}
+
+// The last word of an application counts, not the last to reach the group: a registration that was kept while
+// its peer knew of no leader gives way to one that the application made elsewhere since.
+func TestLastWordCounts(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		a.cut(true)
+		time.Sleep(10 * time.Second)
+		old, last := running("web", "x"), running("web", "x")
+		old.Adopt, last.Adopt = true, true
+		old.Instance.RegisteredAt = time.Now()
+		a.Publish([]Published{old})
+		time.Sleep(2 * time.Second)
+		last.Instance.RegisteredAt = time.Now()
+		last.Instance.Port = 81
+		b.Publish([]Published{last})
+		_, err := b.Committed(t.Context(), last.Key)
+		require.NoError(t, err)
+		a.cut(false)
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
+		list, _, err := a.Read(t.Context(), last.Key.Name())
+		require.NoError(t, err)
+		require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port})
+	})
+}
+
 // Whatever the order in which peers start, are cut off, and leaders change: in the end every peer shows
 // everything that runs, once.
 func TestAnyOrder(t *testing.T) {

@@ -16,6 +16,11 @@ import (
 // numbered is the catalog's revision for one of the group: 1, and not 0, is that of the empty directory.
 func numbered(r coord.Revision) uint64 { return uint64(r) + 1 }
 
+// ownNumbers is where a numbering of a peer's own begins: above all revisions of any group, and another one for each
+// process, so that a reader who comes with a revision of it elsewhere begins anew. Revisions stay below 2^53, which
+// JSON's readers take for exact.
+const ownNumbers = 1 << 52
+
 // mirror feeds the catalog from the directory. While there is no contact with the group it feeds it
 // from what changes here, in a numbering of its own, which ends with the next list.
 type mirror struct {
@@ -23,10 +28,10 @@ type mirror struct {
 
 	mu       sync.Mutex // guards what follows, and orders what the catalog is fed
 	own      map[instance.Key]*instance.Instance
-	ahead    map[instance.Key]bool // own ones that the directory did not have when it was listed
-	revision uint64                // up to which the catalog has everything, its own or above
-	follows  bool                  // the watch lives
-	foreign  bool                  // revision is not the group's
+	local    uint64 // the last revision of the numbering of its own
+	revision uint64 // up to which the catalog has everything, its own or above
+	follows  bool   // the watch lives
+	foreign  bool   // revision is not the group's
 	leads    bool
 	moved    chan struct{} // closed when revision or contact changes
 	relist   func()        // ends the watch, so that the directory is listed anew
@@ -34,7 +39,7 @@ type mirror struct {
 
 func newMirror(d *Directory) *mirror {
 	m := &mirror{
-		d: d, own: make(map[instance.Key]*instance.Instance), ahead: make(map[instance.Key]bool),
+		d: d, own: make(map[instance.Key]*instance.Instance), local: ownNumbers | uint64(d.Random()*(1<<21))<<31,
 		foreign: true, revision: 1, moved: make(chan struct{}), relist: func() {},
 	}
 	return m
@@ -128,7 +133,8 @@ func (m *mirror) apart(changes []catalog.Change) {
 	}
 	m.foreign, m.follows = true, false
 	m.relist()
-	m.revision++
+	m.local++
+	m.revision = m.local
 	for i, c := range changes {
 		if c.Instance != nil {
 			changes[i].Instance = revised(c.Instance, m.revision)
@@ -189,37 +195,36 @@ func (m *mirror) resume(ctx context.Context) (coord.Revision, error) {
 	if !foreign {
 		return coord.Revision(revision), nil // the one after it, in the group's numbering
 	}
-	all, at, err := m.d.list(ctx, coord.Under(coord.DirectoryPrefix))
-	if err != nil {
-		return 0, err
+	for {
+		m.d.register.settle(ctx, most)
+		m.mu.Lock()
+		before := m.local
+		m.mu.Unlock()
+		all, at, err := m.d.list(ctx, coord.Under(coord.DirectoryPrefix))
+		if err != nil {
+			return 0, err
+		}
+		done, err := m.reset(all, at, before)
+		if done || err != nil {
+			return coord.Revision(at), err
+		}
 	}
-	return coord.Revision(at), m.reset(all, at)
 }
 
-// reset makes the catalog what the directory has, and what runs here and is on its way there.
-func (m *mirror) reset(all []*instance.Instance, at uint64) error {
+// reset makes the catalog what the directory has, unless something has changed here since before the directory
+// was listed: then the list may lack what was shown already.
+func (m *mirror) reset(all []*instance.Instance, at, before uint64) (done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.ahead)
-	rest := make(map[instance.Key]*instance.Instance, len(m.own))
-	for k, i := range m.own {
-		rest[k] = i
-	}
-	for n, i := range all {
-		if own := rest[i.Key]; own != nil && i.Peer == m.d.Self {
-			all[n] = revised(own, i.Revision)
-		}
-		delete(rest, i.Key)
-	}
-	for k, i := range rest {
-		all, m.ahead[k] = append(all, revised(i, at)), true
+	if m.local != before {
+		return false, nil
 	}
 	if err := m.d.Catalog.Reset(at, all); err != nil {
-		return fault.Wrap("directory.reset", err)
+		return false, fault.Wrap("directory.reset", err)
 	}
 	m.revision, m.foreign, m.follows = at, false, true
 	m.contact()
-	return nil
+	return true, nil
 }
 
 // take feeds the catalog with a batch, revision by revision.
@@ -262,7 +267,6 @@ func (m *mirror) apply(events []coord.Event) error {
 		if !ok {
 			continue
 		}
-		delete(m.ahead, k)
 		changes = append(changes, catalog.Change{Key: k, Instance: m.d.decode(e.KV)})
 	}
 	if err := m.d.Catalog.Apply(revision, changes); err != nil {
@@ -287,9 +291,9 @@ func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
 	return i
 }
 
-// local shows what changes here at once where the directory will not tell of it now: while there is no leader
-// or no contact, or when what ends never came there.
-func (m *mirror) local(changes []Published) {
+// changed shows what changes here at once where the directory will not tell of it now: while there is no leader
+// or no contact.
+func (m *mirror) changed(changes []Published) {
 	state, _ := m.d.lookout.state()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,8 +303,6 @@ func (m *mirror) local(changes []Published) {
 		var own *instance.Instance
 		if c.Instance == nil {
 			delete(m.own, c.Key)
-			apart = apart || m.ahead[c.Key]
-			delete(m.ahead, c.Key)
 		} else {
 			own = revised(c.Instance, 0)
 			own.Peer = m.d.Self

@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type register struct {
 	mu        sync.Mutex // guards what follows
 	publisher *publisher.Publisher
 	runs      map[string]coord.Entry // all that runs here
+	said      map[string]time.Time   // when an application last spoke for a key that may be another peer's
 	fates     map[string]error       // of what the group would not have as it is
 	settled   chan struct{}          // closed when something was, or the leader changed
 	closed    bool
@@ -35,7 +37,7 @@ type register struct {
 
 func newRegister(d *Directory, p *publisher.Publisher) *register {
 	r := &register{
-		d: d, publisher: p, runs: make(map[string]coord.Entry), fates: make(map[string]error), settled: make(chan struct{}),
+		d: d, publisher: p, runs: make(map[string]coord.Entry), said: make(map[string]time.Time), fates: make(map[string]error), settled: make(chan struct{}),
 	}
 	r.wake = time.AfterFunc(time.Hour, func() { r.event(publisher.Woke{}) })
 	return r
@@ -52,7 +54,7 @@ func (r *register) stop() {
 // Publish notes changes of what runs here, in order. It does not block.
 func (d *Directory) Publish(changes []Published) {
 	d.register.local(changes)
-	d.mirror.local(changes)
+	d.mirror.changed(changes)
 }
 
 func (r *register) local(changes []Published) {
@@ -64,12 +66,15 @@ func (r *register) local(changes []Published) {
 		delete(r.fates, key)
 		if c.Instance == nil {
 			delete(r.runs, key)
+			delete(r.said, key)
 			e.Deletes = append(e.Deletes, key)
 			continue
 		}
 		entry := coord.Entry{Key: key, Value: encode(c.Instance, r.d.Self)}
 		r.runs[key] = entry // to adopt is said once: later it may have been taken away again
-		entry.Adopt = c.Adopt
+		if entry.Adopt = c.Adopt; c.Adopt {
+			r.said[key] = time.Now()
+		}
 		e.Puts = append(e.Puts, entry)
 	}
 	r.advance(e)
@@ -156,11 +161,71 @@ func (r *register) do(a publisher.Action) publisher.Event {
 		}
 		return publisher.Renewed{Renewal: renewals[0]}
 	case publisher.Send:
-		got, _, err := r.d.Group.Do(ctx, r.command(a.Batch))
+		batch, err := r.yielding(ctx, a.Batch)
+		if err != nil {
+			return publisher.Sent{Err: r.failed("send", s.Term, err)}
+		}
+		got, _, err := r.d.Group.Do(ctx, r.command(batch))
 		return publisher.Sent{Result: got, Err: r.failed("send", s.Term, err)}
 	default: // publisher.Pull
 		return publisher.Pulled{Entries: r.pull()}
 	}
+}
+
+// yielding is a batch that takes no instance over from a peer at which its application registered later than
+// here. That can only be when the word of the application waited: who registers is answered before.
+func (r *register) yielding(ctx context.Context, b *coord.RegisterBatch) (*coord.RegisterBatch, error) {
+	changed := *b
+	changed.Puts = slices.Clone(b.Puts)
+	for n, e := range changed.Puts {
+		r.mu.Lock()
+		said := r.said[e.Key]
+		r.mu.Unlock()
+		if !e.Adopt || time.Since(said) < waited {
+			continue
+		}
+		got, _, err := r.d.Group.Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range got.Keys {
+			if i := r.d.decode(kv); i != nil && i.Peer != r.d.Self && i.RegisteredAt.After(said) {
+				changed.Puts[n].Adopt = false
+			}
+		}
+	}
+	return &changed, nil
+}
+
+// settle waits until the directory has all that runs here, or will not have it, or no leader is known, but no
+// longer than some time.
+func (r *register) settle(ctx context.Context, atMost time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		s, settled := r.publisher.State(), r.settled
+		done := !s.Leads || r.closed || s.Lease != 0 && !s.Anew && s.Waiting == 0 && r.had()
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// had reports whether the directory has all that runs here, but for what it will not have. The caller holds mu.
+func (r *register) had() bool {
+	for key := range r.runs {
+		if _, done := r.publisher.Committed(key); !done && r.fates[key] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *register) command(op coord.Op) coord.Command { return coord.Command{Owner: r.d.Self, Op: op} }
