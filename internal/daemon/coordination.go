@@ -28,6 +28,9 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
+// maxFollowers bounds the peers that follow the directory at this one.
+const maxFollowers = 4096
+
 // coordinationDir is the folder of the plane in a data directory.
 const coordinationDir = "coordination"
 
@@ -94,7 +97,7 @@ func (p *parts) startPeers(context.Context) error {
 	serving := c.plane.Member()
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: c.admits, Peers: true},
-		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"),
+		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}

@@ -18,7 +18,7 @@ const CallProtocol protocol.ID = "/blackhole/coord/1"
 
 // ListenLimits bound the connections of other peers. A zero field is its default.
 type ListenLimits struct {
-	Total   int // open at once; 1024
+	Total   int // open at once; 8192
 	PerPeer int // open at once, of one peer: gRPC needs one; 4
 	Waiting int // accepted by nobody yet; 64
 }
@@ -40,7 +40,7 @@ func Listen(h host.Host, limits ListenLimits) (*Listener, error) {
 	if h == nil {
 		return nil, fault.Invalidf("host", nil, "is required")
 	}
-	orDefault(&limits.Total, 1024)
+	orDefault(&limits.Total, 8192)
 	orDefault(&limits.PerPeer, 4)
 	orDefault(&limits.Waiting, 64)
 	l := &Listener{host: h, door: newDoor(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
