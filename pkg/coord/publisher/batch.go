@@ -138,18 +138,19 @@ func (p *Publisher) begin(put coord.Entry, was *item) {
 type batch struct {
 	*coord.RegisterBatch
 	size int
+	most int // entries
 }
 
 func (p *Publisher) batch() *batch {
 	p.gone = p.gone[:0]
 	p.state.Batches++
-	return &batch{RegisterBatch: &coord.RegisterBatch{Lease: p.lease, Generation: p.generation()}}
+	return &batch{RegisterBatch: &coord.RegisterBatch{Lease: p.lease, Generation: p.generation()}, most: p.most}
 }
 
 // add puts or deletes a key; false when there is no room.
 func (b *batch) add(key string, it *item) bool {
 	size := len(key) + len(it.value)
-	if len(b.Puts)+len(b.Deletes) == coord.MaxBatch || b.size+size > coord.MaxBatchBytes {
+	if len(b.Puts)+len(b.Deletes) == b.most || b.size+size > coord.MaxBatchBytes {
 		return false
 	}
 	b.size += size
@@ -240,6 +241,10 @@ func (p *Publisher) sent(e Sent) {
 		p.refuse(key, e.Err)
 		return
 	}
+	if kind == fault.LimitReached && len(b.Puts) > 0 {
+		p.narrow(b, e.Err)
+		return
+	}
 	if kind == fault.Unavailable || kind == fault.Timeout || kind == fault.Canceled {
 		p.counter++ // it may yet arrive, and must not then undo what comes after
 	}
@@ -249,6 +254,7 @@ func (p *Publisher) sent(e Sent) {
 // accept takes note that the group has a batch.
 func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 	p.done()
+	p.most = min(2*p.most, coord.MaxBatch)
 	p.accepted, p.state.Superseded, p.step.Settled = b.Generation, false, true
 	if !p.proven { // an earlier process had the lease
 		p.proven, p.renew = true, p.now
@@ -301,6 +307,17 @@ func (p *Publisher) putBack(b *coord.RegisterBatch) {
 		p.touch(key)
 	}
 	p.due = p.now
+}
+
+// narrow looks for the entries for which there is no room, by smaller batches: they must not keep out the others, nor
+// deletions, which make room.
+func (p *Publisher) narrow(b *coord.RegisterBatch, err error) {
+	if len(b.Puts)+len(b.Deletes) == 1 {
+		p.refuse(b.Puts[0].Key, err)
+		return
+	}
+	p.done()
+	p.most = max(1, (len(b.Puts)+len(b.Deletes))/2)
 }
 
 // refuse leaves an entry out that the group will not have.

@@ -113,6 +113,7 @@ type book struct {
 	have  coord.Digest  // of what the group is known to have
 	fates [fates]int    // how many items have each; of fine ones nobody counts
 	again time.Duration // when what is another owner's is tried again
+	most  int           // entries of one batch
 }
 
 // item is one entry.
@@ -154,7 +155,7 @@ func New(c Config) *Publisher {
 			*d.field = d.usual
 		}
 	}
-	return &Publisher{config: c, tenure: tenure{chosen: c.Lease == 0}, backOff: c.Least}
+	return &Publisher{config: c, tenure: tenure{chosen: c.Lease == 0}, book: book{most: coord.MaxBatch}, backOff: c.Least}
 }
 
 // State tells how it stands.

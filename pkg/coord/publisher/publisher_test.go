@@ -278,6 +278,33 @@ func TestEntriesOfTheDead(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
+// Where there is no room for all, those that fit are there, and the others keep nothing back.
+func TestNoRoomForAll(t *testing.T) {
+	w := newWorld(t, 1)
+	limits := w.group.Limits()
+	limits.LeaseKeys = 20
+	w.index++
+	done, _ := w.group.Apply(w.index, 1, coord.Command{Op: &coord.Configure{Limits: limits}})
+	require.NoError(t, done.Err)
+	for i := range 50 {
+		w.register(entry(fmt.Sprintf("%02d", i), 80))
+	}
+	w.lead()
+	w.run(10 * time.Second)
+	require.Len(t, w.directory(), 20)
+	require.Equal(t, 30, w.pub.State().Refused)
+	sends := w.asked["send"]
+	w.run(time.Minute)
+	require.Equal(t, sends, w.asked["send"])
+	w.deregister(key("03"))
+	w.register(entry("04", 81), entry("49", 81))
+	w.run(10 * time.Second)
+	require.Len(t, w.directory(), 20)
+	for _, id := range []string{"04", "49"} {
+		require.Equal(t, w.mine()[key(id)], w.directory()[key(id)])
+	}
+}
+
 // One entry that the group will not have keeps no other back.
 func TestEntryIsRefused(t *testing.T) {
 	w := newWorld(t, 1)
