@@ -13,6 +13,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
+const (
+	listings = 4 // of a directory that is followed anew, while changes here make them old
+	anyway   = 0 // is no revision
+)
+
 // numbered is the catalog's revision for one of the group: 1, and not 0, is that of the empty directory.
 func numbered(r coord.Revision) uint64 { return uint64(r) + 1 }
 
@@ -195,28 +200,31 @@ func (m *mirror) resume(ctx context.Context) (coord.Revision, error) {
 	if !foreign {
 		return coord.Revision(revision), nil // the one after it, in the group's numbering
 	}
-	for {
+	for tries := 1; ; tries++ {
 		m.d.register.settle(ctx, most)
 		m.mu.Lock()
 		before := m.local
 		m.mu.Unlock()
+		if tries == listings {
+			before = anyway
+		}
 		all, at, err := m.d.list(ctx, coord.Under(coord.DirectoryPrefix))
 		if err != nil {
 			return 0, err
 		}
-		done, err := m.reset(all, at, before)
-		if done || err != nil {
+		if done, err := m.reset(all, at, before); done || err != nil {
 			return coord.Revision(at), err
 		}
 	}
 }
 
 // reset makes the catalog what the directory has, unless something has changed here since before the directory
-// was listed: then the list may lack what was shown already.
+// was listed: then the list may lack what was shown already. Where something always changes it lacks that for a
+// moment: its commit follows.
 func (m *mirror) reset(all []*instance.Instance, at, before uint64) (done bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.local != before {
+	if before != anyway && m.local != before {
 		return false, nil
 	}
 	if err := m.d.Catalog.Reset(at, all); err != nil {
