@@ -71,12 +71,12 @@ func (p *peer) led(ctx context.Context) (at time.Time, err error) {
 	return time.Now(), err
 }
 
-// cold registers instances at peers while nobody leads, and tells when all peers see all of them after
-// somebody does; then one after the other.
+// cold starts peers that have instances registered, but no leader before all of them serve, and tells when all peers
+// see all instances after there is one; then it registers one after the other.
 func (s *session) cold(ctx context.Context) error {
 	var took, alone []float64
-	s.table(fmt.Sprintf("%d instances, registered at %d peers while nobody led: from the moment at which a member knew a leader until the peers saw all of them",
-		s.instances, s.peers), "", "ms to the first peer", "ms to the last", "ms from the group's return to a leader", "CPU s of all peers, from its return", "load")
+	s.table(fmt.Sprintf("%d instances in the registries of %d peers that start without a leader: from the moment at which a member knew one until the peers saw all",
+		s.instances, s.peers), "", "ms until the last peer followed the directory", "ms until the first saw all", "ms until the last did", "ms until there was a leader", "CPU s of all peers, from then", "load")
 	for run := range s.runs {
 		t, rate, err := s.coldly(ctx, run)
 		if err != nil {
@@ -84,13 +84,13 @@ func (s *session) cold(ctx context.Context) error {
 		}
 		took, alone = append(took, t), append(alone, rate)
 	}
-	batched := float64(s.instances) / median(took)
-	s.row("median: %.0f instances/s, %.1f times the rate of one by one (%.0f/s) | | %.0f | | |", batched, batched/median(alone), median(alone), median(took)*1e3)
+	all := float64(s.instances) / median(took)
+	s.row("median: %.0f/s, %.1f times one by one at one peer | | | %.0f | | |", all, all/median(alone), median(took)*1e3)
 	return nil
 }
 
 func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err error) {
-	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers + members - 1} // two cannot be asked meanwhile
+	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers, alone: true}
 	if f.dir, err = s.room(); err != nil {
 		return 0, 0, err
 	}
@@ -98,50 +98,110 @@ func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err
 	if err := f.start(ctx); err != nil {
 		return 0, 0, err
 	}
-	leader, left, end, err := f.outage(ctx)
+	each := s.instances / s.peers
+	err = fill(ctx, f.peers, each, func(p *peer, n int) entry { return entry{"cold" + p.name, fmt.Sprintf("%s-%d", p.name, n), "1"} })
 	if err != nil {
 		return 0, 0, err
 	}
-	each := s.instances / len(left)
-	err = fill(ctx, left, each, func(p *peer, n int) entry { return entry{"cold" + p.name, fmt.Sprintf("%s-%d", p.name, n), "1"} })
+	end, err := f.leaderless(ctx)
 	if err != nil {
+		return 0, 0, err
+	}
+	if err := rest(ctx, time.Second); err != nil { // what a start takes is over
 		return 0, 0, errors.Join(err, end())
 	}
-	before, returned := spent(f.processes()...), time.Now()
+	returned := time.Now()
 	if err := end(); err != nil {
 		return 0, 0, err
 	}
-	known, err := leader.led(ctx)
+	known, err := f.led(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	first, last, err := f.allSee(ctx, len(left)*(each+1)) // and the probe
+	before := spent(f.processes()...)
+	at, err := f.allSee(ctx, s.peers*each)
 	if err != nil {
 		return 0, 0, err
 	}
-	s.row("run %d | %.0f | %.0f | %.0f | %.2f | %s", run+1, ms(first.Sub(known)), ms(last.Sub(known)), ms(known.Sub(returned)),
+	s.row("run %d | %.0f | %.0f | %.0f | %.0f | %.2f | %s", run+1, ms(at.follows.Sub(known)), ms(at.first.Sub(known)), ms(at.last.Sub(known)), ms(known.Sub(returned)),
 		(spent(f.processes()...) - before).Seconds(), load())
-	for _, at := range [][]*peer{left[len(left)-1:], left} {
-		if alone, err = s.oneByOne(ctx, f, at); err != nil {
-			return 0, 0, err
-		}
+	if _, err := s.oneByOne(ctx, f, f.peers); err != nil {
+		return 0, 0, err
 	}
-	return last.Sub(known).Seconds(), alone, nil
+	alone, err = s.oneByOne(ctx, f, f.peers[len(f.peers)-1:])
+	return at.last.Sub(known).Seconds(), alone, err
 }
 
-// allSee tells when the first and the last peer saw a number of instances.
-func (f *fleet) allSee(ctx context.Context, n int) (first, last time.Time, err error) {
+// leaderless starts the peers of a fleet again, as those of a group, of which never more than one member is at work: one
+// pauses when the next starts. What it gives has all go on.
+func (f *fleet) leaderless(ctx context.Context) (end func() error, err error) {
+	f.halt()
+	f.alone = false
+	for i, p := range slices.Backward(f.peers) { // the members last
+		f.found(p)
+		if i < members-1 {
+			if err := f.peers[i+1].pause(); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.start(); err != nil {
+			return nil, err
+		}
+		if i >= members {
+			continue
+		}
+		for _, one := range append(f.peers[members:], p) {
+			err := until(ctx, serving, asking, "peer "+one.name+" serves", func(ctx context.Context) error {
+				_, _, err := one.count(ctx)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return func() error { return errors.Join(f.peers[1].resume(), f.peers[2].resume()) }, nil
+}
+
+// led tells when the first of the members knew of a leader.
+func (f *fleet) led(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	first, errs := make(chan time.Time, members), make(chan error, members)
+	for _, p := range f.peers[:members] {
+		go func() { // ends with the context
+			at, err := p.led(ctx)
+			if err != nil {
+				errs <- err
+				return
+			}
+			first <- at
+		}()
+	}
+	select {
+	case at := <-first:
+		return at, nil
+	case err := <-errs:
+		return time.Time{}, err
+	}
+}
+
+// sighting is when peers followed the directory, and when they saw all.
+type sighting struct{ follows, first, last time.Time }
+
+// allSee tells when the last peer followed the directory, and when the first and the last saw a number of instances.
+func (f *fleet) allSee(ctx context.Context, n int) (sighting, error) {
 	var all sync.WaitGroup
-	at, errs := make([]time.Time, len(f.peers)), make([]error, len(f.peers))
+	follows, sees, errs := make([]time.Time, len(f.peers)), make([]time.Time, len(f.peers)), make([]error, len(f.peers))
 	for i, p := range f.peers {
 		all.Go(func() {
-			errs[i] = f.seen(ctx, n, p)
-			at[i] = time.Now()
+			errs[i] = p.sees(ctx, n, func() { follows[i] = time.Now() })
+			sees[i] = time.Now()
 		})
 	}
 	all.Wait()
-	order := func(a, b time.Time) int { return a.Compare(b) }
-	return slices.MinFunc(at, order), slices.MaxFunc(at, order), errors.Join(errs...)
+	return sighting{slices.MaxFunc(follows, time.Time.Compare), slices.MinFunc(sees, time.Time.Compare), slices.MaxFunc(sees, time.Time.Compare)},
+		errors.Join(errs...)
 }
 
 // oneByOne has an application at each of some peers register one instance after the other, each once the group has the one before.
@@ -163,7 +223,7 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 		n += c
 	}
 	rate = float64(n) / took.Seconds()
-	s.row("one by one, at %d peers: %.0f/s, %.1f ms each, %.0f us of CPU each | | | | | %s", len(at), rate,
+	s.row("one by one, at %d peers: %.0f/s, %.1f ms each, %.0f us of CPU each | | | | | | %s", len(at), rate,
 		ms(took)*float64(len(at))/float64(max(1, n)), perOp(spent(f.processes()...)-before, n), load())
 	return rate, errors.Join(errs...)
 }

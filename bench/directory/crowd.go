@@ -206,20 +206,68 @@ func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 	})
 }
 
-// publish has an instance run at the peer.
+// publish has instances run at the peer.
 func (p *played) publish(entries ...entry) {
 	changes := make([]directory.Published, len(entries))
 	for i, e := range entries {
-		k := instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}
-		changes[i] = directory.Published{Key: k, Instance: &instance.Instance{
-			Key: k, Status: instance.StatusUp, Lease: "lease-" + e.id, RegisteredAt: time.Now(),
-			Spec: instance.Spec{
-				Host: "10.0.0.1", Port: 8080, Weight: 1, Tags: []string{"a", "b"}, Metadata: map[string]string{"v": e.mark},
-				UnhealthyAfter: time.Hour, RemoveAfter: time.Hour,
-			},
-		}}
+		changes[i] = directory.Published{Key: e.key(), Instance: e.instance()}
 	}
 	p.Publish(changes)
+}
+
+func (e entry) key() instance.Key {
+	return instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}
+}
+
+// instance is what is registered as body has it.
+func (e entry) instance() *instance.Instance {
+	return &instance.Instance{
+		Key: e.key(), Status: instance.StatusUp, Lease: "lease-" + e.id, RegisteredAt: time.Now(),
+		Spec: instance.Spec{
+			Host: "10.0.0.1", Port: 8080, Weight: 1, Tags: []string{"a", "b"}, Metadata: map[string]string{"v": e.mark},
+			UnhealthyAfter: time.Hour, RemoveAfter: time.Hour,
+		},
+	}
+}
+
+func entryOf(e entry) coord.Entry {
+	return coord.Entry{Key: coord.DirectoryKey(e.key()), Value: instance.Marshal(e.instance())}
+}
+
+// batched has one peer give the group entries one by one, and in batches.
+func (s *session) batched(ctx context.Context) error {
+	g, err := s.core(ctx)
+	if g != nil {
+		defer g.stop()
+	}
+	if err != nil {
+		return err
+	}
+	s.table("Entries that one peer gives a group of three processes, a command after the other has its answer", "entries a command", "entries/s", "ms a command", "CPU us an entry, all members", "load")
+	p := g.shared.Coordination()
+	got, _, err := p.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: time.Hour.Milliseconds()}})
+	if err != nil {
+		return err
+	}
+	var rates []float64
+	for generation, size := range []int{1, 10, 100, coord.MaxBatch} {
+		before, began, commands := spent(g.members...), time.Now(), 0
+		for ; time.Since(began) < s.duration; commands++ {
+			batch := &coord.RegisterBatch{Lease: got.Lease, Generation: uint64(generation) + 1}
+			for n := range size {
+				id := (commands*size + n) % 5000 // of so many, each with another mark every time
+				batch.Puts = append(batch.Puts, entryOf(entry{fmt.Sprintf("batched%d", id%100), fmt.Sprint(id), fmt.Sprintf("%d-%d", size, commands)}))
+			}
+			if _, _, err := p.Do(ctx, coord.Command{Op: batch}); err != nil {
+				return err
+			}
+		}
+		took := time.Since(began)
+		rates = append(rates, float64(commands*size)/took.Seconds())
+		s.row("%d | %.0f | %.2f | %.1f | %s", size, rates[generation], ms(took)/float64(commands), perOp(spent(g.members...)-before, commands*size), load())
+	}
+	s.row("the last to the first: %.0f times | | | |", rates[len(rates)-1]/rates[0])
+	return nil
 }
 
 // sight is who has seen a change.

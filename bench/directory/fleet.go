@@ -22,9 +22,10 @@ const members = 3
 type peer struct {
 	process
 	*web
-	name string
-	id   string
-	rpc  *client.Client
+	name  string
+	id    string
+	ports []string // of HTTP, gRPC and peers
+	rpc   *client.Client
 }
 
 // fleet is peers that know each other.
@@ -44,7 +45,7 @@ func (f *fleet) start(ctx context.Context) error {
 		return err
 	}
 	for i := range f.size {
-		p := &peer{name: fmt.Sprint(i), web: newWeb("127.0.0.1:" + free[3*i])}
+		p := &peer{name: fmt.Sprint(i), web: newWeb("127.0.0.1:" + free[3*i]), ports: free[3*i : 3*i+3]}
 		if p.rpc, err = client.New("127.0.0.1:" + free[3*i+1]); err != nil {
 			return err
 		}
@@ -53,13 +54,18 @@ func (f *fleet) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for i, p := range f.peers {
-		p.process = f.process(p, free[3*i:3*i+3], free[2])
+	for _, p := range f.peers {
+		f.found(p)
 		if err := p.start(); err != nil {
 			return err
 		}
 	}
 	return f.ready(ctx)
+}
+
+// found says how a peer is to be started. It joins by the last peer, which is no member.
+func (f *fleet) found(p *peer) {
+	p.process = f.process(p, f.peers[f.size-1])
 }
 
 func (f *fleet) data(p *peer) string { return filepath.Join(f.dir, p.name) }
@@ -74,14 +80,13 @@ func (f *fleet) house(ctx context.Context, p *peer) error {
 	return fault.As("house", fault.Unavailable, err)
 }
 
-// process is a peer to be started: it has three ports, and joins by the first peer's.
-func (f *fleet) process(p *peer, own []string, contact string) process {
+func (f *fleet) process(p, contact *peer) process {
 	args := []string{
-		"run", "--profile", "dev", "--data", f.data(p), "--http", "127.0.0.1:" + own[0], "--grpc", "127.0.0.1:" + own[1],
-		"--listen", "/ip4/127.0.0.1/tcp/" + own[2], "--dns", "off",
+		"run", "--profile", "dev", "--data", f.data(p), "--http", "127.0.0.1:" + p.ports[0], "--grpc", "127.0.0.1:" + p.ports[1],
+		"--listen", "/ip4/127.0.0.1/tcp/" + p.ports[2], "--dns", "off",
 	}
-	if p != f.peers[0] {
-		args = append(args, "--bootstrap", "/ip4/127.0.0.1/tcp/"+contact+"/p2p/"+f.peers[0].id)
+	if p != contact {
+		args = append(args, "--bootstrap", "/ip4/127.0.0.1/tcp/"+contact.ports[2]+"/p2p/"+contact.id)
 	}
 	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_AGENT_LIMITS_INSTANCES=100000"}
 	if f.alone {
@@ -113,21 +118,29 @@ func (f *fleet) ready(ctx context.Context) error {
 	return nil
 }
 
-// seen waits until all peers that run have a number of instances, and nothing is old there.
+// seen waits until peers have a number of instances, and nothing is old there.
 func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
 	for _, p := range at {
-		err := until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
-			got, stale, err := p.count(ctx)
-			if err == nil && (got != n || stale) {
-				err = fault.New("seen", fault.Unavailable, "it sees %d of %d, stale: %v", got, n, stale)
-			}
-			return err
-		})
-		if err != nil {
+		if err := p.sees(ctx, n, func() {}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sees waits until the peer has a number of instances, and nothing is old there. It tells when it begins to follow.
+func (p *peer) sees(ctx context.Context, n int, follows func()) error {
+	follows = sync.OnceFunc(follows)
+	return until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
+		got, stale, err := p.count(ctx)
+		if err == nil && !stale {
+			follows()
+		}
+		if err == nil && (got != n || stale) {
+			err = fault.New("sees", fault.Unavailable, "it sees %d of %d, stale: %v", got, n, stale)
+		}
+		return err
+	})
 }
 
 func (f *fleet) living() []*peer {
@@ -165,14 +178,19 @@ func (f *fleet) followers(leader *peer) []*peer {
 	return slices.DeleteFunc(slices.Clone(f.peers[:members]), func(p *peer) bool { return p == leader })
 }
 
-func (f *fleet) stop() {
+// halt ends the peers, which may be started again.
+func (f *fleet) halt() {
 	var all sync.WaitGroup
 	for _, p := range f.peers {
-		all.Go(func() {
-			_ = p.rpc.Close() // nothing is under way
-			p.close()
-			p.process.stop()
-		})
+		all.Go(p.process.stop)
 	}
 	all.Wait()
+}
+
+func (f *fleet) stop() {
+	for _, p := range f.peers {
+		_ = p.rpc.Close() // nothing is under way
+		p.close()
+	}
+	f.halt()
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 const (
@@ -205,7 +204,7 @@ func (c *crowd) change(ctx context.Context) error {
 			e := entry{"new", fmt.Sprint(n), "1"}
 			s := &sight{began: time.Now(), last: make(chan time.Time, 1)}
 			s.left.Store(int64(len(c.peers)))
-			c.sights.Store(coord.DirectoryKey(instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}), s)
+			c.sights.Store(coord.DirectoryKey(e.key()), s)
 			sights = append(sights, s)
 			c.peers[n*7919%len(c.peers)].publish(e)
 		}
