@@ -22,6 +22,7 @@ import (
 type trial struct {
 	nemesis.Config
 	scenario string
+	seeds    int
 	json     bool
 }
 
@@ -30,6 +31,11 @@ func sorts() map[string][]string {
 	return map[string][]string{
 		"all": nil, "stop": {"stop"}, "kill": {"kill", "interrupt", "hand"}, "partition": {"cut"},
 	}
+}
+
+// scenarioNames names all there are.
+func scenarioNames() string {
+	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders))), ", ")
 }
 
 // torment breaks a network of real peers and checks what its clients saw. The exit code is 0 only if
@@ -65,7 +71,8 @@ func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
 	f.Uint64Var(&t.Seed, "seed", 1, "of faults and load")
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
 	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
-	f.StringVar(&t.scenario, "scenario", "all", strings.Join(slices.Sorted(maps.Keys(sorts())), ", "))
+	f.StringVar(&t.scenario, "scenario", "all", scenarioNames())
+	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scenario startup; it has 8 peers, and no duration")
 	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
 	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
 	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
@@ -82,8 +89,10 @@ func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
 func (t *trial) validate() error {
 	words, known := sorts()[t.scenario]
 	switch {
-	case !known:
-		return fault.Invalidf("-scenario", t.scenario, "must be one of %s", strings.Join(slices.Sorted(maps.Keys(sorts())), ", "))
+	case !known && t.scenario != orders:
+		return fault.Invalidf("-scenario", t.scenario, "must be one of %s", scenarioNames())
+	case t.seeds < 1 || t.seeds > 10_000:
+		return fault.Invalidf("-seeds", t.seeds, "must be 1 to 10000, not %d", t.seeds)
 	case t.Duration < time.Second:
 		return fault.Invalidf("-duration", t.Duration, "must be at least 1s, not %v", t.Duration)
 	case t.Founders < 4 || t.Founders > 9:
@@ -124,6 +133,13 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	}
 	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
 		return false, fault.As(op, fault.Invalid, fmt.Errorf("-data: %w", err))
+	}
+	if t.scenario == orders {
+		held, err := t.rise(ctx, people, stdout)
+		if err != nil {
+			return false, fault.New(op, fault.KindOf(err), "%w; data and logs are in %s", err, t.Dir)
+		}
+		return held, nil
 	}
 	t.Progress = people
 	report, err := nemesis.Run(ctx, t.Config)

@@ -1,0 +1,206 @@
+// Package startup starts the peers of a network in any order, kills some and starts them again, and cuts the network in
+// two, while applications register with whatever peer answers. Whatever the order, every peer must come to know every
+// instance, once each, within a bound.
+//
+// The order is drawn from a seed; what it meets is not, for real processes run as they like.
+package startup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/lan"
+)
+
+// Peers of a network.
+const Peers = 8
+
+// Config is what is asked for.
+type Config struct {
+	Binary   string
+	Dir      string // exists; gets data and logs of what was violated
+	Seed     uint64
+	Peers    int
+	Founders int           // of the coordination group, of which three vote
+	Bound    time.Duration // from the last event until every peer knows every instance
+	LAN      *lan.LAN      // of as many hosts; nil: all on loopback, and no cut
+}
+
+// Outcome is what one seed came to. It is written as JSON; times are seconds.
+type Outcome struct {
+	Seed         uint64   `json:"seed"`
+	Order        string   `json:"order"` // of starts, by number; ! for those that were killed and started again
+	Killed       int      `json:"killed"`
+	Committed    int      `json:"committed"` // registrations of which the whole cluster knew at once
+	Kept         int      `json:"kept"`      // registrations that were kept for later
+	Refused      int      `json:"refused"`   // attempts without an answer, or with a refusal
+	Deregistered int      `json:"deregistered"`
+	Instances    int      `json:"instances"` // in the end
+	Converged    float64  `json:"converged"` // from the last event of the start to all known everywhere
+	Cut          float64  `json:"cut"`       // 0: none
+	Side         int      `json:"side"`      // peers on one side
+	Healed       float64  `json:"healed"`    // from the cut's end to all known everywhere
+	Seconds      float64  `json:"seconds"`   // of it all
+	Overtaken    []string `json:"overtaken"` // instances that are as registered before they were registered elsewhere and committed, because the earlier registration was kept and came later
+	Violations   []string `json:"violations"`
+	Data         string   `json:"data,omitempty"` // where data and logs are
+}
+
+// run is one network.
+type run struct {
+	Config
+	plan  plan
+	dir   string
+	peers []*peer
+	began time.Time
+
+	mu      sync.Mutex // guards what follows
+	book    map[string]entry
+	outcome Outcome
+}
+
+// Run plays one seed. The error is about the run itself; violations are in the outcome.
+func Run(ctx context.Context, c Config) (Outcome, error) {
+	const op = "startup.Run"
+	r := &run{Config: c, plan: draw(c.Seed, c.Peers), dir: filepath.Join(c.Dir, fmt.Sprintf("seed-%d", c.Seed)), book: make(map[string]entry)}
+	r.outcome = Outcome{Seed: c.Seed, Order: r.plan.order(), Killed: r.plan.killed(), Violations: []string{}, Overtaken: []string{}}
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return r.outcome, fault.As(op, fault.Invalid, err)
+	}
+	r.began = time.Now()
+	err := errors.Join(r.play(ctx), r.end())
+	r.outcome.Seconds = time.Since(r.began).Seconds()
+	return r.outcome, fault.Wrap(op, err)
+}
+
+// play lets the plan happen.
+func (r *run) play(ctx context.Context) error {
+	if err := r.house(ctx); err != nil {
+		return err
+	}
+	if err := r.rise(ctx); err != nil {
+		return err
+	}
+	took, err := r.converge(ctx, "the start")
+	if r.outcome.Converged = took; err != nil || len(r.outcome.Violations) > 0 || r.LAN == nil {
+		return err
+	}
+	if err := r.part(ctx); err != nil {
+		return err
+	}
+	r.outcome.Healed, err = r.converge(ctx, "the cut")
+	return err
+}
+
+// rise has the peers start, and some end and start again, while applications come and go.
+func (r *run) rise(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i, at := range r.plan.starts {
+		group.Go(func() error { return r.live(ctx, i, at) })
+	}
+	r.visit(ctx, group, r.plan.visits)
+	return group.Wait()
+}
+
+// live starts a peer, and kills it and starts it again if that is planned.
+func (r *run) live(ctx context.Context, i int, at time.Duration) error {
+	if err := errors.Join(sleep(ctx, at), r.start(i)); err != nil {
+		return err
+	}
+	o := r.plan.outages[i]
+	if o.kill == 0 {
+		return nil
+	}
+	if err := sleep(ctx, o.kill); err != nil {
+		return err
+	}
+	r.peers[i].kill()
+	return errors.Join(sleep(ctx, o.back-o.kill), r.start(i))
+}
+
+// part cuts the network in two for a while. Applications register on both sides.
+func (r *run) part(ctx context.Context) (err error) {
+	var cuts [][2]int
+	for _, a := range r.plan.side {
+		for b := range r.peers {
+			if !slices.Contains(r.plan.side, b) {
+				cuts = append(cuts, [2]int{a, b}, [2]int{b, a})
+			}
+		}
+	}
+	defer func() {
+		for _, c := range cuts {
+			err = errors.Join(err, r.LAN.Mend(c[0], c[1]))
+		}
+	}()
+	began := time.Now()
+	for _, c := range cuts {
+		if err := r.LAN.Cut(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	r.visit(groupCtx, group, r.plan.during)
+	if err := errors.Join(group.Wait(), sleep(ctx, r.plan.cut-time.Since(began))); err != nil {
+		return err
+	}
+	r.outcome.Cut, r.outcome.Side = time.Since(began).Seconds(), len(r.plan.side)
+	return nil
+}
+
+// end kills every peer, notes those that ended by themselves, and removes what nobody needs to look at.
+func (r *run) end() (err error) {
+	var work sync.WaitGroup
+	for _, p := range r.peers {
+		if p == nil {
+			continue
+		}
+		if lost := p.failure(); lost != nil {
+			r.violated("a peer ended by itself: %v", lost)
+		}
+		work.Go(p.kill)
+	}
+	work.Wait()
+	for _, p := range r.peers {
+		if p == nil {
+			continue
+		}
+		if p.api != nil {
+			p.api.Close()
+		}
+		if p.log != nil {
+			err = errors.Join(err, p.log.Close())
+		}
+	}
+	if len(r.outcome.Violations) > 0 {
+		r.outcome.Data = r.dir
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+func (r *run) violated(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcome.Violations = append(r.outcome.Violations, fmt.Sprintf(format, args...))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fault.Wrap("startup.sleep", ctx.Err())
+	}
+}
