@@ -120,6 +120,7 @@ type Scout struct {
 type asking struct {
 	times    int
 	answered bool // the last time
+	failed   bool // the same
 }
 
 // New makes a Scout that knows nobody.
@@ -149,10 +150,16 @@ func (s *Scout) Advance(now time.Duration, e Event) Step {
 	case Answer:
 		ask = s.hear(now, e)
 	case Failed:
+		if a := s.asked[e.From]; a != nil && e.Round == s.round {
+			a.failed = true
+		}
 		if s.state.Phase == Direct && s.waits && e.Round == s.round && e.From == s.state.Leader {
 			ask = s.fallBack(now)
 		}
 	case Hint:
+		if a := s.asked[e.Leader]; a != nil { // it may have begun to lead since it was asked
+			a.failed = true
+		}
 		ask = s.consider(e.Term, e.Leader)
 	case Doubt:
 		if s.state.Phase == Direct && e.Term == s.state.Term {
@@ -184,14 +191,14 @@ func (s *Scout) gather(now time.Duration, peers []string) []string {
 	return fresh
 }
 
-// also asks one more in the present round, or once again who has answered before what is now heard of it:
+// also asks one more in the present round, or once again who has answered, or could not, before what is now heard of it:
 // not more often, for two may each name the other.
 func (s *Scout) also(peer string) []string {
 	a := s.asked[peer]
 	switch {
 	case a == nil && len(s.asked) < 2*maxMembers:
 		s.asked[peer] = &asking{times: 1}
-	case a != nil && a.answered && a.times == 1:
+	case a != nil && (a.answered || a.failed) && a.times == 1:
 		*a = asking{times: 2}
 	default:
 		return nil
