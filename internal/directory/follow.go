@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -32,7 +33,7 @@ type mirror struct {
 	d *Directory
 
 	mu       sync.Mutex // guards what follows, and orders what the catalog is fed
-	own      map[instance.Key]*instance.Instance
+	own      map[instance.Key]published
 	local    uint64 // the last revision of the numbering of its own
 	revision uint64 // up to which the catalog has everything, its own or above
 	follows  bool   // the watch lives
@@ -42,9 +43,15 @@ type mirror struct {
 	relist   func()        // ends the watch, so that the directory is listed anew
 }
 
+// published is what runs here, and its form in the directory.
+type published struct {
+	*instance.Instance
+	value []byte
+}
+
 func newMirror(d *Directory) *mirror {
 	m := &mirror{
-		d: d, own: make(map[instance.Key]*instance.Instance), local: ownNumbers | uint64(d.Random()*(1<<21))<<31,
+		d: d, own: make(map[instance.Key]published), local: ownNumbers | uint64(d.Random()*(1<<21))<<31,
 		foreign: true, revision: 1, moved: make(chan struct{}), relist: func() {},
 	}
 	return m
@@ -55,17 +62,40 @@ func (m *mirror) run() {
 	m.d.work.Go(m.heed)
 	wait := least
 	for m.d.ctx.Err() == nil {
+		m.await(leading)
 		began := time.Now()
 		err := m.follow()
 		m.lost(err)
 		if time.Since(began) > most {
 			wait = least
 		}
+		_, changed := m.d.lookout.state()
 		select {
 		case <-m.d.ctx.Done():
+		case <-changed: // another leader, or one at last
+			wait = least
 		case <-time.After(wait/2 + time.Duration(m.d.Random()*float64(wait/2))):
+			wait = min(2*wait, most)
 		}
-		wait = min(2*wait, most)
+	}
+}
+
+// await waits until the lookout knows who leads, for a while at most: without, what is listed would have to be taken for old.
+func (m *mirror) await(atMost time.Duration) {
+	patience := time.NewTimer(atMost)
+	defer patience.Stop()
+	for {
+		state, changed := m.d.lookout.state()
+		if state.Phase == scout.Direct {
+			return
+		}
+		select {
+		case <-changed:
+		case <-patience.C:
+			return
+		case <-m.d.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -124,8 +154,8 @@ func (m *mirror) contact() {
 func (m *mirror) show() {
 	var differ []catalog.Change
 	for k, own := range m.own {
-		if known, ok := m.d.Catalog.ByLease(own.Lease); !ok || !instance.Same(known, own) && known.Peer == m.d.Self {
-			differ = append(differ, catalog.Change{Key: k, Instance: own})
+		if known, ok := m.d.Catalog.ByLease(own.Lease); !ok || !instance.Same(known, own.Instance) && known.Peer == m.d.Self {
+			differ = append(differ, catalog.Change{Key: k, Instance: own.Instance})
 		}
 	}
 	m.apart(differ)
@@ -275,7 +305,7 @@ func (m *mirror) apply(events []coord.Event) error {
 		if !ok {
 			continue
 		}
-		changes = append(changes, catalog.Change{Key: k, Instance: m.d.decode(e.KV)})
+		changes = append(changes, catalog.Change{Key: k, Instance: m.of(k, e.KV)})
 	}
 	if err := m.d.Catalog.Apply(revision, changes); err != nil {
 		return fault.Wrap("directory.apply", err)
@@ -283,6 +313,15 @@ func (m *mirror) apply(events []coord.Event) error {
 	m.revision = revision
 	m.move()
 	return nil
+}
+
+// of reads an entry. What the directory has just as it was published here is shared with what is here, and held
+// once: most of an instance's memory is what applications say of it. The caller holds mu.
+func (m *mirror) of(k instance.Key, kv *coord.KeyValue) *instance.Instance {
+	if own, ok := m.own[k]; ok && kv != nil && bytes.Equal(kv.Value, own.value) {
+		return revised(own.Instance, numbered(kv.ModRevision))
+	}
+	return m.d.decode(kv)
 }
 
 // decode reads an entry; nil for none, and for one that only a later version of this program understands.
@@ -301,7 +340,7 @@ func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
 
 // changed shows what changes here at once where the directory will not tell of it now: while there is no leader
 // or no contact.
-func (m *mirror) changed(changes []Published) {
+func (m *mirror) changed(changes []note) {
 	state, _ := m.d.lookout.state()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -312,9 +351,11 @@ func (m *mirror) changed(changes []Published) {
 		if c.Instance == nil {
 			delete(m.own, c.Key)
 		} else {
-			own = revised(c.Instance, 0)
-			own.Peer = m.d.Self
-			m.own[c.Key] = own
+			if own = c.Instance; own.Peer != m.d.Self {
+				own = revised(own, 0)
+				own.Peer = m.d.Self
+			}
+			m.own[c.Key] = published{own, c.value}
 		}
 		shown = append(shown, catalog.Change{Key: c.Key, Instance: own})
 	}

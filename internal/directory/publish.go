@@ -21,6 +21,12 @@ type Published struct {
 	Adopt    bool // take it over if it is another peer's
 }
 
+// note is a change with the form that the instance has in the directory.
+type note struct {
+	Published
+	value []byte
+}
+
 // register registers what runs here, as its Publisher says.
 type register struct {
 	d    *Directory
@@ -53,11 +59,18 @@ func (r *register) stop() {
 
 // Publish notes changes of what runs here, in order. It does not block.
 func (d *Directory) Publish(changes []Published) {
-	d.register.local(changes)
-	d.mirror.changed(changes)
+	notes := make([]note, len(changes))
+	for n, c := range changes {
+		notes[n].Published = c
+		if c.Instance != nil {
+			notes[n].value = encode(c.Instance, d.Self)
+		}
+	}
+	d.register.local(notes)
+	d.mirror.changed(notes)
 }
 
-func (r *register) local(changes []Published) {
+func (r *register) local(changes []note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var e publisher.Local
@@ -70,7 +83,7 @@ func (r *register) local(changes []Published) {
 			e.Deletes = append(e.Deletes, key)
 			continue
 		}
-		entry := coord.Entry{Key: key, Value: encode(c.Instance, r.d.Self)}
+		entry := coord.Entry{Key: key, Value: c.value}
 		r.runs[key] = entry // to adopt is said once: later it may have been taken away again
 		if entry.Adopt = c.Adopt; c.Adopt {
 			r.said[key] = time.Now()
