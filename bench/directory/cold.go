@@ -11,37 +11,31 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// outage takes the leader away from a fleet by pausing the two other members, and waits until all peers left
-// know that there is none. It gives those peers, and what ends the outage.
-func (f *fleet) outage(ctx context.Context) (leader *peer, left []*peer, end func() error, err error) {
+// outage takes the leader away from a fleet by pausing the two other members, and waits until a peer knows
+// that there is none. It gives what ends the outage, too.
+func (f *fleet) outage(ctx context.Context, missed *peer) (leader *peer, end func() error, err error) {
 	if leader, err = f.leader(ctx, f.peers[0]); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	paused := f.followers(leader)
 	for _, p := range paused {
 		if err := p.pause(); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 	}
 	end = func() error { return errors.Join(paused[0].resume(), paused[1].resume()) }
-	for _, p := range f.peers {
-		if slices.Contains(paused, p) {
-			continue
+	err = until(ctx, serving, asking, "peer "+missed.name+" misses the leader", func(ctx context.Context) error {
+		began := time.Now()
+		committed, err := missed.register(ctx, entry{service: "probe", id: "probe-" + missed.name, mark: began.String()}, false)
+		if err == nil && (committed || time.Since(began) > time.Second) {
+			err = fault.New("outage", fault.Unavailable, "there is one")
 		}
-		left = append(left, p)
-		err := until(ctx, serving, asking, "peer "+p.name+" misses the leader", func(ctx context.Context) error {
-			began := time.Now()
-			committed, err := p.register(ctx, entry{service: "probe", id: "probe-" + p.name, mark: began.String()}, false)
-			if err == nil && (committed || time.Since(began) > time.Second) {
-				err = fault.New("outage", fault.Unavailable, "there is one")
-			}
-			return err
-		})
-		if err != nil {
-			return nil, nil, nil, errors.Join(err, end())
-		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
 	}
-	return leader, left, end, nil
+	return leader, end, nil
 }
 
 // fill registers a number of instances at each of some peers, each in a service of its peer, or each in its own.
@@ -230,7 +224,6 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 
 // pull tells how long after a peer knew of a leader the group had all its services.
 func (s *session) pull(ctx context.Context) error {
-	const services = 1000
 	f, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -240,11 +233,12 @@ func (s *session) pull(ctx context.Context) error {
 		"", "ms", "ms from the group's return to a leader", "CPU s of all peers, from its return", "load")
 	var took []float64
 	for run := range s.runs {
-		leader, left, end, err := f.outage(ctx)
+		clients := f.peers[members:]
+		at := clients[run%len(clients)]
+		leader, end, err := f.outage(ctx, at)
 		if err != nil {
 			return err
 		}
-		at := left[len(left)-1]
 		err = fill(ctx, []*peer{at}, services, func(_ *peer, n int) entry { return entry{fmt.Sprintf("pull%d-%d", run, n), "one", "1"} })
 		if err != nil {
 			return errors.Join(err, end())

@@ -22,6 +22,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
+const (
+	services = 1000 // of one peer
+	repeated = 20   // times that one learns who leads
+)
+
 // core is a group of three members, each a process, without the rest of their peers.
 type core struct {
 	members []*process
@@ -136,14 +141,14 @@ type played struct {
 	gate   <-chan struct{} // closed when the others may begin to watch
 	begun  func()          // called once when a watch has begun
 	seen   func(key string, p *played)
-	leads  chan struct{} // never closed: the leader stays
+	known  chan struct{} // closed when the peer may know who leads, who stays
 }
 
 var _ directory.Group = (*played)(nil)
 
 // play makes a peer.
 func (g *core) play(n int, whole bool, gate <-chan struct{}, begun func(), seen func(string, *played)) (*played, error) {
-	p := &played{core: g, id: fmt.Sprintf("played-%04d", n), whole: whole, gate: gate, begun: sync.OnceFunc(begun), seen: seen, leads: make(chan struct{})}
+	p := &played{core: g, id: fmt.Sprintf("played-%04d", n), whole: whole, gate: gate, begun: sync.OnceFunc(begun), seen: seen, known: make(chan struct{})}
 	var err error
 	if p.client, err = client.New(g.address[g.leader], grpc.WithPerRPCCredentials(said{ownerKey, p.id})); err != nil {
 		return nil, err
@@ -161,7 +166,12 @@ func (p *played) end() error { return errors.Join(p.Directory.Close(), p.client.
 
 // Leading implements directory.Group.
 func (p *played) Leading() (uint64, string, <-chan struct{}) {
-	return p.core.term, p.core.ids[p.core.leader], p.leads
+	select {
+	case <-p.known:
+		return p.core.term, p.core.ids[p.core.leader], nil // it stays so
+	default:
+		return 0, "", p.known
+	}
 }
 
 // Acquaintances implements directory.Group.
@@ -169,6 +179,11 @@ func (p *played) Acquaintances() []string { return p.core.ids }
 
 // Who implements directory.Group. It asks the leader, whoever is asked.
 func (p *played) Who(ctx context.Context, at string) (uint64, string, error) {
+	select {
+	case <-p.known:
+	default:
+		return 0, "", fault.New("who", fault.Unavailable, "nobody leads yet")
+	}
 	state, err := p.core.shared.Coordination().Group(ctx)
 	return state.Term, state.Leader, err
 }
@@ -232,6 +247,60 @@ func (e entry) instance() *instance.Instance {
 
 func entryOf(e entry) coord.Entry {
 	return coord.Entry{Key: coord.DirectoryKey(e.key()), Value: instance.Marshal(e.instance())}
+}
+
+// known tells how long after a peer learned who leads the group had all that runs there.
+func (s *session) known(ctx context.Context) error {
+	g, err := s.core(ctx)
+	if g != nil {
+		defer g.stop()
+	}
+	if err != nil {
+		return err
+	}
+	s.table(fmt.Sprintf("%d services at a peer that is played, at a group of three processes: from the moment at which it learned who leads until the group had them; %d times", services, repeated),
+		"p50 ms", "most ms", "CPU ms of all members each", "load")
+	var took []time.Duration
+	before := spent(g.members...)
+	for n := range repeated {
+		one, err := g.learns(ctx, n)
+		if err != nil {
+			return err
+		}
+		took = append(took, one)
+	}
+	s.row("%.1f | %.1f | %.1f | %s", ms(quantile(took, 0.5)), ms(quantile(took, 1)), ms(spent(g.members...)-before)/repeated, load())
+	return nil
+}
+
+// learns plays a peer that learns who leads when all its services run.
+func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error) {
+	p, err := g.play(n, false, make(chan struct{}), func() {}, func(string, *played) {})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, p.end()) }()
+	all := make([]entry, services)
+	for i := range all {
+		all[i] = entry{fmt.Sprintf("known%d-%d", n, i), "one", "1"}
+	}
+	p.publish(all...)
+	p.Start()
+	if err := rest(ctx, settle); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	close(p.known)
+	for _, e := range all { // of a leader that is not known yet it says that there is none
+		err := until(ctx, late, time.Millisecond, "it is registered", func(ctx context.Context) error {
+			_, err := p.Committed(ctx, e.key())
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
 }
 
 // batched has one peer give the group entries one by one, and in batches.

@@ -29,7 +29,7 @@ type part struct {
 
 func parts() []part {
 	return []part{
-		{"cold", (*session).cold}, {"batched", (*session).batched}, {"pull", (*session).pull}, {"wake", (*session).wake},
+		{"cold", (*session).cold}, {"batched", (*session).batched}, {"pull", (*session).pull}, {"known", (*session).known}, {"wake", (*session).wake},
 		{"reads", (*session).reads}, {"kill", (*session).kill}, {"peers", (*session).simulate},
 	}
 }

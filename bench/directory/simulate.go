@@ -121,6 +121,7 @@ func (c *crowd) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		close(p.known)
 		c.peers = append(c.peers, p)
 		var own []entry
 		for i := n; i < c.crowded; i += c.options.crowd {
