@@ -31,7 +31,7 @@ const (
 type entry struct {
 	turn      int
 	committed bool     // of that registration
-	sure      bool     // committed, and so were all before it
+	sure      bool     // committed, so were all before it, and no lease has ended since
 	gone      bool     // it deregistered
 	uncertain bool     // a registration had no answer: it may have been taken, and be heard of later
 	story     []string // all that it was told, for people
@@ -137,6 +137,16 @@ func (r *run) note(p *peer, id string, e entry, err error) {
 	}
 	e.story = append(e.story, fmt.Sprintf("%.3f s, turn %d at %s: %s", time.Since(r.began).Seconds(), e.turn, p.name, said))
 	r.book[id] = e
+}
+
+// doubt takes note that leases have ended: whoever comes back first has what two peers still keep.
+func (r *run) doubt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, e := range r.book {
+		e.sure = false
+		r.book[id] = e
+	}
 }
 
 // converge waits until every peer knows what applications were told, and gives how long that took from now. What is not

@@ -50,7 +50,7 @@ type Outcome struct {
 	Side         int      `json:"side"`      // peers on one side
 	Healed       float64  `json:"healed"`    // from the cut's end to all known everywhere
 	Seconds      float64  `json:"seconds"`   // of it all
-	Overtaken    []string `json:"overtaken"` // instances that are as registered before they were registered elsewhere and committed, because the earlier registration was kept and came later
+	Overtaken    []string `json:"overtaken"` // instances that are as registered before they were registered elsewhere and committed, because the earlier registration was kept and came later, or both peers lost their leases and the earlier one was back first
 	Violations   []string `json:"violations"`
 	Data         string   `json:"data,omitempty"` // where data and logs are
 }
@@ -96,6 +96,9 @@ func (r *run) play(ctx context.Context) error {
 	}
 	if err := r.part(ctx); err != nil {
 		return err
+	}
+	if r.plan.cut >= longCut {
+		r.doubt()
 	}
 	r.outcome.Healed, err = r.converge(ctx, "the cut")
 	return err

@@ -21,6 +21,7 @@ const (
 	web      = "tour-web"      // one server that is checked, and dies
 	resident = "tour-resident" // some at every peer, from early on to the end
 	required = "tour-required" // what a requirement asks for
+	awaited  = "tour-awaited"  // the same, over a change of leaders
 
 	lastingLife = "1h" // without a heartbeat
 	turn        = 30 * time.Second
@@ -88,7 +89,11 @@ func up(r instance.Result) error {
 
 // rest does something by the REST API of a peer.
 func rest(ctx context.Context, p *network.Peer, do func(context.Context, *app.REST) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	return restWithin(ctx, callLimit, p, do)
+}
+
+func restWithin(ctx context.Context, limit time.Duration, p *network.Peer, do func(context.Context, *app.REST) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	api := app.At(p.HTTP, nil)
 	defer api.Close()

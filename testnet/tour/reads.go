@@ -2,6 +2,7 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -73,8 +74,8 @@ func (r *readers) stop() error {
 	return r.failed
 }
 
-// readsGoOn kills the leader while clients read at every other peer. No read fails or lacks an instance, and
-// registrations are soon taken again, at every peer.
+// readsGoOn kills the leader while clients read at every other peer. No read fails or lacks an instance. What registers
+// meanwhile, at every peer, is kept and then known everywhere; a requirement set under the old leader is met under the new one.
 func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, allActive)
 	if err != nil {
@@ -90,36 +91,63 @@ func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	if err := t.followAll(ctx, resident, includes(steady)); err != nil {
 		return "", err
 	}
-	r := read(ctx, others, includes(steady))
-	began := time.Now()
-	killed.Kill()
-	took, err := t.registerAgain(ctx, others, began)
-	if failed := r.stop(); failed != nil {
-		return "", failed
-	}
+	met, err := awaitMany(ctx, others[0], len(others))
 	if err != nil {
 		return "", err
 	}
-	t.Resumed = took
-	if err := t.followAll(ctx, resident, includes(steady)); err != nil {
+	r := read(ctx, others, includes(steady))
+	began := time.Now()
+	killed.Kill()
+	kept, took, err := registerMeanwhile(ctx, others, began)
+	if err == nil {
+		err = t.followAll(ctx, awaited, includes(kept))
+	}
+	if failed := r.stop(); failed != nil {
+		return "", failed
+	}
+	if err := errors.Join(err, <-met); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s killed; %d reads at %d peers went on without an error (%d of them said to be stale); registrations taken %v later",
-		killed.Name, r.reads.Load(), len(others), r.stale.Load(), took.Round(time.Millisecond)), nil
+	t.Resumed = took
+	return fmt.Sprintf("%s killed; %d reads at %d peers went on without an error (%d of them said to be stale); what registered meanwhile was "+
+		"committed after %v, is known everywhere, and met a requirement", killed.Name, r.reads.Load(), len(others), r.stale.Load(),
+		took.Round(time.Millisecond)), nil
 }
 
-// registerAgain registers a resident more with each of some peers, and gives the time until the first was committed.
-func (t *Tour) registerAgain(ctx context.Context, peers []*network.Peer, began time.Time) (first time.Duration, err error) {
+// awaitMany requires so many instances where there are none, and gives what comes of waiting for them.
+func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error) {
+	const name = "tour-awaited"
+	err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+		return api.Require(ctx, name, app.Requirement{Service: awaited, Min: n})
+	})
+	if err != nil {
+		return nil, err
+	}
+	met := make(chan error, 1)
+	go func() { // ends with its call
+		met <- restWithin(ctx, 2*turn, p, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
+	}()
+	return met, nil
+}
+
+// registerMeanwhile registers an instance with each of some peers, whether there is a leader or not, and gives the time
+// until a registration was committed.
+func registerMeanwhile(ctx context.Context, peers []*network.Peer, began time.Time) (ids []string, took time.Duration, err error) {
 	for _, p := range peers {
 		id := idOf("new", p)
-		if err := register(ctx, p, resident, comer(id)); err != nil {
-			return 0, err
+		err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+			_, err := api.Register(ctx, awaited, comer(id), false)
+			return err
+		})
+		if err != nil {
+			return nil, 0, err
 		}
-		if t.residents = append(t.residents, id); first == 0 {
-			first = time.Since(began)
-		}
+		ids = append(ids, id)
 	}
-	return first, nil
+	if err := register(ctx, peers[0], awaited, comer(ids[0])); err != nil {
+		return nil, 0, err
+	}
+	return ids, time.Since(began), nil
 }
 
 // includes wants instances of these ids, each once; others may be there.
