@@ -35,6 +35,7 @@ type core struct {
 	leader  int
 	term    uint64
 	shared  *client.Client // of the leader
+	spread  bool           // peers watch at all members
 }
 
 // core starts a group and waits for its leader.
@@ -51,7 +52,7 @@ func (s *session) core(ctx context.Context) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &core{}
+	g := &core{spread: s.spread}
 	founders := ""
 	for i := range members {
 		data := filepath.Join(dir, fmt.Sprint(i))
@@ -136,7 +137,8 @@ type played struct {
 
 	core   *core
 	id     string
-	client *client.Client
+	client *client.Client  // of the leader
+	watch  *client.Client  // of the member that is watched at
 	whole  bool            // lists the directory; the others begin with what comes after gate
 	gate   <-chan struct{} // closed when the others may begin to watch
 	begun  func()          // called once when a watch has begun
@@ -153,8 +155,13 @@ func (g *core) play(n int, whole bool, gate <-chan struct{}, begun func(), seen 
 	if p.client, err = client.New(g.address[g.leader], grpc.WithPerRPCCredentials(said{ownerKey, p.id})); err != nil {
 		return nil, err
 	}
-	p.Coordination = p.client.Coordination()
-	known, err := catalog.New(catalog.Config{Log: 16, History: 1024})
+	p.Coordination, p.watch = p.client.Coordination(), p.client
+	if at := n % members; g.spread && at != g.leader {
+		if p.watch, err = client.New(g.address[at], grpc.WithPerRPCCredentials(said{ownerKey, p.id})); err != nil {
+			return nil, err
+		}
+	}
+	known, err := catalog.New(catalog.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +169,9 @@ func (g *core) play(n int, whole bool, gate <-chan struct{}, begun func(), seen 
 	return p, nil
 }
 
-func (p *played) end() error { return errors.Join(p.Directory.Close(), p.client.Close()) }
+func (p *played) end() error {
+	return errors.Join(p.Directory.Close(), p.watch.Close(), p.client.Close())
+}
 
 // Leading implements directory.Group.
 func (p *played) Leading() (uint64, string, <-chan struct{}) {
@@ -209,7 +218,7 @@ func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 			return fault.Wrap("watch", ctx.Err())
 		}
 	}
-	return p.Coordination.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+	return p.watch.Coordination().Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
 		p.begun()
 		if err := send(b, h); err != nil {
 			return err

@@ -40,6 +40,7 @@ type options struct {
 	kills      int
 	crowd      int
 	crowded    int
+	spread     bool
 	profile    string
 	verbose    bool
 }
@@ -81,6 +82,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.kills, "kills", 3, "of the leader, in kill")
 	f.IntVar(&o.crowd, "crowd", 1000, "peers that are played, in peers")
 	f.IntVar(&o.crowded, "crowded", 17_200, "instances of those together")
+	f.BoolVar(&o.spread, "spread", false, "have them watch at all members; as it is, all do at the leader")
 	f.StringVar(&o.profile, "profile", "", "`file` to write a profile of the processor time of this process to, in peers")
 	f.BoolVar(&o.verbose, "v", false, "show the peers' logs")
 	if err := f.Parse(args); err != nil {
