@@ -11,33 +11,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// outage takes the leader away from a fleet by pausing the two other members, and waits until a peer knows
-// that there is none. It gives what ends the outage, too.
-func (f *fleet) outage(ctx context.Context, missed *peer) (leader *peer, end func() error, err error) {
-	if leader, err = f.leader(ctx, f.peers[0]); err != nil {
-		return nil, nil, err
-	}
-	paused := f.followers(leader)
-	for _, p := range paused {
-		if err := p.pause(); err != nil {
-			return nil, nil, err
-		}
-	}
-	end = func() error { return errors.Join(paused[0].resume(), paused[1].resume()) }
-	err = until(ctx, serving, asking, "peer "+missed.name+" misses the leader", func(ctx context.Context) error {
-		began := time.Now()
-		committed, err := missed.register(ctx, entry{service: "probe", id: "probe-" + missed.name, mark: began.String()}, false)
-		if err == nil && (committed || time.Since(began) > time.Second) {
-			err = fault.New("outage", fault.Unavailable, "there is one")
-		}
-		return err
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, end())
-	}
-	return leader, end, nil
-}
-
 // fill registers a number of instances at each of some peers, each in a service of its peer, or each in its own.
 func fill(ctx context.Context, at []*peer, each int, name func(p *peer, n int) entry) error {
 	var all sync.WaitGroup
@@ -222,43 +195,63 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 	return rate, errors.Join(errs...)
 }
 
-// pull tells how long after a peer knew of a leader the group had all its services.
+// pull starts peers without a leader, of which one has many services registered, and tells how long after that peer knew
+// a leader the group had all of them.
 func (s *session) pull(ctx context.Context) error {
-	f, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	s.table(fmt.Sprintf("%d services at one peer that is no member, registered while nobody led: from the moment at which it knew a leader until the leader's peer had them", services),
-		"", "ms", "ms from the group's return to a leader", "CPU s of all peers, from its return", "load")
+	s.table(fmt.Sprintf("%d services in the registry of a peer that is no member, of %d that start without a leader: from the moment at which it knew one until the leader's peer had them",
+		services, s.peers), "", "ms", "ms until it knew a leader", "CPU s of all peers, from then", "load")
 	var took []float64
 	for run := range s.runs {
-		clients := f.peers[members:]
-		at := clients[run%len(clients)]
-		leader, end, err := f.outage(ctx, at)
+		one, err := s.pulled(ctx, run)
 		if err != nil {
 			return err
 		}
-		err = fill(ctx, []*peer{at}, services, func(_ *peer, n int) entry { return entry{fmt.Sprintf("pull%d-%d", run, n), "one", "1"} })
-		if err != nil {
-			return errors.Join(err, end())
-		}
-		before, returned := spent(f.processes()...), time.Now()
-		if err := end(); err != nil {
-			return err
-		}
-		known, err := at.led(ctx)
-		if err != nil {
-			return err
-		}
-		if err := f.has(ctx, leader, "pull"+fmt.Sprint(run), services); err != nil {
-			return err
-		}
-		took = append(took, ms(time.Since(known)))
-		s.row("run %d | %.0f | %.0f | %.2f | %s", run+1, took[run], ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
+		took = append(took, one)
 	}
 	s.row("median | %.0f | | |", median(took))
 	return nil
+}
+
+func (s *session) pulled(ctx context.Context, run int) (took float64, err error) {
+	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers, alone: true}
+	if f.dir, err = s.room(); err != nil {
+		return 0, err
+	}
+	defer f.stop()
+	if err := f.start(ctx); err != nil {
+		return 0, err
+	}
+	at := f.peers[members]
+	err = fill(ctx, []*peer{at}, services, func(_ *peer, n int) entry { return entry{fmt.Sprintf("pull-%d", n), "one", "1"} })
+	if err != nil {
+		return 0, err
+	}
+	end, err := f.leaderless(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := rest(ctx, time.Second); err != nil { // what a start takes is over
+		return 0, errors.Join(err, end())
+	}
+	returned := time.Now()
+	if err := end(); err != nil {
+		return 0, err
+	}
+	known, err := at.led(ctx)
+	if err != nil {
+		return 0, err
+	}
+	before := spent(f.processes()...)
+	leader, err := f.leader(ctx, f.peers[0])
+	if err != nil {
+		return 0, err
+	}
+	if err := f.has(ctx, leader, "pull", services); err != nil {
+		return 0, err
+	}
+	took = ms(time.Since(known))
+	s.row("run %d | %.0f | %.0f | %.2f | %s", run+1, took, ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
+	return took, nil
 }
 
 // has waits until a peer has the services that one other registered. They come in one batch, so that the last is there
