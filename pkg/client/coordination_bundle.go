@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,8 +20,9 @@ import (
 const (
 	maxTogether   = 1024
 	bundleBytes   = 256 << 10
-	tooBigToShare = 64 << 10 // bytes of a request that goes by itself
-	maxUnanswered = 4096     // of each of the two kinds of calls; more wait
+	tooBigToShare = 64 << 10               // bytes of a request that goes by itself
+	maxUnanswered = 4096                   // of each of the two kinds of calls; more wait
+	hearing       = 200 * time.Millisecond // for the reason why a stream cannot be sent on
 )
 
 // bundles carries calls on one stream, those that come while a message is being written together
@@ -173,10 +175,23 @@ func (b *bundles) run(s *bundleStream) {
 		for calls := s.take(); len(calls) > 0; {
 			n := together(calls)
 			if wire.Send(&api.BundleRequest{Calls: calls[:n]}) != nil {
-				return // receive hears why
+				s.broken()
+				return
 			}
 			calls = calls[n:]
 		}
+	}
+}
+
+// broken ends a stream that cannot be sent on. Mostly receive hears why; but where gRPC has begun the stream anew
+// underneath, on another connection, it would wait there for answers to what nobody sends.
+func (s *bundleStream) broken() {
+	timer := time.NewTimer(hearing)
+	defer timer.Stop()
+	select {
+	case <-s.ctx.Done():
+	case <-timer.C:
+		s.end(status.Error(codes.Unavailable, "the connection to the peer broke"))
 	}
 }
 
