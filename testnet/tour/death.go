@@ -19,7 +19,7 @@ const (
 	checkTimeout = 500 * time.Millisecond
 	failures     = 2               // in a row, until it is DOWN
 	deadAfter    = 4 * time.Second // without a passed check, until it is gone
-	late         = 3 * time.Second // of whatever a busy machine does
+	late         = 5 * time.Second // of whatever a busy machine does
 )
 
 // scene is an event of a watch, without what depends on when it is looked at.
