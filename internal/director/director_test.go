@@ -44,7 +44,6 @@ type world struct {
 	*coordtest.Solo
 	t       *testing.T
 	throne  *throne
-	running sync.WaitGroup
 	lease   coord.LeaseID
 	batches int // commands that wrote verdicts
 }
