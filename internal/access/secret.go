@@ -1,14 +1,10 @@
 package access
 
 import (
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -91,26 +87,4 @@ func (f file) read() ([]byte, error) {
 		return nil, refuse("is over %d bytes", maxFile)
 	}
 	return text, nil
-}
-
-// CreateToken writes a new token of 256 random bits to a file that only its owner can read,
-// for a first start. A file that is there already stays as it is.
-func CreateToken(path string, random io.Reader) (created bool, err error) {
-	const op = "access.CreateToken"
-	var bits [32]byte
-	if _, err := io.ReadFull(random, bits[:]); err != nil {
-		return false, fault.As(op, fault.Internal, err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return false, fault.As(op, fault.Invalid, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fault.As(op, fault.Invalid, err)
-	}
-	_, err = fmt.Fprintln(f, hex.EncodeToString(bits[:]))
-	return true, fault.As(op, fault.Internal, errors.Join(err, f.Sync(), f.Close()))
 }

@@ -125,32 +125,6 @@ func TestGuardsNeverPrint(t *testing.T) {
 	requireHidden(t, canary, log.String())
 }
 
-func TestCreateToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "new", "token")
-	created, err := CreateToken(path, bytes.NewReader(bytes.Repeat([]byte{7}, 32)))
-	require.NoError(t, err)
-	require.True(t, created)
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode())
-	info, err = os.Stat(filepath.Dir(path))
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-
-	g, err := New(Config{Enabled: true, TokenFile: path}, Options{})
-	require.NoError(t, err)
-	c, err := g.identify(evidence{authorization: []string{"Bearer " + strings.Repeat("07", 32)}})
-	require.NoError(t, err)
-	require.Equal(t, RoleAdmin, c.Role)
-
-	created, err = CreateToken(path, bytes.NewReader(bytes.Repeat([]byte{8}, 32)))
-	require.NoError(t, err)
-	require.False(t, created)
-	_, err = CreateToken(path+"2", strings.NewReader("too little"))
-	require.Error(t, err)
-	require.NoFileExists(t, path+"2")
-}
-
 func TestFilesOfSecrets(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, "token"), []byte("secret\n"))
