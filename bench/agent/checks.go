@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -46,7 +47,7 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	}
 	defer end()
 	one := systems[0]
-	if err := rest(ctx, calm); err != nil {
+	if err := child.Rest(ctx, calm); err != nil {
 		return err
 	}
 	idle, err := footprint(ctx, one)
@@ -57,11 +58,11 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	if _, err := one.each(ctx, all, one.enroll); err != nil {
 		return err
 	}
-	if err := rest(ctx, checkEvery+checkWithin); err != nil {
+	if err := child.Rest(ctx, checkEvery+checkWithin); err != nil {
 		return err
 	}
 	spent, asked, began := one.server.spent(), target.asked.Load(), time.Now()
-	if err := rest(ctx, s.checking); err != nil {
+	if err := child.Rest(ctx, s.checking); err != nil {
 		return err
 	}
 	took := time.Since(began)

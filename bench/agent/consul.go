@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -18,7 +19,7 @@ type consul struct{ host string }
 
 // startConsul starts an agent that is the server too, and has its state in memory.
 func startConsul(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
-	free, err := ports(6)
+	free, err := child.Ports(6)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/blackhole/blackhole/bench/child"
 )
 
 // maxInstances is the bound that blackholed has, and that of one peer's entries in the directory.
@@ -15,7 +17,7 @@ type ours struct{ host string }
 
 // startOurs starts a peer that knows nobody.
 func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
-	free, err := ports(3)
+	free, err := child.Ports(3)
 	if err != nil {
 		return nil, err
 	}

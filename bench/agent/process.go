@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -66,18 +65,7 @@ func (p *process) stop() {
 // spent is the processor time that the process has had, user and system, in steps of 10 ms; 0 on
 // other systems than Linux.
 func (p *process) spent() time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := bytes.Cut(b, []byte(") "))
-	fields := strings.Fields(string(rest))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64) // 0 for what is no number
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return child.Spent(p.cmd.Process.Pid)
 }
 
 // memory is what of a process is in memory, in bytes.
@@ -103,51 +91,6 @@ func (p *process) memory() (m memory) {
 		}
 	}
 	return m
-}
-
-// ports are some that are free now.
-func ports(n int) ([]string, error) {
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fault.As("ports", fault.Unavailable, err)
-		}
-		defer l.Close() // held until all are found
-		all = append(all, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return all, nil
-}
-
-// until asks until there is no objection any more.
-func until(ctx context.Context, limit time.Duration, what string, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(asking)
-	defer tick.Stop()
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fault.New("until", fault.Timeout, "%s: not within %v: %w", what, limit, err)
-		}
-	}
-}
-
-// rest waits.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("rest", ctx.Err())
-	}
 }
 
 // load is the load average of the last minute.

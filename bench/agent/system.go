@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -75,7 +76,7 @@ func (s *system) count(body []byte) int { return bytes.Count(body, []byte(s.mark
 
 // ready waits until the server answers a request with success.
 func (s *system) ready(ctx context.Context, request []byte) error {
-	err := until(ctx, serving, s.name, func(ctx context.Context) error { return s.once(ctx, request, nil) })
+	err := child.Until(ctx, serving, asking, s.name, func(ctx context.Context) error { return s.once(ctx, request, nil) })
 	if err != nil {
 		s.server.stop()
 	}

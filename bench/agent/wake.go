@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -82,7 +83,7 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 
 // announce has the watchers ask, sends a registration, and tells how long after that the answers came.
 func announce(ctx context.Context, a *asker, registration []byte, answers func() ([]time.Time, error)) (took []time.Duration, err error) {
-	if err := rest(ctx, settle); err != nil {
+	if err := child.Rest(ctx, settle); err != nil {
 		return nil, err
 	}
 	began := time.Now()

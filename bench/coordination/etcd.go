@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -28,7 +29,7 @@ func (e *etcd) name() string { return "etcd" }
 func (e *etcd) servers() []*server { return e.nodes }
 
 func (e *etcd) start(ctx context.Context) error {
-	free, err := ports(2 * members)
+	free, err := child.Ports(2 * members)
 	if err != nil {
 		return err
 	}

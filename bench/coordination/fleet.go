@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -49,7 +50,7 @@ func (f *fleet) servers() []*server { return f.peers }
 
 // start makes three peers that know each other by their identities.
 func (f *fleet) start(ctx context.Context) error {
-	free, err := ports(2 * members)
+	free, err := child.Ports(2 * members)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (f *fleet) mend(ctx context.Context) error {
 		}
 	}
 	for i := range members {
-		err := until(ctx, serving, "one group", func(ctx context.Context) error {
+		err := child.Until(ctx, serving, asking, "one group", func(ctx context.Context) error {
 			g, err := f.clients[i].Coordination().Group(ctx)
 			switch {
 			case err != nil:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -26,14 +27,14 @@ func (s *session) failover(ctx context.Context) error {
 				return fault.Wrap(one.name(), err)
 			}
 			took[i] = append(took[i], got.Max)
-			if err := rest(ctx, time.Second); err != nil {
+			if err := child.Rest(ctx, time.Second); err != nil {
 				return err
 			}
 			if err := one.mend(ctx); err != nil {
 				return fault.Wrap(one.name(), err)
 			}
 		}
-		if err := rest(ctx, settling); err != nil {
+		if err := child.Rest(ctx, settling); err != nil {
 			return err
 		}
 	}
@@ -83,7 +84,7 @@ func (f *fleet) kill(ctx context.Context) (sample, error) {
 // leader is the index of the server that leads.
 func (f *fleet) leader(ctx context.Context) (int, error) {
 	at := -1
-	err := until(ctx, serving, "a leader", func(ctx context.Context) error {
+	err := child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 		g, err := f.clients[0].Coordination().Group(ctx)
 		if at = slices.Index(f.ids, g.Leader); err == nil && at < 0 {
 			err = fault.New("leader", fault.Unavailable, "%q is none of us", g.Leader)
@@ -127,7 +128,7 @@ func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := rest(ctx, time.Until(ends)); err != nil {
+	if err := child.Rest(ctx, time.Until(ends)); err != nil {
 		return out, err
 	}
 	err = f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op] = s.rate() })
@@ -135,7 +136,7 @@ func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
 		return out, err
 	}
 	out.Extra["freed"] = float64(<-freed) / 1e6
-	err = until(ctx, 5*time.Minute, "the leases ended", func(ctx context.Context) error {
+	err = child.Until(ctx, 5*time.Minute, asking, "the leases ended", func(ctx context.Context) error {
 		g, err := f.clients[0].Coordination().Group(ctx)
 		if err == nil && g.Leases > 100 { // sessions are leases too
 			err = fault.New("storm", fault.Unavailable, "%d are left", g.Leases)
@@ -157,7 +158,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 				return err
 			}
 		}
-		free, err := ports(2)
+		free, err := child.Ports(2)
 		if err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 		clients = append(clients, c)
 	}
 	for _, c := range clients {
-		err := until(ctx, serving, "a client of the group", func(ctx context.Context) error {
+		err := child.Until(ctx, serving, asking, "a client of the group", func(ctx context.Context) error {
 			_, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
 			return err
 		})

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -65,7 +66,7 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task) erro
 		all.Go(func() {
 			for failed.Load() == nil {
 				n := int(next.Add(1) - 1)
-				if n >= total || rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
+				if n >= total || child.Rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
 					return
 				}
 				value := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -28,7 +29,7 @@ func fill(ctx context.Context, at []*peer, each int, name func(p *peer, n int) e
 
 // led tells when a peer knew of a leader.
 func (p *peer) led(ctx context.Context) (at time.Time, err error) {
-	err = until(ctx, serving, tight, "a leader", func(ctx context.Context) error {
+	err = child.Until(ctx, serving, tight, "a leader", func(ctx context.Context) error {
 		g, err := p.rpc.Coordination().Group(ctx)
 		if err == nil && g.Leader == "" {
 			err = fault.New("led", fault.Unavailable, "there is none")
@@ -74,7 +75,7 @@ func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := rest(ctx, time.Second); err != nil { // what a start takes is over
+	if err := child.Rest(ctx, time.Second); err != nil { // what a start takes is over
 		return 0, 0, errors.Join(err, end())
 	}
 	returned := time.Now()
@@ -118,7 +119,7 @@ func (f *fleet) leaderless(ctx context.Context) (end func() error, err error) {
 			continue
 		}
 		for _, one := range append(f.peers[members:], p) {
-			err := until(ctx, serving, asking, "peer "+one.name+" serves", func(ctx context.Context) error {
+			err := child.Until(ctx, serving, asking, "peer "+one.name+" serves", func(ctx context.Context) error {
 				_, _, err := one.count(ctx)
 				return err
 			})
@@ -230,7 +231,7 @@ func (s *session) pulled(ctx context.Context, run int) (took float64, err error)
 	if err != nil {
 		return 0, err
 	}
-	if err := rest(ctx, time.Second); err != nil { // what a start takes is over
+	if err := child.Rest(ctx, time.Second); err != nil { // what a start takes is over
 		return 0, errors.Join(err, end())
 	}
 	returned := time.Now()
@@ -257,7 +258,7 @@ func (s *session) pulled(ctx context.Context, run int) (took float64, err error)
 // has waits until a peer has the services that one other registered. They come in one batch, so that the last is there
 // when all are.
 func (f *fleet) has(ctx context.Context, at *peer, service string, n int) error {
-	return until(ctx, serving, tight, "the services are there", func(ctx context.Context) error {
+	return child.Until(ctx, serving, tight, "the services are there", func(ctx context.Context) error {
 		for _, one := range []int{0, n / 2, n - 1} {
 			_, there, err := at.list(ctx, fmt.Sprintf("%s-%d", service, one))
 			if err == nil && there == 0 {

@@ -13,6 +13,7 @@ import (
 	libp2p "github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/internal/directory"
 	"github.com/blackhole/blackhole/internal/p2p"
 	"github.com/blackhole/blackhole/pkg/catalog"
@@ -48,7 +49,7 @@ func (s *session) core(ctx context.Context) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := ports(2 * members)
+	free, err := child.Ports(2 * members)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (g *core) find(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+		err = child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 			state, err := c.Coordination().Group(ctx)
 			if err == nil && (state.Leader == "" || len(state.Voters) != members) {
 				err = fault.New("find", fault.Unavailable, "leader %q, %d voters", state.Leader, len(state.Voters))
@@ -295,13 +296,13 @@ func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error
 	}
 	p.publish(all...)
 	p.Start()
-	if err := rest(ctx, settle); err != nil {
+	if err := child.Rest(ctx, settle); err != nil {
 		return 0, err
 	}
 	began := time.Now()
 	close(p.known)
 	for _, e := range all { // of a leader that is not known yet it says that there is none
-		err := until(ctx, late, time.Millisecond, "it is registered", func(ctx context.Context) error {
+		err := child.Until(ctx, late, time.Millisecond, "it is registered", func(ctx context.Context) error {
 			_, err := p.Committed(ctx, e.key())
 			return err
 		})

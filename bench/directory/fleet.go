@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -40,7 +41,7 @@ type fleet struct {
 
 // start starts the peers, and waits until they follow the directory.
 func (f *fleet) start(ctx context.Context) error {
-	free, err := ports(3 * f.size)
+	free, err := child.Ports(3 * f.size)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (f *fleet) process(p, contact *peer) process {
 // ready waits until all peers that run know all that the directory has.
 func (f *fleet) ready(ctx context.Context) error {
 	for _, p := range f.living() {
-		err := until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
+		err := child.Until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
 			_, stale, err := p.count(ctx)
 			if err == nil && stale && !f.alone {
 				err = fault.New("ready", fault.Unavailable, "what it knows is old")
@@ -131,7 +132,7 @@ func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
 // sees waits until the peer has a number of instances, and nothing is old there. It tells when it begins to follow.
 func (p *peer) sees(ctx context.Context, n int, follows func()) error {
 	follows = sync.OnceFunc(follows)
-	return until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
+	return child.Until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
 		got, stale, err := p.count(ctx)
 		if err == nil && !stale {
 			follows()
@@ -158,7 +159,7 @@ func (f *fleet) processes() []*process {
 
 // leader is the peer that leads, as one of the members says that is neither ended nor paused.
 func (f *fleet) leader(ctx context.Context, witness *peer) (leader *peer, err error) {
-	err = until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+	err = child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 		g, err := witness.rpc.Coordination().Group(ctx)
 		if err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/bench/child"
 )
 
 const (
@@ -60,7 +62,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 	for i, p := range others {
 		all.Go(func() { seen[i].observe(seeing, p, total) })
 	}
-	if err := rest(ctx, time.Second); err != nil {
+	if err := child.Rest(ctx, time.Second); err != nil {
 		return err
 	}
 	writer, began := others[len(others)-1], time.Now()
@@ -70,7 +72,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 	if err != nil {
 		return err
 	}
-	if err := rest(ctx, time.Until(began.Add(absence))); err != nil {
+	if err := child.Rest(ctx, time.Until(began.Add(absence))); err != nil {
 		return err
 	}
 	cpu := spent(f.processes()...) - before
@@ -82,7 +84,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 		return err
 	}
 	took := time.Since(returned)
-	if err := rest(ctx, time.Second); err != nil {
+	if err := child.Rest(ctx, time.Second); err != nil {
 		return err
 	}
 	stop()
@@ -104,7 +106,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 
 // observe reads a service again and again until the context ends.
 func (o *observer) observe(ctx context.Context, p *peer, total int) {
-	for rest(ctx, watching) == nil {
+	for child.Rest(ctx, watching) == nil {
 		got, n, err := p.list(ctx, "kept")
 		switch {
 		case ctx.Err() != nil:
@@ -127,7 +129,7 @@ func (o *observer) observe(ctx context.Context, p *peer, total int) {
 // resumed tells when the group had a registration that was tried again and again.
 func resumed(ctx context.Context, at *peer, run int) (time.Time, error) {
 	e := entry{"after", fmt.Sprint(run), "1"}
-	err := until(ctx, serving, tight, "writes resume", func(ctx context.Context) error {
+	err := child.Until(ctx, serving, tight, "writes resume", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, trying)
 		defer cancel()
 		_, err := at.register(ctx, e, true)

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -110,67 +107,9 @@ func spent(all ...*process) (sum time.Duration) {
 		if !p.runs() {
 			continue
 		}
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		if err != nil {
-			continue // gone meanwhile, or another system
-		}
-		_, rest, _ := bytes.Cut(b, []byte(") "))
-		fields := strings.Fields(string(rest))
-		if len(fields) < 13 {
-			continue
-		}
-		user, _ := strconv.ParseInt(fields[11], 10, 64) // 0 for what is no number
-		system, _ := strconv.ParseInt(fields[12], 10, 64)
-		sum += time.Duration(user+system) * 10 * time.Millisecond
+		sum += child.Spent(p.cmd.Process.Pid)
 	}
 	return sum
-}
-
-// ports are some that are free now.
-func ports(n int) ([]string, error) {
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fault.As("ports", fault.Unavailable, err)
-		}
-		defer l.Close() // held until all are found
-		all = append(all, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return all, nil
-}
-
-// until asks until there is no objection any more.
-func until(ctx context.Context, limit, every time.Duration, what string, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		bounded, done := context.WithTimeout(ctx, 2*time.Second)
-		err := ask(bounded)
-		done()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fault.New("until", fault.Timeout, "%s: not within %v: %w", what, limit, err)
-		}
-	}
-}
-
-// rest waits.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("rest", ctx.Err())
-	}
 }
 
 // load is the load average of the last minute.

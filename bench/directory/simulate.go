@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -40,7 +41,7 @@ func (s *session) simulate(ctx context.Context) (err error) {
 	}
 	c := &crowd{session: s, core: g, gate: make(chan struct{})}
 	defer func() { err = errors.Join(err, c.end()) }()
-	if err := rest(ctx, time.Second); err != nil {
+	if err := child.Rest(ctx, time.Second); err != nil {
 		return err
 	}
 	s.table(fmt.Sprintf("%d peers played by one process, %d instances, a group of three processes; each peer has a lease, a watch and a connection; %d have whole catalogs, "+
@@ -122,7 +123,7 @@ func (b bill) shares() string {
 }
 
 func (c *crowd) idle(ctx context.Context) error {
-	b, err := c.cost(func() error { return rest(ctx, 3*time.Second) })
+	b, err := c.cost(func() error { return child.Rest(ctx, 3*time.Second) })
 	c.row("nobody is there, %.0f s | | %s", b.lasted, b.shares())
 	return err
 }
@@ -152,7 +153,7 @@ func (c *crowd) register(ctx context.Context) error {
 			p.Start()
 		}
 		for i, p := range c.peers[:min(wholes, len(c.peers))] {
-			err := until(ctx, serving, tight, "all are registered", func(context.Context) error {
+			err := child.Until(ctx, serving, tight, "all are registered", func(context.Context) error {
 				if got := p.Catalog.Stats(); got.Instances != c.crowded || got.Stale {
 					return fault.New("register", fault.Unavailable, "%d of %d, stale: %v", got.Instances, c.crowded, got.Stale)
 				}
@@ -196,7 +197,7 @@ func (c *crowd) connect(ctx context.Context) error {
 func (c *crowd) follow(ctx context.Context) error {
 	b, err := c.cost(func() error {
 		close(c.gate)
-		return until(ctx, serving, asking, "all watch", func(context.Context) error {
+		return child.Until(ctx, serving, asking, "all watch", func(context.Context) error {
 			if n := c.watching.Load(); n < int64(len(c.peers)) {
 				return fault.New("follow", fault.Unavailable, "%d of %d", n, len(c.peers))
 			}
@@ -209,10 +210,10 @@ func (c *crowd) follow(ctx context.Context) error {
 
 // keep tells what the keepalives of all take of the leader.
 func (c *crowd) keep(ctx context.Context) error {
-	if err := rest(ctx, time.Second); err != nil {
+	if err := child.Rest(ctx, time.Second); err != nil {
 		return err
 	}
-	b, err := c.cost(func() error { return rest(ctx, quiet) })
+	b, err := c.cost(func() error { return child.Rest(ctx, quiet) })
 	c.row("keepalives and marks of watches alone, %.0f s | | %s", b.lasted, b.shares())
 	return err
 }

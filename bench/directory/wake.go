@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -99,7 +100,7 @@ func (s *session) changed(ctx context.Context, w place, watchers []watcher) (too
 	}
 	took, after = make([][]time.Duration, len(watchers)), make([][]time.Duration, len(watchers))
 	for n := range s.changes {
-		if err := rest(ctx, settle); err != nil {
+		if err := child.Rest(ctx, settle); err != nil {
 			return nil, nil, nil, err
 		}
 		e.mark = fmt.Sprintf("r%d.", n+1)
