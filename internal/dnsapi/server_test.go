@@ -65,6 +65,7 @@ func TestServe(t *testing.T) {
 // TestChanges: clients of all sockets see the list change, and only whole lists.
 func TestChanges(t *testing.T) {
 	b := served(t, "127.0.0.1:0")
+	b.catalog.set(crowd(50)...) // never more from here on: a question may come before the first change
 	stop := make(chan struct{})
 	var changing, asking sync.WaitGroup
 	changing.Go(func() {
