@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/internal/access"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -18,7 +20,7 @@ type errorBody struct {
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"`
 	Value   any    `json:"value,omitempty"`
-	Details string `json:"details,omitempty"` // the whole chain, for the operator
+	Details string `json:"details,omitempty"` // the whole chain, for the operator, where it tells more
 
 	Missing      []string   `json:"missing_dependencies,omitempty"`
 	Deregistered *time.Time `json:"deregistered_at,omitempty"`
@@ -84,14 +86,31 @@ func status(k fault.Kind) (int, string) {
 func bodyOf(err error) (int, errorBody) {
 	code, name := status(fault.KindOf(err))
 	b := errorBody{Error: name, Message: fault.Message(err), Field: fault.FieldOf(err), Value: fault.ValueOf(err)}
-	if whole := err.Error(); whole != b.Message {
+	if whole := err.Error(); whole != b.Message && (code >= http.StatusInternalServerError || !isPlain(err)) {
 		b.Details = whole
+	}
+	if r, _ := utf8.DecodeRuneInString(b.Message); code == http.StatusBadRequest && b.Field != "" && unicode.IsLower(r) {
+		b.Message = "Invalid " + b.Field + ": " + b.Message
 	}
 	b.specify(err)
 	if !isReadable(b.Value) {
 		b.Value = nil
 	}
 	return code, b
+}
+
+// isPlain reports whether all that an error's chain says around its message is operations and fields.
+func isPlain(err error) bool {
+	var inner *fault.Error
+	for errors.As(err, &inner) {
+		switch err.(type) {
+		case *fault.Error, parameterError:
+			err = errors.Unwrap(err)
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // specify gives the cases of a kind that have names, and the values that have fields, of their

@@ -115,7 +115,7 @@ func TestErrorsShowTheValue(t *testing.T) {
 	a := newAPI(t)
 	got := a.refused(t, invalid("location.latitude"), "POST "+own, text(t, "a", set("location.latitude", 91)))
 	require.Equal(t, 91.0, got.json["value"])
-	require.Contains(t, got.json["details"], "records.ParseOffer")
+	require.Contains(t, got.json["message"], "Invalid location.latitude: ")
 }
 
 func TestLimit(t *testing.T) {
