@@ -38,7 +38,7 @@ func (a App) locksCommand() *cobra.Command {
 	}
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			var views []lockView
 			for q := (client.LockQuery{Prefix: strings.Join(args, "")}); ; {
 				states, _, err := c.Coordination().Locks(ctx, q)
@@ -150,7 +150,7 @@ func (a App) coordWatch() *cobra.Command {
 		if *from < 0 {
 			return fault.Invalidf("--from", *from, "must be at least 0")
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			w := client.Watch{Span: client.Under(args[0]), From: client.Revision(*from), Prev: *prev}
 			seen := false
 			for batch, err := range c.Follow(ctx, w) {
@@ -241,7 +241,7 @@ func (a App) groupStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Tell how the group stands", Args: noArgs}
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			s, err := c.Coordination().Group(ctx)
 			if err != nil {
 				return err
@@ -273,7 +273,7 @@ func (a App) groupMembers() *cobra.Command {
 	cmd := &cobra.Command{Use: "members", Short: "List the members of the group", Args: noArgs}
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			s, err := c.Coordination().Group(ctx)
 			if err != nil {
 				return err
@@ -314,7 +314,7 @@ func (a App) groupTransfer() *cobra.Command {
 	cmd := &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader", Args: oneArg("PEER")}
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			return renameField(c.Coordination().Transfer(ctx, args[0]), func(string) string { return "PEER" })
 		})
 	}

@@ -76,6 +76,24 @@ func TestCoordinationTranscripts(t *testing.T) {
 	}
 }
 
+// TestWithoutACoordinationGroup: each command that wants one says that the peer is in none, and nothing else.
+func TestWithoutACoordinationGroup(t *testing.T) {
+	peer := serve(t, new(fake))
+	for _, command := range []string{
+		"require storage=1", "require storage=1 -- false", "require --name up storage=1 billing=1", "requirements", "requirements --rm up",
+		"lock a", "lock --try a -- false", "locks", "lease grant", "lease ls", "lease ttl 1", "lease revoke 1", "lease keepalive 1",
+		"coord watch app/", "group status", "group members", "group transfer 7",
+	} {
+		t.Run(command, func(t *testing.T) {
+			var out, stderr strings.Builder
+			app := testApp(strings.NewReader(""), &out, &stderr, []string{"BLACKHOLE_GRPC=" + peer})
+			require.Equal(t, 69, app.Execute(t.Context(), strings.Fields(command)))
+			require.Equal(t, "blackholed: the peer takes no part in a coordination group: see its setting coordination.enabled\n", stderr.String())
+			require.Empty(t, out.String())
+		})
+	}
+}
+
 // living is a group by the clock of the machine, with leases as short as tests are patient.
 func living() *coordtest.Solo {
 	limits := coord.DefaultLimits()

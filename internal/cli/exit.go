@@ -53,8 +53,8 @@ func exits() []exit {
 		{3, "not found", []fault.Kind{fault.NotFound, fault.Gone}},
 		{4, "exists already, conflict, or a limit is reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
-		{69, "unavailable: no peer answers, it is not ready, or its group has no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
-		{exitNotAcquired, "lock: others hold it; require: too few instances in time", nil},                                 // EX_TEMPFAIL
+		{69, "unavailable: no peer answers, it is not ready, or its group has no quorum or is none", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
+		{exitNotAcquired, "lock: others hold it; require: too few instances in time", nil},                                            // EX_TEMPFAIL
 		{exitLost, "lock: lost while it was held", nil},
 		{130, "interrupted", []fault.Kind{fault.Canceled}}, // 128 + SIGINT, as shells have it
 	}

@@ -64,7 +64,7 @@ func (a App) leaseGrant() *cobra.Command {
 		if *ttl < time.Millisecond {
 			return fault.Invalidf("--ttl", *ttl, "must be at least 1ms")
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			id, granted, err := c.GrantLease(ctx, *ttl)
 			if err != nil {
 				return err
@@ -86,7 +86,7 @@ func (a App) leaseRevoke() *cobra.Command {
 				return err
 			}
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			for _, id := range ids {
 				if err := c.RevokeLease(ctx, id); err != nil {
 					return renameField(err, func(string) string { return leaseID(id) })
@@ -110,7 +110,7 @@ func (a App) leaseKeepAlive() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			return r.keep(ctx, c, id, *once)
 		})
 	}
@@ -160,7 +160,7 @@ func (a App) leaseTTL() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
 			if err != nil {
 				return renameField(err, func(string) string { return "ID" })
@@ -179,7 +179,7 @@ func (a App) leaseList() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List leases", Args: noArgs}
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			var views []leaseView
 			for q := (client.LeaseQuery{}); ; {
 				states, _, err := c.Coordination().Leases(ctx, q)

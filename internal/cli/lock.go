@@ -59,7 +59,7 @@ func (a App) lockCommand() *cobra.Command {
 			return err
 		}
 		r.timeout = min(r.timeout, 0) // it is for reaching the group, not for holding the lock
-		return r.call(cmd, func(ctx context.Context, cl *client.Client) error { return r.lock(ctx, cl, c) })
+		return r.coordinate(cmd, func(ctx context.Context, cl *client.Client) error { return r.lock(ctx, cl, c) })
 	}
 	return cmd
 }

@@ -83,6 +83,16 @@ func (r *remote) call(cmd *cobra.Command, do func(ctx context.Context, c *client
 	return err
 }
 
+// coordinate is call for what a peer does in a coordination group. One that takes no part in any is to scripts as
+// one whose group has no quorum: another peer may do it.
+func (r *remote) coordinate(cmd *cobra.Command, do func(ctx context.Context, c *client.Client) error) error {
+	err := r.call(cmd, do)
+	if fault.KindOf(err) == fault.Unsupported {
+		return fault.Wrap("", fault.New("", fault.Unavailable, "the peer takes no part in a coordination group: see its setting coordination.enabled"))
+	}
+	return err
+}
+
 // print writes a document to standard output.
 func (r *remote) print(d document) error { return r.format.print(r.app.Stdout, d) }
 

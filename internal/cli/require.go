@@ -55,7 +55,7 @@ func (a App) requireCommand() *cobra.Command {
 			return err
 		}
 		r.timeout = min(r.timeout, 0) // it is for reaching the group, not for what follows
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error { return r.require(ctx, c, &q) })
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error { return r.require(ctx, c, &q) })
 	}
 	return cmd
 }
@@ -215,7 +215,8 @@ func (r *remote) dropNeeds(ctx context.Context, c *client.Client, q *requisition
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	for _, need := range q.needs {
-		if err := c.Unrequire(ctx, need.Name); err != nil && fault.KindOf(err) != fault.NotFound {
+		err := c.Unrequire(ctx, need.Name)
+		if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unsupported {
 			r.app.say("warning: the requirement %s could not be removed: %s", need.Name, message(err))
 		}
 	}
@@ -309,7 +310,7 @@ func (a App) requirementsCommand() *cobra.Command {
 	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement of this name instead (repeat)")
 	r := a.remoteFlags(cmd, defaultTimeout)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
+		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
 			for _, name := range *remove {
 				if err := c.Unrequire(ctx, name); err != nil {
 					return renameField(err, func(string) string { return "--rm" })
