@@ -61,16 +61,16 @@ func (c *connections) add(conn net.Conn, client netip.Addr) bool {
 	return true
 }
 
-// end closes a connection that was taken in.
+// end closes a connection that was taken in. Its place is free by when its client sees that.
 func (c *connections) end(conn net.Conn) {
-	_ = conn.Close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	client := c.open[conn]
 	delete(c.open, conn)
 	if c.client[client]--; c.client[client] == 0 {
 		delete(c.client, client)
 	}
+	c.mu.Unlock()
+	_ = conn.Close()
 }
 
 // close closes all, which ends their readers.
