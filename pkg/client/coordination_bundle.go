@@ -175,7 +175,7 @@ func (b *bundles) run(s *bundleStream) {
 		for calls := s.take(); len(calls) > 0; {
 			n := together(calls)
 			if wire.Send(&api.BundleRequest{Calls: calls[:n]}) != nil {
-				s.broken()
+				broken(s.ctx, s.end)
 				return
 			}
 			calls = calls[n:]
@@ -183,15 +183,15 @@ func (b *bundles) run(s *bundleStream) {
 	}
 }
 
-// broken ends a stream that cannot be sent on. Mostly receive hears why; but where gRPC has begun the stream anew
+// broken ends a stream that cannot be sent on. Mostly who receives hears why; but where gRPC has begun the stream anew
 // underneath, on another connection, it would wait there for answers to what nobody sends.
-func (s *bundleStream) broken() {
+func broken(ctx context.Context, end func(error)) {
 	timer := time.NewTimer(hearing)
 	defer timer.Stop()
 	select {
-	case <-s.ctx.Done():
+	case <-ctx.Done():
 	case <-timer.C:
-		s.end(status.Error(codes.Unavailable, "the connection to the peer broke"))
+		end(status.Error(codes.Unavailable, "the connection to the peer broke"))
 	}
 }
 

@@ -5,12 +5,15 @@ import (
 	"io"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -23,17 +26,29 @@ type halfDead struct {
 
 func (h *halfDead) Bundle(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[api.BundleRequest, api.BundleResponse], error) {
 	h.opened++
-	return &halfStream{ctx: ctx, dead: h.opened == 1, sent: make(chan *api.BundleRequest, 16)}, nil
+	return newHalfStream(ctx, h.opened == 1, func(req *api.BundleRequest) *api.BundleResponse {
+		resp := &api.BundleResponse{}
+		for _, c := range req.GetCalls() {
+			resp.Answers = append(resp.Answers, &api.BundledAnswer{Id: c.GetId()})
+		}
+		return resp
+	}), nil
 }
 
-type halfStream struct {
+// halfStream answers each request, or is dead.
+type halfStream[Req, Resp any] struct {
 	grpc.ClientStream
-	ctx  context.Context
-	dead bool
-	sent chan *api.BundleRequest
+	ctx    context.Context
+	dead   bool
+	answer func(*Req) *Resp
+	sent   chan *Req
 }
 
-func (s *halfStream) Send(req *api.BundleRequest) error {
+func newHalfStream[Req, Resp any](ctx context.Context, dead bool, answer func(*Req) *Resp) *halfStream[Req, Resp] {
+	return &halfStream[Req, Resp]{ctx: ctx, dead: dead, answer: answer, sent: make(chan *Req, 16)}
+}
+
+func (s *halfStream[Req, Resp]) Send(req *Req) error {
 	if s.dead {
 		return io.EOF
 	}
@@ -41,16 +56,12 @@ func (s *halfStream) Send(req *api.BundleRequest) error {
 	return nil
 }
 
-func (s *halfStream) Recv() (*api.BundleResponse, error) {
+func (s *halfStream[Req, Resp]) Recv() (*Resp, error) {
 	select {
 	case <-s.ctx.Done():
 		return nil, status.FromContextError(s.ctx.Err()).Err()
 	case req := <-s.sent:
-		resp := &api.BundleResponse{}
-		for _, c := range req.GetCalls() {
-			resp.Answers = append(resp.Answers, &api.BundledAnswer{Id: c.GetId()})
-		}
-		return resp, nil
+		return s.answer(req), nil
 	}
 }
 
@@ -66,5 +77,38 @@ func TestBundleWithoutSender(t *testing.T) {
 		require.Equal(t, 2, peer.opened)
 		b.close()
 		b.streams.Wait()
+	})
+}
+
+// A stream of renewals that cannot be sent on, and does not say so, is left at once: the next request goes on another
+// while the first still waits for the reason, and the first fails long before its caller would give it up.
+func TestRenewalsWithoutSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		r := &renewals{open: func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
+			opened++
+			return newHalfStream(ctx, opened == 1, func(req *api.LeaseKeepAliveRequest) *api.LeaseKeepAliveResponse {
+				return &api.LeaseKeepAliveResponse{Id: req.GetId(), TtlMs: 1000}
+			}), nil
+		}}
+		call := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, _, err := r.call(ctx, "test", []coord.LeaseID{1})
+			return err
+		}
+		began := time.Now()
+		first := make(chan error, 1)
+		go func() { first <- call() }()
+		synctest.Wait()
+		require.NoError(t, call())
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 2, opened)
+		require.ErrorIs(t, <-first, fault.Unavailable)
+		require.Equal(t, hearing, time.Since(began))
+		require.NoError(t, call(), "the second stream is not given up with the first")
+		require.Equal(t, 2, opened)
+		r.close()
+		r.streams.Wait()
 	})
 }

@@ -106,7 +106,9 @@ func (r *renewals) send(ctx context.Context, s *renewalStream) {
 				req.Ids = append(req.Ids, int64(id))
 			}
 			if wire.Send(req) != nil {
-				return // Recv says why
+				r.giveUp(s)
+				broken(ctx, func(err error) { r.end(s, err) })
+				return
 			}
 		case <-ctx.Done():
 			return
@@ -157,6 +159,13 @@ func (r *renewals) leave(s *renewalStream, one *renewal) {
 	if s.deserted() {
 		s.cancel()
 	}
+}
+
+// giveUp has the next request open a stream, whatever is still heard on this one.
+func (r *renewals) giveUp(s *renewalStream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retire(s)
 }
 
 // fresh has the next request open a stream if answers are missing on the current one.
