@@ -138,7 +138,7 @@ func TestServiceRegisterKeeps(t *testing.T) {
 }
 
 func TestServiceRegisterReachesNobody(t *testing.T) {
-	r := begin(t, "127.0.0.1:1", "service", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "300ms", "--", "true")
+	r := begin(t, "127.0.0.1:1", "service", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "2s", "--", "true")
 	r.end(69)
 	require.Contains(t, r.stderr.String(), "no peer answers at 127.0.0.1:1")
 }
@@ -161,7 +161,7 @@ func TestDiscoverWatches(t *testing.T) {
 	r.end(130)
 
 	a.Lose("no majority")
-	r = begin(t, apps(t, a, ""), "discover", "web", "--watch", "--timeout", "500ms", "-o", "ndjson")
+	r = begin(t, apps(t, a, ""), "discover", "web", "--watch", "--timeout", "3s", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `{"event":"added","index":`)
 	r.end(0)
 	require.Contains(t, r.stderr.String(), "warning: the answer may be old: no majority")

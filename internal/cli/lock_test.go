@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -188,7 +189,8 @@ func TestLockLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := runLock(t, living(), shell(`trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do wait; done`, "--ttl", "2s")...)
+			t.Parallel()
+			l := runLock(t, living(), shell(`trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do wait; done`, "--ttl", "5s")...)
 			grandchild, child := l.out.line(t), l.out.line(t)
 			require.False(t, gone(child))
 			lose(l)
@@ -202,7 +204,8 @@ func TestLockLost(t *testing.T) {
 }
 
 func TestLockTermComesFirst(t *testing.T) {
-	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "6s")...)
+	t.Parallel()
+	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "10s")...)
 	require.Equal(t, "ready", l.out.line(t))
 	l.solo.Halt("no majority")
 	require.Equal(t, "leaving", l.out.line(t))
@@ -211,11 +214,14 @@ func TestLockTermComesFirst(t *testing.T) {
 
 // An interrupt reaches the command, and the lock is held until it has ended.
 func TestLockInterrupted(t *testing.T) {
-	l := runLock(t, living(), shell(`trap 'echo term; sleep 0.1; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`)...)
+	looked := filepath.Join(t.TempDir(), "looked")
+	script := `trap 'echo term; until [ -e "$0" ]; do sleep 0.01; done; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
+	l := runLock(t, living(), append(shell(script), looked)...)
 	require.Equal(t, "ready", l.out.line(t))
 	l.stop()
 	require.Equal(t, "term", l.out.line(t))
 	require.False(t, l.free())
+	require.NoError(t, os.WriteFile(looked, nil, 0o600))
 	require.Equal(t, "done", l.out.line(t))
 	l.end(9)
 	require.True(t, l.free())
@@ -229,7 +235,7 @@ func TestLockAlone(t *testing.T) {
 	l.end(0)
 	require.True(t, l.free())
 
-	l = runLock(t, living(), "db", "--ttl", "500ms", "-o", "ndjson")
+	l = runLock(t, living(), "db", "--ttl", "3s", "-o", "ndjson")
 	l.out.line(t)
 	l.solo.Halt("no majority")
 	l.end(76)

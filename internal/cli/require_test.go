@@ -168,7 +168,7 @@ func TestRequireExitCodes(t *testing.T) {
 	}
 	halted := living()
 	halted.Halt("no majority")
-	l := runRequire(t, halted, "storage=1", "--timeout", "300ms")
+	l := runRequire(t, halted, "storage=1", "--timeout", "2s")
 	l.end(69)
 	require.Contains(t, l.stderr.String(), "no majority")
 }
