@@ -113,14 +113,19 @@ func (c *Client) attempt(op coord.Op) *attempt {
 }
 
 // run sends the command until its result is known, for as long as the group cannot be
-// reached and the context lasts. The error is then that of the last try. It may be called
-// again after it failed.
+// reached and the context lasts. The error is then that of the last try; of an operation that ends soon, of
+// the last one that was answered before the deadline. It may be called again after it failed.
 func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
+	var told error
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		r, err := a.once(ctx, send)
 		if err == nil || !a.c.passing(ctx, err) {
+			if a.wait && told != nil && fault.KindOf(err) == fault.Timeout { // which tells nothing
+				err = told
+			}
 			return r, err
 		}
+		told = err
 		if pause(ctx, a.c.vary(delay)) != nil {
 			return coord.Result{}, err
 		}

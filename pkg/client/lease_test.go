@@ -253,6 +253,27 @@ func TestSessionWithoutGroup(t *testing.T) {
 	})
 }
 
+// Why the group could not be reached is told also when the deadline comes in the middle of a try.
+func TestSessionUntilTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, p *plane) {
+		p.setFault(func(_ string, n int) (error, error) {
+			if n == 1 {
+				return unreachable(), nil
+			}
+			return nil, nil
+		})
+		p.mu.Lock()
+		p.hold = func(ctx context.Context, _ string, _ int) { <-ctx.Done() }
+		p.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := p.open("alice").Session(ctx)
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.ErrorContains(t, err, "no leader")
+		require.Equal(t, 5*time.Second, p.now())
+	})
+}
+
 // A lease whose grant was answered at the fifth time is one lease.
 func TestSessionGrantedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, p *plane) {
