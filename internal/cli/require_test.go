@@ -90,9 +90,10 @@ func TestRequireRuns(t *testing.T) {
 
 // TestRequireTooFew: the wait ends, and what is missing is told.
 func TestRequireTooFew(t *testing.T) {
+	t.Parallel()
 	solo := directed(t)
 	supply(t, solo, "storage/1", "billing/1")
-	l := runRequire(t, solo, "--wait", "300ms", "storage=3", "billing=1", "--", "/bin/sh", "-c", "echo never")
+	l := runRequire(t, solo, "--wait", "2s", "storage=3", "billing=1", "--", "/bin/sh", "-c", "echo never")
 	l.end(75)
 	require.Equal(t, "blackholed: storage: 3 needed, 1 available\n", l.stderr.String())
 	require.Empty(t, l.out.lines)
@@ -132,6 +133,7 @@ func TestRequireInterrupted(t *testing.T) {
 }
 
 func TestRequireExitCodes(t *testing.T) {
+	t.Parallel()
 	solo := directed(t)
 	supply(t, solo, "storage/1")
 	for _, c := range []struct {
