@@ -151,7 +151,7 @@ func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) 
 	var why error = fault.New("health.resolve", fault.Unavailable, "%s has no address", p.host)
 	var allowed []netip.Addr
 	for _, a := range all[:min(len(all), maxAddresses)] {
-		if err := n.gate.judge(a, p.local); err != nil {
+		if err := n.gate.judge(a, p.target.Local); err != nil {
 			why = err
 			continue
 		}

@@ -45,10 +45,9 @@ type entry struct {
 	cancel  context.CancelFunc // of its check; nil: none under way
 	verdict verdict
 	told    instance.Status // the verdict of the last report
-	window  window
-	last    time.Time
-	tardy   bool // the last check took longer than patience
-	excused bool // it was too late for its last moment
+	window  *window         // nil: unmeasured
+	tardy   bool            // the last check took longer than patience
+	excused bool            // it was too late for its last moment
 }
 
 // New starts a Checker without targets. Errors: Invalid, by the field of Config.
@@ -98,6 +97,7 @@ func (c *Checker) Set(t Target) error {
 		return fault.New(op, fault.Unavailable, "closed")
 	case old != nil && old.plan.same(p):
 		old.plan = p
+		old.measure()
 		return nil
 	case old == nil && len(c.targets) >= c.cfg.Targets:
 		return fault.New(op, fault.LimitReached, "%d instances are checked already", c.cfg.Targets)
@@ -105,16 +105,26 @@ func (c *Checker) Set(t Target) error {
 		c.drop(old)
 	}
 	e := &entry{
-		plan:   p,
-		phase:  time.Duration(c.cfg.Random() % uint64(p.interval())),
-		index:  -1,
-		window: newWindow(p.interval()),
+		plan:  p,
+		phase: time.Duration(c.cfg.Random() % uint64(p.interval())),
+		index: -1,
 	}
+	e.measure()
 	c.first(e)
 	c.targets[t.Key] = e
 	c.agenda.add(e)
 	c.nudge()
 	return nil
+}
+
+// measure begins to keep what checks say, or ends it. Called with mu.
+func (e *entry) measure() {
+	switch {
+	case e.plan.target.Unmeasured:
+		e.window = nil
+	case e.window == nil:
+		e.window = newWindow(e.plan.interval())
+	}
 }
 
 // first sets when a new entry is due. Called with mu.
@@ -150,17 +160,15 @@ func (c *Checker) drop(e *entry) {
 	}
 }
 
-// Measured gives what the checks of a target say; false for one that is not set.
+// Measured gives what the checks of a target say; false for one that is not set, or Unmeasured.
 func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.targets[k]
-	if e == nil {
+	if e == nil || e.window == nil {
 		return Measured{}, false
 	}
-	m := e.window.measure(e.slot(c.elapsed()))
-	m.Last = e.last
-	return m, true
+	return e.window.measure(e.slot(c.elapsed())), true
 }
 
 // Close ends all checks and waits for them and for the Reports that are under way. It always

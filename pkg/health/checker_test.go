@@ -448,6 +448,35 @@ func TestSetAgain(t *testing.T) {
 	})
 }
 
+func TestUnmeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, one := newLab(t, nil), target(1)
+		one.Unmeasured = true
+		require.NoError(t, l.Set(one))
+		measured := func(unmeasured bool) (int, bool) {
+			one.Unmeasured = unmeasured
+			require.NoError(t, l.Set(one))
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			m, ok := l.Measured(one.Key)
+			require.Equal(t, ok, !m.Last.IsZero())
+			return m.Checks, ok
+		}
+		for range 2 { // what was not kept is not told, what is begun goes on
+			n, ok := measured(true)
+			require.False(t, ok)
+			require.Zero(t, n)
+			n, ok = measured(false)
+			require.True(t, ok)
+			require.Equal(t, 2, n)
+			n, ok = measured(false)
+			require.True(t, ok)
+			require.Equal(t, 4, n)
+		}
+		require.NotContains(t, verdicts(l.of("web-1"))[2:], "!", "the verdict stays") // the first check makes it up
+	})
+}
+
 func TestRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, func(cfg *health.Config) { cfg.Workers = 1 })

@@ -7,7 +7,7 @@
 // failures; a timeout is a failure. One that goes down again and again is held down until it has
 // stayed up for a while: the damping of flapping routes of RFC 2439, counted in checks in place
 // of seconds (see verdict). Of the last hour the share of time up, the share of failures and the
-// response times are kept, one byte for each check.
+// response times are kept, one byte for each check, of the targets for which somebody asks.
 //
 // # Schedule
 //

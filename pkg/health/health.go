@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"time"
@@ -72,6 +73,10 @@ type Target struct {
 	Port  int
 	Check instance.Check
 	Local bool // registered from this host: may be, and name, a loopback address
+
+	// Unmeasured: nobody asks for Measured, and what the checks of the last hour said is not kept, 360 bytes
+	// at an interval of 10 s.
+	Unmeasured bool
 }
 
 // Report is the result of one check.
@@ -129,6 +134,7 @@ func (cfg Config) withDefaults() (Config, error) {
 			return cfg, fault.Invalidf("scripts."+name, nil, "needs a name and a command")
 		}
 	}
+	cfg.Scripts = maps.Clone(cfg.Scripts) // they are looked up again for each check
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

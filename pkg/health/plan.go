@@ -17,12 +17,10 @@ import (
 type plan struct {
 	target   Target // with the check's defaults filled in
 	rules    rules
-	host     string   // where to connect: a name or an address
-	port     uint16   // 0 for a script
-	secure   bool     // by TLS
-	resource string   // HTTP: path and query; gRPC: service
-	argv     []string // script
-	local    bool
+	port     uint16 // 0 for a script
+	secure   bool   // by TLS
+	host     string // where to connect: a name or an address
+	resource string // HTTP: path and query; gRPC: service
 }
 
 func (p *plan) interval() time.Duration { return p.target.Check.Interval }
@@ -46,7 +44,7 @@ func (c *Checker) newPlan(t Target) (*plan, error) {
 	if k.Type, err = instance.ParseCheckType(string(k.Type)); err != nil {
 		return nil, fault.In("health_check", err)
 	}
-	p := &plan{target: t, local: t.Local, rules: rules{
+	p := &plan{target: t, rules: rules{
 		healthy: uint8(k.HealthyThreshold), unhealthy: uint8(k.UnhealthyThreshold), undamped: c.cfg.Undamped,
 	}}
 	if err := p.parse(c.cfg.Scripts); err != nil {
@@ -63,11 +61,11 @@ func (c *Checker) refuse(p *plan) error {
 	if p.host == "" || p.port == 0 {
 		return unfit(p, "the instance has no host and port of its own to check")
 	}
-	if !alike(p.host, p.target.Host) && !(p.local && isLoopback(p.host)) {
+	if !alike(p.host, p.target.Host) && !(p.target.Local && isLoopback(p.host)) {
 		return unfit(p, "names a host that is not the instance's own")
 	}
 	if a, err := netip.ParseAddr(p.host); err == nil {
-		if err := c.network.gate.judge(a, p.local); err != nil {
+		if err := c.network.gate.judge(a, p.target.Local); err != nil {
 			return unfit(p, "%s", fault.Message(err))
 		}
 	}
@@ -83,11 +81,9 @@ func (p *plan) parse(scripts map[string][]string) error {
 	endpoint := p.target.Check.Endpoint
 	switch p.target.Check.Type {
 	case instance.Script:
-		argv, ok := scripts[endpoint]
-		if !ok {
+		if _, ok := scripts[endpoint]; !ok {
 			return unfit(p, "is no script of this peer's configuration")
 		}
-		p.argv = argv
 		return nil
 	case instance.HTTP:
 		return p.parseURL(endpoint)

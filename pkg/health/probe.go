@@ -27,7 +27,7 @@ func (c *Checker) probe(ctx context.Context, p *plan) error {
 	case instance.GRPC:
 		err = c.probeGRPC(ctx, p)
 	default:
-		err = runScript(ctx, p)
+		err = c.runScript(ctx, p)
 	}
 	if err != nil && ctx.Err() != nil {
 		return fault.As("health.Check", fault.KindOf(ctx.Err()), err)

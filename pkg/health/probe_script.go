@@ -16,8 +16,9 @@ const scriptGrace = 500 * time.Millisecond
 // runScript passes when the command ends with 0. At the deadline it is killed with all that it
 // started and that stayed in its process group. It has no standard streams, and of the environment the
 // path alone: what else is there may be secret.
-func runScript(ctx context.Context, p *plan) error {
-	cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
+func (c *Checker) runScript(ctx context.Context, p *plan) error {
+	argv := c.cfg.Scripts[p.target.Check.Endpoint]
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"BLACKHOLE_NAMESPACE=" + p.target.Key.Namespace,

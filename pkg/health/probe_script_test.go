@@ -31,7 +31,10 @@ func TestScript(t *testing.T) {
 		"hang": {"sh", "-c", "sleep 1000 & echo $! > " + trace + "; sleep 1000"},
 	}
 	script := func(name string) health.Report {
-		check := instance.Check{Type: instance.Script, Endpoint: name, Timeout: 500 * time.Millisecond, Interval: time.Minute}
+		check := instance.Check{Type: instance.Script, Endpoint: name, Timeout: time.Minute, Interval: time.Minute}
+		if name == "hang" {
+			check.Timeout = 3 * time.Second // to begin in
+		}
 		one := health.Target{
 			Key: instance.Key{Namespace: "default", Service: "web", ID: "web-1"}, Host: "10.0.0.1", Port: 80, Check: check,
 		}
@@ -53,7 +56,7 @@ func TestScript(t *testing.T) {
 	require.NoError(t, err)
 	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return dead(child) }, 5*time.Second, 10*time.Millisecond, "the whole group is killed")
+	require.Eventually(t, func() bool { return dead(child) }, time.Minute, 10*time.Millisecond, "the whole group is killed")
 }
 
 // dead reports whether a process is gone, or gone but for a parent that does not look.

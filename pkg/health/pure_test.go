@@ -139,7 +139,11 @@ func TestWindowAgainstList(t *testing.T) {
 				took:   time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "took")),
 				status: rapid.SampledFrom([]instance.Status{instance.StatusUp, instance.StatusDown}).Draw(t, "status"),
 			}
-			w.add(c.slot, c.passing, c.took, c.status)
+			o := outcome{at: time.Unix(c.slot, 0), took: c.took}
+			if !c.passing {
+				o.err = fault.Unavailable
+			}
+			w.add(c.slot, o, c.status)
 			all = append(all, c)
 			slot += rapid.SampledFrom([]int64{1, 1, 1, 2, 5, 59, 60, 61, 1000}).Draw(t, "step")
 		}

@@ -184,8 +184,9 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	passing := o.err == nil
 	e.verdict.advance(passing, r.plan.rules)
 	status := e.verdict.status()
-	e.window.add(r.slot, passing, o.took, status)
-	e.last = o.at
+	if e.window != nil {
+		e.window.add(r.slot, o, status)
+	}
 	report := Report{
 		Key: r.plan.target.Key, At: o.at, Took: o.took, Passing: passing,
 		Status: status, Changed: status != e.told, Damped: e.verdict.damped(), Err: o.err,

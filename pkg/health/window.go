@@ -23,6 +23,7 @@ type window struct {
 	codes []byte
 	head  int64 // slot of the newest check; meaningless before the first
 	any   bool
+	last  time.Time // end of the newest check
 }
 
 const (
@@ -31,22 +32,23 @@ const (
 	codeUp     = 0x80
 )
 
-func newWindow(interval time.Duration) window {
+func newWindow(interval time.Duration) *window {
 	n := max(windowMin, (windowSpan+interval-1)/interval)
-	return window{codes: make([]byte, n)}
+	return &window{codes: make([]byte, n)}
 }
 
-// add notes the check of a slot. Slots ascend.
-func (w *window) add(slot int64, passing bool, took time.Duration, status instance.Status) {
+// add notes how the check of a slot ended, and the verdict after it. Slots ascend.
+func (w *window) add(slot int64, o outcome, status instance.Status) {
 	code := byte(codeFailed)
-	if passing {
-		code = codePassed + class(took)
+	if o.err == nil {
+		code = codePassed + class(o.took)
 	}
 	if status == instance.StatusUp {
 		code |= codeUp
 	}
 	w.forward(slot)
 	w.codes[w.at(slot)] = code
+	w.last = o.at
 }
 
 // forward moves the head to a slot and empties those between.
@@ -68,7 +70,7 @@ func (w *window) at(slot int64) int64 {
 
 // measure sums up the slots of the window that ends with slot now.
 func (w *window) measure(now int64) Measured {
-	var m Measured
+	m := Measured{Last: w.last}
 	var up int
 	var classes [128]int
 	n := int64(len(w.codes))
