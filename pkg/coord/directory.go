@@ -35,10 +35,19 @@ const (
 // sent by a process that is no more, or before the owner began anew, changes nothing however late it
 // comes. What the older ones put stays until it is put again, deleted, replaced, or its lease ends.
 //
-// An entry belongs to the owner of its lease. A put of one that another owner has is passed over and its key
-// listed in the result, Foreign, unless it says Adopt: then the entry moves to the batch's lease in
-// one event, by which its former owner learns of it. Deletes of another's entries, and of none, are
-// passed over too. So one entry that moved does not keep a peer's others from being registered.
+// An entry belongs to the owner of its lease. An application may register with one owner and later with another,
+// owners may be away and come back in any order, and the registration made last counts. So a put with Adopt,
+// which is a new registration, moves an entry that another owner has to the batch's lease in one event, by which
+// its former owner learns of it. One without repeats an earlier registration, first committed at the revision Since,
+// and is passed over and its key listed in the result, Foreign, when there is a later word on the key:
+//
+//   - another owner has the entry, of a registration as late or later. One that is earlier gives way;
+//   - another owner took it out of the directory at a later revision: see MaxDepartures.
+//
+// A Since above the present revision is of a history that the group has lost, and counts as 0. As an entry's Since only
+// rises while it is there, and no two owners have the same, owners never take an entry from each other in
+// turns. Deletes of another's entries, and of none, are passed over too. So one entry that moved does not keep a peer's
+// others from being registered.
 //
 // Errors: Conflict, field "generation" for an older one, field "lease" when the generation is bound
 // to another; NotFound, Forbidden for the lease; Invalid, TooLarge, LimitReached.
@@ -57,7 +66,11 @@ type RegisterBatch struct {
 type Entry struct {
 	Key   string // DirectoryKey
 	Value []byte // blackhole.agent.v1.Instance of the same names; kept: the caller must not change it
-	Adopt bool   // take it over if it is another owner's
+	// Adopt says that its application registered here now: take it over if it is another owner's.
+	Adopt bool
+	// Since is the revision at which that registration was first committed, by the result of a batch
+	// with Adopt; 0 when it is not known. Without effect with Adopt.
+	Since Revision
 }
 
 // DirectoryKey is the key of an instance's entry.
@@ -180,12 +193,14 @@ func (o *RegisterBatch) run(m *Machine, c *call) error {
 	for _, s := range steps {
 		if s.put == nil {
 			m.remove(s.key)
+			m.gone.add(s.key, departure{m.revision + 1, c.owner})
 		} else {
 			m.put(&KeyValue{Key: s.key, Value: s.put.Value, Lease: s.put.Lease})
+			m.gone.forget(s.key)
 		}
 	}
 	p.Generation, p.lease = o.Generation, o.Lease
-	c.result.Changed, c.result.Foreign = len(steps), foreign
+	c.result.Changed, c.result.Foreign, c.result.Since = len(steps), foreign, m.stamp(o)
 	return nil
 }
 
@@ -229,7 +244,7 @@ func (o *RegisterBatch) check(l *Limits) error {
 }
 
 // reconcile gives the steps that make of what the owner of a lease has what the batch says, and the keys of
-// the puts that are another owner's to make.
+// the puts that are passed over.
 func (m *Machine) reconcile(o *RegisterBatch, l *lease) (steps []step, foreign []string) {
 	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
 	named := make(map[string]struct{}, len(o.Puts))
@@ -238,7 +253,7 @@ func (m *Machine) reconcile(o *RegisterBatch, l *lease) (steps []step, foreign [
 		e := &o.Puts[i]
 		named[e.Key] = struct{}{}
 		switch kv, ok := m.tree.Get(e.Key); {
-		case ok && !mine.Contains(e.Key) && !(e.Adopt && kv.claim == nil):
+		case !mine.Contains(e.Key) && m.outdated(e, kv, l.Owner):
 			foreign = append(foreign, e.Key)
 		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
 			steps = append(steps, step{e.Key, &Put{Key: e.Key, Value: e.Value, Lease: o.Lease}, i})

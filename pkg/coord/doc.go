@@ -45,7 +45,9 @@
 // The instances of applications are keys too, "directory/namespace/service/id", each bound to the
 // lease of the peer at which it runs, so that ranges and watches serve them as any others and a
 // peer that dies takes its own along. A RegisterBatch changes many in one revision, and what
-// it finds as it should be makes no event. A peer's batches are of generations, which rise as it begins anew:
+// it finds as it should be makes no event. Of the registrations that peers have of one instance the last one
+// counts, in whatever order they come back: an entry has the revision of its own (Entry.Since), and what was taken out is
+// remembered for a while (MaxDepartures). A peer's batches are of generations, which rise as it begins anew:
 // nothing that an earlier one sent comes in late. For each peer the state has a digest of its
 // entries at hand (Publication), by which the peer sees with each keepalive whether the group has
 // what it should. What is needed of a service stands beside them, "requirements/name". Packages

@@ -70,6 +70,9 @@ func (e *Entry) check(l *Limits) error {
 	if !ok {
 		return fault.Invalidf("key", nil, "must be directory/NAMESPACE/SERVICE/ID")
 	}
+	if e.Since < 0 {
+		return fault.Invalidf("since", e.Since, "must not be negative")
+	}
 	if most := min(maxEntry, int(l.ValueBytes)); len(e.Value) > most {
 		return tooLarge("value", len(e.Value), int64(most))
 	}

@@ -13,8 +13,8 @@ import (
 // lost or change places. All frames are full but the last before the end, which is a
 // frame of length 0. A reader checks a frame before it uses any of it.
 const (
-	magic     = "BHCOORD\x03" // the last byte is the version of the format
-	oldest    = 2             // version that can be read: it has no publications
+	magic     = "BHCOORD\x04" // the last byte is the version of the format
+	oldest    = 2             // version that can be read: it has no publications, and neither it nor 3 knows since when
 	frameSize = 64 << 10
 	frameHead = 8
 )

@@ -28,7 +28,7 @@ func every() []coord.Op {
 		&coord.Unlock{Name: "db", Lease: 1, Token: 3},
 		&coord.Cancel{Name: "db", Lease: 1, Token: 3},
 		&coord.RegisterBatch{
-			Lease: 1, Generation: 2, Puts: []coord.Entry{entry("n", "s", "a", 1), {Key: "directory/n/s/b", Adopt: true}},
+			Lease: 1, Generation: 2, Puts: []coord.Entry{entry("n", "s", "a", 1), {Key: "directory/n/s/b", Adopt: true}, {Key: "directory/n/s/d", Since: 5}},
 			Deletes: []string{"directory/n/s/c"}, Replace: &coord.Span{From: "directory/"},
 		},
 		&coord.SetRequirement{Requirement: coord.Requirement{
@@ -108,7 +108,7 @@ func FuzzDecode(f *testing.F) {
 
 // framed puts the frames of a snapshot around bytes, so that a fuzzer gets past the checksums.
 func framed(data []byte) []byte {
-	b, crc := []byte("BHCOORD\x03"), uint32(0)
+	b, crc := []byte("BHCOORD\x04"), uint32(0)
 	for {
 		part := data[:min(len(data), 64<<10)]
 		data = data[len(part):]
@@ -156,7 +156,7 @@ func FuzzRestore(f *testing.F) {
 // Frames as they are: whatever comes, an error and no more memory than there is input.
 func FuzzRestoreFrames(f *testing.F) {
 	f.Add(story(f).Snapshot())
-	f.Add([]byte("BHCOORD\x03\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Add([]byte("BHCOORD\x04\xff\xff\xff\xff\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := coord.Restore(b); err == nil {
 			require.Equal(t, b, m.Snapshot())

@@ -156,6 +156,12 @@ func (g *generator) write() coord.Op {
 func (g *generator) entry() coord.Entry {
 	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
 	e := entry("n", service, id, rapid.IntRange(1, 3).Draw(g.t, "port"))
+	if g.one(2) {
+		e.Since = coord.Revision(rapid.Int64Range(0, int64(g.m.Revision())+2).Draw(g.t, "since"))
+		if g.one(20) {
+			e.Since = -1
+		}
+	}
 	if e.Adopt = g.one(6); g.one(30) {
 		e.Key = rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad")
 	}
@@ -177,6 +183,29 @@ func (g *generator) batch() coord.Op {
 		}
 	}
 	return o
+}
+
+// published is a command of one of two owners, each with a lease of its own, about a few entries.
+func (g *generator) published() coord.Command {
+	n := rapid.IntRange(1, 2).Draw(g.t, "owner")
+	cmd := coord.Command{Owner: []string{alice, bob}[n-1]}
+	id := coord.LeaseID(n)
+	switch _, ok := g.m.Lease(id); {
+	case !ok:
+		cmd.Op = &coord.LeaseGrant{ID: id, TTL: 5000}
+	case g.one(8):
+		cmd.Op = &coord.LeaseRevoke{ID: id}
+	default:
+		o := g.batch().(*coord.RegisterBatch)
+		o.Lease, o.Generation = id, 1
+		for i, e := range o.Puts { // just before and after what is known
+			at, _ := g.m.Departed(e.Key)
+			since := max(at, g.m.Since(e.Key))
+			o.Puts[i].Since = coord.Revision(rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near"))
+		}
+		cmd.Op = o
+	}
+	return cmd
 }
 
 func (g *generator) requirement() coord.Op {

@@ -26,6 +26,7 @@ type Machine struct {
 	lastClient ClientID
 	// owners are derived from leases, their keys, and clients. Never ranged over.
 	owners map[string]*account
+	gone   departures
 
 	effects Effects // of the entry at hand; its room is used again
 }

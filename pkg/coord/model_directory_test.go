@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -49,8 +50,11 @@ func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner str
 	for _, e := range o.Puts {
 		stays[e.Key] = true
 		v, ok := m.keys()[e.Key]
-		switch {
-		case ok && !mine(v) && !e.Adopt:
+		last, went := m.gone[e.Key]
+		switch since := known(e, m.now); {
+		case !e.Adopt && ok && !mine(v) && since <= m.since[e.Key]:
+			m.foreign = append(m.foreign, e.Key)
+		case !e.Adopt && went && last.owner != owner && since < last.at:
 			m.foreign = append(m.foreign, e.Key)
 		case !ok || v.value != string(e.Value) || v.lease != o.Lease:
 			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease})
@@ -61,9 +65,44 @@ func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner str
 		replaced := o.Replace != nil && o.Replace.Contains(key) && !stays[key]
 		if strings.HasPrefix(key, "directory/") && mine(v) && (replaced || slices.Contains(o.Deletes, key)) {
 			delete(keys, key)
+			m.gone[key] = gone{m.now + 1, owner}
 		}
 	}
 	return 0, false
+}
+
+func known(e coord.Entry, now coord.Revision) coord.Revision {
+	if e.Since > now {
+		return 0
+	}
+	return e.Since
+}
+
+// stamp gives each entry that was put its Since, and forgets those of what is no more.
+func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
+	keys := m.keys()
+	maps.DeleteFunc(m.since, func(key string, _ coord.Revision) bool { return keys[key].version == 0 })
+	maps.DeleteFunc(m.gone, func(key string, _ gone) bool { return keys[key].version > 0 })
+	o, ok := cmd.Op.(*coord.RegisterBatch)
+	if !ok || refused {
+		return
+	}
+	kept, told := make([]coord.Revision, len(o.Puts)), false
+	for i, e := range o.Puts {
+		if slices.Contains(m.foreign, e.Key) {
+			continue
+		}
+		said, since := e.Since, known(e, before)
+		if e.Adopt {
+			said, since = m.now, m.now
+		}
+		m.since[e.Key] = max(m.since[e.Key], since)
+		kept[i] = m.since[e.Key]
+		told = told || kept[i] != said
+	}
+	if told {
+		m.kept = kept
+	}
 }
 
 // sensible reports whether a batch can be one at all.
@@ -71,7 +110,7 @@ func (m *model) sensible(o *coord.RegisterBatch) bool {
 	named := map[string]bool{}
 	for _, e := range o.Puts {
 		var i agentv1.Instance
-		if proto.Unmarshal(e.Value, &i) != nil || e.Key != "directory/"+i.GetNamespace()+"/"+i.GetServiceName()+"/"+i.GetId() {
+		if e.Since < 0 || proto.Unmarshal(e.Value, &i) != nil || e.Key != "directory/"+i.GetNamespace()+"/"+i.GetServiceName()+"/"+i.GetId() {
 			return false
 		}
 		if o.Replace != nil && !o.Replace.Contains(e.Key) {
@@ -101,6 +140,19 @@ func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kin
 		m.put(keys, key, version{value: string(value)})
 	}
 	return 0, false
+}
+
+// requireWords holds the machine to what the model knows of which registration each entry stands for, and of what was
+// taken out.
+func requireWords(t *rapid.T, dumb *model, m *coord.Machine) {
+	for _, service := range []string{"s", "t"} {
+		for _, id := range []string{"a", "b", "c"} {
+			key := "directory/n/" + service + "/" + id
+			require.Equal(t, dumb.since[key], m.Since(key), key)
+			at, owner := m.Departed(key)
+			require.Equal(t, dumb.gone[key], gone{at, owner}, key)
+		}
+	}
 }
 
 // requirePublications sums up what each owner has anew.

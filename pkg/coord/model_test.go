@@ -22,6 +22,15 @@ type model struct {
 	life    uint64
 	begun   map[string]begun // by owner
 	foreign []string         // of the last command
+	kept    []coord.Revision // of its puts
+	since   map[string]coord.Revision
+	gone    map[string]gone // by key
+}
+
+// gone is when an owner took an entry out.
+type gone struct {
+	at    coord.Revision
+	owner string
 }
 
 // begun is a generation and the lease that it is bound to.
@@ -49,12 +58,13 @@ type session struct {
 	done     bool
 	answer   coord.LockResult
 	foreign  []string
+	kept     []coord.Revision
 }
 
 func newModel() *model {
 	return &model{
 		states: map[coord.Revision]map[string]version{0: {}}, leases: map[coord.LeaseID]coord.Lease{},
-		clients: map[coord.ClientID]*session{}, begun: map[string]begun{},
+		clients: map[coord.ClientID]*session{}, begun: map[string]begun{}, since: map[string]coord.Revision{}, gone: map[string]gone{},
 	}
 }
 
@@ -62,7 +72,7 @@ func (m *model) keys() map[string]version { return m.states[m.now] }
 
 // apply returns the kind of refusal, false when there is none, and the lock result.
 func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
-	m.index, m.foreign = index, nil
+	m.index, m.foreign, m.kept = index, nil, nil
 	if cmd.Client == 0 {
 		return m.execute(cmd)
 	}
@@ -80,14 +90,14 @@ func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.
 	s.seen = index
 	if cmd.Sequence > s.sequence {
 		s.kind, s.done, s.answer = m.execute(cmd)
-		s.sequence, s.foreign = cmd.Sequence, m.foreign
+		s.sequence, s.foreign, s.kept = cmd.Sequence, m.foreign, m.kept
 	}
-	m.foreign = s.foreign
+	m.foreign, m.kept = s.foreign, s.kept
 	return s.kind, s.done, s.answer
 }
 
 func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
-	next := maps.Clone(m.keys())
+	next, before := maps.Clone(m.keys()), m.now
 	switch o := cmd.Op.(type) {
 	case *coord.Write:
 		kind, refused = m.write(next, o, cmd.Owner)
@@ -127,6 +137,7 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 		m.now++
 		m.states[m.now] = next
 	}
+	m.stamp(cmd, refused, before)
 	return kind, refused, answer
 }
 

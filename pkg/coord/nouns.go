@@ -29,7 +29,8 @@ type KeyValue struct {
 	// Lease whose end deletes the key; 0 is none.
 	Lease LeaseID
 
-	claim *Claim // of a lock's key
+	claim *Claim   // of a lock's key
+	since Revision // of an entry; of the present version alone, see Keyspace.Since
 }
 
 // Claim gives the claim that the key stands for if it is a lock's key.

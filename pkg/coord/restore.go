@@ -61,6 +61,9 @@ func (d *decoder) machine(m *Machine) {
 	if d.format >= 3 {
 		d.publications(m)
 	}
+	if d.format >= 4 {
+		d.departures(m)
+	}
 	d.keys(m)
 	d.queues(m)
 	d.events(m)
@@ -142,6 +145,29 @@ func (d *decoder) result(r *Result) {
 	for more := d.count(); more(); {
 		r.Foreign = append(r.Foreign, d.string())
 	}
+	if d.format < 4 {
+		return
+	}
+	for more := d.count(); more(); {
+		r.Since = append(r.Since, Revision(d.int()))
+	}
+}
+
+// departures reads what owners took out of the directory.
+func (d *decoder) departures(m *Machine) {
+	last := ""
+	for more := d.count(); more(); {
+		key, at, owner := d.string(), Revision(d.int()), d.string()
+		_, entry := InstanceKey(key)
+		d.check(entry && key > last, "departure", "is of no entry, or out of order")
+		d.check(at > 0 && at <= m.revision, "departure", "is not in the past")
+		d.check(m.gone.keys.Len() < MaxDepartures, "departure", "is one too many")
+		if d.err != nil {
+			return
+		}
+		m.gone.add(key, departure{at, owner})
+		last = key
+	}
 }
 
 func (d *decoder) keys(m *Machine) {
@@ -154,6 +180,12 @@ func (d *decoder) keys(m *Machine) {
 			return
 		}
 		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
+		if d.format >= 4 && kv.entry() {
+			kv.since = Revision(d.int())
+			d.check(kv.since <= m.revision, "since", "is in the future")
+			_, gone := m.gone.keys.Get(key)
+			d.check(!gone, "departure", "is of an entry that is there")
+		}
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
 			d.check(ok && (kv.claim == nil || kv.claim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")

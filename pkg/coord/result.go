@@ -21,9 +21,23 @@ type Result struct {
 	Changed int
 	// Ended lists the leases that LeaseRevoke or Expire ended.
 	Ended []LeaseID
-	// Foreign lists the keys of a RegisterBatch that were not put since they are another owner's,
-	// in ascending order.
+	// Foreign lists the keys of a RegisterBatch that were not put since the last word on them is
+	// another owner's, in ascending order.
 	Foreign []string
+	// Since has for each put of a RegisterBatch, in order, the Since that its entry has now, 0 for one
+	// passed over; nil when each has what the batch lets expect: Revision with Adopt, otherwise its own.
+	Since []Revision
+}
+
+// SinceOf gives the Since that the entry of a batch's put has now, which is the i-th, and was not passed over.
+func (r *Result) SinceOf(i int, put Entry) Revision {
+	switch {
+	case i < len(r.Since):
+		return r.Since[i]
+	case put.Adopt:
+		return r.Revision
+	}
+	return put.Since
 }
 
 // LockResult is where a claim stands after a command.

@@ -25,6 +25,7 @@ type Image struct {
 	clients     []clientImage
 	lastClient  ClientID
 	published   []publishedImage
+	gone        btree.Map[string, departure]
 }
 
 type clientImage struct {
@@ -45,7 +46,7 @@ func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
 		leases: *m.leases.Copy(), lastLease: m.lastLease,
-		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient,
+		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.gone.keys.Copy(),
 	}
 	for id, c := range m.clients {
 		i.clients = append(i.clients, clientImage{id, *c})
@@ -115,10 +116,20 @@ func (i *Image) encode(w io.Writer) {
 		e.int(int64(p.lease))
 		e.flush()
 	}
+	e.int(int64(i.gone.Len()))
+	i.gone.Scan(func(key string, d departure) bool {
+		e.string(key)
+		e.int(int64(d.at))
+		e.string(d.owner)
+		e.flush()
+		return true
+	})
 	e.int(int64(i.tree.Len()))
 	i.tree.Scan(func(_ string, kv *KeyValue) bool {
 		e.string(kv.Key)
-		e.version(kv)
+		if e.version(kv); kv.entry() {
+			e.int(int64(kv.since))
+		}
 		e.flush()
 		return true
 	})
@@ -181,6 +192,10 @@ func (e *encoder) result(r *Result) {
 	e.int(int64(len(r.Foreign)))
 	for _, key := range r.Foreign {
 		e.string(key)
+	}
+	e.int(int64(len(r.Since)))
+	for _, revision := range r.Since {
+		e.int(int64(revision))
 	}
 }
 

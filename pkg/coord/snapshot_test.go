@@ -60,18 +60,42 @@ func TestSnapshotIsTheGoldenOne(t *testing.T) {
 	require.Equal(t, string(want), got)
 }
 
-// A snapshot written before there was a directory is read, and goes on as one of now.
-func TestSnapshotOfTheLastVersionIsRead(t *testing.T) {
-	dump, err := os.ReadFile("testdata/story.v2.snapshot.hex")
+// A snapshot written before entries had a Since is read: nothing is known of what they stand for.
+func TestSnapshotOfVersion3IsRead(t *testing.T) {
+	m := former(t, 3)
+	require.Equal(t, []string{"directory/n/s/c"}, m.LeaseKeys(0xb0b))
+	require.Zero(t, m.Since("directory/n/s/a"))
+	at, _ := m.Departed("directory/n/s/b")
+	require.Zero(t, at)
+	again, err := coord.Restore(m.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, m.StateHash(), again.StateHash())
+	index, term := m.Index()
+	moved := entry("n", "s", "a", 9)
+	moved.Since = 1
+	r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(0xb0b, 9, moved)})
+	require.NoError(t, r.Err)
+	require.Empty(t, r.Foreign)
+}
+
+// former restores a snapshot of a former version.
+func former(t *testing.T, version byte) *coord.Machine {
+	dump, err := os.ReadFile(fmt.Sprintf("testdata/story.v%d.snapshot.hex", version))
 	require.NoError(t, err)
 	old := undump(t, string(dump))
-	require.Equal(t, byte(2), old[7])
+	require.Equal(t, version, old[7])
 	m, err := coord.Restore(old)
 	require.NoError(t, err)
+	return m
+}
+
+// A snapshot written before there was a directory is read, and goes on as one of now.
+func TestSnapshotOfVersion2IsRead(t *testing.T) {
+	m := former(t, 2)
 	require.Equal(t, coord.Revision(9), m.Revision())
 	require.Equal(t, []string{"db/1"}, m.LeaseKeys(1))
 	now := m.Snapshot()
-	require.Equal(t, byte(3), now[7])
+	require.Equal(t, byte(4), now[7])
 	again, err := coord.Restore(now)
 	require.NoError(t, err)
 	require.Equal(t, m.StateHash(), again.StateHash())
@@ -246,4 +270,32 @@ func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
 	_, err := coord.Restore(framed(twice))
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "owner", fault.FieldOf(err))
+}
+
+// So with what was taken out of the directory, and with since when an entry is what it is.
+func TestRestoreRefusesDepartures(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)[0]
+	l.must(t, batch(id, 1, adopted(entry("n", "s", "a", 1)), adopted(entry("n", "s", "b", 1)), adopted(entry("n", "s", "c", 1))))
+	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/b"}})
+	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/c"}})
+	data := unframed(l.Snapshot())
+	first, second := "\x0fdirectory/n/s/b\x02\x05alice", "\x0fdirectory/n/s/c\x03\x05alice"
+	value := string(entry("n", "s", "a", 1).Value)
+	for _, c := range []struct{ name, old, new, field string }{
+		{"out of order", first + second, second + first, "departure"},
+		{"twice", first + second, first + first, "departure"},
+		{"of no entry", first, "\x0fdirectory/n/s/ \x02\x05alice", "departure"},
+		{"of what is there", first, "\x0fdirectory/n/s/a\x02\x05alice", "departure"},
+		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "departure"},
+		{"yet to come", second, "\x0fdirectory/n/s/c\x04\x05alice", "departure"},
+		{"registered in the future", value + "\x01\x01\x01\x01\x00\x01", value + "\x01\x01\x01\x01\x00\x04", "since"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, []byte(c.old)))
+			_, err := coord.Restore(framed(bytes.Replace(data, []byte(c.old), []byte(c.new), 1)))
+			require.ErrorIs(t, err, fault.Invalid)
+			require.Equal(t, c.field, fault.FieldOf(err), "%v", err)
+		})
+	}
 }

@@ -134,7 +134,7 @@ func (m *Machine) put(kv *KeyValue) {
 	kv.ModRevision = m.revision + 1
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
-		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
+		kv.CreateRevision, kv.Version, kv.since = prev.CreateRevision, prev.Version+1, prev.since
 		m.unbind(prev)
 	}
 	m.bind(kv)

@@ -11,7 +11,7 @@ import (
 func encodeBatch(o *RegisterBatch) *coordv1.RegisterBatch {
 	p := &coordv1.RegisterBatch{Lease: int64(o.Lease), Generation: o.Generation, Puts: make([]*coordv1.Entry, len(o.Puts))}
 	for i, e := range o.Puts {
-		p.Puts[i] = &coordv1.Entry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt}
+		p.Puts[i] = &coordv1.Entry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt, Since: int64(e.Since)}
 	}
 	for _, key := range o.Deletes {
 		p.Deletes = append(p.Deletes, []byte(key))
@@ -25,7 +25,7 @@ func encodeBatch(o *RegisterBatch) *coordv1.RegisterBatch {
 func decodeBatch(p *coordv1.RegisterBatch) *RegisterBatch {
 	o := &RegisterBatch{Lease: LeaseID(p.GetLease()), Generation: p.GetGeneration(), Puts: make([]Entry, len(p.GetPuts()))}
 	for i, e := range p.GetPuts() {
-		o.Puts[i] = Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt()}
+		o.Puts[i] = Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: Revision(e.GetSince())}
 	}
 	for _, key := range p.GetDeletes() {
 		o.Deletes = append(o.Deletes, string(key))

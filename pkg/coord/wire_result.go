@@ -27,6 +27,9 @@ func EncodeResult(r Result) ([]byte, error) {
 	for _, key := range r.Foreign {
 		p.Foreign = append(p.Foreign, []byte(key))
 	}
+	for _, revision := range r.Since {
+		p.Since = append(p.Since, int64(revision))
+	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	return b, fault.As("coord.EncodeResult", fault.Internal, err)
 }
@@ -58,6 +61,9 @@ func DecodeResult(b []byte) (Result, error) {
 	}
 	for _, key := range p.GetForeign() {
 		r.Foreign = append(r.Foreign, string(key))
+	}
+	for _, revision := range p.GetSince() {
+		r.Since = append(r.Since, Revision(revision))
 	}
 	return r, nil
 }

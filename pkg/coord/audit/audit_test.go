@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func history(t *testing.T) []audit.Entry {
 	var all []audit.Entry
 	send := func(cmd coord.Command) coord.Result {
 		index := uint64(len(all) + 1)
-		cmd.Owner = owner
+		cmd.Owner = cmp.Or(cmd.Owner, owner)
 		r, e := m.Apply(index, 1, cmd)
 		require.NoError(t, r.Err)
 		e.Events, e.Grants = slices.Clone(e.Events), slices.Clone(e.Grants)
@@ -49,6 +50,14 @@ func history(t *testing.T) []audit.Entry {
 	do(&coord.RegisterBatch{Lease: 1, Generation: 1, Puts: []coord.Entry{entry("a", 1), entry("b", 1)}})                        // 12
 	do(&coord.RegisterBatch{Lease: 1, Generation: 2, Puts: []coord.Entry{entry("a", 2)}, Deletes: []string{"directory/n/s/b"}}) // 13
 	do(&coord.LeaseRevoke{ID: 1})                                                                                               // 14
+	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Puts: []coord.Entry{entry("a", 2)}})                                       // 15
+	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Deletes: []string{"directory/n/s/a"}})                                     // 16
+	send(coord.Command{Owner: "bob", Op: &coord.LeaseGrant{ID: 7, TTL: 10_000}})                                                // 17
+	late := entry("a", 3)
+	late.Since = 2
+	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late, entry("c", 1)}}}) // 18
+	late.Adopt = true
+	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late}}}) // 19
 	return all
 }
 
@@ -118,8 +127,11 @@ func TestLogFindsEachBreach(t *testing.T) {
 			same.Value = h[13].Effects.Events[0].Prev.Value
 			h[13].Effects.Events[0].KV = &same
 		}},
-		{"I2", "an entry is passed over for no reason", func(h []audit.Entry) { h[13].Result.Foreign = []string{"directory/n/s/a"} }},
+		{"I6", "an entry is passed over for no reason", func(h []audit.Entry) { h[13].Result.Foreign = []string{"directory/n/s/a"} }},
 		{"I3", "an entry of another is changed", func(h []audit.Entry) { h[13].Command.Owner = "bob" }},
+		{"I6", "an entry that was adopted is passed over", func(h []audit.Entry) { h[19].Result.Foreign = []string{"directory/n/s/a"} }},
+		{"I6", "an entry is put again though it was taken out since", func(h []audit.Entry) { h[18].Result.Foreign = nil }},
+		{"I6", "an entry is said to be of another registration", func(h []audit.Entry) { h[18].Result.Since = []coord.Revision{0, 9} }},
 		{"I4", "a batch of an older generation is accepted", func(h []audit.Entry) {
 			o := *h[13].Command.Op.(*coord.RegisterBatch)
 			o.Generation, h[13].Command.Op = 0, &o

@@ -2,13 +2,15 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// directory checks who changes entries (I1, I3, I4). It looks at the state before the entry.
+// directory checks who changes entries (I1, I3, I4, I6). It looks at the state before the entry.
 func (l *Log) directory(e Entry) error {
 	o, isBatch := e.Command.Op.(*coord.RegisterBatch)
 	for _, event := range e.Effects.Events {
@@ -27,6 +29,7 @@ func (l *Log) directory(e Entry) error {
 		}
 	}
 	if !isBatch {
+		l.end(e.Effects.Events)
 		return nil
 	}
 	last := l.begun[e.Command.Owner]
@@ -34,7 +37,78 @@ func (l *Log) directory(e Entry) error {
 		return breach("I4", "entry %d: generation %d of %q was accepted after %d", e.Index, o.Generation, e.Command.Owner, last.generation)
 	}
 	l.begun[e.Command.Owner] = begun{o.Generation, o.Lease}
+	return l.words(o, e)
+}
+
+// words checks which puts of a batch count (I6), and keeps the account of it.
+func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
+	for _, p := range o.Puts {
+		if over := slices.Contains(e.Result.Foreign, p.Key); over != l.outdated(p, e.Command.Owner) {
+			return breach("I6", "entry %d: %q of %q, since %d, was passed over: %v", e.Index, p.Key, e.Command.Owner, p.Since, over)
+		}
+	}
+	l.end(e.Effects.Events)
+	for _, event := range e.Effects.Events {
+		if event.KV != nil {
+			delete(l.gone, event.Key)
+			continue
+		}
+		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > coord.MaxDepartures {
+			delete(l.gone, l.oldest())
+		}
+	}
+	for i, p := range o.Puts {
+		said, since := p.Since, l.known(p.Since)
+		if p.Adopt {
+			said, since = e.Result.Revision, e.Result.Revision
+		}
+		if slices.Contains(e.Result.Foreign, p.Key) {
+			continue
+		}
+		if len(e.Result.Since) > 0 {
+			said = e.Result.Since[i]
+		}
+		if l.since[p.Key] = max(l.since[p.Key], since); l.since[p.Key] != said {
+			return breach("I6", "entry %d: %q is said to be since %d, and is since %d", e.Index, p.Key, said, l.since[p.Key])
+		}
+	}
 	return nil
+}
+
+// outdated reports whether another owner has, or took out, an entry by a later word than a put.
+func (l *Log) outdated(p coord.Entry, owner string) bool {
+	if p.Adopt {
+		return false
+	}
+	if kv := l.keys[p.Key]; kv != nil {
+		return l.leases[kv.Lease] != owner && l.known(p.Since) <= l.since[p.Key]
+	}
+	d, ok := l.gone[p.Key]
+	return ok && d.owner != owner && l.known(p.Since) < d.at
+}
+
+// known is 0 for a revision that is yet to come.
+func (l *Log) known(since coord.Revision) coord.Revision {
+	if since > l.revision {
+		return 0
+	}
+	return since
+}
+
+// end forgets the Since of what goes.
+func (l *Log) end(events []coord.Event) {
+	for _, event := range events {
+		if event.KV == nil {
+			delete(l.since, event.Key)
+		}
+	}
+}
+
+// oldest is the departure to be forgotten.
+func (l *Log) oldest() string {
+	return slices.MinFunc(slices.Collect(maps.Keys(l.gone)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.gone[a].at, l.gone[b].at), strings.Compare(a, b))
+	})
 }
 
 // may reports whether a batch may make an event of an entry.
@@ -43,7 +117,9 @@ func (l *Log) may(o *coord.RegisterBatch, owner string, event coord.Event) bool 
 	if before == nil || l.leases[before.Lease] == owner {
 		return true
 	}
-	return event.KV != nil && slices.ContainsFunc(o.Puts, func(e coord.Entry) bool { return e.Key == event.Key && e.Adopt })
+	return event.KV != nil && slices.ContainsFunc(o.Puts, func(e coord.Entry) bool {
+		return e.Key == event.Key && (e.Adopt || l.known(e.Since) > l.since[e.Key])
+	})
 }
 
 // batch checks that what a batch says is so, and was not before where it has an event (I2). It looks at
@@ -63,9 +139,6 @@ func (l *Log) batch(e Entry) error {
 		put[p.Key] = true
 		kv := l.keys[p.Key]
 		if slices.Contains(e.Result.Foreign, p.Key) {
-			if kv == nil || p.Adopt || l.leases[kv.Lease] == e.Command.Owner {
-				return breach("I2", "entry %d: %q was passed over and is nobody else's", e.Index, p.Key)
-			}
 			continue
 		}
 		if kv == nil || kv.Lease != o.Lease || !bytes.Equal(kv.Value, p.Value) {

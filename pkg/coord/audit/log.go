@@ -23,8 +23,9 @@
 //	U1  no command gives an owner more leases, or claims, than its quota
 //	I1  entries of the directory change by the directory's commands, and with their lease, alone
 //	I2  a batch is all there in its revision, and an event of it changes something
-//	I3  an entry of another owner changes by a batch that adopts it alone
+//	I3  an entry of another owner changes by a batch that adopts it, or has a later registration of it, alone
 //	I4  no batch is accepted once one of a later generation of its owner was, whose lease lives
+//	I6  the last word on an entry counts: a put that has an earlier one than another owner's is passed over, and no other is
 //
 // Errors are of kind Internal, with "audit." and the rule as operation.
 package audit
@@ -51,7 +52,7 @@ type Entry struct {
 	Effects coord.Effects
 }
 
-// Log checks L1 to L3, L5 to L7, E1, R1, U1 and I1 to I4 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, R1, U1, I1 to I4 and I6 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
@@ -60,7 +61,9 @@ type Log struct {
 	owned    map[string]owned         // by owner
 	quota    coord.Quota
 	locks    map[string]*account
-	begun    map[string]begun // by owner
+	begun    map[string]begun          // by owner
+	since    map[string]coord.Revision // of entries
+	gone     map[string]departure      // of entries that are not there
 	answered map[coord.ClientID]answer
 }
 
@@ -78,6 +81,12 @@ type begun struct {
 	lease      coord.LeaseID
 }
 
+// departure is when an owner took an entry out.
+type departure struct {
+	at    coord.Revision
+	owner string
+}
+
 // owned is what an owner has.
 type owned struct{ leases, claims int }
 
@@ -93,6 +102,7 @@ func (l *Log) Entry(e Entry) error {
 		l.owned, l.quota = make(map[string]owned), coord.DefaultLimits().PerOwner
 		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
 		l.begun = make(map[string]begun)
+		l.since, l.gone = make(map[string]coord.Revision), make(map[string]departure)
 	}
 	if again, err := l.repeated(e); again || err != nil {
 		return err

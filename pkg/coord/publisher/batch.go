@@ -25,7 +25,7 @@ func (p *Publisher) change(e Local) {
 		if !ok || it.value == nil {
 			continue
 		}
-		it.value, it.adopt = nil, false
+		it.value, it.adopt, it.since = nil, false, 0
 		if p.settle(key, it, fine); it.sent {
 			p.touch(key)
 		} else {
@@ -34,7 +34,8 @@ func (p *Publisher) change(e Local) {
 	}
 }
 
-// put takes note of an entry. One that is another owner's stays so, unless its application is here now.
+// put takes note of an entry, which is a registration if its application says so, and otherwise as it is now of one
+// that there was. One that is another owner's stays so, unless its application is here now.
 func (p *Publisher) put(e coord.Entry) {
 	it, ok := p.items.Get(e.Key)
 	if !ok {
@@ -42,7 +43,7 @@ func (p *Publisher) put(e coord.Entry) {
 		p.items.Set(e.Key, it)
 	}
 	same := it.value != nil && bytes.Equal(it.value, e.Value)
-	it.value, it.adopt = e.Value, it.adopt || e.Adopt
+	it.value, it.adopt, it.said = e.Value, it.adopt || e.Adopt, it.said || e.Adopt
 	if it.fate == refused && !same || it.fate == foreign && e.Adopt {
 		p.settle(e.Key, it, fine)
 	}
@@ -125,7 +126,7 @@ func (p *Publisher) pulled(e Pulled) {
 func (p *Publisher) begin(put coord.Entry, was *item) {
 	it := &item{value: put.Value, adopt: put.Adopt}
 	if was != nil {
-		it.adopt, it.at = it.adopt || was.adopt, was.at
+		it.adopt, it.since, it.at = it.adopt || was.adopt, was.since, was.at
 		if was.fate == refused && bytes.Equal(was.value, put.Value) {
 			it.fate = refused
 		}
@@ -157,7 +158,7 @@ func (b *batch) add(key string, it *item) bool {
 	if it.value == nil {
 		b.Deletes = append(b.Deletes, key)
 	} else {
-		b.Puts = append(b.Puts, coord.Entry{Key: key, Value: it.value, Adopt: it.adopt})
+		b.Puts = append(b.Puts, coord.Entry{Key: key, Value: it.value, Adopt: it.adopt, Since: it.since})
 	}
 	return true
 }
@@ -206,7 +207,7 @@ func (p *Publisher) take(b *batch) {
 	for _, e := range b.Puts {
 		p.dirty.Delete(e.Key)
 		if it, ok := p.items.Get(e.Key); ok {
-			it.sent = true
+			it.sent, it.said = true, false
 		}
 	}
 	for _, key := range p.gone {
@@ -260,7 +261,7 @@ func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 		p.proven, p.renew = true, p.now
 	}
 	theirs := r.Foreign
-	for _, e := range b.Puts {
+	for n, e := range b.Puts {
 		it, ok := p.items.Get(e.Key)
 		if !ok {
 			continue
@@ -268,16 +269,15 @@ func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 		if len(theirs) > 0 && theirs[0] == e.Key {
 			theirs = theirs[1:]
 			p.step.Lost = append(p.step.Lost, e.Key)
-			if it.value != nil && !(it.adopt && !e.Adopt) {
+			if it.value != nil && !it.said {
+				it.adopt = false // its application spoke before another's
 				p.settle(e.Key, it, foreign)
 			}
 			continue
 		}
 		p.know(e.Key, it, e.Value)
-		it.at = r.Revision
-		if e.Adopt && bytes.Equal(it.value, e.Value) {
-			it.adopt = false
-		}
+		it.at, it.since = r.Revision, r.SinceOf(n, e)
+		it.adopt = it.said
 	}
 	for _, key := range p.gone {
 		if it, ok := p.items.Get(key); ok {

@@ -82,8 +82,8 @@ type Step struct {
 	Wake time.Duration // when to send Woke at the latest; it replaces the last
 	// Settled is whether some entries were committed, see Committed.
 	Settled bool
-	// Lost are the keys that turned out to be another owner's: the application is registered elsewhere,
-	// and should be let go here, unless it says something else.
+	// Lost are the keys of which another owner had the last word: the application is registered elsewhere, or was
+	// deregistered there, and should be let go here, unless it says something else.
 	Lost []string
 	// Refused are the keys that the group will not have, and why. They are left out until they change.
 	Refused map[string]error

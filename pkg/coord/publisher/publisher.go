@@ -11,6 +11,14 @@
 // which nobody knows what became of it, everything is pulled and registered anew, span by span, in
 // a new generation: what was right makes no event, what was missing comes, what was too much goes.
 //
+// # The last word
+//
+// Of each entry a Publisher remembers at which revision its registration was first committed, over changes
+// of how it is, lost leases and all that is registered anew. The group passes over what it repeats of
+// an application that has registered or left elsewhere since, and lets it have what another peer repeats of
+// before: see coord.RegisterBatch. A new process learns it from the group, if it comes before its lease ends, and
+// otherwise does not know it.
+//
 // # One thing at a time
 //
 // There is one request to the group under way at most. So a digest is never that of a moment at which a
@@ -47,7 +55,7 @@ type Config struct {
 	Gather time.Duration
 	// Least and Most bound the wait before what failed is tried again. Zero: 250 ms and 5 s.
 	Least, Most time.Duration
-	// Reconsider is after how long entries are tried again that were another owner's; zero: 30 s.
+	// Reconsider is after how long entries are tried again of which another owner had the last word; zero: 30 s.
 	Reconsider time.Duration
 	// Jitter draws from [0, 1).
 	Jitter func() float64
@@ -121,7 +129,9 @@ type item struct {
 	value []byte // nil: it is to go
 	known []byte // what the group is known to have; nil: nothing
 	sent  bool   // the group may have something, known or not
-	adopt bool
+	adopt bool   // its application registered it here, and that is not committed yet
+	said  bool   // it did so since this was last sent
+	since coord.Revision // of its registration, as last committed; 0: not known
 	fate  fate
 	at    coord.Revision // at which it was known
 }

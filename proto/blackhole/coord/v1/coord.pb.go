@@ -1826,7 +1826,8 @@ type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`      // directory/NAMESPACE/SERVICE/ID
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance of the same names
-	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // take the entry over if it is another owner's
+	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // a new registration: take the entry over if it is another owner's
+	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // without adopt: revision at which the registration was first committed; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,6 +1881,13 @@ func (x *Entry) GetAdopt() bool {
 		return x.Adopt
 	}
 	return false
+}
+
+func (x *Entry) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
 }
 
 // SetRequirement makes or replaces a requirement.
@@ -2160,7 +2168,8 @@ type Result struct {
 	Client        uint64                 `protobuf:"varint,6,opt,name=client,proto3" json:"client,omitempty"`            // of ClientOpen
 	Changed       uint32                 `protobuf:"varint,7,opt,name=changed,proto3" json:"changed,omitempty"`          // keys put and deleted, leases' keys included; of ClientsExpire: clients
 	Ended         []int64                `protobuf:"varint,8,rep,packed,name=ended,proto3" json:"ended,omitempty"`       // of Expire and LeaseRevoke
-	Foreign       [][]byte               `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`           // keys of RegisterBatch that are another owner's, and were not put
+	Foreign       [][]byte               `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`           // keys of RegisterBatch that were not put: a later word on them is another owner's
+	Since         []int64                `protobuf:"varint,10,rep,packed,name=since,proto3" json:"since,omitempty"`      // of each put of RegisterBatch, where it is not what the batch says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2254,6 +2263,13 @@ func (x *Result) GetEnded() []int64 {
 func (x *Result) GetForeign() [][]byte {
 	if x != nil {
 		return x.Foreign
+	}
+	return nil
+}
+
+func (x *Result) GetSince() []int64 {
+	if x != nil {
+		return x.Since
 	}
 	return nil
 }
@@ -2609,11 +2625,12 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"generation\x12-\n" +
 	"\x04puts\x18\x03 \x03(\v2\x19.blackhole.coord.v1.EntryR\x04puts\x12\x18\n" +
 	"\adeletes\x18\x04 \x03(\fR\adeletes\x122\n" +
-	"\areplace\x18\x05 \x01(\v2\x18.blackhole.coord.v1.SpanR\areplace\"E\n" +
+	"\areplace\x18\x05 \x01(\v2\x18.blackhole.coord.v1.SpanR\areplace\"[\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
-	"\x05adopt\x18\x03 \x01(\bR\x05adopt\"g\n" +
+	"\x05adopt\x18\x03 \x01(\bR\x05adopt\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"g\n" +
 	"\x0eSetRequirement\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12A\n" +
 	"\vrequirement\x18\x02 \x01(\v2\x1f.blackhole.coord.v1.RequirementR\vrequirement\"'\n" +
@@ -2635,7 +2652,7 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\venvironment\x18\a \x01(\tR\venvironment\x12\x1e\n" +
 	"\n" +
 	"dependency\x18\b \x01(\tR\n" +
-	"dependency\"\x9e\x02\n" +
+	"dependency\"\xb4\x02\n" +
 	"\x06Result\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x125\n" +
 	"\arefusal\x18\x02 \x01(\v2\x1b.blackhole.coord.v1.RefusalR\arefusal\x122\n" +
@@ -2645,7 +2662,9 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06client\x18\x06 \x01(\x04R\x06client\x12\x18\n" +
 	"\achanged\x18\a \x01(\rR\achanged\x12\x14\n" +
 	"\x05ended\x18\b \x03(\x03R\x05ended\x12\x18\n" +
-	"\aforeign\x18\t \x03(\fR\aforeign\"M\n" +
+	"\aforeign\x18\t \x03(\fR\aforeign\x12\x14\n" +
+	"\x05since\x18\n" +
+	" \x03(\x03R\x05since\"M\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
