@@ -43,9 +43,9 @@ type entry struct {
 	list    *list.List    // where it waits for a worker; nil: elsewhere
 	place   *list.Element
 	cancel  context.CancelFunc // of its check; nil: none under way
+	window  *window            // nil: unmeasured
 	verdict verdict
 	told    instance.Status // the verdict of the last report
-	window  *window         // nil: unmeasured
 	tardy   bool            // the last check took longer than patience
 	excused bool            // it was too late for its last moment
 }
