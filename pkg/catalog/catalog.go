@@ -54,7 +54,7 @@ import (
 type Config struct {
 	Watches int // watches and waits at once, an Await that answers at once not counted; 0: 4,096
 	Log     int // changes remembered of a service or a namespace, at least 2; 0: 1,024
-	History int // changes remembered of all together, at least 4; 0: 65,536
+	History int // changes remembered of all together, at least 4, each with the instance before it; 0: 16,384
 	Results int // results kept of a service or a namespace; 0: 64
 
 	Marks time.Duration // between two marks of progress of a watch; 0: 10 s
@@ -72,7 +72,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{"watches", &c.Watches, 1, 4096},
 		{"log", &c.Log, 2, 1024},
-		{"history", &c.History, 4, 65536},
+		{"history", &c.History, 4, 16384},
 		{"results", &c.Results, 1, 64},
 	}
 	for _, n := range counts {

@@ -50,7 +50,8 @@ type Options struct {
 	Dir string
 	// Rand gives the member id of a new folder; nil is crypto/rand.
 	Rand io.Reader
-	// Tail bounds the bytes of recent entries kept in memory beside the disk; 0 is 16 MiB.
+	// Tail bounds the bytes of recent entries kept in memory beside the disk; 0 is 1 MiB. A follower that keeps up
+	// asks for no others, and one that does not has them from Pebble, mostly out of its memory too.
 	Tail int
 	// Logger hears of trouble; nil discards.
 	Logger *slog.Logger
@@ -64,7 +65,7 @@ func (o *Options) defaults() {
 		o.Rand = rand.Reader
 	}
 	if o.Tail <= 0 {
-		o.Tail = 16 << 20
+		o.Tail = 1 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -409,3 +409,27 @@ func BenchmarkSyncedAppend(b *testing.B) {
 		})
 	}
 }
+
+// What a follower is sent that keeps up, out of memory, and one that is behind by more than the tail, out of
+// Pebble: 1 MiB in entries of 4 KiB.
+func BenchmarkEntries(b *testing.B) {
+	for name, tail := range map[string]int{"tail": 2 << 20, "disk": 1} {
+		b.Run(name, func(b *testing.B) {
+			s, err := storage.Open(storage.Options{Dir: b.TempDir() + "/group", Tail: tail})
+			require.NoError(b, err)
+			require.NoError(b, s.Found(group, snapshot(1, 1), text("first")))
+			all := entries(2, 256, 1)
+			for _, e := range all {
+				e.Data = make([]byte, 4<<10)
+			}
+			require.NoError(b, s.Save(nil, all, true))
+			b.ReportAllocs()
+			for b.Loop() {
+				got, err := s.Entries(2, 258, 1<<30)
+				require.NoError(b, err)
+				require.Len(b, got, 256)
+			}
+			require.NoError(b, s.Close())
+		})
+	}
+}
