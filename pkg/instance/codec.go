@@ -93,7 +93,7 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
-	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: p.GetPeer(), Revision: p.GetRevision()}
+	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: shared(p.GetPeer()), Revision: p.GetRevision()}
 	if i.Status, err = StatusFromProto(p.GetHealth()); err != nil {
 		return nil, err
 	}

@@ -170,6 +170,7 @@ func TestNormalFormIsOne(t *testing.T) {
 		require.Equal(t, i, got)
 		require.Equal(t, data, Marshal(got))
 		require.LessOrEqual(t, len(data), MaxSize)
+		require.LessOrEqual(t, len(data), r.most())
 	})
 }
 

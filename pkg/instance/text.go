@@ -1,9 +1,9 @@
 package instance
 
 import (
-	"maps"
 	"slices"
 	"strconv"
+	"unique"
 )
 
 // consists reports whether every byte of text is of a class.
@@ -24,20 +24,38 @@ func isID(c byte) bool    { return isHost(c) || c == '.' || c == ':' }
 
 func index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
-// sorted gives the texts ascending, each once; nil for none.
+// shared gives one copy of a text to all who ask for it between two collections of garbage. Names, zones
+// and tags are few, and each is said by many instances, which come together: when a peer starts, or reads a
+// directory. Nor does the copy hold the request that the text was cut out of.
+func shared(text string) string {
+	if text == "" {
+		return ""
+	}
+	return unique.Make(text).Value()
+}
+
+// sorted gives the texts ascending, each once and shared; nil for none.
 func sorted(list []string) []string {
 	if len(list) == 0 {
 		return nil
 	}
 	list = slices.Clone(list)
 	slices.Sort(list)
-	return slices.Clip(slices.Compact(list))
+	list = slices.Clip(slices.Compact(list))
+	for i := range list {
+		list[i] = shared(list[i])
+	}
+	return list
 }
 
-// cloneMap gives nil for an empty one.
+// cloneMap gives nil for an empty one. Keys are shared.
 func cloneMap(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	return maps.Clone(m)
+	clone := make(map[string]string, len(m))
+	for key, value := range m {
+		clone[shared(key)] = value
+	}
+	return clone
 }

@@ -59,11 +59,50 @@ func (r *Registration) Normalize() error {
 	if err := n.Spec.normalize(); err != nil {
 		return err
 	}
-	if size := proto.Size(ToProto(&Instance{Key: n.Key, Spec: n.Spec})); size > MaxSize-overhead {
-		return fault.New("", fault.TooLarge, "the instance has %d bytes encoded, at most %d are taken", size, MaxSize-overhead)
+	if n.most() > MaxSize-overhead {
+		if size := proto.Size(ToProto(&Instance{Key: n.Key, Spec: n.Spec})); size > MaxSize-overhead {
+			return fault.New("", fault.TooLarge, "the instance has %d bytes encoded, at most %d are taken", size, MaxSize-overhead)
+		}
 	}
+	n.share()
 	*r = n
 	return nil
+}
+
+// most is a bound of the encoded size that costs nothing to find, and suffices for all but the largest.
+func (r *Registration) most() int {
+	const (
+		numbers = 256 // and times, tags and lengths of all that is there once
+		one     = 8   // tag and length of one of many
+	)
+	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Host) + len(r.Version) + len(r.Environment) +
+		len(r.Region) + len(r.Owner) + len(r.Description) + len(r.Zone) + len(r.Offer)
+	for _, list := range [][]string{r.Tags, r.Dependencies} {
+		for _, text := range list {
+			n += one + len(text)
+		}
+	}
+	for _, pairs := range []map[string]string{r.Interfaces, r.Metadata} {
+		for key, value := range pairs {
+			n += 3*one + len(key) + len(value)
+		}
+	}
+	if r.Check != nil {
+		n += len(r.Check.Type) + len(r.Check.Endpoint)
+	}
+	return n
+}
+
+// share shares what many instances say alike.
+func (r *Registration) share() {
+	for _, text := range []*string{
+		&r.Namespace, &r.Service, &r.Version, &r.Environment, &r.Region, &r.Owner, &r.Zone,
+	} {
+		*text = shared(*text)
+	}
+	if r.Check != nil {
+		r.Check.Endpoint = shared(r.Check.Endpoint)
+	}
 }
 
 // WithDefaults gives the key with DefaultNamespace in place of none.
@@ -118,11 +157,12 @@ func validateID(id string) error {
 
 // normalize validates s and completes it; after an error s is void.
 func (s *Spec) normalize() error {
-	for _, step := range []func() error{
-		s.normalizeAddress, s.normalizeVersion, s.normalizeInterfaces, s.normalizeMetadata, s.normalizeLists,
-		s.validateTexts, s.normalizeWeight, s.normalizeCheck, s.normalizeThresholds, s.normalizeOffer,
+	for _, step := range []func(*Spec) error{
+		(*Spec).normalizeAddress, (*Spec).normalizeVersion, (*Spec).normalizeInterfaces, (*Spec).normalizeMetadata,
+		(*Spec).normalizeLists, (*Spec).validateTexts, (*Spec).normalizeWeight, (*Spec).normalizeCheck,
+		(*Spec).normalizeThresholds, (*Spec).normalizeOffer,
 	} {
-		if err := step(); err != nil {
+		if err := step(s); err != nil {
 			return err
 		}
 	}
