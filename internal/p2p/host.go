@@ -67,8 +67,8 @@ func transports(c *Config, t traits) []libp2p.Option {
 		return c.Transport
 	}
 	opts := []libp2p.Option{
-		libp2p.Security(noise.ID, noise.New),
-		libp2p.Security(libp2ptls.ID, libp2ptls.New),
+		libp2p.Security(noise.ID, newNoise),
+		libp2p.Security(libp2ptls.ID, newTLS),
 	}
 	if t.open {
 		// Dialing from the listening port is what lets NAT hole punching work over TCP.
