@@ -45,7 +45,7 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 	}
 	return &agentv1.RegisterResponse{
 		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: seconds(done.TTL), Instance: a.known(done.Instance),
-		Revision: done.Revision, Committed: done.Committed,
+		Revision: done.Revision, Committed: done.Committed, Created: done.Created,
 	}, nil
 }
 
@@ -178,7 +178,7 @@ func toQuery(req *agentv1.DiscoverRequest) (instance.Query, error) {
 	q := instance.Query{
 		Name: instance.Name{Namespace: orDefault(req.GetNamespace()), Service: req.GetServiceName()},
 		Selector: instance.Selector{
-			AnyStatus: req.GetAnyHealth(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
+			AnyStatus: req.GetAnyHealth(), ID: req.GetInstanceId(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
 			Environment: req.GetEnvironment(), Dependency: req.GetDependency(), PreferZone: req.GetPreferZone(),
 		},
 	}

@@ -30,7 +30,7 @@ func Need(fullMethod string) string {
 	case "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
 		return needRead
 	case agentv1.DiscoveryService_ServiceDesc.ServiceName:
-		return least(method, []string{"Discover", "ListServices", "Watch"},
+		return least(method, []string{"Discover", "ListServices", "ListInstances", "Watch"},
 			[]string{"Register", "Deregister", "Heartbeat", "HeartbeatStream", "SetStatus", "RegisterStream"})
 	case api.RecordService_ServiceDesc.ServiceName:
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)

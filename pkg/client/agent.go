@@ -10,11 +10,11 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent is the contract of the agent plane, as a peer serves it: each call is one request and
-// is not repeated. Services is built on it; use it directly to do what that does not.
+// Agent is the contract of the agent plane, as a peer serves it: no request is
+// repeated. Services is built on it; use it directly to do what that does not.
 //
-// It implements instance.Registrar, and of instance.Catalog what the wire has: Discover, Services
-// and Watch. Selectors by id are Unsupported.
+// It implements instance.Registrar, and of instance.Catalog what the wire has: Discover, List, Services
+// and Watch.
 type Agent struct {
 	service agentv1.DiscoveryServiceClient
 	watches agentv1.DiscoveryServiceClient // on a connection for calls that take as long as they take
@@ -25,7 +25,6 @@ type Agent struct {
 func (c *Client) Agent() *Agent { return c.agent }
 
 // Register implements instance.Registrar. The registration's Local is the peer's to know.
-// Whether it was Created is not on the wire.
 func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "client.RegisterInstance"
 	resp, err := a.service.Register(ctx, &agentv1.RegisterRequest{
@@ -39,7 +38,7 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 		return instance.Registered{}, err
 	}
 	return instance.Registered{
-		Instance: i, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: resp.GetCommitted(),
+		Instance: i, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: resp.GetCommitted(), Created: resp.GetCreated(),
 	}, nil
 }
 
@@ -115,23 +114,57 @@ func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status
 // Discover gives the instances of a service, as instance.Catalog.
 func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
 	const op = "client.Discover"
-	req, err := fromQuery(q)
-	if err != nil {
-		return instance.Result{}, fault.Wrap(op, err)
-	}
-	resp, err := a.service.Discover(ctx, req)
+	resp, err := a.service.Discover(ctx, fromQuery(q))
 	if err != nil {
 		return instance.Result{}, fromStatus(op, err)
 	}
-	list := make([]*instance.Instance, len(resp.GetInstances()))
-	for i, p := range resp.GetInstances() {
-		if list[i], err = toInstance(op, p); err != nil {
+	return toResult(op, resp)
+}
+
+// listPage is how many instances come in one answer to List.
+const listPage = 1000
+
+// List gives instances of all services of a namespace, as instance.Catalog; PreferZone must be empty. They come in
+// pages: what changes meanwhile may be in the result or not, and its Index is that of the first page. Errors:
+// Invalid, field "query.prefer_zone" or as for Discover; Unsupported by a peer that is too old.
+func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+	const op = "client.List"
+	req := &agentv1.ListInstancesRequest{PageSize: listPage, Query: fromQuery(instance.Query{
+		Name: instance.Name{Namespace: q.Namespace}, Selector: q.Selector, Consistency: q.Consistency,
+	})}
+	var all instance.Result
+	for {
+		resp, err := a.service.ListInstances(ctx, req)
+		if err != nil {
+			return instance.Result{}, fromStatus(op, err)
+		}
+		page, err := toResult(op, resp)
+		switch {
+		case err != nil:
 			return instance.Result{}, err
+		case all.View == nil:
+			all = page
+		default:
+			all.Instances = append(all.Instances, page.Instances...)
+			all.Contact = oldest(all.Contact, page.Contact)
+		}
+		switch next := resp.GetNextPageToken(); {
+		case next == "":
+			return all, nil
+		case len(page.Instances) == 0 || next == req.GetPageToken():
+			return instance.Result{}, fault.New(op, fault.Internal, "the peer gives the same page again and again")
+		default:
+			req.PageToken = next
 		}
 	}
-	return instance.Result{View: instance.NewView(resp.GetRevision(), list), Contact: instance.Contact{
-		Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: resp.GetRevision(),
-	}}, nil
+}
+
+// oldest is the contact of a result that was read in two parts.
+func oldest(first, second instance.Contact) instance.Contact {
+	if second.Stale {
+		first.Stale, first.Reason, first.Age = true, second.Reason, second.Age
+	}
+	return first
 }
 
 // Services names the services of a namespace that have instances, as instance.Catalog.
@@ -151,13 +184,9 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 // fails, or the stream is lost. Services.Watch goes on then.
 func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
 	const op = "client.WatchInstances"
-	req, err := fromQuery(q)
-	if err != nil {
-		return fault.Wrap(op, err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: req, Revision: after})
+	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: fromQuery(q), Revision: after})
 	if err != nil {
 		return fromStatus(op, err)
 	}

@@ -27,18 +27,38 @@ func toInstance(op string, p *agentv1.Instance) (*instance.Instance, error) {
 	return i, nil
 }
 
-func fromQuery(q instance.Query) (*agentv1.DiscoverRequest, error) {
-	if q.ID != "" {
-		return nil, &fault.Error{Kind: fault.Unsupported, Field: "id", Err: errors.New("no query over gRPC selects by id")}
-	}
+func fromQuery(q instance.Query) *agentv1.DiscoverRequest {
 	req := &agentv1.DiscoverRequest{
 		ServiceName: q.Service, Namespace: q.Namespace, AnyHealth: q.AnyStatus, Zone: q.Zone, Version: q.Version, Tags: q.Tags,
 		Environment: q.Environment, Dependency: q.Dependency, PreferZone: q.PreferZone, Linearizable: q.Consistency == instance.Linearizable,
+		InstanceId: q.ID,
 	}
 	for _, s := range q.Statuses {
 		req.Health = append(req.Health, s.Proto())
 	}
-	return req, nil
+	return req
+}
+
+// found is what answers to queries have.
+type found interface {
+	GetInstances() []*agentv1.Instance
+	GetRevision() uint64
+	GetStale() bool
+	GetReason() string
+	GetAge() *durationpb.Duration
+}
+
+func toResult(op string, resp found) (instance.Result, error) {
+	list := make([]*instance.Instance, len(resp.GetInstances()))
+	for i, p := range resp.GetInstances() {
+		var err error
+		if list[i], err = toInstance(op, p); err != nil {
+			return instance.Result{}, err
+		}
+	}
+	return instance.Result{View: instance.NewView(resp.GetRevision(), list), Contact: instance.Contact{
+		Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: resp.GetRevision(),
+	}}, nil
 }
 
 // toBeat reads the outcome of renewing one lease of many.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -161,6 +162,10 @@ func (e eager) Discover(ctx context.Context, q instance.Query) (instance.Result,
 	return e.s.agent.Discover(ctx, q)
 }
 
+func (e eager) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
+	return e.s.agent.List(ctx, q)
+}
+
 func (e eager) Services(ctx context.Context, namespace string) (instance.Services, error) {
 	return e.s.List(ctx, namespace)
 }
@@ -175,6 +180,34 @@ func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send f
 		}
 	}
 	return nil
+}
+
+// TestListInPages: a list that takes several answers is one, and says so when contact was lost on the way.
+func TestListInPages(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, s *Services) {
+		var want []string
+		for n := range 2*listPage + 1 {
+			want = append(want, fmt.Sprintf("%05d", n))
+			_, err := h.Agent.Register(t.Context(), agenttest.Web(want[n]))
+			require.NoError(t, err)
+		}
+		pages := 0
+		h.refusing(func(string) error {
+			if pages++; pages == 3 {
+				h.Lose("cut off")
+			}
+			return nil
+		})
+		r, err := s.agent.List(t.Context(), instance.ListQuery{Namespace: instance.DefaultNamespace})
+		require.NoError(t, err)
+		require.Equal(t, 3, pages)
+		var got []string
+		for _, i := range r.Instances {
+			got = append(got, i.ID)
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, []any{true, "cut off"}, []any{r.Stale, r.Reason})
+	})
 }
 
 func TestPresenceStays(t *testing.T) {

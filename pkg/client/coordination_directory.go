@@ -38,10 +38,7 @@ func (p *Coordination) require(ctx context.Context, cmd coord.Command, r coord.R
 	if r.Min < 0 || r.Min > math.MaxInt32 {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.Invalidf("min", r.Min, "must be 1 to %d", coord.MaxRequired))
 	}
-	query, err := fromQuery(instance.Query{Name: r.Service, Selector: r.Selector})
-	if err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.In("selector", err))
-	}
+	query := fromQuery(instance.Query{Name: r.Service, Selector: r.Selector})
 	resp, err := p.keys.SetRequirement(ctx, &api.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: query, Attempt: toAttempt(cmd)})
 	return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged())})
 }

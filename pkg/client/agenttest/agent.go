@@ -204,7 +204,9 @@ func (a *Agent) keys() []instance.Key {
 	for k := range a.entries {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(x, y instance.Key) int { return cmp.Compare(x.String(), y.String()) })
+	slices.SortFunc(keys, func(x, y instance.Key) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Service, y.Service), cmp.Compare(x.ID, y.ID))
+	})
 	return keys
 }
 

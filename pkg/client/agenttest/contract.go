@@ -26,6 +26,8 @@ type API struct {
 type Finder interface {
 	// Discover gives the instances of a service.
 	Discover(ctx context.Context, q instance.Query) (instance.Result, error)
+	// List gives instances of all services of a namespace.
+	List(ctx context.Context, q instance.ListQuery) (instance.Result, error)
 	// Services names those of a namespace.
 	Services(ctx context.Context, namespace string) (instance.Services, error)
 	// Watch gives send the changes of a result.
@@ -60,6 +62,7 @@ func Tests() map[string]func(t *testing.T, api API) {
 		"thresholds":     thresholds,
 		"statuses":       statuses,
 		"selectors":      selectors,
+		"listing":        listing,
 		"indexes":        indexes,
 		"services":       services,
 		"watching":       watching,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -72,7 +73,7 @@ func (s *Server) Register(ctx context.Context, req *agentv1.RegisterRequest) (*a
 	}
 	return &agentv1.RegisterResponse{
 		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: int64(done.TTL / time.Second), Instance: instance.ToProto(done.Instance),
-		Revision: done.Revision,
+		Revision: done.Revision, Created: done.Created,
 	}, nil
 }
 
@@ -183,7 +184,7 @@ func query(req *agentv1.DiscoverRequest) instance.Query {
 	q := instance.Query{
 		Name: key(req.GetServiceName(), "", req.GetNamespace()).Name(),
 		Selector: instance.Selector{
-			AnyStatus: req.GetAnyHealth(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
+			AnyStatus: req.GetAnyHealth(), ID: req.GetInstanceId(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
 			Environment: req.GetEnvironment(), Dependency: req.GetDependency(), PreferZone: req.GetPreferZone(),
 		},
 	}
@@ -194,6 +195,30 @@ func query(req *agentv1.DiscoverRequest) instance.Query {
 		q.Statuses = append(q.Statuses, instance.Status(h))
 	}
 	return q
+}
+
+// ListInstances implements agentv1.DiscoveryServiceServer: a token is how many came before.
+func (s *Server) ListInstances(ctx context.Context, req *agentv1.ListInstancesRequest) (*agentv1.ListInstancesResponse, error) {
+	if err := s.before(ctx, "ListInstances"); err != nil {
+		return nil, err
+	}
+	q := query(req.GetQuery())
+	r, err := s.List(ctx, instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	from, _ := strconv.Atoi(req.GetPageToken())
+	to := min(from+max(1, int(req.GetPageSize())), len(r.Instances))
+	resp := &agentv1.ListInstancesResponse{
+		Total: uint32(len(r.Instances)), Revision: r.Index, Stale: r.Stale, Reason: r.Reason, Age: durationpb.New(r.Age),
+	}
+	for _, i := range r.Instances[min(from, to):to] {
+		resp.Instances = append(resp.Instances, instance.ToProto(i))
+	}
+	if to < len(r.Instances) {
+		resp.NextPageToken = strconv.Itoa(to)
+	}
+	return resp, nil
 }
 
 // ListServices implements agentv1.DiscoveryServiceServer.

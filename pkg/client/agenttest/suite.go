@@ -77,7 +77,7 @@ func registering(w *world) {
 	})
 	require.NotEmpty(w, done.ID)
 	require.NotEmpty(w, done.Lease)
-	require.Equal(w, !w.Wire, done.Created)
+	require.True(w, done.Created)
 	require.Equal(w, instance.DefaultUnhealthyAfter, done.TTL)
 	require.Equal(w, instance.DefaultUnhealthyAfter/3, done.Interval)
 	require.Equal(w, instance.StatusStarting, done.Status)
@@ -110,7 +110,7 @@ func strict(w *world) {
 	r.ID = "b"
 	done, err := w.Register(w.Context(), r)
 	require.NoError(w, err)
-	require.Equal(w, !w.Wire, done.Created)
+	require.True(w, done.Created)
 }
 
 func refusals(w *world) {
@@ -239,6 +239,9 @@ func selectors(w *world) {
 		require.Equal(w, want, got, "%+v", s)
 	}
 	q := Up()
+	q.ID = "b"
+	require.Equal(w, map[string]string{"b": "UP"}, ids(w.discover(q).Instances))
+	q = Up()
 	q.Version = "^2.0"
 	require.Equal(w, map[string]string{"b": "UP"}, ids(w.discover(q).Instances))
 	q = Up()
@@ -246,6 +249,33 @@ func selectors(w *world) {
 	require.Equal(w, map[string]string{"c": "UP"}, ids(w.discover(q).Instances))
 	q.Service = "nobody-knows"
 	require.Empty(w, w.discover(q).Instances)
+}
+
+func listing(w *world) {
+	for _, k := range []instance.Key{
+		{Namespace: "default", Service: "web", ID: "a"}, {Namespace: "default", Service: "db", ID: "b"},
+		{Namespace: "default", Service: "web", ID: "0"}, {Namespace: "default", Service: "db-old", ID: "a"}, {Namespace: "other", Service: "web", ID: "c"},
+	} {
+		w.register(k.ID, func(r *instance.Registration) { r.Key = k })
+	}
+	_, err := w.SetStatus(w.Context(), instance.Key{Namespace: "default", Service: "web", ID: "0"}, instance.StatusDown)
+	require.NoError(w, err)
+	list := func(namespace string, s instance.Selector) (names []string) {
+		r, err := w.List(w.Context(), instance.ListQuery{Namespace: namespace, Selector: s})
+		require.NoError(w, err)
+		require.NotZero(w, r.Index)
+		for _, i := range r.Instances {
+			names = append(names, i.Service+"/"+i.ID)
+		}
+		return names
+	}
+	require.Equal(w, []string{"db/b", "db-old/a", "web/a"}, list("default", instance.Selector{}))
+	require.Equal(w, []string{"db/b", "db-old/a", "web/0", "web/a"}, list("default", instance.Selector{AnyStatus: true}))
+	require.Equal(w, []string{"db-old/a", "web/a"}, list("default", instance.Selector{ID: "a"}))
+	require.Equal(w, []string{"web/c"}, list("other", instance.Selector{}))
+	require.Empty(w, list("nowhere", instance.Selector{}))
+	_, err = w.List(w.Context(), instance.ListQuery{Namespace: "default", Selector: instance.Selector{Version: "?"}})
+	w.refused(fault.Invalid, "version", err)
 }
 
 func indexes(w *world) {

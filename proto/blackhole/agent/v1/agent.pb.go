@@ -549,6 +549,7 @@ type RegisterResponse struct {
 	Instance      *Instance              `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`
 	Revision      uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Committed     bool                   `protobuf:"varint,6,opt,name=committed,proto3" json:"committed,omitempty"` // the directory has it
+	Created       bool                   `protobuf:"varint,7,opt,name=created,proto3" json:"created,omitempty"`     // it replaced none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -621,6 +622,13 @@ func (x *RegisterResponse) GetRevision() uint64 {
 func (x *RegisterResponse) GetCommitted() bool {
 	if x != nil {
 		return x.Committed
+	}
+	return false
+}
+
+func (x *RegisterResponse) GetCreated() bool {
+	if x != nil {
+		return x.Created
 	}
 	return false
 }
@@ -1015,6 +1023,7 @@ type DiscoverRequest struct {
 	Dependency    string                 `protobuf:"bytes,9,opt,name=dependency,proto3" json:"dependency,omitempty"`
 	PreferZone    string                 `protobuf:"bytes,10,opt,name=prefer_zone,json=preferZone,proto3" json:"prefer_zone,omitempty"`
 	Linearizable  bool                   `protobuf:"varint,11,opt,name=linearizable,proto3" json:"linearizable,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,12,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // of the service's instances this one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1124,6 +1133,13 @@ func (x *DiscoverRequest) GetLinearizable() bool {
 		return x.Linearizable
 	}
 	return false
+}
+
+func (x *DiscoverRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
 }
 
 type DiscoverResponse struct {
@@ -1374,6 +1390,158 @@ func (x *ServiceSummary) GetTags() []string {
 	return nil
 }
 
+type ListInstancesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         *DiscoverRequest       `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`                          // without service_name and prefer_zone
+	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`   // 1 to 1000; 0: 100
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the page before, of the same query; empty: the first page
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstancesRequest) Reset() {
+	*x = ListInstancesRequest{}
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstancesRequest) ProtoMessage() {}
+
+func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
+func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListInstancesRequest) GetQuery() *DiscoverRequest {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *ListInstancesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInstancesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListInstancesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instances     []*Instance            `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`                                // by service and id; none comes twice, whatever changes between two pages
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty: that was the last page
+	Total         uint32                 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`                                       // in all pages, now
+	Revision      uint64                 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`                                 // of what all pages have
+	Stale         bool                   `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // why it may be stale
+	Age           *durationpb.Duration   `protobuf:"bytes,7,opt,name=age,proto3" json:"age,omitempty"`       // how long contact has been lost
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstancesResponse) Reset() {
+	*x = ListInstancesResponse{}
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstancesResponse) ProtoMessage() {}
+
+func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
+func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListInstancesResponse) GetInstances() []*Instance {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *ListInstancesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListInstancesResponse) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *ListInstancesResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ListInstancesResponse) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *ListInstancesResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ListInstancesResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Query         *DiscoverRequest       `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -1384,7 +1552,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1564,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1577,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetQuery() *DiscoverRequest {
@@ -1441,7 +1609,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1621,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1634,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetType() EventType {
@@ -1533,7 +1701,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1713,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1726,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Event) GetType() EventType {
@@ -1662,7 +1830,7 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x0fRegisterRequest\x128\n" +
 	"\binstance\x18\x01 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x16\n" +
 	"\x06strict\x18\x02 \x01(\bR\x06strict\x12%\n" +
-	"\x0erequire_commit\x18\x03 \x01(\bR\rrequireCommit\"\xdf\x01\n" +
+	"\x0erequire_commit\x18\x03 \x01(\bR\rrequireCommit\"\xf9\x01\n" +
 	"\x10RegisterResponse\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x19\n" +
@@ -1670,7 +1838,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\tlease_ttl\x18\x03 \x01(\x03R\bleaseTtl\x128\n" +
 	"\binstance\x18\x04 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x1c\n" +
-	"\tcommitted\x18\x06 \x01(\bR\tcommitted\"u\n" +
+	"\tcommitted\x18\x06 \x01(\bR\tcommitted\x12\x18\n" +
+	"\acreated\x18\a \x01(\bR\acreated\"u\n" +
 	"\x11DeregisterRequest\x12!\n" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
@@ -1700,7 +1869,7 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x128\n" +
 	"\x06status\x18\x04 \x01(\x0e2 .blackhole.agent.v1.HealthStatusR\x06status\"M\n" +
 	"\x11SetStatusResponse\x128\n" +
-	"\binstance\x18\x01 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\"\xf4\x02\n" +
+	"\binstance\x18\x01 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\"\x95\x03\n" +
 	"\x0fDiscoverRequest\x12!\n" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x128\n" +
@@ -1717,7 +1886,9 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\vprefer_zone\x18\n" +
 	" \x01(\tR\n" +
 	"preferZone\x12\"\n" +
-	"\flinearizable\x18\v \x01(\bR\flinearizable\"\xdf\x01\n" +
+	"\flinearizable\x18\v \x01(\bR\flinearizable\x12\x1f\n" +
+	"\vinstance_id\x18\f \x01(\tR\n" +
+	"instanceId\"\xdf\x01\n" +
 	"\x10DiscoverResponse\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12:\n" +
 	"\tinstances\x18\x02 \x03(\v2\x1c.blackhole.agent.v1.InstanceR\tinstances\x12\x1a\n" +
@@ -1734,7 +1905,20 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tinstances\x18\x02 \x01(\rR\tinstances\x12\x0e\n" +
 	"\x02up\x18\x03 \x01(\rR\x02up\x12\x12\n" +
-	"\x04tags\x18\x04 \x03(\tR\x04tags\"e\n" +
+	"\x04tags\x18\x04 \x03(\tR\x04tags\"\x8d\x01\n" +
+	"\x14ListInstancesRequest\x129\n" +
+	"\x05query\x18\x01 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\x88\x02\n" +
+	"\x15ListInstancesResponse\x12:\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1c.blackhole.agent.v1.InstanceR\tinstances\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\rR\x05total\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12+\n" +
+	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\"e\n" +
 	"\fWatchRequest\x129\n" +
 	"\x05query\x18\x01 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x02\n" +
@@ -1767,7 +1951,7 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x13EVENT_TYPE_MODIFIED\x10\x02\x12\x16\n" +
 	"\x12EVENT_TYPE_DELETED\x10\x03\x12\x16\n" +
 	"\x12EVENT_TYPE_INITIAL\x10\x04\x12\x17\n" +
-	"\x13EVENT_TYPE_PROGRESS\x10\x052\xa7\x06\n" +
+	"\x13EVENT_TYPE_PROGRESS\x10\x052\x8d\a\n" +
 	"\x10DiscoveryService\x12U\n" +
 	"\bRegister\x12#.blackhole.agent.v1.RegisterRequest\x1a$.blackhole.agent.v1.RegisterResponse\x12K\n" +
 	"\n" +
@@ -1776,7 +1960,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x0fHeartbeatStream\x12$.blackhole.agent.v1.HeartbeatRequest\x1a%.blackhole.agent.v1.HeartbeatResponse(\x010\x01\x12X\n" +
 	"\tSetStatus\x12$.blackhole.agent.v1.SetStatusRequest\x1a%.blackhole.agent.v1.SetStatusResponse\x12U\n" +
 	"\bDiscover\x12#.blackhole.agent.v1.DiscoverRequest\x1a$.blackhole.agent.v1.DiscoverResponse\x12a\n" +
-	"\fListServices\x12'.blackhole.agent.v1.ListServicesRequest\x1a(.blackhole.agent.v1.ListServicesResponse\x12N\n" +
+	"\fListServices\x12'.blackhole.agent.v1.ListServicesRequest\x1a(.blackhole.agent.v1.ListServicesResponse\x12d\n" +
+	"\rListInstances\x12(.blackhole.agent.v1.ListInstancesRequest\x1a).blackhole.agent.v1.ListInstancesResponse\x12N\n" +
 	"\x05Watch\x12 .blackhole.agent.v1.WatchRequest\x1a!.blackhole.agent.v1.WatchResponse0\x01\x12M\n" +
 	"\x0eRegisterStream\x12\x1c.blackhole.agent.v1.Instance\x1a\x19.blackhole.agent.v1.Event(\x010\x01BAZ?github.com/blackhole/blackhole/proto/blackhole/agent/v1;agentv1b\x06proto3"
 
@@ -1793,7 +1978,7 @@ func file_blackhole_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_blackhole_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_blackhole_agent_v1_agent_proto_goTypes = []any{
 	(HealthStatus)(0),             // 0: blackhole.agent.v1.HealthStatus
 	(EventType)(0),                // 1: blackhole.agent.v1.EventType
@@ -1812,30 +1997,32 @@ var file_blackhole_agent_v1_agent_proto_goTypes = []any{
 	(*ListServicesRequest)(nil),   // 14: blackhole.agent.v1.ListServicesRequest
 	(*ListServicesResponse)(nil),  // 15: blackhole.agent.v1.ListServicesResponse
 	(*ServiceSummary)(nil),        // 16: blackhole.agent.v1.ServiceSummary
-	(*WatchRequest)(nil),          // 17: blackhole.agent.v1.WatchRequest
-	(*WatchResponse)(nil),         // 18: blackhole.agent.v1.WatchResponse
-	(*Event)(nil),                 // 19: blackhole.agent.v1.Event
-	nil,                           // 20: blackhole.agent.v1.Instance.MetadataEntry
-	nil,                           // 21: blackhole.agent.v1.Instance.InterfacesEntry
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 24: google.protobuf.Empty
+	(*ListInstancesRequest)(nil),  // 17: blackhole.agent.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil), // 18: blackhole.agent.v1.ListInstancesResponse
+	(*WatchRequest)(nil),          // 19: blackhole.agent.v1.WatchRequest
+	(*WatchResponse)(nil),         // 20: blackhole.agent.v1.WatchResponse
+	(*Event)(nil),                 // 21: blackhole.agent.v1.Event
+	nil,                           // 22: blackhole.agent.v1.Instance.MetadataEntry
+	nil,                           // 23: blackhole.agent.v1.Instance.InterfacesEntry
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),         // 26: google.protobuf.Empty
 }
 var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: blackhole.agent.v1.Instance.health:type_name -> blackhole.agent.v1.HealthStatus
-	20, // 1: blackhole.agent.v1.Instance.metadata:type_name -> blackhole.agent.v1.Instance.MetadataEntry
+	22, // 1: blackhole.agent.v1.Instance.metadata:type_name -> blackhole.agent.v1.Instance.MetadataEntry
 	3,  // 2: blackhole.agent.v1.Instance.health_check:type_name -> blackhole.agent.v1.HealthCheck
-	21, // 3: blackhole.agent.v1.Instance.interfaces:type_name -> blackhole.agent.v1.Instance.InterfacesEntry
-	22, // 4: blackhole.agent.v1.Instance.unhealthy_after:type_name -> google.protobuf.Duration
-	22, // 5: blackhole.agent.v1.Instance.remove_after:type_name -> google.protobuf.Duration
+	23, // 3: blackhole.agent.v1.Instance.interfaces:type_name -> blackhole.agent.v1.Instance.InterfacesEntry
+	24, // 4: blackhole.agent.v1.Instance.unhealthy_after:type_name -> google.protobuf.Duration
+	24, // 5: blackhole.agent.v1.Instance.remove_after:type_name -> google.protobuf.Duration
 	0,  // 6: blackhole.agent.v1.Instance.override:type_name -> blackhole.agent.v1.HealthStatus
-	23, // 7: blackhole.agent.v1.Instance.registered_at:type_name -> google.protobuf.Timestamp
-	23, // 8: blackhole.agent.v1.Instance.last_heartbeat:type_name -> google.protobuf.Timestamp
-	22, // 9: blackhole.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	22, // 10: blackhole.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	25, // 7: blackhole.agent.v1.Instance.registered_at:type_name -> google.protobuf.Timestamp
+	25, // 8: blackhole.agent.v1.Instance.last_heartbeat:type_name -> google.protobuf.Timestamp
+	24, // 9: blackhole.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	24, // 10: blackhole.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	2,  // 11: blackhole.agent.v1.RegisterRequest.instance:type_name -> blackhole.agent.v1.Instance
 	2,  // 12: blackhole.agent.v1.RegisterResponse.instance:type_name -> blackhole.agent.v1.Instance
-	23, // 13: blackhole.agent.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 13: blackhole.agent.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 14: blackhole.agent.v1.HeartbeatResponse.status:type_name -> blackhole.agent.v1.HealthStatus
 	9,  // 15: blackhole.agent.v1.HeartbeatResponse.beats:type_name -> blackhole.agent.v1.Beat
 	0,  // 16: blackhole.agent.v1.Beat.status:type_name -> blackhole.agent.v1.HealthStatus
@@ -1843,37 +2030,42 @@ var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	2,  // 18: blackhole.agent.v1.SetStatusResponse.instance:type_name -> blackhole.agent.v1.Instance
 	0,  // 19: blackhole.agent.v1.DiscoverRequest.health:type_name -> blackhole.agent.v1.HealthStatus
 	2,  // 20: blackhole.agent.v1.DiscoverResponse.instances:type_name -> blackhole.agent.v1.Instance
-	22, // 21: blackhole.agent.v1.DiscoverResponse.age:type_name -> google.protobuf.Duration
+	24, // 21: blackhole.agent.v1.DiscoverResponse.age:type_name -> google.protobuf.Duration
 	16, // 22: blackhole.agent.v1.ListServicesResponse.services:type_name -> blackhole.agent.v1.ServiceSummary
-	12, // 23: blackhole.agent.v1.WatchRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	1,  // 24: blackhole.agent.v1.WatchResponse.type:type_name -> blackhole.agent.v1.EventType
-	2,  // 25: blackhole.agent.v1.WatchResponse.instance:type_name -> blackhole.agent.v1.Instance
-	22, // 26: blackhole.agent.v1.WatchResponse.age:type_name -> google.protobuf.Duration
-	1,  // 27: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
-	2,  // 28: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
-	4,  // 29: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
-	6,  // 30: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
-	7,  // 31: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
-	7,  // 32: blackhole.agent.v1.DiscoveryService.HeartbeatStream:input_type -> blackhole.agent.v1.HeartbeatRequest
-	10, // 33: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
-	12, // 34: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
-	14, // 35: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
-	17, // 36: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
-	2,  // 37: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
-	5,  // 38: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
-	24, // 39: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
-	8,  // 40: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
-	8,  // 41: blackhole.agent.v1.DiscoveryService.HeartbeatStream:output_type -> blackhole.agent.v1.HeartbeatResponse
-	11, // 42: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
-	13, // 43: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
-	15, // 44: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
-	18, // 45: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
-	19, // 46: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	12, // 23: blackhole.agent.v1.ListInstancesRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	2,  // 24: blackhole.agent.v1.ListInstancesResponse.instances:type_name -> blackhole.agent.v1.Instance
+	24, // 25: blackhole.agent.v1.ListInstancesResponse.age:type_name -> google.protobuf.Duration
+	12, // 26: blackhole.agent.v1.WatchRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	1,  // 27: blackhole.agent.v1.WatchResponse.type:type_name -> blackhole.agent.v1.EventType
+	2,  // 28: blackhole.agent.v1.WatchResponse.instance:type_name -> blackhole.agent.v1.Instance
+	24, // 29: blackhole.agent.v1.WatchResponse.age:type_name -> google.protobuf.Duration
+	1,  // 30: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
+	2,  // 31: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
+	4,  // 32: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
+	6,  // 33: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
+	7,  // 34: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
+	7,  // 35: blackhole.agent.v1.DiscoveryService.HeartbeatStream:input_type -> blackhole.agent.v1.HeartbeatRequest
+	10, // 36: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
+	12, // 37: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
+	14, // 38: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
+	17, // 39: blackhole.agent.v1.DiscoveryService.ListInstances:input_type -> blackhole.agent.v1.ListInstancesRequest
+	19, // 40: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
+	2,  // 41: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
+	5,  // 42: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
+	26, // 43: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
+	8,  // 44: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
+	8,  // 45: blackhole.agent.v1.DiscoveryService.HeartbeatStream:output_type -> blackhole.agent.v1.HeartbeatResponse
+	11, // 46: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
+	13, // 47: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
+	15, // 48: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
+	18, // 49: blackhole.agent.v1.DiscoveryService.ListInstances:output_type -> blackhole.agent.v1.ListInstancesResponse
+	20, // 50: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
+	21, // 51: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
+	42, // [42:52] is the sub-list for method output_type
+	32, // [32:42] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_agent_v1_agent_proto_init() }
@@ -1887,7 +2079,7 @@ func file_blackhole_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_agent_v1_agent_proto_rawDesc), len(file_blackhole_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	DiscoveryService_SetStatus_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/SetStatus"
 	DiscoveryService_Discover_FullMethodName        = "/blackhole.agent.v1.DiscoveryService/Discover"
 	DiscoveryService_ListServices_FullMethodName    = "/blackhole.agent.v1.DiscoveryService/ListServices"
+	DiscoveryService_ListInstances_FullMethodName   = "/blackhole.agent.v1.DiscoveryService/ListInstances"
 	DiscoveryService_Watch_FullMethodName           = "/blackhole.agent.v1.DiscoveryService/Watch"
 	DiscoveryService_RegisterStream_FullMethodName  = "/blackhole.agent.v1.DiscoveryService/RegisterStream"
 )
@@ -56,6 +57,8 @@ type DiscoveryServiceClient interface {
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
 	// ListServices names the services that have instances.
 	ListServices(ctx context.Context, in *ListServicesRequest, opts ...grpc.CallOption) (*ListServicesResponse, error)
+	// ListInstances gives instances of all services of a namespace, in pages.
+	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
 	// Watch sends the present matches and then every change to them.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// RegisterStream registers each instance it is sent, or renews its lease when nothing else
@@ -144,6 +147,16 @@ func (c *discoveryServiceClient) ListServices(ctx context.Context, in *ListServi
 	return out, nil
 }
 
+func (c *discoveryServiceClient) ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListInstancesResponse)
+	err := c.cc.Invoke(ctx, DiscoveryService_ListInstances_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *discoveryServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[1], DiscoveryService_Watch_FullMethodName, cOpts...)
@@ -196,6 +209,8 @@ type DiscoveryServiceServer interface {
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
 	// ListServices names the services that have instances.
 	ListServices(context.Context, *ListServicesRequest) (*ListServicesResponse, error)
+	// ListInstances gives instances of all services of a namespace, in pages.
+	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
 	// Watch sends the present matches and then every change to them.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// RegisterStream registers each instance it is sent, or renews its lease when nothing else
@@ -231,6 +246,9 @@ func (UnimplementedDiscoveryServiceServer) Discover(context.Context, *DiscoverRe
 }
 func (UnimplementedDiscoveryServiceServer) ListServices(context.Context, *ListServicesRequest) (*ListServicesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListServices not implemented")
+}
+func (UnimplementedDiscoveryServiceServer) ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListInstances not implemented")
 }
 func (UnimplementedDiscoveryServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -374,6 +392,24 @@ func _DiscoveryService_ListServices_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DiscoveryService_ListInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListInstancesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DiscoveryServiceServer).ListInstances(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DiscoveryService_ListInstances_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DiscoveryServiceServer).ListInstances(ctx, req.(*ListInstancesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _DiscoveryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -422,6 +458,10 @@ var DiscoveryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListServices",
 			Handler:    _DiscoveryService_ListServices_Handler,
+		},
+		{
+			MethodName: "ListInstances",
+			Handler:    _DiscoveryService_ListInstances_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
