@@ -15,12 +15,8 @@ import (
 
 // A peer that met others, but none of those who lead into its network, may be on an island.
 func TestStrayedPeerSaysSo(t *testing.T) {
-	door := testConfig(t)
-	reserve := start(t, door) // learns a free port
-	door.Listen = reserve.host.Network().ListenAddresses()
-	c := testConfig(t)
-	c.Bootstrap = []peer.AddrInfo{info(reserve)}
-	require.NoError(t, reserve.Close())
+	door, c := testConfig(t), testConfig(t)
+	c.Bootstrap = []peer.AddrInfo{absent(t, &door)}
 	lost, other := start(t, c), start(t, testConfig(t))
 	require.NoError(t, other.host.Connect(t.Context(), info(lost)))
 	waitTable(t, lost, func(size int) bool { return size == 1 })

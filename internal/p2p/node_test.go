@@ -5,6 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -64,7 +68,7 @@ func testConfig(t testing.TB) Config {
 		Listen:    []multiaddr.Multiaddr{addr(t, "/ip4/127.0.0.1/tcp/0")},
 		Datastore: memory(),
 		Validator: bigger{},
-		Probe:     ProbeConfig{Interval: 200 * time.Millisecond, Timeout: 2 * time.Second},
+		Probe:     ProbeConfig{Interval: 200 * time.Millisecond, Timeout: patience},
 	}
 }
 
@@ -78,6 +82,27 @@ func start(t testing.TB, c Config) *Node {
 
 func info(n *Node) peer.AddrInfo {
 	return peer.AddrInfo{ID: n.host.ID(), Addrs: n.host.Addrs()}
+}
+
+// absent is where a node of a configuration will be found, when there is one. Its port is none of those that
+// systems give to whoever asks for any, so that nobody takes it until then.
+func absent(t testing.TB, c *Config) peer.AddrInfo {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 16_000+mrand.IntN(16_000)))
+		if err != nil {
+			continue
+		}
+		at, err := manet.FromNetAddr(l.Addr())
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		c.Listen = []multiaddr.Multiaddr{at}
+		id, err := peer.IDFromPrivateKey(c.Identity)
+		require.NoError(t, err)
+		return peer.AddrInfo{ID: id, Addrs: c.Listen}
+	}
+	require.FailNow(t, "no port is free")
+	return peer.AddrInfo{}
 }
 
 // meet starts n nodes at once, all but the first bootstrapping from the first.
@@ -174,13 +199,8 @@ func TestAlone(t *testing.T) {
 
 // TestBootstrapLater starts a node before the peer it is told to join.
 func TestBootstrapLater(t *testing.T) {
-	early := testConfig(t)
-	later := testConfig(t)
-	reserve := start(t, later) // learns a free port
-	later.Listen = reserve.host.Network().ListenAddresses()
-	early.Bootstrap = []peer.AddrInfo{info(reserve)}
-	require.NoError(t, reserve.Close())
-
+	early, later := testConfig(t), testConfig(t)
+	early.Bootstrap = []peer.AddrInfo{absent(t, &later)}
 	n := start(t, early)
 	require.False(t, n.Ready())
 	start(t, later)

@@ -169,15 +169,15 @@ func (s spy) gone(id peer.ID) {
 	s.buried <- id
 }
 
-// watchFrom runs a second prober on a node, under the test's eyes.
-func watchFrom(t *testing.T, n *Node) (*Prober, spy) {
+// watchFrom runs a second prober on a node, under the test's eyes. Peers have so long to answer it.
+func watchFrom(t *testing.T, n *Node, timeout time.Duration) (*Prober, spy) {
 	t.Helper()
 	s := spy{
 		dialer:   n.prober.net.(*dialer),
 		outcomes: make(chan outcome, 100),
 		buried:   make(chan peer.ID, 100),
 	}
-	conf, err := ProbeConfig{Timeout: time.Second}.complete() // one minute's interval: events must do it
+	conf, err := ProbeConfig{Timeout: timeout}.complete() // one minute's interval: events must do it
 	require.NoError(t, err)
 	sub, err := n.host.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestClosedPeerIsFound(t *testing.T) {
 	nodes := meet(t, 4)
 	victim, witness := nodes[3], nodes[1]
 	id := victim.host.ID()
-	p, s := watchFrom(t, witness)
+	p, s := watchFrom(t, witness, patience)
 	p.Track(id)
 	m, ok := p.Measured(id)
 	require.True(t, ok && m.Reachable, "there is a connection")
@@ -224,7 +224,7 @@ func TestMutePeerIsFound(t *testing.T) {
 	victim, witness := nodes[2], nodes[1]
 	id := victim.host.ID()
 	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})
-	p, s := watchFrom(t, witness)
+	p, s := watchFrom(t, witness, 3*time.Second)
 	p.Track(id)
 	first, second := receive(t, s.outcomes), receive(t, s.outcomes)
 	require.Equal(t, outcome{result: failed}, first)
@@ -237,15 +237,10 @@ func TestMutePeerIsFound(t *testing.T) {
 func TestReturningPeerIsFound(t *testing.T) {
 	nodes := meet(t, 2)
 	c := testConfig(t)
-	reserve := start(t, c)
-	c.Listen = reserve.host.Network().ListenAddresses()
-	home := info(reserve)
-	require.NoError(t, reserve.Close())
-
+	home := absent(t, &c)
 	d := nodes[1].prober.net.(*dialer)
 	d.host.Peerstore().AddAddrs(home.ID, home.Addrs, time.Hour)
 	require.Equal(t, failed, d.check(t.Context(), probe{id: home.ID}).result)
-	c.Datastore = memory() // not even known peers lead it to us
 	start(t, c)
 	o := d.check(t.Context(), probe{id: home.ID})
 	require.Equal(t, answered, o.result)
