@@ -57,7 +57,7 @@ type Config struct {
 	Catalog *catalog.Catalog // which nobody else feeds
 	Self    string           // id of this peer
 
-	// Lost is told of instances published here that turned out to be another peer's.
+	// Lost is told of instances published here of which another peer had the last word: it has them, or removed them.
 	Lost func([]instance.Key)
 
 	// Incarnation must be above that of any earlier process of this peer; 0: the seconds of the clock.

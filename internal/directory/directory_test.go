@@ -455,6 +455,90 @@ func TestLastWordCounts(t *testing.T) {
 	})
 }
 
+// Of two registrations that were committed the last one counts, whichever of their peers comes back first from a cut that
+// was longer than the leases, and whatever the clocks of the peers say.
+func TestLastCommittedCounts(t *testing.T) {
+	for _, first := range []string{"a", "b"} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b, other := c.add("a"), c.add("b"), c.add("c")
+			for _, p := range c.peers {
+				p.Start()
+			}
+			time.Sleep(time.Minute)
+			old, last := running("web", "x"), running("web", "x")
+			old.Adopt, last.Adopt, last.Instance.Port = true, true, 81
+			old.Instance.RegisteredAt = time.Now().Add(time.Hour)
+			a.Publish([]Published{old})
+			_, err := a.Committed(t.Context(), old.Key)
+			require.NoError(t, err)
+			a.cut(true)
+			b.Publish([]Published{last})
+			_, err = b.Committed(t.Context(), last.Key)
+			require.NoError(t, err)
+			b.cut(true)
+			time.Sleep(40 * time.Second)
+			other.shows("web")
+			for _, p := range []*peer{a, b} {
+				if p.name == first {
+					p.cut(false)
+				}
+			}
+			time.Sleep(15 * time.Second)
+			other.shows("web", "x")
+			a.cut(false)
+			b.cut(false)
+			time.Sleep(15 * time.Second)
+			list, at, err := other.Read(t.Context(), last.Key.Name())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port}, "%s was first", first)
+			require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
+			require.Empty(t, c.lostBy(b))
+			time.Sleep(time.Minute)
+			_, later, err := other.Read(t.Context(), last.Key.Name())
+			require.NoError(t, err)
+			require.Equal(t, at, later, "and there it stays")
+		})
+	}
+}
+
+// What another peer removed while its own was away does not come back with that one, be its lease over or not.
+func TestRemovedElsewhere(t *testing.T) {
+	for _, away := range []time.Duration{5 * time.Second, time.Minute} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b := c.add("a"), c.add("b")
+			a.Publish([]Published{running("web", "x"), running("web", "y")})
+			a.Start()
+			b.Start()
+			time.Sleep(time.Minute)
+			a.cut(true)
+			taken := running("web", "x")
+			taken.Adopt = true
+			b.Publish([]Published{taken})
+			_, err := b.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			b.Publish([]Published{{Key: taken.Key}})
+			_, err = b.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			time.Sleep(away)
+			a.cut(false)
+			time.Sleep(15 * time.Second)
+			a.shows("web", "y")
+			b.shows("web", "y")
+			require.Equal(t, []instance.Key{taken.Key}, c.lostBy(a))
+			_, err = a.Committed(t.Context(), taken.Key)
+			require.ErrorIs(t, err, fault.Conflict)
+			a.Publish([]Published{taken}) // its application is here again
+			_, err = a.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			b.shows("web", "x", "y")
+		})
+	}
+}
+
 // Whatever the order in which peers start, are cut off, and leaders change: in the end every peer shows
 // everything that runs, once.
 func TestAnyOrder(t *testing.T) {

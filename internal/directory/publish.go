@@ -144,11 +144,11 @@ func (r *register) advance(e publisher.Event) {
 	}
 }
 
-// lose notes entries that are another peer's, and tells of them.
+// lose notes entries of which another peer had the last word, and tells of them.
 func (r *register) lose(keys []string) {
 	var lost []instance.Key
 	for _, key := range keys {
-		r.fates[key] = fault.New("directory.Committed", fault.Conflict, "another peer has it")
+		r.fates[key] = fault.New("directory.Committed", fault.Conflict, "another peer has it, or removed it")
 		if k, ok := coord.InstanceKey(key); ok {
 			lost = append(lost, k)
 		}
@@ -179,6 +179,7 @@ func (r *register) do(a publisher.Action) publisher.Event {
 			return publisher.Sent{Err: r.failed("send", s.Term, err)}
 		}
 		got, _, err := r.d.Group.Do(ctx, r.command(batch))
+		got.Since = since(batch, got)
 		return publisher.Sent{Result: got, Err: r.failed("send", s.Term, err)}
 	default: // publisher.Pull
 		return publisher.Pulled{Entries: r.pull()}
@@ -186,7 +187,8 @@ func (r *register) do(a publisher.Action) publisher.Event {
 }
 
 // yielding is a batch that takes no instance over from a peer at which its application registered later than
-// here. That can only be when the word of the application waited: who registers is answered before.
+// here. That can only be when the word of the application waited, and so was never committed: who registers is answered
+// before. There the clocks of the peers are all that tells; of what was committed the group knows.
 func (r *register) yielding(ctx context.Context, b *coord.RegisterBatch) (*coord.RegisterBatch, error) {
 	changed := *b
 	changed.Puts = slices.Clone(b.Puts)
@@ -208,6 +210,15 @@ func (r *register) yielding(ctx context.Context, b *coord.RegisterBatch) (*coord
 		}
 	}
 	return &changed, nil
+}
+
+// since tells of every entry of a batch since when it is what it is: the batch may not have been sent as it was asked for.
+func since(b *coord.RegisterBatch, got coord.Result) []coord.Revision {
+	all := make([]coord.Revision, len(b.Puts))
+	for n, e := range b.Puts {
+		all[n] = got.SinceOf(n, e)
+	}
+	return all
 }
 
 // settle waits until the directory has all that runs here, or will not have it, or no leader is known, but no
@@ -274,8 +285,8 @@ func (r *register) pull() []coord.Entry {
 }
 
 // Committed waits until the directory has what was last published under a key, and this peer's catalog too,
-// and gives the revision. Errors: Unavailable at once while no leader is known; Conflict when the key is
-// another peer's; what the group says of an instance that it will not have; Timeout, Canceled.
+// and gives the revision. Errors: Unavailable at once while no leader is known; Conflict when another peer had
+// the last word on the key; what the group says of an instance that it will not have; Timeout, Canceled.
 func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, error) {
 	const op = "directory.Committed"
 	revision, err := d.register.committed(ctx, coord.DirectoryKey(k))

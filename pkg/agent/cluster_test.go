@@ -31,6 +31,7 @@ type cluster struct {
 	desks    map[string]*desk
 	revision uint64
 	entries  map[instance.Key]*instance.Instance
+	gone     map[instance.Key]string // who removed it last
 	leads    bool
 	commits  time.Duration // from publishing to the commit
 	follows  time.Duration // from the commit to a catalog
@@ -67,7 +68,7 @@ type fed struct {
 
 func newCluster(t *testing.T, peers ...string) *cluster {
 	g := &cluster{
-		t: t, desks: map[string]*desk{}, revision: 1, entries: map[instance.Key]*instance.Instance{}, leads: true,
+		t: t, desks: map[string]*desk{}, revision: 1, entries: map[instance.Key]*instance.Instance{}, gone: map[instance.Key]string{}, leads: true,
 		commits: 5 * time.Millisecond, follows: 5 * time.Millisecond, away: map[string]error{}, hangs: map[string]bool{},
 	}
 	for _, self := range peers {
@@ -167,12 +168,16 @@ func (g *cluster) take(d *desk) (lost []instance.Key) {
 		switch {
 		case p.Instance == nil && has != nil && has.Peer == d.self:
 			delete(g.entries, k)
+			g.gone[k] = d.self
 			changes = append(changes, catalog.Change{Key: k})
 		case p.Instance == nil:
 		case g.refuses != nil && g.refuses(p.Instance) != nil:
 			d.fates[k] = g.refuses(p.Instance)
 		case has != nil && has.Peer != d.self && !p.Adopt:
 			d.fates[k] = fault.New("cluster", fault.Conflict, "%s has it", has.Peer)
+			lost = append(lost, k)
+		case g.gone[k] != "" && g.gone[k] != d.self && !p.Adopt:
+			d.fates[k] = fault.New("cluster", fault.Conflict, "%s removed it", g.gone[k])
 			lost = append(lost, k)
 		default:
 			if has != nil && has.Peer != d.self {
@@ -181,6 +186,7 @@ func (g *cluster) take(d *desk) (lost []instance.Key) {
 			i := *p.Instance
 			i.Peer, i.Revision = d.self, g.revision
 			g.entries[k] = &i
+			delete(g.gone, k)
 			changes = append(changes, catalog.Change{Key: k, Instance: &i})
 		}
 	}

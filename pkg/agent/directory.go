@@ -19,7 +19,7 @@ type Directory interface {
 	Publish(changes []Published)
 	// Committed waits until the directory has what was last published under a key, be it that nothing
 	// runs there, and gives the revision. Errors: Unavailable at once while no leader is known; Conflict
-	// when another peer's instance has the key, until something is published under it again; those by
+	// when another peer had the last word on the key, until something is published under it again; those by
 	// which the directory refuses the instance, of other kinds; Timeout, Canceled.
 	Committed(ctx context.Context, k instance.Key) (revision uint64, err error)
 	// Read gives what the directory surely has of a service now, through a quorum, or with no service of
@@ -71,7 +71,8 @@ func (s *Service) settle(ctx context.Context, k instance.Key, wait time.Duration
 	return revision
 }
 
-// Lost lets go of instances that turned out to be another peer's: their application went there. It
+// Lost lets go of instances of which another peer had the last word: their application went there, or was
+// deregistered there while this peer was away. Who still sends heartbeats is told, and registers anew. It
 // waits for calls about them that are under way, and for the disk. One that was registered again since is left alone, for of
 // that the directory has not had its say. The directory is told of what is removed as of any
 // removal, and takes nothing from the other peer for it.
@@ -88,7 +89,7 @@ func (s *Service) Lost(keys []instance.Key) {
 	})
 }
 
-// drop removes an instance that is another peer's.
+// drop removes an instance that is another peer's, or to be.
 func (s *Service) drop(k instance.Key) {
 	if _, err := s.registry.Deregister(k, s.Now()); err != nil && fault.KindOf(err) != fault.NotFound {
 		s.Recorder.Failed("agent.drop", err)

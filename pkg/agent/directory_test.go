@@ -295,6 +295,41 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
+// What was deregistered by another peer while its own was dead does not come back with that one, and its application is
+// told to register anew.
+func TestDeregisteredWhileDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		x, y := a.register(lasting("x")), a.register(lasting("y"))
+		g.dies("a")
+		a.stop()
+		_, err := b.Deregister(t.Context(), x.Key)
+		require.NoError(t, err)
+		rest()
+		require.Empty(t, g.holder(x.Key))
+		a.start()
+		g.set(func() { delete(g.away, "a") })
+		rest()
+		g.agree()
+		require.Empty(t, g.holder(x.Key))
+		require.Equal(t, "a", g.holder(y.Key))
+		require.Equal(t, 1, a.registry.Len())
+		for _, d := range g.desks {
+			beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}, {Key: x.Key}})
+			require.NoError(t, err)
+			require.Error(t, beats[0].Err)
+			require.Error(t, beats[1].Err)
+		}
+		beats, err := a.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Gone)
+		again := a.register(lasting("x"))
+		require.True(t, again.Committed)
+		require.Equal(t, "a", g.holder(x.Key))
+	})
+}
+
 // A key that turns out to be another peer's is taken back once; who has it again then keeps it.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

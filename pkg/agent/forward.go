@@ -16,8 +16,10 @@ import (
 const passing = 2 * time.Second
 
 // anywhere carries a call out here, at this peer, or there, at the peer whose the instance is as far as is known
-// here. When that one is dead this peer adopts the instance first.
-func (s *Service) anywhere(ctx context.Context, k instance.Key, here func() error, there func(context.Context, instance.Registrar) error) error {
+// here. When that one is dead this peer adopts the instance first. A call that ends the instance must have that committed
+// before: the directory remembers that an instance was removed by who has it, and the dead peer, which has it on its
+// disk and may come back, would bring it along.
+func (s *Service) anywhere(ctx context.Context, k instance.Key, ends bool, here func() error, there func(context.Context, instance.Registrar) error) error {
 	err := here()
 	if s.Directory == nil || fault.KindOf(err) != fault.NotFound {
 		return err
@@ -33,7 +35,10 @@ func (s *Service) anywhere(ctx context.Context, k instance.Key, here func() erro
 	if err := s.adopt(ctx, i, err); err != nil {
 		return err
 	}
-	s.settle(ctx, k, s.CommitWait) // the directory does not remove what is another peer's
+	if s.settle(ctx, k, s.CommitWait) == 0 && ends {
+		s.drop(k)
+		return fault.New("agent.adopt", fault.Unavailable, "its peer %s does not answer, and the directory cannot be changed", i.Peer)
+	}
 	return here()
 }
 

@@ -167,7 +167,8 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// While no leader is known, too, a peer adopts, and the directory hears of it when there is one.
+// While no leader is known, too, a peer adopts, and the directory hears of it when there is one. But it does not remove
+// what another may bring back.
 func TestAdoptWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -178,12 +179,16 @@ func TestAdoptWithoutLeader(t *testing.T) {
 		_, err := g.desks["b"].SetStatus(t.Context(), x.Key, instance.StatusOutOfService)
 		require.NoError(t, err)
 		_, err = g.desks["b"].Deregister(t.Context(), y.Key)
-		require.NoError(t, err)
+		require.ErrorIs(t, err, fault.Unavailable, "its peer may come back with it")
 		require.Equal(t, began, time.Now())
+		require.Equal(t, 1, g.desks["b"].registry.Len())
 		g.set(func() { g.leads = true })
 		rest()
 		require.Equal(t, "b", g.holder(x.Key))
-		require.Equal(t, "a", g.holder(y.Key), "until the lease of its peer ends")
+		require.Equal(t, "a", g.holder(y.Key))
+		_, err = g.desks["b"].Deregister(t.Context(), y.Key)
+		require.NoError(t, err)
+		require.Empty(t, g.holder(y.Key))
 	})
 }
 

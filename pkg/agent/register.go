@@ -165,7 +165,7 @@ func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 // Deregister is instance.Registrar's.
 func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Deregistered, err error) {
 	k = k.WithDefaults()
-	err = s.anywhere(ctx, k, func() (err error) {
+	err = s.anywhere(ctx, k, true, func() (err error) {
 		gone, err = s.remove(ctx, k, s.CommitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {
@@ -217,7 +217,7 @@ func failures(beats []instance.Beat) (failed int) {
 // SetStatus is instance.Registrar's.
 func (s *Service) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (i *instance.Instance, err error) {
 	k = k.WithDefaults()
-	err = s.anywhere(ctx, k, func() (err error) {
+	err = s.anywhere(ctx, k, false, func() (err error) {
 		i, err = s.override(ctx, k, status, s.CommitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {

@@ -268,10 +268,10 @@ func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 		}
 		if len(theirs) > 0 && theirs[0] == e.Key {
 			theirs = theirs[1:]
-			p.step.Lost = append(p.step.Lost, e.Key)
 			if it.value != nil && !it.said {
-				it.adopt = false // its application spoke before another's
+				it.adopt = false // its application spoke elsewhere since
 				p.settle(e.Key, it, foreign)
+				p.step.Lost = append(p.step.Lost, e.Key)
 			}
 			continue
 		}

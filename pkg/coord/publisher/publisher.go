@@ -126,11 +126,11 @@ type book struct {
 
 // item is one entry.
 type item struct {
-	value []byte // nil: it is to go
-	known []byte // what the group is known to have; nil: nothing
-	sent  bool   // the group may have something, known or not
-	adopt bool   // its application registered it here, and that is not committed yet
-	said  bool   // it did so since this was last sent
+	value []byte         // nil: it is to go
+	known []byte         // what the group is known to have; nil: nothing
+	sent  bool           // the group may have something, known or not
+	adopt bool           // its application registered it here, and that is not committed yet
+	said  bool           // it did so since this was last sent
 	since coord.Revision // of its registration, as last committed; 0: not known
 	fate  fate
 	at    coord.Revision // at which it was known

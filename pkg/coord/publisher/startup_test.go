@@ -32,8 +32,9 @@ type town struct {
 	leader  string // "" while one is elected
 	heard   map[string]uint64
 	peers   []*resident
-	watcher *director.Director // of the leader
-	woken   []time.Duration    // when a requirement came to be satisfied
+	watcher *director.Director                      // of the leader
+	woken   []time.Duration                         // when a requirement came to be satisfied
+	heed    func(cmd coord.Command, r coord.Result) // nil: nobody listens
 }
 
 func newTown(t *testing.T, seed uint64) *town {
@@ -110,6 +111,9 @@ func (w *town) apply(cmd coord.Command) coord.Result {
 	for _, id := range e.Ended {
 		delete(w.ends, id)
 	}
+	if w.heed != nil {
+		w.heed(cmd, r)
+	}
 	for _, c := range w.watcher.Advance(e.Events, r.Revision) {
 		if c.Turned() && c.Now.Satisfied() {
 			w.woken = append(w.woken, w.now)
@@ -127,6 +131,7 @@ type resident struct {
 	up       bool
 	cut      bool
 	registry map[string]coord.Entry
+	lost     func(keys []string) // nil: nobody minds
 	scout    *scout.Scout
 	pub      *publisher.Publisher
 
@@ -221,6 +226,9 @@ func (w *town) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * m
 
 func (r *resident) publish(e publisher.Event) {
 	step := r.pub.Advance(r.now, e)
+	if r.lost != nil && len(step.Lost) > 0 {
+		r.later(0, func() { r.lost(step.Lost) })
+	}
 	switch do := step.Do.(type) {
 	case publisher.Pull:
 		all := slices.Collect(maps.Values(r.registry))
