@@ -27,7 +27,7 @@ import (
 )
 
 // toolPatience bounds a call of a tool that bounds itself in nothing.
-const toolPatience = 20 * time.Second
+const toolPatience = 2 * time.Minute
 
 // options are the arguments of a tool: those that begin with "-" or "+", some with a value, and the others.
 type options struct {
@@ -76,11 +76,8 @@ func curl(ctx context.Context, args []string, out io.Writer) error {
 	if body != "" {
 		method = http.MethodPost
 	}
-	if within, err := time.ParseDuration(o.value("-m", "20") + "s"); err == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, within)
-		defer cancel()
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	url := o.others[0]
 	if !strings.Contains(url, "://") {
 		url = "http://" + url
@@ -99,10 +96,29 @@ func curl(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = answer.Body.Close() }()
+	if within, err := time.ParseDuration(o.value("-m", "") + "s"); err == nil {
+		p := patient{Writer: out, within: 2 * within}
+		p.end = time.AfterFunc(p.within, cancel)
+		defer p.end.Stop()
+		out = p
+	}
 	if _, err := io.Copy(out, answer.Body); ctx.Err() == nil {
 		return err
 	}
 	return nil // -m is over, and -s says nothing
+}
+
+// patient has the time of -m begin anew with whatever comes: a busy machine may be slow in what it says, and
+// should not be cut off in the middle of it.
+type patient struct {
+	io.Writer
+	within time.Duration
+	end    *time.Timer
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	p.end.Reset(p.within)
+	return p.Writer.Write(b)
 }
 
 // dig does what the sessions use of dig: @SERVER -p PORT NAME [TYPE], with +noall, +answer,
@@ -122,7 +138,7 @@ func dig(ctx context.Context, args []string, out io.Writer) error {
 	}
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.StringToType[kind])
 	question.SetEdns0(1232, false)
-	c := dns.Client{}
+	c := dns.Client{Timeout: toolPatience}
 	if o.set["+tcp"] != nil {
 		c.Net = "tcp"
 	}
