@@ -199,6 +199,86 @@ func TestWakesWatchers(t *testing.T) {
 	})
 }
 
+// In a burst many watchers are woken together, for several revisions at a time and soon after the first
+// of them; a few hear of each at once, and so do many when it is quiet.
+func TestGathersWakeUps(t *testing.T) {
+	const late = 4 * time.Millisecond
+	for _, tc := range []struct {
+		watchers        int
+		pause           time.Duration // between two revisions
+		told, revisions int           // how often at most, of how many
+		delay           time.Duration
+	}{
+		{watchers: 5, pause: time.Microsecond, told: 100, revisions: 100},
+		{watchers: 200, pause: late, told: 25, revisions: 25},
+		{watchers: 200, pause: time.Millisecond, told: 30, revisions: 100, delay: late},
+		{watchers: 40, pause: time.Millisecond, told: 55, revisions: 100, delay: late},
+	} {
+		t.Run(fmt.Sprint(tc.watchers, tc.pause), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newGroup(t, options{voters: 1})
+				l := n.leader(t, nil)
+				made := make([]time.Time, tc.revisions+1) // by revision
+				var all sync.WaitGroup
+				for range tc.watchers {
+					all.Go(func() {
+						told := 0
+						for seen := coord.Revision(0); int(seen) < tc.revisions; told++ {
+							now, err := l.After(t.Context(), seen)
+							require.NoError(t, err)
+							l.View(func(m *coord.Machine) { require.GreaterOrEqual(t, m.Revision(), now) })
+							require.LessOrEqual(t, time.Since(made[seen+1]), tc.delay)
+							seen = now
+						}
+						require.LessOrEqual(t, told, tc.told)
+					})
+				}
+				synctest.Wait()
+				for i := range tc.revisions {
+					made[i+1] = time.Now() // nobody looks before it is told of
+					l.do(t, put("key", fmt.Sprint(i)))
+					synctest.Wait()
+					time.Sleep(tc.pause)
+				}
+				all.Wait()
+				n.close(t)
+			})
+		})
+	}
+}
+
+// Who does not wait any more is not counted, and a revision that is yet to come is not told early.
+func TestWatchersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newGroup(t, options{voters: 1})
+		l := n.leader(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 200 {
+			all.Go(func() {
+				_, err := l.After(ctx, 0)
+				require.ErrorIs(t, err, fault.Canceled)
+			})
+		}
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		began := time.Now()
+		for i := range 10 {
+			told := make(chan coord.Revision)
+			go func() {
+				now, _ := l.After(t.Context(), coord.Revision(i))
+				told <- now
+			}()
+			synctest.Wait()
+			l.do(t, put("key", fmt.Sprint(i)))
+			require.EqualValues(t, i+1, <-told)
+		}
+		require.Zero(t, time.Since(began), "at once")
+		n.close(t)
+	})
+}
+
 // A clean stop hands the leadership over, so that nobody waits for an election.
 func TestCloseHandsOver(t *testing.T) {
 	three(t, nil, func(t *testing.T, n *network) {
