@@ -19,12 +19,13 @@ import (
 type words struct {
 	*town
 	last map[string]string // by key: the peer at which it registered last; "" when it left
+	from map[string]string // by key: the peer at which it left last
 	left map[string]bool   // it did, and the group has not heard of that
 	port int
 }
 
 func newWords(t *testing.T, seed uint64, peers int) *words {
-	w := &words{town: newTown(t, seed), last: map[string]string{}, left: map[string]bool{}}
+	w := &words{town: newTown(t, seed), last: map[string]string{}, from: map[string]string{}, left: map[string]bool{}}
 	w.heed = w.note
 	for i := range peers {
 		r := w.settle(i)
@@ -42,21 +43,22 @@ func newWords(t *testing.T, seed uint64, peers int) *words {
 	return w
 }
 
-// note takes note of what is committed.
+// note takes note of what is committed. What was not when its peer was restarted is said again as if it had been: a
+// registration all the same of what nobody knows, or left there.
 func (w *words) note(cmd coord.Command, r coord.Result) {
 	o, ok := cmd.Op.(*coord.RegisterBatch)
 	if !ok || r.Err != nil {
 		return
 	}
 	for _, e := range o.Puts {
-		if e.Adopt {
+		if last, known := w.last[e.Key]; !slices.Contains(r.Foreign, e.Key) && (e.Adopt || !known || last == "" && w.from[e.Key] == cmd.Owner) {
 			w.last[e.Key] = cmd.Owner
 			delete(w.left, e.Key)
 		}
 	}
 	for key, owner := range w.last {
 		if at, _ := w.group.Departed(key); owner != "" && at == r.Revision && r.Changed > 0 {
-			w.last[key] = ""
+			w.last[key], w.from[key] = "", owner
 			delete(w.left, key)
 		}
 	}
@@ -82,6 +84,16 @@ func (w *words) change(r *resident, id string) {
 func (r *resident) deregister(key string) {
 	delete(r.registry, key)
 	r.publish(publisher.Local{Deletes: []string{key}})
+}
+
+// restart begins another process of a peer that is not cut off: it learns from the group since when its instances are.
+func (w *words) restart(r *resident) {
+	if !r.cut {
+		r.kill()
+		w.run(time.Duration(w.rng.IntN(3000)) * ms)
+		r.start()
+		w.run(2 * time.Second)
+	}
 }
 
 // leave has an application leave by way of a peer, which adopts it if it is another's.
@@ -135,6 +147,8 @@ func TestLastWordOfApplications(t *testing.T) {
 				w.change(r, id)
 			case 5:
 				w.elect(members()[w.rng.IntN(3)])
+			case 6:
+				w.restart(r)
 			default:
 				r.cut = !r.cut
 			}
