@@ -23,7 +23,7 @@ const (
 	lasting   = "1h"                  // without a heartbeat
 	callLimit = 8 * time.Second       // longer than a peer waits for the directory
 	breath    = 50 * time.Millisecond // between two attempts of an application
-	patience  = 60 * time.Second      // of an application that nobody answers
+	patience  = 3 * time.Minute       // of an application that nobody answers
 	turnKey   = "turn"                // metadata: which of its registrations it is
 )
 
@@ -31,19 +31,22 @@ const (
 type entry struct {
 	turn      int
 	committed bool     // of that registration
-	sure      bool     // committed, so were all before it, and no lease has ended since
+	sure      bool     // committed, and so were all before it
 	gone      bool     // it deregistered
-	uncertain bool     // a registration had no answer: it may have been taken, and be heard of later
+	uncertain bool     // a registration had no answer, and may have been taken and be heard of later; or nobody knew whom to deregister
 	story     []string // all that it was told, for people
 }
 
 // visit lets applications do what they plan.
 func (r *run) visit(ctx context.Context, group *errgroup.Group, all []visit) {
 	for n, v := range all {
-		rng := rand.New(rand.NewPCG(r.Seed, uint64(100+n)))
+		rng := r.rng(100 + n)
 		group.Go(func() error { return r.attend(ctx, rng, v) })
 	}
 }
+
+// rng draws what one application does.
+func (r *run) rng(n int) *rand.Rand { return rand.New(rand.NewPCG(r.Seed, uint64(n))) }
 
 // attend is the life of one application.
 func (r *run) attend(ctx context.Context, rng *rand.Rand, v visit) error {
@@ -100,6 +103,23 @@ func (r *run) deregister(ctx context.Context, home *peer, id string) error {
 	})
 }
 
+// leave has an application leave by way of whatever peer answers, while its own may be cut off.
+func (r *run) leave(ctx context.Context, rng *rand.Rand, id string) error {
+	return r.insist(ctx, id+" leaves by way of any peer", func(ctx context.Context) error {
+		by := r.peers[rng.IntN(len(r.peers))]
+		err := by.api.Deregister(ctx, service, id)
+		e := entry{gone: true}
+		switch fault.KindOf(err) {
+		case fault.Gone:
+			err = nil // by an earlier attempt
+		case fault.NotFound: // perhaps so too, or its peer's lease has ended
+			e.uncertain, err = true, nil
+		}
+		r.note(by, id, e, err)
+		return err
+	})
+}
+
 // insist does something again until it succeeds.
 func (r *run) insist(ctx context.Context, what string, do func(context.Context) error) error {
 	return await.Until(ctx, patience, what, func(ctx context.Context) error {
@@ -118,7 +138,7 @@ func (r *run) note(p *peer, id string, e entry, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, said := r.book[id], "kept"
-	e.story, e.uncertain = known.story, known.uncertain
+	e.story, e.uncertain = known.story, known.uncertain || e.uncertain
 	e.sure = e.committed && (known.sure || known.turn == 0) && !known.uncertain
 	switch {
 	case err != nil:
@@ -137,16 +157,6 @@ func (r *run) note(p *peer, id string, e entry, err error) {
 	}
 	e.story = append(e.story, fmt.Sprintf("%.3f s, turn %d at %s: %s", time.Since(r.began).Seconds(), e.turn, p.name, said))
 	r.book[id] = e
-}
-
-// doubt takes note that leases have ended: whoever comes back first has what two peers still keep.
-func (r *run) doubt() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, e := range r.book {
-		e.sure = false
-		r.book[id] = e
-	}
 }
 
 // converge waits until every peer knows what applications were told, and gives how long that took from now. What is not

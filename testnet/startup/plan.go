@@ -19,6 +19,8 @@ const (
 	movers    = 6               // of them that register again later, with whatever peer answers then
 	leavers   = 6               // of them that deregister later
 	cutApps   = 8               // applications that register while the network is cut
+	cutMovers = 8               // of the arrivals that stay: register again just before the cut
+	cutLeft   = 6               // of them: deregister while the network is cut, with whatever peer answers
 	shortCut  = 2 * time.Second // at least, and twice as long at most
 	longCut   = 17 * time.Second
 	longEvery = 10 // seeds
@@ -46,6 +48,8 @@ type plan struct {
 	cut     time.Duration
 	side    []int   // the peers on one side of the cut
 	during  []visit // while it is cut, counted from its beginning
+	moving  []visit // just before
+	parting []visit // while it is cut, counted from its beginning
 }
 
 func draw(seed uint64, peers int) plan {
@@ -78,6 +82,13 @@ func draw(seed uint64, peers int) plan {
 	p.side = rng.Perm(peers)[:1+rng.IntN(peers/2)]
 	for i := range cutApps {
 		p.during = append(p.during, visit{id: fmt.Sprintf("cut-%02d", i), at: within(0, shortCut)})
+	}
+	staying := p.visits[movers+leavers:]
+	for _, v := range staying[:cutMovers] {
+		p.moving = append(p.moving, visit{id: v.id})
+	}
+	for _, v := range staying[cutMovers : cutMovers+cutLeft] {
+		p.parting = append(p.parting, visit{id: v.id, at: within(0, shortCut)})
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 // Package startup starts the peers of a network in any order, kills some and starts them again, and cuts the network in
-// two, while applications register with whatever peer answers. Whatever the order, every peer must come to know every
-// instance, once each, within a bound.
+// two, while applications register with whatever peer answers, move from one to another and leave by way of any. Whatever
+// the order, every peer must come to know every instance, once each, as it was registered last, and none that left,
+// within a bound.
 //
 // The order is drawn from a seed; what it meets is not, for real processes run as they like.
 package startup
@@ -50,7 +51,7 @@ type Outcome struct {
 	Side         int      `json:"side"`      // peers on one side
 	Healed       float64  `json:"healed"`    // from the cut's end to all known everywhere
 	Seconds      float64  `json:"seconds"`   // of it all
-	Overtaken    []string `json:"overtaken"` // instances that are as registered before they were registered elsewhere and committed, because the earlier registration was kept and came later, or both peers lost their leases and the earlier one was back first
+	Overtaken    []string `json:"overtaken"` // instances that are as registered before they were registered elsewhere and committed, because the earlier registration was never answered as committed: it was kept, or had no answer, and came later
 	Violations   []string `json:"violations"`
 	Data         string   `json:"data,omitempty"` // where data and logs are
 }
@@ -94,11 +95,11 @@ func (r *run) play(ctx context.Context) error {
 	if r.outcome.Converged = took; err != nil || len(r.outcome.Violations) > 0 || r.LAN == nil {
 		return err
 	}
-	if err := r.part(ctx); err != nil {
+	if err := r.move(ctx); err != nil {
 		return err
 	}
-	if r.plan.cut >= longCut {
-		r.doubt()
+	if err := r.part(ctx); err != nil {
+		return err
 	}
 	r.outcome.Healed, err = r.converge(ctx, "the cut")
 	return err
@@ -130,7 +131,20 @@ func (r *run) live(ctx context.Context, i int, at time.Duration) error {
 	return errors.Join(sleep(ctx, o.back-o.kill), r.start(i))
 }
 
-// part cuts the network in two for a while. Applications register on both sides.
+// move has applications register elsewhere. The peers that they left hear of it only after a while, or a cut.
+func (r *run) move(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for n, v := range r.plan.moving {
+		rng := r.rng(200 + n)
+		group.Go(func() error {
+			_, err := r.register(ctx, rng, v.id, 2)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// part cuts the network in two for a while. Applications register and leave on both sides.
 func (r *run) part(ctx context.Context) (err error) {
 	var cuts [][2]int
 	for _, a := range r.plan.side {
@@ -153,6 +167,10 @@ func (r *run) part(ctx context.Context) (err error) {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	r.visit(groupCtx, group, r.plan.during)
+	for n, v := range r.plan.parting {
+		rng := r.rng(300 + n)
+		group.Go(func() error { return errors.Join(sleep(groupCtx, v.at), r.leave(groupCtx, rng, v.id)) })
+	}
 	if err := errors.Join(group.Wait(), sleep(ctx, r.plan.cut-time.Since(began))); err != nil {
 		return err
 	}

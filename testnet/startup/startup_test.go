@@ -29,6 +29,10 @@ func TestPlans(t *testing.T) {
 			require.True(t, v.again == 0 || v.again >= v.at)
 			require.True(t, v.leave == 0 || v.leave >= v.at && v.again == 0)
 		}
+		for _, v := range append(p.moving, p.parting...) {
+			n := slices.IndexFunc(p.visits, func(u visit) bool { return u.id == v.id })
+			require.Zero(t, p.visits[n].again+p.visits[n].leave, "it has nothing else to do")
+		}
 		require.NotEmpty(t, p.side)
 		require.LessOrEqual(t, len(p.side), Peers/2)
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(p.side))), len(p.side))
@@ -84,12 +88,14 @@ func TestNote(t *testing.T) {
 	r.note(p, "perhaps", entry{turn: 1}, lost)
 	r.note(p, "perhaps", entry{turn: 1}, nil)
 	r.note(p, "perhaps", entry{gone: true}, nil)
+	r.note(p, "unknown", entry{turn: 1, committed: true}, nil)
+	r.note(p, "unknown", entry{gone: true, uncertain: true}, nil)
 
 	got := r.expected()
 	for id, want := range map[string]entry{
 		"plain": {turn: 1, committed: true, sure: true}, "moved": {turn: 2, committed: true, sure: true},
 		"raced": {turn: 2, committed: true}, "retried": {turn: 1, committed: true, uncertain: true},
-		"perhaps": {turn: 1, gone: true, uncertain: true},
+		"perhaps": {turn: 1, gone: true, uncertain: true}, "unknown": {turn: 1, gone: true, uncertain: true},
 	} {
 		e := got[id]
 		require.NotEmpty(t, e.story)
@@ -98,7 +104,7 @@ func TestNote(t *testing.T) {
 		delete(got, id)
 	}
 	require.Empty(t, got)
-	require.Equal(t, Outcome{Committed: 6, Kept: 2, Refused: 3, Deregistered: 2}, r.outcome)
+	require.Equal(t, Outcome{Committed: 7, Kept: 2, Refused: 3, Deregistered: 3}, r.outcome)
 	require.Contains(t, r.stories("lost: left"), "turn 1 at peer-1: no: no answer")
 }
 
