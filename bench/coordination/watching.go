@@ -36,7 +36,8 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	}
 	ready.Wait()
 	before, began := used(), time.Now()
-	if err := f.pour(ctx, prefix, total, t); err != nil {
+	var writes durations
+	if err := f.pour(ctx, prefix, total, t, &writes); err != nil {
 		return sample{}, err
 	}
 	out := sample{Seconds: time.Since(began).Seconds()}
@@ -45,19 +46,23 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	late.Stop()
 	out.Client = used() - before
 	var ages []time.Duration
+	batches := 0
 	for i, w := range watchers {
 		if w.err != nil || len(w.seen) != total {
 			return out, fault.New("watch", fault.Internal, "watcher %d has %d of %d events: %w", i, len(w.seen), total, w.err)
 		}
-		ages = append(ages, w.ages...)
+		ages, batches = append(ages, w.ages...), batches+w.batches
 	}
 	out.Count = len(ages)
+	out.latencies(writes.after(0))
+	out.Extra = map[string]float64{"events a batch": float64(len(ages)) / float64(max(1, batches)), "p99 of the writes, ms": ms(out.P99)}
 	out.latencies(ages)
 	return out, nil
 }
 
 // pour writes events at a rate: the clock says when the next is due, so that what falls behind catches up.
-func (f *fleet) pour(ctx context.Context, prefix string, total int, t task) error {
+// How long each write took goes to took.
+func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took *durations) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var all sync.WaitGroup
@@ -69,12 +74,14 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task) erro
 				if n >= total || child.Rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
 					return
 				}
-				value := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
+				sent := time.Now()
+				value := binary.BigEndian.AppendUint64(nil, uint64(sent.UnixNano()))
 				put := &coord.Put{Key: fmt.Sprint(prefix, n), Value: value}
 				_, _, err := f.client(w).Coordination().Do(ctx, coord.Command{Op: &coord.Write{Then: []coord.Change{{Put: put}}}})
 				if err != nil {
 					failed.Store(&err)
 				}
+				took.add(time.Since(sent))
 			}
 		})
 	}
@@ -92,6 +99,8 @@ type watcher struct {
 	last  coord.Revision
 	ages  []time.Duration
 	err   error
+
+	batches int
 }
 
 // follow ends when it has seen all, or with ctx.
@@ -101,6 +110,9 @@ func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, r
 	for batch, err := range c.Follow(ctx, client.Watch{Span: coord.Under(prefix)}) {
 		told() // the first says that it has begun
 		now := time.Now()
+		if len(batch.Events) > 0 {
+			w.batches++
+		}
 		for _, e := range batch.Events {
 			if err = w.see(e, now); err != nil {
 				break

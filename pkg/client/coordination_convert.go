@@ -63,15 +63,15 @@ func toKeyValue(kv *api.KeyVal) *coord.KeyValue {
 
 // toEvents gives those of the events that a span contains.
 func toEvents(list []*api.KeyEvent, span coord.Span) []coord.Event {
-	var out []coord.Event
+	out := make([]coord.Event, 0, len(list))
 	for _, e := range list {
-		key := string(e.GetKv().GetKey())
-		if !span.Contains(key) {
+		kv := toKeyValue(e.GetKv())
+		if kv == nil || !span.Contains(kv.Key) {
 			continue
 		}
-		ev := coord.Event{Revision: coord.Revision(e.GetKv().GetModRevision()), Key: key, Prev: toKeyValue(e.GetPrevKv())}
+		ev := coord.Event{Revision: kv.ModRevision, Key: kv.Key, Prev: toKeyValue(e.GetPrevKv())}
 		if e.GetType() == api.KeyEvent_PUT {
-			ev.KV = toKeyValue(e.GetKv())
+			ev.KV = kv
 		}
 		out = append(out, ev)
 	}
