@@ -191,10 +191,14 @@ func (p *parts) startNetwork(ctx context.Context) error {
 		Logger: p.log.With("part", "gossip"), Recorder: p.metrics, Loopback: profile != p2p.Public,
 		Others: herald.IsTopic,
 	}
+	groups, err := p.groupValues()
+	if err != nil {
+		return err
+	}
 	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
-		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now),
+		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now), Namespaces: groups,
 		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol, link.AskProtocol, link.CallProtocol),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
@@ -248,7 +252,7 @@ func (p *parts) startRegistry(context.Context) (err error) {
 func (p *parts) startDiscovery(context.Context) (err error) {
 	d := p.config.Discovery
 	p.discovery, err = discovery.New(discovery.Config{
-		Registry: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
+		Registry: p.registry, Schedule: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
 		Recorder: p.metrics, Logger: p.log.With("part", "discovery"), Now: time.Now, Random: rand.Uint64,
 		Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 		CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,

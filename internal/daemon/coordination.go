@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/directory"
 	"github.com/blackhole/blackhole/internal/group"
 	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/internal/group/link"
 	"github.com/blackhole/blackhole/internal/grpcapi"
 	"github.com/blackhole/blackhole/internal/metrics"
@@ -45,6 +47,28 @@ type coordination struct {
 	failed    chan error                            // gets the failure that ends this peer, if there is one
 }
 
+// groupValues are the DHT values of groups that this peer keeps, and who validates them: its own network's, if
+// it takes part.
+func (p *parts) groupValues() (p2p.Namespaces, error) {
+	c := p.config.Coordination
+	if !c.On(p.config.Profile) {
+		return nil, nil
+	}
+	self, err := peer.IDFromPrivateKey(p.key)
+	if err != nil {
+		return nil, err
+	}
+	network, err := foundersOf(c, self)
+	if err == nil {
+		err = network.Validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	refused := func(err error) { p.metrics.Failed("group.Value", err) }
+	return p2p.Namespaces{herald.Namespace: herald.NewValidator(network, time.Now, refused)}, nil
+}
+
 // startCoordination starts the plane if this peer takes part.
 func (p *parts) startCoordination(context.Context) error {
 	c := p.config.Coordination
@@ -62,7 +86,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = group.Open(group.Config{
-		Host: host, PubSub: p.node.PubSub(), Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
+		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Dir: filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
 			c, err := p.dial(to, id)

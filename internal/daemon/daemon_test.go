@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -29,6 +30,7 @@ const patience = 30 * time.Second
 type peerUnderTest struct {
 	*client.Client
 	config config.Config
+	parts  *parts
 	addr   string // multiaddr with /p2p/
 	http   string
 	stop   func()
@@ -36,10 +38,17 @@ type peerUnderTest struct {
 
 func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
 	t.Helper()
+	return startFounder(t, dir, nil, bootstrap...)
+}
+
+// startFounder starts a peer of the network that has those founders; nil: itself alone.
+func startFounder(t *testing.T, dir string, founders []string, bootstrap ...string) *peerUnderTest {
+	t.Helper()
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC, c.DNS = dir, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	c.Listen, c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/0"}, bootstrap
 	c.Log.Level = "warn"
+	c.Coordination.Founders = founders
 	c.Discovery.Health.CheckInterval = time.Second
 	c.Discovery.Health.CheckTimeout = time.Second
 	require.NoError(t, c.Validate())
@@ -65,7 +74,7 @@ func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
 		require.NoError(t, cl.Close())
 	}
 	t.Cleanup(stop)
-	return &peerUnderTest{Client: cl, config: c, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), stop: stop}
+	return &peerUnderTest{Client: cl, config: c, parts: p, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), stop: stop}
 }
 
 // until repeats f until it is true; the ticks only pace the questions.
@@ -251,6 +260,34 @@ func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Ev
 		if ev := next(t, w); ev.Kind == kind {
 			return ev
 		}
+	}
+}
+
+// TestGroupKept: the DHT keeps how the group stands, and no noise.
+func TestGroupKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("whole peers on loopback")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var founders []string
+	for _, dir := range dirs {
+		id, err := Identity(dir)
+		require.NoError(t, err)
+		founders = append(founders, id)
+	}
+	a := startFounder(t, dirs[0], founders)
+	b := startFounder(t, dirs[1], founders, a.addr)
+	network, err := foundersOf(a.config.Coordination, "")
+	require.NoError(t, err)
+	key := herald.Key(network.ID())
+	for _, p := range []*peerUnderTest{a, b} {
+		until(t, "the group is in the DHT", func() bool {
+			_, err := p.parts.node.Routing().GetValue(ctx, key)
+			return err == nil
+		})
+		require.ErrorIs(t, p.parts.node.Routing().PutValue(ctx, key, []byte("noise")), fault.Invalid)
 	}
 }
 

@@ -47,6 +47,7 @@ type Remote interface {
 type Config struct {
 	Host    host.Host      // finds peers by their ids
 	PubSub  *pubsub.PubSub // on which the leader announces the group; nil: it does not
+	Values  herald.Values  // the DHT, in which it posts the group and others look for it; nil: not so
 	Key     crypto.PrivKey
 	Network founding.Network
 	Voters  int           // that the group begins with and keeps: 1, 3 or 5
@@ -121,7 +122,7 @@ func Open(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.follow, p.tend} {
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.follow, p.tend, p.study} {
 		p.life.start(work)
 	}
 	return p, nil

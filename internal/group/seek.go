@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -24,6 +25,7 @@ const (
 // of a higher term, or a later configuration, replaces what was said before.
 type seeker struct {
 	plane  *Plane
+	board  *herald.Board // nil when there is none
 	flight singleflight.Group
 
 	mu      sync.Mutex
@@ -63,7 +65,11 @@ type told struct {
 }
 
 func newSeeker(p *Plane) *seeker {
-	return &seeker{plane: p, members: map[uint64]told{}, news: make(chan struct{}), looking: map[peer.ID]bool{}}
+	s := &seeker{plane: p, members: map[uint64]told{}, news: make(chan struct{}), looking: map[peer.ID]bool{}}
+	if p.Values != nil && (p.Network.Mode == founding.Home || len(p.Network.Founders) > 1) { // or else the founder leads, or nobody
+		s.board = herald.NewBoard(p.Values, p.Network, p.Key, time.Now)
+	}
+	return s
 }
 
 // found takes in the certificate, and the incarnation that this peer is of. The charter's voters are

@@ -63,7 +63,7 @@ func (c *candidates) fresh() []repair.Peer {
 // tend is what this peer does for the group all the time: as leader it keeps the group strong, as
 // an eligible peer that is no member it offers itself.
 func (p *Plane) tend() {
-	keeper, crier := &caretaker{plane: p, origin: time.Now()}, &crier{plane: p}
+	keeper, crier := &caretaker{plane: p, origin: time.Now()}, &crier{plane: p, jitter: newRand()}
 	var offered, greeted time.Time
 	kept := uint64(0)
 	for pause(p.life, tending) {

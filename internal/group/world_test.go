@@ -27,6 +27,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/group"
 	"github.com/blackhole/blackhole/internal/group/founding"
+	"github.com/blackhole/blackhole/internal/group/herald"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -49,6 +50,7 @@ type node struct {
 	door         *door       // by which others call it
 	limits       func(coord.Limits) coord.Limits
 	gossip       *pubsub.PubSub // nil: it neither announces nor hears
+	values       *values        // nil: it neither posts nor looks
 }
 
 // newWorld makes n hosts; the planes are started one by one.
@@ -133,8 +135,12 @@ func (w *world) listed(n int) founding.Network {
 // start starts the plane of a peer.
 func (w *world) start(i int, n founding.Network) {
 	p := w.peers[i]
+	var dht herald.Values
+	if p.values != nil {
+		dht = p.values
+	}
 	plane, err := group.Open(group.Config{
-		Host: p.host, PubSub: p.gossip, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Remote: func(to peer.ID, _ string) (group.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {

@@ -24,6 +24,9 @@ const maxBootstrap = 64
 // minConnections is the least Config.Connections: about what a routing table needs.
 const minConnections = 24
 
+// Namespaces are who validates the values of the DHT, by the first segment of their keys.
+type Namespaces map[string]record.Validator
+
 // Config is what a Node is built from. Identity, Datastore and Validator are required.
 type Config struct {
 	Profile  Profile        // empty: Dev
@@ -37,7 +40,9 @@ type Config struct {
 	// Node.Close.
 	Datastore ds.Batching
 	Validator record.Validator // of DHT values under /blackhole/
-	PubSub    []pubsub.Option
+	// Namespaces are the DHT's other ones. A peer keeps no value of a namespace that it does not know.
+	Namespaces Namespaces
+	PubSub     []pubsub.Option
 	// Transport replaces the profile's transports and turns off multicast DNS, for a network
 	// that is not the machine's: a simulation. Empty: the profile's.
 	Transport []libp2p.Option

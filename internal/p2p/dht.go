@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"maps"
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
@@ -17,7 +18,7 @@ import (
 const (
 	// dhtPrefix keeps our DHT apart from others: its protocol is /blackhole/kad/1.0.0.
 	dhtPrefix = "/blackhole"
-	// valueNamespace is the first segment of every DHT key that this network stores.
+	// valueNamespace is the first segment of the DHT keys of records.
 	valueNamespace = "blackhole"
 	// maxRecordAge is how long a value lives after it was last put; providers put theirs
 	// again every few hours.
@@ -29,12 +30,14 @@ const (
 // newDHT builds the DHT as a router and a store of point values. It keeps no provider
 // records: they hold no signatures and cannot answer a query.
 func newDHT(h host.Host, c *Config, t traits, bootstrap func() []peer.AddrInfo) (*dht.IpfsDHT, error) {
+	validators := record.NamespacedValidator{valueNamespace: c.Validator}
+	maps.Copy(validators, c.Namespaces)
 	opts := []dht.Option{
 		dht.ProtocolPrefix(dhtPrefix),
 		dht.Mode(mode(c, t)),
 		// Validator, not NamespacedValidator: the latter leaves /pk and /ipns in, so that
 		// strangers could store what this network never reads.
-		dht.Validator(record.NamespacedValidator{valueNamespace: c.Validator}),
+		dht.Validator(validators),
 		dht.DisableProviders(),
 		dht.ValueDatastore(namespace.Wrap(c.Datastore, ds.NewKey("/dht"))),
 		dht.MaxRecordAge(maxRecordAge),

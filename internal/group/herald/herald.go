@@ -1,5 +1,6 @@
 // Package herald tells all peers of a network how its coordination group stands, on a GossipSub topic
-// of the network: who is not asked, and cannot ask everybody, says it once and is heard by all.
+// of the network: who is not asked, and cannot ask everybody, says it once and is heard by all. Who
+// did not listen then finds the same message in the DHT, on a Board.
 //
 // The leader announces when something has changed, and from time to time. What it says carries the
 // certificate of the group and its own signature; a peer that may not be a member is not believed,

@@ -22,7 +22,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// founder is a peer that has founded a group alone, in a bubble.
+// founder is a peer that has founded a group alone.
 type founder struct {
 	key     crypto.PrivKey
 	id      peer.ID
@@ -35,7 +35,7 @@ type nobody struct{}
 func (nobody) Send(peer.ID, *groupv1.Founding) {}
 func (nobody) Neighbours() []peer.ID           { return nil }
 
-func newFounder(t *testing.T) *founder {
+func newFounder(t testing.TB) *founder {
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
 	require.NoError(t, err)
 	f := &founder{key: key}

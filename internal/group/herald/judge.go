@@ -30,20 +30,33 @@ const (
 
 // heard is an announcement that holds.
 type heard struct {
-	from peer.ID
-	info *groupv1.GroupInfo
+	from     peer.ID
+	sequence uint64
+	info     *groupv1.GroupInfo
 }
 
-// judge tells announcements that hold from others. It is safe for concurrent use.
-type judge struct {
+// at is when it was made, by the clock of its maker.
+func (h heard) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
+
+// reader tells announcements that hold from others. It is safe for concurrent use.
+type reader struct {
 	network founding.Network
 	id      founding.NetworkID
-	now     func() time.Time
 
-	mu      sync.Mutex // guards what follows; not held while signatures are verified
+	mu    sync.Mutex // guards what follows; not held while signatures are verified
+	proof []byte     // the last certificate that was found good
+	group founding.GroupID
+}
+
+func newReader(n founding.Network) *reader { return &reader{network: n, id: n.ID()} }
+
+// judge tells what is gossip to be passed on. It is safe for concurrent use.
+type judge struct {
+	*reader
+	now func() time.Time
+
+	mu      sync.Mutex // guards signers
 	signers *lru.LRU[peer.ID, *signer]
-	proof   []byte // the last certificate that was found good
-	group   founding.GroupID
 }
 
 // signer is the account of one who announces.
@@ -57,68 +70,85 @@ func newJudge(n founding.Network, now func() time.Time) *judge {
 	if err != nil {
 		panic("herald: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &judge{network: n, id: n.ID(), now: now, signers: signers}
+	return &judge{reader: newReader(n), now: now, signers: signers}
 }
 
 // weigh judges a message: Reject what no honest peer forwards, Ignore what is no news.
 func (j *judge) weigh(m *pubsub.Message) (heard, pubsub.ValidationResult) {
-	data := m.GetData()
-	if len(data) > maxMessage || len(m.ProtoReflect().GetUnknown()) > 0 {
+	if len(m.ProtoReflect().GetUnknown()) > 0 {
 		return heard{}, pubsub.ValidationReject
+	}
+	said, err := j.read(m.GetData())
+	if err != nil {
+		return heard{}, pubsub.ValidationReject
+	}
+	if !j.admits(said) {
+		return heard{}, pubsub.ValidationIgnore
+	}
+	return said, pubsub.ValidationAccept
+}
+
+// read gives an announcement, from wherever it came, if one who may be a member signed it, and the
+// certificate in it founds the group that it is about. Whether it is news is another question.
+//
+// Errors: TooLarge; Invalid; Unauthentic.
+func (r *reader) read(data []byte) (heard, error) {
+	if len(data) > maxMessage {
+		return heard{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
 	}
 	a := new(groupv1.Announcement)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, a); err != nil || proto.Size(a) != len(data) {
-		return heard{}, pubsub.ValidationReject
+		return heard{}, fault.New("", fault.Invalid, "is no announcement")
 	}
 	from := peer.ID(a.GetPeer())
-	if !j.network.Eligible(from) || !signed(from, digest(j.id, a), a.GetSignature()) {
-		return heard{}, pubsub.ValidationReject
+	if !r.network.Eligible(from) || !signed(from, digest(r.id, a), a.GetSignature()) {
+		return heard{}, fault.New("", fault.Unauthentic, "is not the word of one who may be a member")
 	}
 	info := new(groupv1.GroupInfo)
-	if proto.Unmarshal(a.GetInfo(), info) != nil || !j.proves(info) {
-		return heard{}, pubsub.ValidationReject
+	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
+		return heard{}, fault.New("", fault.Invalid, "tells nothing of a group")
 	}
-	if !j.admits(from, a.GetSequence()) {
-		return heard{}, pubsub.ValidationIgnore
-	}
-	return heard{from, info}, pubsub.ValidationAccept
+	return heard{from, a.GetSequence(), info}, r.proves(info)
 }
 
-// proves reports whether the certificate in the information founds the group that it is about.
-func (j *judge) proves(info *groupv1.GroupInfo) bool {
-	j.mu.Lock()
-	known, group := bytes.Equal(j.proof, info.GetCertificate()) && len(j.proof) > 0, j.group
-	j.mu.Unlock()
+// proves asks of the certificate in the information that it founds the group that it is about.
+func (r *reader) proves(info *groupv1.GroupInfo) error {
+	r.mu.Lock()
+	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
+	r.mu.Unlock()
 	if !known {
-		c, err := j.network.Open(info.GetCertificate())
+		c, err := r.network.Open(info.GetCertificate())
 		if err != nil {
-			return false
+			return err
 		}
 		group = c.GroupID()
-		j.mu.Lock()
-		j.proof, j.group = info.GetCertificate(), group
-		j.mu.Unlock()
+		r.mu.Lock()
+		r.proof, r.group = info.GetCertificate(), group
+		r.mu.Unlock()
 	}
-	return bytes.Equal(group[:], info.GetGroupId())
+	if !bytes.Equal(group[:], info.GetGroupId()) {
+		return fault.New("", fault.Unauthentic, "the certificate founds another group")
+	}
+	return nil
 }
 
 // admits reports whether an announcement is news, and not too many of one peer.
-func (j *judge) admits(from peer.ID, sequence uint64) bool {
+func (j *judge) admits(said heard) bool {
 	now := j.now()
-	if at := time.UnixMilli(int64(sequence)); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
+	if at := said.at(); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s, ok := j.signers.Get(from)
+	s, ok := j.signers.Get(said.from)
 	if !ok {
 		s = &signer{rates: rate.NewLimiter(perSecond, burst)}
-		j.signers.Add(from, s)
+		j.signers.Add(said.from, s)
 	}
-	if sequence <= s.last || !s.rates.AllowN(now, 1) {
+	if said.sequence <= s.last || !s.rates.AllowN(now, 1) {
 		return false
 	}
-	s.last = sequence
+	s.last = said.sequence
 	return true
 }
 

@@ -1,0 +1,21 @@
+package p2p
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNamespaces: values of a namespace are kept where it is known, and judged by who validates it.
+func TestNamespaces(t *testing.T) {
+	c := testConfig(t)
+	c.Namespaces = Namespaces{"other": bigger{}}
+	with, without := start(t, c).Routing(), start(t, testConfig(t)).Routing()
+	for _, key := range []string{"/other/k", "/" + valueNamespace + "/k"} {
+		require.NoError(t, with.PutValue(t.Context(), key, []byte("good")))
+		require.Error(t, with.PutValue(t.Context(), key, []byte("bad")))
+	}
+	require.NoError(t, without.PutValue(t.Context(), "/"+valueNamespace+"/k", []byte("good")))
+	require.Error(t, without.PutValue(t.Context(), "/other/k", []byte("good")))
+	require.Error(t, with.PutValue(t.Context(), "/pk/k", []byte("good")))
+}
