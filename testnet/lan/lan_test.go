@@ -41,7 +41,7 @@ func TestCuts(t *testing.T) {
 		}
 	}
 	opens := func(from, to int) bool { // a busy machine resolves addresses in its own time
-		for range 20 {
+		for range 100 {
 			if arrives(from, to) {
 				return true
 			}
@@ -86,7 +86,7 @@ func TestHostsHaveTheirOwnLoopback(t *testing.T) {
 		}()
 	}
 	for i, h := range l.Hosts {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		conn, err := h.Dial(ctx, "127.0.0.1:8500")
 		require.NoError(t, err)

@@ -59,15 +59,9 @@ func (w *worker) claim(ctx context.Context, o history.Op, options ...client.Lock
 	}
 	o.Token = int64(held.Token())
 	o = w.end(o, history.OK, nil)
-	w.beliefs.Enter(o, permits, holding{held})
+	w.beliefs.Enter(o, permits, held)
 	return held, o
 }
-
-// holding is a belief as a program has it that looks at nothing but its context.
-type holding struct{ *client.Held }
-
-// Check implements history.Belief.
-func (h holding) Check() error { return context.Cause(h.Context()) }
 
 // contend takes an exclusive lock and writes under it.
 func (w *worker) contend(ctx context.Context) {
@@ -83,12 +77,12 @@ func (w *worker) contend(ctx context.Context) {
 		return
 	}
 	for range w.rng.IntN(4) {
-		w.guarded(ctx, o, holding{held})
+		w.guarded(ctx, o, held)
 		w.think(ctx, 20*time.Millisecond)
 	}
 	if w.chance(1) { // longer than the lease lives if it is not renewed
 		w.think(ctx, 2*ttl)
-		w.guarded(ctx, o, holding{held})
+		w.guarded(ctx, o, held)
 	}
 	w.part(ctx, o, held)
 }

@@ -28,12 +28,12 @@ const (
 	// Founders and Others of a Config that does not say.
 	Founders, Others = 5, 2
 
-	replaceAfter = 6 * time.Second  // a voter's silence
-	checkEvery   = time.Minute      // of providers, of which there are none
-	formLimit    = 90 * time.Second // from the peers' start to their group
-	patience     = 2 * time.Minute  // of one check by porcupine
-	apiPort      = 8500             // of every peer, on its own loopback, and the next one
-	listenPort   = 4001             // for other peers
+	replaceAfter = 6 * time.Second // a voter's silence
+	checkEvery   = time.Minute     // of providers, of which there are none
+	formLimit    = 5 * time.Minute // from the peers' start to their group
+	patience     = 2 * time.Minute // of one check by porcupine
+	apiPort      = 8500            // of every peer, on its own loopback, and the next one
+	listenPort   = 4001            // for other peers
 )
 
 // Config is what is asked for.

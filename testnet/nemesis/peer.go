@@ -40,9 +40,13 @@ func (r *run) place(i int) (p *peer, err error) {
 		return nil, fault.As("nemesis.place", fault.Unavailable, err)
 	}
 	if r.lan == nil {
-		ports, err := freePorts(3)
-		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + ports[0], HTTP: "127.0.0.1:" + ports[1], GRPC: "127.0.0.1:" + ports[2]}
-		return p, err
+		at, err := process.FreePorts(3) // a restarted peer has its old ones again
+		if err != nil {
+			return nil, err
+		}
+		_, port, _ := net.SplitHostPort(at[0]) // it is one
+		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2]}
+		return p, nil
 	}
 	p.host = r.lan.Hosts[i]
 	p.Place = process.Place{
@@ -50,25 +54,6 @@ func (r *run) place(i int) (p *peer, err error) {
 		HTTP:   fmt.Sprintf("127.0.0.1:%d", apiPort), GRPC: fmt.Sprintf("127.0.0.1:%d", apiPort+2), Within: p.host.Do,
 	}
 	return p, nil
-}
-
-// freePorts finds n TCP ports of loopback that nobody listens on. They are to last: a restarted peer has
-// its old ones again.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fault.As("nemesis.freePorts", fault.Unavailable, err)
-		}
-		defer l.Close() // held until all are found
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			return nil, fault.As("nemesis.freePorts", fault.Internal, err)
-		}
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 // options dial the peer's API: a client is on the host of its peer.

@@ -19,7 +19,7 @@ import (
 const (
 	wanderers = 2               // watches that go from peer to peer
 	stay      = 8 * time.Second // at one, at most
-	lateness  = 30 * time.Second
+	lateness  = 2 * time.Minute
 )
 
 // watches follow all keys, from the first revision on.

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	launchLimit  = 30 * time.Second // from a process's start to its first answer
-	readyLimit   = 90 * time.Second // from all processes' start until all know each other
-	callLimit    = 2 * time.Second  // of one question about a peer's status
+	launchLimit  = 2 * time.Minute  // from a process's start to its first answer
+	readyLimit   = 5 * time.Minute  // from all processes' start until all know each other
+	callLimit    = 10 * time.Second // of one question about a peer's status
 	launchTrials = 3                // when another process took a port
 	atOnce       = 4                // processes launched at the same time
 	enough       = 20               // peers that a peer of a large network must know: k of Kademlia

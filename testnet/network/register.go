@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	registerLimit = 30 * time.Second
-	spreadLimit   = 60 * time.Second
+	registerLimit = 2 * time.Minute
+	spreadLimit   = 2 * time.Minute
 )
 
 // Register announces the offers, spread evenly over the peers, each through its provider's

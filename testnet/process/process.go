@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,8 @@ import (
 const (
 	grace       = 10 * time.Second // from an interrupt to the kill
 	outputGrace = 2 * time.Second  // from a process's end to the end of its output
+
+	checkTimeout = 30 * time.Second // of a check of a provider: who is gone refuses at once, who is slow is not gone
 )
 
 // Build compiles blackholed into dir and gives the path of the binary.
@@ -81,7 +84,7 @@ type Place struct {
 
 // fill chooses what is left open.
 func (p *Place) fill() error {
-	ports, err := freePorts(3)
+	ports, err := FreePorts(3)
 	if err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func Start(s Spec) (*Process, error) {
 func (s Spec) settings() []string {
 	env := []string{
 		config.Prefix + "DISCOVERY_HEALTH_CHECK_INTERVAL=" + s.Check.String(),
-		config.Prefix + "DISCOVERY_HEALTH_CHECK_TIMEOUT=" + s.Check.String(),
+		config.Prefix + "DISCOVERY_HEALTH_CHECK_TIMEOUT=" + checkTimeout.String(),
 		config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ","),
 	}
 	if s.Replace > 0 {
@@ -156,18 +159,30 @@ func cleanEnvironment(env []string) []string {
 	return kept
 }
 
-// freePorts finds n addresses that nobody listens on, all different.
-func freePorts(n int) ([]string, error) {
-	addrs := make([]string, n)
-	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+// FreePorts finds n addresses of loopback, host:port, that nobody listens on, all different. Systems give none of
+// these ports to who asks for any, nor to who connects: they are likely to stay free.
+func FreePorts(n int) ([]string, error) {
+	const first, last, tries = 16_000, 32_000, 1000
+	var addrs []string
+	var err error
+	for range tries {
+		if len(addrs) == n {
+			return addrs, nil
 		}
-		defer l.Close() // held until all are found
-		addrs[i] = l.Addr().String()
+		address := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))
+		var streams net.Listener
+		if streams, err = net.Listen("tcp", address); err != nil {
+			continue
+		}
+		defer streams.Close() // held until all are found
+		var packets net.PacketConn
+		if packets, err = net.ListenPacket("udp", address); err != nil { // of DNS
+			continue
+		}
+		defer packets.Close()
+		addrs = append(addrs, address)
 	}
-	return addrs, nil
+	return nil, fault.New("process.FreePorts", fault.Unavailable, "found only %d of %d: %w", len(addrs), n, err)
 }
 
 // PID is the process's id.

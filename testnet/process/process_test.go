@@ -75,9 +75,9 @@ func TestPause(t *testing.T) {
 		return string(text[bytes.LastIndexByte(text, ')')+2])
 	}
 	require.NoError(t, p.Pause())
-	require.Eventually(t, func() bool { return state() == "T" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return state() == "T" }, time.Minute, time.Millisecond)
 	require.NoError(t, p.Resume())
-	require.Eventually(t, func() bool { return state() != "T" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return state() != "T" }, time.Minute, time.Millisecond)
 	require.NoError(t, p.Pause())
 	p.Kill()
 	require.Error(t, p.Pause(), "of one that is gone")

@@ -63,13 +63,12 @@ func (r *run) place(i int) (err error) {
 		return fault.As("startup.place", fault.Unavailable, err)
 	}
 	if r.LAN == nil {
-		ports, err := freePorts(4)
+		at, err := process.FreePorts(4)
 		if err != nil {
 			return err
 		}
-		p.Place = process.Place{
-			Listen: "/ip4/127.0.0.1/tcp/" + ports[0], HTTP: "127.0.0.1:" + ports[1], GRPC: "127.0.0.1:" + ports[2], DNS: "127.0.0.1:" + ports[3],
-		}
+		_, port, _ := net.SplitHostPort(at[0]) // it is one
+		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
 		p.api = app.At(p.HTTP, nil)
 		return nil
 	}
@@ -80,22 +79,6 @@ func (r *run) place(i int) (err error) {
 	}
 	p.api = app.At(p.HTTP, func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) })
 	return nil
-}
-
-// freePorts finds n TCP ports of loopback that nobody listens on.
-func freePorts(n int) ([]string, error) {
-	ports := make([]string, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fault.As("startup.freePorts", fault.Unavailable, err)
-		}
-		defer l.Close() // held until all are found
-		if _, ports[i], err = net.SplitHostPort(l.Addr().String()); err != nil {
-			return nil, fault.As("startup.freePorts", fault.Internal, err)
-		}
-	}
-	return ports, nil
 }
 
 // start starts a peer that does not run.

@@ -16,10 +16,11 @@ import (
 // When a server is checked, and what its end takes then.
 const (
 	checkEvery   = time.Second
-	checkTimeout = 500 * time.Millisecond
-	failures     = 2               // in a row, until it is DOWN
-	deadAfter    = 4 * time.Second // without a passed check, until it is gone
-	late         = 5 * time.Second // of whatever a busy machine does
+	checkTimeout = time.Second
+	failures     = 3                // in a row, until it is DOWN
+	unhealthy    = 8 * time.Second  // without a passed check, until nobody counts on it
+	deadAfter    = 10 * time.Second // without a passed check, until it is gone
+	late         = time.Minute      // of whatever a busy machine does
 )
 
 // scene is an event of a watch, without what depends on when it is looked at.

@@ -14,9 +14,9 @@ import (
 
 // Bounds of what the coordination group takes.
 const (
-	formed   = 30 * time.Second // from the peers' start to their group
-	replaced = 60 * time.Second // from a voter's end to another in its place
-	revived  = 60 * time.Second // from the restart of all peers to their group
+	formed   = 2 * time.Minute // from the peers' start to their group
+	replaced = 2 * time.Minute // from a voter's end to another in its place
+	revived  = 2 * time.Minute // from the restart of all peers to their group
 )
 
 // groupFormed waits until every peer knows the same group of three voters, and its leader.

@@ -24,7 +24,7 @@ const (
 	awaited  = "tour-awaited"  // the same, over a change of leaders
 
 	lastingLife = "1h" // without a heartbeat
-	turn        = 30 * time.Second
+	turn        = time.Minute
 )
 
 // everything asks for the instances of a service, whatever their status.
@@ -245,7 +245,7 @@ func (t *Tour) instanceFound(ctx context.Context) (string, error) {
 // checked is a server that its peer looks at each second.
 func checked(s *app.Server) app.Registration {
 	return app.Registration{
-		ID: "server", Host: s.Host, Port: s.Port, UnhealthyAfter: "3s", RemoveAfter: deadAfter.String(),
+		ID: "server", Host: s.Host, Port: s.Port, UnhealthyAfter: unhealthy.String(), RemoveAfter: deadAfter.String(),
 		HealthCheck: &app.Check{
 			Type: "HTTP", Endpoint: app.Health, Interval: checkEvery.String(), Timeout: checkTimeout.String(), UnhealthyThreshold: failures,
 		},

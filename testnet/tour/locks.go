@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	leaseTTL  = 10 * time.Second
+	leaseTTL  = 30 * time.Second
 	lastingly = time.Hour // a lease that outlives the restart of everything
 	handovers = 20        // of the contended lock
-	takeover  = 15 * time.Second
+	takeover  = time.Minute
 )
 
 // lockHandedOver lets the clients of two peers contend for one lock. Who waits gets it from who

@@ -84,8 +84,8 @@ func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	killed, steady := t.living(state.Leader), []string{idOf(moves, t.victim())}
 	var others []*network.Peer
 	for _, p := range t.Network.Living() {
-		if steady = append(steady, idOf(stays, p), idOf(moves, p)); p != killed {
-			others = append(others, p)
+		if p != killed { // whose own instances go with its lease
+			steady, others = append(steady, idOf(stays, p), idOf(moves, p)), append(others, p)
 		}
 	}
 	if err := t.followAll(ctx, resident, includes(steady)); err != nil {

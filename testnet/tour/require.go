@@ -33,7 +33,7 @@ func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
 	}
 	woken := make(chan error, 1)
 	go func() { // ends with its call, and is waited for
-		woken <- rest(ctx, there, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, "8s") })
+		woken <- restWithin(ctx, 2*turn, there, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
 	}()
 	began := time.Now()
 	err = register(ctx, third, required, comer("late"))

@@ -16,7 +16,7 @@ import (
 
 const (
 	pace       = 50 * time.Millisecond // between two updates, at least
-	eventLimit = 10 * time.Second      // from an update to its event
+	eventLimit = time.Minute           // from an update to its event
 )
 
 // watchUpdates changes prices of compute services, one provider after the other, while
