@@ -31,7 +31,7 @@ const (
 type entry struct {
 	turn      int
 	committed bool     // of that registration
-	sure      bool     // committed, and so were all before it
+	sure      bool     // committed, and so were all before it when it was made
 	gone      bool     // it deregistered
 	uncertain bool     // a registration had no answer, and may have been taken and be heard of later; or nobody knew whom to deregister
 	story     []string // all that it was told, for people
@@ -157,6 +157,18 @@ func (r *run) note(p *peer, id string, e entry, err error) {
 	}
 	e.story = append(e.story, fmt.Sprintf("%.3f s, turn %d at %s: %s", time.Since(r.began).Seconds(), e.turn, p.name, said))
 	r.book[id] = e
+}
+
+// settle takes note that every peer has every instance: a first registration that was kept is committed by now.
+func (r *run) settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, e := range r.book {
+		if e.turn == 1 && !e.uncertain && !e.gone {
+			e.committed, e.sure = true, true
+			r.book[id] = e
+		}
+	}
 }
 
 // converge waits until every peer knows what applications were told, and gives how long that took from now. What is not

@@ -95,6 +95,7 @@ func (r *run) play(ctx context.Context) error {
 	if r.outcome.Converged = took; err != nil || len(r.outcome.Violations) > 0 || r.LAN == nil {
 		return err
 	}
+	r.settle()
 	if err := r.move(ctx); err != nil {
 		return err
 	}

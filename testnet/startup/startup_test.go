@@ -105,6 +105,14 @@ func TestNote(t *testing.T) {
 	}
 	require.Empty(t, got)
 	require.Equal(t, Outcome{Committed: 7, Kept: 2, Refused: 3, Deregistered: 3}, r.outcome)
+	r.settle()
+	require.True(t, r.book["plain"].sure)
+	require.False(t, r.book["raced"].sure, "the first may still be under way")
+	require.False(t, r.book["retried"].sure)
+	r.note(p, "kept", entry{turn: 1}, nil)
+	r.settle()
+	r.note(p, "kept", entry{turn: 2, committed: true}, nil)
+	require.True(t, r.book["kept"].sure)
 	require.Contains(t, r.stories("lost: left"), "turn 1 at peer-1: no: no answer")
 }
 
