@@ -153,7 +153,7 @@ func serve(b *testing.B, n int) string {
 	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	require.NoError(b, err)
 	d, err := discovery.New(discovery.Config{
-		Registry: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
+		Registry: reg, Schedule: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
 		Defaults: query.Defaults{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(b, err)

@@ -120,6 +120,12 @@ func fences() []fence {
 			rooms:   []string{"internal/group"},
 			reason:  "coordination is a state machine to everybody but the group",
 		},
+		{
+			library: "github.com/cockroachdb/pebble",
+			open:    []string{"github.com/cockroachdb/pebble/v2/vfs"}, // a file system: where, not how
+			rooms:   []string{"pkg/registry", "internal/group", "internal/daemon"},
+			reason:  "only what is durable knows the database; others, the SDK above all, do without",
+		},
 	}
 }
 

@@ -1,7 +1,9 @@
 package archtest
 
+import "slices"
+
 func importSamples() []sample {
-	return append(floorSamples(), librarySamples()...)
+	return slices.Concat(floorSamples(), librarySamples(), closureSamples())
 }
 
 func floorSamples() []sample {
@@ -100,6 +102,11 @@ func librarySamples() []sample {
 			},
 			want: []string{"pkg/coord/a.go:2", "pkg/discovery/a.go:2", "pkg/discovery/a_test.go:2"},
 		},
+	}
+}
+
+func closureSamples() []sample {
+	return []sample{
 		{
 			rule: "plane", name: "apart",
 			files: files{
@@ -137,6 +144,15 @@ func librarySamples() []sample {
 				"pkg/client/a.go":    importing("client", "m/pkg/discovery"),
 				"pkg/discovery/a.go": importing("discovery", "m/pkg/keeper"),
 				"pkg/keeper/a.go":    importing("keeper", "github.com/libp2p/go-libp2p/core/host"),
+			},
+			want: []string{"pkg/client/a.go:1"},
+		},
+		{
+			rule: "sdk", name: "a database",
+			files: files{
+				"pkg/client/a.go":    importing("client", "m/pkg/discovery"),
+				"pkg/discovery/a.go": importing("discovery", "m/pkg/registry"),
+				"pkg/registry/a.go":  importing("registry", "github.com/cockroachdb/pebble/v2"),
 			},
 			want: []string{"pkg/client/a.go:1"},
 		},

@@ -252,7 +252,7 @@ func (p *parts) startRegistry(context.Context) (err error) {
 func (p *parts) startDiscovery(context.Context) (err error) {
 	d := p.config.Discovery
 	p.discovery, err = discovery.New(discovery.Config{
-		Registry: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
+		Registry: p.registry, Schedule: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
 		Recorder: p.metrics, Logger: p.log.With("part", "discovery"), Now: time.Now, Random: rand.Uint64,
 		Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 		CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,

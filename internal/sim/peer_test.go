@@ -140,7 +140,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	}
 	s.onClose(own.Close)
 	s.discovery, err = discovery.New(discovery.Config{
-		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
+		Registry: own, Schedule: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
 		Recorder: s.counts, Now: time.Now, Random: rand.Uint64, CacheSize: cachedAnswers,
 		Defaults: query.Defaults{Limit: 100},
 	})

@@ -132,7 +132,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 			s.Recorder.Failed("keeper.Store", o.Err)
 			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
 		}
-		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
+		s.Schedule.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = Receipt{
 			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
 		}
@@ -182,7 +182,7 @@ func (s *Service) refresh(ctx context.Context) {
 			return
 		case <-s.wake:
 		case <-timer.C:
-			if due := s.Registry.Due(s.Now(), announceBatch); len(due) > 0 {
+			if due := s.Schedule.Due(s.Now(), announceBatch); len(due) > 0 {
 				s.announce(ctx, due)
 				s.Recorder.Refreshed(len(due))
 			}
@@ -194,7 +194,7 @@ func (s *Service) refresh(ctx context.Context) {
 // untilDue is how long the refresh loop may sleep.
 func (s *Service) untilDue() time.Duration {
 	const least, most = 50 * time.Millisecond, time.Minute
-	next, ok := s.Registry.NextDue()
+	next, ok := s.Schedule.NextDue()
 	if !ok {
 		return most
 	}

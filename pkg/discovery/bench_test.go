@@ -42,7 +42,7 @@ func benchWorld(b *testing.B, n int) (*discovery.Service, query.Query) {
 		net.kept[r.Name()] = r
 	}
 	s, err := discovery.New(discovery.Config{
-		Registry: reg, Index: x, Keepers: net, Updates: &topics{},
+		Registry: reg, Schedule: reg, Index: x, Keepers: net, Updates: &topics{},
 		Prober: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 		Now:    time.Now, Random: func() uint64 { return 7 },
 	})

@@ -227,7 +227,7 @@ func newWorld(t *testing.T) *world {
 		verdicts: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
 	w.Service, err = discovery.New(discovery.Config{
-		Registry: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
+		Registry: reg, Schedule: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
 		Now: time.Now, Random: func() uint64 { return 7 },
 	})
 	require.NoError(t, err)

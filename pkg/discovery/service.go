@@ -25,8 +25,34 @@ import (
 	"github.com/blackhole/blackhole/pkg/index"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/registry"
 )
+
+// Registry has the services of this peer, durable and signed. Errors are as those of Registrar.
+type Registry interface {
+	// Self is the provider whose services they are.
+	Self() peer.ID
+	// Register takes services in; one record or one error for each, in order.
+	Register(offers []records.Offer, now time.Time) ([]*records.Record, []error)
+	// Update replaces the content of a service.
+	Update(o records.Offer, now time.Time) (*records.Record, error)
+	// Withdraw ends a service and gives its tombstone.
+	Withdraw(id string, now time.Time) (*records.Record, error)
+	// Get gives the newest version of a service.
+	Get(id string) (*records.Record, bool)
+	// List gives the newest versions of all services, by id.
+	List() []*records.Record
+}
+
+// Schedule says when what is in the Registry is to be announced. What the Registry's changes and Due give is handed out:
+// Due does not give it again before its outcome is told, or a while has passed.
+type Schedule interface {
+	// Due gives records to announce now, at most limit.
+	Due(now time.Time, limit int) []*records.Record
+	// NextDue is when Due has something to do next; false when there is nothing at all.
+	NextDue() (time.Time, bool)
+	// Announced tells the outcome of announcing a version.
+	Announced(n records.Name, sequence uint64, s records.Stored, now time.Time)
+}
 
 // Keepers is the network's memory: the peers that keep the cells of the index.
 type Keepers interface {
@@ -77,10 +103,12 @@ type Recorder interface {
 	Failed(op string, err error)
 }
 
-// Config are the parts and settings of a Service. Registry, Index, Keepers, Updates,
-// Prober, Now and Random are required.
+// Config are the parts and settings of a Service. Registry, Schedule, Index, Keepers, Updates,
+// Prober, Now and Random are required. The first two are one *registry.Registry, which is not named here: who
+// imports the contract needs no database.
 type Config struct {
-	Registry *registry.Registry
+	Registry Registry
+	Schedule Schedule
 	Index    *index.Index
 	Keepers  Keepers
 	Updates  Updates
@@ -127,7 +155,7 @@ const (
 
 // New starts a Service. Close stops it.
 func New(c Config) (*Service, error) {
-	if c.Registry == nil || c.Index == nil || c.Keepers == nil || c.Updates == nil || c.Prober == nil || c.Now == nil || c.Random == nil {
+	if c.Registry == nil || c.Schedule == nil || c.Index == nil || c.Keepers == nil || c.Updates == nil || c.Prober == nil || c.Now == nil || c.Random == nil {
 		return nil, fault.New("discovery.New", fault.Invalid, "a required part is missing")
 	}
 	c.setDefaults()

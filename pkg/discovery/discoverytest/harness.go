@@ -43,7 +43,7 @@ func New(t testing.TB, edits ...func(*discovery.Config)) *Harness {
 	known := index.New(index.Config{})
 	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
 	c := discovery.Config{
-		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober,
+		Registry: own, Schedule: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober,
 		Now: now, Random: random,
 	}
 	for _, edit := range edits {
