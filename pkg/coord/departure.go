@@ -2,6 +2,7 @@ package coord
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tidwall/btree"
 )
@@ -93,20 +94,21 @@ func (m *Machine) stamp(o *RegisterBatch) []Revision {
 	if len(m.effects.Events) > 0 {
 		at++
 	}
-	all := make([]Revision, len(o.Puts))
+	m.since = m.since[:0]
 	for i := range o.Puts {
 		e := &o.Puts[i]
 		kv, ok := m.tree.Get(e.Key)
-		if !ok || kv.Lease != o.Lease {
-			continue // it was passed over
+		if !ok || kv.Lease != o.Lease { // it was passed over
+			m.since = append(m.since, 0)
+			continue
 		}
 		expected, since := e.Since, m.known(e.Since)
 		if e.Adopt {
 			expected, since = at, at
 		}
-		all[i] = max(since, kv.since)
-		told = told || all[i] != expected
-		if all[i] == kv.since {
+		since = max(since, kv.since)
+		m.since = append(m.since, since)
+		if told = told || since != expected; since == kv.since {
 			continue
 		}
 		if kv.ModRevision <= m.revision { // others share this version
@@ -114,10 +116,10 @@ func (m *Machine) stamp(o *RegisterBatch) []Revision {
 			kv = &shared
 			m.tree.Set(e.Key, kv)
 		}
-		kv.since = all[i]
+		kv.since = since
 	}
 	if !told {
 		return nil
 	}
-	return all
+	return slices.Clone(m.since)
 }

@@ -28,7 +28,8 @@ type Machine struct {
 	owners map[string]*account
 	gone   departures
 
-	effects Effects // of the entry at hand; its room is used again
+	effects Effects    // of the entry at hand; its room is used again
+	since   []Revision // so too, of a batch's puts
 }
 
 // New returns the state before the first entry, under DefaultLimits.
