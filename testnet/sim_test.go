@@ -33,6 +33,10 @@ func TestSimulationNamesTheFlagItRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, raw)
 	require.Equal(t, 3*s.Peers, s.Records)
+	require.False(t, s.Light)
+	s, _, err = parseSimulation([]string{"-light"}, io.Discard)
+	require.NoError(t, err)
+	require.True(t, s.Light)
 }
 
 func TestSimulateRefusesBadFlags(t *testing.T) {

@@ -3,9 +3,9 @@
 //
 // Each peer is what the daemon wires together (internal/p2p, gossip, keeper, registry,
 // index, discovery), on a QUIC host whose packets travel through a simulated network with
-// latency, loss, cuts and partitions. All of it runs inside one bubble of testing/synctest:
-// a network of hundreds of peers lives minutes of its own time in as many seconds of ours,
-// and no timing depends on how busy the machine is.
+// latency, loss, cuts and partitions. Where hundreds of peers are played, links may be light:
+// streams then travel without packets and encryption, in the same time. All of it runs inside
+// one bubble of testing/synctest, so that no timing depends on how busy the machine is.
 //
 // An oracle knows every record that was ever registered, and holds each answer against a
 // loop over all of them:

@@ -38,12 +38,12 @@ func TestNetwork(t *testing.T) {
 	play(t, p)
 }
 
-// TestPartition cuts a small network in halves that live on.
+// TestPartition cuts a small network on light links in halves that live on.
 func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond})
+	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
 }
 
 // play plays a scenario in a bubble of its own, prints its figures as one line that begins

@@ -27,8 +27,11 @@ const (
 // wire is the simulated network: latency is the same between any two peers; loss, silence
 // and cuts are decided when a packet is sent. It is safe for concurrent use.
 type wire struct {
-	net  *simnet.Simnet
-	seed uint64
+	net   *simnet.Simnet
+	light lightNet // of links without packets
+	thin  bool     // links are light
+	half  time.Duration
+	seed  uint64
 
 	packets, bytes, lost atomic.Int64
 	faults               atomic.Pointer[faults]
@@ -44,10 +47,11 @@ type faults struct {
 }
 
 func newWire(rtt time.Duration, loss float64, seed uint64) *wire {
-	w := &wire{seed: seed, net: &simnet.Simnet{
+	w := &wire{seed: seed, half: rtt / 2, net: &simnet.Simnet{
 		LatencyFunc: simnet.StaticLatency(rtt / 2),
 		Logger:      slog.New(slog.DiscardHandler),
 	}}
+	w.light.listeners, w.light.ties = make(map[netip.Addr]*lightListener), make(map[*lightConn]*time.Timer)
 	w.faults.Store(&faults{loss: loss})
 	w.net.Start()
 	return w
@@ -60,6 +64,7 @@ func (w *wire) change(f func(*faults)) {
 	next := *w.faults.Load()
 	f(&next)
 	w.faults.Store(&next)
+	w.lookAll()
 }
 
 // silence takes a peer off the network without a word, for good.
@@ -104,8 +109,16 @@ func listenOn(a netip.Addr) multiaddr.Multiaddr {
 	return multiaddr.StringCast(fmt.Sprintf("/ip4/%s/udp/%d/quic-v1", a, port))
 }
 
-// transport makes libp2p's QUIC speak through the wire instead of a socket.
+// transport makes libp2p speak through the wire: light links, or its own QUIC.
 func (w *wire) transport(a netip.Addr) []libp2p.Option {
+	if w.thin {
+		return w.lightTransport(a)
+	}
+	return w.quicTransport(a)
+}
+
+// quicTransport makes libp2p's QUIC speak through the wire instead of a socket.
+func (w *wire) quicTransport(a netip.Addr) []libp2p.Option {
 	own := net.IP(a.AsSlice())
 	return []libp2p.Option{
 		libp2p.Transport(libp2pquic.NewTransport),
@@ -131,15 +144,17 @@ func (s source) PreferredSourceIPForDestination(*net.UDPAddr) (net.IP, error) { 
 
 func (w *wire) endpoint(local *net.UDPAddr) *endpoint {
 	link := simnet.LinkSettings{BitsPerSecond: bandwidth, FlowBucketCount: 16}
-	own := local.AddrPort().Addr().Unmap()
+	e := w.place(local.AddrPort().Addr().Unmap())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return &endpoint{
-		SimConn: w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: link, Downlink: link}),
-		wire:    w,
-		own:     own,
-		rand:    rand.New(rand.NewPCG(w.seed, uint64(own.As4()[0])<<8|uint64(own.As4()[1]))),
-	}
+	e.SimConn = w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: link, Downlink: link})
+	return e
+}
+
+// place makes an endpoint without a socket.
+func (w *wire) place(own netip.Addr) *endpoint {
+	seed := uint64(own.As4()[0])<<8 | uint64(own.As4()[1])
+	return &endpoint{wire: w, own: own, addr: listenOn(own), rand: rand.New(rand.NewPCG(w.seed, seed))}
 }
 
 // endpoint is one peer's socket.
@@ -147,6 +162,7 @@ type endpoint struct {
 	*simnet.SimConn
 	wire *wire
 	own  netip.Addr
+	addr multiaddr.Multiaddr
 
 	mu   sync.Mutex // guards rand
 	rand *rand.Rand

@@ -55,6 +55,7 @@ func newWorld(t *testing.T, p Params) *world {
 		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed), oracle: newOracle(),
 		asked: make(map[peer.ID]bool),
 	}
+	w.wire.thin = p.Light
 	t.Cleanup(w.end)
 	return w
 }
