@@ -14,7 +14,7 @@
 //
 //   - every member: equal entries at equal indexes, equal states (C1); one leader a term (C2);
 //   - every answer to a command: it is the oracle's, and was not given before (C3);
-//   - the log, by pkg/coord/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4;
+//   - the log, by pkg/coord/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;
 //   - on any member, the digest of an owner's entries: it is that of its entries; and what a
 //     keepalive says of them: it has what was accepted before the keepalive was sent (I5);
 //   - the end of every lease: not before the deadline of its client, nor of any leader's

@@ -114,10 +114,13 @@ func directoryPlants() []plant {
 			{coordDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
 		}, []string{"I4"}},
 		{"an instance of another owner is replaced", []edit{
-			{coordDir + "directory.go", "case ok && !mine.Contains(e.Key) && ", "case false && "},
-		}, []string{"I3"}},
+			{coordDir + "departure.go", "return m.known(e.Since) <= kv.since", "return false"},
+		}, []string{"I3", "I6"}},
+		{"an instance that was removed comes back with an owner of before", []edit{
+			{coordDir + "departure.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
+		}, []string{"I6"}},
 		{"an instance that is as it was makes an event", []edit{
-			{coordDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_ = bytes.Equal"},
+			{coordDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
 		}, []string{"I2"}},
 		{"what a batch replaces stays when it is the last", []edit{
 			{coordDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(steps) > 0 {"},
