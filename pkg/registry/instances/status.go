@@ -9,10 +9,10 @@ import (
 // state is all that the status of an instance follows from. It is a value: what happens to an
 // instance gives its next state, and time is an argument.
 type state struct {
-	checked        bool // it has a check, which alone tells whether it is UP
 	unhealthyAfter time.Duration
 	removeAfter    time.Duration
 
+	checked  bool            // it has a check, which alone tells whether it is UP
 	override instance.Status // by hand; StatusUnknown: none
 	verdict  instance.Status // of the check: UP, DOWN, or StatusUnknown before the first
 	starting bool            // by its own word
