@@ -138,6 +138,25 @@ func TestHedging(t *testing.T) {
 	})
 }
 
+// Where many are silent, each turn asks more of them than the one before.
+func TestHedgingAmongTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 9)
+		a := w.nodes[0]
+		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
+		for _, id := range a.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
+			n := w.node(id)
+			n.silent()
+			n.server.reset()
+		}
+		start := time.Now()
+		found, err := a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.True(t, found.Complete, found.Reason)
+		require.Less(t, time.Since(start), 5*hedgeAfter, "the third turn, after 4.75 times the patience, reaches the living")
+	})
+}
+
 // With nobody else answering, the answer is this peer's own and says that it lacks others.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -134,9 +134,10 @@ type reply struct {
 	err    error
 }
 
-// gather asks keepers of one group until enough gave a full answer: askedAtOnce at first,
-// another one for each that fails or does not speak for all cells, as many as are missing when
-// those asked take longer than they usually do, and further ones when the answers leave doubt.
+// gather asks keepers of one group until enough gave a full answer: askedAtOnce at first, another
+// one for each that fails or does not speak for all cells, further ones when the answers leave
+// doubt, and when those asked take longer than they usually do as many as are missing, more each
+// time: where many are gone, asking one after the other would meet one dead peer after the other.
 func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *journal) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -149,12 +150,13 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 	}
 	replies := make(chan reply, len(order))
 	g.several = k.several(order)
-	next := 0
+	next, awaited := 0, make(map[peer.ID]bool) // who is late is not awaited, but heard
 	ask := func() {
 		if next < len(order) {
 			k.prefer(order[next:], g.oneParty())
 			id := order[next]
 			next++
+			awaited[id] = true
 			asked.Go(func() { replies <- k.ask(ctx, id, q, notes) })
 		}
 	}
@@ -164,15 +166,18 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 	patience := k.peers.patience(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
 	hedge := time.NewTimer(patience)
 	defer hedge.Stop()
-	for heard := 0; heard < next && g.full() < g.wanted(); {
+	for heard, hedges := 0, 0; heard < next && g.full() < g.wanted(); {
 		select {
 		case r := <-replies:
 			heard++
-			if full := g.add(r); !full || heard == next && g.full() < g.wanted() {
+			delete(awaited, r.from)
+			if full := g.add(r); !full || len(awaited) == 0 && g.full() < g.wanted() {
 				ask()
 			}
 		case <-hedge.C:
-			for range max(1, g.needed()-g.full()) {
+			hedges++
+			clear(awaited)
+			for range max(hedges, g.needed()-g.full()) {
 				ask()
 			}
 			patience += patience / 2 // slower and slower: when all are slow, the load may be why
