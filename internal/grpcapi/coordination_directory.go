@@ -16,7 +16,7 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	}
 	op := &coord.RegisterBatch{Lease: coord.LeaseID(req.GetLeaseId()), Generation: req.GetGeneration()}
 	for _, e := range req.GetPuts() {
-		op.Puts = append(op.Puts, coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt()})
+		op.Puts = append(op.Puts, coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())})
 	}
 	for _, key := range req.GetDeletes() {
 		op.Deletes = append(op.Deletes, string(key))
@@ -29,9 +29,13 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	if err != nil {
 		return nil, err
 	}
-	return &api.PublishInstancesResponse{
+	resp := &api.PublishInstancesResponse{
 		Header: h, Changed: uint32(r.Changed), Foreign: convert(r.Foreign, func(key string) []byte { return []byte(key) }),
-	}, nil
+	}
+	for i, e := range op.Puts {
+		resp.Since = append(resp.Since, int64(r.SinceOf(i, e)))
+	}
+	return resp, nil
 }
 
 // SetRequirement implements api.CoordinationServiceServer.

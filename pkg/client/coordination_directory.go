@@ -13,7 +13,7 @@ import (
 func (p *Coordination) publish(ctx context.Context, cmd coord.Command, o *coord.RegisterBatch) (coord.Result, coord.Header, error) {
 	req := &api.PublishInstancesRequest{Attempt: toAttempt(cmd), LeaseId: int64(o.Lease), Generation: o.Generation}
 	for _, e := range o.Puts {
-		req.Puts = append(req.Puts, &api.DirectoryEntry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt})
+		req.Puts = append(req.Puts, &api.DirectoryEntry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt, Since: int64(e.Since)})
 	}
 	for _, key := range o.Deletes {
 		req.Deletes = append(req.Deletes, []byte(key))
@@ -26,6 +26,9 @@ func (p *Coordination) publish(ctx context.Context, cmd coord.Command, o *coord.
 	result := coord.Result{Changed: int(resp.GetChanged())}
 	for _, key := range resp.GetForeign() {
 		result.Foreign = append(result.Foreign, string(key))
+	}
+	for _, revision := range resp.GetSince() {
+		result.Since = append(result.Since, coord.Revision(revision))
 	}
 	return answered("client.PublishInstances", resp, err, result)
 }

@@ -24,8 +24,8 @@ type Result struct {
 	// Foreign lists the keys of a RegisterBatch that were not put since the last word on them is
 	// another owner's, in ascending order.
 	Foreign []string
-	// Since has for each put of a RegisterBatch, in order, the Since that its entry has now, 0 for one
-	// passed over; nil when each has what the batch lets expect: Revision with Adopt, otherwise its own.
+	// Since has for each put of a RegisterBatch, in order, the Since that its entry has now, and for one
+	// passed over any; nil when each has what the batch lets expect: Revision with Adopt, otherwise its own.
 	Since []Revision
 }
 

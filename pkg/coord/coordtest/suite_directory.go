@@ -21,6 +21,8 @@ func directories() map[string]func(*world) {
 		"batch of an earlier generation":       batchFenced,
 		"instances go with their lease":        batchExpires,
 		"instance of another owner":            batchForeign,
+		"last registration counts":             batchLast,
+		"instance that was removed":            batchRemoved,
 		"instance is malformed":                batchMalformed,
 		"batch of a thousand":                  batchLarge,
 		"directory is not written otherwise":   directoryReserved,
@@ -142,6 +144,46 @@ func batchForeign(w *world) {
 	require.Equal(w.t, theirs, w.listed()[0].Lease)
 	w.must(w.Alice, &coord.LeaseRevoke{ID: mine})
 	require.Len(w.t, w.listed(), 2)
+}
+
+// registered puts an entry as a registration, and gives what its owner says of it from then on.
+func (w *world) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.Entry {
+	w.t.Helper()
+	e.Adopt = true
+	r := w.must(o, batch(lease, 1, e))
+	e.Since, e.Adopt = r.SinceOf(0, e), false
+	require.Positive(w.t, e.Since)
+	return e
+}
+
+func batchLast(w *world) {
+	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
+	old := w.registered(w.Alice, mine, running("a", 1))
+	w.must(w.Alice, write(put("x", "y"))) // the revision moves on
+	last := w.registered(w.Bob, theirs, running("a", 2))
+	require.Greater(w.t, last.Since, old.Since)
+	w.must(w.Alice, &coord.LeaseRevoke{ID: mine})
+	w.must(w.Bob, &coord.LeaseRevoke{ID: theirs})
+	mine, theirs = w.lease(w.Alice), w.lease(w.Bob)
+	require.Empty(w.t, w.must(w.Alice, batch(mine, 1, old)).Foreign)
+	require.Empty(w.t, w.must(w.Bob, batch(theirs, 1, last)).Foreign)
+	require.Equal(w.t, theirs, w.listed()[0].Lease)
+	require.Equal(w.t, []string{old.Key}, w.must(w.Alice, batch(mine, 1, old)).Foreign)
+	forgotten := last
+	forgotten.Since = 0
+	r := w.must(w.Bob, batch(theirs, 2, forgotten))
+	require.Equal(w.t, last.Since, r.SinceOf(0, forgotten), "a new process is told")
+}
+
+func batchRemoved(w *world) {
+	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
+	old := w.registered(w.Alice, mine, running("a", 1))
+	w.registered(w.Bob, theirs, running("a", 2))
+	w.must(w.Bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{old.Key}})
+	require.Equal(w.t, []string{old.Key}, w.must(w.Alice, batch(mine, 1, old)).Foreign)
+	require.Empty(w.t, w.listed())
+	w.registered(w.Alice, mine, running("a", 1))
+	require.Len(w.t, w.listed(), 1)
 }
 
 func batchMalformed(w *world) {

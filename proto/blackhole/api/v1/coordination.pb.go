@@ -2643,8 +2643,9 @@ func (x *PublishInstancesRequest) GetRangeEnd() []byte {
 type DirectoryEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // blackhole.agent.v1.Instance
-	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance
+	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // it is a new registration
+	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // revision at which its registration was first committed; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2700,11 +2701,19 @@ func (x *DirectoryEntry) GetAdopt() bool {
 	return false
 }
 
+func (x *DirectoryEntry) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 type PublishInstancesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
-	Foreign       [][]byte               `protobuf:"bytes,3,rep,name=foreign,proto3" json:"foreign,omitempty"` // keys that are another peer's
+	Foreign       [][]byte               `protobuf:"bytes,3,rep,name=foreign,proto3" json:"foreign,omitempty"`     // keys on which another peer had the last word
+	Since         []int64                `protobuf:"varint,4,rep,packed,name=since,proto3" json:"since,omitempty"` // what each put has now, in order; of a foreign one nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2756,6 +2765,13 @@ func (x *PublishInstancesResponse) GetChanged() uint32 {
 func (x *PublishInstancesResponse) GetForeign() [][]byte {
 	if x != nil {
 		return x.Foreign
+	}
+	return nil
+}
+
+func (x *PublishInstancesResponse) GetSince() []int64 {
+	if x != nil {
+		return x.Since
 	}
 	return nil
 }
@@ -3878,15 +3894,17 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\adeletes\x18\x05 \x03(\fR\adeletes\x12\x18\n" +
 	"\areplace\x18\x06 \x01(\bR\areplace\x12\x10\n" +
 	"\x03key\x18\a \x01(\fR\x03key\x12\x1b\n" +
-	"\trange_end\x18\b \x01(\fR\brangeEnd\"N\n" +
+	"\trange_end\x18\b \x01(\fR\brangeEnd\"d\n" +
 	"\x0eDirectoryEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
-	"\x05adopt\x18\x03 \x01(\bR\x05adopt\"\x80\x01\n" +
+	"\x05adopt\x18\x03 \x01(\bR\x05adopt\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"\x96\x01\n" +
 	"\x18PublishInstancesResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\rR\achanged\x12\x18\n" +
-	"\aforeign\x18\x03 \x03(\fR\aforeign\"\xad\x01\n" +
+	"\aforeign\x18\x03 \x03(\fR\aforeign\x12\x14\n" +
+	"\x05since\x18\x04 \x03(\x03R\x05since\"\xad\x01\n" +
 	"\x15SetRequirementRequest\x123\n" +
 	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
