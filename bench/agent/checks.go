@@ -61,12 +61,12 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	if err := child.Rest(ctx, checkEvery+checkWithin); err != nil {
 		return err
 	}
-	spent, asked, began := one.server.spent(), target.asked.Load(), time.Now()
+	spent, asked, began := one.server.Spent(), target.asked.Load(), time.Now()
 	if err := child.Rest(ctx, s.checking); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	spent, asked = one.server.spent()-spent, target.asked.Load()-asked
+	spent, asked = one.server.Spent()-spent, target.asked.Load()-asked
 	full, err := footprint(ctx, one)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	}
 	fmt.Fprintf(s.out, "| %s | %d | %.0f | %d | %.1f %% | %s | %s | %s | %s | %s |\n", one.name, n, float64(asked)/took.Seconds(), healthy,
 		100*spent.Seconds()/took.Seconds(), idle.memory, full.memory,
-		each(full.resident-idle.resident, n), each(full.live-idle.live, n), load())
+		each(full.resident-idle.resident, n), each(full.live-idle.live, n), child.Load())
 	return nil
 }
 
@@ -104,7 +104,7 @@ type held struct {
 // footprint asks a server of ours, too, when its collector will run next: at twice what was live at the
 // last collection (runtime package, GOGC), and what is resident is mostly that room.
 func footprint(ctx context.Context, one *system) (held, error) {
-	h := held{memory: one.server.memory()}
+	h := held{memory: memoryOf(one.server.ID())}
 	if one.metrics == nil {
 		return h, nil
 	}

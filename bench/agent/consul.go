@@ -31,8 +31,8 @@ disable_update_check = true
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return nil, fault.As("startConsul", fault.Invalid, err)
 	}
-	server, err := launch(binary, []string{"agent", "-dev", "-node=dev", "-log-level=error", "-config-file=" + file}, nil, log)
-	if err != nil {
+	server := &child.Process{Binary: binary, Log: log, Args: []string{"agent", "-dev", "-node=dev", "-log-level=error", "-config-file=" + file}}
+	if err := server.Start(); err != nil {
 		return nil, err
 	}
 	address := "127.0.0.1:" + free[0]

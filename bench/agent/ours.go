@@ -24,8 +24,8 @@ func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system,
 	address, grpc := "127.0.0.1:"+free[0], "127.0.0.1:"+free[1]
 	args := []string{"run", "--profile", "dev", "--data", dir, "--listen", "/ip4/127.0.0.1/tcp/" + free[2], "--http", address, "--grpc", grpc}
 	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_DNS=off"}
-	server, err := launch(binary, args, env, log)
-	if err != nil {
+	server := &child.Process{Binary: binary, Args: args, Env: env, Log: log}
+	if err := server.Start(); err != nil {
 		return nil, err
 	}
 	s := &system{

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 )
 
 // sample is what one run came to.
@@ -37,7 +40,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) (sample, err
 	defer cancel(nil)
 	took, counts := make([][]time.Duration, len(workers)), make([]int, len(workers))
 	var all sync.WaitGroup
-	before, began := used(), time.Now()
+	before, began := child.Used(), time.Now()
 	for i, work := range workers {
 		all.Go(func() {
 			for start := began; start.Sub(began) < d && ctx.Err() == nil; {
@@ -57,7 +60,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) (sample, err
 		})
 	}
 	all.Wait()
-	out := sample{seconds: time.Since(began).Seconds(), client: used() - before}
+	out := sample{seconds: time.Since(began).Seconds(), client: child.Used() - before}
 	for _, n := range counts {
 		out.count += n
 	}
@@ -67,14 +70,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) (sample, err
 
 func (s *sample) latencies(all []time.Duration) {
 	slices.Sort(all)
-	s.p50, s.p99, s.max = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
-}
-
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	s.p50, s.p99, s.max = figure.Quantile(all, 0.5), figure.Quantile(all, 0.99), figure.Quantile(all, 1)
 }
 
 func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
@@ -82,8 +78,7 @@ func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
 	for _, s := range all {
 		values = append(values, of(s))
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
+	return figure.Median(values)
 }
 
 // head begins a table of rows.
@@ -98,9 +93,9 @@ func row(label string, clients int, name string, all []sample) string {
 	}
 	return fmt.Sprintf("| %s | %d | %s | %.0f | %.0f-%.0f | %.3f | %.3f | %.1f | %.1f + %.1f | %s |", label, clients, name,
 		medianOf(all, sample.rate), slices.Min(rates), slices.Max(rates),
-		ms(medianOf(all, func(s sample) time.Duration { return s.p50 })),
-		ms(medianOf(all, func(s sample) time.Duration { return s.p99 })),
-		ms(medianOf(all, func(s sample) time.Duration { return s.max })),
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.p50 })),
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.p99 })),
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.max })),
 		medianOf(all, func(s sample) float64 { return perOp(s.server, s) }),
 		medianOf(all, func(s sample) float64 { return perOp(s.client, s) }), all[len(all)-1].load)
 }
@@ -119,7 +114,5 @@ func ratio(label string, a, b []sample) string {
 
 // perOp is microseconds of processor time for each operation.
 func perOp(d time.Duration, s sample) float64 {
-	return float64(d) / 1e3 / float64(max(1, s.count))
+	return figure.PerOp(d, s.count)
 }
-
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }

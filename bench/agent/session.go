@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -60,7 +61,7 @@ func names() []string {
 func (s *session) build(ctx context.Context) error {
 	if s.blackholed == "" {
 		s.blackholed = filepath.Join(s.scratch, "blackholed")
-		if err := build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
+		if err := child.Build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (s *session) build(ctx context.Context) error {
 func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end func(), err error) {
 	end = func() {
 		for _, one := range all {
-			one.server.stop()
+			one.server.Stop()
 		}
 	}
 	for _, k := range kinds {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
@@ -44,9 +45,9 @@ func (s *session) stream(ctx context.Context) error {
 	for _, f := range []flow{{1, 1}, {1, 256}, {10, 64}, {100, 16}, {500, 4}} {
 		label := fmt.Sprintf("%d a message, %d messages under way", f.leases, f.window)
 		pump := func(ctx context.Context, _ int) (sample, error) {
-			before := one.server.spent()
+			before := one.server.Spent()
 			out, err := pump(ctx, conn, f, leases, s.duration)
-			out.server, out.load = one.server.spent()-before, load()
+			out.server, out.load = one.server.Spent()-before, child.Load()
 			return out, err
 		}
 		if err := s.compare(ctx, []task{{one, label, 1, pump}}); err != nil {
@@ -65,7 +66,7 @@ func pump(ctx context.Context, conn *grpc.ClientConn, f flow, leases []string, d
 		return sample{}, fault.As("pump", fault.Unavailable, err)
 	}
 	sent, failed := make(chan time.Time, f.window-1), make(chan error, 1) // the one that is received is under way too
-	before, began := used(), time.Now()
+	before, began := child.Used(), time.Now()
 	go func() { // ends with the stream
 		defer close(sent)
 		for n := 0; time.Since(began) < d; n += f.leases {
@@ -91,7 +92,7 @@ func pump(ctx context.Context, conn *grpc.ClientConn, f flow, leases []string, d
 		}
 		took = append(took, time.Since(start))
 	}
-	out := sample{count: len(took) * f.leases, seconds: time.Since(began).Seconds(), client: used() - before}
+	out := sample{count: len(took) * f.leases, seconds: time.Since(began).Seconds(), client: child.Used() - before}
 	out.latencies(took)
 	select {
 	case err := <-failed:

@@ -62,7 +62,7 @@ type system struct {
 	address string // of HTTP
 	index   string // header of an answer that tells how new it is
 	marker  string // that the answer to list has once for each instance
-	server  *process
+	server  *child.Process
 
 	grpc    string // address; "": there is none
 	metrics []byte // request, of those of the Go runtime; nil: there are none
@@ -78,7 +78,7 @@ func (s *system) count(body []byte) int { return bytes.Count(body, []byte(s.mark
 func (s *system) ready(ctx context.Context, request []byte) error {
 	err := child.Until(ctx, serving, asking, s.name, func(ctx context.Context) error { return s.once(ctx, request, nil) })
 	if err != nil {
-		s.server.stop()
+		s.server.Stop()
 	}
 	return err
 }
@@ -126,9 +126,9 @@ func (s *system) run(ctx context.Context, d time.Duration, n int, work func(i in
 	for i, a := range askers {
 		workers[i] = work(i, a)
 	}
-	before := s.server.spent()
+	before := s.server.Spent()
 	out, err := closed(ctx, d, workers)
-	out.server, out.load = s.server.spent()-before, load()
+	out.server, out.load = s.server.Spent()-before, child.Load()
 	return out, err
 }
 

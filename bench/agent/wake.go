@@ -29,9 +29,9 @@ func (s *session) wake(ctx context.Context) error {
 		var tasks []task
 		for _, one := range systems {
 			tasks = append(tasks, task{one, "wake-up", watchers, func(ctx context.Context, run int) (sample, error) {
-				before := one.server.spent()
+				before := one.server.Spent()
 				out, err := s.changed(ctx, one, watchers, run)
-				out.server, out.load = one.server.spent()-before, load()
+				out.server, out.load = one.server.Spent()-before, child.Load()
 				return out, err
 			}})
 		}
@@ -67,7 +67,7 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 		return sample{}, err
 	}
 	var took []time.Duration
-	before, began := used(), time.Now()
+	before, began := child.Used(), time.Now()
 	for n := range s.changes {
 		e.mark = fmt.Sprintf("r%d.%d.", run, n)
 		some, err := announce(ctx, askers[0], one.put(e), func() ([]time.Time, error) { return gather(ctx, woken, e.mark, watchers) })
@@ -76,7 +76,7 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 		}
 		took = append(took, some...)
 	}
-	out := sample{count: len(took), seconds: time.Since(began).Seconds(), client: used() - before}
+	out := sample{count: len(took), seconds: time.Since(began).Seconds(), client: child.Used() - before}
 	out.latencies(took)
 	return out, nil
 }

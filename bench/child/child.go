@@ -1,4 +1,4 @@
-// Package child is what the measuring programs know of the processes that they start: free ports, whether one
+// Package child starts and ends the processes of the measuring programs, and knows of them: free ports, whether one
 // answers, and the processor time that it has had.
 package child
 

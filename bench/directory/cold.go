@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -52,8 +53,8 @@ func (s *session) cold(ctx context.Context) error {
 		}
 		took, alone = append(took, t), append(alone, rate)
 	}
-	all := float64(s.instances) / median(took)
-	s.row("median: %.0f/s, %.1f times one by one at one peer | | | %.0f | | |", all, all/median(alone), median(took)*1e3)
+	all := float64(s.instances) / figure.Median(took)
+	s.row("median: %.0f/s, %.1f times one by one at one peer | | | %.0f | | |", all, all/figure.Median(alone), figure.Median(took)*1e3)
 	return nil
 }
 
@@ -91,8 +92,8 @@ func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	s.row("run %d | %.0f | %.0f | %.0f | %.0f | %.2f | %s", run+1, ms(at.follows.Sub(known)), ms(at.first.Sub(known)), ms(at.last.Sub(known)), ms(known.Sub(returned)),
-		(spent(f.processes()...) - before).Seconds(), load())
+	s.row("run %d | %.0f | %.0f | %.0f | %.0f | %.2f | %s", run+1, figure.Ms(at.follows.Sub(known)), figure.Ms(at.first.Sub(known)), figure.Ms(at.last.Sub(known)), figure.Ms(known.Sub(returned)),
+		(spent(f.processes()...) - before).Seconds(), child.Load())
 	if _, err := s.oneByOne(ctx, f, f.peers); err != nil {
 		return 0, 0, err
 	}
@@ -112,7 +113,7 @@ func (f *fleet) leaderless(ctx context.Context) (end func() error, err error) {
 				return nil, err
 			}
 		}
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return nil, err
 		}
 		if i >= members {
@@ -192,7 +193,7 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 	}
 	rate = float64(n) / took.Seconds()
 	s.row("one by one, at %d peers: %.0f/s, %.1f ms each, %.0f us of CPU each | | | | | | %s", len(at), rate,
-		ms(took)*float64(len(at))/float64(max(1, n)), perOp(spent(f.processes()...)-before, n), load())
+		figure.Ms(took)*float64(len(at))/float64(max(1, n)), figure.PerOp(spent(f.processes()...)-before, n), child.Load())
 	return rate, errors.Join(errs...)
 }
 
@@ -209,7 +210,7 @@ func (s *session) pull(ctx context.Context) error {
 		}
 		took = append(took, one)
 	}
-	s.row("median | %.0f | | |", median(took))
+	s.row("median | %.0f | | |", figure.Median(took))
 	return nil
 }
 
@@ -250,8 +251,8 @@ func (s *session) pulled(ctx context.Context, run int) (took float64, err error)
 	if err := f.has(ctx, leader, "pull", services); err != nil {
 		return 0, err
 	}
-	took = ms(time.Since(known))
-	s.row("run %d | %.0f | %.0f | %.2f | %s", run+1, took, ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), load())
+	took = figure.Ms(time.Since(known))
+	s.row("run %d | %.0f | %.0f | %.2f | %s", run+1, took, figure.Ms(known.Sub(returned)), (spent(f.processes()...) - before).Seconds(), child.Load())
 	return took, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/internal/directory"
 	"github.com/blackhole/blackhole/internal/p2p"
 	"github.com/blackhole/blackhole/pkg/catalog"
@@ -79,9 +80,9 @@ func (s *session) core(ctx context.Context) (*core, error) {
 		if i > 0 {
 			args = append(args, "-contact", "/ip4/127.0.0.1/tcp/"+free[1]+"/p2p/"+g.ids[0])
 		}
-		p := &process{binary: self, args: args, log: s.log}
+		p := &process{child.Process{Binary: self, Args: args, Log: s.log}}
 		g.members = append(g.members, p)
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return g, err
 		}
 	}
@@ -279,7 +280,7 @@ func (s *session) known(ctx context.Context) error {
 		}
 		took = append(took, one)
 	}
-	s.row("%.1f | %.1f | %.1f | %s", ms(quantile(took, 0.5)), ms(quantile(took, 1)), ms(spent(g.members...)-before)/repeated, load())
+	s.row("%.1f | %.1f | %.1f | %s", figure.Ms(figure.Quantile(took, 0.5)), figure.Ms(figure.Quantile(took, 1)), figure.Ms(spent(g.members...)-before)/repeated, child.Load())
 	return nil
 }
 
@@ -343,7 +344,7 @@ func (s *session) batched(ctx context.Context) error {
 		}
 		took := time.Since(began)
 		rates = append(rates, float64(commands*size)/took.Seconds())
-		s.row("%d | %.0f | %.2f | %.1f | %s", size, rates[generation], ms(took)/float64(commands), perOp(spent(g.members...)-before, commands*size), load())
+		s.row("%d | %.0f | %.2f | %.1f | %s", size, rates[generation], figure.Ms(took)/float64(commands), figure.PerOp(spent(g.members...)-before, commands*size), child.Load())
 	}
 	s.row("the last to the first: %.0f times | | | |", rates[len(rates)-1]/rates[0])
 	return nil

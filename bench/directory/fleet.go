@@ -57,7 +57,7 @@ func (f *fleet) start(ctx context.Context) error {
 	}
 	for _, p := range f.peers {
 		f.found(p)
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (f *fleet) process(p, contact *peer) process {
 		}
 		env = append(env, "BLACKHOLE_COORDINATION_FOUNDERS="+strings.Join(founders, ","))
 	}
-	return process{binary: f.binary, args: args, env: env, log: f.log}
+	return process{child.Process{Binary: f.binary, Args: args, Env: env, Log: f.log}}
 }
 
 // ready waits until all peers that run know all that the directory has.
@@ -145,7 +145,7 @@ func (p *peer) sees(ctx context.Context, n int, follows func()) error {
 }
 
 func (f *fleet) living() []*peer {
-	return slices.DeleteFunc(slices.Clone(f.peers), func(p *peer) bool { return !p.runs() })
+	return slices.DeleteFunc(slices.Clone(f.peers), func(p *peer) bool { return !p.Runs() })
 }
 
 // processes are all that run.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 )
 
 const (
@@ -66,7 +67,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 		return err
 	}
 	writer, began := others[len(others)-1], time.Now()
-	leader.kill()
+	leader.Kill()
 	before := spent(f.processes()...)
 	wrote, err := resumed(ctx, writer, run)
 	if err != nil {
@@ -76,7 +77,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 		return err
 	}
 	cpu := spent(f.processes()...) - before
-	if err := leader.start(); err != nil {
+	if err := leader.Start(); err != nil {
 		return err
 	}
 	returned := time.Now()
@@ -97,7 +98,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 			sum.first = o.first
 		}
 	}
-	s.row("kill %d | %.0f | %d | %d | %d | %d | %d | %.0f | %.2f | %s", run+1, ms(wrote.Sub(began)), sum.reads, sum.failed, sum.short, sum.unsure, sum.stale, ms(took), cpu.Seconds(), load())
+	s.row("kill %d | %.0f | %d | %d | %d | %d | %d | %.0f | %.2f | %s", run+1, figure.Ms(wrote.Sub(began)), sum.reads, sum.failed, sum.short, sum.unsure, sum.stale, figure.Ms(took), cpu.Seconds(), child.Load())
 	if sum.first != nil {
 		fmt.Fprintf(s.out, "\nthe first: %v\n", sum.first)
 	}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 )
 
 const (
@@ -75,13 +78,13 @@ func (s *session) readers(ctx context.Context, at []place, clients int) error {
 		for _, r := range all[i] {
 			values = append(values, of(r))
 		}
-		return median(values)
+		return figure.Median(values)
 	}
 	rate, cpu := func(r reading) float64 { return r.rate }, func(r reading) float64 { return r.cpu }
 	for i, p := range at {
 		s.row("%s | %d | %.0f | %.3f | %.3f | %.1f | %.2f | %.2f | %s", p.what, clients, mid(i, rate),
-			mid(i, func(r reading) float64 { return ms(r.p50) }), mid(i, func(r reading) float64 { return ms(r.p99) }), mid(i, cpu),
-			mid(i, rate)/mid(0, rate), mid(i, cpu)/mid(0, cpu), load())
+			mid(i, func(r reading) float64 { return figure.Ms(r.p50) }), mid(i, func(r reading) float64 { return figure.Ms(r.p99) }), mid(i, cpu),
+			mid(i, rate)/mid(0, rate), mid(i, cpu)/mid(0, cpu), child.Load())
 	}
 	return nil
 }
@@ -107,6 +110,6 @@ func (s *session) read(ctx context.Context, p *peer, clients int) (reading, erro
 		every = append(every, t...)
 	}
 	return reading{
-		rate: float64(len(every)) / lasted.Seconds(), p50: quantile(every, 0.5), p99: quantile(every, 0.99), cpu: perOp(cpu, len(every)),
+		rate: float64(len(every)) / lasted.Seconds(), p50: figure.Quantile(every, 0.5), p99: figure.Quantile(every, 0.99), cpu: figure.PerOp(cpu, len(every)),
 	}, errors.Join(errs...)
 }

@@ -6,9 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -47,7 +46,7 @@ func (s *session) build(ctx context.Context) error {
 		return nil
 	}
 	s.blackholed = filepath.Join(s.scratch, "blackholed")
-	return build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
+	return child.Build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
 }
 
 // open starts a fleet of new peers, a group of three among them.
@@ -85,21 +84,3 @@ func (s *session) table(title string, columns ...string) {
 }
 
 func (s *session) row(format string, args ...any) { fmt.Fprintf(s.out, "| "+format+" |\n", args...) }
-
-func quantile(all []time.Duration, q float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	all = slices.Sorted(slices.Values(all))
-	return all[min(len(all)-1, int(q*float64(len(all))))]
-}
-
-func median(all []float64) float64 {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
-}
-
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }
-
-// perOp is microseconds of processor time for each operation.
-func perOp(d time.Duration, n int) float64 { return float64(d) / 1e3 / float64(max(1, n)) }

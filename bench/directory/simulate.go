@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -103,11 +104,11 @@ func (c *crowd) end() error {
 // cost tells what the leader and its followers take of the processors meanwhile, in seconds.
 func (c *crowd) cost(f func() error) (bill, error) {
 	l := c.core.members[c.core.leader]
-	before, whole, own, began := spent(l), spent(c.core.members...), used(), time.Now()
+	before, whole, own, began := spent(l), spent(c.core.members...), child.Used(), time.Now()
 	err := f()
 	after := spent(l) - before
 	return bill{
-		leader: after.Seconds(), followers: (spent(c.core.members...) - whole - after).Seconds(), played: (used() - own).Seconds(), lasted: time.Since(began).Seconds(),
+		leader: after.Seconds(), followers: (spent(c.core.members...) - whole - after).Seconds(), played: (child.Used() - own).Seconds(), lasted: time.Since(began).Seconds(),
 	}, err
 }
 
@@ -115,11 +116,11 @@ func (c *crowd) cost(f func() error) (bill, error) {
 type bill struct{ leader, followers, played, lasted float64 }
 
 func (b bill) seconds() string {
-	return fmt.Sprintf("%.2f s | %.2f s | %.2f s | %s", b.leader, b.followers, b.played, load())
+	return fmt.Sprintf("%.2f s | %.2f s | %.2f s | %s", b.leader, b.followers, b.played, child.Load())
 }
 
 func (b bill) shares() string {
-	return fmt.Sprintf("%.1f %% of a core | %.1f %% | %.1f %% | %s", 100*b.leader/b.lasted, 100*b.followers/b.lasted, 100*b.played/b.lasted, load())
+	return fmt.Sprintf("%.1f %% of a core | %.1f %% | %.1f %% | %s", 100*b.leader/b.lasted, 100*b.followers/b.lasted, 100*b.played/b.lasted, child.Load())
 }
 
 func (c *crowd) idle(ctx context.Context) error {
@@ -163,7 +164,7 @@ func (c *crowd) register(ctx context.Context) error {
 				return err
 			}
 			if i == 0 {
-				first = ms(time.Since(began))
+				first = figure.Ms(time.Since(began))
 			}
 		}
 		return nil
@@ -263,8 +264,8 @@ func (c *crowd) change(ctx context.Context) error {
 	})
 	n := len(everywhere)
 	c.row("%d registrations, %d a second: in the catalogs of all peers | p50 %.0f ms, p99 %.0f ms, most %.0f ms | %s",
-		n, changed, ms(quantile(everywhere, 0.5)), ms(quantile(everywhere, 0.99)), ms(quantile(everywhere, 1)), b.shares())
-	c.row("the same, each catalog for itself | p50 %.0f ms, p99 %.0f ms | %.1f ms each | %.1f ms | %.1f ms |", ms(quantile(c.all.all, 0.5)), ms(quantile(c.all.all, 0.99)),
+		n, changed, figure.Ms(figure.Quantile(everywhere, 0.5)), figure.Ms(figure.Quantile(everywhere, 0.99)), figure.Ms(figure.Quantile(everywhere, 1)), b.shares())
+	c.row("the same, each catalog for itself | p50 %.0f ms, p99 %.0f ms | %.1f ms each | %.1f ms | %.1f ms |", figure.Ms(figure.Quantile(c.all.all, 0.5)), figure.Ms(figure.Quantile(c.all.all, 0.99)),
 		1e3*b.leader/float64(max(1, n)), 1e3*b.followers/float64(max(1, n)), 1e3*b.played/float64(max(1, n)))
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -63,12 +64,12 @@ func (s *session) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		cpu := perOp(spent(f.processes()...)-before, s.changes)
+		cpu := figure.PerOp(spent(f.processes()...)-before, s.changes)
 		for i, one := range watchers {
-			s.row("%s | %s | %.2f | %.2f | %.1f | %.2f | %.2f | %.0f | %s", w.what, one.label, ms(quantile(took[i], 0.5)), ms(quantile(took[i], 0.99)),
-				ms(quantile(took[i], 1)), ms(quantile(after[i], 0.5)), ms(quantile(after[i], 0.99)), cpu, load())
+			s.row("%s | %s | %.2f | %.2f | %.1f | %.2f | %.2f | %.0f | %s", w.what, one.label, figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.99)),
+				figure.Ms(figure.Quantile(took[i], 1)), figure.Ms(figure.Quantile(after[i], 0.5)), figure.Ms(figure.Quantile(after[i], 0.99)), cpu, child.Load())
 		}
-		s.row("%s | | the answer to who registered | %.2f | %.2f | %.1f | | | |", w.what, ms(quantile(answered, 0.5)), ms(quantile(answered, 0.99)), ms(quantile(answered, 1)))
+		s.row("%s | | the answer to who registered | %.2f | %.2f | %.1f | | | |", w.what, figure.Ms(figure.Quantile(answered, 0.5)), figure.Ms(figure.Quantile(answered, 0.99)), figure.Ms(figure.Quantile(answered, 1)))
 	}
 	return nil
 }

@@ -1,14 +1,14 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"syscall"
 	"time"
 )
 
-// used is the processor time that this process has had, user and system.
-func used() time.Duration {
+// Used is the processor time that this process has had, user and system; 0 on systems that are no Unix.
+func Used() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
