@@ -81,7 +81,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: start().Add(-time.Hour), NotAfter: start().AddDate(50, 0, 0),
+		NotBefore: start().AddDate(-20, 0, 0), NotAfter: start().AddDate(50, 0, 0), // the client's clock is the machine's
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -99,7 +99,7 @@ func (a *authority) issue(t testing.TB, subject string, names ...string) (cert, 
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: subject}, DNSNames: names,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   start().Add(-time.Hour), NotAfter: start().AddDate(40, 0, 0),
+		NotBefore:   start().AddDate(-20, 0, 0), NotAfter: start().AddDate(40, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, private.Public(), a.key)
