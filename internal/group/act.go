@@ -149,8 +149,8 @@ func (p *Plane) insist(ctx context.Context, f func(context.Context, target) erro
 		return fault.Wrap("group", ctx.Err())
 	}
 	var since time.Time // of the outage
-	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		began := time.Now()
+	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
+		began, news := time.Now(), p.seeker.awaited()
 		t, at, err := p.leader(ctx)
 		if err == nil {
 			if err = p.call(ctx, t, at, f); fault.KindOf(err) != fault.Unavailable || err == nil {
@@ -161,10 +161,29 @@ func (p *Plane) insist(ctx context.Context, f func(context.Context, target) erro
 		if since.IsZero() || time.Since(began) > patience { // what lasted so long was waited for, and not in vain
 			since = time.Now()
 		}
-		if time.Since(since) > patience || !pause(ctx, wait) {
+		if time.Since(since) > patience || !rest(ctx, wait, news) {
 			return p.explain(ctx, err)
 		}
 	}
+}
+
+// resting is the least pause between two calls: a leader may be known and yet not answer.
+const resting = 20 * time.Millisecond
+
+// rest pauses, and no longer than until there is news. It reports whether ctx is still on.
+func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
+	if !pause(ctx, resting) {
+		return false
+	}
+	timer := time.NewTimer(d - resting)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-news:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // call calls f with a target. One at another peer is given up when yet another is known to lead: a leader

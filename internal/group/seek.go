@@ -103,9 +103,7 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 	if group.IsZero() {
 		return "", fault.New("group.leader", fault.Unavailable, "no group is known yet")
 	}
-	s.mu.Lock()
-	news := s.news
-	s.mu.Unlock()
+	news := s.awaited()
 	result := s.flight.DoChan("leader", s.asked)
 	select {
 	case <-ctx.Done():
@@ -119,6 +117,13 @@ func (s *seeker) leader(ctx context.Context, l *local) (peer.ID, error) {
 		return "", fault.New("group.leader", fault.Unavailable, "nobody leads the group")
 	}
 	return s.lead, nil
+}
+
+// awaited is closed when it is known anew who leads.
+func (s *seeker) awaited() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
 }
 
 // hear takes in who leads, if that is newer than what is known. The caller holds mu.
