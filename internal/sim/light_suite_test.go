@@ -49,6 +49,8 @@ func inPair(t *testing.T, loss float64, play func(*testing.T, *pair)) {
 		require.NoError(t, p.near.Close())
 		require.NoError(t, p.far.Close())
 		time.Sleep(2 * lightIdle)
+		p.wire.light.mu.Lock()
+		defer p.wire.light.mu.Unlock()
 		require.Empty(t, p.wire.light.ties)
 	})
 }

@@ -50,8 +50,11 @@ func TestPartition(t *testing.T) {
 // with "sim ", and fails if a property is broken.
 func play(t *testing.T, p Params) {
 	t.Helper()
-	if p.Peers <= 64 { // time for memory
+	switch {
+	case p.Peers <= 64: // time for memory
 		defer debug.SetGCPercent(debug.SetGCPercent(400))
+	case p.Peers >= 200: // memory for time
+		defer debug.SetGCPercent(debug.SetGCPercent(60))
 	}
 	var f Figures
 	var wrong []string

@@ -20,6 +20,7 @@ import (
 const (
 	introducers = 3                     // peers that the others join by
 	joinPause   = 40 * time.Millisecond // between two joins
+	joinCrowd   = 40                    // peers above which the pause grows in proportion
 	settling    = 20 * time.Second      // after the last join: about what a joiner takes to fill its table
 	forming     = 3 * time.Minute       // at most, beyond that
 	quieting    = 15 * time.Second      // after the last change
@@ -79,7 +80,9 @@ func (w *world) alive() []*simPeer {
 	return out
 }
 
-// join adds peers one after the other and waits until they have settled.
+// join adds peers one after the other and waits until they have settled. A newcomer dials
+// most of a network of hundreds, and closes what it does not need after some ten seconds:
+// the larger the network, the slower it grows, or all would be connected to all.
 func (w *world) join(n int) []*simPeer {
 	w.t.Helper()
 	from := len(w.peers)
@@ -88,7 +91,7 @@ func (w *world) join(n int) []*simPeer {
 		p, err := startPeer(w.wire, newPlace(address(i), keyOf(w.params.Seed, uint64(i))), w.doors(), w.params.Connections)
 		require.NoError(w.t, err)
 		w.peers = append(w.peers, p)
-		time.Sleep(joinPause)
+		time.Sleep(joinPause * time.Duration(max(joinCrowd, i)) / joinCrowd)
 	}
 	w.oracle.know(w.peers)
 	time.Sleep(settling)
