@@ -35,7 +35,7 @@ type register struct {
 	mu        sync.Mutex // guards what follows
 	publisher *publisher.Publisher
 	runs      map[string]coord.Entry // all that runs here
-	said      map[string]time.Time   // when an application last spoke for a key that may be another peer's
+	said      map[string]time.Time   // when an application last spoke for a key that may be another peer's; not of what is known to be committed
 	fates     map[string]error       // of what the group would not have as it is
 	settled   chan struct{}          // closed when something was, or the leader changed
 	closed    bool
@@ -82,6 +82,9 @@ func (r *register) local(changes []note) {
 			delete(r.said, key)
 			e.Deletes = append(e.Deletes, key)
 			continue
+		}
+		if last, ok := r.runs[key]; ok {
+			key = last.Key // which the map holds
 		}
 		entry := coord.Entry{Key: key, Value: c.value}
 		r.runs[key] = entry // to adopt is said once: later it may have been taken away again
@@ -301,6 +304,9 @@ func (r *register) committed(ctx context.Context, key string) (uint64, error) {
 		r.mu.Lock()
 		revision, done := r.publisher.Committed(key)
 		fate, leads, settled, closed := r.fates[key], r.publisher.State().Leads, r.settled, r.closed
+		if done {
+			delete(r.said, key)
+		}
 		r.mu.Unlock()
 		switch {
 		case closed:

@@ -211,7 +211,10 @@ func (s *Service) follow(k instance.Key, i *instance.Instance) {
 
 // target is what is checked of an instance that has a check.
 func (s *Service) target(k instance.Key, i instance.Spec) health.Target {
-	return health.Target{Key: k, Host: i.Host, Port: i.Port, Check: *i.Check, Local: s.Loopback && onThisHost(i.Host)}
+	return health.Target{
+		Key: k, Host: i.Host, Port: i.Port, Check: *i.Check, Local: s.Loopback && onThisHost(i.Host),
+		Unmeasured: s.offers == nil || len(i.Offer) == 0, // nobody else asks
+	}
 }
 
 // Storage tells why the registry cannot be written to; nil: it can.
