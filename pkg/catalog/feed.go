@@ -76,16 +76,6 @@ func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	return nil
 }
 
-// Progress tells that everything up to rev is known and nothing changed. A lower one is ignored.
-func (c *Catalog) Progress(rev uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if rev > c.rev.Load() {
-		c.rev.Store(rev)
-		c.moved.ring()
-	}
-}
-
 // Freeze tells that contact with whom the changes come from is lost since now: answers are stale, for a reason
 // that is shown to people. Of a catalog that is frozen already only the reason changes.
 func (c *Catalog) Freeze(reason string, now time.Time) {

@@ -60,7 +60,7 @@ func TestAwait(t *testing.T) {
 		{name: "other changes", after: 2, first: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 3, put(3, "b", "1"))
 			apply(t, c, 4, put(4, "a", "9", instance.StatusDown))
-			c.Progress(9)
+			apply(t, c, 9)
 		}, delay: 3 * time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 10, Change{Key: key("a", "1")})
 		}, index: 10, took: 3 * time.Second},
@@ -195,7 +195,7 @@ func TestWatch(t *testing.T) {
 		require.Len(t, next, 1, "only what concerns it")
 		require.Len(t, next[0].Events, 2, "all of a revision together")
 
-		c.Progress(50)
+		apply(t, c, 50)
 		require.Empty(t, got())
 		time.Sleep(10 * time.Second)
 		mark := got()
@@ -217,7 +217,7 @@ func TestWatch(t *testing.T) {
 func TestWatchAhead(t *testing.T) {
 	for name, catchUp := range map[string]func(*testing.T, *Catalog){
 		"never reached":           nil,
-		"caught up":               func(_ *testing.T, c *Catalog) { c.Progress(5) },
+		"caught up":               func(t *testing.T, c *Catalog) { apply(t, c, 5) },
 		"caught up with a change": func(t *testing.T, c *Catalog) { apply(t, c, 5, put(5, "b", "1")) },
 		"caught up with all of it": func(t *testing.T, c *Catalog) { // and a gap that ends there
 			require.NoError(t, c.Reset(5, []*instance.Instance{put(2, "a", "1").Instance, put(4, "a", "2").Instance}))
