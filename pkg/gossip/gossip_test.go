@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -163,7 +164,13 @@ func TestSubscriptionFlood(t *testing.T) {
 	require.NoError(t, err)
 	victim.await(t, happening{"up", s.ID(), ""})
 	s.open(t, victim)
-	require.Equal(t, maxPeerTopics, flood(1000))
+	again := 0
+	for range 100 { // pubsub may hear late of the first stream's end, and takes what came before that with it
+		if again = flood(1000); again >= maxPeerTopics {
+			break
+		}
+	}
+	require.Equal(t, maxPeerTopics, again)
 }
 
 func TestFollowIsCounted(t *testing.T) {
@@ -293,9 +300,10 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, b.g.Publish(t.Context(), r), fault.Unavailable)
 	_, err := b.g.FollowTopics([]Topic{local()})
 	require.ErrorIs(t, err, fault.Unavailable)
-	stacks := make([]byte, 4<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	require.NotContains(t, string(stacks), "gossip.(*Gossip).carry", "a reader is left")
+	require.Eventually(t, func() bool { // who has said that it is done may still be returning
+		stacks := make([]byte, 4<<20)
+		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "gossip.(*Gossip).carry")
+	}, time.Minute, time.Millisecond, "a reader is left")
 }
 
 // A daemon may stop pubsub first: nothing hangs.

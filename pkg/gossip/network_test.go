@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -46,6 +48,21 @@ func (w world) connect(t *testing.T, a, b host.Host) {
 	require.NoError(t, err)
 	_, err = w.ConnectPeers(a.ID(), b.ID())
 	require.NoError(t, err)
+	introduce(t, a, b)
+	introduce(t, b, a)
+}
+
+// introduce has a host hear that another one speaks the protocol, if it does. In the mock network a host may answer
+// the question what it speaks before it has noted a protocol, and not correct itself.
+func introduce(t *testing.T, to, other host.Host) {
+	t.Helper()
+	if !slices.Contains(other.Mux().Protocols(), Protocol) {
+		return
+	}
+	e, err := to.EventBus().Emitter(new(event.EvtPeerProtocolsUpdated))
+	require.NoError(t, err)
+	require.NoError(t, e.Emit(event.EvtPeerProtocolsUpdated{Peer: other.ID(), Added: []protocol.ID{Protocol}}))
+	require.NoError(t, e.Close())
 }
 
 // star joins nodes to a hub. When it returns all may speak: pubsub drops what it has no
@@ -151,7 +168,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "nothing came")
 		panic("not reached")
 	}
