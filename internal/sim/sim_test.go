@@ -28,22 +28,22 @@ func TestScenario(t *testing.T) {
 	play(t, p)
 }
 
-// TestNetwork plays one network through everything that go test has time for: it comes up,
-// is used, and loses a third of its peers.
+// TestNetwork plays one network, on light links, through everything that go test has time
+// for: it comes up, is used, and loses a third of its peers.
 func TestNetwork(t *testing.T) {
-	p := Params{Scenario: "network", Peers: 50, Records: 60, Seed: 1, RTT: 50 * time.Millisecond}
+	p := Params{Scenario: "network", Peers: 50, Records: 60, Seed: 1, RTT: 50 * time.Millisecond, Light: true}
 	if testing.Short() {
 		p.Peers = 24
 	}
 	play(t, p)
 }
 
-// TestPartition cuts a small network on light links in halves that live on.
+// TestPartition cuts a small network in halves that live on.
 func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond, Light: true})
+	play(t, Params{Scenario: "partition", Peers: 24, Records: 60, Seed: 1, RTT: 50 * time.Millisecond})
 }
 
 // play plays a scenario in a bubble of its own, prints its figures as one line that begins

@@ -155,8 +155,11 @@ func (w *world) some(n int) []*simPeer {
 }
 
 // stagger does something at many peers at once, each starting at its own moment within a
-// period, and waits.
+// period, and waits. The period is that of a hundred peers; more take longer, for each of them
+// looks places up and is connected to many others afterwards.
 func (w *world) stagger(peers []*simPeer, within time.Duration, do func(*simPeer)) {
+	const crowd = 100
+	within = within * time.Duration(max(crowd, len(peers))) / crowd
 	var wg sync.WaitGroup
 	for i, p := range peers {
 		wg.Go(func() {
