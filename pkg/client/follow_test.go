@@ -184,6 +184,7 @@ func TestElection(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, first.Proclaim(t.Context(), []byte("uno")))
 		p.restart()
+		synctest.Wait() // until clients know that their connections are gone
 		l, err := c.Leader(t.Context(), "sched")
 		require.NoError(t, err)
 		require.Equal(t, []any{"uno", one.Lease()}, []any{string(l.Value), l.Lease})
