@@ -386,7 +386,9 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 				w.register(e)
 				here[e.Key] = true
 			case 8, 9:
-				w.deregister(key(fmt.Sprint(w.rng.IntN(6))))
+				gone := key(fmt.Sprint(w.rng.IntN(6)))
+				w.deregister(gone)
+				delete(here, gone)
 			default:
 				w.register(entry(fmt.Sprint(w.rng.IntN(6)), w.rng.IntN(5)))
 			}
