@@ -317,7 +317,7 @@ func TestHTTP(t *testing.T) {
 		`{"type":"storage","near":{"latitude":91,"longitude":0}}`:                "near.latitude",
 		`{"type":"storage","near":{"latitude":1,"longitude":0,"radius_km":0}}`:   "near.radius_km",
 		`{"type":"storage","near":{"latitude":NaN,"longitude":0}}`:               "",
-		fmt.Sprintf(`{"type":%q}`, strings.Repeat("x", 10<<20)):                  "body",
+		fmt.Sprintf(`{"type":%q}`, strings.Repeat("x", 100<<10)):                 "body",
 		`{"type":"storage","max_price":-1}`:                                      "max_price",
 		`{"type":"storage","attributes":{"a":1}}`:                                "attributes",
 		`{"type":"storage","near":{"latitude":1,"longitude":0,"radius_km":"x"}}`: "near.radius_km",
