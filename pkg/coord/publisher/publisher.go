@@ -2,8 +2,8 @@
 //
 // A Publisher pulls: once a leader is known it asks for all that runs here and registers it, in batches,
 // under one lease. While no leader is known changes wait, each key's last one; nothing is sent
-// into the void and nothing is lost. Once one is known they go at once, gathered for a few
-// milliseconds so that what belongs together is one command.
+// into the void and nothing is lost. Once one is known they go at once, or gathered for a few
+// milliseconds, and those that come while a batch is under way as the next: one command.
 //
 // With each keepalive the group says what it has of this peer, as a digest. When that is what this peer knows
 // the group to have, nothing is repeated, whatever happened in between: a new leader has
