@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -272,9 +273,40 @@ func watchProgress(w *world) {
 	w.must(w.Alice, write(put("loud", "")))
 	w.must(w.Alice, write(put("loud", "")))
 	for v.next < 3 {
-		w.Pass(w.Progress)
-		require.Empty(w.t, v.batch().Events)
+		require.Empty(w.t, v.mark().Events)
 	}
+}
+
+// mark has time pass until a batch comes. A watch begins to measure it when its last batch is taken, which may be
+// after the test has let time pass.
+func (v *watching) mark() coord.Batch {
+	v.w.t.Helper()
+	ctx, cancel := context.WithTimeout(v.w.ctx(), patient)
+	defer cancel()
+	for ctx.Err() == nil {
+		v.w.Pass(v.w.Progress)
+		if b, ok := v.soon(ctx); ok {
+			require.GreaterOrEqual(v.w.t, b.Next, v.next)
+			v.next = b.Next
+			return b
+		}
+	}
+	require.FailNow(v.w.t, "the watch says nothing")
+	return coord.Batch{}
+}
+
+// soon takes a batch that comes within a moment.
+func (v *watching) soon(ctx context.Context) (coord.Batch, bool) {
+	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	select {
+	case b := <-v.batches:
+		return b, true
+	case err := <-v.end:
+		require.FailNow(v.w.t, "the watch ended", "%v", err)
+	case <-ctx.Done():
+	}
+	return coord.Batch{}, false
 }
 
 func watchRefuses(w *world) {
