@@ -399,7 +399,7 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 			w.apply(coord.Command{Owner: "other", Op: &coord.LeaseRevoke{ID: other}})
 		}
 		w.lead()
-		w.run(55 * time.Second) // what is late has come, who was superseded is let in, what was another's is tried again
+		w.run(115 * time.Second) // what is late has come, who was superseded is let in, what was another's is tried again, and then again
 		want, has := w.mine(), w.directory()
 		for key, who := range has {
 			if strings.HasPrefix(who, "other:") && !(here[key] && want[key] != "") {
