@@ -142,7 +142,7 @@ type played struct {
 	client *client.Client  // of the leader
 	watch  *client.Client  // of the member that is watched at
 	whole  bool            // lists the directory; the others begin with what comes after gate
-	gate   <-chan struct{} // closed when the others may begin to watch
+	gate   <-chan struct{} // closed when the others may begin to watch; nil: at once, and with what comes after their list
 	begun  func()          // called once when a watch has begun
 	seen   func(key string, p *played)
 	known  chan struct{} // closed when the peer may know who leads, who stays
@@ -212,7 +212,7 @@ func (p *played) Range(ctx context.Context, q coord.Query, c coord.Consistency) 
 
 // Watch implements directory.Group.
 func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
-	if !p.whole {
+	if !p.whole && p.gate != nil {
 		select {
 		case <-p.gate:
 			w.From = 0
@@ -286,7 +286,7 @@ func (s *session) known(ctx context.Context) error {
 
 // learns plays a peer that learns who leads when all its services run.
 func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error) {
-	p, err := g.play(n, false, make(chan struct{}), func() {}, func(string, *played) {})
+	p, err := g.play(n, false, nil, func() {}, func(string, *played) {})
 	if err != nil {
 		return 0, err
 	}
