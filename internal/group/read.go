@@ -240,17 +240,19 @@ func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err e
 	bounded, cancel := context.WithTimeout(ctx, progress)
 	defer cancel()
 	for {
-		if _, err := l.member.After(bounded, w.From-1); err != nil {
-			if ctx.Err() == nil && bounded.Err() != nil {
-				return coord.Batch{Next: w.From}, nil
-			}
-			return b, err
-		}
 		l.member.View(func(m *coord.Machine) { b, err = m.Events(w) })
 		if err != nil || len(b.Events) > 0 {
 			return b, err
 		}
-		w.From = b.Next
+		if w.From = b.Next; b.More {
+			continue
+		}
+		if _, err := l.member.After(bounded, w.From-1); err != nil {
+			if ctx.Err() == nil && bounded.Err() != nil {
+				return b, nil
+			}
+			return b, err
+		}
 	}
 }
 

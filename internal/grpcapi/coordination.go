@@ -34,8 +34,6 @@ type coordination struct {
 	watches slots
 	closing context.Context
 	table   map[string]method // that a bundle can carry
-
-	encodings encodings // of events that are watched
 }
 
 // command makes a command of a call.

@@ -119,9 +119,11 @@ func (m *multiplex) watch(ctx context.Context, id int64, w coord.Watch) ending {
 	end, created := ending{id: id}, true
 	err := m.c.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
 		end.header = fromHeader(h)
-		resp := &api.WatchKeysResponse{Header: end.header, WatchId: id, Created: created, NextRevision: int64(b.Next)}
-		m.c.encodings.put(resp, b.Events)
-		end.unsent, created = m.send(resp), false
+		end.unsent = m.send(&api.WatchKeysResponse{
+			Header: end.header, WatchId: id, Created: created,
+			Events: convert(b.Events, fromKeyEvent), NextRevision: int64(b.Next),
+		})
+		created = false
 		return end.unsent
 	})
 	if ctx.Err() == nil {

@@ -34,6 +34,51 @@ func (b *broadcast) notify() {
 	}
 }
 
+// pulse is the present revision, for those who wait for the next.
+type pulse struct {
+	broadcast
+	revision coord.Revision // guarded by mu
+}
+
+func (p *pulse) set(revision coord.Revision) {
+	p.mu.Lock()
+	moved := revision != p.revision
+	p.revision = revision
+	p.mu.Unlock()
+	if moved {
+		p.notify()
+	}
+}
+
+func (p *pulse) get() coord.Revision {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.revision
+}
+
+// Revision is the present one of the state here.
+func (m *Member) Revision() coord.Revision { return m.pulse.get() }
+
+// After waits until the revision is above one, and gives it.
+//
+// Errors: Timeout, Canceled; Unavailable when the member stops.
+func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revision, error) {
+	const op = "member.After"
+	for {
+		moved := m.pulse.wait()
+		if now := m.pulse.get(); now > revision {
+			return now, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return 0, fault.Wrap(op, ctx.Err())
+		case <-m.done:
+			return 0, fault.Wrap(op, m.ended())
+		}
+	}
+}
+
 // gathering lets those who want a linearizable point ask for it together: who comes before
 // the loop has asked shares one answer.
 type gathering struct {
