@@ -61,7 +61,7 @@ func names() []string {
 func (s *session) build(ctx context.Context) error {
 	if s.blackholed == "" {
 		s.blackholed = filepath.Join(s.scratch, "blackholed")
-		if err := child.Build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
+		if err := child.Build(ctx, ".", s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
 			return err
 		}
 	}

@@ -14,9 +14,12 @@ import (
 // grace is from the interrupt to the kill.
 const grace = 10 * time.Second
 
-// Build compiles a command. Errors: Unavailable, with what the compiler says.
-func Build(ctx context.Context, to, what string) error {
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", to, what).CombinedOutput()
+// Build compiles a command, as seen from a directory of the module that it is of. Errors: Unavailable, with what
+// the compiler says.
+func Build(ctx context.Context, dir, to, what string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, what)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fault.New("child.Build", fault.Unavailable, "%s: %w\n%s", what, err, out)
 	}

@@ -47,7 +47,7 @@ func TestProcessSays(t *testing.T) {
 }
 
 func TestBuildTellsWhatTheCompilerSays(t *testing.T) {
-	err := Build(context.Background(), t.TempDir()+"/x", "./no-such-folder")
+	err := Build(context.Background(), ".", t.TempDir()+"/x", "./no-such-folder")
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.ErrorContains(t, err, "no-such-folder")
 }

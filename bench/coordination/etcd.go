@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -20,13 +21,13 @@ type etcd struct {
 	binary, driver, dir string
 	log                 io.Writer
 
-	nodes   []*server
+	nodes   []*child.Process
 	address []string // of clients, by index
 }
 
 func (e *etcd) name() string { return "etcd" }
 
-func (e *etcd) servers() []*server { return e.nodes }
+func (e *etcd) servers() []*child.Process { return e.nodes }
 
 func (e *etcd) start(ctx context.Context) error {
 	free, err := child.Ports(2 * members)
@@ -43,7 +44,7 @@ func (e *etcd) start(ctx context.Context) error {
 	}
 	for i := range members {
 		own, peer := "http://"+e.address[i], "http://127.0.0.1:"+free[2*i+1]
-		e.nodes = append(e.nodes, &server{binary: e.binary, log: e.log, args: []string{
+		e.nodes = append(e.nodes, &child.Process{Binary: e.binary, Log: e.log, Args: []string{
 			"--name", fmt.Sprint("n", i), "--data-dir", filepath.Join(e.dir, fmt.Sprint(i)),
 			"--listen-client-urls", own, "--advertise-client-urls", own,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
@@ -55,8 +56,8 @@ func (e *etcd) start(ctx context.Context) error {
 
 func (e *etcd) mend(ctx context.Context) error {
 	for _, n := range e.nodes {
-		if !n.runs() {
-			if err := n.start(); err != nil {
+		if !n.Runs() {
+			if err := n.Start(); err != nil {
 				return err
 			}
 		}
@@ -68,7 +69,7 @@ func (e *etcd) mend(ctx context.Context) error {
 func (e *etcd) stop() {
 	var all sync.WaitGroup
 	for _, n := range e.nodes {
-		all.Go(n.stop)
+		all.Go(n.Stop)
 	}
 	all.Wait()
 }
@@ -83,7 +84,7 @@ func (e *etcd) drive(ctx context.Context, t task) (sample, error) {
 	}
 	var pids []string
 	for _, n := range e.nodes {
-		pids = append(pids, fmt.Sprint(n.cmd.Process.Pid))
+		pids = append(pids, strconv.Itoa(n.ID()))
 	}
 	cmd := exec.CommandContext(ctx, e.driver, "-endpoints", strings.Join(e.address, ","), "-pids", strings.Join(pids, ","), "-task", string(asked))
 	cmd.Stderr = os.Stderr

@@ -37,16 +37,16 @@ type fleet struct {
 	binary, dir, at string
 	log             io.Writer
 
-	peers    []*server // the members
-	ids      []string  // of peers, by index
-	contacts []string  // multiaddrs of the members, by index
-	address  []string  // of gRPC, by index
+	peers    []*child.Process // the members
+	ids      []string         // of peers, by index
+	contacts []string         // multiaddrs of the members, by index
+	address  []string         // of gRPC, by index
 	clients  []*client.Client
 }
 
 func (f *fleet) name() string { return "blackholed" }
 
-func (f *fleet) servers() []*server { return f.peers }
+func (f *fleet) servers() []*child.Process { return f.peers }
 
 // start makes three peers that know each other by their identities.
 func (f *fleet) start(ctx context.Context) error {
@@ -99,7 +99,7 @@ func (f *fleet) house(ctx context.Context, i int) error {
 }
 
 // peer is a peer to be started, which joins by the members.
-func (f *fleet) peer(i int, contact, address string) *server {
+func (f *fleet) peer(i int, contact, address string) *child.Process {
 	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--dns", "off", "--grpc", address}
 	for j := range members {
 		if j != i {
@@ -107,7 +107,7 @@ func (f *fleet) peer(i int, contact, address string) *server {
 		}
 	}
 	founders := "BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids[:members], ",")
-	return &server{binary: f.binary, args: args, log: f.log, env: []string{founders}}
+	return &child.Process{Binary: f.binary, Args: args, Log: f.log, Env: []string{founders}}
 }
 
 func spreadOver(i int) int { return i % members }
@@ -127,8 +127,8 @@ func (f *fleet) connect(to func(i int) int) error {
 
 func (f *fleet) mend(ctx context.Context) error {
 	for _, p := range f.peers {
-		if !p.runs() {
-			if err := p.start(); err != nil {
+		if !p.Runs() {
+			if err := p.Start(); err != nil {
 				return err
 			}
 		}
@@ -159,7 +159,7 @@ func (f *fleet) stop() {
 	}
 	all.Wait()
 	for _, p := range f.peers {
-		all.Go(p.stop)
+		all.Go(p.Stop)
 	}
 	all.Wait()
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 )
 
 // Operations of tasks. The driver of etcd knows them by these names too.
@@ -65,7 +68,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 	var mu sync.Mutex
 	var out sample
 	var all sync.WaitGroup
-	before, began := used(), time.Now()
+	before, began := child.Used(), time.Now()
 	for i, work := range workers {
 		all.Go(func() {
 			for time.Since(began) < d && ctx.Err() == nil {
@@ -85,7 +88,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 		})
 	}
 	all.Wait()
-	out.Seconds, out.Client = time.Since(began).Seconds(), used()-before
+	out.Seconds, out.Client = time.Since(began).Seconds(), child.Used()-before
 	for _, n := range counts {
 		out.Count += n
 	}
@@ -95,14 +98,7 @@ func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 
 func (s *sample) latencies(all []time.Duration) {
 	slices.Sort(all)
-	s.P50, s.P99, s.Max = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
-}
-
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	s.P50, s.P99, s.Max = figure.Quantile(all, 0.5), figure.Quantile(all, 0.99), figure.Quantile(all, 1)
 }
 
 func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
@@ -110,8 +106,7 @@ func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
 	for _, s := range all {
 		values = append(values, of(s))
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
+	return figure.Median(values)
 }
 
 func medianRate(all []sample) float64 { return medianOf(all, sample.rate) }
@@ -127,17 +122,15 @@ func row(name string, clients int, all []sample) string {
 		name += fmt.Sprintf("; %s %.2f", extra, medianOf(all, func(s sample) float64 { return s.Extra[extra] }))
 	}
 	return fmt.Sprintf("| %s | %d | %.0f | %.0f-%.0f | %.2f | %.2f | %.1f | %d | %.0f + %.0f | %s |", name, clients, medianRate(all), lo, hi,
-		ms(medianOf(all, func(s sample) time.Duration { return s.P50 })),
-		ms(medianOf(all, func(s sample) time.Duration { return s.P99 })),
-		ms(medianOf(all, func(s sample) time.Duration { return s.Max })), errs,
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.P50 })),
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.P99 })),
+		figure.Ms(medianOf(all, func(s sample) time.Duration { return s.Max })), errs,
 		medianOf(all, func(s sample) float64 { return perOp(s.Server, s) }),
 		medianOf(all, func(s sample) float64 { return perOp(s.Client, s) }), last.Load)
 }
 
 // perOp is microseconds of processor time for each operation.
-func perOp(d time.Duration, s sample) float64 {
-	return float64(d) / 1e3 / float64(max(1, s.Count))
-}
+func perOp(d time.Duration, s sample) float64 { return figure.PerOp(d, s.Count) }
 
 // ratios is the smallest and the largest ratio of rates of runs one after the other.
 func ratios(a, b []sample) string {
@@ -147,5 +140,3 @@ func ratios(a, b []sample) string {
 	}
 	return fmt.Sprintf("%.2f-%.2f", slices.Min(all), slices.Max(all))
 }
-
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -6,9 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -20,7 +20,7 @@ type system interface {
 	// do carries a task out once.
 	do(ctx context.Context, t task) (sample, error)
 	// servers are the processes, by index.
-	servers() []*server
+	servers() []*child.Process
 	// mend starts the servers that were killed and waits until all serve.
 	mend(ctx context.Context) error
 	stop()
@@ -60,14 +60,14 @@ func (s *session) start(ctx context.Context, scratch string) error {
 	binary := s.blackholed
 	if binary == "" {
 		binary = filepath.Join(scratch, "blackholed")
-		if err := build(ctx, ".", binary, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
+		if err := child.Build(ctx, ".", binary, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
 			return err
 		}
 	}
 	s.systems = []system{&fleet{binary: binary, dir: filepath.Join(scratch, "ours"), at: s.at, log: s.log}}
 	if s.etcd != "" {
 		driver := filepath.Join(scratch, "drive")
-		if err := build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
+		if err := child.Build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
 			return err
 		}
 		s.systems = append(s.systems, &etcd{binary: s.etcd, driver: driver, dir: filepath.Join(scratch, "etcd"), log: s.log})
@@ -124,7 +124,7 @@ func (s *session) measured(ctx context.Context, one system, t task) (sample, err
 	before := spent(one.servers())
 	got, err := one.do(ctx, t)
 	got.Server = spent(one.servers()) - before
-	got.Load = load()
+	got.Load = child.Load()
 	if got.Errors > 0 {
 		fmt.Fprintf(os.Stderr, "%s %s: %d errors, the first: %s\n", one.name(), t.label(), got.Errors, got.FirstError)
 	}
@@ -172,14 +172,4 @@ func (s *session) reads(ctx context.Context) error {
 func (s *session) watch(ctx context.Context) error {
 	s.head("1,000 writes a second to 100 watchers, a third at each server; events received, and their age since the write was sent")
 	return s.compare(ctx, task{Op: opWatch, Clients: 100, Duration: s.duration, Batch: 1000})
-}
-
-// load is the load average of the last minute.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "?"
-	}
-	one, _, _ := strings.Cut(string(b), " ")
-	return one
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -40,7 +41,7 @@ func (s *session) failover(ctx context.Context) error {
 	}
 	for i, one := range s.systems {
 		slices.Sort(took[i])
-		fmt.Fprintf(s.out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), ms(quantile(took[i], 0.5)), ms(quantile(took[i], 0.9)), ms(quantile(took[i], 1)), load())
+		fmt.Fprintf(s.out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.9)), figure.Ms(figure.Quantile(took[i], 1)), child.Load())
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (f *fleet) kill(ctx context.Context) (sample, error) {
 		return sample{}, err
 	}
 	began := time.Now()
-	f.peers[leader].kill()
+	f.peers[leader].Kill()
 	held, err := s.Lock(ctx, "bench/kill")
 	took := time.Since(began)
 	if err != nil {
@@ -108,7 +109,7 @@ func (s *session) storm(ctx context.Context) error {
 		x := got.Extra
 		fmt.Fprintf(s.out, "| %s | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.1f | %s |\n", one.name(),
 			x["write before"], x["write"], x["read before"], x["read"], x["lock before"], x["lock"],
-			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], load())
+			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], child.Load())
 	}
 	return nil
 }
@@ -163,10 +164,10 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 			return err
 		}
 		p := f.peer(i, "/ip4/127.0.0.1/tcp/"+free[0], "127.0.0.1:"+free[1])
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
-		defer p.stop()
+		defer p.Stop()
 		c, err := client.New("127.0.0.1:" + free[1])
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/figure"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -35,7 +36,7 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 		all.Go(func() { w.follow(ctx, f.client(i), prefix, ready.Done) })
 	}
 	ready.Wait()
-	before, began := used(), time.Now()
+	before, began := child.Used(), time.Now()
 	var writes durations
 	if err := f.pour(ctx, prefix, total, t, &writes); err != nil {
 		return sample{}, err
@@ -44,7 +45,7 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	late := time.AfterFunc(catching, cancel)
 	all.Wait()
 	late.Stop()
-	out.Client = used() - before
+	out.Client = child.Used() - before
 	var ages []time.Duration
 	batches := 0
 	for i, w := range watchers {
@@ -55,7 +56,7 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	}
 	out.Count = len(ages)
 	out.latencies(writes.after(0))
-	out.Extra = map[string]float64{"events a batch": float64(len(ages)) / float64(max(1, batches)), "p99 of the writes, ms": ms(out.P99)}
+	out.Extra = map[string]float64{"events a batch": float64(len(ages)) / float64(max(1, batches)), "p99 of the writes, ms": figure.Ms(out.P99)}
 	out.latencies(ages)
 	return out, nil
 }

@@ -46,7 +46,7 @@ func (s *session) build(ctx context.Context) error {
 		return nil
 	}
 	s.blackholed = filepath.Join(s.scratch, "blackholed")
-	return child.Build(ctx, s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
+	return child.Build(ctx, ".", s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
 }
 
 // open starts a fleet of new peers, a group of three among them.
