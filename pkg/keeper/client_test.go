@@ -239,11 +239,17 @@ func TestPoolIsBounded(t *testing.T) {
 		w := newWorld(t, 2)
 		var mu sync.Mutex
 		now, most := 0, 0
+		full := make(chan struct{}) // closed when as many are served as may be: the first wait for it
+		w.nodes[0].pool.drain(w.nodes[0].pool.lanes[w.nodes[1].Self]) // what it keeps leads to who answered before
 		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
 			mu.Lock()
 			now++
+			if now == callsPerPeer && most < callsPerPeer {
+				close(full)
+			}
 			most = max(most, now)
 			mu.Unlock()
+			<-full
 			time.Sleep(50 * time.Millisecond)
 			mu.Lock()
 			now--
