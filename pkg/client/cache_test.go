@@ -200,8 +200,6 @@ func TestWatchGoesOn(t *testing.T) {
 			case step == 1:
 				go h.stop()
 			case step == 2:
-				h.Forget()
-				h.put("d") // what is forgotten comes again, as a reset
 				cancel()
 			}
 			if !b.Stale && len(b.Events) > 0 {
@@ -209,6 +207,8 @@ func TestWatchGoesOn(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{"a", "b", "lost", "c", "end"}, seen)
+		h.Forget()
+		h.put("d") // what is forgotten comes again, as a reset
 		for b := range s.Watch(t.Context(), agenttest.All(), 2) { // within what is forgotten
 			require.True(t, b.Reset)
 			require.Len(t, b.Events, 4)
