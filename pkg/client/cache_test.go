@@ -208,8 +208,8 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 		require.Equal(t, []string{"a", "b", "lost", "c", "end"}, seen)
 		h.Forget()
-		h.put("d") // what is forgotten comes again, as a reset
-		for b := range s.Watch(t.Context(), agenttest.All(), 2) { // within what is forgotten
+		h.put("d")
+		for b := range s.Watch(t.Context(), agenttest.All(), 2) { // within what is forgotten: all comes again
 			require.True(t, b.Reset)
 			require.Len(t, b.Events, 4)
 			break

@@ -240,7 +240,8 @@ func TestPoolIsBounded(t *testing.T) {
 		var mu sync.Mutex
 		now, most := 0, 0
 		full := make(chan struct{}) // closed when as many are served as may be: the first wait for it
-		w.nodes[0].pool.drain(w.nodes[0].pool.lanes[w.nodes[1].Self]) // what it keeps leads to who answered before
+		p := w.nodes[0].pool
+		p.drain(p.lanes[w.nodes[1].Self]) // what it keeps leads to who answered before
 		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
 			mu.Lock()
 			now++
@@ -266,7 +267,7 @@ func TestPoolIsBounded(t *testing.T) {
 		}
 		asking.Wait()
 		require.Equal(t, callsPerPeer, most)
-		require.Equal(t, idlePerPeer, w.nodes[0].pool.idle)
-		require.Len(t, w.nodes[0].pool.lanes[w.nodes[1].Self].idle, idlePerPeer)
+		require.Equal(t, idlePerPeer, p.idle)
+		require.Len(t, p.lanes[w.nodes[1].Self].idle, idlePerPeer)
 	})
 }
