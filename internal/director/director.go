@@ -150,6 +150,9 @@ func (d *Director) read(ctx context.Context) (keys []*coord.KeyValue, at coord.R
 			if err != nil {
 				return nil, 0, fault.Wrap("director.read", err)
 			}
+			if got.Revision == 0 { // nothing was ever written; read on at 0 would be at whatever is written meanwhile
+				return nil, 0, nil
+			}
 			keys, at = append(keys, got.Keys...), got.Revision
 			if q.Span.From = got.Next; got.Next == "" {
 				break
