@@ -122,9 +122,9 @@ func TestCatchesUpBySnapshot(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // a status is as old as a tick
 		require.Greater(t, l.Status().Snapshot, slow.Status().Applied)
 		n.setCut(slow, false)
-		_, err := slow.Barrier(t.Context())
+		h, err := slow.Barrier(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, coord.Revision(500), slow.Revision())
+		require.Equal(t, coord.Revision(500), h.Revision)
 	})
 }
 
