@@ -34,6 +34,7 @@ const (
 	patience     = 2 * time.Minute // of one check by porcupine
 	apiPort      = 8500            // of every peer, on its own loopback, and the next one
 	listenPort   = 4001            // for other peers
+	portsEach    = 4               // where all are on one machine
 )
 
 // Config is what is asked for.
@@ -101,9 +102,15 @@ func (r *run) form(ctx context.Context) (err error) {
 		r.report.Skipped = append(r.report.Skipped, "partitions: "+err.Error())
 		r.lan = nil
 	}
+	var free []string // ports of all peers at once, so that none is given twice
+	if r.lan == nil {
+		if free, err = process.FreePorts(n * portsEach); err != nil {
+			return err
+		}
+	}
 	r.peers = make([]*peer, n)
 	for i := range r.peers {
-		if r.peers[i], err = r.place(i); err != nil {
+		if r.peers[i], err = r.place(i, free); err != nil {
 			r.dissolve()
 			return err
 		}

@@ -33,19 +33,16 @@ type peer struct {
 	paused bool // only torment writes it
 }
 
-// place gives peer i its host and its addresses.
-func (r *run) place(i int) (p *peer, err error) {
+// place gives peer i its host and its addresses, of those that are free where all are on one machine.
+func (r *run) place(i int, free []string) (p *peer, err error) {
 	p = &peer{index: i, name: fmt.Sprintf("peer-%d", i+1)}
 	if p.log, err = os.Create(filepath.Join(r.Dir, p.name+".log")); err != nil {
 		return nil, fault.As("nemesis.place", fault.Unavailable, err)
 	}
 	if r.lan == nil {
-		at, err := process.FreePorts(3) // a restarted peer has its old ones again
-		if err != nil {
-			return nil, err
-		}
+		at := free[i*portsEach:]               // a restarted peer has its old ones again
 		_, port, _ := net.SplitHostPort(at[0]) // it is one
-		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2]}
+		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
 		return p, nil
 	}
 	p.host = r.lan.Hosts[i]

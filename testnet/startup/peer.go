@@ -19,6 +19,7 @@ import (
 const (
 	apiPort    = 8500 // of every host, on its own loopback, and the next two
 	listenPort = 4001 // for other peers
+	portsEach  = 4    // where all are on one machine
 	checkEvery = time.Minute
 	replace    = 6 * time.Second // a voter's silence
 )
@@ -38,14 +39,20 @@ type peer struct {
 }
 
 // house gives every peer its place and its identity, so that each can know all others before any runs.
-func (r *run) house(ctx context.Context) error {
+func (r *run) house(ctx context.Context) (err error) {
 	r.peers = make([]*peer, r.Peers)
+	var free []string // ports of all peers at once, so that none is given twice
+	if r.LAN == nil {
+		if free, err = process.FreePorts(r.Peers * portsEach); err != nil {
+			return err
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for i := range r.peers {
 		p := &peer{name: fmt.Sprintf("peer-%d", i+1)}
 		r.peers[i] = p
-		if err := r.place(i); err != nil {
+		if err := r.place(i, free); err != nil {
 			return err
 		}
 		group.Go(func() (err error) {
@@ -57,16 +64,14 @@ func (r *run) house(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (r *run) place(i int) (err error) {
+// place gives a peer its addresses, of those that are free where all are on one machine.
+func (r *run) place(i int, free []string) (err error) {
 	p := r.peers[i]
 	if p.log, err = os.Create(filepath.Join(r.dir, p.name+".log")); err != nil {
 		return fault.As("startup.place", fault.Unavailable, err)
 	}
 	if r.LAN == nil {
-		at, err := process.FreePorts(4)
-		if err != nil {
-			return err
-		}
+		at := free[i*portsEach:]
 		_, port, _ := net.SplitHostPort(at[0]) // it is one
 		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
 		p.api = app.At(p.HTTP, nil)
