@@ -22,7 +22,7 @@ func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
 	err = t.followAll(ctx, resident, func(r instance.Result) error {
 		for _, i := range r.Instances {
 			if i.ID == id && i.Peer == home.ID.String() {
-				return present(t.residents...)(r)
+				return includes(t.remaining())(r)
 			}
 		}
 		return fault.New("tour.applicationMoves", fault.Conflict, "%s is not at %s", id, home.Name)
@@ -38,10 +38,14 @@ func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
 // so do all of the others.
 func (t *Tour) peerForgotten(ctx context.Context) (string, error) {
 	victim := t.victim()
-	left := slices.DeleteFunc(slices.Clone(t.residents), func(id string) bool { return id == idOf(stays, victim) })
-	if err := t.followAll(ctx, resident, present(left...)); err != nil {
+	if err := t.followAll(ctx, resident, present(t.remaining()...)); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s is gone %v after %s was killed, %s stays with %s", idOf(stays, victim),
 		time.Since(t.bereft).Round(100*time.Millisecond), victim.Name, idOf(moves, victim), t.consumer().Name), nil
+}
+
+// remaining are the residents but for the one that goes with the lease of the killed peer, sooner or later.
+func (t *Tour) remaining() []string {
+	return slices.DeleteFunc(slices.Clone(t.residents), func(id string) bool { return id == idOf(stays, t.victim()) })
 }

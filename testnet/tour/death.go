@@ -3,7 +3,6 @@ package tour
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +115,7 @@ func (w *watcher) until(ctx context.Context, what string, limit time.Duration) (
 }
 
 // instanceDies has a server die. Watchers at every other peer see that it was added, that it is DOWN and that it
-// is gone, all the same, in the order of revisions, and in time.
+// is gone, in the order of revisions, and in time, and none sees what another contradicts.
 func (t *Tour) instanceDies(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -154,7 +153,7 @@ func (t *Tour) instanceDies(ctx context.Context) (string, error) {
 	if err := alike(watchers, told); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("DOWN %v and gone %v after its death; %d watches at other peers, by gRPC and SSE, saw the same: %v",
+	return fmt.Sprintf("DOWN %v and gone %v after its death; %d watches at other peers, by gRPC and SSE, agree: %v",
 		took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), len(watchers), told[0]), t.found(ctx, web)
 }
 
@@ -180,20 +179,25 @@ func attend(ctx context.Context, watchers []*watcher, died time.Time) (told [][]
 	return told, took, nil
 }
 
-// alike fails unless all watchers saw the same, which begins with the registration and goes on by revisions.
+// alike fails unless what the watchers saw is of one history: each begins with the registration, goes on by revisions and
+// ends as all do, and none says of a revision what another does not. Of changes that come together a watcher is told the
+// last, and what comes together for one may be apart for another.
 func alike(watchers []*watcher, told [][]scene) error {
 	const op = "tour.alike"
+	by, statuses := make(map[uint64]string), make(map[uint64]string) // by revision
 	for i, scenes := range told {
-		if !slices.Equal(scenes, told[0]) {
-			return fault.New(op, fault.Conflict, "%s saw %v, and %s saw %v", watchers[i].peer.Name, scenes, watchers[0].peer.Name, told[0])
+		name := watchers[i].peer.Name
+		for n, s := range scenes {
+			if (n == 0) != (s.what == "ADDED") || n > 0 && s.revision <= scenes[n-1].revision {
+				return fault.New(op, fault.Conflict, "%s saw %v: event %d is out of place", name, scenes, n+1)
+			}
+			if known, ok := statuses[s.revision]; ok && known != s.status {
+				return fault.New(op, fault.Conflict, "at revision %d %s saw %s, and %s saw %s", s.revision, name, s.status, by[s.revision], known)
+			}
+			by[s.revision], statuses[s.revision] = name, s.status
 		}
-	}
-	if first := told[0][0]; first.what != "ADDED" {
-		return fault.New(op, fault.Conflict, "the first event is %v", first)
-	}
-	for n, s := range told[0][1:] {
-		if s.revision <= told[0][n].revision || s.what == "ADDED" {
-			return fault.New(op, fault.Conflict, "%v follows %v", s, told[0][n])
+		if end, first := scenes[len(scenes)-1], told[0][len(told[0])-1]; end != first {
+			return fault.New(op, fault.Conflict, "%s saw %v at last, and %s saw %v", name, end, watchers[0].peer.Name, first)
 		}
 	}
 	return nil

@@ -81,11 +81,16 @@ func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	killed, steady := t.living(state.Leader), []string{idOf(moves, t.victim())}
+	killed := t.living(state.Leader)
+	var steady []string
 	var others []*network.Peer
 	for _, p := range t.Network.Living() {
-		if p != killed { // whose own instances go with its lease
-			steady, others = append(steady, idOf(stays, p), idOf(moves, p)), append(others, p)
+		if p == killed { // whose own instances go with its lease
+			continue
+		}
+		steady, others = append(steady, idOf(stays, p), idOf(moves, p)), append(others, p)
+		if p == t.consumer() {
+			steady = append(steady, idOf(moves, t.victim())) // which it adopted
 		}
 	}
 	if err := t.followAll(ctx, resident, includes(steady)); err != nil {

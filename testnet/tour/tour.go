@@ -119,7 +119,7 @@ func (t *Tour) take(ctx context.Context, s step) Result {
 	return r
 }
 
-// consumer asks and watches. It is not the bootstrap, and nobody kills it.
+// consumer asks and watches. It is not the bootstrap, and lives until a leader is killed, which it may be.
 func (t *Tour) consumer() *network.Peer { return t.Network.Peers[1] }
 
 // victim is the provider that will be killed.

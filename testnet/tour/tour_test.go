@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/market"
+	"github.com/blackhole/blackhole/testnet/network"
 )
 
 func TestTakeReportsFailure(t *testing.T) {
@@ -71,4 +72,23 @@ func TestPricedLeavesItsArgument(t *testing.T) {
 	require.Equal(t, 1.0, *o.Pricing.BasePrice)
 	require.Equal(t, 2.0, *two.Pricing.BasePrice)
 	require.Equal(t, "USDC", two.Pricing.Currency)
+}
+
+// TestAlike: watchers that were told of the same in more steps or fewer agree, and others do not.
+func TestAlike(t *testing.T) {
+	whole := []scene{{"ADDED", "UNKNOWN", 3}, {"MODIFIED", "UP", 4}, {"MODIFIED", "DOWN", 5}, {"DELETED", "DOWN", 6}}
+	fewer := []scene{{"ADDED", "UP", 4}, {"MODIFIED", "DOWN", 5}, {"DELETED", "DOWN", 6}}
+	watchers := []*watcher{{peer: &network.Peer{Name: "a"}}, {peer: &network.Peer{Name: "b"}}}
+	require.NoError(t, alike(watchers, [][]scene{whole, fewer}))
+	require.NoError(t, alike(watchers, [][]scene{fewer, whole}))
+	for name, wrong := range map[string][]scene{
+		"not from the beginning": whole[1:],
+		"backwards":              {whole[0], whole[2], whole[1], whole[3]},
+		"twice":                  {whole[0], whole[1], whole[1], whole[2], whole[3]},
+		"added twice":            {whole[0], fewer[0], whole[2], whole[3]},
+		"another status":         {whole[0], {"MODIFIED", "DOWN", 4}, whole[2], whole[3]},
+		"another end":            {whole[0], whole[1], whole[2], {"DELETED", "DOWN", 7}},
+	} {
+		require.Error(t, alike(watchers, [][]scene{whole, wrong}), name)
+	}
 }
