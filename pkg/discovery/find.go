@@ -72,6 +72,9 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 // search answers a plan from the network and keeps the answer. Callers with the same
 // question at the same time share one search, which outlives the caller that began it.
 func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+	if ctx.Err() != nil { // who has left is told so, however fast the answer
+		return nil, ctx.Err()
+	}
 	done := s.flights.DoChan(plan.Key(), func() (any, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.QueryTimeout)
 		defer cancel()

@@ -112,6 +112,7 @@ func TestWatchResumes(t *testing.T) {
 				synctest.Wait()
 			}
 		}
+		synctest.Wait()
 		watch, err := w.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
