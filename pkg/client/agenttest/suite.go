@@ -304,7 +304,7 @@ func services(w *world) {
 }
 
 // patient is how long a test waits, in real time, for what must come.
-const patient = 20 * time.Second
+const patient = time.Minute
 
 // feed is a watch that runs.
 type feed struct {
