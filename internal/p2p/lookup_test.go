@@ -26,6 +26,7 @@ func TestStrayedPeerSaysSo(t *testing.T) {
 
 	start(t, door)
 	waitTable(t, lost, func(size int) bool { return size == 2 })
+	waitArrived(t, lost)
 	found, err = lost.Routing().Closest(t.Context(), "k")
 	require.NoError(t, err)
 	require.Len(t, found, 2)

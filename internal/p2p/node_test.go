@@ -116,8 +116,16 @@ func meet(t testing.TB, n int) []*Node {
 	}
 	for _, node := range nodes {
 		waitTable(t, node, func(size int) bool { return size == n-1 })
+		waitArrived(t, node)
 	}
 	return nodes
+}
+
+// waitArrived waits until a node takes it that it has reached its network: who dialed comes to know of it on its own,
+// perhaps after the one that was dialed is in the table.
+func waitArrived(t testing.TB, n *Node) {
+	t.Helper()
+	require.Eventually(t, func() bool { return !n.routing.strayed() }, patience, time.Millisecond)
 }
 
 // waitTable waits for changes of the routing table until its size pleases.
