@@ -100,14 +100,15 @@ func TestSnapshotArrives(t *testing.T) {
 func TestSnapshotFailures(t *testing.T) {
 	large := noise(2 << 20)
 	for name, tc := range map[string]struct {
-		edit  func(i int, s *shelf, c *Config)
-		when  time.Duration // after it was sent, do after
-		after func(w *world)
+		edit   func(i int, s *shelf, c *Config)
+		before func(w *world)
+		when   time.Duration // after it was sent, do after
+		after  func(w *world)
 	}{
 		"too large for the receiver": {edit: func(i int, _ *shelf, c *Config) { c.Limits.MaxSnapshot = 1<<20 + int64(1-i)<<22 }},
 		"too large for the sender":   {edit: func(i int, _ *shelf, c *Config) { c.Limits.MaxSnapshot = 1<<20 + int64(i)<<22 }},
 		"the disk fails":             {edit: func(i int, s *shelf, _ *Config) { s.fail = errors.New("disk") }},
-		"no member here":             {after: func(w *world) { w.group.set(2, "") }},
+		"no member here":             {before: func(w *world) { w.group.set(2, "") }},
 		"cut off":                    {after: func(w *world) { w.wire.cut.Store(true) }},
 		"cut off in the middle":      {when: 100 * time.Millisecond, after: func(w *world) { w.wire.cut.Store(true) }},
 		"removed in the middle": {when: 100 * time.Millisecond, after: func(w *world) {
@@ -124,6 +125,9 @@ func TestSnapshotFailures(t *testing.T) {
 						tc.edit(i, shelves[i], c)
 					}
 				})
+				if tc.before != nil {
+					tc.before(w)
+				}
 				w.members[0].Send([]*raftpb.Message{snapshotOf(1, 2, nil)})
 				if tc.after != nil {
 					time.Sleep(tc.when)
