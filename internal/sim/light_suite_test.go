@@ -170,6 +170,7 @@ func TestLightLinksNoticeSilence(t *testing.T) {
 		_, err = near.Read(make([]byte, 1))
 		require.True(t, isTimeout(err), "%v", err)
 		require.Equal(t, lightIdle, time.Since(start))
+		synctest.Wait() // one end hears of it before the other
 		require.True(t, p.far.IsClosed())
 
 		start = time.Now()
