@@ -187,14 +187,15 @@ func TestSilence(t *testing.T) {
 func TestShortStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, never)
-		for _, n := range []int{0, 1, 3, 1000} {
-			w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
-				results := make([]*pb.StoreResult, n)
-				for i := range results {
-					results[i] = new(pb.StoreResult)
-				}
-				return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{Results: results}}}
-			})
+		var n int // changes between two answers: a stream that is kept leads to whom it led
+		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
+			results := make([]*pb.StoreResult, n)
+			for i := range results {
+				results[i] = new(pb.StoreResult)
+			}
+			return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{Results: results}}}
+		})
+		for _, n = range []int{0, 1, 3, 1000} {
 			for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 2, time.Now())) {
 				require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
 			}

@@ -74,94 +74,100 @@ func from(prefix string) origin {
 // A flood from one address prefix, of as many providers as it likes, neither divides a cell
 // nor pushes anybody out of it, and what is held stays bounded.
 func TestFloodOfOnePrefix(t *testing.T) {
-	k, counts := accepting(t)
-	c := cellOfBerlin(4)
-	var honest []*records.Record
-	bringHonest := func(n int) {
-		for i := range n {
-			recs := many(t, 1, 1)
-			refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", len(honest)>>8, i&255)), c, recs)
-			require.Empty(t, refused)
-			honest = append(honest, recs...)
+	synctest.Test(t, func(t *testing.T) {
+		k, counts := accepting(t)
+		c := cellOfBerlin(4)
+		var honest []*records.Record
+		bringHonest := func(n int) {
+			for i := range n {
+				recs := many(t, 1, 1)
+				refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", len(honest)>>8, i&255)), c, recs)
+				require.Empty(t, refused)
+				honest = append(honest, recs...)
+			}
 		}
-	}
-	bringHonest(300)
-	flood := many(t, 6000, 1)
-	for some := range slices.Chunk(flood, 500) {
-		bring(k, from("203.0.113.0/24"), c, some)
-		require.LessOrEqual(t, k.Index.Len(), cell.Full)
-	}
-	bringHonest(300)
-	found := 0
-	for _, r := range honest {
-		if _, ok := k.Index.Get(r.Name()); ok {
-			found++
+		bringHonest(300)
+		flood := many(t, 6000, 1)
+		for some := range slices.Chunk(flood, 500) {
+			bring(k, from("203.0.113.0/24"), c, some)
+			require.LessOrEqual(t, k.Index.Len(), cell.Full)
 		}
-	}
-	require.Equal(t, len(honest), found)
-	require.Zero(t, dividedAt(k))
-	require.Positive(t, counts.of(counts.refused, "crowded"), "whoever has its share waits")
-	t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "crowded"), len(flood))
+		bringHonest(300)
+		found := 0
+		for _, r := range honest {
+			if _, ok := k.Index.Get(r.Name()); ok {
+				found++
+			}
+		}
+		require.Equal(t, len(honest), found)
+		require.Zero(t, dividedAt(k))
+		require.Positive(t, counts.of(counts.refused, "crowded"), "whoever has its share waits")
+		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "crowded"), len(flood))
+	})
 }
 
 // Hundreds of thousands from three prefixes fill a leaf, which cannot be divided, and honest
 // records stay.
 func TestFloodOfALeaf(t *testing.T) {
-	k, _ := accepting(t)
-	c := cellOfBerlin(geo.DeepLen)
-	honest := many(t, 200, 1)
-	for i, r := range honest {
-		refused, _ := bring(k, from(fmt.Sprintf("198.18.%d.0/24", i)), c, []*records.Record{r})
-		require.Empty(t, refused)
-	}
-	for i := range 3 {
-		bring(k, from(fmt.Sprintf("203.0.%d.0/24", i)), c, many(t, 4000, 100))
-	}
-	require.LessOrEqual(t, k.Index.Len(), cell.LeafFull)
-	for _, r := range honest {
-		_, ok := k.Index.Get(r.Name())
-		require.True(t, ok)
-	}
-	require.Zero(t, dividedAt(k))
-	refused, _ := bring(k, from("203.0.0.0/24"), c, many(t, 1, 1))
-	require.Len(t, refused, 1)
-	require.ErrorIs(t, refused[0], fault.LimitReached)
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := accepting(t)
+		c := cellOfBerlin(geo.DeepLen)
+		honest := many(t, 200, 1)
+		for i, r := range honest {
+			refused, _ := bring(k, from(fmt.Sprintf("198.18.%d.0/24", i)), c, []*records.Record{r})
+			require.Empty(t, refused)
+		}
+		for i := range 3 {
+			bring(k, from(fmt.Sprintf("203.0.%d.0/24", i)), c, many(t, 4000, 100))
+		}
+		require.LessOrEqual(t, k.Index.Len(), cell.LeafFull)
+		for _, r := range honest {
+			_, ok := k.Index.Get(r.Name())
+			require.True(t, ok)
+		}
+		require.Zero(t, dividedAt(k))
+		refused, _ := bring(k, from("203.0.0.0/24"), c, many(t, 1, 1))
+		require.Len(t, refused, 1)
+		require.ErrorIs(t, refused[0], fault.LimitReached)
+	})
 }
 
 // A cell of many divides: its keeper gives up what it need not hold, tells publishers, and
 // believes none of them more than its own eyes.
 func TestKeeperDivides(t *testing.T) {
-	k, _ := accepting(t)
-	k.places.own.Remove(cellOfBerlin(5))
-	c := cellOfBerlin(4)
-	recs := many(t, cell.Full+500, 20)
-	refused, splits := bring(k, origin{exempt: true}, c, recs)
-	require.Empty(t, refused)
-	require.Len(t, splits, 1)
-	require.Equal(t, c.String(), splits[0].Cell)
-	require.Len(t, splits[0].Children, 1)
-	require.Equal(t, cell.Divided, k.divisions.phase(c))
-	sampled := 0
-	for _, r := range recs {
-		if cell.Rank(r.Name()) < splits[0].SampleBelow {
-			sampled++
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := accepting(t)
+		k.places.own.Remove(cellOfBerlin(5))
+		c := cellOfBerlin(4)
+		recs := many(t, cell.Full+500, 20)
+		refused, splits := bring(k, origin{exempt: true}, c, recs)
+		require.Empty(t, refused)
+		require.Len(t, splits, 1)
+		require.Equal(t, c.String(), splits[0].Cell)
+		require.Len(t, splits[0].Children, 1)
+		require.Equal(t, cell.Divided, k.divisions.phase(c))
+		sampled := 0
+		for _, r := range recs {
+			if cell.Rank(r.Name()) < splits[0].SampleBelow {
+				sampled++
+			}
 		}
-	}
-	require.Equal(t, cell.SampleSize, sampled)
-	sum := k.divisions.summaryOf(c)
-	require.Equal(t, len(recs), sum.Count)
+		require.Equal(t, cell.SampleSize, sampled)
+		sum := k.divisions.summaryOf(c)
+		require.Equal(t, len(recs), sum.Count)
 
-	plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 5})
-	q := &pb.QueryRequest{Query: plan.Query().Proto(), Cells: []string{c.String()}}
-	resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
-	require.Len(t, resp.Envelopes, 5)
-	require.Len(t, resp.Splits, 1)
-	worst := 0.5 // all cost 1
-	q.Worst = &worst
-	resp = k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
-	require.Empty(t, resp.Envelopes)
-	require.True(t, resp.Withheld)
-	require.InDelta(t, 1, resp.Bound, 0)
+		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 5})
+		q := &pb.QueryRequest{Query: plan.Query().Proto(), Cells: []string{c.String()}}
+		resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		require.Len(t, resp.Envelopes, 5)
+		require.Len(t, resp.Splits, 1)
+		worst := 0.5 // all cost 1
+		q.Worst = &worst
+		resp = k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		require.Empty(t, resp.Envelopes)
+		require.True(t, resp.Withheld)
+		require.InDelta(t, 1, resp.Bound, 0)
+	})
 }
 
 // What publishers hear of one keeper holds for that keeper alone, for a while.

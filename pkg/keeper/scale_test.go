@@ -106,38 +106,40 @@ func (w *lightWorld) load() (hottest, median, held int) {
 // Very many valid records of as many providers as it takes, from three /24s, against all keepers of
 // one city's cells: who is honest, from anywhere else, is still found there.
 func TestFloodOfThreePrefixes(t *testing.T) {
-	k, counts := accepting(t)
-	c := cellOfBerlin(4)
-	hostile := many(t, scaled(t, 9000), records100)
-	var honest []*records.Record
-	share := len(hostile) / 10
-	for round := range 10 { // the honest come before, amid and after the flood
-		for i := range 40 {
-			recs := many(t, 1, 1)
-			// who is made to wait comes again, as publishers do
-			for try := 0; try < 20; try++ {
-				if refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", 18+round, i)), c, recs); len(refused) == 0 {
-					break
+	synctest.Test(t, func(t *testing.T) {
+		k, counts := accepting(t)
+		c := cellOfBerlin(4)
+		hostile := many(t, scaled(t, 9000), records100)
+		var honest []*records.Record
+		share := len(hostile) / 10
+		for round := range 10 { // the honest come before, amid and after the flood
+			for i := range 40 {
+				recs := many(t, 1, 1)
+				// who is made to wait comes again, as publishers do
+				for try := 0; try < 20; try++ {
+					if refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", 18+round, i)), c, recs); len(refused) == 0 {
+						break
+					}
 				}
+				honest = append(honest, recs...)
 			}
-			honest = append(honest, recs...)
+			for i, some := range slices.Collect(slices.Chunk(hostile[round*share:(round+1)*share], 500)) {
+				bring(k, from(fmt.Sprintf("203.0.%d.0/24", i%3)), c, some)
+			}
+			require.LessOrEqual(t, k.Index.Len(), cell.Full)
 		}
-		for i, some := range slices.Collect(slices.Chunk(hostile[round*share:(round+1)*share], 500)) {
-			bring(k, from(fmt.Sprintf("203.0.%d.0/24", i%3)), c, some)
+		found := 0
+		for _, r := range honest {
+			if _, ok := k.Index.Get(r.Name()); ok {
+				found++
+			}
 		}
-		require.LessOrEqual(t, k.Index.Len(), cell.Full)
-	}
-	found := 0
-	for _, r := range honest {
-		if _, ok := k.Index.Get(r.Name()); ok {
-			found++
-		}
-	}
-	t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
-		len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
-		counts.of(counts.refused, "crowded"))
-	require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
-	require.Zero(t, dividedAt(k))
+		t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
+			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
+			counts.of(counts.refused, "crowded"))
+		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
+		require.Zero(t, dividedAt(k))
+	})
 }
 
 // records100 is the most that one provider may have.

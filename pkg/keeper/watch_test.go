@@ -155,7 +155,7 @@ func TestWatchOutlivesKeeper(t *testing.T) {
 		require.True(t, w.knows(tomb))
 		require.True(t, w.knows(fresh))
 		require.Greater(t, w.resyncs.Load(), before, "it must ask again")
-		require.NotEqual(t, dead, w.followed(t))
+		require.NotSame(t, dead, w.followed(t))
 		later := p.sign(t, offer("later"), 1, time.Now())
 		w.store(t, later)
 		require.True(t, w.knows(later))
@@ -175,7 +175,7 @@ func TestWatchResumes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.True(t, w.knows(r))
 		require.Equal(t, before, w.resyncs.Load())
-		require.Equal(t, keeper, w.followed(t))
+		require.Same(t, keeper, w.followed(t))
 
 		keeper.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // it lost changes
 		time.Sleep(watchBeat + 3*time.Second)
