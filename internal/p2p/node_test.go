@@ -148,12 +148,10 @@ func waitTable(t testing.TB, n *Node, ok func(size int) bool) {
 
 func TestNetworkKnowsItself(t *testing.T) {
 	nodes := meet(t, 8)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var first []peer.ID
 	for i, n := range nodes {
 		require.True(t, n.Ready())
-		closest, err := n.Routing().Closest(ctx, "/blackhole/services/storage/_/u33")
+		closest, err := lookUp(t, n, "/blackhole/services/storage/_/u33", len(nodes)-1)
 		require.NoError(t, err)
 		require.Len(t, closest, len(nodes)-1)
 		require.NotContains(t, closest, n.host.ID())
