@@ -9,6 +9,8 @@ import (
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // TestAnnounced: a client that reaches no member learns from what is passed on to it who leads, and
@@ -43,11 +45,16 @@ func TestAnnounced(t *testing.T) {
 			require.NoError(t, err)
 			return s.Leader
 		}
-		w.await("it is told who leads", func() bool { return knows() != "" })
-		first := w.named(knows())
+		lead := ""
+		w.await("it is told who leads", func() bool { lead = knows(); return lead != "" })
+		first := w.named(lead)
 		first.stop(t)
-		w.await("it is told who leads now", func() bool { lead := knows(); return lead != "" && lead != first.id() })
-		locked(t, far, "n")
+		w.await("it is told who leads now", func() bool { lead = knows(); return lead != "" && lead != first.id() })
+		// It asks the leader now and then whether it still leads, and forgets one that it cannot ask until it is told again.
+		w.await("it is served", func() bool {
+			_, _, err := far.Do(t.Context(), coord.Command{Owner: far.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+			return err == nil
+		})
 		for _, p := range w.peers {
 			p.stop(t)
 		}
