@@ -213,8 +213,9 @@ func (l *loop) deliver(a arrival) {
 	}
 }
 
-// finish hands out what a turn came to.
+// finish hands out what a turn came to. Who has an answer sees no revision before it.
 func (l *loop) finish(out replica.Output) {
+	moved := l.pulse.set(l.header.Revision)
 	for _, a := range out.Answers {
 		l.waiting[a.ID].take(a)
 		delete(l.waiting, a.ID)
@@ -222,7 +223,9 @@ func (l *loop) finish(out replica.Output) {
 	if out.Restored {
 		l.claims.all()
 	}
-	l.pulse.set(l.header.Revision)
+	if moved {
+		l.pulse.notify()
+	}
 	s := l.status.Load()
 	if l.stale || out.Reconfigured || s.Promoted != l.replica.Promoted() || s.Leader.ID != l.replica.Leader() {
 		l.stale = false

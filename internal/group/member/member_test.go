@@ -125,6 +125,7 @@ func TestCatchesUpBySnapshot(t *testing.T) {
 		h, err := slow.Barrier(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, coord.Revision(500), h.Revision)
+		require.Equal(t, coord.Revision(500), slow.Revision())
 	})
 }
 

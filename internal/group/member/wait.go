@@ -40,14 +40,13 @@ type pulse struct {
 	revision coord.Revision // guarded by mu
 }
 
-func (p *pulse) set(revision coord.Revision) {
+// set reports whether the revision has moved: then those who wait are to be notified.
+func (p *pulse) set(revision coord.Revision) (moved bool) {
 	p.mu.Lock()
-	moved := revision != p.revision
+	defer p.mu.Unlock()
+	moved = revision != p.revision
 	p.revision = revision
-	p.mu.Unlock()
-	if moved {
-		p.notify()
-	}
+	return moved
 }
 
 func (p *pulse) get() coord.Revision {
