@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/config"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	grace       = 10 * time.Second // from an interrupt to the kill
+	grace       = 10 * time.Second // from the request to end to the kill
 	outputGrace = 2 * time.Second  // from a process's end to the end of its output
 
 	checkTimeout = 30 * time.Second // of a check of a provider: who is gone refuses at once, who is slow is not gone
@@ -232,9 +233,11 @@ func (p *Process) signal(op string, s os.Signal) error {
 	return fault.As(op, fault.Unavailable, p.cmd.Process.Signal(s))
 }
 
-// Stop ends the process: it asks first and kills what does not listen. It waits until it is gone.
+// Stop ends the process: it asks first, by SIGTERM, and kills what does not listen. It waits until it is
+// gone. (An interrupt would not do: who is started in the background of a script ignores it, and so do
+// its children.)
 func (p *Process) Stop() {
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.Kill()
 		return
 	}

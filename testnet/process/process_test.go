@@ -100,7 +100,7 @@ func TestStop(t *testing.T) {
 	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
 	require.NoError(t, err)
 	p.Stop()
-	require.ErrorContains(t, p.Failure(), "interrupt")
+	require.ErrorContains(t, p.Failure(), "terminated")
 }
 
 func TestTail(t *testing.T) {
