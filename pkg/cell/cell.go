@@ -143,7 +143,8 @@ type Cell struct {
 // everything that was told or said in this window of Grace and in the one before. What is
 // better than what the keepers say is not dropped sooner: they may not have heard yet of
 // what a publisher told here, and a publisher that remembers a better value than the one
-// that holds now does not tell at all.
+// that holds now does not tell at all. The window before may be dropped at any moment:
+// publishers hear nothing of it.
 type child struct {
 	said     Summary
 	window   Summary
@@ -155,10 +156,20 @@ type child struct {
 
 // known is the safe summary of all that.
 func (ch *child) known() Summary {
+	s := ch.lasting()
+	s.Merge(ch.previous)
+	return ch.counted(s)
+}
+
+// lasting is what stays known for Grace at least.
+func (ch *child) lasting() Summary {
 	var s Summary
 	s.Merge(ch.said)
 	s.Merge(ch.window)
-	s.Merge(ch.previous)
+	return ch.counted(s)
+}
+
+func (ch *child) counted(s Summary) Summary {
 	if s.Count > 0 { // one that had records lately may have one that was not told
 		s.Count = max(1, ch.said.Count+ch.recent)
 	}
@@ -243,6 +254,15 @@ func (c *Cell) Sampled() []records.Name { return c.sample.Names() }
 func (c *Cell) Summary(place geo.Cell) Summary {
 	if ch, ok := c.children[place]; ok {
 		return ch.known()
+	}
+	return Summary{}
+}
+
+// Lasting is the part of Summary that stays known for Grace at least: what publishers may be told, who
+// remember it, and bring nothing that does not better it.
+func (c *Cell) Lasting(place geo.Cell) Summary {
+	if ch, ok := c.children[place]; ok {
+		return ch.lasting()
 	}
 	return Summary{}
 }

@@ -159,7 +159,9 @@ func TestSummariesStaySafe(t *testing.T) {
 			case 5: // a publisher hears what the keepers know
 				said, heard = map[geo.Cell]Summary{}, now
 				for _, place := range parent.Parts() {
-					said[place] = parent.Summary(place)
+					if s := parent.Lasting(place); s.Count > 0 {
+						said[place] = s
+					}
 				}
 			case 6: // so long a record may be on its way
 				now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 4 * time.Minute}).Draw(t, "time"))
@@ -283,7 +285,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 	for range 40 { // what was told is long over, and only the child's keepers know it
 		ask(cheap, dear)
 	}
-	said := map[geo.Cell]Summary{"u33": parent.Summary("u33")}
+	said := map[geo.Cell]Summary{"u33": parent.Lasting("u33")}
 	require.Equal(t, []Price{{"usdc", "per-hour", 1}}, said["u33"].Prices)
 	ask(dear)
 	require.False(t, Wants(city, 0, said, unheard))
@@ -295,4 +297,32 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 		ask(dear)
 	}
 	require.Equal(t, []Price{{"usdc", "per-hour", 5}}, parent.Summary("u33").Prices, "in the end it is right")
+}
+
+// What is about to be dropped is not told to publishers: they would remember it for longer.
+func TestPublishersHearWhatLasts(t *testing.T) {
+	priced := func(id string, price float64) *records.Record {
+		o := offer(id)
+		o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: &price}
+		return sign(t, 1, o, 1)
+	}
+	now := t0()
+	parent := New(city, Divided, now)
+	ask := func(held *records.Record) {
+		require.Len(t, parent.Stale(1, now.Add(1), now), 1)
+		var s Summary
+		s.Add(held)
+		parent.Refresh("u33", s)
+	}
+	cheap, dear := priced("cheap", 1), priced("dear", 5)
+	parent.Offer(Member{Record: cheap})
+	parent.Forget(cheap.Name())
+	now = now.Add(Grace)
+	ask(dear) // cheap is of the window before now
+	require.Equal(t, 1.0, parent.Summary("u33").Prices[0].Least)
+	now = now.Add(Grace)
+	said := map[geo.Cell]Summary{"u33": parent.Lasting("u33")}
+	ask(dear)
+	require.Equal(t, 5.0, parent.Summary("u33").Prices[0].Least)
+	require.True(t, Wants(city, 0, said, priced("unheard", 3)), "it betters what is known now")
 }

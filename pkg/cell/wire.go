@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -75,11 +76,12 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	return place, s, nil
 }
 
-// SplitProto is a divided cell on the wire: its sample's bound, and the children given.
-func (c *Cell) SplitProto(key string, parts []geo.Cell) *pb.Split {
+// SplitProto is a divided cell on the wire: its sample's bound, and what is to be said of its children,
+// by their places.
+func (c *Cell) SplitProto(key string, children map[geo.Cell]Summary) *pb.Split {
 	m := &pb.Split{Cell: key, SampleBelow: c.Below()}
-	for _, place := range parts {
-		if s := c.Summary(place); s.Count > 0 {
+	for _, place := range slices.Sorted(maps.Keys(children)) {
+		if s := children[place]; s.Count > 0 {
 			m.Children = append(m.Children, s.Proto(place))
 		}
 	}

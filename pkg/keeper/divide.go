@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -227,48 +228,53 @@ func (d *divisions) shed(c records.CellKey) {
 
 // splits tells which of the cells are divided, with the children that may have a match.
 func (d *divisions) splits(p *query.Plan, cells []records.CellKey) []*pb.Split {
-	return d.tell(cells, func(x *cell.Cell) bool { phase, _ := x.Phase(); return !phase.Complete() }, func(x *cell.Cell, place geo.Cell) bool {
-		s := x.Summary(place)
-		_, some := s.Bound(p, place)
-		return some
+	return d.tell(cells, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+		if phase, _ := x.Phase(); phase.Complete() {
+			return nil, false
+		}
+		children := map[geo.Cell]cell.Summary{}
+		for _, place := range x.Parts() {
+			s := x.Summary(place)
+			if _, some := s.Bound(p, place); some {
+				children[place] = s
+			}
+		}
+		return children, true
 	})
 }
 
 // refusals tells publishers which of the cells are divided, with the children that their
 // records lie in.
 func (d *divisions) refusals(cells map[records.CellKey][]geo.Cell) []*pb.Split {
-	keys := make([]records.CellKey, 0, len(cells))
-	for c := range cells {
-		keys = append(keys, c)
-	}
-	slices.SortFunc(keys, compareCells)
-	all := d.tell(keys, func(x *cell.Cell) bool { phase, _ := x.Phase(); return !phase.Open() }, nil)
-	for _, m := range all {
-		c, _ := records.ParseCellKey(m.Cell)
-		m.Children = slices.DeleteFunc(m.Children, func(s *pb.Summary) bool { return !slices.Contains(cells[c], geo.Cell(s.Cell)) })
-	}
-	return all
+	keys := slices.SortedFunc(maps.Keys(cells), compareCells)
+	return d.tell(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+		if phase, _ := x.Phase(); phase.Open() {
+			return nil, false
+		}
+		children := map[geo.Cell]cell.Summary{}
+		for _, place := range cells[c] {
+			children[place] = x.Lasting(place)
+		}
+		return children, true
+	})
 }
 
 func compareCells(a, b records.CellKey) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// tell gives the divisions among cells that pass, with their children that do; nil lets all pass.
-func (d *divisions) tell(cells []records.CellKey, pass func(*cell.Cell) bool, passChild func(*cell.Cell, geo.Cell) bool) []*pb.Split {
+// tell gives the divisions among cells of which there is something to say, with the children that are spoken of.
+func (d *divisions) tell(cells []records.CellKey, say func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
 	var all []*pb.Split
 	told := 0
 	for _, c := range cells {
 		d.with(c, func(x *cell.Cell) {
-			if !pass(x) || len(all) == MaxQueryCells {
+			if len(all) == MaxQueryCells {
 				return
 			}
-			parts := x.Parts()
-			if passChild != nil {
-				parts = slices.DeleteFunc(parts, func(place geo.Cell) bool { return !passChild(x, place) })
-			}
-			if told += len(parts); told <= maxParts {
-				all = append(all, x.SplitProto(c.String(), parts))
+			children, some := say(c, x)
+			if told += len(children); some && told <= maxParts {
+				all = append(all, x.SplitProto(c.String(), children))
 			}
 		})
 	}
