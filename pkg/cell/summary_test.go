@@ -259,14 +259,15 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
+func priced(t *testing.T, id string, price float64) *records.Record {
+	o := offer(id)
+	o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: &price}
+	return sign(t, 1, o, 1)
+}
+
 // A publisher that remembers a value better than its own does not tell of its own, although
 // the better one is gone and the child's keepers have said so.
 func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
-	priced := func(id string, price float64) *records.Record {
-		o := offer(id)
-		o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: &price}
-		return sign(t, 1, o, 1)
-	}
 	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
 	require.NoError(t, err)
 	now := t0()
@@ -280,7 +281,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 		parent.Refresh("u33", s)
 		now = now.Add(time.Minute)
 	}
-	cheap, dear, unheard := priced("cheap", 1), priced("dear", 5), priced("unheard", 3)
+	cheap, dear, unheard := priced(t, "cheap", 1), priced(t, "dear", 5), priced(t, "unheard", 3)
 	parent.Adopt("u33", Summary{Count: 1})
 	for range 40 { // what was told is long over, and only the child's keepers know it
 		ask(cheap, dear)
@@ -301,11 +302,6 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 
 // What is about to be dropped is not told to publishers: they would remember it for longer.
 func TestPublishersHearWhatLasts(t *testing.T) {
-	priced := func(id string, price float64) *records.Record {
-		o := offer(id)
-		o.Pricing = &records.Pricing{Currency: "USDC", PriceUnit: "per-hour", BasePrice: &price}
-		return sign(t, 1, o, 1)
-	}
 	now := t0()
 	parent := New(city, Divided, now)
 	ask := func(held *records.Record) {
@@ -314,7 +310,7 @@ func TestPublishersHearWhatLasts(t *testing.T) {
 		s.Add(held)
 		parent.Refresh("u33", s)
 	}
-	cheap, dear := priced("cheap", 1), priced("dear", 5)
+	cheap, dear := priced(t, "cheap", 1), priced(t, "dear", 5)
 	parent.Offer(Member{Record: cheap})
 	parent.Forget(cheap.Name())
 	now = now.Add(Grace)
@@ -324,5 +320,5 @@ func TestPublishersHearWhatLasts(t *testing.T) {
 	said := map[geo.Cell]Summary{"u33": parent.Lasting("u33")}
 	ask(dear)
 	require.Equal(t, 5.0, parent.Summary("u33").Prices[0].Least)
-	require.True(t, Wants(city, 0, said, priced("unheard", 3)), "it betters what is known now")
+	require.True(t, Wants(city, 0, said, priced(t, "unheard", 3)), "it betters what is known now")
 }
