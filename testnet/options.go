@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/tour"

@@ -15,9 +15,9 @@ import (
 
 	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/bench/figure"
-	"github.com/blackhole/blackhole/internal/directory"
-	"github.com/blackhole/blackhole/internal/p2p"
-	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/agent/directory"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"

@@ -22,14 +22,14 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/blackhole/blackhole/internal/group"
-	"github.com/blackhole/blackhole/internal/group/founding"
-	"github.com/blackhole/blackhole/internal/group/link"
-	"github.com/blackhole/blackhole/internal/grpcapi"
-	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/keeper"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -64,7 +64,7 @@ func member(args []string) error {
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
-	calls, err := link.Listen(node.Host(), link.ListenLimits{})
+	calls, err := transport.Listen(node.Host(), transport.ListenLimits{})
 	if err != nil {
 		return errors.Join(err, plane.Close(), node.Close())
 	}
@@ -77,7 +77,7 @@ func member(args []string) error {
 		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, MaxWatches: manyWatches,
 	})
 	others := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, Credentials: link.Credentials(nil),
+		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
 	})
 	go func() { _ = others.Serve(calls) }() // ends with Close
 	go func() { _ = server.Serve(own) }()   // the same
@@ -131,17 +131,17 @@ func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) 
 	}
 	return p2p.New(ctx, p2p.Config{
 		Identity: key, Listen: []multiaddr.Multiaddr{at}, Bootstrap: introducers, Datastore: sync.MutexWrap(datastore.NewMapDatastore()),
-		Validator: keeper.Validator(verifier, time.Now), Protocols: append(p2p.Config{}.Protocols, link.AskProtocol, link.CallProtocol),
+		Validator: keeper.Validator(verifier, time.Now), Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol, transport.CallProtocol),
 	})
 }
 
 // found makes a node a member of the group of the founders.
-func found(node *p2p.Node, data string, founders []string) (*group.Plane, error) {
+func found(node *p2p.Node, data string, founders []string) (*coordination.Plane, error) {
 	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
 	if err != nil {
 		return nil, err
 	}
-	network := founding.Network{Mode: founding.Listed}
+	network := bootstrap.Network{Mode: bootstrap.Listed}
 	for _, text := range founders {
 		id, err := libp2p.Decode(text)
 		if err != nil {
@@ -149,13 +149,13 @@ func found(node *p2p.Node, data string, founders []string) (*group.Plane, error)
 		}
 		network.Founders = append(network.Founders, id)
 	}
-	return group.Open(group.Config{
+	return coordination.Open(coordination.Config{
 		Host: node.Host(), PubSub: node.PubSub(), Key: key, Network: network, Voters: members, Replace: time.Hour,
 		Dir: filepath.Join(data, "coordination"), Marks: data,
-		Remote: func(to libp2p.ID, id string) (group.Remote, error) {
+		Remote: func(to libp2p.ID, id string) (coordination.Remote, error) {
 			name := base64.RawURLEncoding.EncodeToString([]byte(node.Host().ID()))
-			options := append(link.DialOptions(node.Host()), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
-			c, err := client.New(link.Target(to), options...)
+			options := append(transport.DialOptions(node.Host()), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
+			c, err := client.New(transport.Target(to), options...)
 			if err != nil {
 				return nil, err
 			}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
-	"github.com/blackhole/blackhole/internal/dnsapi"
-	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 

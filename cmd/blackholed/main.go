@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli"
-	"github.com/blackhole/blackhole/internal/config"
 	"github.com/blackhole/blackhole/internal/daemon"
+	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
 func main() {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/grpcapi"
-	"github.com/blackhole/blackhole/pkg/coord/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 )
 
 // peer serves a coordination plane on loopback and gives its address.

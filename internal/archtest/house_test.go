@@ -27,51 +27,42 @@ type room struct {
 // what a test needs does not ship.
 func floors() []room {
 	wiring := []string{"internal/daemon", "internal/sim", "cmd/blackholed", "bench"}
-	contracts := []string{"pkg/discovery", "pkg/registry", "pkg/coord", "pkg/health", "internal/access"}
+	contracts := []string{"pkg/discovery", "pkg/coord"}
 	return []room{
 		{path: "cmd/blackholed", floor: 8},
 
 		{path: "internal/daemon", floor: 7, users: []string{"cmd/blackholed"}},
-		{path: "internal/cli", floor: 7, only: []string{"pkg/client", "internal/config"}},
+		{path: "internal/cli", floor: 7, only: []string{"pkg/client", "internal/platform/config"}},
 		{path: "internal/sim", floor: 7, users: []string{}}, // tests only: nobody imports it
-		{path: "testnet", floor: 7, only: []string{"pkg/client", "pkg/coord", "internal/config"}},
+		{path: "testnet", floor: 7, only: []string{"pkg/client", "pkg/coord", "internal/platform/config"}},
 		{path: "examples", floor: 7, only: []string{"pkg/client"}},
 		{path: "bench", floor: 7},
 
-		{path: "internal/httpapi", floor: 6, only: contracts},
-		{path: "internal/grpcapi", floor: 6, only: contracts},
-		{path: "internal/dnsapi", floor: 6, only: contracts},
-		{path: "internal/webui", floor: 6, only: contracts},
+		{path: "internal/frontend", floor: 6, only: append(contracts, "internal/platform/access")},
 		{path: "pkg/client", floor: 6, only: contracts},
 
-		{path: "pkg/discovery", floor: 5, only: []string{"pkg/registry", "pkg/index"}},
-		{path: "internal/directory", floor: 5, only: []string{"pkg/coord", "pkg/catalog"}, users: wiring},
-		{path: "internal/director", floor: 5, only: []string{"pkg/coord"}, users: []string{"internal/daemon"}},
-		{path: "pkg/agent", floor: 5, only: []string{"pkg/registry", "pkg/catalog", "pkg/health"}},
-
-		{path: "pkg/keeper", floor: 4, users: wiring},
+		{path: "internal/agent", floor: 5, only: []string{"internal/platform/store"}},
+		{path: "internal/agent/directory", floor: 5, only: []string{"pkg/coord", "internal/agent/catalog"}, users: wiring},
+		{path: "internal/agent/requirement", floor: 5, only: []string{"pkg/coord"}, users: wiring},
+		{path: "pkg/discovery", floor: 5, only: []string{"internal/discovery/registry", "internal/discovery/index"}},
+		{path: "internal/discovery", floor: 4, users: append(wiring, "pkg/discovery")},
 		{path: "pkg/gossip", floor: 4, users: wiring},
-		{path: "pkg/health", floor: 4},
-		{path: "internal/group", floor: 4, only: []string{"pkg/coord"}, users: wiring},
-		{path: "internal/p2p", floor: 4, users: wiring},
-
-		{path: "pkg/registry", floor: 3},
-		{path: "pkg/index", floor: 3},
-		{path: "pkg/cell", floor: 3},
-		{path: "pkg/catalog", floor: 3},
+		{path: "internal/coordination", floor: 4, only: []string{"pkg/coord"}, users: wiring},
+		{path: "internal/platform/p2p", floor: 4, users: wiring},
 
 		{path: "pkg/query", floor: 2},
 		{path: "pkg/coord", floor: 2},
 
 		{path: "pkg/records", floor: 1},
 		{path: "pkg/instance", floor: 1},
-		{path: "internal/access", floor: 1, users: []string{"internal/daemon", "internal/httpapi", "internal/grpcapi"}},
+		{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
 		{path: "pkg/geo", floor: 0},
 		{path: "pkg/fault", floor: 0},
 		{path: "proto", floor: 0},
-		{path: "internal/config", floor: 0, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
-		{path: "internal/metrics", floor: 0},
+		{path: "internal/platform/config", floor: 0, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
+		{path: "internal/platform/metrics", floor: 0},
+		{path: "internal/platform/store", floor: 0},
 		{path: "internal/archtest", floor: 0},
 	}
 }
@@ -112,18 +103,18 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/p2p", "internal/group", "internal/sim", "pkg/keeper", "pkg/gossip"},
+			rooms:  []string{"internal/platform/p2p", "internal/coordination", "internal/sim", "internal/discovery/keeper", "pkg/gossip"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
 			library: "go.etcd.io/raft",
-			rooms:   []string{"internal/group"},
+			rooms:   []string{"internal/coordination"},
 			reason:  "coordination is a state machine to everybody but the group",
 		},
 		{
 			library: "github.com/cockroachdb/pebble",
 			open:    []string{"github.com/cockroachdb/pebble/v2/vfs"}, // a file system: where, not how
-			rooms:   []string{"pkg/registry", "internal/group", "internal/daemon"},
+			rooms:   []string{"internal/platform/store", "internal/coordination", "internal/daemon"},
 			reason:  "only what is durable knows the database; others, the SDK above all, do without",
 		},
 	}
@@ -131,8 +122,8 @@ func fences() []fence {
 
 // planes are the two halves that never meet, not even through a third package.
 func planes() (discovery, coordination []string) {
-	return []string{"pkg/records", "pkg/query", "pkg/index", "pkg/keeper", "pkg/gossip", "pkg/discovery"},
-		[]string{"pkg/coord", "internal/group"}
+	return []string{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/discovery"},
+		[]string{"pkg/coord", "internal/coordination"}
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
-	"github.com/blackhole/blackhole/internal/config"
+	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
 // values draws what JSON can hold.

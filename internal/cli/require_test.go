@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/director"
+	"github.com/blackhole/blackhole/internal/agent/requirement"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -28,7 +28,7 @@ func directed(t *testing.T) *coordtest.Solo {
 	solo := living()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := director.New(director.Config{Self: provider, Leader: alone{}, Reader: solo, Actor: solo})
+	d := requirement.New(requirement.Config{Self: provider, Leader: alone{}, Reader: solo, Actor: solo})
 	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return solo

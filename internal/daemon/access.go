@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/blackhole/blackhole/internal/access"
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/grpcapi"
-	"github.com/blackhole/blackhole/internal/httpapi"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

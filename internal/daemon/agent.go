@@ -12,17 +12,17 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/multiformats/go-multibase"
 
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/dnsapi"
-	"github.com/blackhole/blackhole/internal/httpapi/dialect"
-	"github.com/blackhole/blackhole/internal/metrics"
-	"github.com/blackhole/blackhole/pkg/agent"
+	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/health"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/registry/instances"
 )
 
 // instancesDir is the folder of the agent plane in a data directory.
@@ -41,7 +41,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		return err
 	}
 	made := agent.Config{
-		Registry: instances.Config{
+		Registry: registry.Config{
 			Dir: filepath.Join(p.config.Data, instancesDir), Self: self, MaxInstances: c.Limits.Instances, Logger: log,
 		},
 		Checks: health.Config{

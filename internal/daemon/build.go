@@ -22,23 +22,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/dnsapi"
-	"github.com/blackhole/blackhole/internal/group/herald"
-	"github.com/blackhole/blackhole/internal/group/link"
-	"github.com/blackhole/blackhole/internal/grpcapi"
-	"github.com/blackhole/blackhole/internal/httpapi"
-	"github.com/blackhole/blackhole/internal/metrics"
-	"github.com/blackhole/blackhole/internal/p2p"
-	"github.com/blackhole/blackhole/pkg/agent"
+	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
-	"github.com/blackhole/blackhole/pkg/index"
-	"github.com/blackhole/blackhole/pkg/keeper"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/pkg/registry"
 )
 
 // verifiedRecords bounds the memory of verified envelopes: about 1.5 KiB each at most, and
@@ -189,7 +189,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	live := gossip.Config{
 		Verifier: p.verifier, Now: time.Now, Known: p.index.Latest, Sink: p.take,
 		Logger: p.log.With("part", "gossip"), Recorder: p.metrics, Loopback: profile != p2p.Public,
-		Others: herald.IsTopic,
+		Others: announce.IsTopic,
 	}
 	groups, err := p.groupValues()
 	if err != nil {
@@ -199,7 +199,7 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	p.node, err = p2p.New(ctx, p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
 		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now), Namespaces: groups,
-		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol, link.AskProtocol, link.CallProtocol),
+		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol, transport.AskProtocol, transport.CallProtocol),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 	})

@@ -14,16 +14,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/directory"
-	"github.com/blackhole/blackhole/internal/group"
-	"github.com/blackhole/blackhole/internal/group/founding"
-	"github.com/blackhole/blackhole/internal/group/herald"
-	"github.com/blackhole/blackhole/internal/group/link"
-	"github.com/blackhole/blackhole/internal/grpcapi"
-	"github.com/blackhole/blackhole/internal/metrics"
-	"github.com/blackhole/blackhole/internal/p2p"
-	"github.com/blackhole/blackhole/pkg/catalog"
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/agent/directory"
+	group "github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -66,7 +66,7 @@ func (p *parts) groupValues() (p2p.Namespaces, error) {
 		return nil, err
 	}
 	refused := func(err error) { p.metrics.Failed("group.Value", err) }
-	return p2p.Namespaces{herald.Namespace: herald.NewValidator(network, time.Now, refused)}, nil
+	return p2p.Namespaces{announce.Namespace: announce.NewValidator(network, time.Now, refused)}, nil
 }
 
 // startCoordination starts the plane if this peer takes part.
@@ -102,7 +102,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	p.onClose(made.plane.Close)
-	if made.listener, err = link.Listen(host, link.ListenLimits{}); err != nil {
+	if made.listener, err = transport.Listen(host, transport.ListenLimits{}); err != nil {
 		return err
 	}
 	p.onClose(made.listener.Close)
@@ -121,7 +121,7 @@ func (p *parts) startPeers(context.Context) error {
 	serving := c.plane.Member()
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: c.admits, Peers: true},
-		Credentials:  link.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
+		Credentials:  transport.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}
@@ -145,7 +145,7 @@ func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnarySe
 
 // dial gives a client of another peer, for calls that are meant for a group. It connects when it is used.
 func (p *parts) dial(to peer.ID, group string) (*client.Client, error) {
-	return client.New(link.Target(to), append(link.DialOptions(p.node.Host()), grpc.WithPerRPCCredentials(meant(group)))...)
+	return client.New(transport.Target(to), append(transport.DialOptions(p.node.Host()), grpc.WithPerRPCCredentials(meant(group)))...)
 }
 
 // groupKey is the gRPC metadata by which a call says which group it is meant for.
@@ -208,11 +208,11 @@ func set[T uint32 | uint64](setting int, present T) T {
 }
 
 // foundersOf is who may found the group: with no settings, this peer alone.
-func foundersOf(c config.Coordination, self peer.ID) (founding.Network, error) {
+func foundersOf(c config.Coordination, self peer.ID) (bootstrap.Network, error) {
 	if c.Mode == config.Home {
-		return founding.Network{Mode: founding.Home, Name: c.Network, Expect: c.Expect}, nil
+		return bootstrap.Network{Mode: bootstrap.Home, Name: c.Network, Expect: c.Expect}, nil
 	}
-	n := founding.Network{Mode: founding.Listed}
+	n := bootstrap.Network{Mode: bootstrap.Listed}
 	for _, s := range c.Founders {
 		id, err := peer.Decode(s)
 		if err != nil {
@@ -227,11 +227,11 @@ func foundersOf(c config.Coordination, self peer.ID) (founding.Network, error) {
 }
 
 // admits tells who calls from another peer, or that it may not.
-func (p *parts) admits(n founding.Network) func(context.Context) (string, error) {
+func (p *parts) admits(n bootstrap.Network) func(context.Context) (string, error) {
 	c := p.config.Coordination
 	open := c.Open(p.config.Profile)
 	return func(ctx context.Context) (string, error) {
-		id, ok := link.PeerOf(ctx)
+		id, ok := transport.PeerOf(ctx)
 		if !ok {
 			return "", fault.New("daemon.admits", fault.Unauthentic, "the connection names no peer")
 		}

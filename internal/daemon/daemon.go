@@ -18,8 +18,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/oklog/run"
 
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/p2p"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/config"
-	"github.com/blackhole/blackhole/internal/group/herald"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -291,7 +291,7 @@ func TestGroupKept(t *testing.T) {
 	b := startFounder(t, dirs[1], founders, a.addr)
 	network, err := foundersOf(a.config.Coordination, "")
 	require.NoError(t, err)
-	key := herald.Key(network.ID())
+	key := announce.Key(network.ID())
 	for _, p := range []*peerUnderTest{a, b} {
 		until(t, "the group is in the DHT", func() bool {
 			_, err := p.parts.node.Routing().GetValue(ctx, key)

@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 
-	"github.com/blackhole/blackhole/internal/director"
+	"github.com/blackhole/blackhole/internal/agent/requirement"
 )
 
 // startDirector has this peer direct the requirements whenever it leads the group. What it reads and writes it does at
@@ -13,7 +13,7 @@ func (p *parts) startDirector(context.Context) error {
 		return nil
 	}
 	member := p.coordination.plane.Member()
-	d := director.New(director.Config{
+	d := requirement.New(requirement.Config{
 		Self: p.node.Host().ID().String(), Leader: p.coordination.plane, Reader: member, Actor: member,
 		Logger: p.log.With("part", "director"),
 	})

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/coordtest"
 )
 
 // BenchmarkLock is a cycle of Lock and Unlock on a lock of one's own, through gRPC in memory to

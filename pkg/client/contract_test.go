@@ -3,8 +3,8 @@ package client
 import (
 	"testing"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/coordtest"
 )
 
 var (

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/blackhole/blackhole/pkg/index"
+	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 

@@ -1,0 +1,346 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// market is a discovery plane that remembers what stands in it.
+type market struct {
+	mu     sync.Mutex // guards what follows
+	key    crypto.PrivKey
+	stands map[string]*records.Record
+	news   int
+	broken error
+}
+
+func newMarket(t *testing.T) *market {
+	key, _, err := crypto.GenerateEd25519Key(bytes.NewReader(make([]byte, 64)))
+	require.NoError(t, err)
+	return &market{key: key, stands: map[string]*records.Record{}}
+}
+
+func (m *market) Announce(_ context.Context, o records.Offer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		return m.broken
+	}
+	m.news++
+	r, err := records.Sign(m.key, o, records.Stamp{Sequence: uint64(m.news), Issued: time.Now(), Expires: time.Now().Add(time.Hour)})
+	if err == nil {
+		m.stands[o.ID] = r
+	}
+	return err
+}
+
+func (m *market) Withdraw(_ context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stands[id] == nil {
+		return fault.New("market", fault.NotFound, "no such record")
+	}
+	delete(m.stands, id)
+	return nil
+}
+
+func (m *market) OwnAll() (all []*records.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.stands {
+		all = append(all, r)
+	}
+	return all
+}
+
+// record is what stands under an id, or nil.
+func (m *market) record(id string) *records.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stands[id]
+}
+
+func (m *market) breaks(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken = err
+}
+
+// stand is an agent, on a disk that outlives it.
+type stand struct {
+	*Service
+	disk   vfs.FS
+	market *market
+	mu     sync.Mutex // guards down
+	down   bool       // whether what checks dial refuses
+}
+
+func (s *stand) dial(context.Context, string, string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errors.New("refused")
+	}
+	here, there := net.Pipe()
+	there.Close()
+	return here, nil
+}
+
+func (s *stand) fall(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *stand) start(t *testing.T, change func(*Config)) {
+	c := Config{
+		Registry: registry.Config{Dir: "instances", FS: s.disk, Self: "me"}, Announcer: s.market, Loopback: true, Now: time.Now,
+		Checks: health.Config{Dial: s.dial, Random: rand.New(rand.NewPCG(1, 2)).Uint64},
+	}
+	if change != nil {
+		change(&c)
+	}
+	var err error
+	s.Service, err = New(c)
+	require.NoError(t, err)
+	synctest.Wait()
+}
+
+func opened(t *testing.T, change func(*Config)) *stand {
+	s := &stand{disk: vfs.NewMem(), market: newMarket(t)}
+	s.start(t, change)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func web(id string) instance.Registration {
+	return instance.Registration{
+		Key:   instance.Key{Namespace: "default", Service: "web", ID: id},
+		Spec:  instance.Spec{Host: "127.0.0.1", Port: 8080, UnhealthyAfter: 10 * time.Second, RemoveAfter: 20 * time.Second},
+		Local: true,
+	}
+}
+
+const disk = `{"id":"disk","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`
+
+// webs asks for all instances of the service web.
+func webs() instance.Query {
+	return instance.Query{Name: instance.Name{Namespace: "default", Service: "web"}, Selector: instance.Selector{AnyStatus: true}}
+}
+
+func (s *stand) status(t *testing.T) instance.Status {
+	found, err := s.Discover(t.Context(), webs())
+	require.NoError(t, err)
+	require.Len(t, found.Instances, 1)
+	return found.Instances[0].Status
+}
+
+// An application that falls silent is UNHEALTHY, then gone, and a watcher saw each step.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, nil)
+		var seen []string
+		ctx, cancel := context.WithCancel(t.Context())
+		watched := make(chan error, 1)
+		go func() {
+			watched <- s.Watch(ctx, webs(), 0, func(b instance.Batch) error {
+				for _, e := range b.Events {
+					seen = append(seen, e.Instance.Status.String())
+				}
+				return nil
+			})
+		}()
+		got, err := s.Register(t.Context(), web("a"))
+		require.NoError(t, err)
+		require.True(t, got.Created)
+		time.Sleep(9 * time.Second)
+		beats, err := s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		time.Sleep(9 * time.Second)
+		require.Equal(t, instance.StatusUp, s.status(t))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, instance.StatusUnhealthy, s.status(t))
+		time.Sleep(10 * time.Second)
+		found, err := s.Discover(t.Context(), webs())
+		require.NoError(t, err)
+		require.Empty(t, found.Instances)
+		beats, err = s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Gone)
+		cancel()
+		require.ErrorIs(t, <-watched, fault.Canceled)
+		require.Equal(t, []string{"UP", "UNHEALTHY", "DOWN"}, seen)
+	})
+}
+
+// The check alone keeps an instance, brings it down, and up again.
+func TestChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, nil)
+		r := web("a")
+		r.Check = &instance.Check{Type: instance.TCP, Interval: 2 * time.Second, UnhealthyThreshold: 2}
+		r.RemoveAfter = time.Minute
+		_, err := s.Register(t.Context(), r)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Equal(t, instance.StatusUp, s.status(t))
+		s.fall(true)
+		time.Sleep(6 * time.Second)
+		require.Equal(t, instance.StatusDown, s.status(t))
+		s.fall(false)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, instance.StatusUp, s.status(t))
+		_, err = s.Deregister(t.Context(), r.Key)
+		require.NoError(t, err)
+		_, err = s.Deregister(t.Context(), r.Key)
+		require.ErrorIs(t, err, fault.NotFound)
+	})
+}
+
+// What is registered survives the process, and is UNKNOWN until it is heard of.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, nil)
+		r := web("a")
+		r.Offer = json.RawMessage(disk)
+		got, err := s.Register(t.Context(), r)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NotNil(t, s.market.record("disk"))
+		before, err := s.Discover(t.Context(), webs())
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		s.start(t, nil)
+		require.Equal(t, instance.StatusUnknown, s.status(t))
+		require.NotNil(t, s.market.record("disk"), "what is not judged yet stands")
+		after, err := s.Discover(t.Context(), webs())
+		require.NoError(t, err)
+		require.Greater(t, after.Index, before.Index)
+		beats, err := s.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		require.Equal(t, instance.StatusUp, s.status(t))
+	})
+}
+
+// An offer stands in the discovery plane while its instance is UP.
+func TestOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, nil)
+		require.NoError(t, s.market.Announce(t.Context(), mustParse(t, `{"id":"mine","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`)))
+		r := web("a")
+		r.UnhealthyAfter, r.RemoveAfter = 30*time.Second, time.Minute
+		r.Offer = json.RawMessage(`{"id":"mine","metadata":{"type":"storage"}}`)
+		_, err := s.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Contains(t, fault.FieldOf(err), "offer.")
+		r.Offer = bytes.ReplaceAll([]byte(disk), []byte(`"disk"`), []byte(`"mine"`))
+		_, err = s.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Exists)
+		require.Equal(t, "offer.id", fault.FieldOf(err))
+
+		r.Offer = json.RawMessage(disk)
+		s.market.breaks(errors.New("no network"))
+		_, err = s.Register(t.Context(), r)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Nil(t, s.market.record("disk"))
+		s.market.breaks(nil)
+		time.Sleep(again)
+		synctest.Wait()
+		require.Equal(t, "HEALTHY", s.market.record("disk").Service().GetHealth().GetStatus().String())
+		require.Equal(t, "default/web/a", s.market.record("disk").Service().GetMetadata().GetAttributes()[source])
+
+		beat := func() {
+			_, err := s.Heartbeat(t.Context(), []instance.Ref{{Key: r.Key}})
+			require.NoError(t, err)
+		}
+		beat()
+		_, err = s.SetStatus(t.Context(), r.Key, instance.StatusOutOfService)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Nil(t, s.market.record("disk"))
+		_, err = s.SetStatus(t.Context(), r.Key, instance.StatusUp)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NotNil(t, s.market.record("disk"))
+		news := s.market.news
+		beat()
+		_, err = s.Register(t.Context(), r)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, news, s.market.news, "nothing new, nothing announced")
+		time.Sleep(31 * time.Second)
+		require.Nil(t, s.market.record("disk"), "it fell silent")
+		require.NotNil(t, s.market.record("mine"))
+	})
+}
+
+// A record of an instance that is not there any more is withdrawn at the start.
+func TestOrphan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMarket(t)
+		o, err := parseOffer(web("gone").Key, json.RawMessage(disk))
+		require.NoError(t, err)
+		require.NoError(t, m.Announce(t.Context(), o))
+		s := &stand{disk: vfs.NewMem(), market: m}
+		s.start(t, nil)
+		defer s.Close()
+		require.Nil(t, m.record("disk"))
+	})
+}
+
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, func(c *Config) { c.Validate, c.Strict = true, true })
+		for field, change := range map[string]func(*instance.Registration){
+			"host": func(r *instance.Registration) { r.Local = false },
+			"port": func(r *instance.Registration) { r.Port = 70000 },
+			"health_check.endpoint": func(r *instance.Registration) {
+				r.Check = &instance.Check{Type: instance.HTTP, Endpoint: "http://169.254.169.254/"}
+			},
+			"metadata.dependencies": func(r *instance.Registration) { r.Dependencies = []string{"db", "web"} },
+		} {
+			r := web("a")
+			change(&r)
+			_, err := s.Register(t.Context(), r)
+			require.Error(t, err, field)
+			require.Equal(t, field, fault.FieldOf(err))
+		}
+		require.Zero(t, s.registry.Len())
+		_, err := s.Register(t.Context(), web("a"))
+		require.NoError(t, err)
+		_, err = s.Register(t.Context(), web("a"))
+		require.ErrorIs(t, err, fault.Exists)
+		r := web("b")
+		r.Service, r.Dependencies = "shop", []string{"db", "web"}
+		_, err = s.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unprocessable)
+		require.Equal(t, []string{"db"}, fault.ValueOf(err))
+	})
+}
+
+func mustParse(t *testing.T, text string) records.Offer {
+	o, err := records.ParseOffer([]byte(text))
+	require.NoError(t, err)
+	return o
+}

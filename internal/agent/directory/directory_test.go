@@ -1,0 +1,592 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// cluster is a group whose leader the test names, and peers that use it.
+type cluster struct {
+	*coordtest.Solo
+	t *testing.T
+
+	mu      sync.Mutex // guards what follows
+	term    uint64
+	leader  string
+	changed chan struct{}
+	peers   []*peer
+	batches int
+}
+
+// peer is one peer with its directory. It can be cut off from the group.
+type peer struct {
+	*Directory
+	c    *cluster
+	name string
+	lost []instance.Key
+	off  bool
+}
+
+func newCluster(t *testing.T) *cluster {
+	after := func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	return &cluster{t: t, Solo: coordtest.New(coordtest.Config{Now: time.Now, After: after}), changed: make(chan struct{})}
+}
+
+// elect makes a peer the leader; "" for an election under way.
+func (c *cluster) elect(leader string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if leader != "" {
+		c.term++
+		c.Resume()
+	} else {
+		c.Halt("nobody leads")
+	}
+	c.leader = leader
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// sent is how many batches the group was given.
+func (c *cluster) sent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.batches
+}
+
+// lostBy is what a peer was told that others have.
+func (c *cluster) lostBy(p *peer) []instance.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(p.lost)
+}
+
+func (c *cluster) add(name string) *peer {
+	known, err := catalog.New(catalog.Config{Now: time.Now})
+	require.NoError(c.t, err)
+	p := &peer{c: c, name: name}
+	random := rand.New(rand.NewPCG(1, uint64(len(c.peers))))
+	var mu sync.Mutex
+	p.Directory = New(Config{
+		Group: p, Catalog: known, Self: name,
+		Lost: func(keys []instance.Key) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			p.lost = append(p.lost, keys...)
+		},
+		Random: func() float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return random.Float64()
+		},
+	})
+	c.peers = append(c.peers, p)
+	return p
+}
+
+// end stops everybody.
+func (c *cluster) end() {
+	for _, p := range c.peers {
+		require.NoError(c.t, p.Close())
+	}
+}
+
+func (p *peer) reachable(op string) error {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.off || p.c.leader == "" {
+		return fault.New(op, fault.Unavailable, "nobody leads")
+	}
+	return nil
+}
+
+func (p *peer) cut(off bool) {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	p.off = off
+}
+
+func (p *peer) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	if err := p.reachable("do"); err != nil {
+		return coord.Result{}, coord.Header{}, err
+	}
+	if _, ok := cmd.Op.(*coord.RegisterBatch); ok {
+		p.c.mu.Lock()
+		p.c.batches++
+		p.c.mu.Unlock()
+	}
+	return p.c.Solo.Do(ctx, cmd)
+}
+
+func (p *peer) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	return p.c.Solo.Acquire(ctx, cmd, wait)
+}
+
+func (p *peer) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	if err := p.reachable("keepalive"); err != nil {
+		return nil, coord.Header{}, err
+	}
+	return p.c.Solo.KeepAlive(ctx, owner, ids)
+}
+
+func (p *peer) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	if err := p.reachable("range"); err != nil {
+		return coord.Page{}, coord.Header{}, err
+	}
+	return p.c.Solo.Range(ctx, q, c)
+}
+
+func (p *peer) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+	return p.c.Solo.Leases(ctx, q)
+}
+
+func (p *peer) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
+	return p.c.Solo.Locks(ctx, q)
+}
+
+func (p *peer) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	if err := p.reachable("watch"); err != nil {
+		return err
+	}
+	return p.c.Solo.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+		if err := p.reachable("watch"); err != nil {
+			return err
+		}
+		return send(b, h)
+	})
+}
+
+func (p *peer) Leading() (uint64, string, <-chan struct{}) {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.off {
+		return 0, "", p.c.changed
+	}
+	return p.c.term, p.c.leader, p.c.changed
+}
+
+func (p *peer) Acquaintances() []string { return []string{"a", "b", "c"} }
+
+func (p *peer) Who(context.Context, string) (uint64, string, error) {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.off {
+		return 0, "", fault.New("who", fault.Unavailable, "is cut off")
+	}
+	return p.c.term, p.c.leader, nil
+}
+
+func running(service, id string) Published {
+	k := instance.Key{Namespace: "default", Service: service, ID: id}
+	return Published{Key: k, Instance: &instance.Instance{
+		Key: k, Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Weight: 1, UnhealthyAfter: 30 * time.Second, RemoveAfter: time.Minute},
+		Status: instance.StatusUp, Lease: "lease-" + id, RegisteredAt: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}}
+}
+
+// ids are those that a peer shows of a service, and whether they may be old.
+func (p *peer) ids(service string) (ids []string, stale bool) {
+	got, err := p.Catalog.Discover(p.c.t.Context(), instance.Query{
+		Name: instance.Name{Namespace: "default", Service: service}, Selector: instance.Selector{AnyStatus: true},
+	})
+	require.NoError(p.c.t, err)
+	for _, i := range got.Instances {
+		ids = append(ids, i.ID)
+	}
+	return ids, got.Stale
+}
+
+func (p *peer) shows(service string, ids ...string) {
+	p.c.t.Helper()
+	got, stale := p.ids(service)
+	require.Equal(p.c.t, ids, got, "at %s", p.name)
+	require.False(p.c.t, stale, "at %s", p.name)
+}
+
+func run(t *testing.T, f func(t *testing.T, c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		defer c.end()
+		f(t, c)
+	})
+}
+
+// Normal start: a leader is there; what runs is pulled and registered in one batch.
+func TestNormalStart(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		var all []Published
+		for i := range 300 {
+			all = append(all, running("storage", fmt.Sprintf("s%03d", i)))
+		}
+		b.Publish(all)
+		ids, stale := b.ids("storage")
+		require.Len(t, ids, 300, "what runs here is shown here at once")
+		require.True(t, stale)
+		a.Start()
+		b.Start()
+		time.Sleep(100 * time.Millisecond)
+		revision, err := b.Committed(t.Context(), all[0].Key)
+		require.NoError(t, err)
+		require.NotZero(t, revision)
+		time.Sleep(time.Second)
+		ids, stale = a.ids("storage")
+		require.Len(t, ids, 300)
+		require.False(t, stale)
+		require.LessOrEqual(t, c.sent(), 2)
+		list, at, err := a.Read(t.Context(), instance.Name{Namespace: "default", Service: "storage"})
+		require.NoError(t, err)
+		require.Len(t, list, 300)
+		require.GreaterOrEqual(t, at, revision)
+		require.Equal(t, "b", list[0].Peer)
+	})
+}
+
+// Polling during an election: what starts meanwhile waits, and is registered once somebody leads.
+func TestElection(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		a := c.add("a")
+		a.Publish([]Published{running("storage", "x")})
+		a.Start()
+		time.Sleep(time.Minute)
+		_, err := a.Committed(t.Context(), running("storage", "x").Key)
+		require.ErrorIs(t, err, fault.Unavailable, "at once")
+		a.Publish([]Published{running("storage", "y")})
+		ids, stale := a.ids("storage")
+		require.Equal(t, []string{"x", "y"}, ids)
+		require.True(t, stale)
+		c.elect("b")
+		time.Sleep(6 * time.Second)
+		a.shows("storage", "x", "y")
+		_, err = a.Committed(t.Context(), running("storage", "y").Key)
+		require.NoError(t, err)
+	})
+}
+
+// What is registered after a leader was lost is shown here, marked as stale, before there is another.
+func TestRegisteredWhileLeaderless(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Millisecond, 10 * time.Second} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b := c.add("a"), c.add("b")
+			a.Start()
+			b.Start()
+			b.Publish([]Published{running("storage", "x")})
+			time.Sleep(time.Minute)
+			c.elect("")
+			time.Sleep(pause)
+			b.Publish([]Published{running("storage", "y")})
+			time.Sleep(leading + time.Second)
+			ids, stale := b.ids("storage")
+			require.Equal(t, []string{"x", "y"}, ids)
+			require.True(t, stale)
+			c.elect("b")
+			time.Sleep(10 * time.Second)
+			a.shows("storage", "x", "y")
+			b.shows("storage", "x", "y")
+		})
+	}
+}
+
+// A late registration is committed and seen everywhere within moments; so are a change and an end.
+func TestLateRegistration(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		x := running("storage", "x")
+		b.Publish([]Published{x})
+		_, err := b.Committed(t.Context(), x.Key)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		synctest.Wait()
+		a.shows("storage", "x")
+		b.shows("storage", "x")
+		b.Publish([]Published{{Key: x.Key}})
+		_, err = b.Committed(t.Context(), x.Key)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		a.shows("storage")
+	})
+}
+
+// A new leader inherits the directory: nothing is registered again.
+func TestLeaderChange(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		b.Publish([]Published{running("storage", "x")})
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		batches := c.sent()
+		c.elect("")
+		time.Sleep(10 * time.Second)
+		ids, stale := b.ids("storage")
+		require.Equal(t, []string{"x"}, ids, "nothing ends while nobody leads")
+		require.True(t, stale)
+		c.elect("b")
+		time.Sleep(10 * time.Second)
+		a.shows("storage", "x")
+		b.shows("storage", "x")
+		require.Equal(t, batches, c.sent())
+	})
+}
+
+// A peer that is cut off shows what it knew, and what changes there; afterwards all is one again.
+func TestCutOff(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		a.Publish([]Published{running("storage", "x")})
+		b.Publish([]Published{running("storage", "y")})
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		b.shows("storage", "x", "y")
+		b.cut(true)
+		a.Publish([]Published{running("storage", "x2")})
+		time.Sleep(40 * time.Second)
+		b.Publish([]Published{running("storage", "y2"), {Key: running("storage", "y").Key}})
+		a.shows("storage", "x", "x2") // the lease of b has ended
+		ids, stale := b.ids("storage")
+		require.Equal(t, []string{"x", "y2"}, ids)
+		require.True(t, stale)
+		b.cut(false)
+		time.Sleep(15 * time.Second)
+		a.shows("storage", "x", "x2", "y2")
+		b.shows("storage", "x", "x2", "y2")
+	})
+}
+
+// Who adopts an instance has it; its former owner is told, and lets it go.
+func TestAdopted(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		a.Publish([]Published{running("storage", "x")})
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		taken := running("storage", "x")
+		b.Publish([]Published{taken})
+		_, err := b.Committed(t.Context(), taken.Key)
+		require.ErrorIs(t, err, fault.Conflict)
+		taken.Adopt = true
+		b.Publish([]Published{taken})
+		_, err = b.Committed(t.Context(), taken.Key)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Contains(t, c.lostBy(a), taken.Key)
+		list, _, err := a.Read(t.Context(), taken.Key.Name())
+		require.NoError(t, err)
+		require.Equal(t, "b", list[0].Peer)
+	})
+}
+
+// A result has the index at which the group committed it, also when it was shown before that: who saw the
+// index without the instance is woken.
+func TestIndexOfCommitted(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		a, b := c.add("a"), c.add("b")
+		a.Start()
+		b.Start()
+		x := running("storage", "x")
+		a.Publish([]Published{x})
+		time.Sleep(time.Second)
+		c.elect("a")
+		time.Sleep(10 * time.Second)
+		revision, err := a.Committed(t.Context(), x.Key)
+		require.NoError(t, err)
+		for _, p := range c.peers {
+			got, err := p.Catalog.Discover(t.Context(), instance.Query{Name: x.Key.Name()})
+			require.NoError(t, err)
+			require.Equal(t, revision, got.Index, p.name)
+			require.Equal(t, revision, got.Instances[0].Revision, p.name)
+		}
+	})
+}
+
+// The last word of an application counts, not the last to reach the group: a registration that was kept while
+// its peer knew of no leader gives way to one that the application made elsewhere since.
+func TestLastWordCounts(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("a")
+		a, b := c.add("a"), c.add("b")
+		a.Start()
+		b.Start()
+		time.Sleep(time.Minute)
+		a.cut(true)
+		time.Sleep(10 * time.Second)
+		old, last := running("web", "x"), running("web", "x")
+		old.Adopt, last.Adopt = true, true
+		old.Instance.RegisteredAt = time.Now()
+		a.Publish([]Published{old})
+		time.Sleep(2 * time.Second)
+		last.Instance.RegisteredAt = time.Now()
+		last.Instance.Port = 81
+		b.Publish([]Published{last})
+		_, err := b.Committed(t.Context(), last.Key)
+		require.NoError(t, err)
+		a.cut(false)
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
+		list, _, err := a.Read(t.Context(), last.Key.Name())
+		require.NoError(t, err)
+		require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port})
+	})
+}
+
+// Of two registrations that were committed the last one counts, whichever of their peers comes back first from a cut that
+// was longer than the leases, and whatever the clocks of the peers say.
+func TestLastCommittedCounts(t *testing.T) {
+	for _, first := range []string{"a", "b"} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b, other := c.add("a"), c.add("b"), c.add("c")
+			for _, p := range c.peers {
+				p.Start()
+			}
+			time.Sleep(time.Minute)
+			old, last := running("web", "x"), running("web", "x")
+			old.Adopt, last.Adopt, last.Instance.Port = true, true, 81
+			old.Instance.RegisteredAt = time.Now().Add(time.Hour)
+			a.Publish([]Published{old})
+			_, err := a.Committed(t.Context(), old.Key)
+			require.NoError(t, err)
+			a.cut(true)
+			b.Publish([]Published{last})
+			_, err = b.Committed(t.Context(), last.Key)
+			require.NoError(t, err)
+			b.cut(true)
+			time.Sleep(40 * time.Second)
+			other.shows("web")
+			for _, p := range []*peer{a, b} {
+				if p.name == first {
+					p.cut(false)
+				}
+			}
+			time.Sleep(15 * time.Second)
+			other.shows("web", "x")
+			a.cut(false)
+			b.cut(false)
+			time.Sleep(15 * time.Second)
+			list, at, err := other.Read(t.Context(), last.Key.Name())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port}, "%s was first", first)
+			require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
+			require.Empty(t, c.lostBy(b))
+			time.Sleep(time.Minute)
+			_, later, err := other.Read(t.Context(), last.Key.Name())
+			require.NoError(t, err)
+			require.Equal(t, at, later, "and there it stays")
+		})
+	}
+}
+
+// What another peer removed while its own was away does not come back with that one, be its lease over or not.
+func TestRemovedElsewhere(t *testing.T) {
+	for _, away := range []time.Duration{5 * time.Second, time.Minute} {
+		run(t, func(t *testing.T, c *cluster) {
+			c.elect("a")
+			a, b := c.add("a"), c.add("b")
+			a.Publish([]Published{running("web", "x"), running("web", "y")})
+			a.Start()
+			b.Start()
+			time.Sleep(time.Minute)
+			a.cut(true)
+			taken := running("web", "x")
+			taken.Adopt = true
+			b.Publish([]Published{taken})
+			_, err := b.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			b.Publish([]Published{{Key: taken.Key}})
+			_, err = b.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			time.Sleep(away)
+			a.cut(false)
+			time.Sleep(15 * time.Second)
+			a.shows("web", "y")
+			b.shows("web", "y")
+			require.Equal(t, []instance.Key{taken.Key}, c.lostBy(a))
+			_, err = a.Committed(t.Context(), taken.Key)
+			require.ErrorIs(t, err, fault.Conflict)
+			a.Publish([]Published{taken}) // its application is here again
+			_, err = a.Committed(t.Context(), taken.Key)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			b.shows("web", "x", "y")
+		})
+	}
+}
+
+// Whatever the order in which peers start, are cut off, and leaders change: in the end every peer shows
+// everything that runs, once.
+func TestAnyOrder(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			run(t, func(t *testing.T, c *cluster) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				pause := func() { time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond) }
+				var want []string
+				started := map[string]bool{}
+				for _, n := range random.Perm(8) {
+					p := c.add(fmt.Sprintf("peer%d", n))
+					if random.IntN(2) == 0 {
+						pause()
+					}
+					for i := range 1 + random.IntN(3) {
+						id := fmt.Sprintf("%d-%d", n, i)
+						p.Publish([]Published{running("web", id)})
+						want = append(want, id)
+						if random.IntN(3) == 0 && !started[p.name] {
+							p.Start()
+							started[p.name] = true
+							pause()
+						}
+					}
+					if !started[p.name] {
+						p.Start()
+					}
+					switch random.IntN(4) {
+					case 0:
+						c.elect("")
+					case 1:
+						c.elect([]string{"a", "b", "c"}[random.IntN(3)])
+					case 2:
+						p.cut(true)
+					}
+					pause()
+				}
+				for _, p := range c.peers {
+					p.cut(false)
+				}
+				c.elect("c")
+				time.Sleep(time.Minute)
+				slices.Sort(want)
+				for _, p := range c.peers {
+					p.shows("web", want...)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,383 @@
+package publisher_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/agent/directory/scout"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/director"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// town is a group of three members and peers that find its leader and publish what runs at them: the
+// scenes of the design document "Service Discovery Race Condition", with the machines as they are and nothing
+// around them but virtual time.
+type town struct {
+	t       *testing.T
+	rng     *rand.Rand
+	now     time.Duration
+	queue   []arrival
+	group   *coord.Machine
+	index   uint64
+	ends    map[coord.LeaseID]time.Duration
+	term    uint64
+	leader  string // "" while one is elected
+	heard   map[string]uint64
+	peers   []*resident
+	watcher *director.Director                      // of the leader
+	woken   []time.Duration                         // when a requirement came to be satisfied
+	heed    func(cmd coord.Command, r coord.Result) // nil: nobody listens
+}
+
+func newTown(t *testing.T, seed uint64) *town {
+	return &town{
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), group: coord.New(), ends: map[coord.LeaseID]time.Duration{},
+		heard: map[string]uint64{}, watcher: director.New(),
+	}
+}
+
+func members() []string { return []string{"c1", "c2", "c3"} }
+
+func (w *town) after(d time.Duration, f func()) { w.queue = append(w.queue, arrival{w.now + d, f}) }
+
+func (w *town) run(d time.Duration) {
+	for end := w.now + d; ; {
+		first := -1
+		for i, a := range w.queue {
+			if a.at <= end && (first < 0 || a.at < w.queue[first].at) {
+				first = i
+			}
+		}
+		if first < 0 {
+			w.now = end
+			return
+		}
+		a := w.queue[first]
+		w.queue = slices.Delete(w.queue, first, first+1)
+		w.now = max(w.now, a.at)
+		a.what()
+	}
+}
+
+// elect makes a leader; the other members hear of it a little later.
+func (w *town) elect(leader string) {
+	w.term++
+	term := w.term
+	w.leader, w.heard[leader] = leader, term
+	for _, m := range members() {
+		w.after(time.Duration(w.rng.IntN(200))*ms, func() { w.heard[m] = max(w.heard[m], term) })
+	}
+	for id := range w.ends { // it gives every lease its whole time
+		l, _ := w.group.Lease(id)
+		w.ends[id] = w.now + time.Duration(l.TTL)*ms
+	}
+	w.watcher = director.New()
+	page, err := w.group.Range(coord.Query{})
+	require.NoError(w.t, err)
+	w.watcher.Reset(page.Keys, w.group.Revision())
+	w.expire(term)
+}
+
+// depose leaves the group without a leader.
+func (w *town) depose() { w.leader = "" }
+
+// expire ends leases for as long as a leader leads.
+func (w *town) expire(term uint64) {
+	if w.leader == "" || w.term != term {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.ends)) {
+		if l, _ := w.group.Lease(id); w.ends[id] <= w.now {
+			w.apply(coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: id, Granted: l.Granted}}}})
+		}
+	}
+	w.after(100*ms, func() { w.expire(term) })
+}
+
+func (w *town) apply(cmd coord.Command) coord.Result {
+	w.index++
+	r, e := w.group.Apply(w.index, 1, cmd)
+	for _, l := range e.Granted {
+		w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
+	}
+	for _, id := range e.Ended {
+		delete(w.ends, id)
+	}
+	if w.heed != nil {
+		w.heed(cmd, r)
+	}
+	for _, c := range w.watcher.Advance(e.Events, r.Revision) {
+		if c.Turned() && c.Now.Satisfied() {
+			w.woken = append(w.woken, w.now)
+		}
+	}
+	return r
+}
+
+// resident is a peer.
+type resident struct {
+	*town
+	name     string
+	id       coord.LeaseID
+	life     uint32
+	up       bool
+	cut      bool
+	registry map[string]coord.Entry
+	lost     func(keys []string) // nil: nobody minds
+	scout    *scout.Scout
+	pub      *publisher.Publisher
+
+	seeks, publishes time.Duration // when their alarms go
+}
+
+func (w *town) settle(i int) *resident {
+	r := &resident{town: w, name: fmt.Sprint("peer-", i), id: coord.LeaseID(1000 + i), registry: map[string]coord.Entry{}}
+	w.peers = append(w.peers, r)
+	return r
+}
+
+// start begins a process.
+func (r *resident) start() {
+	r.life++
+	r.up, r.seeks, r.publishes = true, 0, 0
+	r.scout = scout.New(scout.Config{Jitter: r.rng.Float64})
+	r.pub = publisher.New(publisher.Config{Lease: r.id, Incarnation: r.life, Jitter: r.rng.Float64})
+	r.seek(scout.Members{Peers: members()})
+}
+
+// kill ends it without a word.
+func (r *resident) kill() { r.life, r.up = r.life+1, false }
+
+// later has something happen to this process.
+func (r *resident) later(d time.Duration, f func()) {
+	life := r.life
+	r.after(d, func() {
+		if r.life == life && r.up {
+			f()
+		}
+	})
+}
+
+func (r *resident) register(entries ...coord.Entry) {
+	for _, e := range entries {
+		r.registry[e.Key] = e
+	}
+	if r.up {
+		r.publish(publisher.Local{Puts: entries})
+	}
+}
+
+func (r *resident) seek(e scout.Event) {
+	before := r.scout.State()
+	step := r.scout.Advance(r.now, e)
+	for _, m := range step.Ask {
+		r.ask(m, step.Round)
+	}
+	r.alarm(&r.seeks, step.Wake, func() { r.seek(scout.Woke{}) })
+	if now := r.scout.State(); now != before {
+		term := now.Term
+		if now.Leader == "" {
+			term = 0
+		}
+		r.publish(publisher.Leader{Term: term})
+	}
+}
+
+// alarm sets a process's one alarm for something, 0 for none.
+func (r *resident) alarm(set *time.Duration, at time.Duration, f func()) {
+	if *set == at {
+		return
+	}
+	if *set = at; at == 0 {
+		return
+	}
+	r.later(at-r.now, func() {
+		if *set == at {
+			*set = 0
+			f()
+		}
+	})
+}
+
+// ask asks a member who leads.
+func (r *resident) ask(m string, round uint64) {
+	if r.cut {
+		r.later(r.delay(), func() { r.seek(scout.Failed{From: m, Round: round}) })
+		return
+	}
+	r.later(r.delay(), func() {
+		a := scout.Answer{From: m, Round: round, Term: r.heard[m]}
+		if a.Term == r.term {
+			a.Leader = r.leader
+		}
+		r.later(r.delay(), func() { r.seek(a) })
+	})
+}
+
+func (w *town) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
+
+func (r *resident) publish(e publisher.Event) {
+	step := r.pub.Advance(r.now, e)
+	if r.lost != nil && len(step.Lost) > 0 {
+		r.later(0, func() { r.lost(step.Lost) })
+	}
+	switch do := step.Do.(type) {
+	case publisher.Pull:
+		all := slices.Collect(maps.Values(r.registry))
+		r.later(0, func() { r.publish(publisher.Pulled{Entries: all}) })
+	case publisher.Grant:
+		r.call(func() publisher.Event {
+			res := r.apply(coord.Command{Owner: r.name, Op: &coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}})
+			return publisher.Granted{Lease: res.Lease, TTL: time.Duration(res.TTL) * ms, Err: res.Err}
+		}, publisher.Granted{Err: errGone})
+	case publisher.Renew:
+		r.call(func() publisher.Event {
+			renewal := coord.Renewal{ID: do.Lease}
+			if l, ok := r.group.Lease(do.Lease); ok && l.Owner == r.name {
+				r.ends[l.ID] = r.now + time.Duration(l.TTL)*ms
+				renewal.TTL, renewal.Published = l.TTL, r.group.Publication(l.ID)
+			}
+			return publisher.Renewed{Renewal: renewal}
+		}, publisher.Renewed{Err: errGone})
+	case publisher.Send:
+		r.call(func() publisher.Event {
+			res := r.apply(coord.Command{Owner: r.name, Op: do.Batch})
+			return publisher.Sent{Result: res, Err: res.Err}
+		}, publisher.Sent{Err: errGone})
+	}
+	r.alarm(&r.publishes, step.Wake, func() { r.publish(publisher.Woke{}) })
+}
+
+// call calls the leader that the scout knows; its answer may be lost.
+func (r *resident) call(do func() publisher.Event, failed publisher.Event) {
+	to := r.scout.State()
+	r.later(r.delay(), func() {
+		answer, done := failed, !r.cut && to.Leader == r.leader && to.Term == r.term
+		if done {
+			answer = do()
+		}
+		r.later(r.delay(), func() {
+			if !done || r.cut {
+				r.seek(scout.Doubt{Term: to.Term})
+				answer = failed
+			}
+			r.publish(answer)
+		})
+	})
+}
+
+// requireComplete holds the directory to what runs anywhere: every instance, once.
+func (w *town) requireComplete() {
+	w.t.Helper()
+	want, has := map[string]string{}, map[string]string{}
+	for _, r := range w.peers {
+		for key, e := range r.registry {
+			if r.up {
+				want[key] = fmt.Sprintf("%s:%x", r.name, e.Value)
+			}
+		}
+	}
+	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan(instance.Name{})})
+	require.NoError(w.t, err)
+	for _, kv := range page.Keys {
+		l, _ := w.group.Lease(kv.Lease)
+		has[kv.Key] = fmt.Sprintf("%s:%x", l.Owner, kv.Value)
+	}
+	require.Equal(w.t, want, has)
+}
+
+// The four scenes: a leader that is there; an election under way; a registration that comes late and wakes a
+// requirement that waits; and a leader that is followed by another, with the directory as it was.
+func TestScenes(t *testing.T) {
+	w := newTown(t, 1)
+	one, two := w.settle(1), w.settle(2)
+	w.apply(coord.Command{Op: &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: "web", Service: instance.Name{Namespace: "default", Service: "web"}, Min: 2, Selector: instance.Selector{AnyStatus: true},
+	}}})
+	one.register(entry("abc123", 80))
+	one.start()
+	w.run(3 * time.Second)
+	require.Zero(t, w.group.Publication(one.id), "nobody leads, and nothing is lost")
+
+	w.elect("c2")
+	w.run(1100 * ms)
+	w.requireComplete()
+	status, _ := w.watcher.Get("web")
+	require.ErrorContains(t, status.Err(), "insufficient_nodes")
+
+	two.start()
+	w.run(100 * ms) // a leader is there
+	two.register(entry("late", 80))
+	w.run(40 * ms)
+	w.requireComplete()
+	require.Len(t, w.woken, 1)
+
+	w.depose()
+	w.run(1500 * ms)
+	before := w.group.Revision()
+	w.elect("c3")
+	w.run(time.Second)
+	require.Equal(t, before, w.group.Revision(), "the directory is inherited, and nothing is sent again")
+	for _, r := range w.peers {
+		require.Equal(t, scout.State{Phase: scout.Direct, Leader: "c3", Term: w.term}, r.scout.State())
+		require.Less(t, w.now-r.pub.State().Verified, time.Second)
+	}
+	status, _ = w.watcher.Get("web")
+	require.NoError(t, status.Err())
+}
+
+// Eight peers that start, die, come back and are cut off in any order, while leaders come and go: once that is over
+// the directory has every instance, once.
+func TestAnyOrderOfStarts(t *testing.T) {
+	for seed := range uint64(50) {
+		w := newTown(t, seed)
+		for i := range 8 {
+			r := w.settle(i)
+			for k := range 1 + w.rng.IntN(3) {
+				r.registry[key(fmt.Sprint(i, "-", k))] = entry(fmt.Sprint(i, "-", k), 80)
+			}
+			w.after(time.Duration(w.rng.IntN(4000))*ms, r.start)
+		}
+		w.after(time.Duration(w.rng.IntN(6000))*ms, func() { w.elect("c1") })
+		w.run(6 * time.Second)
+		for range w.rng.IntN(12) {
+			r := w.peers[w.rng.IntN(8)]
+			switch w.rng.IntN(6) {
+			case 0:
+				w.depose()
+			case 1:
+				w.elect(members()[w.rng.IntN(3)])
+			case 2:
+				r.kill()
+			case 3:
+				r.start()
+			case 4:
+				r.cut = !r.cut
+			case 5:
+				r.register(entry(fmt.Sprint(r.name, "-", w.rng.IntN(3)), w.rng.IntN(100)))
+			}
+			w.run(time.Duration(w.rng.IntN(9000)) * ms)
+		}
+		for _, r := range w.peers {
+			r.cut = false
+			if !r.up {
+				r.start()
+			}
+		}
+		w.elect("c2")
+		w.run(8 * time.Second)
+		w.requireComplete()
+		before := w.group.Revision()
+		w.run(time.Minute)
+		w.requireComplete()
+		require.Equal(t, before, w.group.Revision())
+	}
+}

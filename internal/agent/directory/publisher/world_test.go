@@ -1,0 +1,254 @@
+package publisher_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+const (
+	ms   = time.Millisecond
+	peer = "peer"
+	home = coord.LeaseID(77)
+)
+
+func key(id string) string {
+	return coord.DirectoryKey(instance.Key{Namespace: "default", Service: "web", ID: id})
+}
+
+func entry(id string, port int) coord.Entry {
+	value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: id, Host: "10.0.0.1", Port: int32(port)})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: key(id), Value: value}
+}
+
+// world is a peer's registry, its Publisher, and the group that it reaches by a network with faults.
+type world struct {
+	t     require.TestingT
+	rng   *rand.Rand
+	now   time.Duration
+	group *coord.Machine
+	index uint64
+	ends  map[coord.LeaseID]time.Duration // on the leader's clock
+
+	registry map[string]coord.Entry
+	pub      *publisher.Publisher
+	life     uint32
+	wake     time.Duration
+	queue    []arrival
+	lost     []string
+	refused  []string
+	settled  int
+
+	term   uint64
+	faulty bool
+	hold   time.Duration // by which the next command is late, and given up
+	sent   []*coord.RegisterBatch
+	asked  map[string]int // requests by kind
+}
+
+type arrival struct {
+	at   time.Duration
+	what func()
+}
+
+func newWorld(t require.TestingT, seed uint64) *world {
+	w := &world{
+		t: t, rng: rand.New(rand.NewPCG(seed, 7)), group: coord.New(), ends: map[coord.LeaseID]time.Duration{},
+		registry: map[string]coord.Entry{}, asked: map[string]int{},
+	}
+	w.start()
+	return w
+}
+
+// start begins a new process of the peer.
+func (w *world) start() {
+	w.life++
+	life := w.life
+	w.pub = publisher.New(publisher.Config{Lease: home, Incarnation: life, Jitter: w.rng.Float64})
+	w.wake = 0
+	w.step(publisher.Leader{})
+}
+
+// later has something happen after a while, to this process alone.
+func (w *world) later(d time.Duration, f func()) {
+	life := w.life
+	w.queue = append(w.queue, arrival{w.now + d, func() {
+		if life == w.life {
+			f()
+		}
+	}})
+}
+
+func (w *world) step(e publisher.Event) {
+	s := w.pub.Advance(w.now, e)
+	w.wake = s.Wake
+	w.lost = append(w.lost, s.Lost...)
+	w.refused = append(w.refused, slices.Collect(maps.Keys(s.Refused))...)
+	if s.Settled {
+		w.settled++
+	}
+	switch do := s.Do.(type) {
+	case nil:
+	case publisher.Pull:
+		w.asked["pull"]++
+		all := slices.Collect(maps.Values(w.registry))
+		w.later(w.delay(), func() { w.step(publisher.Pulled{Entries: all}) })
+	case publisher.Grant:
+		w.asked["grant"]++
+		w.request(&coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}, func(r coord.Result, err error) publisher.Event {
+			return publisher.Granted{Lease: r.Lease, TTL: time.Duration(r.TTL) * ms, Err: err}
+		})
+	case publisher.Renew:
+		w.asked["renew"]++
+		w.keepAlive(do.Lease)
+	case publisher.Send:
+		w.asked["send"]++
+		w.sent = append(w.sent, do.Batch)
+		w.request(do.Batch, func(r coord.Result, err error) publisher.Event { return publisher.Sent{Result: r, Err: err} })
+	}
+}
+
+func (w *world) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
+
+var errGone = fault.New("test", fault.Unavailable, "nobody leads")
+
+// request sends a command, which may be lost, or its answer, or both; or come very late.
+func (w *world) request(op coord.Op, answer func(coord.Result, error) publisher.Event) {
+	cmd := coord.Command{Owner: peer, Op: op}
+	if late := w.hold; late > 0 {
+		w.hold = 0
+		w.queue = append(w.queue, arrival{w.now + late, func() { w.apply(cmd) }})
+		w.later(w.delay(), func() { w.step(answer(coord.Result{}, errGone)) })
+		return
+	}
+	if w.faulty && w.rng.IntN(4) == 0 {
+		if w.rng.IntN(2) == 0 { // of any process, long after it was given up
+			w.queue = append(w.queue, arrival{w.now + time.Duration(w.rng.IntN(8000))*ms, func() { w.apply(cmd) }})
+		}
+		w.later(w.delay(), func() { w.step(answer(coord.Result{}, errGone)) })
+		return
+	}
+	w.later(w.delay(), func() {
+		r := w.apply(cmd)
+		w.later(w.delay(), func() { w.step(answer(r, r.Err)) })
+	})
+}
+
+func (w *world) apply(cmd coord.Command) coord.Result {
+	w.index++
+	r, e := w.group.Apply(w.index, 1, cmd)
+	for _, l := range e.Granted {
+		w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
+	}
+	for _, id := range e.Ended {
+		delete(w.ends, id)
+	}
+	return r
+}
+
+func (w *world) keepAlive(id coord.LeaseID) {
+	if w.faulty && w.rng.IntN(4) == 0 {
+		w.later(w.delay(), func() { w.step(publisher.Renewed{Err: errGone}) })
+		return
+	}
+	w.later(w.delay(), func() {
+		renewal := coord.Renewal{ID: id}
+		if l, ok := w.group.Lease(id); ok && l.Owner == peer {
+			w.ends[id] = w.now + time.Duration(l.TTL)*ms
+			renewal.TTL, renewal.Published = l.TTL, w.group.Publication(id)
+		}
+		w.later(w.delay(), func() { w.step(publisher.Renewed{Renewal: renewal}) })
+	})
+}
+
+// run lets time pass: what arrives, what is due, and leases whose time has passed.
+func (w *world) run(d time.Duration) {
+	for end, busy := w.now+d, 0; ; busy++ {
+		require.Less(w.t, busy, 100_000, "it goes round and round")
+		at, do := end+1, func() {}
+		if w.wake > 0 {
+			at, do = w.wake, func() { w.step(publisher.Woke{}) }
+		}
+		for id, ends := range w.ends {
+			if ends < at {
+				l, _ := w.group.Lease(id)
+				at, do = ends, func() {
+					w.apply(coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: id, Granted: l.Granted}}}})
+				}
+			}
+		}
+		first := -1
+		for i, a := range w.queue {
+			if a.at < at || first < 0 && a.at == at {
+				first, at = i, a.at
+			}
+		}
+		if at > end {
+			w.now = end
+			return
+		}
+		w.now = max(w.now, at)
+		if first >= 0 {
+			do = w.queue[first].what
+			w.queue = slices.Delete(w.queue, first, first+1)
+		}
+		do()
+	}
+}
+
+// register changes the registry, and tells the Publisher.
+func (w *world) register(entries ...coord.Entry) {
+	for _, e := range entries {
+		kept := e
+		kept.Adopt = false
+		w.registry[e.Key] = kept
+	}
+	w.step(publisher.Local{Puts: entries})
+}
+
+func (w *world) deregister(keys ...string) {
+	for _, key := range keys {
+		delete(w.registry, key)
+	}
+	w.step(publisher.Local{Deletes: keys})
+}
+
+func (w *world) lead() {
+	w.term++
+	w.step(publisher.Leader{Term: w.term})
+}
+
+// directory is what the group has, and whose it is.
+func (w *world) directory() map[string]string {
+	all := map[string]string{}
+	page, err := w.group.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	require.NoError(w.t, err)
+	for _, kv := range page.Keys {
+		l, _ := w.group.Lease(kv.Lease)
+		all[kv.Key] = fmt.Sprintf("%s:%x", l.Owner, kv.Value)
+	}
+	return all
+}
+
+// mine is what the directory should have of this peer.
+func (w *world) mine() map[string]string {
+	all := map[string]string{}
+	for key, e := range w.registry {
+		all[key] = fmt.Sprintf("%s:%x", peer, e.Value)
+	}
+	return all
+}

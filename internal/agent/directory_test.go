@@ -1,0 +1,395 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// lasting is an instance that does not fall silent during a test.
+func lasting(id string) instance.Registration {
+	r := web(id)
+	r.UnhealthyAfter, r.RemoveAfter = time.Hour, 2*time.Hour
+	return r
+}
+
+func surely() instance.Query {
+	q := webs()
+	q.Consistency = instance.Linearizable
+	return q
+}
+
+// A registration is in the directory when it is answered, and has the directory's revision.
+func TestCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		g.set(func() { g.revision = 1000; g.follows = time.Second })
+		got, err := g.desks["a"].Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		require.True(t, got.Committed)
+		require.Equal(t, g.entries[got.Key].Revision, got.Revision)
+
+		found, err := g.desks["b"].Discover(t.Context(), webs())
+		require.NoError(t, err)
+		require.Empty(t, found.Instances, "the news is under way")
+		began := time.Now()
+		found, err = g.desks["b"].Discover(t.Context(), surely())
+		require.NoError(t, err)
+		require.Len(t, found.Instances, 1)
+		require.Equal(t, time.Second, time.Since(began))
+
+		i, err := g.desks["a"].SetStatus(t.Context(), got.Key, instance.StatusOutOfService)
+		require.NoError(t, err)
+		require.Equal(t, g.entries[got.Key].Revision, i.Revision)
+		found, err = g.desks["b"].Discover(t.Context(), surely())
+		require.NoError(t, err)
+		require.Equal(t, instance.StatusOutOfService, found.Instances[0].Status)
+
+		_, err = g.desks["a"].Deregister(t.Context(), got.Key)
+		require.NoError(t, err)
+		require.Empty(t, g.entries)
+		found, err = g.desks["b"].Discover(t.Context(), surely())
+		require.NoError(t, err)
+		require.Empty(t, found.Instances)
+		g.agree()
+	})
+}
+
+// Without a leader a registration stands here and waits for one; one that requires a commit leaves no trace.
+func TestNoLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a := g.desks["a"]
+		first, err := a.Register(t.Context(), lasting("old"))
+		require.NoError(t, err)
+		g.set(func() { g.leads = false })
+		began := time.Now()
+		got, err := a.Register(t.Context(), lasting("new"))
+		require.NoError(t, err)
+		require.False(t, got.Committed)
+		_, ok := a.registry.Get(got.Key)
+		require.True(t, ok)
+
+		r := lasting("must")
+		r.RequireCommit = true
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		_, ok = a.registry.Get(r.Key)
+		require.False(t, ok)
+		r = lasting("old")
+		r.RequireCommit, r.Port = true, 9
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		i, _ := a.registry.Get(r.Key)
+		require.True(t, instance.Same(first.Instance, i))
+		r = lasting("old")
+		r.RequireCommit, r.Status = true, instance.StatusStarting
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		i, _ = a.registry.Get(r.Key)
+		require.Equal(t, instance.StatusUp, i.Status)
+		_, err = a.Deregister(t.Context(), first.Key)
+		require.NoError(t, err, "it is gone here, and will be everywhere")
+		_, err = a.Discover(t.Context(), surely())
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.Equal(t, began, time.Now(), "nobody waited")
+
+		g.set(func() { g.leads = true })
+		g.agree()
+		require.Equal(t, "a", g.holder(got.Key))
+		require.Len(t, g.entries, 1)
+	})
+}
+
+// A commit that takes too long is waited for no longer than CommitWait, or the caller.
+func TestSlowCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a")
+		g.set(func() { g.commits = 20 * time.Second })
+		a, began := g.desks["a"], time.Now()
+		got, err := a.Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		require.False(t, got.Committed)
+		require.Equal(t, 5*time.Second, time.Since(began))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, err = a.Register(ctx, lasting("y"))
+		require.NoError(t, err)
+		require.False(t, got.Committed)
+		require.Equal(t, 6*time.Second, time.Since(began))
+
+		r := lasting("x")
+		r.RequireCommit, r.Port = true, 9
+		before := time.Now()
+		second := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Second)
+			other := lasting("x")
+			other.Port = 10
+			got, err := a.Register(t.Context(), other)
+			if err == nil && got.Port != 10 {
+				err = fault.New("test", fault.Internal, "it was undone by the one before")
+			}
+			second <- err
+		}()
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.Equal(t, 5*time.Second, time.Since(before))
+		require.NoError(t, <-second)
+		i, _ := a.registry.Get(r.Key)
+		require.Equal(t, 10, i.Port, "who registered behind it was not undone with it")
+		time.Sleep(time.Minute)
+		g.agree()
+	})
+}
+
+// What the directory refuses is not kept.
+func TestDirectoryRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a")
+		first, err := g.desks["a"].Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		g.set(func() {
+			g.refuses = func(i *instance.Instance) error {
+				if i.Port == 666 {
+					return &fault.Error{Kind: fault.LimitReached, Err: errMissing}
+				}
+				return nil
+			}
+		})
+		r := lasting("x")
+		r.Port = 666
+		_, err = g.desks["a"].Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.LimitReached)
+		r.ID = "y"
+		_, err = g.desks["a"].Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.LimitReached)
+		g.agree()
+		require.Equal(t, 8080, g.entries[first.Key].Port)
+		require.Len(t, g.entries, 1)
+	})
+}
+
+// An application that registers at another peer has moved there, and the peer it left lets it go.
+func TestMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		got, err := g.desks["a"].Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		rest()
+		r := lasting("x")
+		r.Strict = true
+		_, err = g.desks["b"].Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Exists)
+		r.Strict = false
+		moved, err := g.desks["b"].Register(t.Context(), r)
+		require.NoError(t, err)
+		require.True(t, moved.Committed)
+		g.agree()
+		require.Equal(t, "b", g.holder(r.Key))
+		beats, err := g.desks["a"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Key: r.Key}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Gone)
+		require.NoError(t, beats[1].Err, "by its name it is found where it is")
+		require.Equal(t, 1, g.called("b"))
+
+		back, err := g.desks["a"].Register(t.Context(), r)
+		require.NoError(t, err)
+		require.True(t, back.Created)
+		g.agree()
+		require.Equal(t, "a", g.holder(r.Key))
+	})
+}
+
+// Two peers register the same: one has it in the end, and both answers were right when they were given.
+func TestRivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		for range 20 {
+			errs := make(chan error, 2)
+			for _, d := range g.desks {
+				go func() {
+					got, err := d.Register(t.Context(), lasting("x"))
+					if err == nil && !got.Committed {
+						err = errUncommitted
+					}
+					errs <- err
+				}()
+			}
+			require.NoError(t, <-errs)
+			require.NoError(t, <-errs)
+			g.agree()
+			require.Len(t, g.entries, 1)
+		}
+	})
+}
+
+// A peer whose instance was taken while it could not hear of that takes it back when its application says so.
+func TestTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a := g.desks["a"]
+		got, err := a.Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		g.set(func() { // b adopted it, and nobody tells a
+			g.revision++
+			i := *g.entries[got.Key]
+			i.Peer, i.Lease, i.Revision = "b", "lease-b", g.revision
+			g.entries[got.Key] = &i
+			require.NoError(t, a.known.Apply(g.revision, []catalog.Change{{Key: i.Key, Instance: &i}}))
+		})
+		again, err := a.Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		require.True(t, again.Committed)
+		require.Equal(t, "a", g.holder(got.Key))
+		beats, err := a.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}, {Lease: again.Lease}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		require.NoError(t, beats[1].Err)
+		g.agree()
+
+		// it hears of it, but only after its application spoke again
+		a.mu.Lock()
+		a.fates[got.Key] = fault.New("test", fault.Conflict, "it was another's")
+		a.mu.Unlock()
+		r := lasting("x")
+		r.Port = 9
+		_, err = a.Register(t.Context(), r)
+		require.NoError(t, err)
+		a.Lost([]instance.Key{got.Key})
+		g.agree()
+		require.Equal(t, 9, g.entries[got.Key].Port)
+	})
+}
+
+// A peer that comes back publishes what it has, and lets go of what is another's by now.
+func TestComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		for _, id := range []string{"x", "y"} {
+			_, err := a.Register(t.Context(), lasting(id))
+			require.NoError(t, err)
+		}
+		rest()
+		g.dies("a")
+		a.stop()
+		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Key: lasting("x").Key}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+		rest()
+		require.Equal(t, "b", g.holder(lasting("x").Key))
+		a.start()
+		g.set(func() { delete(g.away, "a") })
+		g.agree()
+		require.Equal(t, "b", g.holder(lasting("x").Key))
+		require.Equal(t, "a", g.holder(lasting("y").Key))
+	})
+}
+
+// What was deregistered by another peer while its own was dead does not come back with that one, and its application is
+// told to register anew.
+func TestDeregisteredWhileDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a, b := g.desks["a"], g.desks["b"]
+		x, y := a.register(lasting("x")), a.register(lasting("y"))
+		g.dies("a")
+		a.stop()
+		_, err := b.Deregister(t.Context(), x.Key)
+		require.NoError(t, err)
+		rest()
+		require.Empty(t, g.holder(x.Key))
+		a.start()
+		g.set(func() { delete(g.away, "a") })
+		rest()
+		g.agree()
+		require.Empty(t, g.holder(x.Key))
+		require.Equal(t, "a", g.holder(y.Key))
+		require.Equal(t, 1, a.registry.Len())
+		for _, d := range g.desks {
+			beats, err := d.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}, {Key: x.Key}})
+			require.NoError(t, err)
+			require.Error(t, beats[0].Err)
+			require.Error(t, beats[1].Err)
+		}
+		beats, err := a.Heartbeat(t.Context(), []instance.Ref{{Lease: x.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Gone)
+		again := a.register(lasting("x"))
+		require.True(t, again.Committed)
+		require.Equal(t, "a", g.holder(x.Key))
+	})
+}
+
+// A key that turns out to be another peer's is taken back once; who has it again then keeps it.
+func TestConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		a := g.desks["a"]
+		first := a.register(lasting("x"))
+		a.mu.Lock()
+		a.fates[first.Key] = fault.New("test", fault.Conflict, "b has it")
+		a.mu.Unlock()
+		again, err := a.Register(t.Context(), lasting("x"))
+		require.NoError(t, err)
+		require.True(t, again.Committed)
+		require.NotEqual(t, first.Lease, again.Lease)
+		g.agree()
+
+		puts := 0
+		g.set(func() {
+			g.refuses = func(*instance.Instance) error {
+				puts++
+				return fault.New("test", fault.Conflict, "b has it")
+			}
+		})
+		r := lasting("x")
+		r.Port = 9
+		_, err = a.Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Conflict)
+		require.Zero(t, a.registry.Len())
+		require.Equal(t, 2*2, puts, "the fake asks twice of each")
+	})
+}
+
+// Who deregisters waits for a registration that is under way: what was answered was so.
+func TestInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a")
+		a := g.desks["a"]
+		g.set(func() { g.commits = 3 * time.Second })
+		registered := make(chan bool, 1)
+		go func() {
+			got, err := a.Register(t.Context(), lasting("x"))
+			registered <- err == nil && got.Committed && g.holder(got.Key) == "a"
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := a.Deregister(ctx, lasting("x").Key)
+		require.ErrorIs(t, err, fault.Timeout)
+		_, err = a.Deregister(t.Context(), lasting("x").Key)
+		require.NoError(t, err)
+		require.True(t, <-registered)
+		g.agree()
+		require.Empty(t, g.entries)
+	})
+}
+
+func TestCatalogWithoutDirectory(t *testing.T) {
+	c, err := catalog.New(catalog.Config{})
+	require.NoError(t, err)
+	_, err = New(Config{Catalog: c, Now: time.Now})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "catalog"})
+	_, err = New(Config{Directory: &desk{}, Now: time.Now})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "catalog"})
+}

@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Announcer puts records of this peer into the discovery plane.
+type Announcer interface {
+	// Announce registers a service, or replaces its content.
+	Announce(ctx context.Context, o records.Offer) error
+	// Withdraw ends a service everywhere. Errors: NotFound.
+	Withdraw(ctx context.Context, id string) error
+	// OwnAll gives this peer's own records.
+	OwnAll() []*records.Record
+}
+
+// source is the attribute of a record that names the instance it is announced for. What was
+// announced before this process began is found again by it.
+const source = "blackhole.instance"
+
+// Times of announcing.
+const (
+	remeasure = 5 * time.Minute  // between two looks whether the measured health has changed
+	again     = 15 * time.Second // after a failure
+)
+
+// offers announces the offers of instances while they are UP, and withdraws them when they are not.
+// One goroutine does so, an instance at a time, from the newest state: what changes while it is
+// busy is not queued twice.
+type offers struct {
+	announcer Announcer
+	measured  func(instance.Key) (health.Measured, bool)
+	recorder  Recorder
+
+	mu     sync.Mutex // guards what follows
+	dirty  map[instance.Key]bool
+	latest map[instance.Key]*instance.Instance // those with an offer
+	said   map[instance.Key]announced          // to the discovery plane, and not withdrawn
+	wake   chan struct{}
+}
+
+// announced is what stands in the discovery plane for an instance.
+type announced struct {
+	id     string // of the record
+	health records.Health
+	offer  string
+}
+
+func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), r Recorder) *offers {
+	o := &offers{
+		announcer: a, measured: measured, recorder: r,
+		dirty: map[instance.Key]bool{}, latest: map[instance.Key]*instance.Instance{}, said: map[instance.Key]announced{},
+		wake: make(chan struct{}, 1),
+	}
+	for _, r := range a.OwnAll() {
+		if k, ok := sourceOf(r); ok {
+			o.said[k] = announced{id: r.Name().ID}
+			o.dirty[k] = true
+		}
+	}
+	return o
+}
+
+// sourceOf reads for which instance a record is announced.
+func sourceOf(r *records.Record) (instance.Key, bool) {
+	parts := strings.SplitN(r.Service().GetMetadata().GetAttributes()[source], "/", 3)
+	if len(parts) != 3 {
+		return instance.Key{}, false
+	}
+	return instance.Key{Namespace: parts[0], Service: parts[1], ID: parts[2]}, true
+}
+
+// parseOffer reads the offer of a registration, and marks it with the instance.
+func parseOffer(k instance.Key, text json.RawMessage) (records.Offer, error) {
+	o, err := records.ParseOffer(text)
+	if err != nil {
+		return o, fault.In("offer", err)
+	}
+	if o.Metadata.Attributes == nil {
+		o.Metadata.Attributes = map[string]string{}
+	}
+	o.Metadata.Attributes[source] = k.String()
+	return o, fault.In("offer", o.Validate())
+}
+
+// check refuses an offer that cannot be announced: one that is malformed, or whose id is that of a
+// service which was not announced for this instance.
+func (o *offers) check(k instance.Key, text json.RawMessage) error {
+	if len(text) == 0 {
+		return nil
+	}
+	offer, err := parseOffer(k, text)
+	if err != nil {
+		return err
+	}
+	for _, r := range o.announcer.OwnAll() {
+		if owner, ok := sourceOf(r); r.Name().ID == offer.ID && (!ok || owner != k) {
+			return &fault.Error{Kind: fault.Exists, Field: "offer.id", Value: offer.ID, Err: errTaken}
+		}
+	}
+	return nil
+}
+
+// put notes the state of an instance; nil when it is gone. It does not block.
+func (o *offers) put(k instance.Key, i *instance.Instance) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i != nil && len(i.Offer) > 0 {
+		o.latest[k] = i
+	} else {
+		delete(o.latest, k)
+	}
+	if _, said := o.said[k]; said || o.latest[k] != nil {
+		o.dirty[k] = true
+		o.rouse()
+	}
+}
+
+func (o *offers) rouse() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run announces until ctx ends. What it announced stands: the process may be back soon.
+func (o *offers) run(ctx context.Context) {
+	measure := time.NewTicker(remeasure)
+	defer measure.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.wake:
+		case <-retry.C:
+		case <-measure.C:
+			o.mu.Lock()
+			for k := range o.said {
+				o.dirty[k] = true
+			}
+			o.mu.Unlock()
+		}
+		if !o.work(ctx) {
+			retry.Reset(again)
+		}
+	}
+}
+
+// work brings every instance that changed to the discovery plane. It reports whether all went well.
+func (o *offers) work(ctx context.Context) bool {
+	o.mu.Lock()
+	keys := slices.SortedFunc(maps.Keys(o.dirty), func(a, b instance.Key) int { return strings.Compare(a.String(), b.String()) })
+	clear(o.dirty)
+	o.mu.Unlock()
+	well := true
+	for _, k := range keys {
+		if err := o.one(ctx, k); err != nil && ctx.Err() == nil {
+			o.recorder.Failed("agent.offers", err)
+			o.mu.Lock()
+			o.dirty[k] = true
+			o.mu.Unlock()
+			well = false
+		}
+	}
+	return well
+}
+
+// one brings one instance to the discovery plane.
+func (o *offers) one(ctx context.Context, k instance.Key) error {
+	o.mu.Lock()
+	i, last := o.latest[k], o.said[k]
+	o.mu.Unlock()
+	switch {
+	case i != nil && i.Status == instance.StatusUp:
+		return o.announce(ctx, i, last)
+	case i != nil && (i.Status == instance.StatusUnknown || i.Status == instance.StatusStarting):
+		return nil // not judged yet: what is announced stands
+	case last.id == "":
+		return nil
+	}
+	return o.withdraw(ctx, k, last.id)
+}
+
+func (o *offers) withdraw(ctx context.Context, k instance.Key, id string) error {
+	if err := o.announcer.Withdraw(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.said, k)
+	return nil
+}
+
+// announce announces an instance, unless nothing worth telling differs from what was announced.
+func (o *offers) announce(ctx context.Context, i *instance.Instance, last announced) error {
+	offer, err := parseOffer(i.Key, i.Offer)
+	if err != nil {
+		return err
+	}
+	if last.id != "" && last.id != offer.ID {
+		if err := o.withdraw(ctx, i.Key, last.id); err != nil {
+			return err
+		}
+	}
+	health := o.health(i.Key, offer.Health)
+	if last.id == offer.ID && last.offer == string(i.Offer) && !differs(last.health, health) {
+		return nil
+	}
+	offer.Health = &health
+	if err := o.announcer.Announce(ctx, offer); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.said[i.Key] = announced{id: offer.ID, health: health, offer: string(i.Offer)}
+	return nil
+}
+
+// health is what checks found out, over what the offer claims. An instance without checks keeps its
+// claims, and the status that it serves.
+func (o *offers) health(k instance.Key, claimed *records.Health) records.Health {
+	var h records.Health
+	if claimed != nil {
+		h = *claimed
+	}
+	h.Status = "HEALTHY"
+	m, ok := o.measured(k)
+	if !ok || m.Checks == 0 {
+		return h
+	}
+	response := uint64(m.P50.Milliseconds())
+	h.UptimePercent, h.ResponseTimeMs, h.ErrorRate, h.LastCheck = &m.UptimePercent, &response, &m.ErrorRate, &m.Last
+	return h
+}
+
+// differs reports whether a measured health is worth a new version of a record: a point of uptime, a
+// percent of errors, a fifth of the response time.
+func differs(a, b records.Health) bool {
+	if a.Status != b.Status || (a.UptimePercent == nil) != (b.UptimePercent == nil) {
+		return true
+	}
+	if a.UptimePercent == nil {
+		return false
+	}
+	response, was := float64(*b.ResponseTimeMs), float64(*a.ResponseTimeMs)
+	return math.Abs(*a.UptimePercent-*b.UptimePercent) >= 1 || math.Abs(float64(*a.ErrorRate)-float64(*b.ErrorRate)) >= 100 || math.Abs(response-was) > max(1, was/5)
+}

@@ -1,0 +1,110 @@
+package coordination
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+const (
+	announcing = 30 * time.Second // between two announcements of what has not changed
+	boardTime  = 8 * time.Second  // for posting on the board, or reading it
+	glance     = time.Second      // between two thoughts of reading it
+)
+
+// crier announces and posts how the group stands, while this peer leads.
+type crier struct {
+	plane   *Plane
+	said    []byte // last, without what always moves; nil while this peer does not lead
+	at      time.Time
+	posting announce.Posting
+	jitter  *rand.Rand
+}
+
+// cry announces what has changed since, and from time to time what has not.
+func (c *crier) cry(l *local) {
+	if !l.leads() {
+		c.said = nil
+		c.posting.End()
+		return
+	}
+	info := c.plane.info()
+	news := gist(info)
+	c.post(info, news)
+	if c.plane.herald == nil || bytes.Equal(news, c.said) && time.Since(c.at) < announcing {
+		return
+	}
+	c.said, c.at = news, time.Now()
+	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
+	defer cancel()
+	if err := c.plane.herald.Announce(ctx, info); err != nil {
+		c.plane.Logger.Debug("the group was not announced", "error", err)
+	}
+}
+
+// post puts it on the board, for those who hear nothing. Two notices are further apart than one takes.
+func (c *crier) post(info *groupv1.GroupInfo, news []byte) {
+	p := c.plane
+	if p.seeker.board == nil || !c.posting.Due(time.Now(), news, c.jitter.Float64()) {
+		return
+	}
+	p.life.start(func() {
+		ctx, cancel := context.WithTimeout(p.life, boardTime)
+		defer cancel()
+		if err := p.seeker.board.Post(ctx, info); err != nil {
+			p.Logger.Debug("the group was not posted", "error", err)
+		}
+	})
+}
+
+// study looks at the board when this peer has known nobody that leads for some time.
+func (p *Plane) study() {
+	board := p.seeker.board
+	if board == nil {
+		return
+	}
+	var (
+		looking announce.Looking
+		from    peer.ID
+		held    *groupv1.GroupInfo // read before the group was known, of which the certificate in it tells
+		jitter  = newRand()
+	)
+	for pause(p.life, glance) {
+		if held != nil && p.ID() != "" {
+			p.seeker.learn(from, held)
+			held = nil
+		}
+		if _, leader, _ := p.Leading(); !looking.Due(time.Now(), leader != "", jitter.Float64()) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(p.life, boardTime)
+		by, info, err := board.Read(ctx)
+		cancel()
+		if err != nil {
+			p.Logger.Debug("the board tells nothing of the group", "error", err)
+			continue
+		}
+		p.Logger.Info("the board tells how the coordination group stands", "by", by, "term", info.GetTerm())
+		if p.seeker.learn(by, info); p.ID() == "" {
+			from, held = by, info
+		}
+	}
+}
+
+// gist is what is worth telling at once: who leads in which term, and who is a member.
+func gist(info *groupv1.GroupInfo) []byte {
+	g := proto.CloneOf(info)
+	g.ConfigIndex, g.Applied, g.Revision = 0, 0, 0
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(g)
+	if err != nil {
+		return nil // it holds no text
+	}
+	return b
+}

@@ -1,0 +1,204 @@
+package announce
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// Namespace is the first segment of the DHT keys under which groups are posted.
+const Namespace = "blackhole-group"
+
+// lifetime is how long a notice counts: four times as long as the longest pause between two of them.
+const lifetime = 24 * time.Hour
+
+// Key is that of the notice of a network's group.
+func Key(n bootstrap.NetworkID) string { return "/" + Namespace + "/" + hex.EncodeToString(n[:]) }
+
+// Validator judges the values of the namespace, for the DHT: the notice of one network, and no other. A
+// peer keeps one value then, whoever puts how many. It is safe for concurrent use.
+type Validator struct {
+	notices *notices
+	refused func(error)
+}
+
+// NewValidator makes the Validator of a network. Refused counts values under its key that were not
+// taken, forged ones and stale ones; nil: nobody does.
+func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)) *Validator {
+	if refused == nil {
+		refused = func(error) {}
+	}
+	return &Validator{newNotices(n, now), refused}
+}
+
+// Validate returns Invalid for the key of anything else, and for a value TooLarge, Invalid, Unauthentic,
+// or Conflict when it is too old or of the future.
+func (v *Validator) Validate(key string, value []byte) error {
+	const op = "herald.Validate"
+	if err := v.notices.owns(key); err != nil {
+		return fault.Wrap(op, err)
+	}
+	_, err := v.notices.open(value)
+	if err != nil {
+		v.refused(err)
+	}
+	return fault.Wrap(op, err)
+}
+
+// Select gives the position of the newest of the values that hold, the first of equal ones: a DHT stores
+// [new, old] only for 0, so that one posted again counts as new. It returns the first value's error
+// when none holds.
+func (v *Validator) Select(key string, values [][]byte) (int, error) {
+	const op = "herald.Select"
+	if err := v.notices.owns(key); err != nil {
+		return 0, fault.Wrap(op, err)
+	}
+	at, best, failure := -1, notice{}, error(fault.New("", fault.Invalid, "there is nothing to select from"))
+	for i, value := range values {
+		n, err := v.notices.open(value)
+		switch {
+		case err != nil && i == 0:
+			failure = err
+		case err == nil && (at < 0 || n.compare(best) > 0):
+			at, best = i, n
+		}
+	}
+	if at < 0 {
+		return 0, fault.Wrap(op, failure)
+	}
+	return at, nil
+}
+
+// notice is an announcement as it hangs on the board.
+type notice struct {
+	heard
+	incarnation uint64
+}
+
+// compare orders notices, newest last: by incarnation, with which all below begins anew, then by
+// configuration, by term, by whether the leader is known, and by when they were made.
+func (n notice) compare(other notice) int {
+	return cmp.Or(
+		cmp.Compare(n.incarnation, other.incarnation),
+		cmp.Compare(n.info.GetConfigIndex(), other.info.GetConfigIndex()),
+		cmp.Compare(n.info.GetTerm(), other.info.GetTerm()),
+		cmp.Compare(min(n.info.GetLeader(), 1), min(other.info.GetLeader(), 1)),
+		cmp.Compare(n.sequence, other.sequence))
+}
+
+// notices reads those of a network.
+type notices struct {
+	*reader
+	key string
+	now func() time.Time
+}
+
+func newNotices(n bootstrap.Network, now func() time.Time) *notices {
+	r := newReader(n)
+	return &notices{r, Key(r.id), now}
+}
+
+func (n *notices) owns(key string) error {
+	if key != n.key {
+		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(n.key))], "?"), "is not that of this network's group")
+	}
+	return nil
+}
+
+// open reads a notice. Errors: those of read; Invalid; Unauthentic; Conflict.
+func (n *notices) open(value []byte) (notice, error) {
+	said, err := n.read(value)
+	if err != nil {
+		return notice{}, err
+	}
+	now := n.now()
+	if at := said.at(); at.Before(now.Add(-lifetime)) || at.After(now.Add(window)) {
+		return notice{}, fault.New("", fault.Conflict, "the notice is of %s", at.UTC().Format(time.RFC3339))
+	}
+	made := notice{heard: said}
+	if wire := said.info.GetSuccession(); len(wire) > 0 {
+		s, err := bootstrap.DecodeSuccession(wire)
+		switch {
+		case err != nil:
+			return notice{}, err
+		case string(s.Group[:]) != string(said.info.GetGroupId()) || !n.network.Eligible(s.Peer):
+			return notice{}, fault.New("", fault.Unauthentic, "the succession is not of the group")
+		}
+		made.incarnation = s.Incarnation
+	}
+	return made, nil
+}
+
+// Values is the DHT.
+type Values interface {
+	// PutValue stores a value under a key.
+	PutValue(ctx context.Context, key string, value []byte) error
+	// GetValue gives the best value under a key, or NotFound.
+	GetValue(ctx context.Context, key string) ([]byte, error)
+}
+
+// Board is where the leader posts how the group stands, for those who hear no announcement and know
+// nobody to ask: a value of the DHT. What is read there is hearsay, as an announcement is. It is
+// safe for concurrent use.
+type Board struct {
+	values  Values
+	key     crypto.PrivKey
+	notices *notices
+
+	mu    sync.Mutex // guards what follows
+	last  uint64     // sequence of what was posted here
+	known notice     // that was read last
+}
+
+// NewBoard makes the board of a network, on which a peer posts with its key.
+func NewBoard(v Values, n bootstrap.Network, key crypto.PrivKey, now func() time.Time) *Board {
+	return &Board{values: v, key: key, notices: newNotices(n, now)}
+}
+
+// Post replaces what is on the board. The DHT does not tell how many peers took it.
+//
+// Errors: Exists when this peer knows of something newer there; those of the DHT.
+func (b *Board) Post(ctx context.Context, info *groupv1.GroupInfo) error {
+	const op = "herald.Post"
+	b.mu.Lock()
+	b.last = max(b.last+1, uint64(b.notices.now().UnixMilli()))
+	sequence := b.last
+	b.mu.Unlock()
+	value, err := announcement(b.key, b.notices.id, sequence, info)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	return fault.Wrap(op, b.values.PutValue(ctx, b.notices.key, value))
+}
+
+// Read gives what is on the board, and whose word it is, if it is newer than all that Read gave before.
+//
+// Errors: NotFound when it is not, or there is nothing; those of the DHT.
+func (b *Board) Read(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
+	const op = "herald.Read"
+	value, err := b.values.GetValue(ctx, b.notices.key)
+	if err != nil {
+		return "", nil, fault.Wrap(op, err)
+	}
+	n, err := b.notices.open(value) // it is not for this package to trust the DHT
+	if err != nil {
+		return "", nil, fault.Wrap(op, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known.info != nil && n.compare(b.known) <= 0 {
+		return "", nil, fault.New(op, fault.NotFound, "there is nothing new")
+	}
+	b.known = n
+	return n.from, n.info, nil
+}

@@ -1,0 +1,199 @@
+package announce
+
+import (
+	"context"
+	crand "crypto/rand"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
+	"github.com/multiformats/go-multiaddr"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// founder is a peer that has founded a group alone.
+type founder struct {
+	key     crypto.PrivKey
+	id      peer.ID
+	network bootstrap.Network
+	info    *groupv1.GroupInfo
+}
+
+type nobody struct{}
+
+func (nobody) Send(peer.ID, *groupv1.Founding) {}
+func (nobody) Neighbours() []peer.ID           { return nil }
+
+func newFounder(t testing.TB) *founder {
+	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
+	require.NoError(t, err)
+	f := &founder{key: key}
+	f.id, err = peer.IDFromPrivateKey(key)
+	require.NoError(t, err)
+	f.network = bootstrap.Network{Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
+	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.Place{Dir: "d", Marks: "m"}, f.id, f.network.ID())
+	require.NoError(t, err)
+	defer store.Close()
+	one, err := bootstrap.New(bootstrap.Options{
+		Network: f.network, Key: key, RaftID: 1, Store: store, Messenger: nobody{}, Rand: rand.New(rand.NewPCG(1, 2)), Now: time.Now,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- one.Run(ctx) }()
+	<-one.Founded()
+	cancel()
+	require.NoError(t, <-ended)
+	c, _ := one.Certificate()
+	id := c.GroupID()
+	f.info = &groupv1.GroupInfo{GroupId: id[:], Certificate: c.Encode(), Term: 7, Leader: 1}
+	return f
+}
+
+func (f *founder) message(t *testing.T, sequence uint64, info *groupv1.GroupInfo) *pubsub.Message {
+	b, err := announcement(f.key, f.network.ID(), sequence, info)
+	require.NoError(t, err)
+	return &pubsub.Message{Message: &pb.Message{Data: b}}
+}
+
+func TestJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, stranger := newFounder(t), newFounder(t)
+		at := func(d time.Duration) uint64 { return uint64(time.Now().Add(d).UnixMilli()) }
+		fresh := func() *judge { return newJudge(f.network, time.Now) }
+		good := f.message(t, at(0), f.info)
+		said, verdict := fresh().weigh(good)
+		require.Equal(t, pubsub.ValidationAccept, verdict)
+		require.Equal(t, f.id, said.from)
+		require.True(t, proto.Equal(f.info, said.info))
+
+		spoilt := func(change func(*groupv1.Announcement)) *pubsub.Message {
+			a := new(groupv1.Announcement)
+			require.NoError(t, proto.Unmarshal(good.GetData(), a))
+			change(a)
+			b, err := proto.Marshal(a)
+			require.NoError(t, err)
+			return &pubsub.Message{Message: &pb.Message{Data: b}}
+		}
+		other := proto.CloneOf(f.info)
+		other.GroupId = stranger.info.GetGroupId()
+		bare := proto.CloneOf(f.info)
+		bare.Certificate = nil
+		foreign := proto.CloneOf(stranger.info)
+		for name, c := range map[string]struct {
+			message *pubsub.Message
+			want    pubsub.ValidationResult
+		}{
+			"noise":                 {&pubsub.Message{Message: &pb.Message{Data: []byte{1, 2, 3}}}, pubsub.ValidationReject},
+			"nothing":               {&pubsub.Message{Message: &pb.Message{}}, pubsub.ValidationReject},
+			"too large":             {&pubsub.Message{Message: &pb.Message{Data: make([]byte, maxMessage+1)}}, pubsub.ValidationReject},
+			"ballast":               {&pubsub.Message{Message: &pb.Message{Data: append([]byte{0xf8, 1, 1}, good.GetData()...)}}, pubsub.ValidationReject},
+			"a later sequence":      {spoilt(func(a *groupv1.Announcement) { a.Sequence++ }), pubsub.ValidationReject},
+			"another peer":          {spoilt(func(a *groupv1.Announcement) { a.Peer = []byte(stranger.id) }), pubsub.ValidationReject},
+			"no peer":               {spoilt(func(a *groupv1.Announcement) { a.Peer = nil }), pubsub.ValidationReject},
+			"no signature":          {spoilt(func(a *groupv1.Announcement) { a.Signature = nil }), pubsub.ValidationReject},
+			"who may be no member":  {stranger.message(t, at(0), f.info), pubsub.ValidationReject},
+			"no certificate":        {f.message(t, at(0), bare), pubsub.ValidationReject},
+			"another's certificate": {f.message(t, at(0), foreign), pubsub.ValidationReject},
+			"another group":         {f.message(t, at(0), other), pubsub.ValidationReject},
+			"old":                   {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
+			"of the future":         {f.message(t, at(window+time.Second), f.info), pubsub.ValidationIgnore},
+		} {
+			_, verdict := fresh().weigh(c.message)
+			require.Equal(t, c.want, verdict, name)
+		}
+	})
+}
+
+// Nobody is passed on twice, nor too often; and who waits may speak again.
+func TestJudgeCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFounder(t)
+		j := newJudge(f.network, time.Now)
+		now := uint64(time.Now().UnixMilli())
+		passed := 0
+		for i := range uint64(3 * burst) {
+			m := f.message(t, now+i, f.info)
+			if _, verdict := j.weigh(m); verdict == pubsub.ValidationAccept {
+				passed++
+			}
+			_, verdict := j.weigh(m)
+			require.Equal(t, pubsub.ValidationIgnore, verdict, "twice")
+		}
+		require.Equal(t, burst, passed)
+		time.Sleep(5 * time.Second)
+		_, verdict := j.weigh(f.message(t, now+1000, f.info))
+		require.Equal(t, pubsub.ValidationAccept, verdict)
+		_, verdict = j.weigh(f.message(t, now+999, f.info))
+		require.Equal(t, pubsub.ValidationIgnore, verdict, "an older one")
+	})
+}
+
+func TestTopic(t *testing.T) {
+	id := bootstrap.NetworkID{1, 0xab}
+	require.True(t, IsTopic(Topic(id)))
+	for _, no := range []string{"", topicPrefix, Topic(id) + "0", Topic(id)[1:], "/blackhole/live/1/a/global", topicPrefix + "AB" + Topic(id)[len(topicPrefix)+2:]} {
+		require.False(t, IsTopic(no), no)
+	}
+}
+
+// TestHerald: what the leader says is heard by who is connected, once, and not by itself.
+func TestHerald(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFounder(t)
+		net := mocknet.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		heard := make(chan peer.ID, 10)
+		var heralds []*Herald
+		for i := range 3 {
+			key := f.key
+			if i > 0 {
+				key, _, _ = crypto.GenerateEd25519Key(crand.Reader)
+			}
+			addr, err := multiaddr.NewMultiaddr("/ip4/10.0.0.1/tcp/400" + string(rune('0'+i)))
+			require.NoError(t, err)
+			host, err := net.AddPeer(key, addr)
+			require.NoError(t, err)
+			ps, err := pubsub.NewGossipSub(ctx, host, pubsub.WithMessageSignaturePolicy(pubsub.StrictNoSign), pubsub.WithNoAuthor(),
+				pubsub.WithMessageIdFn(func(m *pb.Message) string { return string(m.GetData()) }))
+			require.NoError(t, err)
+			h, err := New(Config{
+				PubSub: ps, Network: f.network, Key: key,
+				Heard: func(from peer.ID, info *groupv1.GroupInfo) {
+					require.EqualValues(t, 7, info.GetTerm())
+					heard <- from
+				},
+			})
+			require.NoError(t, err)
+			heralds = append(heralds, h)
+		}
+		require.NoError(t, net.LinkAll())
+		require.NoError(t, net.ConnectAllButSelf())
+		time.Sleep(3 * time.Second)
+		require.NoError(t, heralds[0].Announce(ctx, f.info))
+		require.Error(t, heralds[1].Announce(ctx, f.info), "who may not lead is not even heard by itself")
+		time.Sleep(3 * time.Second)
+		require.Len(t, heard, 2)
+		require.Equal(t, f.id, <-heard)
+		for _, h := range heralds {
+			require.NoError(t, h.Close())
+		}
+		again, err := New(heralds[0].Config)
+		require.NoError(t, err, "the topic is free again")
+		require.NoError(t, again.Close())
+		cancel()
+		require.NoError(t, net.Close())
+		time.Sleep(time.Minute)
+	})
+}

@@ -1,0 +1,194 @@
+package announce
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+const (
+	maxMessage = bootstrap.MaxCertificateBytes + 16<<10 // a certificate and 64 members
+	perSecond  = 1                                      // announcements of one peer
+	burst      = 10
+	maxSigners = 256
+	// window is how far the clock of who announces may be from ours. What is older is no news.
+	window = 10 * time.Minute
+)
+
+// heard is an announcement that holds.
+type heard struct {
+	from     peer.ID
+	sequence uint64
+	info     *groupv1.GroupInfo
+}
+
+// at is when it was made, by the clock of its maker.
+func (h heard) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
+
+// reader tells announcements that hold from others. It is safe for concurrent use.
+type reader struct {
+	network bootstrap.Network
+	id      bootstrap.NetworkID
+
+	mu    sync.Mutex // guards what follows; not held while signatures are verified
+	proof []byte     // the last certificate that was found good
+	group bootstrap.GroupID
+}
+
+func newReader(n bootstrap.Network) *reader { return &reader{network: n, id: n.ID()} }
+
+// judge tells what is gossip to be passed on. It is safe for concurrent use.
+type judge struct {
+	*reader
+	now func() time.Time
+
+	mu      sync.Mutex // guards signers
+	signers *lru.LRU[peer.ID, *signer]
+}
+
+// signer is the account of one who announces.
+type signer struct {
+	last  uint64
+	rates *rate.Limiter
+}
+
+func newJudge(n bootstrap.Network, now func() time.Time) *judge {
+	signers, err := lru.NewLRU[peer.ID, *signer](maxSigners, nil)
+	if err != nil {
+		panic("herald: " + err.Error()) // impossible: the size is a positive constant
+	}
+	return &judge{reader: newReader(n), now: now, signers: signers}
+}
+
+// weigh judges a message: Reject what no honest peer forwards, Ignore what is no news.
+func (j *judge) weigh(m *pubsub.Message) (heard, pubsub.ValidationResult) {
+	if len(m.ProtoReflect().GetUnknown()) > 0 {
+		return heard{}, pubsub.ValidationReject
+	}
+	said, err := j.read(m.GetData())
+	if err != nil {
+		return heard{}, pubsub.ValidationReject
+	}
+	if !j.admits(said) {
+		return heard{}, pubsub.ValidationIgnore
+	}
+	return said, pubsub.ValidationAccept
+}
+
+// read gives an announcement, from wherever it came, if one who may be a member signed it, and the
+// certificate in it founds the group that it is about. Whether it is news is another question.
+//
+// Errors: TooLarge; Invalid; Unauthentic.
+func (r *reader) read(data []byte) (heard, error) {
+	if len(data) > maxMessage {
+		return heard{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
+	}
+	a := new(groupv1.Announcement)
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, a); err != nil || proto.Size(a) != len(data) {
+		return heard{}, fault.New("", fault.Invalid, "is no announcement")
+	}
+	from := peer.ID(a.GetPeer())
+	if !r.network.Eligible(from) || !signed(from, digest(r.id, a), a.GetSignature()) {
+		return heard{}, fault.New("", fault.Unauthentic, "is not the word of one who may be a member")
+	}
+	info := new(groupv1.GroupInfo)
+	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
+		return heard{}, fault.New("", fault.Invalid, "tells nothing of a group")
+	}
+	return heard{from, a.GetSequence(), info}, r.proves(info)
+}
+
+// proves asks of the certificate in the information that it founds the group that it is about.
+func (r *reader) proves(info *groupv1.GroupInfo) error {
+	r.mu.Lock()
+	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
+	r.mu.Unlock()
+	if !known {
+		c, err := r.network.Open(info.GetCertificate())
+		if err != nil {
+			return err
+		}
+		group = c.GroupID()
+		r.mu.Lock()
+		r.proof, r.group = info.GetCertificate(), group
+		r.mu.Unlock()
+	}
+	if !bytes.Equal(group[:], info.GetGroupId()) {
+		return fault.New("", fault.Unauthentic, "the certificate founds another group")
+	}
+	return nil
+}
+
+// admits reports whether an announcement is news, and not too many of one peer.
+func (j *judge) admits(said heard) bool {
+	now := j.now()
+	if at := said.at(); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.signers.Get(said.from)
+	if !ok {
+		s = &signer{rates: rate.NewLimiter(perSecond, burst)}
+		j.signers.Add(said.from, s)
+	}
+	if said.sequence <= s.last || !s.rates.AllowN(now, 1) {
+		return false
+	}
+	s.last = said.sequence
+	return true
+}
+
+// digest is what who announces signs.
+func digest(network bootstrap.NetworkID, a *groupv1.Announcement) []byte {
+	h := sha256.New()
+	h.Write([]byte("bh-announce"))
+	h.Write(network[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, a.GetSequence()))
+	h.Write(a.GetInfo())
+	return h.Sum(nil)
+}
+
+func signed(p peer.ID, digest, signature []byte) bool {
+	key, err := p.ExtractPublicKey()
+	if err != nil {
+		return false
+	}
+	ok, err := key.Verify(digest, signature)
+	return err == nil && ok
+}
+
+// announcement makes the message of one who leads.
+func announcement(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
+	const op = "herald.announcement"
+	self, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(info)
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	a := &groupv1.Announcement{Info: b, Peer: []byte(self), Sequence: sequence}
+	if a.Signature, err = key.Sign(digest(network, a)); err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	b, err = proto.MarshalOptions{Deterministic: true}.Marshal(a)
+	if err == nil && len(b) > maxMessage {
+		err = fault.New("", fault.TooLarge, "has %d bytes, at most %d", len(b), maxMessage)
+	}
+	return b, fault.As(op, fault.Internal, err)
+}

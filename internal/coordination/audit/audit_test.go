@@ -1,0 +1,225 @@
+package audit_test
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+const owner = "alice"
+
+// history is what an honest machine makes of some commands: leases 1 to 3, a lock that
+// changes hands, a guarded write, a repeated command.
+func history(t *testing.T) []audit.Entry {
+	m := coord.New()
+	var all []audit.Entry
+	send := func(cmd coord.Command) coord.Result {
+		index := uint64(len(all) + 1)
+		cmd.Owner = cmp.Or(cmd.Owner, owner)
+		r, e := m.Apply(index, 1, cmd)
+		require.NoError(t, r.Err)
+		e.Events, e.Grants = slices.Clone(e.Events), slices.Clone(e.Grants)
+		e.Granted, e.Ended = slices.Clone(e.Granted), slices.Clone(e.Ended)
+		all = append(all, audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e})
+		return r
+	}
+	do := func(op coord.Op) coord.Result { return send(coord.Command{Op: op}) }
+	for range 3 {
+		do(&coord.LeaseGrant{TTL: 10_000}) // 0 1 2
+	}
+	first := do(&coord.Lock{Name: "db", Lease: 1})    // 3
+	do(&coord.Lock{Name: "db", Lease: 2, Wait: true}) // 4
+	do(&coord.Lock{Name: "db", Lease: 3, Wait: true}) // 5
+	put := []coord.Change{{Put: &coord.Put{Key: "a", Lease: 2}}, {Put: &coord.Put{Key: "b"}}}
+	do(&coord.Write{If: []coord.Guard{coord.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
+	do(&coord.Unlock{Name: "db", Lease: 1, Token: first.Lock.Token})                      // 7
+	do(&coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 2, Granted: 2}}})             // 8
+	opened := do(&coord.ClientOpen{})                                                     // 9
+	once := coord.Command{Client: opened.Client, Sequence: 1, Op: &coord.Write{Then: put[1:]}}
+	send(once)                                                                                                                  // 10
+	send(once)                                                                                                                  // 11
+	do(&coord.RegisterBatch{Lease: 1, Generation: 1, Puts: []coord.Entry{entry("a", 1), entry("b", 1)}})                        // 12
+	do(&coord.RegisterBatch{Lease: 1, Generation: 2, Puts: []coord.Entry{entry("a", 2)}, Deletes: []string{"directory/n/s/b"}}) // 13
+	do(&coord.LeaseRevoke{ID: 1})                                                                                               // 14
+	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Puts: []coord.Entry{entry("a", 2)}})                                       // 15
+	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Deletes: []string{"directory/n/s/a"}})                                     // 16
+	send(coord.Command{Owner: "bob", Op: &coord.LeaseGrant{ID: 7, TTL: 10_000}})                                                // 17
+	late := entry("a", 3)
+	late.Since = 2
+	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late, entry("c", 1)}}}) // 18
+	late.Adopt = true
+	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late}}}) // 19
+	return all
+}
+
+func entry(id string, port int32) coord.Entry {
+	value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: id, Port: port})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: "directory/n/s/" + id, Value: value}
+}
+
+func quota(leases, claims uint32) *coord.Configure {
+	limits := coord.DefaultLimits()
+	limits.PerOwner.Leases, limits.PerOwner.Claims = leases, claims
+	return &coord.Configure{Limits: limits}
+}
+
+func check(entries []audit.Entry) error {
+	var l audit.Log
+	for _, e := range entries {
+		if err := l.Entry(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Each rule is broken once: a checker that cannot fail proves nothing.
+func TestLogFindsEachBreach(t *testing.T) {
+	require.NoError(t, check(history(t)))
+	for _, c := range []struct {
+		rule, name string
+		tamper     func(h []audit.Entry)
+	}{
+		{"L1", "a token is granted again", func(h []audit.Entry) { h[7].Effects.Grants = append(h[7].Effects.Grants, h[7].Effects.Grants[0]) }},
+		{"L2", "a write with the token of one who waits", func(h []audit.Entry) {
+			h[6].Command.Op = &coord.Write{If: []coord.Guard{coord.IfHolds("db", h[4].Result.Lock.Token)}}
+		}},
+		{"L3", "a waiter is granted beside the holder", func(h []audit.Entry) {
+			h[4].Effects.Grants = []coord.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
+		}},
+		{"L5", "a lease ends by a write", func(h []audit.Entry) { h[6].Effects.Ended = []coord.LeaseID{3} }},
+		{"L5", "a lease ends by another term's measure", func(h []audit.Entry) { h[8].Term = 2 }},
+		{"L5", "a key outlives its lease", func(h []audit.Entry) { h[8].Effects.Events = h[8].Effects.Events[1:] }},
+		{"L6", "another owner's claim is released", func(h []audit.Entry) { h[7].Command.Owner = "bob" }},
+		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) { h[7].Command.Op = &coord.Unlock{Name: "db", Lease: 1, Token: 99} }},
+		{"L6", "a claim is cancelled by a wrong lease", func(h []audit.Entry) {
+			h[7].Command.Op = &coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token}
+		}},
+		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
+		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
+			h[7].Effects.Grants = []coord.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
+		}},
+		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
+		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
+		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
+		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Write{} }},
+		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
+		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},
+		{"I2", "an entry stays that was deleted", func(h []audit.Entry) { h[13].Effects.Events = h[13].Effects.Events[:1] }},
+		{"I2", "an entry stays that was replaced", func(h []audit.Entry) {
+			o := h[13].Command.Op.(*coord.RegisterBatch)
+			o.Deletes, o.Replace, h[13].Effects.Events = nil, &coord.Span{}, h[13].Effects.Events[:1]
+		}},
+		{"I2", "an event changes nothing", func(h []audit.Entry) {
+			same := *h[13].Effects.Events[0].KV
+			same.Value = h[13].Effects.Events[0].Prev.Value
+			h[13].Effects.Events[0].KV = &same
+		}},
+		{"I6", "an entry is passed over for no reason", func(h []audit.Entry) { h[13].Result.Foreign = []string{"directory/n/s/a"} }},
+		{"I3", "an entry of another is changed", func(h []audit.Entry) { h[13].Command.Owner = "bob" }},
+		{"I6", "an entry that was adopted is passed over", func(h []audit.Entry) { h[19].Result.Foreign = []string{"directory/n/s/a"} }},
+		{"I6", "an entry is put again though it was taken out since", func(h []audit.Entry) { h[18].Result.Foreign = nil }},
+		{"I6", "an entry is said to be of another registration", func(h []audit.Entry) { h[18].Result.Since = []coord.Revision{0, 9} }},
+		{"I4", "a batch of an older generation is accepted", func(h []audit.Entry) {
+			o := *h[13].Command.Op.(*coord.RegisterBatch)
+			o.Generation, h[13].Command.Op = 0, &o
+		}},
+		{"E1", "a repeated command is answered otherwise", func(h []audit.Entry) { h[11].Result.Revision++ }},
+		{"E1", "a repeated command has effects", func(h []audit.Entry) { h[11].Effects = h[10].Effects }},
+		{"R1", "a refused command has effects", func(h []audit.Entry) { h[6].Result.Err = fault.Conflict }},
+		{"R1", "a revision is left out", func(h []audit.Entry) { h[6].Result.Revision++ }},
+		{"R1", "an event has another revision", func(h []audit.Entry) { h[6].Effects.Events[1].Revision++ }},
+		{"R1", "events are out of order", func(h []audit.Entry) { slices.Reverse(h[6].Effects.Events) }},
+		{"R1", "an event invents its past", func(h []audit.Entry) { h[6].Effects.Events[0].Prev = h[6].Effects.Events[1].KV }},
+		{"R1", "an event has another key's version", func(h []audit.Entry) { h[6].Effects.Events[0].KV = h[6].Effects.Events[1].KV }},
+	} {
+		t.Run(c.rule+" "+c.name, func(t *testing.T) {
+			h := history(t)
+			c.tamper(h)
+			err := check(h)
+			require.ErrorIs(t, err, fault.Internal)
+			require.Equal(t, "audit."+c.rule, fault.OpOf(err), "%v", err)
+		})
+	}
+}
+
+func TestLeasesFindsEachBreach(t *testing.T) {
+	grant := func() *audit.Leases {
+		var l audit.Leases
+		l.Granted(coord.Lease{ID: 1, TTL: 10_000}, time.Second)
+		return &l
+	}
+	require.Equal(t, "audit.L4", fault.OpOf(grant().Expired(1, 10*time.Second)))
+	require.NoError(t, grant().Expired(1, 11*time.Second))
+
+	renewed := grant()
+	renewed.Renewed(1, 5*time.Second)
+	renewed.Renewed(2, 5*time.Second)
+	require.Equal(t, "audit.L4", fault.OpOf(renewed.Expired(1, 14*time.Second)))
+	led := grant()
+	led.Led(8 * time.Second)
+	require.Equal(t, "audit.L4", fault.OpOf(led.Expired(1, 17*time.Second)))
+	require.NoError(t, led.Expired(1, 18*time.Second))
+	require.Equal(t, "audit.L5", fault.OpOf(led.Expired(1, 18*time.Second)))
+	revoked := grant()
+	revoked.Revoked(1)
+	require.Equal(t, "audit.L5", fault.OpOf(revoked.Expired(1, time.Minute)))
+}
+
+func TestStreamFindsEachBreach(t *testing.T) {
+	var truth audit.Truth
+	m := coord.New()
+	for i := range uint64(6) {
+		r, e := m.Apply(i+1, 1, coord.Command{Op: &coord.Write{Then: []coord.Change{
+			{Put: &coord.Put{Key: "a"}}, {Put: &coord.Put{Key: "b"}},
+		}}})
+		truth.Entry(audit.Entry{Result: r, Effects: e})
+	}
+	w := coord.Watch{From: 2, Limit: 3, Prev: true}
+	honest := func() coord.Batch { // revisions 2 and 3
+		b, err := m.Events(w)
+		require.NoError(t, err)
+		require.Len(t, b.Events, 4)
+		return b
+	}
+	for _, c := range []struct {
+		rule, name string
+		tamper     func(b *coord.Batch)
+	}{
+		{"", "honest", func(*coord.Batch) {}},
+		{"W1", "revisions change places", func(b *coord.Batch) { slices.Reverse(b.Events) }},
+		{"W2", "an event comes twice", func(b *coord.Batch) { b.Events = slices.Insert(b.Events, 1, b.Events[0]) }},
+		{"W2", "an event of the batch before", func(b *coord.Batch) { b.Events[0].Revision = 1 }},
+		{"W3", "a revision is left out", func(b *coord.Batch) { b.Events = b.Events[2:] }},
+		{"W3", "the version before is left out", func(b *coord.Batch) { b.Events[2].Prev = nil }},
+		{"W4", "a revision is cut", func(b *coord.Batch) { b.Events = b.Events[:3] }},
+		{"W5", "the watch goes back", func(b *coord.Batch) { b.Next = 1 }},
+		{"W6", "progress into the future", func(b *coord.Batch) { b.Next = 9 }},
+		{"W6", "events beyond the progress", func(b *coord.Batch) { b.Next = 3 }},
+		{"W3", "progress beyond the events", func(b *coord.Batch) { b.Next = 5 }},
+	} {
+		t.Run(c.rule+" "+c.name, func(t *testing.T) {
+			s, b := audit.NewStream(&truth, w), honest()
+			c.tamper(&b)
+			err := s.Batch(b)
+			if c.rule == "" {
+				require.NoError(t, err)
+				require.Equal(t, coord.Revision(4), s.Watch().From)
+				return
+			}
+			require.Equal(t, "audit."+c.rule, fault.OpOf(err), "%v", err)
+		})
+	}
+}

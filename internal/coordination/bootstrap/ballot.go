@@ -1,0 +1,292 @@
+package bootstrap
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// The acceptor.
+
+// votes reports whether this peer takes part in a ballot that from proposes. Who
+// holds a certificate answers with it instead.
+func (m *machine) votes(from peer.ID, b Ballot) bool {
+	switch {
+	case m.state.Certificate != nil:
+		m.send(from, announce{*m.state.Certificate})
+	case m.silent != "":
+	case !m.network.Eligible(from):
+		m.oddf(from, "proposes but is not eligible")
+	case b.Peer != from:
+		m.oddf(from, "proposes at a ballot of %s", b.Peer)
+	case b.Round > m.state.Promised.Round+maxLeap:
+		m.oddf(from, "round %d is too far above %d", b.Round, m.state.Promised.Round)
+	case !m.seated(from):
+		m.oddf(from, "more than %d peers want to found", m.network.Size())
+	default:
+		return true
+	}
+	return false
+}
+
+func (m *machine) onPrepare(from peer.ID, p prepare) {
+	if p.ballot.Compare(m.state.Promised) < 0 {
+		m.send(from, refuse{ballot: p.ballot, promised: m.state.Promised})
+		return
+	}
+	m.follow(p.ballot)
+	m.send(from, promise{ballot: p.ballot, accepted: m.state.Accepted, charter: m.state.Charter})
+}
+
+// follow promises b to its proposer and leaves it the time to finish.
+func (m *machine) follow(b Ballot) {
+	m.try = nil
+	m.round = max(m.round, b.Round)
+	m.quiet = m.now.Add(m.spread(m.timing.Attempt))
+	if b == m.state.Promised {
+		return
+	}
+	state := m.state
+	state.Promised = b
+	if m.flaws.forgetPromises {
+		m.state = state
+		return
+	}
+	m.save(state)
+}
+
+func (m *machine) onAccept(from peer.ID, a accept) {
+	if a.ballot.Compare(m.state.Promised) < 0 {
+		m.send(from, refuse{ballot: a.ballot, promised: m.state.Promised})
+		return
+	}
+	if err := m.network.checkCharter(a.charter); err != nil {
+		m.odd(from, err)
+		return
+	}
+	if a.ballot == m.state.Accepted && a.charter.ID() != m.state.Charter.ID() {
+		m.oddf(from, "proposes two charters at one ballot")
+		return
+	}
+	m.try = nil
+	m.round = max(m.round, a.ballot.Round)
+	m.quiet = m.now.Add(m.spread(m.timing.Attempt))
+	signature, err := m.accept(a.ballot, a.charter)
+	if err != nil {
+		m.odd(m.self, err)
+		return
+	}
+	m.send(from, accepted{ballot: a.ballot, group: a.charter.ID(), signature: signature})
+}
+
+// accept saves the acceptance and then signs it.
+func (m *machine) accept(b Ballot, c Charter) ([]byte, error) {
+	if b != m.state.Accepted {
+		state := m.state
+		state.Promised, state.Accepted, state.Charter = b, b, &c
+		m.save(state)
+	}
+	return m.key.Sign(b.digest(m.id, c.ID()))
+}
+
+// The proposer.
+
+// attempt is one ballot of ours. It asks for promises, then for signatures.
+type attempt struct {
+	ballot     Ballot
+	promises   []vow
+	charter    *Charter    // proposed; nil while promises are gathered
+	signatures []Signature // by distinct peers
+	deadline   time.Time
+	resend     time.Time
+}
+
+// vow is a promise received.
+type vow struct {
+	peer     peer.ID
+	accepted Ballot
+	charter  *Charter
+}
+
+// begin starts a ballot above all seen. The promise to oneself is saved before
+// anything is asked, so that no ballot is used twice, whatever happens.
+func (m *machine) begin() {
+	m.round = max(m.round, m.state.Promised.Round) + 1
+	b := Ballot{Round: m.round, Peer: m.self}
+	state := m.state
+	state.Promised = b
+	m.save(state)
+	m.patience.due = time.Time{}
+	m.try = &attempt{ballot: b, deadline: m.now.Add(m.timing.Attempt)}
+	m.ask()
+	m.onPromise(m.self, promise{ballot: b, accepted: m.state.Accepted, charter: m.state.Charter})
+}
+
+// drive repeats what was not answered, and gives up in the end.
+func (m *machine) drive() {
+	if !m.now.Before(m.try.deadline) {
+		m.giveUp()
+	} else if !m.now.Before(m.try.resend) {
+		m.ask()
+	}
+}
+
+// giveUp leaves the field to others for a random time that grows with every failure.
+func (m *machine) giveUp() {
+	m.try = nil
+	pause := m.timing.Backoff << min(m.fails, 3)
+	m.fails++
+	m.quiet = m.now.Add(pause/2 + m.upTo(pause))
+	m.consider()
+}
+
+// ask sends what the phase asks for to those that have not answered.
+func (m *machine) ask() {
+	t := m.try
+	t.resend = m.now.Add(m.timing.Resend)
+	for _, p := range m.electorate() {
+		switch {
+		case t.charter == nil && !t.promised(p):
+			m.send(p, prepare{t.ballot})
+		case t.charter != nil && !t.signed(p):
+			m.send(p, accept{ballot: t.ballot, charter: *t.charter})
+		}
+	}
+}
+
+// electorate is whom a proposer asks, itself left out.
+func (m *machine) electorate() []peer.ID {
+	if m.network.Mode == Listed {
+		return m.others(m.network.Founders)
+	}
+	return m.others(m.seats())
+}
+
+func (t *attempt) promised(p peer.ID) bool {
+	return slices.ContainsFunc(t.promises, func(v vow) bool { return v.peer == p })
+}
+
+func (t *attempt) signed(p peer.ID) bool {
+	return slices.ContainsFunc(t.signatures, func(s Signature) bool { return s.Peer == p })
+}
+
+// current reports whether an answer from a peer belongs to the attempt under way.
+func (m *machine) current(from peer.ID, b Ballot) bool {
+	return m.try != nil && m.try.ballot == b && m.network.Eligible(from)
+}
+
+// onPromise gathers promises. With a quorum of them the charter to propose is the
+// one accepted at the highest ballot told: it may have been chosen. Only if there
+// is none, the proposer is free to propose its own.
+func (m *machine) onPromise(from peer.ID, p promise) {
+	if !m.current(from, p.ballot) || m.try.charter != nil || m.try.promised(from) {
+		return
+	}
+	if p.charter != nil {
+		if err := m.network.checkCharter(*p.charter); err != nil {
+			m.odd(from, err)
+			return
+		}
+		if p.accepted.Compare(p.ballot) >= 0 {
+			m.oddf(from, "promises a ballot and has accepted a higher one")
+			return
+		}
+	}
+	t := m.try
+	t.promises = append(t.promises, vow{peer: from, accepted: p.accepted, charter: p.charter})
+	if len(t.promises) < m.quorum() {
+		return
+	}
+	t.charter = m.choose(t.promises)
+	signature, err := m.accept(t.ballot, *t.charter)
+	if err != nil {
+		m.odd(m.self, err)
+		m.giveUp()
+		return
+	}
+	m.ask()
+	m.collect(Signature{Peer: m.self, Bytes: signature})
+}
+
+func (m *machine) choose(promises []vow) *Charter {
+	highest := slices.MaxFunc(promises, func(a, b vow) int { return a.accepted.Compare(b.accepted) })
+	if highest.charter == nil || m.flaws.forgetAccepted {
+		return m.draft()
+	}
+	return highest.charter
+}
+
+// draft is this peer's own charter: of the visible peers, the lowest, itself
+// among them. Of an even number above two one stays out, for it would add nothing
+// to what the group survives; of two both are in, so that there are two copies.
+func (m *machine) draft() *Charter {
+	seats := m.seats()
+	n := min(m.voters, len(seats))
+	if n > 2 && n%2 == 0 {
+		n--
+	}
+	chosen := append([]peer.ID{m.self}, m.others(seats)[:n-1]...)
+	slices.Sort(chosen)
+	c := &Charter{Network: m.id, Eligible: m.network.Size(), Proposer: m.self}
+	taken := make(map[uint64]bool)
+	for _, p := range chosen {
+		id := m.raftID
+		if p != m.self {
+			id = m.seen[p].raftID
+		}
+		if taken[id] {
+			continue // a copied data directory: one of the two must stay out
+		}
+		taken[id] = true
+		c.Voters = append(c.Voters, Voter{Peer: p, RaftID: id})
+	}
+	binary.BigEndian.PutUint64(c.Nonce[:8], m.rand.Uint64())
+	binary.BigEndian.PutUint64(c.Nonce[8:], m.rand.Uint64())
+	return c
+}
+
+func (m *machine) onAccepted(from peer.ID, a accepted) {
+	if !m.current(from, a.ballot) || m.try.charter == nil {
+		return
+	}
+	s := Signature{Peer: from, Bytes: a.signature}
+	if a.group != m.try.charter.ID() || !m.network.signed(s, a.ballot.digest(m.id, a.group)) {
+		m.oddf(from, "signed something else than it was asked for")
+		return
+	}
+	m.collect(s)
+}
+
+// collect makes the certificate once a quorum has signed.
+func (m *machine) collect(s Signature) {
+	t := m.try
+	if t.signed(s.Peer) && !m.flaws.countDoubles {
+		return
+	}
+	t.signatures = append(t.signatures, s)
+	if len(t.signatures) < m.quorum() {
+		return
+	}
+	slices.SortFunc(t.signatures, func(a, b Signature) int { return cmp.Compare(a.Peer, b.Peer) })
+	c := Certificate{Charter: *t.charter, Ballot: t.ballot, Signatures: t.signatures}
+	m.learn(c)
+	for _, p := range m.others(slices.Concat(m.network.Founders, m.visible())) {
+		m.send(p, announce{c})
+	}
+}
+
+// onRefuse tells the proposer how high others are.
+func (m *machine) onRefuse(from peer.ID, r refuse) {
+	if !m.current(from, r.ballot) || r.promised.Compare(r.ballot) <= 0 {
+		return
+	}
+	if r.promised.Round > r.ballot.Round+maxLeap {
+		m.oddf(from, "round %d is too far above %d", r.promised.Round, r.ballot.Round)
+		return
+	}
+	m.round = max(m.round, r.promised.Round)
+	m.giveUp()
+}

@@ -1,0 +1,134 @@
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// GroupID names a coordination group: the SHA-256 of its charter. Who signed the
+// certificate does not enter, so all certificates of one charter name one group.
+type GroupID [sha256.Size]byte
+
+// String gives the id in hex.
+func (id GroupID) String() string { return hex.EncodeToString(id[:]) }
+
+// IsZero reports whether id names no group.
+func (id GroupID) IsZero() bool { return id == GroupID{} }
+
+// Voter is a peer that votes, under the raft id of its data directory.
+type Voter struct {
+	Peer   peer.ID
+	RaftID uint64 // never 0
+}
+
+// Charter is what a founding decides.
+type Charter struct {
+	Network  NetworkID
+	Eligible int      // E of the network
+	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both
+	Nonce    [16]byte // tells apart charters that are otherwise equal
+	Proposer peer.ID  // who drew it up
+}
+
+// ID is the id of the group that the charter founds.
+func (c Charter) ID() GroupID { return sha256.Sum256(c.Encode()) }
+
+// Voter gives p's place among the voters.
+func (c Charter) Voter(p peer.ID) (Voter, bool) {
+	for _, v := range c.Voters {
+		if v.Peer == p {
+			return v, true
+		}
+	}
+	return Voter{}, false
+}
+
+// Encode gives the one encoding of the charter: a groupv1.Charter, written by
+// hand because the protobuf library promises no stable bytes.
+func (c Charter) Encode() []byte {
+	b := appendBytes(nil, 1, c.Network[:])
+	b = appendUint(b, 2, uint64(c.Eligible))
+	for _, v := range c.Voters {
+		b = appendBytes(b, 3, appendUint(appendBytes(nil, 1, []byte(v.Peer)), 2, v.RaftID))
+	}
+	b = appendBytes(b, 4, c.Nonce[:])
+	return appendBytes(b, 5, []byte(c.Proposer))
+}
+
+// decodeCharter reads what Encode wrote and nothing else. Whether the charter
+// makes sense is for Network.checkCharter to say.
+func decodeCharter(b []byte) (Charter, error) {
+	var c Charter
+	if len(b) > maxCharterBytes {
+		return c, fault.New("", fault.TooLarge, "charter has %d bytes, at most %d", len(b), maxCharterBytes)
+	}
+	m := new(groupv1.Charter)
+	if err := proto.Unmarshal(b, m); err != nil {
+		return c, fault.New("", fault.Invalid, "charter: %v", err)
+	}
+	copy(c.Network[:], m.GetNetwork())
+	copy(c.Nonce[:], m.GetNonce())
+	c.Eligible = int(m.GetEligible())
+	c.Proposer = peer.ID(m.GetProposer())
+	for _, v := range m.GetVoters() {
+		c.Voters = append(c.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
+	}
+	if !bytes.Equal(c.Encode(), b) {
+		return Charter{}, fault.New("", fault.Invalid, "charter is not in canonical encoding")
+	}
+	return c, nil
+}
+
+const maxCharterBytes = 1 << 10
+
+// checkCharter says why no peer of the network may accept c; nil when it may.
+func (n Network) checkCharter(c Charter) error {
+	if c.Network != n.ID() {
+		return fault.Invalidf("charter.network", c.Network.String(), "another network than ours, %s", n.ID())
+	}
+	if c.Eligible != n.Size() {
+		return fault.Invalidf("charter.eligible", c.Eligible, "must be %d", n.Size())
+	}
+	if len(c.Voters) == 0 || len(c.Voters) > min(MaxVoters, n.Size()) {
+		return fault.Invalidf("charter.voters", len(c.Voters), "must be 1 to %d", min(MaxVoters, n.Size()))
+	}
+	if !n.Eligible(c.Proposer) {
+		return fault.Invalidf("charter.proposer", c.Proposer.String(), "not eligible")
+	}
+	ids := make(map[uint64]bool, len(c.Voters))
+	for i, v := range c.Voters {
+		switch {
+		case !n.Eligible(v.Peer):
+			return fault.Invalidf("charter.voters", v.Peer.String(), "not eligible")
+		case i > 0 && v.Peer <= c.Voters[i-1].Peer:
+			return fault.Invalidf("charter.voters", v.Peer.String(), "not in ascending order")
+		case v.RaftID == 0 || ids[v.RaftID]:
+			return fault.Invalidf("charter.voters", v.RaftID, "raft ids must be distinct and not 0")
+		}
+		ids[v.RaftID] = true
+	}
+	return nil
+}
+
+// appendBytes and appendUint leave out what is zero, as proto3 does.
+func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
+}
+
+func appendUint(b []byte, field protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+}

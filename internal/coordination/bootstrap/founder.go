@@ -1,0 +1,319 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// Messenger is the network as a founding needs it.
+type Messenger interface {
+	// Send passes m on to a peer, or drops it; it returns at once. m is not changed
+	// afterwards, and must not be by the messenger.
+	Send(to peer.ID, m *groupv1.Founding)
+
+	// Neighbours are the peers connected now that take such messages, in any order. In the
+	// mode Home founders find each other among them; in both modes they are asked for a
+	// certificate. It returns at once; the first 128 are used.
+	Neighbours() []peer.ID
+}
+
+// Options is what a Founder works with. Logger and Timing may be zero, Voters too.
+type Options struct {
+	Network Network
+	Key     crypto.PrivKey // Ed25519
+	Store   *Store         // opened for the peer of Key and Network; the Founder does not close it
+
+	// RaftID is this peer's raft id, fixed for its data directory. A peer without one, 0,
+	// only looks for a certificate.
+	RaftID uint64
+
+	// Voters is how many the group should start with: 1, 3 or 5; 0 means 3. Fewer start it
+	// when no more are eligible, or visible after a while.
+	Voters int
+
+	Messenger Messenger
+	Rand      *rand.Rand // owned by the Founder; seeded from the system's randomness
+	Now       func() time.Time
+	Logger    *slog.Logger
+	Timing    Timing
+}
+
+const (
+	defaultVoters = 3
+	inboxLength   = 256
+	minPause      = time.Millisecond // between ticks, should a clock stand still
+	maxComplaints = 128              // peers of whose messages a warning is logged
+)
+
+// Founder takes one peer's part in the founding of a group, until a certificate
+// is known, and answers others with it from then on.
+type Founder struct {
+	options Options
+	id      NetworkID
+	self    peer.ID
+	log     *slog.Logger
+	inbox   chan event
+	machine *machine // Run's goroutine only
+
+	founded    chan struct{}
+	conflicted chan struct{}
+
+	mu          sync.Mutex // guards what follows, for no longer than a copy takes
+	status      Status
+	certificate *Certificate
+	rivals      *Rivals
+	complained  map[peer.ID]bool
+}
+
+// New makes a Founder; Run starts it.
+//
+// Errors: Invalid for options that make no sense, Unauthentic when the
+// certificate on disk does not verify.
+func New(o Options) (*Founder, error) {
+	const op = "founding.New"
+	self, err := o.check()
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	o.Network.Founders = slices.Clone(o.Network.Founders)
+	f := &Founder{
+		options:    o,
+		id:         o.Network.ID(),
+		self:       self,
+		log:        o.Logger,
+		inbox:      make(chan event, inboxLength),
+		founded:    make(chan struct{}),
+		conflicted: make(chan struct{}),
+		complained: make(map[peer.ID]bool),
+	}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	state := o.Store.State()
+	f.machine = newMachine(setup{
+		network: o.Network,
+		key:     o.Key,
+		self:    self,
+		raftID:  o.RaftID,
+		voters:  o.voters(),
+		rand:    o.Rand,
+		timing:  o.Timing.orDefaults(),
+		silent:  o.silent(self),
+	}, state)
+	if c := state.Certificate; c != nil {
+		if err := o.Network.Verify(*c); err != nil {
+			return nil, fault.Wrap(op, err)
+		}
+		f.setFounded(*c)
+		if r := state.Rival; r != nil {
+			f.setConflict(Rivals{Ours: *c, Theirs: *r})
+		}
+	}
+	f.setStatus()
+	return f, nil
+}
+
+// check gives the peer of the key.
+func (o Options) check() (peer.ID, error) {
+	if err := o.Network.Validate(); err != nil {
+		return "", err
+	}
+	if o.Key == nil || o.Key.Type() != crypto.Ed25519 {
+		return "", fault.Invalidf("key", nil, "must be an Ed25519 key")
+	}
+	self, err := peer.IDFromPrivateKey(o.Key)
+	if err != nil {
+		return "", fault.As("", fault.Invalid, err)
+	}
+	if !slices.Contains([]int{0, 1, 3, 5}, o.Voters) {
+		return "", fault.Invalidf("voters", o.Voters, "must be 1, 3 or 5")
+	}
+	if o.Store == nil || o.Store.own != (owner{peer: self, network: o.Network.ID()}) {
+		return "", fault.Invalidf("store", nil, "must be open for this peer and network")
+	}
+	switch {
+	case o.Messenger == nil:
+		return "", fault.Invalidf("messenger", nil, "is missing")
+	case o.Rand == nil:
+		return "", fault.Invalidf("rand", nil, "is missing")
+	case o.Now == nil:
+		return "", fault.Invalidf("now", nil, "is missing")
+	}
+	return self, nil
+}
+
+func (o Options) voters() int {
+	if o.Voters == 0 {
+		return defaultVoters
+	}
+	return o.Voters
+}
+
+// silent says why the peer takes no part in ballots; "" when it does.
+func (o Options) silent(self peer.ID) string {
+	switch {
+	case !o.Network.Eligible(self):
+		return "it is not among the founders"
+	case o.Store.Amnesia() != "":
+		return "it may have voted and forgot: " + o.Store.Amnesia()
+	case o.RaftID == 0:
+		return "it does not want to be a voter"
+	}
+	return ""
+}
+
+// Run does all the work. It returns nil when ctx ends, and otherwise the error of
+// the disk, after which the process should end. It is called once.
+func (f *Founder) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var ev event
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev = <-f.inbox:
+		case <-timer.C:
+			ev = tick{neighbours: f.options.Messenger.Neighbours()}
+		}
+		now := f.options.Now()
+		if err := f.perform(f.machine.step(now, ev)); err != nil {
+			return fault.Wrap("founding.Run", err)
+		}
+		f.setStatus()
+		timer.Reset(max(f.machine.wake().Sub(now), minPause))
+	}
+}
+
+// perform does what the machine says, in its order: an answer is on its way only
+// when what it rests on is on disk.
+func (f *Founder) perform(actions []action) error {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case save:
+			if err := f.options.Store.Save(a.state); err != nil {
+				return err
+			}
+		case send:
+			f.options.Messenger.Send(a.to, encode(f.id, a.message))
+		case founded:
+			f.log.Info("coordination group founded", "group", a.certificate.GroupID(), "voters", len(a.certificate.Charter.Voters))
+			f.setFounded(a.certificate)
+		case conflict:
+			f.log.Error("a second coordination group was founded in this network",
+				"ours", a.rivals.Ours.GroupID(), "theirs", a.rivals.Theirs.GroupID(), "suspects", a.rivals.Suspects())
+			f.setConflict(a.rivals)
+		case odd:
+			f.complain(a.from, a.err)
+		}
+	}
+	return nil
+}
+
+// Deliver takes a message from an authenticated peer. It returns at once, and
+// drops the message when too many are waiting: it will be repeated. m must not be
+// changed afterwards.
+func (f *Founder) Deliver(from peer.ID, m *groupv1.Founding) {
+	if from == f.self {
+		return
+	}
+	msg, err := decode(f.id, m)
+	switch {
+	case err == nil:
+		f.post(received{from: from, message: msg})
+	case fault.KindOf(err) == fault.Conflict && !f.related(from):
+		f.log.Debug("founding: message of another network", "peer", from, "error", err)
+	default:
+		f.complain(from, err)
+	}
+}
+
+// related reports whether a peer is named as a founder here: then it should be of this network, and
+// one of the two is configured wrongly. Any other peer may found as it likes.
+func (f *Founder) related(p peer.ID) bool {
+	return f.options.Network.Mode == Listed && f.options.Network.Eligible(p)
+}
+
+// Offer takes an encoded certificate found elsewhere: in gossip, in the DHT, in
+// what a peer tells of the group.
+//
+// Errors: those of Network.Open; nothing is changed then.
+func (f *Founder) Offer(certificate []byte) error {
+	c, err := f.options.Network.Open(certificate)
+	if err != nil {
+		return fault.Wrap("founding.Offer", err)
+	}
+	f.post(received{message: announce{c}})
+	return nil
+}
+
+func (f *Founder) post(ev event) {
+	select {
+	case f.inbox <- ev:
+	default:
+	}
+}
+
+// complain logs a message that no honest peer sends, or none that is configured as this
+// one: as a warning the first time for each peer.
+func (f *Founder) complain(from peer.ID, err error) {
+	f.mu.Lock()
+	level := slog.LevelDebug
+	if !f.complained[from] && len(f.complained) < maxComplaints {
+		f.complained[from] = true
+		level = slog.LevelWarn
+	}
+	f.status.Refused++
+	f.mu.Unlock()
+	f.log.Log(context.Background(), level, "founding: message refused", "peer", from, "error", err)
+}
+
+// Founded is closed when a certificate is known.
+func (f *Founder) Founded() <-chan struct{} { return f.founded }
+
+// Certificate is the first valid certificate known; it never changes.
+func (f *Founder) Certificate() (Certificate, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.certificate == nil {
+		return Certificate{}, false
+	}
+	return *f.certificate, true
+}
+
+// Conflicted is closed when a second group is known to exist.
+func (f *Founder) Conflicted() <-chan struct{} { return f.conflicted }
+
+// Rivals are the certificates in conflict, if there is one; they outlive a restart.
+func (f *Founder) Rivals() (Rivals, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rivals == nil {
+		return Rivals{}, false
+	}
+	return *f.rivals, true
+}
+
+func (f *Founder) setFounded(c Certificate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.certificate = &c
+	close(f.founded)
+}
+
+func (f *Founder) setConflict(r Rivals) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rivals = &r
+	close(f.conflicted)
+}

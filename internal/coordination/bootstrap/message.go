@@ -1,0 +1,193 @@
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/ed25519"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// MaxMessageBytes bounds an encoded groupv1.Founding; what is larger is nobody's.
+const MaxMessageBytes = MaxCertificateBytes + 1<<10
+
+// A message is one of the types below: groupv1.Founding with its parts decoded,
+// but nothing in it verified.
+type message interface{ fill(*groupv1.Founding) }
+
+type (
+	hello struct {
+		raftID uint64  // 0: only looks for a certificate
+		group  GroupID // known to the sender; zero when none
+	}
+	prepare struct{ ballot Ballot }
+	promise struct {
+		ballot   Ballot
+		accepted Ballot   // zero: nothing accepted
+		charter  *Charter // nil exactly when accepted is zero
+	}
+	refuse struct{ ballot, promised Ballot }
+	accept struct {
+		ballot  Ballot
+		charter Charter
+	}
+	accepted struct {
+		ballot    Ballot
+		group     GroupID
+		signature []byte
+	}
+	announce struct{ certificate Certificate }
+)
+
+// encode makes a message of the network out of m.
+func encode(network NetworkID, m message) *groupv1.Founding {
+	w := &groupv1.Founding{Network: network[:]}
+	m.fill(w)
+	return w
+}
+
+// decode reads a message of the network.
+//
+// Errors: Conflict for one of another network, Invalid and TooLarge for what makes no sense.
+func decode(network NetworkID, w *groupv1.Founding) (message, error) {
+	if !bytes.Equal(w.GetNetwork(), network[:]) {
+		return nil, fault.New("", fault.Conflict, "message of network %x; ours is %s", clip(w.GetNetwork()), network)
+	}
+	var d decoder
+	var m message
+	switch op := w.GetOp().(type) {
+	case *groupv1.Founding_Hello:
+		m = hello{raftID: op.Hello.GetRaftId(), group: d.optionalGroup(op.Hello.GetGroupId())}
+	case *groupv1.Founding_Prepare:
+		m = prepare{ballot: d.ballot(op.Prepare.GetBallot())}
+	case *groupv1.Founding_Promise:
+		m = d.promise(op.Promise)
+	case *groupv1.Founding_Refuse:
+		m = refuse{ballot: d.ballot(op.Refuse.GetBallot()), promised: d.ballot(op.Refuse.GetPromised())}
+	case *groupv1.Founding_Accept:
+		m = accept{ballot: d.ballot(op.Accept.GetBallot()), charter: d.charter(op.Accept.GetCharter())}
+	case *groupv1.Founding_Accepted:
+		m = d.accepted(op.Accepted)
+	case *groupv1.Founding_Announce:
+		m = announce{certificate: d.certificate(op.Announce.GetCertificate())}
+	default:
+		d.fail("empty message")
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return m, nil
+}
+
+func clip(b []byte) []byte { return b[:min(len(b), len(NetworkID{}))] }
+
+// decoder keeps the first error, so that reading a message is one expression.
+type decoder struct{ err error }
+
+func (d *decoder) keep(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	d.keep(fault.New("", fault.Invalid, format, args...))
+}
+
+func (d *decoder) ballot(w *groupv1.Ballot) Ballot {
+	b := Ballot{Round: w.GetRound(), Peer: peer.ID(w.GetPeer())}
+	if _, ok := publicKey(b.Peer); !ok || b.Round == 0 {
+		d.fail("not a ballot")
+	}
+	return b
+}
+
+func (d *decoder) charter(b []byte) Charter {
+	c, err := decodeCharter(b)
+	if err != nil {
+		d.keep(err)
+	}
+	return c
+}
+
+func (d *decoder) certificate(b []byte) Certificate {
+	c, err := decodeCertificate(b)
+	if err != nil {
+		d.keep(err)
+	}
+	return c
+}
+
+func (d *decoder) optionalGroup(b []byte) (id GroupID) {
+	if len(b) != 0 && len(b) != len(id) {
+		d.fail("group id has %d bytes, not %d", len(b), len(id))
+	}
+	copy(id[:], b)
+	return id
+}
+
+func (d *decoder) promise(w *groupv1.Promise) message {
+	m := promise{ballot: d.ballot(w.GetBallot())}
+	if w.GetAccepted() == nil {
+		return m
+	}
+	m.accepted = d.ballot(w.GetAccepted())
+	c := d.charter(w.GetCharter())
+	m.charter = &c
+	return m
+}
+
+func (d *decoder) accepted(w *groupv1.Accepted) message {
+	m := accepted{ballot: d.ballot(w.GetBallot()), group: d.optionalGroup(w.GetGroupId()), signature: w.GetSignature()}
+	if len(m.signature) != ed25519.SignatureSize {
+		d.fail("signature has %d bytes, not %d", len(m.signature), ed25519.SignatureSize)
+	}
+	return m
+}
+
+func wireBallot(b Ballot) *groupv1.Ballot {
+	if b.IsZero() {
+		return nil
+	}
+	return &groupv1.Ballot{Round: b.Round, Peer: []byte(b.Peer)}
+}
+
+func (m hello) fill(w *groupv1.Founding) {
+	h := &groupv1.Hello{RaftId: m.raftID}
+	if !m.group.IsZero() {
+		h.GroupId = m.group[:]
+	}
+	w.Op = &groupv1.Founding_Hello{Hello: h}
+}
+
+func (m prepare) fill(w *groupv1.Founding) {
+	w.Op = &groupv1.Founding_Prepare{Prepare: &groupv1.Prepare{Ballot: wireBallot(m.ballot)}}
+}
+
+func (m promise) fill(w *groupv1.Founding) {
+	p := &groupv1.Promise{Ballot: wireBallot(m.ballot), Accepted: wireBallot(m.accepted)}
+	if m.charter != nil {
+		p.Charter = m.charter.Encode()
+	}
+	w.Op = &groupv1.Founding_Promise{Promise: p}
+}
+
+func (m refuse) fill(w *groupv1.Founding) {
+	w.Op = &groupv1.Founding_Refuse{Refuse: &groupv1.Refuse{Ballot: wireBallot(m.ballot), Promised: wireBallot(m.promised)}}
+}
+
+func (m accept) fill(w *groupv1.Founding) {
+	w.Op = &groupv1.Founding_Accept{Accept: &groupv1.Accept{Ballot: wireBallot(m.ballot), Charter: m.charter.Encode()}}
+}
+
+func (m accepted) fill(w *groupv1.Founding) {
+	w.Op = &groupv1.Founding_Accepted{Accepted: &groupv1.Accepted{
+		Ballot: wireBallot(m.ballot), GroupId: m.group[:], Signature: m.signature,
+	}}
+}
+
+func (m announce) fill(w *groupv1.Founding) {
+	w.Op = &groupv1.Founding_Announce{Announce: &groupv1.Announce{Certificate: m.certificate.Encode()}}
+}

@@ -1,0 +1,164 @@
+package bootstrap
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	// MaxEligible bounds E, the number of peers that may found.
+	MaxEligible = 64
+	// MaxVoters bounds the voters of a charter.
+	MaxVoters = 7
+
+	maxNameBytes = 255
+)
+
+// Mode says how a Network tells who may found.
+type Mode uint8
+
+const (
+	// Listed: the peers of a list. It is the zero value, and the only mode in which more
+	// than E voters are impossible.
+	Listed Mode = iota
+	// Home: any peer of the network, which must hold no more than E of them. Nothing
+	// enforces that across a partition; see the package comment.
+	Home
+)
+
+// String gives the mode's name in the configuration.
+func (m Mode) String() string {
+	switch m {
+	case Listed:
+		return "listed"
+	case Home:
+		return "home"
+	}
+	return "unknown"
+}
+
+// NetworkID names a Network: one founding, one group.
+type NetworkID [sha256.Size]byte
+
+// String gives the id in hex.
+func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
+
+// Network says who may found. It must be equal on all peers concerned: any
+// difference makes another network, with a founding of its own.
+type Network struct {
+	Mode Mode
+
+	// Founders are the eligible peers of the mode Listed, in any order: 1 to MaxEligible.
+	Founders []peer.ID
+
+	// Name tells home networks apart, 1 to 255 bytes; mode Home only.
+	Name string
+
+	// Expect is E of the mode Home, 1 to MaxEligible. In the mode Listed E is the length of
+	// the list, and Expect is 0 or equal to it.
+	Expect int
+}
+
+// Validate returns an Invalid error that names the first field at fault.
+func (n Network) Validate() error {
+	switch n.Mode {
+	case Listed:
+		return n.validateListed()
+	case Home:
+		return n.validateHome()
+	}
+	return fault.Invalidf("mode", n.Mode, "unknown mode")
+}
+
+func (n Network) validateListed() error {
+	if n.Name != "" {
+		return fault.Invalidf("name", n.Name, "goes with the mode home")
+	}
+	if len(n.Founders) == 0 || len(n.Founders) > MaxEligible {
+		return fault.Invalidf("founders", len(n.Founders), "must name 1 to %d peers", MaxEligible)
+	}
+	if n.Expect != 0 && n.Expect != len(n.Founders) {
+		return fault.Invalidf("expect", n.Expect, "must be the number of founders, %d, or absent", len(n.Founders))
+	}
+	seen := make(map[peer.ID]bool, len(n.Founders))
+	for _, p := range n.Founders {
+		if _, ok := publicKey(p); !ok {
+			return fault.Invalidf("founders", p.String(), "not the id of an Ed25519 key")
+		}
+		if seen[p] {
+			return fault.Invalidf("founders", p.String(), "named twice")
+		}
+		seen[p] = true
+	}
+	return nil
+}
+
+func (n Network) validateHome() error {
+	if len(n.Founders) > 0 {
+		return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
+	}
+	if n.Name == "" || len(n.Name) > maxNameBytes {
+		return fault.Invalidf("name", n.Name, "must have 1 to %d bytes", maxNameBytes)
+	}
+	if n.Expect < 1 || n.Expect > MaxEligible {
+		return fault.Invalidf("expect", n.Expect, "must be 1 to %d", MaxEligible)
+	}
+	return nil
+}
+
+// ID is the hash of all that makes the network. The order of the list does not matter.
+func (n Network) ID() NetworkID {
+	b := append([]byte("bh-network"), byte(n.Mode))
+	b = binary.BigEndian.AppendUint32(b, uint32(n.Size()))
+	if n.Mode == Home {
+		return sha256.Sum256(append(b, n.Name...))
+	}
+	for _, p := range slices.Sorted(slices.Values(n.Founders)) {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
+	}
+	return sha256.Sum256(b)
+}
+
+// Size is E: how many peers may found, at most.
+func (n Network) Size() int {
+	if n.Mode == Home {
+		return n.Expect
+	}
+	return len(n.Founders)
+}
+
+// Quorum is a majority of E.
+func (n Network) Quorum() int { return n.Size()/2 + 1 }
+
+// Eligible reports whether p may found.
+func (n Network) Eligible(p peer.ID) bool {
+	if n.Mode == Home {
+		_, ok := publicKey(p)
+		return ok
+	}
+	return slices.Contains(n.Founders, p)
+}
+
+// ed25519ID starts every peer id of an Ed25519 key, which it holds whole: identity
+// multihash of 36 bytes, libp2p PublicKey message of type Ed25519 (libp2p specification,
+// "Peer Ids and Keys").
+const ed25519ID = "\x00\x24\x08\x01\x12\x20"
+
+const peerIDBytes = len(ed25519ID) + ed25519.PublicKeySize
+
+// publicKey takes the key out of the id of an Ed25519 peer; the only kind that there is here.
+func publicKey(p peer.ID) (ed25519.PublicKey, bool) {
+	if len(p) != peerIDBytes || !strings.HasPrefix(string(p), ed25519ID) {
+		return nil, false
+	}
+	return ed25519.PublicKey(p[len(ed25519ID):]), true
+}

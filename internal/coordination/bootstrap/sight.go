@@ -1,0 +1,159 @@
+package bootstrap
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// sayHello shows this peer to those that may found, and asks them for a
+// certificate. In the mode Listed every tenth round goes to all neighbours: they
+// may know the group when none of its founders is there any more.
+func (m *machine) sayHello() {
+	h := m.greeting()
+	pause := m.timing.Hello
+	switch {
+	case m.state.Certificate != nil:
+		pause = m.timing.Recheck
+	case m.silent != "":
+		pause *= time.Duration(min(m.hellos+1, maxSlower))
+	}
+	to := m.everybody()
+	if m.network.Mode == Listed && m.hellos%10 != 0 {
+		to = m.others(m.network.Founders)
+	}
+	for _, p := range to {
+		m.send(p, h)
+	}
+	m.hellos++
+	m.nextHello = m.now.Add(m.spread(pause))
+}
+
+// maxSlower bounds how much more rarely than a founder a peer says hello that only
+// searches: there may be many of them.
+const maxSlower = 15
+
+// onHello answers with the certificate if the sender lacks it, and with a hello
+// if the sender is new or knows what this peer does not.
+func (m *machine) onHello(from peer.ID, h hello) {
+	if c := m.state.Certificate; c != nil {
+		if h.group != c.GroupID() {
+			m.send(from, announce{*c})
+		}
+		return
+	}
+	isNew := false
+	if h.raftID != 0 && m.network.Eligible(from) {
+		isNew = m.sight(from, h.raftID)
+	}
+	if isNew || !h.group.IsZero() {
+		m.send(from, m.greeting())
+	}
+}
+
+func (m *machine) greeting() (h hello) {
+	if m.silent == "" {
+		h.raftID = m.raftID
+	}
+	if c := m.state.Certificate; c != nil {
+		h.group = c.GroupID()
+	}
+	return h
+}
+
+// sight notes that p is there; it reports whether p was not visible before.
+func (m *machine) sight(p peer.ID, raftID uint64) bool {
+	before, known := m.seen[p]
+	if !known && len(m.seen) >= maxSeen {
+		maps.DeleteFunc(m.seen, func(_ peer.ID, s sighting) bool { return !m.now.Before(s.until) })
+		if len(m.seen) >= maxSeen {
+			return false
+		}
+	}
+	m.seen[p] = sighting{raftID: raftID, until: m.now.Add(m.timing.Sight)}
+	return !known || !m.now.Before(before.until)
+}
+
+// visible are the eligible peers in sight, this one included, in ascending order.
+func (m *machine) visible() []peer.ID {
+	all := []peer.ID{m.self}
+	for p, s := range m.seen {
+		if p != m.self && m.now.Before(s.until) {
+			all = append(all, p)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// seats are the visible peers that may vote as far as this one can see: the E lowest.
+func (m *machine) seats() []peer.ID {
+	all := m.visible()
+	return all[:min(len(all), m.network.Size())]
+}
+
+// seated reports whether this peer and from are both among the E lowest of those
+// that this peer sees. In the mode Listed they always are.
+func (m *machine) seated(from peer.ID) bool {
+	all := m.visible()
+	if at, ok := slices.BinarySearch(all, from); !ok {
+		all = slices.Insert(all, at, from)
+	}
+	all = all[:min(len(all), m.network.Size())]
+	return slices.Contains(all, from) && slices.Contains(all, m.self)
+}
+
+func (m *machine) setNeighbours(all []peer.ID) {
+	m.around = m.others(all[:min(len(all), maxSeen)])
+}
+
+// others are the peers of a list without this one, ascending and distinct.
+func (m *machine) others(list []peer.ID) []peer.ID {
+	set := slices.Sorted(slices.Values(list))
+	set = slices.Compact(set)
+	return slices.DeleteFunc(set, func(p peer.ID) bool { return p == m.self })
+}
+
+// everybody is whoever may be interested in a certificate.
+func (m *machine) everybody() []peer.ID {
+	return m.others(slices.Concat(m.network.Founders, m.around, m.visible()))
+}
+
+// consider decides whether it is time to propose: when a quorum has been in sight
+// for the time of settling, longer while there are too few for all voters wanted,
+// and longer for all but the lowest peer.
+func (m *machine) consider() {
+	p := &m.patience
+	seats := m.seats()
+	rank := slices.Index(seats, m.self)
+	if rank < 0 || len(seats) < m.quorum() {
+		p.since, p.due = time.Time{}, time.Time{}
+		return
+	}
+	full := min(m.voters, m.network.Size())
+	if p.since.IsZero() || len(seats) > p.most && p.most < full {
+		p.since, p.most, p.extra = m.now, len(seats), m.upTo(m.timing.Settle/4)
+	}
+	p.due = p.since.Add(m.timing.Settle + p.extra + time.Duration(min(rank, maxRank))*m.timing.Stagger)
+	if len(seats) < full {
+		p.due = p.due.Add(m.timing.Patience)
+	}
+	if p.due.Before(m.quiet) {
+		p.due = m.quiet
+	}
+	if m.network.Size() == 1 || !m.now.Before(p.due) {
+		m.begin()
+	}
+}
+
+// maxRank bounds how long the higher peers wait for the lower ones.
+const maxRank = 4
+
+func (m *machine) quorum() int {
+	if m.flaws.majorityVisible {
+		return len(m.seats())/2 + 1
+	}
+	return m.network.Quorum()
+}

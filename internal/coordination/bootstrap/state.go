@@ -1,0 +1,85 @@
+package bootstrap
+
+import (
+	"bytes"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// State is what a peer must not forget. The zero value is that of a peer that
+// never promised anything. States are replaced, not changed: what the pointers
+// lead to is never written.
+type State struct {
+	Promised    Ballot       // no ballot below it is answered; at least Accepted
+	Accepted    Ballot       // at which Charter was accepted
+	Charter     *Charter     // nil when none was accepted
+	Certificate *Certificate // the first valid one known; from then on the peer neither votes nor proposes
+	Rival       *Certificate // a valid one of another group, if one was ever met
+}
+
+// owner is whose a stored state is.
+type owner struct {
+	peer    peer.ID
+	network NetworkID
+}
+
+// encodeState writes the state of o for its disk.
+func encodeState(o owner, s State) ([]byte, error) {
+	w := &groupv1.AcceptorState{
+		Peer:     []byte(o.peer),
+		Network:  o.network[:],
+		Promised: wireBallot(s.Promised),
+		Accepted: wireBallot(s.Accepted),
+	}
+	if s.Charter != nil {
+		w.Charter = s.Charter.Encode()
+	}
+	if s.Certificate != nil {
+		w.Certificate = s.Certificate.Encode()
+	}
+	if s.Rival != nil {
+		w.Rival = s.Rival.Encode()
+	}
+	return proto.Marshal(w)
+}
+
+// decodeState reads what encodeState wrote. The certificates in it are not verified.
+func decodeState(b []byte) (owner, State, error) {
+	var o owner
+	var s State
+	w := new(groupv1.AcceptorState)
+	if err := proto.Unmarshal(b, w); err != nil {
+		return o, s, fault.New("", fault.Invalid, "%v", err)
+	}
+	o.peer = peer.ID(w.GetPeer())
+	if copy(o.network[:], w.GetNetwork()); !bytes.Equal(o.network[:], w.GetNetwork()) {
+		return o, s, fault.New("", fault.Invalid, "no network id")
+	}
+	var d decoder
+	if w.GetPromised() != nil {
+		s.Promised = d.ballot(w.GetPromised())
+	}
+	if w.GetAccepted() != nil {
+		s.Accepted = d.ballot(w.GetAccepted())
+		c := d.charter(w.GetCharter())
+		s.Charter = &c
+	}
+	s.Certificate = d.optionalCertificate(w.GetCertificate())
+	s.Rival = d.optionalCertificate(w.GetRival())
+	if s.Promised.Compare(s.Accepted) < 0 {
+		d.fail("accepted a ballot above the one promised")
+	}
+	return o, s, d.err
+}
+
+func (d *decoder) optionalCertificate(b []byte) *Certificate {
+	if len(b) == 0 {
+		return nil
+	}
+	c := d.certificate(b)
+	return &c
+}

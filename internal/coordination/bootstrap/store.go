@@ -1,0 +1,266 @@
+package bootstrap
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	filePrefix    = "founding-"
+	stateSuffix   = ".state"
+	markSuffix    = ".mark"
+	lockName      = "founding.lock"
+	stateMagic    = "bhfound1"
+	stateHeader   = len(stateMagic) + 4 // magic, CRC-32C of the rest, big endian
+	maxStateBytes = 64 << 10
+)
+
+// Place says where a peer keeps what it must not forget.
+type Place struct {
+	// Dir holds the state, one file for each network.
+	Dir string
+
+	// Marks is the directory of the identity key. A mark in it says that the key once voted
+	// in a network: with the mark and without the state, the peer forgot what it promised.
+	Marks string
+}
+
+// Store is an acceptor's state on disk. It is not safe for concurrent use.
+type Store struct {
+	fs     vfs.FS
+	path   string
+	lock   io.Closer
+	own    owner
+	state  State
+	lost   string
+	broken error // the first failure to write; there is no second try
+}
+
+// OpenStore reads the state of the peer self in the network, and creates it when
+// peer and network are new to each other. Exactly one store may be open on a
+// directory; Close it.
+//
+// A file that is damaged, or missing although there is a mark, is no error: the
+// peer must not vote (Amnesia), but can know the group.
+//
+// Errors: Conflict when the directory holds a certificate of another network or
+// the state of another peer: the configuration was changed after the group was
+// founded, or the directory was copied. Internal for what the disk says.
+func OpenStore(fsys vfs.FS, place Place, self peer.ID, network NetworkID) (*Store, error) {
+	const op = "founding.OpenStore"
+	s := &Store{
+		fs:   fsys,
+		path: fsys.PathJoin(place.Dir, filePrefix+network.String()+stateSuffix),
+		own:  owner{peer: self, network: network},
+	}
+	if err := errors.Join(makeDir(fsys, place.Dir), makeDir(fsys, place.Marks)); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	lock, err := Lock(fsys, place.Dir)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	s.lock = lock
+	if err := s.open(place); err != nil {
+		return nil, fault.Wrap(op, errors.Join(err, lock.Close()))
+	}
+	return s, nil
+}
+
+// Lock takes what a Store holds as long as it is open, for who works on the directory besides.
+func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
+	return fsys.Lock(fsys.PathJoin(dir, lockName))
+}
+
+// open loads the state. The file is made before the mark, so that a crash
+// between the two leaves a peer that voted in nothing and has its file.
+func (s *Store) open(place Place) error {
+	if err := s.refuseOthers(place.Dir); err != nil {
+		return err
+	}
+	mark := s.fs.PathJoin(place.Marks, filePrefix+s.own.network.String()+markSuffix)
+	marked, err := s.marked(mark)
+	if err != nil {
+		return err
+	}
+	switch err := s.load(); {
+	case err == nil:
+	case fault.KindOf(err) == fault.Conflict:
+		return err
+	case fault.KindOf(err) == fault.Invalid:
+		s.lost = s.path + " is damaged: " + fault.Message(err)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case marked:
+		s.lost = s.path + " is missing, but " + mark + " says that it was there"
+	default:
+		if err := s.Save(State{}); err != nil {
+			return err
+		}
+	}
+	if marked {
+		return nil
+	}
+	return writeFile(s.fs, mark, []byte(s.own.peer.String()+"\n"))
+}
+
+// refuseOthers looks for a certificate of another network in the directory: what
+// lies there belongs to its group.
+func (s *Store) refuseOthers(dir string) error {
+	names, err := s.fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := s.fs.PathJoin(dir, name)
+		if path == s.path || !strings.HasPrefix(name, filePrefix) || !strings.HasSuffix(name, stateSuffix) {
+			continue
+		}
+		o, state, err := readState(s.fs, path)
+		if err == nil && state.Certificate != nil {
+			return fault.New("", fault.Conflict,
+				"%s belongs to group %s of network %s; the configuration names network %s: restore it, or start with another directory",
+				dir, state.Certificate.GroupID(), o.network, s.own.network)
+		}
+	}
+	return nil
+}
+
+// marked reports whether the identity key was marked; a mark left by an earlier key does not count.
+func (s *Store) marked(path string) (bool, error) {
+	b, err := readFile(s.fs, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && strings.TrimSpace(string(b)) == s.own.peer.String(), err
+}
+
+func (s *Store) load() error {
+	o, state, err := readState(s.fs, s.path)
+	if err != nil {
+		return err
+	}
+	if o.peer != s.own.peer {
+		return fault.New("", fault.Conflict, "%s is the state of peer %s; this is %s: the directory was copied or the key replaced",
+			s.path, o.peer, s.own.peer)
+	}
+	if o.network != s.own.network {
+		return fault.New("", fault.Invalid, "it is of network %s", o.network)
+	}
+	s.state = state
+	return nil
+}
+
+// State is what was last saved.
+func (s *Store) State() State { return s.state }
+
+// Amnesia says why the peer must not vote; "" when it may.
+func (s *Store) Amnesia() string { return s.lost }
+
+// Save puts the state on disk: when it returns nil, a crash cannot undo it. After
+// a failure every Save fails, since nobody knows what the disk holds; the process
+// should end.
+func (s *Store) Save(state State) error {
+	const op = "founding.Store.Save"
+	if s.broken != nil {
+		return fault.Wrap(op, s.broken)
+	}
+	if s.lost != "" && state.Certificate == nil {
+		return fault.New(op, fault.Internal, "a peer without memory has nothing to promise")
+	}
+	if err := s.write(state); err != nil {
+		s.broken = err
+		return fault.Wrap(op, err)
+	}
+	s.state = state
+	return nil
+}
+
+func (s *Store) write(state State) error {
+	b, err := encodeState(s.own, state)
+	if err != nil {
+		return err
+	}
+	head := binary.BigEndian.AppendUint32([]byte(stateMagic), checksum(b))
+	return writeFile(s.fs, s.path, append(head, b...))
+}
+
+// Close gives the directory free.
+func (s *Store) Close() error { return fault.Wrap("founding.Store.Close", s.lock.Close()) }
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// readState gives Invalid for a file that is not what was once written.
+func readState(fsys vfs.FS, path string) (owner, State, error) {
+	b, err := readFile(fsys, path)
+	if err != nil {
+		return owner{}, State{}, err
+	}
+	if len(b) < stateHeader || string(b[:len(stateMagic)]) != stateMagic ||
+		binary.BigEndian.Uint32(b[len(stateMagic):]) != checksum(b[stateHeader:]) {
+		return owner{}, State{}, fault.New("", fault.Invalid, "wrong checksum")
+	}
+	return decodeState(b[stateHeader:])
+}
+
+func readFile(fsys vfs.FS, path string) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxStateBytes))
+	return b, errors.Join(err, f.Close())
+}
+
+// writeFile replaces a file as a whole and durably: temporary file, sync, rename,
+// sync of the directory.
+func writeFile(fsys vfs.FS, path string, b []byte) error {
+	tmp := path + ".new"
+	f, err := fsys.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(fsys, fsys.PathDir(path))
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// makeDir creates dir and what is missing above it, each durably in its parent.
+func makeDir(fsys vfs.FS, dir string) error {
+	_, err := fsys.Stat(dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := fsys.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fsys, parent); err != nil {
+			return err
+		}
+	}
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(fsys, parent)
+}

@@ -1,0 +1,267 @@
+package bootstrap
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// disk is a file system that remembers what a power cut after each of its
+// operations would leave, or fails at one of them.
+type disk struct {
+	*vfs.MemFS
+	cfg    vfs.CrashCloneCfg
+	clones []*vfs.MemFS
+	failAt int // operations until one fails; 0: none
+}
+
+var errDisk = errors.New("input/output error")
+
+func (d *disk) did() error {
+	d.clones = append(d.clones, d.CrashClone(d.cfg))
+	if d.failAt--; d.failAt == 0 {
+		return errDisk
+	}
+	return nil
+}
+
+func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.MemFS.Create(name, c)
+	return &diskFile{File: f, disk: d}, errors.Join(err, d.did())
+}
+
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	f, err := d.MemFS.OpenDir(name)
+	return &diskFile{File: f, disk: d}, errors.Join(err, d.did())
+}
+
+func (d *disk) Rename(from, to string) error { return errors.Join(d.MemFS.Rename(from, to), d.did()) }
+
+func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
+	return errors.Join(d.MemFS.MkdirAll(dir, perm), d.did())
+}
+
+type diskFile struct {
+	vfs.File
+	disk *disk
+}
+
+func (f *diskFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	return n, errors.Join(err, f.disk.did())
+}
+
+func (f *diskFile) Sync() error { return errors.Join(f.File.Sync(), f.disk.did()) }
+
+func testPlace() Place { return Place{Dir: "/var/data/group", Marks: "/etc/keys"} }
+
+func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
+	t.Helper()
+	s, err := OpenStore(fs, testPlace(), c.ids[i], c.network.ID())
+	require.NoError(t, err)
+	return s
+}
+
+// TestPowerCut cuts the power after every operation of the disk: the old state or the new one
+// is there, the new one once Save has returned, and no peer loses its vote by a crash.
+func TestPowerCut(t *testing.T) {
+	c := newCourt(t, 3)
+	before := State{Promised: Ballot{Round: 1, Peer: c.ids[0]}}
+	cert := c.certificate(t, 0, 1)
+	after := State{Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter, Certificate: &cert}
+	for _, percent := range []int{0, 50, 100} {
+		for seed := range uint64(20) {
+			d := &disk{MemFS: vfs.NewCrashableMem()}
+			d.cfg = vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))}
+			s := openStore(t, d, c, 1)
+			opened := len(d.clones)
+			require.NoError(t, s.Save(before))
+			saved := len(d.clones)
+			require.NoError(t, s.Save(after))
+			for i, clone := range d.clones {
+				again := openStore(t, clone, c, 1)
+				require.Empty(t, again.Amnesia(), "after operation %d", i)
+				switch got := again.State(); {
+				case i < opened:
+					require.Equal(t, State{}, got)
+				case i < saved-1:
+					require.Contains(t, []State{{}, before}, got)
+				case i == saved-1:
+					require.Equal(t, before, got)
+				case i < len(d.clones)-1:
+					require.Contains(t, []State{before, after}, got)
+				default:
+					require.Equal(t, after, got)
+				}
+			}
+		}
+	}
+}
+
+// TestDiskFails: a failed write is told, and is the last.
+func TestDiskFails(t *testing.T) {
+	c := newCourt(t, 3)
+	for at := 1; ; at++ {
+		d := &disk{MemFS: vfs.NewCrashableMem()}
+		s := openStore(t, d, c, 1)
+		d.failAt = at
+		err := s.Save(State{Promised: c.ballot})
+		if err == nil {
+			require.Greater(t, at, 4, "create, write, sync, rename, sync of the directory")
+			return
+		}
+		require.ErrorIs(t, err, errDisk)
+		require.Equal(t, State{}, s.State())
+		require.ErrorIs(t, s.Save(State{Promised: c.ballot}), errDisk, "fsync is not tried again")
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	c := newCourt(t, 3)
+	for at := 1; at < 40; at++ {
+		d := &disk{MemFS: vfs.NewCrashableMem(), failAt: at}
+		if _, err := OpenStore(d, testPlace(), c.ids[1], c.network.ID()); err == nil {
+			require.Greater(t, at, 10)
+			return
+		}
+		require.Empty(t, openStore(t, d, c, 1).Amnesia(), "failure %d cost the vote", at)
+	}
+}
+
+func TestAmnesia(t *testing.T) {
+	c := newCourt(t, 3)
+	state := "/var/data/group/founding-" + c.network.ID().String() + ".state"
+	mark := "/etc/keys/founding-" + c.network.ID().String() + ".mark"
+	tests := []struct {
+		name  string
+		spoil func(vfs.FS) error
+		lost  bool
+	}{
+		{"nothing happened", func(vfs.FS) error { return nil }, false},
+		{"data directory lost", func(fs vfs.FS) error { return fs.RemoveAll("/var") }, true},
+		{"file lost", func(fs vfs.FS) error { return fs.Remove(state) }, true},
+		{"file emptied", func(fs vfs.FS) error { return writeFile(fs, state, nil) }, true},
+		{"mark lost", func(fs vfs.FS) error { return fs.Remove(mark) }, false},
+		{"both lost: a new machine", func(fs vfs.FS) error { return errors.Join(fs.Remove(mark), fs.RemoveAll("/var")) }, false},
+		{"key replaced, its mark left", func(fs vfs.FS) error {
+			return errors.Join(fs.RemoveAll("/var"), writeFile(fs, mark, []byte(c.ids[2].String())))
+		}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			require.NoError(t, openStore(t, fs, c, 1).Close())
+			require.NoError(t, test.spoil(fs))
+			s := openStore(t, fs, c, 1)
+			require.Equal(t, test.lost, s.Amnesia() != "", s.Amnesia())
+			err := s.Save(State{Promised: c.ballot})
+			require.Equal(t, test.lost, err != nil)
+			cert := c.certificate(t, 0, 2)
+			require.NoError(t, s.Save(State{Certificate: &cert}), "what others founded may be known")
+			require.NoError(t, s.Close())
+			require.Equal(t, &cert, openStore(t, fs, c, 1).State().Certificate)
+		})
+	}
+}
+
+// TestDamage flips every bit of the file: no wrong state is believed.
+func TestDamage(t *testing.T) {
+	c := newCourt(t, 3)
+	fs := vfs.NewMem()
+	s := openStore(t, fs, c, 1)
+	require.NoError(t, s.Save(State{Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter}))
+	require.NoError(t, s.Close())
+	good, err := readFile(fs, s.path)
+	require.NoError(t, err)
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1 << (i % 8)
+		require.NoError(t, writeFile(fs, s.path, bad))
+		again := openStore(t, fs, c, 1)
+		require.NotEmpty(t, again.Amnesia(), "byte %d", i)
+		require.Equal(t, State{}, again.State())
+		require.NoError(t, again.Close())
+	}
+}
+
+func TestStoreOfOthers(t *testing.T) {
+	c := newCourt(t, 3)
+	other := home(3).ID()
+	open := func(fs vfs.FS, i int, id NetworkID) error {
+		s, err := OpenStore(fs, testPlace(), c.ids[i], id)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}
+
+	fs := vfs.NewMem()
+	s := openStore(t, fs, c, 1)
+	require.Error(t, open(fs, 1, c.network.ID()), "two at once")
+	require.NoError(t, s.Save(State{Promised: c.ballot}))
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, open(fs, 2, c.network.ID()), fault.Conflict, "a copied directory")
+
+	require.NoError(t, open(fs, 1, other), "another configuration before anything was founded")
+	s = openStore(t, fs, c, 1)
+	require.Equal(t, c.ballot, s.State().Promised, "and back: nothing is forgotten")
+	cert := c.certificate(t, 0, 1)
+	require.NoError(t, s.Save(State{Certificate: &cert}))
+	require.NoError(t, s.Close())
+	err := open(fs, 1, other)
+	require.ErrorIs(t, err, fault.Conflict, "another configuration after the founding")
+	require.ErrorContains(t, err, cert.GroupID().String())
+}
+
+func FuzzState(f *testing.F) {
+	c := newCourt(f, 3)
+	cert := c.certificate(f, 0, 1)
+	for _, s := range []State{{}, {Promised: c.ballot}, {Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter, Certificate: &cert, Rival: &cert}} {
+		b, err := encodeState(owner{c.ids[0], c.network.ID()}, s)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, s, err := decodeState(b)
+		if err != nil {
+			return
+		}
+		again, err := encodeState(o, s)
+		require.NoError(t, err)
+		o2, s2, err := decodeState(again)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(o, s.Promised, s.Accepted), fmt.Sprint(o2, s2.Promised, s2.Accepted))
+		require.Equal(t, s, s2)
+	})
+}
+
+// TestRealDisk uses the operating system's files.
+func TestRealDisk(t *testing.T) {
+	c := newCourt(t, 3)
+	dir := t.TempDir()
+	place := Place{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
+	open := func() *Store {
+		s, err := OpenStore(vfs.Default, place, c.ids[1], c.network.ID())
+		require.NoError(t, err)
+		return s
+	}
+	s := open()
+	require.NoError(t, s.Save(State{Promised: c.ballot}))
+	require.NoError(t, s.Close())
+	s = open()
+	require.Equal(t, State{Promised: c.ballot}, s.State())
+	require.NoError(t, s.Close())
+	require.NoError(t, os.RemoveAll(place.Dir))
+	s = open()
+	require.NotEmpty(t, s.Amnesia())
+	require.NoError(t, s.Close())
+}

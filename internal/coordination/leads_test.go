@@ -1,0 +1,72 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// leads is who leads as a peer tells it.
+func (p *node) leads() string {
+	_, leader, _ := p.Leading()
+	return leader
+}
+
+// agree reports whether every running peer names this leader.
+func (w *world) agree(leader string) bool {
+	for _, p := range w.peers {
+		if p.Plane != nil && p.leads() != leader {
+			return false
+		}
+	}
+	return true
+}
+
+// TestLeading: members and others, whom nobody asks for anything, know who leads, in terms that rise, and
+// tell of each change.
+func TestLeading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		old := w.leader()
+		w.await("all know", func() bool { return w.agree(w.peers[old].id()) })
+		client := w.peers[3]
+		before, _, changed := client.Leading()
+		require.NotZero(t, before)
+
+		at := w.peers[(old+1)%3]
+		_, _, moved := at.Leading()
+		w.peers[old].stop(t)
+		<-moved
+		w.await("another leads", func() bool { return at.leads() != "" && at.leads() != w.peers[old].id() })
+		<-changed
+		w.await("all know", func() bool { return w.agree(at.leads()) })
+		after, _, _ := client.Leading()
+		require.Greater(t, after, before)
+	})
+}
+
+// TestLeadingNobody: a member without a majority names nobody, itself least of all, and names the leader
+// when there is one again.
+func TestLeadingNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 3, 3)
+		old := w.leader()
+		left := w.peers[old]
+		w.await("it knows", func() bool { return left.leads() == left.id() })
+		term, _, changed := left.Leading()
+		w.peers[(old+1)%3].stop(t)
+		w.peers[(old+2)%3].stop(t)
+		<-changed
+		_, leader, changed := left.Leading()
+		require.Empty(t, leader)
+		time.Sleep(10 * time.Second)
+		require.Empty(t, left.leads())
+		w.start((old+1)%3, w.listed(3))
+		<-changed
+		w.await("all agree", func() bool { return left.leads() != "" && w.agree(left.leads()) })
+		after, _, _ := left.Leading()
+		require.Greater(t, after, term)
+	})
+}

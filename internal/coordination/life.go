@@ -1,0 +1,182 @@
+package coordination
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// messenger carries the messages of the founding.
+type messenger struct{ *transport.Exchange }
+
+// Send implements founding.Messenger.
+func (m messenger) Send(to peer.ID, msg *groupv1.Founding) {
+	if b, err := proto.Marshal(msg); err == nil { // it holds no invalid text
+		m.Exchange.Send(to, transport.Founding, b)
+	}
+}
+
+// hearFounding takes in a message of the founding; answers are messages of their own.
+func (p *Plane) hearFounding(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+	m := new(groupv1.Founding)
+	if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
+		return nil, fault.New("group.hearFounding", fault.Invalid, "is no message of a founding")
+	}
+	p.founder.Deliver(from, m)
+	return nil, nil
+}
+
+// enter waits for the group to be founded or found, and begins this peer's part in it.
+func (p *Plane) enter() {
+	certificate, ok := p.awaitCertificate()
+	if !ok {
+		return
+	}
+	life, err := p.lineage(certificate.GroupID())
+	if err != nil {
+		p.fatal(fault.Wrap("group.enter", err))
+		return
+	}
+	p.seeker.found(certificate, life)
+	if p.disk == nil || p.over.Load() {
+		return // it is a client
+	}
+	if err := p.join(certificate); err != nil {
+		p.fatal(fault.Wrap("group.enter", err))
+	}
+}
+
+func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
+	select {
+	case <-p.founder.Founded():
+		return p.founder.Certificate()
+	case <-p.life.Done():
+		return bootstrap.Certificate{}, false
+	}
+}
+
+// lineage is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
+// before is not a member any more.
+func (p *Plane) lineage(group bootstrap.GroupID) (lineage, error) {
+	kept, err := bootstrap.Kept(p.FS, p.Dir)
+	if err != nil {
+		return lineage{}, err
+	}
+	life := lineage{group: group}
+	if kept.Group == group {
+		life.began = kept
+	}
+	if p.disk == nil || p.disk.Group() == "" {
+		return life, nil
+	}
+	had, err := lineageOf(p.disk.Group())
+	switch {
+	case err != nil:
+		return lineage{}, err
+	case had.group != group:
+		return lineage{}, fault.New("", fault.Conflict, "the data directory belongs to group %v, not %v", had.group, group)
+	case had.began.Incarnation >= life.began.Incarnation:
+		return had, nil
+	}
+	p.over.Store(true)
+	p.outlivedBy(life.began, had.began.Incarnation)
+	return life, nil
+}
+
+// join starts this peer as a member. A founder that is in the charter with the disk it has begins
+// the log, the same as all others; another waits to be told in which incarnation the group
+// lives, and then to be sent the state.
+func (p *Plane) join(c bootstrap.Certificate) error {
+	life, _ := p.seeker.life()
+	switch {
+	case p.disk.Group() != "" && p.disk.Founded():
+	case life.began.IsZero() && charterHas(c.Charter, p.self, p.disk.Member()):
+		if err := replica.Found(p.disk, life.folder(), chartered(c.Charter)); err != nil {
+			return err
+		}
+	case p.disk.Group() == "":
+		var ok bool
+		if life, ok = p.awaitLife(); !ok {
+			return nil
+		}
+		if err := p.disk.Bind(life.folder()); err != nil {
+			return err
+		}
+	}
+	l, err := startLocal(p, life)
+	if err != nil {
+		return err
+	}
+	p.here.Store(l)
+	p.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.began.Incarnation, "member", p.disk.Member())
+	return nil
+}
+
+// awaitLife asks until a member has told in which incarnation the group lives.
+func (p *Plane) awaitLife() (lineage, bool) {
+	for wait := tending; ; wait = min(2*wait, offering) {
+		p.seeker.refresh()
+		if life, heard := p.seeker.life(); heard {
+			return life, true
+		}
+		if !pause(p.life, wait) {
+			return lineage{}, false
+		}
+	}
+}
+
+func charterHas(c bootstrap.Charter, self peer.ID, member uint64) bool {
+	v, ok := c.Voter(self)
+	return ok && v.RaftID == member
+}
+
+// chartered are the voters that a charter names.
+func chartered(c bootstrap.Charter) []replica.Member {
+	voters := make([]replica.Member, len(c.Voters))
+	for i, v := range c.Voters {
+		voters[i] = replica.Member{ID: v.RaftID, Peer: v.Peer.String()}
+	}
+	return voters
+}
+
+// newRand is a source of jitter.
+func newRand() *rand.Rand {
+	var seed [16]byte
+	_, _ = crand.Read(seed[:]) // it never fails
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])))
+}
+
+// jitter draws from [0, 1), for many goroutines.
+func jitter() func() float64 {
+	random := newRand()
+	var mu sync.Mutex
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Float64()
+	}
+}
+
+// pause waits, and says whether the wait was not cut short.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

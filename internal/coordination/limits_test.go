@@ -1,0 +1,56 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestLimitsOfTheLeader: the limits that the leader's settings name become the group's, others stay.
+func TestLimitsOfTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		for i, p := range w.peers {
+			p.limits = func(l coord.Limits) coord.Limits {
+				l.PerOwner.Leases = 2
+				return l
+			}
+			w.start(i, w.listed(3))
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		time.Sleep(time.Second)
+		client := w.peers[(w.leader()+1)%3]
+		grant := func() error {
+			_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseGrant{TTL: 60_000}})
+			return err
+		}
+		require.NoError(t, grant())
+		require.NoError(t, grant())
+		err := grant()
+		require.ErrorIs(t, err, fault.LimitReached)
+		require.Equal(t, "per_owner.leases", fault.FieldOf(err))
+
+		for _, p := range w.peers {
+			p.stop(t)
+		}
+		for i, p := range w.peers {
+			p.limits = func(l coord.Limits) coord.Limits {
+				l.PerOwner.Claims = 0 // nothing could be done
+				l.PerOwner.Leases = 100
+				return l
+			}
+			w.start(i, w.listed(3))
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, grant(), fault.LimitReached, "limits of no use are refused as a whole")
+		_, _, err = client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseRevoke{ID: 1}})
+		require.NoError(t, err)
+		require.NoError(t, grant())
+	})
+}

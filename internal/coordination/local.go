@@ -1,0 +1,250 @@
+package coordination
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/member"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// local is the contract at this member. It passes nothing on: what only the leader can do fails
+// with Unavailable at any other. It is what other peers reach, so a call goes through two peers
+// at most.
+type local struct {
+	plane  *Plane
+	life   lineage
+	member *member.Member
+	wire   *transport.Transport
+	births births
+	led    atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
+	once   sync.Once
+}
+
+// startLocal starts this peer's member on its disk.
+func startLocal(p *Plane, life lineage) (*local, error) {
+	l := &local{plane: p, life: life, births: births{at: map[string]time.Time{}}}
+	var err error
+	l.wire, err = transport.New(transport.Config{
+		Host: p.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.info, Snapshots: p.disk,
+		Stranger: func(from peer.ID, _ uint64) { p.look(from) },
+		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.look(from) },
+		Recorder: p.Recorder, Logger: p.Logger, Jitter: jitter(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := p.Replica
+	c.Storage, c.Applied, c.Logger = p.disk, l.births.applied, p.Logger
+	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.fatal, Logger: p.Logger})
+	if err != nil {
+		return nil, err
+	}
+	l.wire.Start(l.member)
+	return l, nil
+}
+
+func (l *local) close(ctx context.Context) (err error) {
+	l.once.Do(func() {
+		err = l.member.Close(ctx)
+		if e := l.wire.Close(); err == nil {
+			err = e
+		}
+	})
+	return err
+}
+
+// lookup tells the transport whose stream a member's is: by what was applied here, and for those
+// that are about to join or that this one has not heard of yet, by what eligible peers say.
+func (l *local) lookup(id uint64) (peer.ID, bool) {
+	if l.member != nil {
+		if s, ok := l.member.Peer(id); ok {
+			p, err := peer.Decode(s)
+			return p, err == nil
+		}
+	}
+	return l.plane.seeker.member(id)
+}
+
+func (l *local) leads() bool { return l.member.Status().Leads }
+
+// believed is the leadership that this member knows of; false for none, and when the group goes on
+// without it in a newer incarnation.
+func (l *local) believed() (leadership, bool) {
+	if l == nil || l.plane.seeker.incarnation() > l.life.began.Incarnation {
+		return leadership{}, false
+	}
+	s := l.member.Status()
+	if s.Leader.ID == 0 {
+		return leadership{}, false
+	}
+	last := l.led.Load()
+	if last == nil || last.name != s.Leader.Peer {
+		p, err := peer.Decode(s.Leader.Peer)
+		if err != nil {
+			return leadership{}, false
+		}
+		last = &namedPeer{s.Leader.Peer, p}
+		l.led.Store(last)
+	}
+	return leadership{s.Header.Term, last.id}, true
+}
+
+// namedPeer is a peer under the name that members have, which takes a while to read.
+type namedPeer struct {
+	name string
+	id   peer.ID
+}
+
+// inform fills in what this member knows of the group.
+func (l *local) inform(g *groupv1.GroupInfo) {
+	s := l.member.Status()
+	g.ConfigIndex, g.Applied, g.Term = s.Applied, s.Applied, s.Header.Term
+	g.Leader, g.Revision = s.Leader.ID, int64(s.Header.Revision)
+	for _, m := range s.Members {
+		id, err := peer.Decode(m.Peer)
+		if err != nil {
+			continue // no peer was ever added under such a name
+		}
+		role := groupv1.Role_ROLE_LEARNER
+		if m.Voter {
+			role = groupv1.Role_ROLE_VOTER
+		}
+		g.Members = append(g.Members, &groupv1.Member{RaftId: m.ID, Peer: []byte(id), Role: role})
+	}
+}
+
+// Do implements coord.Actor. The header has the revision of the result, which for a command that is
+// repeated is not the present one: what crosses the wire is the header alone.
+func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	result, h, err := l.member.Propose(ctx, cmd)
+	if err == nil {
+		err, h.Revision = result.Err, result.Revision
+	}
+	return result, h, err
+}
+
+// Acquire implements coord.Actor.
+func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	op, ok := cmd.Op.(*coord.Lock)
+	if !ok || !op.Wait {
+		return coord.Result{}, coord.Header{}, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
+	}
+	result, h, err := l.claim(ctx, cmd, op.Name, wait)
+	if err != nil || result.Lock.Granted {
+		return result, h, err
+	}
+	claim := coord.Grant{Lock: op.Name, Lease: op.Lease, Token: result.Lock.Token}
+	waiting, stop := ctx, context.CancelFunc(func() {})
+	if wait > 0 {
+		waiting, stop = context.WithTimeout(ctx, wait)
+	}
+	defer stop()
+	held, at, err := l.member.Granted(waiting, claim.Lock, claim.Lease, claim.Token)
+	switch {
+	case err == nil && held:
+		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
+		return result, at, nil
+	case err == nil:
+		return coord.Result{}, at, l.gone(claim)
+	case waiting.Err() == nil:
+		return coord.Result{}, at, err
+	}
+	return l.yield(ctx, cmd.Owner, claim, result, err)
+}
+
+// claim makes a claim. One that has to wait anyway needs no turn of the group of its own: while a
+// lock is handed from one to the next, those who come back to the end of its queue would else have the
+// disk just when the next holder gives it up.
+func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
+	taken := false
+	if wait <= 0 || wait > 50*member.Linger {
+		l.member.View(func(m *coord.Machine) { taken = m.Claims(name) > 0 })
+	}
+	if !taken {
+		return l.Do(ctx, cmd)
+	}
+	result, h, err := l.member.ProposeAlong(ctx, cmd)
+	if err == nil {
+		err, h.Revision = result.Err, result.Revision
+	}
+	return result, h, err
+}
+
+// gone says why a claim is there no more.
+func (l *local) gone(c coord.Grant) error {
+	lives := false
+	l.member.View(func(m *coord.Machine) { _, lives = m.Lease(c.Lease) })
+	if !lives {
+		return absent("lease", "the lease ended while its claim waited")
+	}
+	return absent("token", "the claim was given back")
+}
+
+// yield gives back a claim that was waited for in vain. It may have come to hold meanwhile: then it
+// is the caller's, or given back too when the caller is gone.
+func (l *local) yield(ctx context.Context, owner string, c coord.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
+	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
+	defer stop()
+	gone := ctx.Err() != nil
+	back, h, err := l.Do(work, coord.Command{Owner: owner, Op: &coord.Cancel{Name: c.Lock, Lease: c.Lease, Token: c.Token}})
+	switch {
+	case err == nil && back.Lock.Granted && !gone:
+		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
+		return result, h, nil
+	case err == nil && back.Lock.Granted:
+		_, h, err = l.Do(work, coord.Command{Owner: owner, Op: &coord.Unlock{Name: c.Lock, Lease: c.Lease, Token: c.Token}})
+	}
+	switch {
+	case gone:
+		return coord.Result{}, h, cause
+	case err != nil && fault.KindOf(err) != fault.NotFound:
+		return coord.Result{}, h, err
+	}
+	return coord.Result{Revision: back.Revision, Lock: coord.LockResult{Key: result.Lock.Key}}, h, nil
+}
+
+// KeepAlive implements coord.Actor.
+func (l *local) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	return l.member.KeepAlive(ctx, owner, ids)
+}
+
+// births are when the claims on locks were made, as this member saw it.
+type births struct {
+	mu sync.Mutex
+	at map[string]time.Time // by key; as many as there are claims
+}
+
+// applied follows the claims through a command.
+func (b *births) applied(a replica.Applied) {
+	if len(a.Effects.Events) == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range a.Effects.Events {
+		switch _, claim := e.KV.Claim(); {
+		case e.Deletes():
+			delete(b.at, e.Key)
+		case claim && e.Creates():
+			b.at[e.Key] = time.Now()
+		}
+	}
+}
+
+func (b *births) age(key string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at, ok := b.at[key]; ok {
+		return max(time.Since(at), 1)
+	}
+	return 0
+}

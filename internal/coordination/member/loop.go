@@ -1,0 +1,254 @@
+package member
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// ask is a request that is answered under an id.
+type ask struct {
+	put   func(r *replica.Replica, id uint64)
+	reply taker
+}
+
+// taker takes the answer, at once.
+type taker interface{ take(replica.Answer) }
+
+// reply has room for one answer.
+type reply chan replica.Answer
+
+func (r reply) take(a replica.Answer) { r <- a }
+
+// loop is what only the goroutine that owns the Replica may touch.
+type loop struct {
+	*Member
+	waiting map[uint64]taker
+	next    uint64 // last id given
+	stale   bool   // the status is older than a change
+}
+
+// run is the goroutine.
+func (l *loop) run() {
+	defer close(l.done)
+	defer func() {
+		if p := recover(); p != nil {
+			l.fail(fault.New("member", fault.Internal, "panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	ticker := time.NewTicker(l.tick)
+	defer ticker.Stop()
+	for l.poll(ticker.C) {
+		l.turns.Add(1)
+		if err := l.turn(); err != nil {
+			l.fail(err)
+			return
+		}
+		if !l.replica.Ready() && !l.wait(ticker.C) {
+			return
+		}
+	}
+}
+
+// poll looks at the clock in passing: there may be work for ever. False when the member is to
+// stop.
+func (l *loop) poll(tick <-chan time.Time) bool {
+	select {
+	case <-l.stop:
+		return false
+	default:
+	}
+	select {
+	case <-tick:
+		l.passed()
+	default:
+	}
+	return true
+}
+
+// passed tells the Replica that a tick has passed.
+func (l *loop) passed() {
+	l.state.Lock()
+	l.replica.Tick(l.config.Now())
+	l.state.Unlock()
+	l.publish(l.replica.Status())
+}
+
+// wait blocks for the next thing to do, and takes it; false when the member is to stop. What
+// comes with it is taken by the turn.
+func (l *loop) wait(tick <-chan time.Time) bool {
+	select {
+	case <-l.stop:
+		return false
+	case <-tick:
+		l.passed()
+	case a := <-l.asks:
+		l.state.Lock()
+		l.take()
+		l.ask(a)
+		l.state.Unlock()
+	case <-l.along.wake:
+		l.state.Lock()
+		l.take()
+		l.state.Unlock()
+	case a := <-l.messages:
+		l.state.Lock()
+		l.deliver(a)
+		l.state.Unlock()
+	case <-l.barriers.wake:
+		l.state.Lock()
+		l.gather()
+		l.state.Unlock()
+	case event := <-l.events:
+		if err := event(l.replica); err != nil {
+			l.fail(err)
+			return false
+		}
+	}
+	return true
+}
+
+// turn takes all that has come, and works it off as one.
+func (l *loop) turn() error {
+	if err := l.handleEvents(); err != nil {
+		return err
+	}
+	out, worked, err := l.apply()
+	if err != nil || !worked {
+		return err
+	}
+	l.finish(out)
+	late, err := l.replica.Persist()
+	if err != nil {
+		return err
+	}
+	l.config.Transport.Send(late)
+	return nil
+}
+
+// apply is the part of a turn that nobody may read beside. A panic leaves the lock behind free,
+// though what it guards is broken: the process is about to end.
+func (l *loop) apply() (out replica.Output, worked bool, err error) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.drain()
+	if !l.replica.Ready() {
+		return out, false, nil
+	}
+	now, term := l.config.Now(), l.header.Term
+	if early := l.replica.Prepare(now); len(early) > 0 {
+		l.config.Transport.Send(early)
+	}
+	out, err = l.replica.Apply(now)
+	l.header = l.replica.Header()
+	l.stale = l.stale || term != l.header.Term
+	return out, true, err
+}
+
+func (l *loop) handleEvents() error {
+	for {
+		select {
+		case event := <-l.events:
+			if err := event(l.replica); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// drain takes what is in the queues now, and not what comes meanwhile.
+func (l *loop) drain() {
+	for range len(l.messages) {
+		l.deliver(<-l.messages)
+	}
+	if n := len(l.asks); n > 0 {
+		l.take()
+		for range n {
+			l.ask(<-l.asks)
+		}
+	}
+	select {
+	case <-l.along.wake:
+		l.take()
+	default:
+	}
+	l.gather()
+}
+
+// take takes those that go along, before those that they go along with: who gives a lock back then
+// gives it to one of them.
+func (l *loop) take() {
+	for _, a := range l.along.take() {
+		l.ask(a)
+	}
+}
+
+func (l *loop) ask(a ask) {
+	l.next++
+	l.waiting[l.next] = a.reply
+	a.put(l.replica, l.next)
+}
+
+// gather asks once for all who wait for a linearizable point.
+func (l *loop) gather() {
+	if together := l.barriers.next(); together != nil {
+		l.ask(ask{put: (*replica.Replica).Read, reply: together})
+	}
+}
+
+func (l *loop) deliver(a arrival) {
+	var err error
+	if a.machine != nil {
+		err = l.replica.Restore(a.message, a.machine)
+	} else {
+		err = l.replica.Step(a.message)
+	}
+	if err != nil {
+		l.config.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%x", a.message.GetFrom()), "error", err)
+	}
+}
+
+// finish hands out what a turn came to. Who has an answer sees no revision before it.
+func (l *loop) finish(out replica.Output) {
+	moved := l.pulse.set(l.header.Revision)
+	for _, a := range out.Answers {
+		l.waiting[a.ID].take(a)
+		delete(l.waiting, a.ID)
+	}
+	if out.Restored {
+		l.claims.all()
+	}
+	if moved {
+		l.pulse.notify()
+	}
+	s := l.status.Load()
+	if l.stale || out.Reconfigured || s.Promoted != l.replica.Promoted() || s.Leader.ID != l.replica.Leader() {
+		l.stale = false
+		l.publish(l.replica.Status())
+	}
+	if out.Reconfigured {
+		l.config.Transport.Recheck()
+	}
+	if out.Image != nil {
+		l.workers.Go(func() { l.write(out.Image) })
+	}
+}
+
+// write makes a snapshot's file beside the loop.
+func (l *loop) write(image *replica.Image) {
+	err := image.Write()
+	l.post(func(r *replica.Replica) error { return r.Written(image, err) })
+}
+
+// post gives the loop something to do, unless it has ended.
+func (m *Member) post(event func(*replica.Replica) error) {
+	select {
+	case m.events <- event:
+	case <-m.done:
+	}
+}

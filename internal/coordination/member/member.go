@@ -1,0 +1,244 @@
+package member
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Transport carries messages to the other members.
+type Transport interface {
+	// Send takes messages, in order for each member, and never waits; it may drop any. They are
+	// the transport's from then on, but what they point to is shared and must not be changed. Of
+	// the Member's methods it may call Peer, Members and Status.
+	Send(messages []*pb.Message)
+	// Recheck is called when the members have changed.
+	Recheck()
+}
+
+// Config is what a Member is made of.
+type Config struct {
+	// Replica; its Applied, if set, is called from the loop, and must neither wait nor call the Member.
+	Replica replica.Config
+	// Transport starts to deliver, to Receive, when the Member runs.
+	Transport Transport
+	// Now gives the time since an origin on a clock that never goes back; nil is one that starts now.
+	Now func() time.Duration
+	// Stall is how long the loop may stand still, on a disk that does not answer, before that is
+	// fatal; 0 is 30 s.
+	Stall time.Duration
+	// Fatal is called once, from a goroutine of the Member, when it cannot go on: it is to end
+	// the process. It must not call Close.
+	Fatal func(error)
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+func (c *Config) defaults() error {
+	if c.Transport == nil {
+		return fault.Invalidf("transport", nil, "is missing")
+	}
+	if c.Fatal == nil {
+		return fault.Invalidf("fatal", nil, "is missing")
+	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
+	}
+	if c.Stall <= 0 {
+		c.Stall = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Replica.Logger == nil {
+		c.Replica.Logger = c.Logger
+	}
+	return nil
+}
+
+// Room in the queues to the loop.
+const (
+	roomAsks     = 4096
+	roomMessages = 1024
+	roomEvents   = 64
+)
+
+// Member runs one member of the group. All its methods may be called from any goroutine.
+type Member struct {
+	config  Config
+	storage *raftlog.Storage
+	tick    time.Duration
+
+	inbox
+
+	// state guards what the loop changes and others read: the machine and the deadlines.
+	state   sync.RWMutex
+	replica *replica.Replica
+	header  coord.Header
+
+	pulse  pulse
+	claims claims
+	status atomic.Pointer[replica.Status]
+	change broadcast // of role, term or members
+
+	restoring sync.Mutex // one snapshot of the leader at a time
+	turns     atomic.Uint64
+	stop      chan struct{} // closed by Close
+	closing   sync.Once
+	done      chan struct{} // closed when the loop has ended
+	failed    atomic.Pointer[error]
+	workers   sync.WaitGroup // loop, watchdog, writer of images
+}
+
+// inbox is how the loop is reached.
+type inbox struct {
+	asks     chan ask
+	messages chan arrival
+	events   chan func(*replica.Replica) error
+	barriers gathering
+	along    along
+}
+
+// arrival is a message of another member, with the state if it is a snapshot.
+type arrival struct {
+	message *pb.Message
+	machine *coord.Machine
+}
+
+// Start begins to run a member. Errors: those of replica.New; Invalid.
+func Start(c Config) (*Member, error) {
+	const op = "member.Start"
+	if err := c.defaults(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	m := &Member{
+		config: c, storage: c.Replica.Storage,
+		inbox: inbox{
+			asks: make(chan ask, roomAsks), messages: make(chan arrival, roomMessages),
+			events:   make(chan func(*replica.Replica) error, roomEvents),
+			barriers: gathering{wake: make(chan struct{}, 1)},
+			along:    along{wake: make(chan struct{}, 1)},
+		},
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	m.tick = c.Replica.Tick
+	if m.tick <= 0 {
+		m.tick = 50 * time.Millisecond
+	}
+	applied := c.Replica.Applied
+	c.Replica.Applied = func(a replica.Applied) {
+		m.claims.applied(a.Effects)
+		if applied != nil {
+			applied(a)
+		}
+	}
+	r, err := replica.New(c.Replica)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	m.replica, m.header = r, r.Header()
+	m.publish(r.Status())
+	m.pulse.set(m.header.Revision)
+	l := &loop{Member: m, waiting: make(map[uint64]taker)}
+	m.workers.Go(l.run)
+	m.workers.Go(m.watch)
+	return m, nil
+}
+
+// Close hands the leadership to another voter if this member has it and another can take it,
+// for at most an election timeout and as long as the context, then stops the member and waits for its
+// goroutines. Calls that wait end with Unavailable. The storage stays open.
+func (m *Member) Close(ctx context.Context) error {
+	m.handOver(ctx)
+	m.closing.Do(func() { close(m.stop) })
+	m.workers.Wait()
+	if p := m.failed.Load(); p != nil {
+		return fault.Wrap("member.Close", *p)
+	}
+	return nil
+}
+
+func (m *Member) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.Replica.ElectionTimeout())
+	defer cancel()
+	s := m.Status()
+	var best replica.MemberStatus
+	for _, other := range s.Members {
+		if other.ID != s.Header.Member && other.Voter && other.Active && other.Match >= best.Match {
+			best = other
+		}
+	}
+	if s.Leads && best.ID != 0 {
+		if err := m.Transfer(ctx, best.ID); err != nil {
+			m.config.Logger.Info("leadership was not handed over", "error", err)
+		}
+	}
+}
+
+// fail ends the member for good.
+func (m *Member) fail(err error) {
+	if m.failed.CompareAndSwap(nil, &err) {
+		m.config.Logger.Error("the member cannot go on", "error", err)
+		m.config.Fatal(err)
+	}
+}
+
+// watch tells of a loop that stands still. It counts its own steps rather than time, so that a
+// process that was stopped as a whole is not taken for one whose disk hangs.
+func (m *Member) watch() {
+	const steps = 20
+	ticker := time.NewTicker(m.config.Stall / steps)
+	defer ticker.Stop()
+	last, still := m.turns.Load(), 0
+	for {
+		select {
+		case <-m.done:
+			return
+		case <-ticker.C:
+		}
+		if now := m.turns.Load(); now != last {
+			last, still = now, 0
+		} else if still++; still == steps {
+			m.fail(fault.New("member", fault.Unavailable, "no progress for %s: the disk does not answer", m.config.Stall))
+			return
+		}
+	}
+}
+
+// ended is why a call cannot be served any more.
+func (m *Member) ended() error {
+	return fault.New("member", fault.Unavailable, "the member has stopped")
+}
+
+func (m *Member) publish(s replica.Status) {
+	old := m.status.Swap(&s)
+	if old == nil {
+		return
+	}
+	if old.Leader != s.Leader || old.Promoted != s.Promoted || old.Leads != s.Leads || old.Header.Term != s.Header.Term ||
+		old.Joint != s.Joint || !sameMembers(old.Members, s.Members) {
+		m.change.notify()
+	}
+}
+
+func sameMembers(a, b []replica.MemberStatus) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Member != b[i].Member || a[i].Voter != b[i].Voter {
+			return false
+		}
+	}
+	return true
+}

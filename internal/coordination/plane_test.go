@@ -1,0 +1,286 @@
+package coordination_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestContract holds the plane to the contract at its leader, at a follower, and at a peer that is
+// no member.
+func TestContract(t *testing.T) {
+	for name, at := range map[string]func(*world) *node{
+		"leader":   func(w *world) *node { return w.peers[w.leader()] },
+		"follower": func(w *world) *node { return w.peers[(w.leader()+1)%3] },
+		"client":   func(w *world) *node { return w.peers[3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name := range coordtest.Cases(nil) {
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						coordtest.Cases(func(testing.TB) coordtest.API { return contract(t, at) })[name](t)
+					})
+				})
+			}
+		})
+	}
+}
+
+// contract is the plane of one peer of a group. Alice is that peer; Bob another one.
+func contract(t *testing.T, at func(*world) *node) coordtest.API {
+	w := cluster(t, 4, 3)
+	alice := at(w)
+	bob := w.peers[0]
+	if bob == alice {
+		bob = w.peers[1]
+	}
+	return coordtest.API{
+		Alice:  coordtest.Owner{Name: alice.id(), Actor: as{alice.Plane, alice.id()}},
+		Bob:    coordtest.Owner{Name: bob.id(), Actor: as{bob.Plane, bob.id()}},
+		Reader: alice.Plane, Overseer: alice.Plane,
+		Admin: func(ctx context.Context, op coord.Op) error {
+			_, _, err := w.peers[w.leader()].Member().Do(ctx, coord.Command{Op: op})
+			return err
+		},
+		Pass: time.Sleep, Directory: true,
+	}
+}
+
+// as names the owner, which front ends do.
+type as struct {
+	coord.Actor
+	owner string
+}
+
+func (a as) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	cmd.Owner = a.owner
+	return a.Actor.Do(ctx, cmd)
+}
+
+func (a as) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	cmd.Owner = a.owner
+	return a.Actor.Acquire(ctx, cmd, wait)
+}
+
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 1, 1)
+		id := lease(t, w.peers[0], w.peers[0].id(), 10*time.Second)
+		r, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Lock{Name: "n", Lease: id}})
+		require.NoError(t, err)
+		require.True(t, r.Lock.Granted)
+	})
+}
+
+// TestLeaderLost: who waits for a lock, and who watches, at a peer that is no member, notice
+// nothing of a leader that is cut off but the time it takes to replace it.
+func TestLeaderLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		owner := client.id()
+		holder, waiter := lease(t, client, owner, time.Minute), lease(t, client, owner, time.Minute)
+		first, _, err := client.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: holder}})
+		require.NoError(t, err)
+		type outcome struct {
+			coord.Result
+			err error
+		}
+		got := make(chan outcome, 1)
+		go func() {
+			r, _, err := client.Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, 0)
+			got <- outcome{r, err}
+		}()
+		time.Sleep(time.Second)
+
+		old := w.leader()
+		w.peers[old].stop(t)
+		w.await("another leader", func() bool { now := w.leader(); return now >= 0 && now != old })
+		_, _, err = client.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: first.Lock.Token}})
+		require.NoError(t, err)
+		second := <-got
+		require.NoError(t, second.err)
+		require.True(t, second.Lock.Granted)
+		require.Greater(t, second.Lock.Token, first.Lock.Token)
+	})
+}
+
+// TestLeaderCutOff: a leader that is cut off neither answers nor refuses. Who is no member is served
+// all the same as soon as there is another.
+func TestLeaderCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		id := lease(t, client, client.id(), time.Minute)
+		old := w.peers[w.leader()]
+		old.cut.Store(true)
+		began := time.Now()
+		r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: id}})
+		require.NoError(t, err)
+		require.True(t, r.Lock.Granted)
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// TestClaimWithdrawn: who stops waiting for a lock, and cannot tell the leader, does not stay in its
+// queue, whatever else the peer does meanwhile.
+func TestClaimWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		holder, waiter := lease(t, client, client.id(), time.Hour), lease(t, client, client.id(), time.Hour)
+		_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: holder}})
+		require.NoError(t, err)
+		leader := w.peers[w.leader()]
+		leader.door.deaf.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() {
+			_, _, err := client.Acquire(ctx, coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, 0)
+			gone <- err
+		}()
+		waiting := func() int {
+			locks, _, err := client.Locks(t.Context(), coord.LockQuery{Name: "n"})
+			require.NoError(t, err)
+			return len(locks[0].Waiting)
+		}
+		w.await("the claim", func() bool { return waiting() == 1 })
+		leader.door.deaf.Store(false)
+		cancel()
+		require.ErrorIs(t, <-gone, fault.Canceled)
+		for range 5 {
+			lease(t, client, client.id(), time.Minute)
+		}
+		w.await("the claim is given back", func() bool { return waiting() == 0 })
+	})
+}
+
+// TestNoQuorum: without a majority every call ends by itself and says what is missing.
+func TestNoQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		lead := w.leader()
+		w.peers[lead].stop(t)
+		w.peers[(lead+1)%3].stop(t)
+		for _, i := range []int{(lead + 2) % 3, 3} {
+			p := w.peers[i]
+			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+			require.ErrorIs(t, err, fault.Unavailable)
+			require.ErrorContains(t, err, "no_quorum")
+			_, _, err = p.Locks(t.Context(), coord.LockQuery{})
+			require.ErrorIs(t, err, fault.Unavailable)
+			_, _, err = p.KeepAlive(t.Context(), p.id(), []coord.LeaseID{1})
+			require.ErrorIs(t, err, fault.Unavailable)
+		}
+	})
+}
+
+// TestDeadVoterReplaced: of five that may, three vote and one learns; when a voter is silent for
+// long enough another takes its place, and when it comes back it is ready to be a member again.
+func TestDeadVoterReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 5, 5)
+		w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })
+		lead := w.leader()
+		id := w.peers[lead].id()
+		group := w.state().ID
+		w.peers[lead].stop(t)
+		w.await("another voter in its place", func() bool {
+			s := w.state()
+			for _, v := range s.Voters {
+				if v.Peer == id {
+					return false
+				}
+			}
+			return len(s.Voters) == 3
+		})
+		w.start(lead, w.listed(5))
+		w.await("it knows the group", func() bool {
+			s, err := w.peers[lead].Group(t.Context())
+			return err == nil && s.ID == group && s.Leader != ""
+		})
+	})
+}
+
+// state is the group as its leader sees it.
+func (w *world) state() coord.GroupState {
+	i := w.leader()
+	if i < 0 {
+		return coord.GroupState{}
+	}
+	s, err := w.peers[i].Group(w.t.Context())
+	require.NoError(w.t, err)
+	return s
+}
+
+// TestRestart: all stop, start again on what lies on their disks, and go on with the same state.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 3, 3)
+		owner := w.peers[0].id()
+		id := lease(t, w.peers[0], owner, time.Hour)
+		before, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: id}})
+		require.NoError(t, err)
+		group := w.state().ID
+		for _, p := range w.peers {
+			p.stop(t)
+		}
+		for i := range w.peers {
+			w.start(i, w.listed(3))
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		require.Equal(t, group, w.state().ID)
+		locks, _, err := w.peers[1].Locks(t.Context(), coord.LockQuery{Name: "n"})
+		require.NoError(t, err)
+		require.Equal(t, before.Lock.Token, locks[0].Holding[0].Token)
+	})
+}
+
+// TestWatchGoesOn: a watch at a peer that is no member loses nothing when the member that serves
+// it is lost.
+func TestWatchGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := cluster(t, 4, 3)
+		client := w.peers[3]
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		seen := make(chan coord.Revision, 100)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- client.Watch(ctx, coord.Watch{Span: coord.Under("k/")}, func(b coord.Batch, _ coord.Header) error {
+				for _, e := range b.Events {
+					seen <- e.Revision
+				}
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		var want []coord.Revision
+		for i := range 10 {
+			if i == 5 {
+				w.peers[w.leader()].stop(t)
+			}
+			r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Write{
+				Then: []coord.Change{{Put: &coord.Put{Key: "k/x", Value: []byte{byte(i)}}}},
+			}})
+			require.NoError(t, err)
+			want = append(want, r.Revision)
+		}
+		time.Sleep(15 * time.Second)
+		cancel()
+		require.ErrorIs(t, <-ended, fault.Canceled)
+		close(seen)
+		var got []coord.Revision
+		for r := range seen {
+			got = append(got, r)
+		}
+		require.Equal(t, want, got)
+	})
+}

@@ -1,0 +1,198 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	keyHeader   = "h"
+	keyHard     = "s"
+	keyCut      = "c"
+	keySnapshot = "n"
+	keyEntry    = "e"
+
+	format   = 1
+	maxGroup = 256
+)
+
+// header is who the folder belongs to.
+type header struct {
+	member uint64
+	group  string
+}
+
+func (h header) encode() []byte {
+	b := binary.BigEndian.AppendUint64([]byte{format}, h.member)
+	return append(b, h.group...)
+}
+
+func decodeHeader(b []byte) (header, error) {
+	if len(b) < 1 || b[0] != format {
+		return header{}, fault.New("", fault.Unsupported, "format of the folder is not %d", format)
+	}
+	if len(b) < 9 || len(b) > 9+maxGroup {
+		return header{}, damaged("header")
+	}
+	h := header{member: binary.BigEndian.Uint64(b[1:]), group: string(b[9:])}
+	if !validMember(h.member) {
+		return header{}, damaged("header")
+	}
+	return h, nil
+}
+
+// validMember refuses 0, and the two greatest numbers, by which raft names its own threads.
+func validMember(id uint64) bool { return id != 0 && id < 1<<64-2 }
+
+func damaged(what string) error {
+	return fault.New("", fault.Internal, "%s is damaged", what)
+}
+
+func (m mark) encode() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
+}
+
+func (s *Storage) load(random io.Reader) error {
+	err := s.read(keyHeader, func(b []byte) (err error) {
+		s.header, err = decodeHeader(b)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case s.header.member == 0:
+		return s.mint(random)
+	}
+	for _, part := range []struct {
+		key  string
+		read func([]byte) error
+	}{
+		{keyHard, func(b []byte) error { s.hard = new(pb.HardState); return proto.Unmarshal(b, s.hard) }},
+		{keySnapshot, func(b []byte) error { s.snapshot = new(pb.Snapshot); return proto.Unmarshal(b, s.snapshot) }},
+		{keyCut, func(b []byte) error {
+			if len(b) != 16 {
+				return damaged("mark")
+			}
+			s.cut = mark{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+			return nil
+		}},
+	} {
+		if err := s.read(part.key, part.read); err != nil {
+			return fault.As("", fault.Internal, fmt.Errorf("key %q: %w", part.key, err))
+		}
+	}
+	s.snapshot = whole(s.snapshot)
+	if err := s.loadTail(); err != nil {
+		return err
+	}
+	return s.sweep(s.leftover)
+}
+
+// whole fills what protobuf leaves out, so that readers never meet nil.
+func whole(snap *pb.Snapshot) *pb.Snapshot {
+	if snap == nil {
+		return nil
+	}
+	return pb.EnsureSnapshot(snap)
+}
+
+// mint gives a new folder its member id.
+func (s *Storage) mint(random io.Reader) error {
+	member, err := NewMember(random)
+	if err != nil {
+		return err
+	}
+	s.header.member = member
+	s.set([]byte(keyHeader), s.header.encode())
+	return s.commit(true)
+}
+
+// NewMember draws a member id. Errors: Internal.
+func NewMember(random io.Reader) (member uint64, err error) {
+	var b [8]byte
+	for !validMember(member) {
+		if _, err := io.ReadFull(random, b[:]); err != nil {
+			return 0, fault.As("storage.NewMember", fault.Internal, err)
+		}
+		member = binary.BigEndian.Uint64(b[:])
+	}
+	return member, nil
+}
+
+func (s *Storage) read(key string, use func([]byte) error) error {
+	b, closer, err := s.db.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	defer func() { _ = closer.Close() }()
+	return use(b)
+}
+
+// loadTail finds the end of the log and as much of it as is kept in memory.
+func (s *Storage) loadTail() error {
+	s.last = s.cut.index
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(0), UpperBound: []byte{keyEntry[0] + 1}})
+	if err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	defer func() { _ = it.Close() }()
+	for ok := it.First(); ok; ok = it.Next() {
+		e := new(pb.Entry)
+		if err := proto.Unmarshal(it.Value(), e); err != nil {
+			return fault.As("", fault.Internal, err)
+		}
+		if e.GetIndex() != s.last+1 {
+			return fault.New("", fault.Internal, "the log has entry %d after %d", e.GetIndex(), s.last)
+		}
+		s.last++
+		s.tail.append([]*pb.Entry{e})
+	}
+	if err := it.Error(); err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	if s.hard.GetCommit() > s.last || s.snapshot.GetMetadata().GetIndex() > s.last {
+		return fault.New("", fault.Internal, "the log ends at %d, before what was committed", s.last)
+	}
+	return nil
+}
+
+// sickness keeps the first error of the disk. Pebble tells the gravest through its logger.
+type sickness struct {
+	log   *slog.Logger
+	first atomic.Pointer[error]
+}
+
+func (s *sickness) fail(err error) {
+	err = fault.As("storage", fault.Internal, err)
+	s.first.CompareAndSwap(nil, &err)
+}
+
+func (s *sickness) err() error {
+	if p := s.first.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Infof implements pebble.Logger.
+func (s *sickness) Infof(format string, args ...any) { s.log.Debug(fmt.Sprintf(format, args...)) }
+
+// Errorf implements pebble.Logger.
+func (s *sickness) Errorf(format string, args ...any) { s.log.Error(fmt.Sprintf(format, args...)) }
+
+// Fatalf implements pebble.Logger, which says that it does not return. It must not end the
+// process from here: it notes the error, which every later call of Storage returns.
+func (s *sickness) Fatalf(format string, args ...any) { s.fail(fmt.Errorf(format, args...)) }

@@ -1,0 +1,301 @@
+package raftlog
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	logDir      = "log"
+	snapshotDir = "snapshots"
+	partial     = ".partial"
+
+	// A snapshot's file is the magic, length and CRC-32C of its metadata, four bytes each,
+	// big-endian, the metadata, and then the state in the format of its machine.
+	magic = "BHGROUP\x01"
+	// maxMetadata bounds what a reader believes of a length.
+	maxMetadata = 1 << 20
+)
+
+func (s *Storage) path(elem ...string) string {
+	return s.fs.PathJoin(append([]string{s.dir}, elem...)...)
+}
+
+// makeDirs makes the folders and their names durable, up to the first that was there.
+func (s *Storage) makeDirs() error {
+	made := []string{s.dir}
+	for dir := s.dir; ; made = append(made, dir) {
+		if _, err := s.fs.Stat(dir); err == nil || dir == s.fs.PathDir(dir) {
+			break
+		}
+		dir = s.fs.PathDir(dir)
+	}
+	if err := s.fs.MkdirAll(s.path(snapshotDir), 0o700); err != nil {
+		return err
+	}
+	for _, dir := range made {
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Storage) syncDir(dir string) error {
+	d, err := s.fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		_ = d.Close()
+		return err
+	}
+	return d.Close()
+}
+
+// name tells snapshots apart: members that have applied the same entries write the same bytes.
+func name(snap *pb.Snapshot) string {
+	return fmt.Sprintf("%016x-%016x", snap.GetMetadata().GetTerm(), snap.GetMetadata().GetIndex())
+}
+
+// Write makes the file of a snapshot, durable on return, which is of no effect until Adopt or
+// Restore. Any goroutine may call it.
+//
+// Errors: Internal, or those of the state.
+func (s *Storage) Write(snap *pb.Snapshot, state io.WriterTo) error {
+	const op = "storage.Write"
+	path := s.path(snapshotDir, name(snap))
+	temporary := fmt.Sprintf("%s.%d%s", path, s.writes.Add(1), partial)
+	if err := s.writeFile(temporary, snap, state); err != nil {
+		_ = s.fs.Remove(temporary)
+		return fault.Wrap(op, err)
+	}
+	if err := s.fs.Rename(temporary, path); err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	return fault.Wrap(op, s.syncDir(s.path(snapshotDir)))
+}
+
+func (s *Storage) writeFile(path string, snap *pb.Snapshot, state io.WriterTo) error {
+	file, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(file, 256<<10)
+	if err = writeMetadata(w, snap); err == nil {
+		_, err = state.WriteTo(w)
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+func writeMetadata(w io.Writer, snap *pb.Snapshot) error {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(snap)
+	if err != nil {
+		return err
+	}
+	head := binary.BigEndian.AppendUint32([]byte(magic), uint32(len(b)))
+	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	_, err = w.Write(append(head, b...))
+	return err
+}
+
+// ReadMetadata reads the beginning of a snapshot's file; the state follows.
+//
+// Errors: Invalid.
+func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
+	const op = "storage.ReadMetadata"
+	var head [len(magic) + 8]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, fault.As(op, fault.Invalid, err)
+	}
+	size := binary.BigEndian.Uint32(head[len(magic):])
+	if string(head[:len(magic)]) != magic || size > maxMetadata {
+		return nil, fault.New(op, fault.Invalid, "is not a snapshot")
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fault.As(op, fault.Invalid, err)
+	}
+	if crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) != binary.BigEndian.Uint32(head[len(magic)+4:]) {
+		return nil, fault.New(op, fault.Invalid, "metadata is damaged")
+	}
+	snap := new(pb.Snapshot)
+	if err := proto.Unmarshal(b, snap); err != nil {
+		return nil, fault.As(op, fault.Invalid, err)
+	}
+	return whole(snap), nil
+}
+
+// State opens the state in a snapshot's file, for any goroutine. One that is open stays
+// readable when a newer one takes its place.
+//
+// Errors: NotFound when there is no such file; Invalid when it is damaged; Internal.
+func (s *Storage) State(snap *pb.Snapshot) (io.ReadCloser, error) {
+	const op = "storage.State"
+	file, err := s.fs.Open(s.path(snapshotDir, name(snap)), vfs.SequentialReadsOption)
+	if err != nil {
+		return nil, fault.As(op, fault.NotFound, err)
+	}
+	r := bufio.NewReaderSize(file, 256<<10)
+	found, err := ReadMetadata(r)
+	if err == nil && name(found) != name(snap) {
+		err = fault.New(op, fault.Invalid, "file of %s has %s in it", name(snap), name(found))
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fault.Wrap(op, err)
+	}
+	return &state{Reader: r, file: file}, nil
+}
+
+type state struct {
+	*bufio.Reader
+	file vfs.File
+}
+
+func (s *state) Close() error { return s.file.Close() }
+
+// Found begins the log with a snapshot that all founders of the group derive alike, and binds
+// the folder to the group. A crash meanwhile leaves a folder that can be founded again.
+//
+// Errors: Conflict when it has begun already, or belongs to another group; Internal.
+func (s *Storage) Found(group string, snap *pb.Snapshot, state io.WriterTo) error {
+	const op = "storage.Found"
+	if s.snapshot != nil || s.last > 0 {
+		return fault.New(op, fault.Conflict, "the folder has a log already")
+	}
+	if err := s.Bind(group); err != nil {
+		return fault.Wrap(op, err)
+	}
+	if err := s.Write(snap, state); err != nil {
+		return fault.Wrap(op, err)
+	}
+	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
+	return fault.Wrap(op, s.Restore(snap, hard))
+}
+
+// Adopt puts a written snapshot in force, and removes older ones. The log stays; see Compact.
+// One that is not newer than that in force is passed over. Errors: Internal.
+func (s *Storage) Adopt(snap *pb.Snapshot) error {
+	const op = "storage.Adopt"
+	at := snap.GetMetadata().GetIndex()
+	if at <= s.snapshot.GetMetadata().GetIndex() {
+		return nil
+	}
+	if at > s.last {
+		return fault.New(op, fault.Internal, "snapshot at %d is ahead of the log, which ends at %d", at, s.last)
+	}
+	s.batch.Reset()
+	s.setMessage([]byte(keySnapshot), snap)
+	if err := s.commit(true); err != nil {
+		return fault.Wrap(op, err)
+	}
+	s.snapshot = whole(snap)
+	return fault.Wrap(op, s.sweep(s.outdated))
+}
+
+// Restore replaces everything by a written snapshot that came from the leader, and keeps the
+// hard state, whose commit index is at least the snapshot's. Errors: Internal.
+func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
+	return fault.Wrap("storage.Restore", s.replace(snap, hard, nil))
+}
+
+// replace puts a written snapshot in the place of everything, and whose it is if h is given.
+func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
+	cut := mark{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
+	s.batch.Reset()
+	s.setMessage([]byte(keySnapshot), snap)
+	s.set([]byte(keyCut), cut.encode())
+	if hard != nil {
+		s.setMessage([]byte(keyHard), hard)
+	}
+	if h != nil {
+		s.set([]byte(keyHeader), h.encode())
+	}
+	if err := s.deleteEntries(0, 1<<64-1); err != nil {
+		return err
+	}
+	if err := s.commit(true); err != nil {
+		return err
+	}
+	if hard != nil {
+		s.hard = hard
+	}
+	s.snapshot, s.cut, s.last = whole(snap), cut, cut.index
+	s.tail.clear()
+	return s.sweep(s.outdated)
+}
+
+// Identity is whose a folder is: a member of a group.
+type Identity struct {
+	Member uint64
+	Group  string
+}
+
+// Refound gives the folder to another member, of another group, that begins with a snapshot: the log
+// of before is gone, as is what its member had promised to anybody. It happens as a whole or
+// not at all. What to do it for is said in package replica.
+//
+// Errors: Invalid; Internal.
+func (s *Storage) Refound(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
+	const op = "storage.Refound"
+	if id.Group == "" || len(id.Group) > maxGroup || !validMember(id.Member) {
+		return fault.Wrap(op, fault.Invalidf("group", nil, "must have 1 to %d bytes, and a member", maxGroup))
+	}
+	if err := s.Write(snap, state); err != nil {
+		return fault.Wrap(op, err)
+	}
+	h := header{member: id.Member, group: id.Group}
+	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
+	if err := s.replace(snap, hard, &h); err != nil {
+		return fault.Wrap(op, err)
+	}
+	s.header = h
+	return nil
+}
+
+// outdated tells a snapshot, whole or partial, older than that in force: nothing newer that
+// is being written or received meanwhile.
+func (s *Storage) outdated(file string) bool {
+	var term, index uint64
+	n, _ := fmt.Sscanf(file, "%x-%x", &term, &index)
+	return n != 2 || index < s.snapshot.GetMetadata().GetIndex()
+}
+
+// leftover tells, when nothing is being written yet, what a crash left.
+func (s *Storage) leftover(file string) bool { return file != name(s.snapshot) }
+
+// sweep removes files of snapshots.
+func (s *Storage) sweep(unwanted func(file string) bool) error {
+	files, err := s.fs.List(s.path(snapshotDir))
+	if err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	for _, file := range files {
+		if !unwanted(file) {
+			continue
+		}
+		if err := s.fs.Remove(s.path(snapshotDir, file)); err != nil {
+			s.log.Warn("cannot remove an old snapshot", "file", file, "error", err)
+		}
+	}
+	return nil
+}

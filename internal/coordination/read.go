@@ -1,0 +1,264 @@
+package coordination
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	defaultLimit = 1000             // of leases and locks in one answer
+	progress     = 10 * time.Second // between two marks of a quiet watch
+)
+
+// Leases implements coord.Reader. Only the leader knows how long they live.
+func (p *Plane) Leases(ctx context.Context, q coord.LeaseQuery) (found []coord.LeaseState, h coord.Header, err error) {
+	err = p.insist(ctx, func(ctx context.Context, t target) error {
+		found, h, err = t.Leases(ctx, q)
+		return err
+	})
+	return found, h, err
+}
+
+// Locks implements coord.Reader.
+func (p *Plane) Locks(ctx context.Context, q coord.LockQuery) (found []coord.LockState, h coord.Header, err error) {
+	err = p.atMember(ctx, func(ctx context.Context, t target) error {
+		found, h, err = t.Locks(ctx, q)
+		return err
+	})
+	return found, h, err
+}
+
+// Range implements coord.Reader.
+func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (page coord.Page, h coord.Header, err error) {
+	if l := p.here.Load(); l != nil && c == coord.Local && l.belongs() {
+		return l.Range(ctx, q, c)
+	}
+	err = p.atMember(ctx, func(ctx context.Context, t target) error {
+		page, h, err = t.Range(ctx, q, c)
+		return err
+	})
+	return page, h, err
+}
+
+// Watch implements coord.Reader. When the member that serves it is lost, it goes on at another.
+func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	var refused error // of send, which ends the watch
+	begun := false
+	return p.atMember(ctx, func(ctx context.Context, t target) error {
+		resuming := begun
+		err := t.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+			if resuming && len(b.Events) == 0 {
+				resuming = false
+				return nil // where it begins was told
+			}
+			begun, w.From = true, b.Next
+			refused = send(b, h)
+			return refused
+		})
+		if refused != nil { // even if it says Unavailable
+			return fault.As("group.Watch", fault.Canceled, refused)
+		}
+		return err
+	})
+}
+
+// atMember calls f with this member, and where this peer is none, with the leader.
+func (p *Plane) atMember(ctx context.Context, f func(context.Context, target) error) error {
+	l := p.here.Load()
+	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
+		return p.insist(ctx, f)
+	}
+	err := f(ctx, l)
+	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
+		return p.insist(ctx, f) // this member may be out of the group by now
+	}
+	return err
+}
+
+// barrier is a point in time from which this member's state has all that was answered before. It
+// fails with Unavailable when no leader confirms it for too long.
+func (l *local) barrier(ctx context.Context) (coord.Header, error) {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	h, err := l.member.Barrier(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return h, fault.New("group.barrier", fault.Unavailable, "no_quorum: %s", l.plane.missing())
+	}
+	return h, err
+}
+
+// Leases implements coord.Reader.
+func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+	h, err := l.barrier(ctx)
+	if err != nil {
+		return nil, h, err
+	}
+	if !l.leads() {
+		return nil, h, fault.New("group.Leases", fault.Unavailable, "this member does not lead")
+	}
+	var found []coord.LeaseState
+	l.member.View(func(m *coord.Machine) {
+		if q.ID == 0 {
+			for _, lease := range page(m.Leases(), q) {
+				found = append(found, coord.LeaseState{Lease: lease})
+			}
+		} else if lease, ok := m.Lease(q.ID); ok {
+			found = []coord.LeaseState{{Lease: lease, Keys: m.LeaseKeys(q.ID)}}
+		}
+	})
+	if q.ID != 0 && len(found) == 0 {
+		return nil, h, absent("lease", "there is no such lease")
+	}
+	for i := range found {
+		left, _ := l.member.Remaining(found[i].ID)
+		found[i].Remaining = max(left, 0).Milliseconds()
+	}
+	return found, h, nil
+}
+
+func absent(field, what string) error {
+	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
+}
+
+// page cuts the leases, ordered by id, to what a query asks for.
+func page(all []coord.Lease, q coord.LeaseQuery) []coord.Lease {
+	i, found := slices.BinarySearchFunc(all, q.After, func(l coord.Lease, id coord.LeaseID) int { return cmp.Compare(l.ID, id) })
+	if found {
+		i++
+	}
+	return all[i:min(len(all), i+limit(q.Limit))]
+}
+
+func limit(n int) int {
+	if n <= 0 {
+		return defaultLimit
+	}
+	return n
+}
+
+// Locks implements coord.Reader.
+func (l *local) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
+	h, err := l.barrier(ctx)
+	if err != nil {
+		return nil, h, err
+	}
+	var infos []coord.LockInfo
+	l.member.View(func(m *coord.Machine) {
+		names := []string{q.Name}
+		if q.Name == "" {
+			names = m.LockNames(q.Prefix)
+			i, found := slices.BinarySearch(names, q.After)
+			if found {
+				i++
+			}
+			names = names[i:min(len(names), i+limit(q.Limit))]
+		}
+		for _, name := range names {
+			if info, ok := m.Lock(name); ok {
+				infos = append(infos, info)
+			}
+		}
+	})
+	if q.Name != "" && len(infos) == 0 {
+		return nil, h, absent("name", "nobody claims that lock")
+	}
+	found := make([]coord.LockState, len(infos))
+	for i, info := range infos {
+		found[i] = coord.LockState{Name: info.Name, Holding: l.claims(info.Holding), Waiting: l.claims(info.Waiting)}
+	}
+	return found, h, nil
+}
+
+func (l *local) claims(kvs []*coord.KeyValue) []coord.ClaimState {
+	claims := make([]coord.ClaimState, len(kvs))
+	for i, kv := range kvs {
+		c, _ := kv.Claim()
+		claims[i] = coord.ClaimState{
+			Claim: c, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
+			Age: l.births.age(kv.Key),
+		}
+	}
+	return claims
+}
+
+// Range implements coord.Reader.
+func (l *local) Range(ctx context.Context, q coord.Query, c coord.Consistency) (page coord.Page, h coord.Header, err error) {
+	if c == coord.Linearizable {
+		if h, err = l.barrier(ctx); err != nil {
+			return page, h, err
+		}
+	} else {
+		h = l.header(0)
+	}
+	l.member.View(func(m *coord.Machine) { page, err = m.Range(q) })
+	return page, h, err
+}
+
+// Watch implements coord.Reader.
+func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	h, err := l.barrier(ctx)
+	if err != nil {
+		return err
+	}
+	if w.From == 0 {
+		w.From = h.Revision + 1
+	}
+	l.member.View(func(m *coord.Machine) {
+		first := w
+		first.Limit = 1
+		_, err = m.Events(first) // before it begins, say that it cannot
+	})
+	if err != nil {
+		return err
+	}
+	for b := (coord.Batch{Next: w.From}); ; {
+		if err := send(b, h); err != nil {
+			return err
+		}
+		if b, err = l.events(ctx, w); err != nil {
+			return err
+		}
+		w.From = b.Next
+		if len(b.Events) == 0 { // a mark, which only who is in the group can make
+			h, err = l.barrier(ctx)
+		} else {
+			h = l.header(b.Next - 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// events waits for the next events of a watch, or for the time of a mark.
+func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err error) {
+	bounded, cancel := context.WithTimeout(ctx, progress)
+	defer cancel()
+	for {
+		l.member.View(func(m *coord.Machine) { b, err = m.Events(w) })
+		if err != nil || len(b.Events) > 0 {
+			return b, err
+		}
+		if w.From = b.Next; b.More {
+			continue
+		}
+		if _, err := l.member.After(bounded, w.From-1); err != nil {
+			if ctx.Err() == nil && bounded.Err() != nil {
+				return b, nil
+			}
+			return b, err
+		}
+	}
+}
+
+// header is this member's, at a revision that it has reached.
+func (l *local) header(revision coord.Revision) coord.Header {
+	h := l.member.Status().Header
+	h.Revision = max(l.member.Revision(), revision)
+	return h
+}

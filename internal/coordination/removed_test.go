@@ -1,0 +1,93 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// TestRemovedWhileAway: a learner, or a voter, that is cut off until another has its place is told by
+// nobody when it is back, and the leader that it believes in may not lead any more. Its clients are
+// served all the same, and what it reads is not what it had.
+func TestRemovedWhileAway(t *testing.T) {
+	for name, pick := range map[string]func(coord.GroupState) string{
+		"learner": func(s coord.GroupState) string { return s.Learners[0].Peer },
+		"voter": func(s coord.GroupState) string {
+			for _, v := range s.Voters {
+				if v.Peer != s.Leader {
+					return v.Peer
+				}
+			}
+			return ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := cluster(t, 5, 5)
+				w.await("three voters and a learner", func() bool { s := w.state(); return len(s.Voters) == 3 && len(s.Learners) == 1 })
+				id := pick(w.state())
+				away := w.named(id)
+				away.cut.Store(true)
+				others := w.without(away)
+				others.await("another has its place", func() bool {
+					s := others.state()
+					return len(s.Voters) == 3 && len(s.Learners) == 1 && !has(s, id)
+				})
+				old := others.leader()
+				others.peers[old].stop(t)
+				others.await("another leader", func() bool { return others.leader() >= 0 })
+				away.cut.Store(false)
+
+				began := time.Now()
+				r, _, err := away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Write{
+					Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+				}})
+				for err != nil && time.Since(began) < 20*time.Second {
+					r, _, err = away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Write{
+						Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+					}})
+				}
+				require.NoError(t, err)
+				w.await("a read at the peer itself has it", func() bool {
+					page, _, err := away.Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
+					return err == nil && len(page.Keys) == 1 && page.Keys[0].ModRevision >= r.Revision
+				})
+				require.Less(t, time.Since(began), 40*time.Second)
+			})
+		})
+	}
+}
+
+func has(s coord.GroupState, id string) bool {
+	for _, m := range append(s.Voters, s.Learners...) {
+		if m.Peer == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) named(id string) *node {
+	for _, p := range w.peers {
+		if p.id() == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// without is the world as all others see it.
+func (w *world) without(one *node) *world {
+	rest := *w
+	rest.peers = nil
+	for _, p := range w.peers {
+		if p != one {
+			rest.peers = append(rest.peers, p)
+		}
+	}
+	return &rest
+}

@@ -1,0 +1,276 @@
+package replica_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/cryptotest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+const tick = 50 * time.Millisecond
+
+// cluster is a group in one goroutine: its clock moves by ticks, its network delivers in order
+// what is not cut.
+type cluster struct {
+	t      *testing.T
+	now    time.Duration
+	random *rand.Rand
+	nodes  []*node
+	wires  []*pb.Message
+	cut    map[[2]uint64]bool // from, to
+	next   uint64
+	adjust func(*replica.Config)
+}
+
+type node struct {
+	*replica.Replica
+	c       *cluster
+	fs      *vfs.MemFS
+	store   *raftlog.Storage
+	down    bool
+	answers map[uint64]replica.Answer
+	applied []replica.Applied
+	images  []*replica.Image
+}
+
+const groupID = "a group id of thirty-two bytes..."
+
+func newCluster(t *testing.T, voters int, adjust func(*replica.Config)) *cluster {
+	cryptotest.SetGlobalRandom(t, 1)
+	c := &cluster{t: t, random: rand.New(rand.NewPCG(1, 2)), cut: make(map[[2]uint64]bool), adjust: adjust}
+	var members []replica.Member
+	for range voters {
+		n := c.add()
+		members = append(members, n.member())
+	}
+	for _, n := range c.nodes {
+		require.NoError(t, replica.Found(n.store, groupID, members))
+		n.start()
+	}
+	return c
+}
+
+// add makes a node with an empty folder.
+func (c *cluster) add() *node {
+	n := &node{c: c, fs: vfs.NewCrashableMem()}
+	n.open()
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+func (n *node) open() {
+	var err error
+	n.store, err = raftlog.Open(raftlog.Options{FS: n.fs, Dir: "group"})
+	require.NoError(n.c.t, err)
+	n.c.t.Cleanup(func() { _ = n.store.Close() })
+}
+
+func (n *node) member() replica.Member {
+	return replica.Member{ID: n.store.Member(), Peer: fmt.Sprintf("peer-%x", n.store.Member())}
+}
+
+func (n *node) start() {
+	config := replica.Config{
+		Storage: n.store, Tick: tick, SnapshotEntries: 40, Trail: 10,
+		Applied: func(a replica.Applied) { n.applied = append(n.applied, a) },
+	}
+	if n.c.adjust != nil {
+		n.c.adjust(&config)
+	}
+	var err error
+	n.Replica, err = replica.New(config)
+	require.NoError(n.c.t, err)
+	n.down, n.answers, n.applied, n.images = false, make(map[uint64]replica.Answer), nil, nil
+}
+
+// crash loses what was not synced, and the memory.
+func (n *node) crash() {
+	n.down = true
+	fs := n.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(n.c.random.Uint64(), 3))})
+	_ = n.store.Close()
+	n.fs = fs
+}
+
+func (n *node) restart() {
+	n.open()
+	n.start()
+}
+
+func (c *cluster) by(id uint64) *node {
+	for _, n := range c.nodes {
+		if n.store.Member() == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// turn works off what one node has to do.
+func (n *node) turn() {
+	for !n.down && n.Ready() {
+		n.c.wires = append(n.c.wires, n.Prepare(n.c.now)...)
+		out, err := n.Apply(n.c.now)
+		require.NoError(n.c.t, err)
+		for _, a := range out.Answers {
+			require.NotContains(n.c.t, n.answers, a.ID, "answered twice")
+			n.answers[a.ID] = a
+		}
+		if out.Image != nil {
+			n.images = append(n.images, out.Image)
+		}
+		late, err := n.Persist()
+		require.NoError(n.c.t, err)
+		n.c.wires = append(n.c.wires, late...)
+	}
+}
+
+// settle works and delivers until nothing moves.
+func (c *cluster) settle() {
+	for {
+		for _, n := range c.nodes {
+			n.turn()
+			for !n.down && len(n.images) > 0 {
+				image := n.images[0]
+				n.images = n.images[1:]
+				require.NoError(c.t, n.Written(image, image.Write()))
+			}
+		}
+		if len(c.wires) == 0 {
+			return
+		}
+		wires := c.wires
+		c.wires = nil
+		for _, m := range wires {
+			c.deliver(m)
+		}
+	}
+}
+
+func (c *cluster) deliver(m *pb.Message) {
+	to, from := c.by(m.GetTo()), c.by(m.GetFrom())
+	if to == nil || to.down || c.cut[[2]uint64{m.GetFrom(), m.GetTo()}] {
+		if m.GetType() == pb.MsgSnap && !from.down {
+			from.SnapshotSent(m.GetTo(), false)
+		}
+		return
+	}
+	b, err := proto.Marshal(m)
+	require.NoError(c.t, err)
+	m = new(pb.Message)
+	require.NoError(c.t, proto.Unmarshal(b, m))
+	if m.GetType() != pb.MsgSnap {
+		require.NoError(c.t, to.Step(m))
+		return
+	}
+	state, err := from.store.State(m.GetSnapshot())
+	require.NoError(c.t, err)
+	var buf bytes.Buffer
+	_, err = buf.ReadFrom(state)
+	require.NoError(c.t, err)
+	require.NoError(c.t, state.Close())
+	require.NoError(c.t, to.store.Write(m.GetSnapshot(), &buf))
+	machine, err := replica.Read(to.store, m.GetSnapshot())
+	require.NoError(c.t, err)
+	require.NoError(c.t, to.Restore(m, machine))
+	from.SnapshotSent(m.GetTo(), true)
+}
+
+// run lets time pass.
+func (c *cluster) run(d time.Duration) {
+	for end := c.now + d; c.now < end; {
+		c.now += tick
+		for _, n := range c.nodes {
+			if !n.down {
+				n.Tick(c.now)
+			}
+		}
+		c.settle()
+	}
+}
+
+func (c *cluster) until(what string, ok func() bool) {
+	c.t.Helper()
+	for end := c.now + 30*time.Second; !ok(); {
+		require.Less(c.t, c.now, end, what)
+		c.run(tick)
+	}
+}
+
+// leader waits for the one that serves.
+func (c *cluster) leader() *node {
+	c.t.Helper()
+	var found *node
+	c.until("a leader", func() bool {
+		found = nil
+		for _, n := range c.nodes {
+			if s := n.Status; !n.down && s().Promoted && (found == nil || s().Header.Term > found.Status().Header.Term) {
+				found = n
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+func (c *cluster) isolate(n *node, cut bool) {
+	for _, other := range c.nodes {
+		c.cut[[2]uint64{n.ID(), other.ID()}] = cut
+		c.cut[[2]uint64{other.ID(), n.ID()}] = cut
+	}
+}
+
+func (c *cluster) id() uint64 {
+	c.next++
+	return c.next
+}
+
+func (n *node) propose(cmd coord.Command) uint64 {
+	packed, err := replica.Pack(cmd)
+	require.NoError(n.c.t, err)
+	id := n.c.id()
+	n.Propose(id, packed)
+	return id
+}
+
+// do proposes and waits for the answer.
+func (n *node) do(op coord.Op) coord.Result {
+	n.c.t.Helper()
+	id := n.propose(coord.Command{Owner: "owner", Op: op})
+	a := n.await(id)
+	require.NoError(n.c.t, a.Err)
+	return a.Result
+}
+
+func (n *node) await(id uint64) replica.Answer {
+	n.c.t.Helper()
+	n.c.settle()
+	n.c.until("an answer", func() bool { _, ok := n.answers[id]; return ok })
+	return n.answers[id]
+}
+
+func put(key, value string) *coord.Write {
+	return &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+}
+
+func (c *cluster) agree() {
+	c.t.Helper()
+	c.until("agreement", func() bool {
+		for _, n := range c.nodes {
+			if !n.down && n.Machine().StateHash() != c.nodes[0].Machine().StateHash() {
+				return false
+			}
+		}
+		return true
+	})
+}

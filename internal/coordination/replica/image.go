@@ -1,0 +1,63 @@
+package replica
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Image is the state at one entry of the log, to be written as a snapshot.
+type Image struct {
+	snapshot *pb.Snapshot
+	state    *coord.Image
+	storage  *raftlog.Storage
+}
+
+// Write makes the file of the snapshot. It is for any goroutine, and takes as long as the
+// state is large. Errors: Internal.
+func (i *Image) Write() error {
+	return fault.Wrap("replica.Image.Write", i.storage.Write(i.snapshot, i.state))
+}
+
+// takeImage asks for a snapshot when the log has grown enough since the last, or a member has
+// joined since.
+func (r *Replica) takeImage() {
+	since := r.applied.index - r.taken.index
+	grown := since >= r.config.SnapshotEntries || r.taken.bytes >= r.config.SnapshotBytes
+	if r.taken.writing || !grown && r.taken.index >= r.taken.joined {
+		return
+	}
+	r.taken.writing, r.taken.bytes = true, 0
+	index, term := r.applied.index, r.applied.term
+	r.out.Image = &Image{
+		snapshot: &pb.Snapshot{
+			Data:     encodeMembers(r.roster.members()),
+			Metadata: &pb.SnapshotMetadata{Index: &index, Term: &term, ConfState: r.roster.conf},
+		},
+		state: r.machine.Image(), storage: r.storage,
+	}
+}
+
+// Written takes note that an image was written, or not, and cuts the log behind it. One that
+// the leader's snapshot has overtaken meanwhile is passed over.
+//
+// Errors: Internal; the process must end.
+func (r *Replica) Written(i *Image, err error) error {
+	const op = "replica.Written"
+	r.taken.writing = false
+	at := i.snapshot.GetMetadata().GetIndex()
+	if at <= r.taken.index {
+		return nil
+	}
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	if err := r.storage.Adopt(i.snapshot); err != nil {
+		return fault.Wrap(op, err)
+	}
+	r.taken.previous, r.taken.index = r.taken.index, at
+	trail := min(r.config.Trail, at-r.taken.previous)
+	return fault.Wrap(op, r.storage.Compact(at-trail))
+}

@@ -1,0 +1,91 @@
+package replica
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Survivor is what a member that is not running has: the state with its whole log applied.
+//
+// The log's end may never have been committed, and what was committed may be missing. The first is
+// no harm: whoever asked for it was not told that it had failed. The second is lost, and
+// everything that could be taken for what is lost, a token or a revision, is leapt over.
+type Survivor struct {
+	replica *Replica
+	last    mark
+	term    uint64 // highest seen
+}
+
+// Survey reads what a member has. It changes nothing on the disk. Nobody else may use the storage.
+//
+// Errors: Invalid when it has no state; those of New; Internal.
+func Survey(s *raftlog.Storage) (*Survivor, error) {
+	const op = "replica.Survey"
+	if !s.Founded() {
+		return nil, fault.New(op, fault.Invalid, "the member has no state: it was never sent any")
+	}
+	r, err := New(Config{Storage: s})
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	last, _ := s.LastIndex() // neither it nor InitialState fails
+	hard, _, _ := s.InitialState()
+	for r.applied.index < last {
+		entries, err := s.Entries(r.applied.index+1, last+1, maxUncommitted)
+		if err != nil {
+			return nil, fault.As(op, fault.Internal, err)
+		}
+		for _, e := range entries {
+			if err := r.apply(e); err != nil {
+				return nil, fault.Wrap(op, err)
+			}
+		}
+	}
+	return &Survivor{replica: r, last: r.applied, term: max(hard.GetTerm(), r.applied.term)}, nil
+}
+
+// Last is where the log ends. Of two survivors the one whose term is higher has more, and at the same
+// term the one whose index is.
+func (v *Survivor) Last() (index, term uint64) { return v.last.index, v.last.term }
+
+// Machine is the state.
+func (v *Survivor) Machine() *coord.Machine { return v.replica.machine }
+
+// Members of the configuration at the end of the log.
+func (v *Survivor) Members() []MemberStatus {
+	var all []MemberStatus
+	for _, m := range v.replica.roster.members() {
+		all = append(all, MemberStatus{Member: m, Voter: v.replica.roster.votes(m.ID)})
+	}
+	return all
+}
+
+// Refound makes the storage that of the only voter of the group's next incarnation, which goes by
+// another name: what is of the old one does not get on with it. The revision leaps, see
+// coord.Reincarnate. The Survivor is of no use afterwards.
+//
+// Errors: Invalid; those of coord.Reincarnate; Internal.
+func (v *Survivor) Refound(group string, only Member) error {
+	const op = "replica.Refound"
+	if err := only.validate(); err != nil {
+		return fault.Wrap(op, err)
+	}
+	at := mark{v.last.index + 1, v.term + 1}
+	m := v.replica.machine
+	result, _ := m.Apply(at.index, at.term, coord.Command{Op: &coord.Reincarnate{Incarnation: m.Incarnation() + 1}})
+	if result.Err != nil {
+		return fault.Wrap(op, result.Err)
+	}
+	snap := &pb.Snapshot{
+		Data: encodeMembers([]Member{only}),
+		Metadata: &pb.SnapshotMetadata{
+			Index: &at.index, Term: &at.term,
+			ConfState: &pb.ConfState{Voters: []uint64{only.ID}, AutoLeave: new(false)},
+		},
+	}
+	s := v.replica.storage
+	return fault.Wrap(op, s.Refound(raftlog.Identity{Member: only.ID, Group: group}, snap, m.Image()))
+}

@@ -1,0 +1,59 @@
+package coordination_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// TestRemovedComesBack: a voter that was replaced while it was away finds out when it is back, though its
+// own log says that it votes, and is a member again: the learner that the group keeps.
+func TestRemovedComesBack(t *testing.T) {
+	for name, of := range map[string]func(*world) bootstrap.Network{
+		"listed": func(w *world) bootstrap.Network { return w.listed(4) },
+		"home": func(*world) bootstrap.Network {
+			return bootstrap.Network{Mode: bootstrap.Home, Name: "home", Expect: 4}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				w.connect()
+				for i := range w.peers {
+					w.start(i, of(w))
+				}
+				w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })
+				gone := w.leader()
+				w.peers[gone].stop(t)
+				w.await("all others vote", func() bool { s := w.state(); return len(s.Voters) == 3 && !among(s.Voters, w.peers[gone]) })
+				w.start(gone, of(w))
+				w.await("it learns", func() bool { return among(w.state().Learners, w.peers[gone]) })
+
+				next := w.leader()
+				w.peers[next].stop(t)
+				w.await("it votes", func() bool { return among(w.state().Voters, w.peers[gone]) })
+				locked(t, w.peers[gone], "n")
+			})
+		})
+	}
+}
+
+func among(members []coord.Member, p *node) bool {
+	return slices.ContainsFunc(members, func(m coord.Member) bool { return m.Peer == p.id() })
+}
+
+// connect makes neighbours of all.
+func (w *world) connect() {
+	for i, a := range w.peers {
+		for _, b := range w.peers[:i] {
+			_, err := a.host.Network().DialPeer(network.WithDialPeerTimeout(w.t.Context(), 1e9), b.host.ID())
+			require.NoError(w.t, err)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package simulation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Each check is shown something that it must refuse, beside what it must accept: those of
+// pkg/coord/audit are tested there.
+
+func op(from, to int64, in input, out output) porcupine.Operation {
+	return porcupine.Operation{Input: in, Output: out, Call: from, Return: to}
+}
+
+func TestModels(t *testing.T) {
+	yes, no := output{ok: true}, output{}
+	wrote := func(from, to int64, v string) porcupine.Operation {
+		return op(from, to, input{kind: write, value: v}, yes)
+	}
+	saw := func(from, to int64, v string) porcupine.Operation {
+		return op(from, to, input{kind: read}, output{ok: true, value: v})
+	}
+	tried := func(from, to int64, token coord.Token) porcupine.Operation {
+		return op(from, to, input{kind: try}, output{ok: token > 0, token: token})
+	}
+	ended := func(at int64, token coord.Token) porcupine.Operation {
+		return op(at, at, input{kind: end, token: token}, no)
+	}
+	sent := func(from, to int64, token coord.Token, v string, out output) porcupine.Operation {
+		return op(from, to, input{kind: fenced, token: token, value: v}, out)
+	}
+	type history = []porcupine.Operation
+	for _, c := range []struct {
+		name  string
+		model porcupine.Model
+		legal bool
+		ops   history
+	}{
+		{"a read sees the last write", registers(), true, history{wrote(0, 1, "a"), wrote(2, 3, "b"), saw(4, 5, "b")}},
+		{"a read is stale", registers(), false, history{wrote(0, 1, "a"), wrote(2, 3, "b"), saw(4, 5, "a")}},
+		{"a read sees a write under way", registers(), true, history{wrote(0, 9, "a"), saw(2, 3, "a"), saw(4, 5, "a")}},
+		{"a write is taken back", registers(), false, history{wrote(0, 9, "a"), saw(2, 3, "a"), saw(4, 5, "")}},
+		{"a swap of another value", registers(), false, history{wrote(0, 1, "a"), op(2, 3, input{kind: swap, old: "b", value: "c"}, yes)}},
+		{"a swap is refused for no reason", registers(), false, history{wrote(0, 1, "a"), op(2, 3, input{kind: swap, old: "a", value: "c"}, no)}},
+
+		{"a lock changes hands", locks(), true, history{tried(0, 1, 5), tried(2, 3, 0), op(4, 5, input{kind: unlock, token: 5}, yes), tried(6, 7, 9)}},
+		{"a lock is held twice", locks(), false, history{tried(0, 1, 5), tried(2, 3, 9)}},
+		{"a lease ends", locks(), true, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 9)}},
+		{"a lock is free before the lease ends", locks(), false, history{tried(0, 1, 5), tried(2, 3, 9), ended(4, 5)}},
+		{"a token falls", locks(), false, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 4)}},
+		{"a free lock is refused", locks(), false, history{tried(0, 1, 5), ended(2, 5), tried(3, 4, 0)}},
+		{"a lock is released with another's token", locks(), false, history{tried(0, 1, 5), op(2, 3, input{kind: unlock, token: 4}, yes)}},
+
+		{"a stale token is refused", resources(), true, history{sent(0, 1, 5, "a", yes), sent(2, 3, 4, "b", no), saw(4, 5, "a")}},
+		{"a stale token is accepted", resources(), false, history{sent(0, 1, 5, "a", yes), sent(2, 3, 4, "b", yes)}},
+		{"a good token is refused", resources(), false, history{sent(0, 1, 5, "a", yes), sent(2, 3, 6, "b", no)}},
+		{"an outcome is not known", resources(), true, history{sent(0, 1, 5, "a", yes), sent(2, 9, 6, "b", output{value: "?"}), saw(3, 4, "b")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.legal, porcupine.CheckOperations(c.model, c.ops))
+		})
+	}
+}
+
+func rule(w *world) string { return fault.OpOf(w.fail) }
+
+func TestBeliefs(t *testing.T) {
+	alone := func(token coord.Token, until time.Duration) *belief {
+		return &belief{session: &session{id: coord.LeaseID(token), rate: 1, deadline: until}, token: token}
+	}
+	shared := func(token coord.Token) *belief {
+		b := alone(token, time.Hour)
+		b.mode = coord.Shared
+		return b
+	}
+	permit := func(token coord.Token) *belief {
+		b := alone(token, time.Hour)
+		b.mode, b.permits = coord.Permit, 2
+		return b
+	}
+	released := alone(1, time.Hour)
+	released.released = true
+	for _, c := range []struct {
+		name string
+		held []*belief
+		want string
+	}{
+		{"one after the other", []*belief{alone(1, 0), alone(2, time.Hour)}, ""},
+		{"given back", []*belief{released, alone(2, time.Hour)}, ""},
+		{"both", []*belief{alone(1, time.Second), alone(2, time.Hour)}, "check.B1"},
+		{"readers", []*belief{shared(1), shared(2), shared(3)}, ""},
+		{"a reader and a writer", []*belief{shared(1), alone(2, time.Hour)}, "check.B1"},
+		{"two permits", []*belief{permit(1), permit(2)}, ""},
+		{"three permits of two", []*belief{permit(1), permit(2), permit(3)}, "check.B1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBeliefs(newWorld(1))
+			for _, h := range c.held {
+				b.holds("lock", h)
+			}
+			require.Equal(t, c.want, rule(b.world))
+		})
+	}
+	b := newBeliefs(newWorld(1))
+	b.sessions[1], b.sessions[2] = alone(1, 0).session, alone(2, time.Second).session
+	b.expired(1)
+	require.Empty(t, rule(b.world))
+	b.expired(2)
+	require.Equal(t, "check.L4", rule(b.world))
+}
+
+// entry applies a command to a member's machine.
+func entry(index, term uint64, m *coord.Machine, cmd coord.Command) replica.Applied {
+	result, effects := m.Apply(index, term, cmd)
+	return replica.Applied{Index: index, Term: term, Command: cmd, Result: result, Effects: effects}
+}
+
+func TestOracle(t *testing.T) {
+	open, grant := coord.Command{Owner: "a", Op: &coord.ClientOpen{}}, coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
+	expire := coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 1, Granted: 1}}}}
+	for _, c := range []struct {
+		name, want string
+		happens    func(o *oracle, m *coord.Machine)
+	}{
+		{"members agree", "", func(o *oracle, m *coord.Machine) {
+			a := entry(1, 1, m, grant)
+			o.applied("a", a)
+			o.applied("b", a)
+		}},
+		{"members apply different commands", "check.C1", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, grant))
+			o.applied("b", entry(1, 1, coord.New(), open))
+		}},
+		{"members apply entries of different terms", "check.C1", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, grant))
+			o.applied("b", entry(1, 2, coord.New(), grant))
+		}},
+		{"a member makes something else of an entry", "check.C1", func(o *oracle, m *coord.Machine) {
+			a := entry(1, 1, m, grant)
+			a.Result.Lease++
+			o.applied("a", a)
+		}},
+		{"an entry is applied where there was none", "check.C1", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(2, 1, m, grant))
+			o.applied("b", entry(1, 1, coord.New(), grant))
+		}},
+		{"a term has two leaders", "check.C2", func(o *oracle, _ *coord.Machine) {
+			o.led(3, 1)
+			o.led(4, 2)
+			o.led(3, 2)
+		}},
+		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *coord.Machine) { o.answered(call{1, 1}, coord.Result{}) }},
+		{"an answer is another's", "check.C3", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, open))
+			again := grant
+			again.Client, again.Sequence = 1, 1
+			o.applied("a", entry(2, 1, m, again))
+			o.answered(call{1, 1}, coord.Result{Lease: 9})
+		}},
+		{"a lease ends in time", "", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, grant))
+			o.now += 5 * time.Second
+			o.applied("a", entry(2, 1, m, expire))
+		}},
+		{"a lease ends too early", "audit.L4", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, grant))
+			o.now += 4 * time.Second
+			o.applied("a", entry(2, 1, m, expire))
+		}},
+		{"a lease ends too early for its leader", "check.L4", func(o *oracle, m *coord.Machine) {
+			o.applied("a", entry(1, 1, m, grant))
+			o.now += 4 * time.Second
+			o.promoted(1)
+			o.now += 4 * time.Second
+			o.applied("a", entry(2, 1, m, expire))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := newOracle(newWorld(1), new(figures))
+			o.ended = func(coord.LeaseID, []*coord.KeyValue) {}
+			c.happens(o, coord.New())
+			require.Equal(t, c.want, rule(o.world))
+		})
+	}
+}
+
+func TestOracleComparesStates(t *testing.T) {
+	grant := coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
+	o, m := newOracle(newWorld(1), new(figures)), coord.New()
+	for i := range uint64(every) {
+		o.applied("a", entry(i+1, 1, m, grant))
+	}
+	o.compare("a", m)
+	require.Empty(t, rule(o.world))
+	other := coord.New()
+	other.Apply(every, 1, grant)
+	o.compare("b", other)
+	require.Equal(t, "check.C1", rule(o.world))
+}

@@ -1,0 +1,195 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// request is what a client asks a member: one field is set.
+type request struct {
+	command *coord.Command
+	read    func(*coord.Machine) any // linearizable
+	local   func(*coord.Machine) any // whatever the member has
+	keep    []coord.LeaseID
+	sent    time.Duration // true time
+}
+
+// reply is what a member answers.
+type reply struct {
+	result coord.Result
+	value  any
+	kept   []coord.Renewal
+	err    error // why nothing came of it
+}
+
+// client is a program that uses the group.
+type client struct {
+	*cluster
+	name     string
+	rate     float64
+	target   int // member that it asks
+	id       coord.ClientID
+	sequence uint64
+	sessions map[coord.LeaseID]*session
+
+	generation uint64 // of what it publishes
+}
+
+func (c *cluster) newClient(i int) *client {
+	return &client{
+		cluster: c, name: fmt.Sprint("client-", i), rate: c.drift(), target: c.rng.IntN(len(c.nodes)),
+		sessions: make(map[coord.LeaseID]*session),
+	}
+}
+
+// local is the time on the client's clock.
+func (c *client) local() time.Duration { return time.Duration(float64(c.now) * c.rate) }
+
+// ask sends a request to the present target, and waits for the answer for some time.
+func (c *client) ask(p *proc, r request, patience time.Duration) (reply, bool) {
+	to := c.nodes[c.target]
+	r.sent = c.now
+	got := park(p, func(wake func(*reply)) {
+		c.net.send(c.name, to.name, func() {
+			to.serve(c.name, r, func(answer reply) {
+				c.net.send(to.name, c.name, func() { wake(&answer) })
+			})
+		})
+		c.after(patience, func() { wake(nil) })
+	})
+	if got == nil {
+		c.target = c.rng.IntN(len(c.nodes))
+		return reply{}, false
+	}
+	if got.err != nil {
+		c.redirect(p, got.err)
+		return reply{}, false
+	}
+	return *got, true
+}
+
+// redirect goes where an answer points to.
+func (c *client) redirect(p *proc, err error) {
+	c.target = c.rng.IntN(len(c.nodes))
+	if not := new(replica.NotLeader); errors.As(err, &not) && not.Leader.ID != 0 {
+		if n := c.nodeOf(not.Leader.ID); n >= 0 {
+			c.target = n
+		}
+	}
+	p.sleep(c.between(10*time.Millisecond, 100*time.Millisecond))
+}
+
+// attempt is how long a client waits for one answer.
+const attempt = time.Second
+
+// do gives a command, again and again under one sequence until it is answered or patience
+// ends; then false, and it may yet be applied.
+func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.Result, bool) {
+	end := c.now + patience
+	for c.id == 0 {
+		if c.now > end {
+			return call{}, coord.Result{}, false
+		}
+		opened := coord.Command{Owner: c.name, Op: &coord.ClientOpen{}}
+		if answer, ok := c.ask(p, request{command: &opened}, attempt); ok && answer.result.Err == nil {
+			c.id, c.sequence = answer.result.Client, 0
+		}
+	}
+	c.sequence++
+	this := call{c.id, c.sequence}
+	cmd := coord.Command{Client: c.id, Sequence: c.sequence, Owner: c.name, Op: op}
+	for c.now <= end {
+		answer, ok := c.ask(p, request{command: &cmd}, attempt)
+		if !ok {
+			continue
+		}
+		c.figures.commands++
+		if field := fault.FieldOf(answer.result.Err); answer.result.Err != nil && (field == "client" || field == "sequence") {
+			c.id = 0 // the group does not know this client any more
+		} else {
+			c.oracle.answered(this, answer.result)
+		}
+		return this, answer.result, true
+	}
+	c.figures.unknown++
+	return this, coord.Result{}, false
+}
+
+// get reads something of any member, as it is now.
+func (c *client) get(p *proc, read func(*coord.Machine) any, patience time.Duration) (any, bool) {
+	for end := c.now + patience; c.now <= end; {
+		if c.chance(0.5) {
+			c.target = c.rng.IntN(len(c.nodes))
+		}
+		if answer, ok := c.ask(p, request{read: read}, attempt); ok {
+			c.figures.reads++
+			return answer.value, true
+		}
+	}
+	return nil, false
+}
+
+// lease makes a session.
+func (c *client) lease(p *proc, ttl time.Duration) *session {
+	sent := c.local()
+	_, r, ok := c.do(p, &coord.LeaseGrant{TTL: ttl.Milliseconds()}, 5*time.Second)
+	if !ok || r.Err != nil {
+		return nil
+	}
+	s := &session{id: r.Lease, ttl: time.Duration(r.TTL) * time.Millisecond, rate: c.rate}
+	s.sent(sent)
+	if !s.lives(c.now) {
+		return nil
+	}
+	c.sessions[s.id] = s
+	c.oracle.beliefs.sessions[s.id] = s
+	return s
+}
+
+// close gives a session up.
+func (c *client) close(s *session) {
+	s.closed = true
+	delete(c.sessions, s.id)
+}
+
+// keepAlive renews all sessions, three times in the shortest time to live.
+func (c *client) keepAlive(p *proc) {
+	for {
+		wait := 500 * time.Millisecond
+		ids := slices.Sorted(maps.Keys(c.sessions))
+		if len(ids) > 0 {
+			sent, published := c.local(), make(map[coord.LeaseID]uint64)
+			for _, id := range ids {
+				published[id] = c.sessions[id].published
+			}
+			if answer, ok := c.ask(p, request{keep: ids}, 700*time.Millisecond); ok {
+				c.renewed(answer.kept, sent, published)
+			} else {
+				wait = 50 * time.Millisecond
+			}
+		}
+		p.sleep(wait)
+	}
+}
+
+func (c *client) renewed(kept []coord.Renewal, local time.Duration, published map[coord.LeaseID]uint64) {
+	for _, k := range kept {
+		s := c.sessions[k.ID]
+		switch {
+		case s == nil:
+		case !s.lives(c.now) || k.TTL == 0:
+			c.close(s)
+		default:
+			s.sent(local)
+			c.told(k, published[k.ID])
+			c.figures.renewals++
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package simulation
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/coordination/membership"
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+const groupName = "the group of the simulation"
+
+// cluster is one world: peers, clients, and what watches over them.
+type cluster struct {
+	*world
+	plan
+	net     *network
+	nodes   []*node
+	oracle  *oracle
+	history *history
+	figures figures
+	calm    bool // the load is over
+	healed  bool // so are the faults
+	written int
+
+	resources map[string]*resource
+}
+
+// plan is what a seed decides at first.
+type plan struct {
+	peers, voters int
+	clients       int
+	ttl           time.Duration // the shortest
+	idle          time.Duration // most between two deeds of a client
+	outage        time.Duration // most that a process stays down
+	snapshotEvery uint64        // entries
+	clientIdle    time.Duration // 0: usual
+	expiryRate    int           // the same
+	repair        membership.Config
+}
+
+// figures are counts of what happened.
+type figures struct {
+	commands, unknown, reads, renewals, grants, batches, compacted int
+	leaders, crashes, wiped, restored, changes, expired, rejoined  int
+}
+
+func (f *figures) add(g figures) {
+	f.commands, f.unknown, f.reads, f.renewals = f.commands+g.commands, f.unknown+g.unknown, f.reads+g.reads, f.renewals+g.renewals
+	f.grants, f.batches, f.compacted, f.leaders = f.grants+g.grants, f.batches+g.batches, f.compacted+g.compacted, f.leaders+g.leaders
+	f.crashes, f.wiped, f.restored, f.changes = f.crashes+g.crashes, f.wiped+g.wiped, f.restored+g.restored, f.changes+g.changes
+	f.expired, f.rejoined = f.expired+g.expired, f.rejoined+g.rejoined
+}
+
+func newCluster(seed uint64) *cluster {
+	w := newWorld(seed)
+	c := &cluster{world: w, net: newNetwork(w), resources: make(map[string]*resource)}
+	c.oracle = newOracle(w, &c.figures)
+	c.history = newHistory(c.oracle)
+	c.oracle.ended = c.history.ended
+	c.draw()
+	for i := range c.peers {
+		n := &node{cluster: c, name: fmt.Sprint("peer-", i), disk: newDisk(), rate: c.drift(), latency: 4 * time.Millisecond}
+		c.nodes = append(c.nodes, n)
+	}
+	c.found()
+	c.spawn(c.configure)
+	for i := range c.clients {
+		client := c.newClient(i)
+		c.spawn(client.behave)
+		c.spawn(client.keepAlive)
+	}
+	for i := range 2 {
+		c.spawn(func(p *proc) { c.watch(p, i) })
+	}
+	return c
+}
+
+func (c *cluster) draw() {
+	c.plan = plan{
+		peers: 4 + c.rng.IntN(2), voters: 3, clients: 3 + c.rng.IntN(3),
+		ttl: time.Second, idle: c.between(100*time.Millisecond, time.Second),
+		outage: c.between(500*time.Millisecond, 12*time.Second), snapshotEvery: uint64(20 + c.rng.IntN(200)),
+	}
+	if c.chance(0.2) {
+		c.peers, c.voters = 6, 5
+	} else if c.chance(0.05) {
+		c.peers, c.voters = 1, 1
+	}
+	if c.chance(0.3) {
+		c.clientIdle = patience + 4*time.Second
+	}
+	if c.chance(0.2) {
+		c.expiryRate = 5 + c.rng.IntN(20)
+	}
+	c.repair = membership.Config{
+		Voters: c.voters, Patience: c.between(4*time.Second, 15*time.Second), Returned: 2 * time.Second,
+		Stable: time.Second, Contact: 1500 * time.Millisecond, Interval: time.Second,
+	}
+}
+
+// drift draws the rate of a clock.
+func (c *cluster) drift() float64 { return 1 + skew*(c.rng.Float64()-0.5) }
+
+// found gives the first peers' disks the group, and starts all.
+func (c *cluster) found() {
+	stores := make([]*raftlog.Storage, len(c.nodes))
+	var voters []replica.Member
+	for i, n := range c.nodes {
+		var err error
+		stores[i], err = raftlog.Open(raftlog.Options{FS: n.disk.open(), Dir: "group", Rand: randomness{c.rng}})
+		c.must(err)
+		if i < c.voters {
+			voters = append(voters, replica.Member{ID: stores[i].Member(), Peer: n.name})
+		}
+	}
+	for i, n := range c.nodes {
+		if i < c.voters {
+			c.must(replica.Found(stores[i], groupName, voters))
+		} else {
+			c.must(stores[i].Bind(groupName))
+		}
+		n.launch(stores[i])
+	}
+}
+
+// configure makes the group one in which things happen soon.
+func (c *cluster) configure(p *proc) {
+	admin := c.newClient(99)
+	limits := coord.DefaultLimits()
+	limits.MinTTL, limits.HistoryEvents = 500, uint32(60+c.rng.IntN(400))
+	admin.do(p, &coord.Configure{Limits: limits}, 30*time.Second)
+}
+
+// nodeOf gives the peer that has a member's id now, -1 for nobody.
+func (c *cluster) nodeOf(id uint64) int {
+	return slices.IndexFunc(c.nodes, func(n *node) bool { return n.process != nil && n.process.replica.ID() == id })
+}
+
+func (c *cluster) resource(name string) *resource {
+	if c.resources[name] == nil {
+		c.resources[name] = new(resource)
+	}
+	return c.resources[name]
+}
+
+// play lets the group live under faults, heals it, and looks at what is left.
+func (c *cluster) play(d time.Duration) error {
+	defer c.end()
+	c.spawn(func(p *proc) { c.nemesis(p, d) })
+	c.run(d)
+	c.calm = true
+	for end := d + recovery; c.now < end && c.fail == nil && !(c.healed && c.strong()); {
+		c.run(c.now + time.Second)
+	}
+	c.run(c.now + patience)
+	c.settle()
+	c.history.check(c.world)
+	for _, n := range c.nodes {
+		n.shut()
+	}
+	return c.fail
+}
+
+// shut releases what a process has of this world.
+func (n *node) shut() {
+	if p := n.process; p != nil {
+		_ = p.store.Close()
+	}
+}
+
+// recovery is how long after the last fault the group may need to have all its voters again.
+const recovery = 40 * time.Second
+
+// settle demands that a healed group works, and is of one mind (Q1).
+func (c *cluster) settle() {
+	if c.fail != nil {
+		return
+	}
+	done := false
+	c.spawn(func(p *proc) {
+		admin := c.newClient(98)
+		_, r, ok := admin.do(p, &coord.Write{Then: []coord.Change{put("last", "word", 0)}}, 10*time.Second)
+		done = ok && r.Err == nil
+	})
+	for end := c.now + 12*time.Second; c.now < end && c.fail == nil && !(done && c.alike() >= c.voters); {
+		c.run(c.now + 70*time.Millisecond)
+	}
+	switch {
+	case c.fail != nil:
+	case !done:
+		c.breach("Q1", "a healed group does not answer: %s", c.standing())
+	case c.alike() < c.voters:
+		c.breach("Q1", "%d members have the last state, there should be %d: %s", c.alike(), c.voters, c.standing())
+	}
+}
+
+// alike counts the members that have the last state.
+func (c *cluster) alike() (n int) {
+	want := c.oracle.machine.StateHash()
+	for _, node := range c.nodes {
+		if p := node.process; p != nil && c.oracle.conf.has(p.replica.ID()) && p.replica.Machine().StateHash() == want {
+			n++
+		}
+	}
+	return n
+}
+
+// standing tells how each peer stands.
+func (c *cluster) standing() (all string) {
+	for _, n := range c.nodes {
+		all += "\n  " + n.name
+		if p := n.process; p != nil {
+			s := p.replica.Status()
+			all += fmt.Sprintf(" %x term %d leader %x applied %d commit %d joint %v paused %d:", p.replica.ID(), s.Header.Term, s.Leader.ID, s.Applied, s.Commit, s.Joint, n.paused)
+			for _, m := range s.Members {
+				all += fmt.Sprintf(" %x=%s(%v,%d,%v)", m.ID, m.Peer, m.Voter, m.Match, m.Active)
+			}
+		} else {
+			all += " down"
+		}
+	}
+	return all
+}
+
+// randomness makes a stream of bytes of a source.
+type randomness struct{ rng *rand.Rand }
+
+func (r randomness) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(r.rng.Uint32())
+	}
+	return len(b), nil
+}
+
+// blob is a state that is written as it was read.
+type blob []byte
+
+func (b blob) WriteTo(w io.Writer) (int64, error) { return bytes.NewReader(b).WriteTo(w) }
+
+func readAll(r io.ReadCloser) ([]byte, error) {
+	defer func() { _ = r.Close() }()
+	return io.ReadAll(r)
+}

@@ -1,0 +1,447 @@
+package simulation
+
+import (
+	"runtime/debug"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/membership"
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// tick of the members, and what follows from it.
+const tick = 50 * time.Millisecond
+
+// node is a peer: a disk, and now and then a process that is a member or waits to be one.
+type node struct {
+	*cluster
+	name    string
+	disk    *disk
+	rate    float64       // of its clock
+	latency time.Duration // most that its disk takes to sync
+	process *process      // nil while it is down
+	paused  int           // by how many faults
+	silent  bool          // while it is down nobody says so: the power is off
+	wiped   time.Duration // when its disk was; 0: never
+}
+
+// process is one life of a member.
+type process struct {
+	store   *raftlog.Storage
+	replica *replica.Replica
+	inbox   []func()
+	ticked  bool
+	busy    time.Duration // with its disk until then
+	next    uint64
+	waiting map[uint64]func(replica.Answer)
+	term    uint64 // last one it led
+	doctor  doctor
+
+	compared uint64
+}
+
+// local is the time on the node's clock.
+func (n *node) local() time.Duration { return time.Duration(float64(n.now) * n.rate) }
+
+// start begins a process on what the disk has.
+func (n *node) start() {
+	fs := n.disk.open()
+	store, err := raftlog.Open(raftlog.Options{FS: fs, Dir: "group", Rand: randomness{n.rng}})
+	if err != nil {
+		n.breach("D1", "%s cannot open its disk: %v", n.name, err)
+		return
+	}
+	n.must(store.Bind(groupName))
+	n.launch(store)
+}
+
+func (n *node) launch(store *raftlog.Storage) {
+	p := &process{store: store, waiting: make(map[uint64]func(replica.Answer))}
+	var err error
+	p.replica, err = replica.New(replica.Config{
+		Storage: store, Tick: tick, SnapshotEntries: n.snapshotEvery, Trail: n.snapshotEvery / 2,
+		ClientIdle: n.clientIdle, ExpiryRate: n.expiryRate,
+		Applied: func(a replica.Applied) { n.oracle.applied(n.name, a) },
+	})
+	if err != nil {
+		n.breach("D1", "%s cannot begin again: %v", n.name, err)
+		return
+	}
+	n.tell("%s starts as %x, founded %v", n.name, store.Member(), store.Founded())
+	n.process = p
+	n.tick(p)
+	n.after(0, func() { n.turn() })
+}
+
+// tick keeps a process's clock going as long as it lives. A pause loses ticks, not time.
+func (n *node) tick(p *process) {
+	n.after(time.Duration(float64(tick)/n.rate), func() {
+		if n.process == p {
+			p.ticked = true
+			n.tick(p)
+			n.turn()
+		}
+	})
+}
+
+// in puts something in for the present process, if there is one, when it comes to it.
+func (n *node) in(do func()) {
+	if p := n.process; p != nil && len(p.inbox) < 10_000 {
+		p.inbox = append(p.inbox, do)
+		n.turn()
+	}
+}
+
+// turn lets the process do its work, unless it is stopped or waits for its disk.
+func (n *node) turn() {
+	p := n.process
+	if p == nil || n.paused > 0 || n.fail != nil || n.now < p.busy {
+		return
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			n.breach("P0", "%s panics: %v\n%s", n.name, r, debug.Stack())
+		}
+	}()
+	if p.ticked {
+		p.ticked = false
+		p.replica.Tick(n.local())
+		n.treat(p)
+	}
+	inbox := p.inbox
+	p.inbox = nil
+	for _, do := range inbox {
+		do()
+		if n.disk.died() {
+			n.crash()
+		}
+		if n.process != p {
+			return
+		}
+	}
+	for p.replica.Ready() && n.process == p && n.now >= p.busy {
+		n.work(p)
+	}
+}
+
+// work is one round of the member: see the package comment of replica.
+func (n *node) work(p *process) {
+	n.dispatch(p, p.replica.Prepare(n.local()))
+	out, err := p.replica.Apply(n.local())
+	if err != nil {
+		n.breach("P1", "%s cannot apply: %v", n.name, err)
+		return
+	}
+	n.observe(p, out)
+	syncs := n.disk.syncs.Load()
+	late, err := p.replica.Persist()
+	if n.disk.died() {
+		n.crash() // as it must when the disk fails
+		return
+	}
+	if err != nil {
+		n.breach("P1", "%s cannot persist: %v", n.name, err)
+		return
+	}
+	if n.disk.syncs.Load() == syncs {
+		n.dispatch(p, late)
+		return
+	}
+	p.busy = n.now + n.between(n.latency/4, n.latency)
+	n.at(p.busy, func() {
+		if n.process == p {
+			n.dispatch(p, late)
+			n.turn()
+		}
+	})
+}
+
+// observe checks and hands on what came of applying.
+func (n *node) observe(p *process, out replica.Output) {
+	s := p.replica.Status()
+	if s.Applied != p.compared {
+		p.compared = s.Applied
+		n.oracle.compare(n.name, p.replica.Machine())
+	}
+	if n.oracle.configured(s); s.Leads {
+		term := s.Header.Term
+		if p.term != term {
+			p.term = term
+			n.figures.leaders++
+			n.tell("%s leads term %d", n.name, term)
+			n.oracle.led(term, p.replica.ID())
+		}
+		if s.Promoted {
+			n.oracle.promoted(term)
+		}
+	}
+	for _, a := range out.Answers {
+		if done := p.waiting[a.ID]; done != nil {
+			delete(p.waiting, a.ID)
+			done(a)
+		}
+	}
+	if out.Restored {
+		n.figures.restored++
+		n.tell("%s took a snapshot", n.name)
+	}
+	if image := out.Image; image != nil {
+		n.after(n.between(0, 200*time.Millisecond), func() {
+			if n.process == p {
+				n.in(func() { n.sound(p.replica.Written(image, image.Write())) })
+			}
+		})
+	}
+}
+
+// sound notes an error of the disk as a breach, unless the disk was to fail: the process dies.
+func (n *node) sound(err error) {
+	if !n.disk.died() {
+		n.must(err)
+	}
+}
+
+// dispatch sends messages to other members.
+func (n *node) dispatch(p *process, messages []*pb.Message) {
+	for _, m := range messages {
+		to := n.nodeOf(m.GetTo())
+		if to < 0 {
+			continue // nobody has that id any more
+		}
+		if m.GetType() == pb.MsgSnap {
+			n.sendSnapshot(p, n.nodes[to], m)
+			continue
+		}
+		wire, err := proto.Marshal(m)
+		n.must(err)
+		n.net.send(n.name, n.nodes[to].name, func() { n.nodes[to].receive(wire) })
+	}
+}
+
+// receive takes a message as it came from the network.
+func (n *node) receive(wire []byte) {
+	p := n.process
+	n.in(func() {
+		m := new(pb.Message)
+		n.must(proto.Unmarshal(wire, m))
+		if m.GetTo() == p.replica.ID() {
+			n.must(p.replica.Step(m))
+		}
+	})
+}
+
+// sendSnapshot carries a snapshot with its state, or fails to.
+func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
+	sent := func(ok bool) {
+		n.after(n.between(0, 100*time.Millisecond), func() {
+			if n.process == p {
+				n.in(func() { p.replica.SnapshotSent(m.GetTo(), ok) })
+			}
+		})
+	}
+	state, err := p.store.State(m.GetSnapshot())
+	if fault.KindOf(err) == fault.NotFound && err != nil { // a newer one has taken its place meanwhile
+		sent(false)
+		return
+	}
+	n.must(err)
+	image, err := readAll(state)
+	n.must(err)
+	wire, err := proto.Marshal(m)
+	n.must(err)
+	n.after(n.between(0, 300*time.Millisecond), func() {
+		if !n.net.reaches(n.name, to.name) || n.chance(n.net.loss) || to.process == nil {
+			sent(false)
+			return
+		}
+		to.takeSnapshot(wire, image)
+		sent(true)
+	})
+}
+
+func (n *node) takeSnapshot(wire, image []byte) {
+	p := n.process
+	n.in(func() {
+		m := new(pb.Message)
+		n.must(proto.Unmarshal(wire, m))
+		if m.GetTo() != p.replica.ID() {
+			return
+		}
+		if n.sound(p.store.Write(m.GetSnapshot(), blob(image))); n.disk.died() {
+			return
+		}
+		machine, err := replica.Read(p.store, m.GetSnapshot())
+		n.must(err)
+		n.must(p.replica.Restore(m, machine))
+	})
+}
+
+// serve takes a client's request; answer may be called later, or never.
+func (n *node) serve(from string, r request, answer func(reply)) {
+	p := n.process
+	if p == nil && !n.silent {
+		answer(reply{err: errRefused()})
+		return
+	}
+	n.in(func() {
+		if r.local != nil {
+			answer(reply{value: r.local(p.replica.Machine())})
+			return
+		}
+		p.next++
+		id := p.next
+		switch {
+		case r.command != nil:
+			packed, err := replica.Pack(*r.command)
+			n.must(err)
+			p.waiting[id] = func(a replica.Answer) { answer(reply{result: a.Result, err: a.Err}) }
+			p.replica.Propose(id, packed)
+		case r.read != nil:
+			p.waiting[id] = func(a replica.Answer) {
+				if a.Err != nil {
+					answer(reply{err: a.Err})
+					return
+				}
+				answer(reply{value: r.read(p.replica.Machine())})
+			}
+			p.replica.Read(id)
+		default:
+			p.waiting[id] = func(a replica.Answer) { n.renewed(r, a, answer) }
+			p.replica.KeepAlive(id, from, r.keep)
+		}
+	})
+}
+
+// errRefused is what a host says of a process that is gone.
+func errRefused() error { return fault.New("dial", fault.Unavailable, "connection refused") }
+
+// renewed notes what is promised to a client from the moment it is said.
+func (n *node) renewed(r request, a replica.Answer, answer func(reply)) {
+	for _, kept := range a.Renewals {
+		if kept.TTL > 0 {
+			n.oracle.leases.Renewed(kept.ID, r.sent)
+		}
+	}
+	answer(reply{kept: a.Renewals, err: a.Err})
+}
+
+// crash ends the process; its disk loses what it may.
+func (n *node) crash() {
+	p := n.process
+	if p == nil {
+		return
+	}
+	n.process, n.silent = nil, n.chance(0.5)
+	n.figures.crashes++
+	n.disk.crash(n.rng)
+	_ = p.store.Close()
+	n.tell("%s dies", n.name)
+	n.after(n.between(50*time.Millisecond, n.outage), func() {
+		if n.process == nil {
+			n.start()
+		}
+	})
+}
+
+// wipe loses the disk and with it the identity.
+func (n *node) wipe() {
+	n.crash()
+	n.disk = newDisk()
+	n.wiped = n.now
+	n.figures.wiped++
+	n.tell("%s loses its disk", n.name)
+}
+
+// doctor is what the leader's owner knows, to keep the group in strength.
+type doctor struct {
+	tracker *membership.Tracker
+	term    uint64
+	looked  time.Duration
+	changed time.Duration
+	pending bool
+}
+
+// treat lets a leader look after the members.
+func (n *node) treat(p *process) {
+	d := &p.doctor
+	if n.local() < d.looked+250*time.Millisecond {
+		return
+	}
+	d.looked = n.local()
+	s := p.replica.Status()
+	if !s.Promoted {
+		d.tracker = nil
+		return
+	}
+	if d.tracker == nil || d.term != s.Header.Term {
+		*d = doctor{tracker: membership.NewTracker(p.replica.ID()), term: s.Header.Term, looked: d.looked, changed: n.local()}
+	}
+	progress := make([]membership.Progress, len(s.Members))
+	for i, m := range s.Members {
+		progress[i] = membership.Progress{Peer: membership.Peer{ID: m.ID, Name: m.Peer}, Voter: m.Voter, Match: m.Match, Active: m.Active}
+	}
+	state := membership.State{
+		Leader: p.replica.ID(), Members: d.tracker.Observe(n.local(), s.Commit, progress),
+		Candidates: n.candidates(p), Changing: d.pending || s.Joint, Quiet: n.local() - d.changed,
+	}
+	change, ok := n.repair.Decide(state)
+	if !ok {
+		return
+	}
+	n.tell("%s decides %+v", n.name, change)
+	d.changed = n.local()
+	if change.Transfer != 0 {
+		n.must(p.replica.Transfer(change.Transfer))
+		return
+	}
+	p.next++
+	d.pending = true
+	p.waiting[p.next] = func(a replica.Answer) {
+		d.pending, d.changed = false, n.local()
+		if a.Err == nil {
+			n.figures.changes++
+			if i := n.nodeOf(change.Add.ID); i >= 0 && n.nodes[i].process.store.Founded() {
+				n.figures.rejoined++
+			}
+		} else {
+			n.tell("%s: no change: %v", n.name, a.Err)
+		}
+	}
+	p.replica.Change(p.next, asChange(change))
+}
+
+func asChange(c membership.Change) (r replica.Change) {
+	for _, id := range c.Promote {
+		r.Voters = append(r.Voters, replica.Member{ID: id})
+	}
+	if c.Add.ID != 0 {
+		r.Learners = []replica.Member{{ID: c.Add.ID, Peer: c.Add.Name}}
+	}
+	if c.Remove != 0 {
+		r.Remove = []uint64{c.Remove}
+	}
+	return r
+}
+
+// candidates are the peers that offer to be members and can be reached: those that never were
+// one, or find that they are none any more.
+func (n *node) candidates(p *process) (all []membership.Peer) {
+	for _, other := range n.nodes {
+		if q := other.process; q != nil && q != p && other.paused == 0 && !q.belongs() &&
+			n.net.reaches(n.name, other.name) && n.net.reaches(other.name, n.name) {
+			all = append(all, membership.Peer{ID: q.store.Member(), Name: other.name})
+		}
+	}
+	return all
+}
+
+// belongs reports whether a process is a member as far as it knows, of a group with a leader.
+func (p *process) belongs() bool {
+	s := p.replica.Status()
+	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == p.replica.ID() })
+}

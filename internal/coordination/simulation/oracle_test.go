@@ -1,0 +1,222 @@
+package simulation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// skew bounds how much the rates of two clocks differ: half of it on either side of true time.
+const skew = 0.05
+
+// promised is the true time that a leader's clock makes of a time to live at least.
+func promised(ttl int64) int64 { return int64(float64(ttl) / (1 + skew/2)) }
+
+// oracle is a member that cannot fail: it applies each entry once, when the first of the
+// others has, and knows what everybody may say.
+type oracle struct {
+	*world
+	figures *figures
+	machine *coord.Machine
+	log     audit.Log
+	leases  audit.Leases
+	truth   audit.Truth
+	entries map[uint64]record
+	fates   map[call]coord.Result
+	beliefs *beliefs
+	images  map[uint64]*coord.Image // of some indexes, until all are far beyond
+	hashes  map[uint64][sha256.Size]byte
+	leaders map[uint64]uint64        // term to member
+	began   map[uint64]time.Duration // term: when its leader began to measure
+	born    map[coord.LeaseID]time.Duration
+	conf    configuration
+	ended   func(coord.LeaseID, []*coord.KeyValue)
+}
+
+// record is what all members must have at an index.
+type record struct {
+	term    uint64
+	command [sha256.Size]byte
+}
+
+// call is a command of a client.
+type call struct {
+	client   coord.ClientID
+	sequence uint64
+}
+
+// every so many indexes members' states are compared.
+const every = 8
+
+func newOracle(w *world, f *figures) *oracle {
+	return &oracle{
+		world: w, figures: f, machine: coord.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
+		images: make(map[uint64]*coord.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
+		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
+	}
+}
+
+// applied hears of a command from each member that applies it.
+func (o *oracle) applied(member string, a replica.Applied) {
+	encoded, err := coord.Encode(a.Command)
+	o.must(err)
+	this := record{a.Term, sha256.Sum256(encoded)}
+	if first, ok := o.entries[a.Index]; ok {
+		if first != this {
+			o.breach("C1", "%s applied another entry at %d, of term %d, than that of term %d", member, a.Index, a.Term, first.term)
+		}
+		return
+	}
+	if last, _ := o.machine.Index(); a.Index <= last {
+		o.breach("C1", "%s applied a command at %d, where others had none", member, a.Index)
+		return
+	}
+	o.entries[a.Index] = this
+	o.first(member, a)
+}
+
+// first applies an entry that no member has applied before.
+func (o *oracle) first(member string, a replica.Applied) {
+	before, ttls := o.claims(a.Command)
+	result, effects := o.machine.Apply(a.Index, a.Term, a.Command)
+	if !sameResult(result, a.Result) {
+		o.breach("C1", "%s made %+v of entry %d, it is %+v", member, a.Result, a.Index, result)
+	}
+	entry := audit.Entry{Index: a.Index, Term: a.Term, Command: a.Command, Result: result, Effects: effects}
+	entry.Effects.Events, entry.Effects.Grants = slices.Clone(effects.Events), slices.Clone(effects.Grants)
+	o.must(o.log.Entry(entry))
+	o.truth.Entry(entry)
+	if a.Command.Client != 0 {
+		if this := (call{a.Command.Client, a.Command.Sequence}); !o.decided(this) {
+			o.fates[this] = result
+		}
+	}
+	for _, l := range effects.Granted {
+		o.born[l.ID] = o.now
+		o.leases.Granted(coord.Lease{ID: l.ID, TTL: promised(l.TTL)}, o.now)
+	}
+	for _, id := range effects.Ended {
+		if _, expired := a.Command.Op.(*coord.Expire); expired {
+			o.expired(id, a.Term, ttls[id])
+		} else {
+			o.leases.Revoked(id)
+		}
+		o.ended(id, before)
+	}
+	if a.Index%every == 0 {
+		o.images[a.Index] = o.machine.Image()
+		delete(o.images, a.Index-every*512)
+	}
+}
+
+// expired checks that a lease did not time out too early for anybody.
+func (o *oracle) expired(id coord.LeaseID, term uint64, ttl int64) {
+	o.figures.expired++
+	o.must(o.leases.Expired(id, o.now))
+	o.beliefs.expired(id)
+	if from := max(o.born[id], o.began[term]); o.now < from+time.Duration(promised(ttl))*time.Millisecond {
+		o.breach("L4", "lease %d of %d ms expired %v after the leader of term %d began", id, ttl, o.now-from, term)
+	}
+}
+
+// claims gives the keys of locks bound to leases that a command may end, and their times to live.
+func (o *oracle) claims(cmd coord.Command) (claims []*coord.KeyValue, ttls map[coord.LeaseID]int64) {
+	var ids []coord.LeaseID
+	switch op := cmd.Op.(type) {
+	case *coord.Expire:
+		for _, ref := range op.Leases {
+			ids = append(ids, ref.ID)
+		}
+	case *coord.LeaseRevoke:
+		ids = append(ids, op.ID)
+	}
+	ttls = make(map[coord.LeaseID]int64)
+	for _, id := range ids {
+		lease, _ := o.machine.Lease(id)
+		ttls[id] = lease.TTL
+		for _, key := range o.machine.LeaseKeys(id) {
+			if kv, ok := o.machine.Get(key); ok && kv.Token() != 0 {
+				claims = append(claims, kv)
+			}
+		}
+	}
+	return claims, ttls
+}
+
+func sameResult(a, b coord.Result) bool {
+	x, errX := coord.EncodeResult(a)
+	y, errY := coord.EncodeResult(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// compare holds a member's state against the one it should have.
+func (o *oracle) compare(member string, m *coord.Machine) {
+	index, _ := m.Index()
+	image := o.images[index]
+	if image == nil {
+		return
+	}
+	want, ok := o.hashes[index]
+	if !ok {
+		want = image.Hash()
+		o.hashes[index] = want
+	}
+	if m.StateHash() != want {
+		o.breach("C1", "%s has another state at %d", member, index)
+	}
+}
+
+// led hears who leads a term.
+func (o *oracle) led(term, member uint64) {
+	if before, ok := o.leaders[term]; ok && before != member {
+		o.breach("C2", "members %x and %x both lead term %d", before, member, term)
+	}
+	o.leaders[term] = member
+}
+
+// promoted hears that the leader of a term begins to measure.
+func (o *oracle) promoted(term uint64) {
+	if _, ok := o.began[term]; !ok {
+		o.began[term] = o.now
+	}
+}
+
+// decided reports whether a client's command has been applied.
+func (o *oracle) decided(c call) bool {
+	_, ok := o.fates[c]
+	return ok
+}
+
+// answered checks an answer to a client.
+func (o *oracle) answered(c call, r coord.Result) {
+	had, ok := o.fates[c]
+	switch {
+	case !ok:
+		o.breach("C3", "client %d was answered sequence %d before it was applied", c.client, c.sequence)
+	case !sameResult(had, r):
+		o.breach("C3", "client %d was answered %+v to sequence %d, it is %+v", c.client, r, c.sequence, had)
+	}
+}
+
+// configuration is the latest that any member has applied.
+type configuration struct {
+	index   uint64
+	joint   bool
+	members []replica.MemberStatus
+}
+
+func (c *configuration) has(id uint64) bool {
+	return slices.ContainsFunc(c.members, func(m replica.MemberStatus) bool { return m.ID == id })
+}
+
+// configured hears what configuration a member has applied.
+func (o *oracle) configured(s replica.Status) {
+	if s.Applied > o.conf.index {
+		o.conf = configuration{s.Applied, s.Joint, s.Members}
+	}
+}

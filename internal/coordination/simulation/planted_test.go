@@ -1,0 +1,182 @@
+//go:build planted
+
+package simulation
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// edit replaces a piece of source that occurs once in its file.
+type edit struct{ file, old, new string }
+
+// plant is a bug: one that somebody has made, or that a careful reader may miss.
+type plant struct {
+	name  string
+	edits []edit
+	rules []string // any of which may notice first; see doc.go and pkg/coord/audit
+}
+
+const (
+	coordDir   = "pkg/coord/"
+	lessorDir  = "internal/coordination/lessor/"
+	replicaDir = "internal/coordination/replica/"
+	storageDir = "internal/coordination/raftlog/"
+	here       = "internal/coordination/simulation/"
+)
+
+func plants() []plant {
+	return []plant{
+		{"the disk is not waited for", []edit{
+			{storageDir + "storage.go", "options = pebble.Sync", "options = pebble.NoSync"},
+		}, []string{"C1", "C2", "C3", "P0", "P1", "D1", "Q1", "H1", "H2"}},
+		{"a follower acknowledges before its disk has the entries", []edit{
+			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgAppResp:"},
+		}, []string{"C1", "C3", "P0", "Q1"}},
+		{"a vote is sent before it is durable", []edit{
+			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgVote, pb.MsgVoteResp:"},
+			{storageDir + "storage.go", "if hard != nil {\n\t\ts.setMessage", "if hard != nil && hard.GetTerm()%3 == 0 {\n\t\ts.setMessage"},
+		}, []string{"C1", "C2", "C3", "P0", "Q1"}},
+		{"a peer without its disk comes back as the same member", []edit{
+			{here + "node_test.go", "Rand: randomness{n.rng}", "Rand: bytes.NewReader([]byte(n.name + n.name))"},
+			{here + "node_test.go", "import (\n", "import (\n\t\"bytes\"\n"},
+			{here + "cluster_test.go", "Rand: randomness{c.rng}", "Rand: bytes.NewReader([]byte(n.name + n.name))"},
+		}, []string{"C1", "C2", "C3", "P0", "P1", "Q1"}},
+		{"a snapshot names an entry that it does not have", []edit{
+			{replicaDir + "image.go", "index, term := r.applied.index, r.applied.term", "index, term := r.applied.index+1, r.applied.term"},
+		}, []string{"C1", "P0", "P1", "D1", "replica.Written"}},
+		{"a client is answered when its command is proposed", []edit{
+			{replicaDir + "ask.go", "r.asks.pending[p.id] = term\n", "if r.asks.pending[p.id] = term; p.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: p.id})\n\t\t\t}\n"},
+		}, []string{"C3", "E1"}},
+		{"a retried command is applied again", []edit{
+			{coordDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
+		}, []string{"E1", "C3", "H1"}},
+		{"a leader reads without asking the others", []edit{
+			{replicaDir + "read.go", "\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}", "\tif r.role.leads {\n\t\tr.answer(Answer{ID: id})\n\t\treturn\n\t}\n\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}"},
+		}, []string{"H1", "B1", "B2"}},
+		{"a read does not wait until its index is applied", []edit{
+			{replicaDir + "read.go", "if round.index > r.applied.index {", "if false {"},
+		}, []string{"H1", "B1", "B2"}},
+		{"a leader renews leases without asking the others", []edit{
+			{replicaDir + "read.go", "\t\tr.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})", "\t\tr.renew(keepalive{id, owner, leases})"},
+		}, []string{"L4", "L5", "I5"}},
+		{"a keepalive is acknowledged while its lease is expiring", []edit{
+			{lessorDir + "lessor.go", "return 0, Expiring", "return e.ttl, Renewed"},
+		}, []string{"L4", "B1"}},
+		{"a new leader measures from the last renewal it could have seen", []edit{
+			{lessorDir + "lessor.go", "l.add(now+l.config.Grace, granted)", "l.add(now-time.Duration(granted.TTL)*time.Millisecond/2, granted)"},
+		}, []string{"L4"}},
+		{"a leader of old keeps its deadlines, and its expiries are accepted", []edit{
+			{replicaDir + "ask.go", "\tr.lessor.Demote()\n", ""},
+			{replicaDir + "ready.go", "r.lessor.Promote(r.now, r.role.term, r.machine.Leases())", "if r.lessor.Term() == 0 {\n\t\t\tr.lessor.Promote(r.now, r.role.term, r.machine.Leases())\n\t\t}"},
+			{coordDir + "lease.go", "if o.Term != c.term {", "if false {"},
+		}, []string{"L4", "L5"}},
+		{"a client counts from when the answer came", []edit{
+			{here + "client_test.go", "s.sent(local)", "s.sent(c.local())"},
+		}, []string{"L4", "B1"}},
+		{"one permit too many", []edit{
+			{coordDir + "queue.go", "n < int(c.Permits)", "n <= int(c.Permits)"},
+		}, []string{"L3", "L7"}},
+		{"a waiter who leaves makes the lock free", []edit{
+			{coordDir + "queue.go", "if i < q.held {", "if i <= q.held && q.held > 0 {"},
+		}, []string{"L1", "L3", "L7", "P0"}},
+		{"a lock is given to the last who came", []edit{
+			{coordDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].claim.Mode == Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
+		}, []string{"L1", "L7", "B2", "P0", "C1"}},
+		{"a lock is released by its name alone", []edit{
+			{coordDir + "lock.go", "kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(LockKey(o.Name, o.Lease))\n\tkv, q, err := m.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
+		}, []string{"L6", "B2"}},
+		{"a waiter may write as if it held the lock", []edit{
+			{coordDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].claim.Mode == Exclusive)"},
+		}, []string{"L2", "L6", "L7", "B2", "H2"}},
+		{"a watch begins one revision late", []edit{
+			{coordDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
+		}, []string{"W3", "W6"}},
+		{"a watch is not told that its beginning is gone", []edit{
+			{coordDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
+		}, []string{"W3", "W7"}},
+	}
+}
+
+// directoryPlants are those in the directory.
+func directoryPlants() []plant {
+	return []plant{
+		{"a batch of an earlier generation is accepted", []edit{
+			{coordDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
+		}, []string{"I4"}},
+		{"an instance of another owner is replaced", []edit{
+			{coordDir + "departure.go", "return m.known(e.Since) <= kv.since", "return false"},
+		}, []string{"I3", "I6"}},
+		{"an instance that was removed comes back with an owner of before", []edit{
+			{coordDir + "departure.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
+		}, []string{"I6"}},
+		{"an instance that is as it was makes an event", []edit{
+			{coordDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
+		}, []string{"I2"}},
+		{"what a batch replaces stays when it is the last", []edit{
+			{coordDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(steps) > 0 {"},
+		}, []string{"I2"}},
+		{"a digest keeps what is deleted", []edit{
+			{coordDir + "quota.go", "\t\ta.published.Remove(kv.Key, kv.Value)\n", "\t\tif kv.Version > 1 {\n\t\t\ta.published.Remove(kv.Key, kv.Value)\n\t\t}\n"},
+		}, []string{"I5"}},
+	}
+}
+
+// Each bug is compiled in the place of what it breaks, and played until something is noticed.
+func TestPlanted(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(plants()), 12)
+	for _, p := range slices.Concat(plants(), directoryPlants()) {
+		t.Run(p.name, func(t *testing.T) {
+			dir := t.TempDir()
+			binary := filepath.Join(dir, "planted.test")
+			compile := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay(t, root, dir, p.edits), ".")
+			out, err := compile.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			run := exec.Command(binary, "-test.run", "^TestSeeds$", "-test.failfast")
+			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(seeds)) // which pass as they are
+			out, err = run.CombinedOutput()
+			require.Error(t, err, "nobody noticed")
+			found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)
+			require.NotNil(t, found, "%s", out)
+			t.Logf("seed %s, %s: %s: %s", found[1], found[2], found[3], found[4])
+			require.True(t, slices.Contains(p.rules, string(found[3])), "%s is not what should notice it", found[3])
+		})
+	}
+}
+
+// overlay writes the changed files and the list of them that the compiler takes.
+func overlay(t *testing.T, root, dir string, edits []edit) string {
+	changed := make(map[string]string)
+	replace := make(map[string]string)
+	for _, e := range edits {
+		path := filepath.Join(root, e.file)
+		text, ok := changed[path]
+		if !ok {
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			text = string(b)
+		}
+		require.Equal(t, 1, strings.Count(text, e.old), "%s in %s", e.old, e.file)
+		changed[path] = strings.Replace(text, e.old, e.new, 1)
+		replace[path] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
+	}
+	for path, text := range changed {
+		require.NoError(t, os.WriteFile(replace[path], []byte(text), 0o600))
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	list := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(list, b, 0o600))
+	return list
+}

@@ -1,0 +1,205 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Phases of a peer on its way into the group.
+const (
+	phaseFounding = "founding" // there is no group yet, or none is known
+	phaseJoining  = "joining"  // eligible, and waiting to be a member
+	phaseMember   = "member"
+	phaseClient   = "client"   // not eligible: it asks members
+	phaseOutlived = "outlived" // a member of an incarnation that is over: it asks members, and is to be cleared
+)
+
+// Group implements coord.Overseer. The leader knows most; where it does not answer, a member says
+// what it knows itself.
+func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
+	if ctx.Err() != nil {
+		return coord.GroupState{}, fault.Wrap("group.Group", ctx.Err())
+	}
+	l := p.here.Load()
+	if l != nil && l.leads() {
+		return l.state(), nil
+	}
+	member := l != nil && l.belongs()
+	state, err := p.hearsay(ctx)
+	if err != nil && member {
+		state = l.state()
+	}
+	if err != nil {
+		state.Missing = p.missing()
+	}
+	state.ID = p.ID()
+	switch {
+	case state.ID == "":
+		state.Phase = phaseFounding
+	case p.disk == nil:
+		state.Phase = phaseClient
+	case member:
+		state.Phase = phaseMember
+	case p.over.Load():
+		state.Phase = phaseOutlived
+	default:
+		state.Phase = phaseJoining
+	}
+	return state, nil
+}
+
+// hearsay asks the leader how the group stands.
+func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	l := p.here.Load()
+	at, err := p.seeker.leader(ctx, l)
+	if err != nil {
+		return state, err
+	}
+	if at == p.self {
+		return state, fault.New("group.Group", fault.Unavailable, "this peer led the group and is none of it now")
+	}
+	remote, err := p.remotes.get(at)
+	if err == nil {
+		if state, err = remote.Group(ctx); err != nil {
+			p.seeker.doubt(l)
+		}
+	}
+	return state, err
+}
+
+// Figures is how the group stands here, in numbers.
+type Figures struct {
+	Term, Revision       uint64
+	Leads, HasLeader     bool
+	Voters               int
+	Leases, Locks, Keys  int
+	OldestOverdueSeconds float64
+}
+
+// Figures gives the numbers of this member; of a peer that is none, zeros.
+func (p *Plane) Figures() (f Figures) {
+	l := p.here.Load()
+	if l == nil {
+		return f
+	}
+	s := l.member.Status()
+	f.Term, f.Revision = s.Header.Term, uint64(l.member.Revision())
+	f.Leads, f.HasLeader, f.OldestOverdueSeconds = s.Leads, s.Leader.ID != 0, s.Overdue.Seconds()
+	for _, m := range s.Members {
+		if m.Voter {
+			f.Voters++
+		}
+	}
+	l.member.View(func(m *coord.Machine) { f.Leases, f.Locks, f.Keys = m.LeaseCount(), m.LockCount(), m.Len() })
+	return f
+}
+
+// ID is the group's, in hex; empty while none is known.
+func (p *Plane) ID() string {
+	p.seeker.mu.Lock()
+	defer p.seeker.mu.Unlock()
+	if p.seeker.group.IsZero() {
+		return ""
+	}
+	return p.seeker.group.String()
+}
+
+// state is the group as this member sees it.
+func (l *local) state() coord.GroupState {
+	s := l.member.Status()
+	out := coord.GroupState{
+		ID: l.plane.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+	}
+	if s.Leader.ID == 0 {
+		out.Missing = l.plane.missing()
+	}
+	for _, m := range s.Members {
+		one := coord.Member{Peer: m.Peer, ID: m.ID, Applied: m.Match, Active: m.Active}
+		if m.Voter {
+			out.Voters = append(out.Voters, one)
+		} else {
+			out.Learners = append(out.Learners, one)
+		}
+	}
+	l.member.View(func(m *coord.Machine) {
+		out.Incarnation, out.Keys = m.Incarnation(), m.Len()
+		out.Leases, out.Locks = m.LeaseCount(), m.LockCount()
+	})
+	return out
+}
+
+// Group implements coord.Overseer, for other peers.
+func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
+
+// Transfer implements coord.Overseer, for other peers.
+func (l *local) Transfer(ctx context.Context, to string) error {
+	for _, m := range l.member.Status().Members {
+		if m.Peer == to && m.Voter {
+			return l.member.Transfer(ctx, m.ID)
+		}
+	}
+	return absent("peer_id", "is no voter of the group")
+}
+
+// Transfer implements coord.Overseer.
+func (p *Plane) Transfer(ctx context.Context, to string) error {
+	return p.insist(ctx, func(ctx context.Context, t target) error {
+		o, ok := t.(coord.Overseer)
+		if !ok {
+			return fault.New("group.Transfer", fault.Unsupported, "the leader does not offer it")
+		}
+		return o.Transfer(ctx, to)
+	})
+}
+
+// missing says what the group lacks, for people.
+func (p *Plane) missing() string {
+	if l := p.here.Load(); l != nil {
+		s := l.member.Status()
+		if s.Leader.ID != 0 {
+			return "the leader does not answer"
+		}
+		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, votersOf(s))
+	}
+	f := p.founder.Status()
+	if f.Phase == bootstrap.Done {
+		return "no member of the group answers"
+	}
+	text := fmt.Sprintf("the group is not founded: %d of %d peers in sight, %d needed", len(f.Visible), f.Eligible, f.Quorum)
+	if f.Silent != "" {
+		text += "; this one does not vote: " + f.Silent
+	}
+	return text
+}
+
+func votersOf(s replica.Status) string {
+	var names []string
+	for _, m := range s.Members {
+		if m.Voter {
+			names = append(names, m.Peer)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Member gives the contract at this peer alone, for other peers: it passes nothing on, and says
+// Unavailable where it would have to.
+func (p *Plane) Member() Serving { return Serving{p} }
+
+// Serving is what Plane.Member gives.
+type Serving struct{ plane *Plane }
+
+func (s Serving) at() (*local, error) {
+	if l := s.plane.here.Load(); l != nil {
+		return l, nil
+	}
+	return nil, fault.New("group", fault.Unavailable, "this peer is no member of the group")
+}

@@ -1,0 +1,284 @@
+package coordination
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/membership"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	tending   = 250 * time.Millisecond // between two looks of the leader at its group
+	offering  = 2 * time.Second        // between two offers to be a member
+	fresh     = 4 * offering           // age of an offer that is taken
+	greeting  = 10 * time.Second       // between two questions of a member to all others that may be
+	changing  = 30 * time.Second       // for one change of the configuration
+	maxOffers = 256                    // remembered
+)
+
+// candidates are the peers that offered to be members.
+type candidates struct {
+	mu   sync.Mutex
+	seen map[peer.ID]candidate
+}
+
+type candidate struct {
+	raftID uint64
+	at     time.Time
+}
+
+func (c *candidates) add(p peer.ID, raftID uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.seen[p]; known || len(c.seen) < maxOffers {
+		c.seen[p] = candidate{raftID, time.Now()}
+	}
+}
+
+// fresh gives those that offered lately, by peer id, and forgets the others.
+func (c *candidates) fresh() []membership.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []membership.Peer
+	for p, o := range c.seen {
+		if time.Since(o.at) > fresh {
+			delete(c.seen, p)
+			continue
+		}
+		all = append(all, membership.Peer{ID: o.raftID, Name: p.String()})
+	}
+	slices.SortFunc(all, func(a, b membership.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// tend is what this peer does for the group all the time: as leader it keeps the group strong, as
+// an eligible peer that is no member it offers itself.
+func (p *Plane) tend() {
+	keeper, crier := &caretaker{plane: p, origin: time.Now()}, &crier{plane: p, jitter: newRand()}
+	var offered, greeted time.Time
+	kept := uint64(0)
+	for pause(p.life, tending) {
+		p.remember(&kept)
+		l := p.here.Load()
+		if l == nil || p.outlived(l) {
+			continue
+		}
+		p.seeker.led(l.member.Status().Leader.ID != 0)
+		if time.Since(greeted) > greeting {
+			greeted = time.Now()
+			p.greet()
+		}
+		crier.cry(l)
+		keeper.look(l)
+		if time.Since(offered) > offering && !l.belongs() {
+			offered = time.Now()
+			p.offer()
+		}
+	}
+}
+
+// greet asks all who may be members how the group stands: so members of two incarnations, that never
+// meet otherwise, hear of each other.
+func (p *Plane) greet() {
+	for _, at := range p.seeker.knowing() {
+		p.look(at)
+	}
+}
+
+// outlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
+// its own members began. What the disk has stays, for a person to look at.
+func (p *Plane) outlived(l *local) bool {
+	now, _ := p.seeker.life()
+	if now.began.Incarnation <= l.life.began.Incarnation {
+		return false
+	}
+	p.outlivedBy(now.began, l.life.began.Incarnation)
+	p.over.Store(true)
+	p.here.Store(nil)
+	ctx, cancel := context.WithCancel(p.life)
+	cancel() // there is nobody to hand over to
+	if err := l.close(ctx); err != nil {
+		p.Logger.Warn("the membership did not end well", "error", err)
+	}
+	return true
+}
+
+func (p *Plane) outlivedBy(s bootstrap.Succession, ours uint64) {
+	p.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
+		"to make it one again stop it, remove the directory, and start it", "directory", p.Dir,
+		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
+}
+
+// remember keeps the newest incarnation that this peer has heard of.
+func (p *Plane) remember(kept *uint64) {
+	life, _ := p.seeker.life()
+	if life.began.Incarnation > *kept {
+		*kept = life.began.Incarnation
+		p.fatal(life.began.Keep(p.FS, p.Dir))
+	}
+}
+
+// belongs reports whether this member is in the configuration that it knows, whether that has a
+// leader, and whether others know of no later one without it: a member that was removed while it
+// was away, or does not vote, is told by nobody else.
+func (l *local) belongs() bool {
+	s, id := l.member.Status(), l.plane.disk.Member()
+	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
+		!l.plane.seeker.removed(id, s.Applied)
+}
+
+// offer tells all who may lead that this peer is ready to be a member.
+func (p *Plane) offer() {
+	p.seeker.round(p.disk.Member())
+	if l := p.here.Load(); l != nil {
+		l.wire.Recheck()
+	}
+}
+
+// look asks a peer that knows of members that this one does not, or the other way round. It does
+// not wait for the answer.
+func (p *Plane) look(at peer.ID) {
+	if !p.Network.Eligible(at) {
+		return
+	}
+	if !p.seeker.begin(at) {
+		return
+	}
+	looking := p.life.start(func() {
+		defer p.seeker.end(at)
+		ctx, cancel := context.WithTimeout(p.life, askTime)
+		defer cancel()
+		p.seeker.consult(ctx, at, 0)
+		if l := p.here.Load(); l != nil {
+			l.wire.Recheck()
+		}
+	})
+	if !looking {
+		p.seeker.end(at)
+	}
+}
+
+// caretaker carries out what package repair decides, while this peer leads.
+type caretaker struct {
+	plane   *Plane
+	origin  time.Time
+	tracker *membership.Tracker // nil while this peer does not lead
+	term    uint64              // of the tracker's leadership
+	touched time.Duration       // last change or the beginning of the leadership
+	limited bool                // the limits are as wanted, or were refused
+}
+
+func (c *caretaker) look(l *local) {
+	s := l.member.Status()
+	now := time.Since(c.origin)
+	if !s.Leads || !s.Promoted {
+		c.tracker = nil
+		return
+	}
+	if c.tracker == nil || c.term != s.Header.Term { // it may have been lost and won between two looks
+		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
+		c.term = s.Header.Term
+	}
+	c.limit(l)
+	members := c.tracker.Observe(now, s.Commit, progressOf(s))
+	for i := range members {
+		p, err := peer.Decode(members[i].Name)
+		members[i].Barred = err != nil || !c.plane.Network.Eligible(p)
+	}
+	change, ok := c.config().Decide(membership.State{
+		Leader: c.plane.disk.Member(), Members: members, Candidates: c.plane.candidates.fresh(),
+		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
+	})
+	if !ok {
+		return
+	}
+	c.carryOut(l, change)
+	c.touched = time.Since(c.origin)
+}
+
+// limit gives the group the limits that this leader wants, once in a leadership.
+func (c *caretaker) limit(l *local) {
+	if c.limited || c.plane.Limits == nil {
+		return
+	}
+	var have coord.Limits
+	l.member.View(func(m *coord.Machine) { have = m.Limits() })
+	want := c.plane.Limits(have)
+	if c.limited = want == have; c.limited {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
+	defer cancel()
+	_, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}})
+	if err == nil {
+		c.plane.Logger.Info("changed the limits of the group", "limits", want)
+	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
+		c.plane.Logger.Warn("the limits of the group were not changed", "error", err)
+	} // any other failure is tried again, if this peer still leads
+}
+
+// config makes the leader as patient as it is told to be.
+func (c *caretaker) config() membership.Config {
+	r := membership.DefaultConfig()
+	r.Voters = c.plane.Voters
+	r.Patience = c.plane.Replace
+	r.Returned = min(r.Returned, r.Patience)
+	r.Stable = min(r.Stable, r.Patience/5)
+	r.Interval = min(r.Interval, r.Patience/10)
+	return r
+}
+
+func progressOf(s replica.Status) []membership.Progress {
+	out := make([]membership.Progress, len(s.Members))
+	for i, m := range s.Members {
+		out[i] = membership.Progress{Peer: membership.Peer{ID: m.ID, Name: m.Peer}, Voter: m.Voter, Match: m.Match, Active: m.Active}
+	}
+	return out
+}
+
+// carryOut waits until a change is applied or has failed; either way the group is looked at anew.
+func (c *caretaker) carryOut(l *local, change membership.Change) {
+	ctx, cancel := context.WithTimeout(c.plane.life, changing)
+	defer cancel()
+	log := c.plane.Logger.With("change", change)
+	var err error
+	if change.Transfer != 0 {
+		err = l.member.Transfer(ctx, change.Transfer)
+	} else {
+		err = l.member.Change(ctx, configurationOf(change))
+	}
+	if err != nil {
+		log.Warn("the group was not changed", "error", err)
+		return
+	}
+	log.Info("changed the group")
+	l.wire.Recheck()
+}
+
+func configurationOf(c membership.Change) (out replica.Change) {
+	if c.Add.ID != 0 {
+		out.Learners = []replica.Member{{ID: c.Add.ID, Peer: c.Add.Name}}
+	}
+	for _, id := range c.Promote {
+		out.Voters = append(out.Voters, replica.Member{ID: id})
+	}
+	if c.Remove != 0 {
+		out.Remove = []uint64{c.Remove}
+	}
+	return out
+}
+
+var _ interface {
+	coord.Actor
+	coord.Reader
+	coord.Overseer
+} = (*Plane)(nil)

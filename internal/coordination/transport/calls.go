@@ -1,0 +1,152 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// CallProtocol is the protocol on which gRPC runs between peers.
+const CallProtocol protocol.ID = "/blackhole/coord/1"
+
+// ListenLimits bound the connections of other peers. A zero field is its default.
+type ListenLimits struct {
+	Total   int // open at once; 8192
+	PerPeer int // open at once, of one peer: gRPC needs one; 4
+	Waiting int // accepted by nobody yet; 64
+}
+
+// Listener gives the streams of CallProtocol as connections. What is above its bounds is reset.
+type Listener struct {
+	host host.Host
+	door *door
+
+	mu      sync.Mutex // guards closing of waiting, against those who send on it
+	waiting chan *conn
+	closed  bool
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listen accepts the streams of other peers until Close. Errors: Invalid.
+func Listen(h host.Host, limits ListenLimits) (*Listener, error) {
+	if h == nil {
+		return nil, fault.Invalidf("host", nil, "is required")
+	}
+	orDefault(&limits.Total, 8192)
+	orDefault(&limits.PerPeer, 4)
+	orDefault(&limits.Waiting, 64)
+	l := &Listener{host: h, door: newDoor(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
+	h.SetStreamHandler(CallProtocol, l.serve)
+	return l, nil
+}
+
+func (l *Listener) serve(s network.Stream) {
+	if s.Scope().SetService(service) != nil || !l.door.enter(s) {
+		_ = s.Reset()
+		return
+	}
+	c := &conn{Stream: s, closed: func() { l.door.leave(s) }}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		select {
+		case l.waiting <- c:
+			return
+		default:
+		}
+	}
+	c.abort()
+}
+
+// Accept waits for the next connection. Once the listener is closed it returns net.ErrClosed.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, ok := <-l.waiting
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close accepts no more. Connections that were accepted stay open.
+func (l *Listener) Close() error {
+	l.host.RemoveStreamHandler(CallProtocol)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	close(l.waiting)
+	for c := range l.waiting {
+		c.abort()
+	}
+	return nil
+}
+
+// Addr is this peer's id.
+func (l *Listener) Addr() net.Addr { return Addr{l.host.ID()} }
+
+// Dial connects to the listener of another peer, by a connection that is not relayed and that
+// stays protected from trimming until it is closed. Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
+func Dial(ctx context.Context, h host.Host, to peer.ID) (net.Conn, error) {
+	const op = "link.Dial"
+	if to == h.ID() {
+		return nil, fault.In("peer", fault.New(op, fault.Invalid, "is this peer itself"))
+	}
+	s, err := h.NewStream(network.WithForceDirectDial(ctx, service), to, CallProtocol)
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			_ = s.Reset()
+		}
+		return nil, fault.Wrap(op, ctx.Err())
+	case err != nil:
+		return nil, fault.As(op, fault.Unavailable, err)
+	}
+	held := service + "/" + s.ID()
+	h.ConnManager().Protect(to, held)
+	return &conn{Stream: s, closed: func() { h.ConnManager().Unprotect(to, held) }}, nil
+}
+
+// Addr is the address of a peer: its id.
+type Addr struct{ Peer peer.ID }
+
+// Network is "libp2p".
+func (Addr) Network() string { return "libp2p" }
+
+// String is the peer id in its usual form.
+func (a Addr) String() string { return a.Peer.String() }
+
+// conn is a stream as a connection.
+type conn struct {
+	network.Stream
+	once   sync.Once
+	closed func() // called once
+}
+
+var _ net.Conn = (*conn)(nil)
+
+// LocalAddr is this peer's id.
+func (c *conn) LocalAddr() net.Addr { return Addr{c.Stream.Conn().LocalPeer()} }
+
+// RemoteAddr is the other's, as the connection has authenticated it.
+func (c *conn) RemoteAddr() net.Addr { return Addr{c.Stream.Conn().RemotePeer()} }
+
+// Close lets what was written arrive, and reads no more.
+func (c *conn) Close() error {
+	c.once.Do(c.closed)
+	return c.Stream.Close()
+}
+
+func (c *conn) abort() {
+	c.once.Do(c.closed)
+	_ = c.Stream.Reset()
+}

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// whoami answers a health check with the caller's peer id, as an error.
+type whoami struct {
+	healthv1.UnimplementedHealthServer
+}
+
+func (whoami) Check(ctx context.Context, _ *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	id, ok := PeerOf(ctx)
+	if !ok {
+		return nil, status.Error(codes.Unauthenticated, "local")
+	}
+	return nil, status.Error(codes.AlreadyExists, id)
+}
+
+func (whoami) Watch(_ *healthv1.HealthCheckRequest, s healthv1.Health_WatchServer) error {
+	for range 100 {
+		if err := s.Send(&healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrapped is what a server may do to a connection before its credentials see it.
+type wrapped struct{ net.Listener }
+
+func (w wrapped) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return struct{ net.Conn }{c}, nil
+}
+
+func plain(l net.Listener) net.Listener { return l }
+
+func serveCalls(t testing.TB, wrap func(net.Listener) net.Listener, h host.Host) *grpc.Server {
+	l, err := Listen(h, ListenLimits{})
+	require.NoError(t, err)
+	s := grpc.NewServer(grpc.Creds(Credentials(Local())))
+	healthv1.RegisterHealthServer(s, whoami{})
+	go func() { _ = s.Serve(wrap(l)) }()
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func callerOf(t testing.TB, h host.Host, target string) healthv1.HealthClient {
+	c, err := grpc.NewClient(target, DialOptions(h)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return healthv1.NewHealthClient(c)
+}
+
+// The server knows whose call it is, also when something lies between it and the connection.
+func TestPeerOf(t *testing.T) {
+	for name, wrap := range map[string]func(net.Listener) net.Listener{
+		"plain":   plain,
+		"wrapped": func(l net.Listener) net.Listener { return wrapped{l} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				all := hosts(t, newWire(t), 3)
+				server := serveCalls(t, wrap, all[0])
+				for _, h := range all[1:] {
+					client := callerOf(t, h, Target(all[0].ID()))
+					_, err := client.Check(t.Context(), nil)
+					require.Equal(t, codes.AlreadyExists, status.Code(err), err)
+					require.Equal(t, h.ID().String(), status.Convert(err).Message())
+					stream, err := client.Watch(t.Context(), nil)
+					require.NoError(t, err)
+					for range 100 {
+						_, err := stream.Recv()
+						require.NoError(t, err)
+					}
+				}
+				local := bufconn.Listen(1 << 10)
+				go func() { _ = server.Serve(local) }()
+				c, err := grpc.NewClient("passthrough:///local", grpc.WithTransportCredentials(insecure.NewCredentials()),
+					grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return local.DialContext(ctx) }))
+				require.NoError(t, err)
+				_, err = healthv1.NewHealthClient(c).Check(t.Context(), nil)
+				require.Equal(t, codes.Unauthenticated, status.Code(err), err)
+				require.NoError(t, c.Close())
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestPeerOfAnythingElse(t *testing.T) {
+	_, ok := PeerOf(t.Context())
+	require.False(t, ok)
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	only := Credentials(nil).Clone()
+	_, _, err := only.ServerHandshake(a)
+	require.ErrorIs(t, err, fault.Unauthentic)
+	_, _, err = only.ClientHandshake(t.Context(), "", a)
+	require.ErrorIs(t, err, fault.Unauthentic)
+}
+
+func TestDialErrors(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWire(t)
+		all := hosts(t, w, 2)
+		_, err := Dial(t.Context(), all[0], all[0].ID())
+		require.ErrorIs(t, err, fault.Invalid)
+		require.Equal(t, "peer", fault.FieldOf(err))
+		_, err = Dial(t.Context(), all[0], "unknown")
+		require.ErrorIs(t, err, fault.Unavailable)
+		w.cut.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err = Dial(ctx, all[0], all[1].ID())
+		require.ErrorIs(t, err, fault.Timeout)
+		require.InDelta(t, 1, time.Since(begin).Seconds(), 0.1)
+		_, err = callerOf(t, all[0], "passthrough:///nobody").Check(t.Context(), nil)
+		require.Equal(t, codes.Unavailable, status.Code(err))
+	})
+}
+
+// A connection is protected from trimming while it is open, each for itself.
+func TestDialProtects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all := hosts(t, newWire(t), 2)
+		l, err := Listen(all[1], ListenLimits{})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, l.Close()) }()
+		one, err := Dial(t.Context(), all[0], all[1].ID())
+		require.NoError(t, err)
+		two, err := Dial(t.Context(), all[0], all[1].ID())
+		require.NoError(t, err)
+		manager := all[0].ConnManager()
+		require.True(t, manager.IsProtected(all[1].ID(), ""))
+		require.NoError(t, one.Close())
+		require.True(t, manager.IsProtected(all[1].ID(), ""))
+		require.NoError(t, two.Close())
+		require.NoError(t, two.Close())
+		require.False(t, manager.IsProtected(all[1].ID(), ""))
+	})
+}
+
+// Of one peer only so many connections are open, and so many wait; what ends makes room.
+func TestListenerBounds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		all := hosts(t, newWire(t), 3)
+		l, err := Listen(all[0], ListenLimits{PerPeer: 3, Waiting: 4})
+		require.NoError(t, err)
+		knock := func(from host.Host) network.Stream {
+			s, err := from.NewStream(t.Context(), all[0].ID(), CallProtocol)
+			require.NoError(t, err)
+			_, err = s.Write([]byte("x"))
+			require.NoError(t, err)
+			settle(100 * time.Millisecond)
+			return s
+		}
+		for range 3 {
+			knock(all[1])
+		}
+		ended(t, knock(all[1]))
+		knock(all[2])
+		ended(t, knock(all[2])) // nobody has accepted any: too many wait
+
+		for range 4 {
+			c, err := l.Accept()
+			require.NoError(t, err)
+			require.Equal(t, "libp2p", c.RemoteAddr().Network())
+			require.Equal(t, l.Addr(), c.LocalAddr())
+			require.NoError(t, c.Close())
+		}
+		knock(all[1])
+		c, err := l.Accept()
+		require.NoError(t, err)
+		require.Equal(t, all[1].ID().String(), c.RemoteAddr().String())
+		waiting := knock(all[1])
+		require.NoError(t, l.Close())
+		require.NoError(t, l.Close())
+		ended(t, waiting)
+		_, err = l.Accept()
+		require.True(t, errors.Is(err, net.ErrClosed))
+		_, err = c.Write([]byte("still open"))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+	_, err := Listen(nil, ListenLimits{})
+	require.Equal(t, "host", fault.FieldOf(err))
+}

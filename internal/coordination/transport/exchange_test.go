@@ -1,0 +1,207 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// pair are two peers that may ask each other.
+type pair struct {
+	hosts  []host.Host
+	asks   []*Exchange
+	counts []*counts
+	wire   *wire
+}
+
+func newPair(t *testing.T, limits AskLimits) *pair {
+	p := &pair{wire: newWire(t)}
+	p.hosts = hosts(t, p.wire, 3)
+	for _, h := range p.hosts[:2] {
+		c := newCounts()
+		x, err := NewExchange(ExchangeConfig{Host: h, Recorder: askCounts{c}, Limits: limits})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, x.Close()) })
+		p.asks, p.counts = append(p.asks, x), append(p.counts, c)
+	}
+	return p
+}
+
+func (p *pair) to() peer.ID { return p.hosts[1].ID() }
+
+func TestExchangeNeedsAHost(t *testing.T) {
+	_, err := NewExchange(ExchangeConfig{})
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "host", fault.FieldOf(err))
+}
+
+func TestAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{})
+		p.asks[1].Handle(Information, func(_ context.Context, from peer.ID, question []byte) ([]byte, error) {
+			require.Equal(t, p.hosts[0].ID(), from, "authenticated")
+			switch string(question) {
+			case "refuse":
+				return nil, fault.New("somewhere", fault.Conflict, "because of \xff")
+			case "too much":
+				return make([]byte, MaxMessage+1), nil
+			}
+			return append([]byte("re: "), question...), nil
+		})
+		ask := func(topic Topic, question []byte) ([]byte, error) {
+			return p.asks[0].Ask(t.Context(), p.to(), topic, question)
+		}
+		for _, size := range []int{0, 1, 1000, MaxMessage - 4} {
+			answer, err := ask(Information, bytes.Repeat([]byte{'x'}, size))
+			require.NoError(t, err)
+			require.Len(t, answer, size+4)
+		}
+		_, err := ask(Information, make([]byte, MaxMessage+1))
+		require.ErrorIs(t, err, fault.TooLarge)
+		_, err = ask(Information, []byte("refuse"))
+		require.ErrorIs(t, err, fault.Conflict)
+		require.Equal(t, "because of ?", fault.Message(err))
+		_, err = ask(Information, []byte("too much"))
+		require.ErrorIs(t, err, fault.TooLarge)
+		_, err = ask(Founding, nil)
+		require.ErrorIs(t, err, fault.Unsupported)
+		_, err = p.asks[0].Ask(t.Context(), p.hosts[2].ID(), Information, nil)
+		require.ErrorIs(t, err, fault.Unavailable, "that peer does not speak the protocol")
+
+		p.asks[1].Handle(Information, nil)
+		_, err = ask(Information, nil)
+		require.ErrorIs(t, err, fault.Unsupported)
+		require.Equal(t, []peer.ID{p.to()}, p.asks[0].Neighbours())
+	})
+}
+
+// Nobody waits for longer than it wants to, and than the bound.
+func TestAskEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{})
+		p.asks[1].Handle(Information, func(ctx context.Context, _ peer.ID, _ []byte) ([]byte, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		begin := time.Now()
+		_, err := p.asks[0].Ask(t.Context(), p.to(), Information, nil)
+		require.ErrorIs(t, err, fault.Timeout)
+		require.InDelta(t, 5, time.Since(begin).Seconds(), 0.1)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		begin = time.Now()
+		_, err = p.asks[0].Ask(ctx, p.to(), Information, nil)
+		require.ErrorIs(t, err, fault.Canceled)
+		require.InDelta(t, 1, time.Since(begin).Seconds(), 0.1)
+
+		time.AfterFunc(time.Second, func() { require.NoError(t, p.asks[1].Close()) })
+		begin = time.Now()
+		_, err = p.asks[0].Ask(t.Context(), p.to(), Information, nil)
+		require.Error(t, err)
+		require.InDelta(t, 1, time.Since(begin).Seconds(), 0.1, "who closes does not let others wait")
+	})
+}
+
+func echo(_ context.Context, _ peer.ID, question []byte) ([]byte, error) { return question, nil }
+
+func TestSend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{})
+		var got atomic.Int64
+		hold := make(chan struct{})
+		p.asks[1].Handle(Founding, func(context.Context, peer.ID, []byte) ([]byte, error) {
+			got.Add(1)
+			<-hold
+			return nil, nil
+		})
+		begin := time.Now()
+		for range 100 {
+			p.asks[0].Send(p.to(), Founding, []byte("m"))
+		}
+		require.Zero(t, time.Since(begin))
+		settle(time.Second)
+		require.Equal(t, int64(16), got.Load())
+		require.Equal(t, 100-16, p.counts[0].of("dropped.full"))
+		close(hold)
+		settle(time.Second)
+		p.asks[0].Send(p.to(), Founding, []byte("m"))
+		p.asks[0].Send(p.hosts[2].ID(), Founding, []byte("m"))
+		settle(10 * time.Second)
+		require.Equal(t, int64(17), got.Load())
+		require.Equal(t, 1, p.counts[0].of("dropped.failed"))
+		require.NoError(t, p.asks[0].Close())
+		p.asks[0].Send(p.to(), Founding, nil)
+		require.Equal(t, 100-16+1, p.counts[0].of("dropped.full"))
+	})
+}
+
+// One peer may ask only so much at once; another one is not kept out.
+func TestAsksPerPeer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{ServedPerPeer: 2})
+		p.asks[1].Handle(Information, func(context.Context, peer.ID, []byte) ([]byte, error) { return []byte("yes"), nil })
+		for range 10 {
+			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol)
+			require.NoError(t, err)
+			_, err = s.Write([]byte{0})
+			require.NoError(t, err)
+		}
+		settle(100 * time.Millisecond)
+		require.Equal(t, 8, p.counts[1].of("refused.busy"))
+		_, err := p.asks[0].Ask(t.Context(), p.to(), Information, nil)
+		require.NoError(t, err)
+		settle(6 * time.Second)
+		require.Equal(t, 2, p.counts[1].of("refused.malformed"), "who says nothing is sent away")
+	})
+}
+
+func TestGarbledQuestions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{})
+		for name, b := range map[string][]byte{
+			"too long":      append(binary.BigEndian.AppendUint32(nil, MaxMessage+2), 2),
+			"without topic": {0, 0, 0, 0, 0},
+			"cut short":     {0, 0, 0, 9, 2, 'x'},
+		} {
+			before := p.counts[1].of("refused.malformed")
+			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol)
+			require.NoError(t, err)
+			_, err = s.Write(b)
+			require.NoError(t, err)
+			require.NoError(t, s.CloseWrite())
+			answer, err := io.ReadAll(s)
+			require.Error(t, err, name)
+			require.Empty(t, answer)
+			settle(time.Millisecond)
+			require.Equal(t, before+1, p.counts[1].of("refused.malformed"), name)
+		}
+	})
+}
+
+// Whatever a peer answers is an answer or an error.
+func FuzzReadTagged(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 2, 1, 'x'})
+	f.Add([]byte{0, 0, 0, 0})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tag, body, err := readTagged(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		require.NoError(t, writeTagged(&again, tag, body))
+		require.True(t, bytes.HasPrefix(b, again.Bytes()), fmt.Sprintf("%x", b))
+	})
+}

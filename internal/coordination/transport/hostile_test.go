@@ -1,0 +1,328 @@
+package transport
+
+import (
+	"encoding/binary"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// fakeHost is a host that nobody talks to.
+type fakeHost struct{ host.Host }
+
+// unlimited is memory without end.
+type unlimited struct{}
+
+func (unlimited) ReserveMemory(int, uint8) error { return nil }
+func (unlimited) ReleaseMemory(int)              {}
+
+// hello is what member 1 says to member 2.
+func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
+	id := groupID()
+	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Lane: groupv1.Lane_LANE_APPEND, ConfigIndex: 100}
+	for _, edit := range edits {
+		edit(h)
+	}
+	return h
+}
+
+// raw opens a stream of the protocol and writes bytes on it.
+func raw(t *testing.T, from host.Host, to peer.ID, b []byte) network.Stream {
+	s, err := from.NewStream(t.Context(), to, RaftProtocol(groupID()))
+	require.NoError(t, err)
+	_, err = s.Write(b)
+	require.NoError(t, err)
+	return s
+}
+
+func frameOf(t *testing.T, m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
+}
+
+// enter opens a stream as member 1 that is welcome.
+func enter(t *testing.T, w *world, edits ...func(*groupv1.MemberHello)) network.Stream {
+	s := raw(t, w.members[0].host, w.members[1].host.ID(), frameOf(t, hello(edits...)))
+	welcome := new(groupv1.MemberWelcome)
+	require.NoError(t, readAnswer(s, welcome))
+	require.Equal(t, groupv1.Verdict_VERDICT_WELCOME, welcome.Verdict)
+	return s
+}
+
+// ended tells that a stream ends without another byte.
+func ended(t *testing.T, s network.Stream) {
+	b, err := io.ReadAll(s)
+	require.Empty(t, b)
+	require.Error(t, err, "reset")
+}
+
+// Who is not the member that it claims to be is told so, and nothing changes.
+func TestVerdicts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		certificate := []byte("certificate")
+		w := newWorld(t, 3, func(_ int, _ *member, c *Config) {
+			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Certificate: certificate, Term: 7} }
+		})
+		two := w.members[1]
+		for _, tc := range []struct {
+			name string
+			from host.Host
+			edit func(*groupv1.MemberHello)
+			want groupv1.Verdict
+			told []uint64 // to Stranger
+		}{
+			{"no member", w.stranger, func(h *groupv1.MemberHello) { h.From = 9 }, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{9}},
+			{"no raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 0 }, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{0}},
+			{"another member's raft id", w.stranger, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{1}},
+			{"a member with another's", w.members[2].host, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{1}},
+			{"the answerer's own raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 2 }, groupv1.Verdict_VERDICT_NOT_MEMBER, nil},
+			{"removed, and does not know", w.stranger, func(h *groupv1.MemberHello) { h.ConfigIndex = 1 }, groupv1.Verdict_VERDICT_STALE_CONFIG, nil},
+			{"to who was here before", w.members[0].host, func(h *groupv1.MemberHello) { h.To = 77 }, groupv1.Verdict_VERDICT_WRONG_MEMBER, nil},
+			{"another group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId[31]++ }, groupv1.Verdict_VERDICT_WRONG_GROUP, nil},
+			{"no group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId = nil }, groupv1.Verdict_VERDICT_WRONG_GROUP, nil},
+			{"a member", w.members[0].host, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_WELCOME, nil},
+		} {
+			t.Log(tc.name)
+			before := two.counts.of("refused." + verdictName(tc.want))
+			b := append(frameOf(t, hello(tc.edit)), frameOf(t, appending(1, 2, 1, 10))...)
+			s := raw(t, tc.from, two.host.ID(), b)
+			welcome := new(groupv1.MemberWelcome)
+			require.NoError(t, readAnswer(s, welcome))
+			require.Equal(t, tc.want, welcome.Verdict)
+			id := groupID()
+			require.Equal(t, id[:], welcome.GroupId)
+			settle(time.Second)
+			require.Equal(t, tc.told, two.strangers)
+			two.strangers = nil
+			if tc.want == groupv1.Verdict_VERDICT_WELCOME {
+				require.Len(t, two.take(), 1)
+				continue
+			}
+			require.Equal(t, before+1, two.counts.of("refused."+verdictName(tc.want)))
+			require.Empty(t, two.take(), "nothing that was said counts")
+			rest, err := io.ReadAll(s)
+			require.NoError(t, err, "the stream ends in order")
+			require.Empty(t, rest)
+			switch tc.want {
+			case groupv1.Verdict_VERDICT_WRONG_GROUP:
+				require.Equal(t, certificate, welcome.Certificate)
+			case groupv1.Verdict_VERDICT_NOT_MEMBER, groupv1.Verdict_VERDICT_STALE_CONFIG:
+				require.Equal(t, uint64(7), welcome.Info.GetTerm())
+			}
+		}
+	})
+}
+
+// Who is refused learns why, and does not insist.
+func TestRefusedDialler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []groupv1.Verdict
+		w := newWorld(t, 2, func(i int, m *member, c *Config) {
+			if i == 1 {
+				c.Lookup = func(uint64) (peer.ID, bool) { return "", false }
+			}
+			c.Refused = func(_ peer.ID, why *groupv1.MemberWelcome) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				told = append(told, why.Verdict)
+			}
+		})
+		for range 100 {
+			w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+			settle(100 * time.Millisecond)
+		}
+		require.NotEmpty(t, told)
+		require.LessOrEqual(t, len(told), 11, "once a second")
+		require.Equal(t, groupv1.Verdict_VERDICT_NOT_MEMBER, told[0])
+		require.Equal(t, len(told), w.members[0].lost())
+		require.Equal(t, len(told), w.members[1].counts.of("refused.not_member"))
+		require.Len(t, w.members[1].strangers, len(told))
+	})
+}
+
+// Words that are no greeting end the stream, and cost its peer's next one nothing.
+func TestGarbledHello(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, nil)
+		two := w.members[1]
+		for name, b := range map[string][]byte{
+			"too long":     binary.BigEndian.AppendUint32(nil, maxHello+1),
+			"absurd":       {0xff, 0xff, 0xff, 0xff},
+			"no message":   {0, 0, 0, 3, 0xff, 0xff, 0xff},
+			"unknown lane": frameOf(t, hello(func(h *groupv1.MemberHello) { h.Lane = 9 })),
+			"no lane":      frameOf(t, hello(func(h *groupv1.MemberHello) { h.Lane = 0 })),
+			"empty":        {0, 0, 0, 0},
+		} {
+			before := two.counts.of("refused.hello")
+			ended(t, raw(t, w.members[0].host, two.host.ID(), b))
+			require.Equal(t, before+1, two.counts.of("refused.hello"), name)
+		}
+		enter(t, w)
+	})
+}
+
+// A member whose messages do not belong on its stream loses the stream, and Raft sees none of them.
+func TestMessagesThatDoNotBelong(t *testing.T) {
+	control := func(h *groupv1.MemberHello) { h.Lane = groupv1.Lane_LANE_CONTROL }
+	bulk := func(*groupv1.MemberHello) {}
+	many := &raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2))}
+	for range maxEntries + 1 {
+		many.Entries = append(many.Entries, &raftpb.Entry{})
+	}
+	for name, tc := range map[string]struct {
+		lane    func(*groupv1.MemberHello)
+		bytes   []byte
+		refused int
+	}{
+		"oversized frame":          {bulk, binary.BigEndian.AppendUint32(nil, MaxFrame+1), 0},
+		"oversized control frame":  {control, binary.BigEndian.AppendUint32(nil, maxControl+1), 0},
+		"garbage":                  {bulk, []byte{0, 0, 0, 2, 0xff, 0xff}, 1},
+		"too many entries":         {bulk, frameOf(t, many), 1},
+		"from another":             {bulk, frameOf(t, appending(3, 2, 1, 1)), 1},
+		"to another":               {bulk, frameOf(t, appending(1, 3, 1, 1)), 1},
+		"an append on control":     {control, frameOf(t, appending(1, 2, 1, 1)), 1},
+		"a heartbeat on append":    {bulk, frameOf(t, message(raftpb.MsgHeartbeat, 1, 2)), 1},
+		"a snapshot on append":     {bulk, frameOf(t, snapshotOf(1, 2, nil)), 1},
+		"what is said to oneself":  {control, frameOf(t, message(raftpb.MsgCheckQuorum, 1, 2)), 1},
+		"a proposal":               {control, frameOf(t, message(raftpb.MsgProp, 1, 2)), 1},
+		"an unknown type":          {control, frameOf(t, message(99, 1, 2)), 1},
+		"no type, which is MsgHup": {control, frameOf(t, &raftpb.Message{From: new(uint64(1)), To: new(uint64(2))}), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, 2, nil)
+				s := enter(t, w, tc.lane)
+				_, err := s.Write(tc.bytes)
+				require.NoError(t, err)
+				ended(t, s)
+				require.Empty(t, w.members[1].take())
+				require.Equal(t, tc.refused, w.members[1].counts.of("refused.message"))
+				w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+				settle(2 * time.Second)
+				require.Len(t, w.members[1].take(), 1)
+			})
+		})
+	}
+}
+
+// Silence is not waited for: not of a stranger, nor of a member in the middle of a message.
+func TestSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, nil)
+		begin := time.Now()
+		ended(t, raw(t, w.stranger, w.members[1].host.ID(), []byte{0, 0, 0, 50, 1}))
+		require.InDelta(t, 3, time.Since(begin).Seconds(), 0.5)
+
+		s := enter(t, w)
+		_, err := s.Write([]byte{0, 1, 0, 0, 1, 2, 3})
+		require.NoError(t, err)
+		begin = time.Now()
+		ended(t, s)
+		require.InDelta(t, 10, time.Since(begin).Seconds(), 0.5)
+	})
+}
+
+// A stranger who opens all the streams that it can does not keep a member out.
+func TestFlood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, nil)
+		two := w.members[1]
+		for range 100 {
+			raw(t, w.stranger, two.host.ID(), []byte{0, 0})
+		}
+		settle(time.Second)
+		require.Equal(t, 100-8, two.counts.of("refused.busy"))
+		w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+		settle(time.Second)
+		require.Len(t, two.take(), 1)
+	})
+}
+
+// A member that opens one stream after the other has one of each lane.
+func TestNewStreamReplacesTheOld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, nil)
+		older := enter(t, w)
+		newer := enter(t, w)
+		ended(t, older)
+		_, err := newer.Write(frameOf(t, appending(1, 2, 1, 1)))
+		require.NoError(t, err)
+		settle(time.Second)
+		require.Len(t, w.members[1].take(), 1)
+		require.Len(t, w.members[1].inbound, 1)
+	})
+}
+
+// relayed is a stream on a relayed connection.
+type relayed struct {
+	network.Stream
+	reset bool
+}
+
+func (r *relayed) Conn() network.Conn         { return relayedConn{} }
+func (r *relayed) Scope() network.StreamScope { return &network.NullScope{} }
+func (r *relayed) Reset() error               { r.reset = true; return nil }
+
+type relayedConn struct{ network.Conn }
+
+func (relayedConn) RemotePeer() peer.ID { return "relayed" }
+func (relayedConn) Stat() network.ConnStats {
+	return network.ConnStats{Stats: network.Stats{Limited: true}}
+}
+
+func TestRelayedConnectionsAreRefused(t *testing.T) {
+	c := newCounts()
+	tr, err := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup, Recorder: c})
+	require.NoError(t, err)
+	s := new(relayed)
+	require.Error(t, tr.greet(s, laneKey{member: 1}))
+	in, err := tr.receive(s)
+	require.Error(t, err)
+	require.Nil(t, in)
+	require.True(t, s.reset)
+	require.Equal(t, 1, c.of("refused.hello"))
+}
+
+// mute is a stream on a connection from which nothing comes any more.
+type mute struct {
+	relayed
+	conn *muteConn
+}
+
+func (m *mute) Conn() network.Conn          { return m.conn }
+func (m *mute) SetDeadline(time.Time) error { return nil }
+func (m *mute) Write(b []byte) (int, error) { return len(b), nil }
+func (m *mute) Read([]byte) (int, error)    { return 0, m.conn.err }
+
+type muteConn struct {
+	network.Conn
+	err    error
+	closed bool
+}
+
+func (c *muteConn) Stat() network.ConnStats { return network.ConnStats{} }
+func (c *muteConn) Close() error            { c.closed = true; return nil }
+
+// A connection on which not even a greeting is answered is given up, since over TCP it would take long after
+// a partition to come back to life. One on which the peer refuses is not.
+func TestDeadConnectionIsClosed(t *testing.T) {
+	for err, dead := range map[error]bool{os.ErrDeadlineExceeded: true, network.ErrReset: false, io.EOF: false} {
+		tr, newErr := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
+		require.NoError(t, newErr)
+		c := &muteConn{err: err}
+		require.ErrorIs(t, tr.greet(&mute{conn: c}, laneKey{member: 1}), fault.Unavailable)
+		require.Equal(t, dead, c.closed, "%v", err)
+	}
+}

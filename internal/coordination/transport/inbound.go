@@ -1,0 +1,228 @@
+package transport
+
+import (
+	"strings"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// inbound is a stream of a member, after the handshake.
+type inbound struct {
+	key    laneKey
+	peer   peer.ID
+	stream *patient
+	frames *frames
+}
+
+// serve is the handler of the protocol.
+func (t *Transport) serve(s network.Stream) {
+	if !t.greetings.enter(s) {
+		t.Recorder.Refused("busy")
+		_ = s.Reset()
+		return
+	}
+	in, err := t.receive(s)
+	t.greetings.leave(s)
+	if err != nil {
+		t.Logger.Debug("stream refused", "peer", s.Conn().RemotePeer(), "error", err)
+	}
+	if in == nil {
+		return // receive has ended the stream
+	}
+	defer t.running.Done()
+	defer t.forgetInbound(in.key, in)
+	t.awake(in.key.member)
+	if in.key.lane == groupv1.Lane_LANE_SNAPSHOT {
+		err = t.takeSnapshot(in)
+	} else {
+		err = t.read(in)
+	}
+	t.Logger.Debug("stream ended", "lane", nameOf(in.key.lane), "member", in.key.member, "peer", in.peer, "error", err)
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	_ = s.Close()
+}
+
+// receive shakes hands. Without an error the stream counts as running; otherwise it is ended.
+func (t *Transport) receive(s network.Stream) (*inbound, error) {
+	p := &patient{Stream: s}
+	f := newFrames(p, s.Scope())
+	hello, err := t.hear(s, f)
+	if err != nil {
+		t.Recorder.Refused("hello")
+		_ = s.Reset()
+		return nil, err
+	}
+	in := &inbound{
+		key: laneKey{hello.GetFrom(), hello.GetLane()}, peer: s.Conn().RemotePeer(), stream: p, frames: f,
+	}
+	welcome := t.admit(in, hello)
+	if err := writeFrame(s, welcome, maxWelcome); err != nil && welcome.Verdict == groupv1.Verdict_VERDICT_WELCOME {
+		t.forgetInbound(in.key, in)
+		t.running.Done()
+		_ = s.Reset()
+		return nil, err
+	}
+	if welcome.Verdict == groupv1.Verdict_VERDICT_WELCOME {
+		_ = s.SetDeadline(time.Time{})
+		return in, nil
+	}
+	t.Recorder.Refused(verdictName(welcome.Verdict))
+	_ = s.Close()
+	if welcome.Verdict == groupv1.Verdict_VERDICT_NOT_MEMBER && hello.GetFrom() != t.Member {
+		t.Stranger(in.peer, hello.GetFrom())
+	}
+	return nil, fault.As("", fault.Forbidden, &refusal{welcome})
+}
+
+// hear reads a dialler's first words.
+func (t *Transport) hear(s network.Stream, f *frames) (*groupv1.MemberHello, error) {
+	if s.Conn().Stat().Limited {
+		return nil, fault.New("", fault.Forbidden, "the connection is relayed")
+	}
+	if err := s.Scope().SetService(service); err != nil {
+		return nil, fault.As("", fault.LimitReached, err)
+	}
+	_ = s.SetDeadline(deadline(t.Limits.Hello))
+	hello := new(groupv1.MemberHello)
+	if err := f.message(hello, maxHello); err != nil {
+		return nil, err
+	}
+	if nameOf(hello.GetLane()) == "none" {
+		return nil, fault.New("", fault.Unsupported, "lane %v is not known", hello.GetLane())
+	}
+	return hello, nil
+}
+
+// admit judges a dialler and, when it is welcome, lets its stream take the place of an older one.
+func (t *Transport) admit(in *inbound, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
+	for {
+		t.mu.Lock()
+		epoch := t.epoch
+		t.mu.Unlock()
+		welcome := t.judge(in.peer, hello)
+		if welcome.Verdict != groupv1.Verdict_VERDICT_WELCOME || t.register(in, epoch) {
+			return welcome
+		}
+		if t.ctx.Err() != nil {
+			return &groupv1.MemberWelcome{GroupId: t.Group[:]} // no verdict: not any more
+		}
+	}
+}
+
+// register makes the stream the one of its member and lane, unless the members were
+// rechecked since epoch.
+func (t *Transport) register(in *inbound, epoch uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.epoch != epoch {
+		return false
+	}
+	if older := t.inbound[in.key]; older != nil {
+		_ = older.stream.Reset()
+	}
+	t.inbound[in.key] = in
+	t.protect(in.peer)
+	t.running.Add(1)
+	return true
+}
+
+// judge says whether a peer may open a stream as who it says it is.
+func (t *Transport) judge(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
+	w := &groupv1.MemberWelcome{Verdict: groupv1.Verdict_VERDICT_WELCOME, GroupId: t.Group[:]}
+	switch {
+	case string(hello.GetGroupId()) != string(t.Group[:]):
+		w.Verdict = groupv1.Verdict_VERDICT_WRONG_GROUP
+		w.Certificate = t.Info().GetCertificate()
+	case hello.GetTo() != t.Member:
+		w.Verdict = groupv1.Verdict_VERDICT_WRONG_MEMBER
+	case !t.is(hello.GetFrom(), from):
+		w.Verdict = groupv1.Verdict_VERDICT_NOT_MEMBER
+		if hello.GetConfigIndex() < t.ConfigIndex() {
+			w.Verdict = groupv1.Verdict_VERDICT_STALE_CONFIG
+		}
+		w.Info = t.Info()
+	}
+	if proto.Size(w) > maxWelcome {
+		w.Info, w.Certificate = nil, nil
+	}
+	return w
+}
+
+// verdictName is "wrong_group" for VERDICT_WRONG_GROUP.
+func verdictName(v groupv1.Verdict) string {
+	return strings.ToLower(strings.TrimPrefix(v.String(), "VERDICT_"))
+}
+
+// awake lets the lanes to a member try again at once: it is there.
+func (t *Transport) awake(member uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, kind := range []groupv1.Lane{groupv1.Lane_LANE_CONTROL, groupv1.Lane_LANE_APPEND} {
+		if l := t.lanes[laneKey{member, kind}]; l != nil {
+			l.awake()
+		}
+	}
+}
+
+// read gives the messages of a lane to the receiver until the stream ends.
+func (t *Transport) read(in *inbound) error {
+	limit := maxControl
+	if in.key.lane == groupv1.Lane_LANE_APPEND {
+		limit = MaxFrame
+	}
+	in.stream.idle = 2 * t.Limits.Silence // whoever is there probes
+	for {
+		b, err := in.frames.next(limit)
+		if err != nil {
+			return err
+		}
+		if len(b) == 0 {
+			if err := t.answer(in.stream); err != nil {
+				return err
+			}
+			continue
+		}
+		m, err := t.parse(in, b)
+		if err != nil {
+			t.Recorder.Refused("message")
+			return err
+		}
+		t.Recorder.Received(nameOf(in.key.lane), 1, len(b))
+		t.receiver.Receive(m)
+	}
+}
+
+// answer answers a probe.
+func (t *Transport) answer(s network.Stream) error {
+	_ = s.SetWriteDeadline(deadline(t.Limits.Write))
+	_, err := s.Write([]byte{1})
+	return err
+}
+
+// parse reads a message and checks that it may come on its stream.
+func (t *Transport) parse(in *inbound, b []byte) (*raftpb.Message, error) {
+	m, err := decode(b)
+	if err != nil {
+		return nil, err
+	}
+	kind, ok := laneOf(m.GetType())
+	switch {
+	case !ok || kind != in.key.lane:
+		return nil, fault.New("", fault.Forbidden, "%v does not belong on lane %s", m.GetType(), nameOf(in.key.lane))
+	case m.GetFrom() != in.key.member || m.GetTo() != t.Member:
+		return nil, fault.New("", fault.Forbidden, "message from %x to %x on a stream from %x to %x",
+			m.GetFrom(), m.GetTo(), in.key.member, t.Member)
+	}
+	return m, nil
+}

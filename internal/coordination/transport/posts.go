@@ -1,0 +1,59 @@
+package transport
+
+import (
+	"context"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// posts bounds what is done for nobody who waits, in all and for each peer.
+type posts struct {
+	total, perPeer int
+	ctx            context.Context
+	cancel         context.CancelFunc
+	running        sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows, and additions to running
+	n      int
+	ofPeer map[peer.ID]int
+}
+
+func newPosts(total, perPeer int) *posts {
+	p := &posts{total: total, perPeer: perPeer, ofPeer: make(map[peer.ID]int)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// start runs f in the background, unless there is too much already, or the end has come.
+func (p *posts) start(to peer.ID, f func(context.Context)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n >= p.total || p.ofPeer[to] >= p.perPeer || p.ctx.Err() != nil {
+		return false
+	}
+	p.n++
+	p.ofPeer[to]++
+	p.running.Go(func() {
+		defer p.done(to)
+		f(p.ctx)
+	})
+	return true
+}
+
+func (p *posts) done(to peer.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n--
+	if p.ofPeer[to]--; p.ofPeer[to] == 0 {
+		delete(p.ofPeer, to)
+	}
+}
+
+// close ends what runs, and waits.
+func (p *posts) close() {
+	p.mu.Lock()
+	p.cancel()
+	p.mu.Unlock()
+	p.running.Wait()
+}

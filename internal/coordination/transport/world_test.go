@@ -1,0 +1,301 @@
+package transport
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/marcopolo/simnet"
+	"github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/fx"
+)
+
+// wire is a network with 5 ms from any peer to any other, in the virtual time of a bubble.
+type wire struct {
+	net *simnet.Simnet
+	cut atomic.Bool // packets do not arrive, and nobody is told
+}
+
+func newWire(t testing.TB) *wire {
+	w := &wire{net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
+	w.net.Start()
+	t.Cleanup(w.net.Close)
+	return w
+}
+
+type endpoint struct {
+	*simnet.SimConn
+	wire *wire
+}
+
+func (e *endpoint) WriteTo(p []byte, to net.Addr) (int, error) {
+	if e.wire.cut.Load() {
+		return len(p), nil
+	}
+	return e.SimConn.WriteTo(p, to)
+}
+
+type source net.IP
+
+func (s source) PreferredSourceIPForDestination(*net.UDPAddr) (net.IP, error) { return net.IP(s), nil }
+
+// host makes the i-th peer.
+func (w *wire) host(t testing.TB, i int) host.Host {
+	ip := simnet.IntToPublicIPv4(i)
+	link := simnet.LinkSettings{BitsPerSecond: 100_000_000}
+	h, err := libp2p.New(
+		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", ip)),
+		libp2p.Transport(libp2pquic.NewTransport),
+		libp2p.QUICReuse(
+			func(l fx.Lifecycle, reset quic.StatelessResetKey, token quic.TokenGeneratorKey, opts ...quicreuse.Option) (*quicreuse.ConnManager, error) {
+				m, err := quicreuse.NewConnManager(reset, token, opts...)
+				if err == nil {
+					l.Append(fx.StopHook(m.Close))
+				}
+				return m, err
+			},
+			quicreuse.OverrideSourceIPSelector(func() (quicreuse.SourceIPSelector, error) { return source(ip), nil }),
+			quicreuse.OverrideListenUDP(func(_ string, local *net.UDPAddr) (net.PacketConn, error) {
+				return &endpoint{w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: link, Downlink: link}), w}, nil
+			})),
+		libp2p.DisableIdentifyAddressDiscovery(), libp2p.ResourceManager(&network.NullResourceManager{}),
+		libp2p.DisableRelay(), libp2p.DisableMetrics())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return h
+}
+
+// hosts makes n peers that know each other's addresses.
+func hosts(t testing.TB, w *wire, n int) []host.Host {
+	all := make([]host.Host, n)
+	for i := range all {
+		all[i] = w.host(t, i)
+	}
+	introduce(all)
+	return all
+}
+
+func introduce(all []host.Host) {
+	for _, h := range all {
+		for _, other := range all {
+			if other != h {
+				h.Peerstore().AddAddrs(other.ID(), other.Addrs(), peerstore.PermanentAddrTTL)
+			}
+		}
+	}
+}
+
+// counts is a Recorder, and an AskRecorder.
+type counts struct {
+	mu sync.Mutex // guards n
+	n  map[string]int
+}
+
+func newCounts() *counts { return &counts{n: make(map[string]int)} }
+
+func (c *counts) add(what string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n[what] += n
+}
+
+func (c *counts) of(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[what]
+}
+
+func (c *counts) Sent(lane string, n, _ int)      { c.add("sent."+lane, n) }
+func (c *counts) Received(lane string, n, _ int)  { c.add("received."+lane, n) }
+func (c *counts) Dropped(lane, why string, n int) { c.add("dropped."+lane+"."+why, n) }
+func (c *counts) Refused(reason string)           { c.add("refused."+reason, 1) }
+func (c *counts) Snapshot(dir string, _ int64, err error) {
+	c.add(fmt.Sprintf("snapshot.%s.%v", dir, err == nil), 1)
+}
+
+type askCounts struct{ *counts }
+
+func (c askCounts) Dropped(reason string) { c.add("dropped."+reason, 1) }
+
+// group is who is a member, as all of a test see it.
+type group struct {
+	mu    sync.Mutex // guards what follows
+	peers map[uint64]peer.ID
+	index uint64
+}
+
+func (g *group) lookup(member uint64) (peer.ID, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id, ok := g.peers[member]
+	return id, ok
+}
+
+func (g *group) set(member uint64, id peer.ID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.index++
+	if g.peers[member] = id; id == "" {
+		delete(g.peers, member)
+	}
+}
+
+func (g *group) configIndex() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.index
+}
+
+// member is a Receiver with its transport.
+type member struct {
+	*Transport
+	host   host.Host
+	counts *counts
+	gate   chan struct{} // Receive waits for an element, unless nil
+
+	mu          sync.Mutex // guards what follows
+	got         []*raftpb.Message
+	unreachable int
+	snapshots   []bool
+	strangers   []uint64
+}
+
+func (m *member) Receive(msg *raftpb.Message) {
+	if m.gate != nil {
+		<-m.gate
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.got = append(m.got, msg)
+}
+
+func (m *member) Unreachable(uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unreachable++
+}
+
+func (m *member) SnapshotSent(_ uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snapshots = append(m.snapshots, ok)
+}
+
+// take gives what was received since the last time.
+func (m *member) take() []*raftpb.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	got := m.got
+	m.got = nil
+	return got
+}
+
+func (m *member) lost() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unreachable
+}
+
+func (m *member) sent() []bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]bool(nil), m.snapshots...)
+}
+
+func groupID() (id [32]byte) {
+	for i := range id {
+		id[i] = byte(i + 1)
+	}
+	return id
+}
+
+// world is a group of members 1 to n, of peers 0 to n-1, and one more peer that is none.
+type world struct {
+	wire     *wire
+	group    *group
+	members  []*member
+	stranger host.Host
+}
+
+func newWorld(t testing.TB, n int, edit func(i int, m *member, c *Config)) *world {
+	w := &world{wire: newWire(t), group: &group{peers: make(map[uint64]peer.ID)}}
+	all := hosts(t, w.wire, n+1)
+	w.stranger = all[n]
+	for i, h := range all[:n] {
+		w.group.set(uint64(i+1), h.ID())
+	}
+	for i, h := range all[:n] {
+		w.members = append(w.members, w.start(t, h, uint64(i+1), func(m *member, c *Config) {
+			if edit != nil {
+				edit(i, m, c)
+			}
+		}))
+	}
+	return w
+}
+
+func (w *world) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
+	m := &member{host: h, counts: newCounts()}
+	c := Config{
+		Host: h, Group: groupID(), Member: id, Lookup: w.group.lookup, ConfigIndex: w.group.configIndex,
+		Recorder: m.counts, Jitter: func() float64 { return 0 },
+		Stranger: func(_ peer.ID, member uint64) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.strangers = append(m.strangers, member)
+		},
+	}
+	edit(m, &c)
+	var err error
+	m.Transport, err = New(c)
+	require.NoError(t, err)
+	m.Start(m)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// settle lets the network do what it does within d.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func message(kind raftpb.MessageType, from, to uint64) *raftpb.Message {
+	return &raftpb.Message{Type: kind.Enum(), From: &from, To: &to, Term: new(uint64(7))}
+}
+
+// appending is an append of one entry.
+func appending(from, to, index uint64, size int) *raftpb.Message {
+	m := message(raftpb.MsgApp, from, to)
+	m.Index = &index
+	m.Entries = []*raftpb.Entry{{Term: new(uint64(7)), Index: new(index + 1), Data: make([]byte, size)}}
+	return m
+}
+
+func snapshotOf(from, to uint64, data []byte) *raftpb.Message {
+	m := message(raftpb.MsgSnap, from, to)
+	m.Snapshot = &raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{
+		Index: new(uint64(9)), Term: new(uint64(7)), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
+	}}
+	return m
+}

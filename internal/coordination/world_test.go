@@ -1,0 +1,242 @@
+package coordination_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/marcopolo/simnet"
+	"github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/fx"
+
+	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// world is peers with planes in the virtual time of a bubble. Calls from one to another go straight
+// to its member: what carries them has tests of its own.
+type world struct {
+	t     *testing.T
+	net   *simnet.Simnet
+	peers []*node
+}
+
+// node is one peer, which can be stopped and started.
+type node struct {
+	*coordination.Plane // nil while it is stopped
+	host                host.Host
+	key                 crypto.PrivKey
+	fs                  vfs.FS
+	cut                 atomic.Bool // its packets do not leave
+	door                *door       // by which others call it
+	limits              func(coord.Limits) coord.Limits
+	gossip              *pubsub.PubSub // nil: it neither announces nor hears
+	values              *values        // nil: it neither posts nor looks
+}
+
+// newWorld makes n hosts; the planes are started one by one.
+func newWorld(t *testing.T, n int) *world {
+	w := &world{t: t, net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
+	w.net.Start()
+	t.Cleanup(w.net.Close)
+	for i := range n {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		require.NoError(t, err)
+		one := &node{key: key, fs: vfs.NewMem()}
+		one.door = &door{cut: &one.cut}
+		one.host = w.host(i, one)
+		w.peers = append(w.peers, one)
+	}
+	for _, a := range w.peers {
+		for _, b := range w.peers {
+			if a != b {
+				a.host.Peerstore().AddAddrs(b.host.ID(), b.host.Addrs(), peerstore.PermanentAddrTTL)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		for _, p := range w.peers {
+			p.stop(t)
+		}
+	})
+	return w
+}
+
+type source net.IP
+
+func (s source) PreferredSourceIPForDestination(*net.UDPAddr) (net.IP, error) { return net.IP(s), nil }
+
+type endpoint struct {
+	*simnet.SimConn
+	cut *atomic.Bool
+}
+
+func (e *endpoint) WriteTo(p []byte, to net.Addr) (int, error) {
+	if e.cut.Load() {
+		return len(p), nil
+	}
+	return e.SimConn.WriteTo(p, to)
+}
+
+func (w *world) host(i int, n *node) host.Host {
+	ip := simnet.IntToPublicIPv4(i)
+	wide := simnet.LinkSettings{BitsPerSecond: 100_000_000}
+	h, err := libp2p.New(
+		libp2p.Identity(n.key),
+		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", ip)),
+		libp2p.Transport(libp2pquic.NewTransport),
+		libp2p.QUICReuse(
+			func(l fx.Lifecycle, reset quic.StatelessResetKey, token quic.TokenGeneratorKey, opts ...quicreuse.Option) (*quicreuse.ConnManager, error) {
+				m, err := quicreuse.NewConnManager(reset, token, opts...)
+				if err == nil {
+					l.Append(fx.StopHook(m.Close))
+				}
+				return m, err
+			},
+			quicreuse.OverrideSourceIPSelector(func() (quicreuse.SourceIPSelector, error) { return source(ip), nil }),
+			quicreuse.OverrideListenUDP(func(_ string, local *net.UDPAddr) (net.PacketConn, error) {
+				return &endpoint{w.net.NewEndpoint(local, simnet.NodeBiDiLinkSettings{Uplink: wide, Downlink: wide}), &n.cut}, nil
+			})),
+		libp2p.DisableIdentifyAddressDiscovery(), libp2p.ResourceManager(&network.NullResourceManager{}),
+		libp2p.DisableRelay(), libp2p.DisableMetrics())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, h.Close()) })
+	return h
+}
+
+// listed is the network whose first n peers may found.
+func (w *world) listed(n int) bootstrap.Network {
+	var ids []peer.ID
+	for _, p := range w.peers[:n] {
+		ids = append(ids, p.host.ID())
+	}
+	return bootstrap.Network{Mode: bootstrap.Listed, Founders: ids}
+}
+
+// start starts the plane of a peer.
+func (w *world) start(i int, n bootstrap.Network) {
+	p := w.peers[i]
+	var dht announce.Values
+	if p.values != nil {
+		dht = p.values
+	}
+	plane, err := coordination.Open(coordination.Config{
+		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Remote: func(to peer.ID, _ string) (coordination.Remote, error) {
+			for _, other := range w.peers {
+				if other.host.ID() == to {
+					return other.door, nil
+				}
+			}
+			return nil, fmt.Errorf("nobody is %v", to)
+		},
+		Fatal: func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
+	})
+	require.NoError(w.t, err)
+	p.Plane, p.door.Serving = plane, plane.Member()
+}
+
+func (p *node) stop(t testing.TB) {
+	if p.Plane != nil {
+		require.NoError(t, p.Plane.Close())
+		p.Plane = nil
+	}
+}
+
+// cluster starts planes on all peers, the first founders of which form the group, and waits for it.
+func cluster(t *testing.T, peers, founders int) *world {
+	w := newWorld(t, peers)
+	for i := range w.peers {
+		w.start(i, w.listed(founders))
+	}
+	w.await("a leader", func() bool { return w.leader() >= 0 })
+	return w
+}
+
+// await lets time pass until something is so.
+func (w *world) await(what string, is func() bool) {
+	w.t.Helper()
+	for range 1200 {
+		if is() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	w.t.Fatalf("not within a minute: %s", what)
+}
+
+// leader is the peer that leads, as all running ones see it; -1 when there is none.
+func (w *world) leader() int {
+	lead := ""
+	for _, p := range w.peers {
+		if p.Plane == nil {
+			continue
+		}
+		s, err := p.Group(w.t.Context())
+		if err != nil || s.Leader == "" || lead != "" && lead != s.Leader {
+			return -1
+		}
+		lead = s.Leader
+	}
+	for i, p := range w.peers {
+		if p.Plane != nil && p.host.ID().String() == lead {
+			return i
+		}
+	}
+	return -1
+}
+
+// door leads to a peer's member, the present one after a restart. While the peer is cut off, calls
+// get no answer.
+type door struct {
+	coordination.Serving
+	cut  *atomic.Bool
+	deaf atomic.Bool // what comes is done, but nobody hears the answer, nor that the caller is gone
+}
+
+func (d *door) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	if !d.deaf.Load() {
+		return d.Serving.Acquire(ctx, cmd, wait)
+	}
+	go d.Serving.Acquire(context.WithoutCancel(ctx), cmd, wait) // ends when the claim is given back
+	<-ctx.Done()
+	return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
+}
+
+func (d *door) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	if d.cut.Load() {
+		<-ctx.Done()
+		return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
+	}
+	return d.Serving.Do(ctx, cmd)
+}
+
+func (*door) Close() error { return nil }
+
+func lease(t *testing.T, a coord.Actor, owner string, ttl time.Duration) coord.LeaseID {
+	t.Helper()
+	r, _, err := a.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.LeaseGrant{TTL: ttl.Milliseconds()}})
+	require.NoError(t, err)
+	return r.Lease
+}
+
+func (p *node) id() string { return p.host.ID().String() }

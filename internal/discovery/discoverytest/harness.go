@@ -1,0 +1,111 @@
+// Package discoverytest is for tests of what stands on package discovery: a whole service
+// in memory, with a network that does as it is told, and the suite that every form of the
+// contract must pass.
+package discoverytest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// MaxServices is how many services the peer under test may offer.
+const MaxServices = 20
+
+// Harness is a discovery service in memory, and the means to play the rest of the world.
+type Harness struct {
+	*discovery.Service
+	Network *Network
+	Prober  *Prober
+	Node    *Node
+}
+
+// New starts a service that ends with the test. Edits change its configuration.
+func New(t testing.TB, edits ...func(*discovery.Config)) *Harness {
+	t.Helper()
+	now := time.Now
+	own, err := registry.Open(registry.Config{
+		Dir: "/registry", FS: vfs.NewMem(), Key: newKey(t), MaxServices: MaxServices,
+	}, now())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, own.Close()) })
+	known := index.New(index.Config{})
+	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
+	c := discovery.Config{
+		Registry: own, Schedule: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober,
+		Now: now, Random: random,
+	}
+	for _, edit := range edits {
+		edit(&c)
+	}
+	h.Service, err = discovery.New(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Service.Close()) })
+	return h
+}
+
+// Foreign signs an offer as another provider and gives it to the network.
+func (h *Harness) Foreign(t testing.TB, o records.Offer) *records.Record {
+	t.Helper()
+	issued := h.Now()
+	r, err := records.Sign(newKey(t), o, records.Stamp{Sequence: 1, Issued: issued, Expires: issued.Add(time.Hour)})
+	require.NoError(t, err)
+	h.Network.keep(r)
+	return r
+}
+
+// Offer is a healthy compute service in Berlin for 1 USDC per hour; edits change it.
+func Offer(id string, edits ...func(*records.Offer)) records.Offer {
+	lat, lon, price := 52.52, 13.405, 1.0
+	o := records.Offer{
+		ID:           id,
+		Metadata:     records.Metadata{Type: "compute", Subtype: "gpu", Name: "Service " + id},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8, MemoryMB: 16000}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+		Health:       &records.Health{Status: "HEALTHY"},
+	}
+	for _, edit := range edits {
+		edit(&o)
+	}
+	return o
+}
+
+// Priced is an edit of Offer.
+func Priced(price float64) func(*records.Offer) {
+	return func(o *records.Offer) { o.Pricing.BasePrice = &price }
+}
+
+// At is an edit of Offer: degrees.
+func At(latitude, longitude float64) func(*records.Offer) {
+	return func(o *records.Offer) { o.Location.Latitude, o.Location.Longitude = &latitude, &longitude }
+}
+
+// updates is a live path on which nothing comes.
+type updates struct{}
+
+func (updates) Publish(context.Context, *records.Record) error { return nil }
+
+func newKey(t testing.TB) crypto.PrivKey {
+	t.Helper()
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func random() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	return binary.LittleEndian.Uint64(b[:])
+}

@@ -1,0 +1,176 @@
+package discoverytest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func (updates) Follow(*query.Plan) (func(), error) { return func() {}, nil }
+
+// Network is one keeper of everything. It implements discovery.Keepers.
+type Network struct {
+	index *index.Index
+	now   func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	kept    map[records.Name]*records.Record
+	failure error
+}
+
+func newNetwork(x *index.Index, now func() time.Time) *Network {
+	return &Network{index: x, now: now, kept: make(map[records.Name]*records.Record)}
+}
+
+// Fail makes every operation fail from now on; nil ends it.
+func (n *Network) Fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failure = err
+}
+
+// keep takes what is fresher than what it has.
+func (n *Network) keep(r *records.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old := n.kept[r.Name()]; old == nil || records.Compare(r, old) > 0 {
+		n.kept[r.Name()] = r
+	}
+}
+
+// live gives the records of a plan that are not withdrawn, by name.
+func (n *Network) live(matches func(*records.Record) bool) ([]*records.Record, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failure != nil {
+		return nil, n.failure
+	}
+	var found []*records.Record
+	for _, r := range n.kept {
+		if !r.Withdrawn() && matches(r) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
+	return found, nil
+}
+
+// Store implements discovery.Keepers.
+func (n *Network) Store(_ context.Context, recs []*records.Record) []records.Outcome {
+	_, err := n.live(func(*records.Record) bool { return false })
+	outcomes := make([]records.Outcome, len(recs))
+	for i, r := range recs {
+		if outcomes[i] = (records.Outcome{Stored: records.Stored{Of: 1}, Err: err}); err == nil {
+			n.keep(r)
+			outcomes[i].Stored.On = 1
+		}
+	}
+	return outcomes
+}
+
+// Query implements discovery.Keepers.
+func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
+	found, err := n.live(p.Match)
+	if err != nil {
+		return query.Found{}, err
+	}
+	for _, r := range found {
+		_, _ = n.index.Put(r, n.now()) // refused: known already, or lapsed
+	}
+	return query.Found{Records: found, Total: len(found), Complete: true}, nil
+}
+
+// Local implements discovery.Keepers: the Network is always asked.
+func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
+
+// Watch implements discovery.Keepers. Nothing ever changes unseen.
+func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
+
+// Publish implements discovery.Keepers. Resolve finds what Store was given.
+func (n *Network) Publish(context.Context, *records.Record) error { return nil }
+
+// Resolve implements discovery.Keepers.
+func (n *Network) Resolve(_ context.Context, key records.Key) (*records.Record, error) {
+	found, err := n.live(func(r *records.Record) bool { return key.Matches(r) == nil })
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, fault.New("discoverytest.Resolve", fault.NotFound, "nobody has it")
+	}
+	return found[0], nil
+}
+
+// Prober has the findings that it was told. It implements discovery.Prober.
+type Prober struct {
+	mu    sync.Mutex // guards what follows
+	found map[peer.ID]records.Measured
+	epoch uint64
+}
+
+func newProber() *Prober { return &Prober{found: make(map[peer.ID]records.Measured)} }
+
+// Find makes m the finding about a provider.
+func (p *Prober) Find(id peer.ID, m records.Measured) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found[id] = m
+	p.epoch++
+}
+
+// Track implements discovery.Prober.
+func (p *Prober) Track(...peer.ID) {}
+
+// Measured implements discovery.Prober.
+func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok := p.found[id]
+	return m, ok
+}
+
+// Unreachable implements discovery.Prober.
+func (p *Prober) Unreachable() []peer.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []peer.ID
+	for id, m := range p.found {
+		if !m.Reachable {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Epoch implements discovery.Prober.
+func (p *Prober) Epoch() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
+}
+
+// Node is a peer that says what its fields say. It implements discovery.Node.
+type Node struct {
+	State     discovery.Status
+	Connected []discovery.PeerInfo
+	NotReady  error
+}
+
+// Status implements discovery.Node.
+func (n *Node) Status() discovery.Status { return n.State }
+
+// Peers implements discovery.Node.
+func (n *Node) Peers() []discovery.PeerInfo { return n.Connected }
+
+// Ready implements discovery.Node.
+func (n *Node) Ready() error { return n.NotReady }

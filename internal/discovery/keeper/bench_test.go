@@ -1,0 +1,93 @@
+package keeper
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+func BenchmarkValidate(b *testing.B) {
+	r := newProvider(b).sign(b, offer("one"), 1, time.Now())
+	key := r.Key().String()
+	b.Run("known", func(b *testing.B) {
+		v := Validator(newVerifier(b), time.Now)
+		for b.Loop() {
+			if err := v.Validate(key, r.Envelope()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("new", func(b *testing.B) {
+		for b.Loop() {
+			if err := Validator(newVerifier(b), time.Now).Validate(key, r.Envelope()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// loopback are two keepers on real sockets.
+func loopback(b *testing.B, address string) [2]*Keeper {
+	b.Helper()
+	var ks [2]*Keeper
+	d := &directory{values: map[string][]byte{}}
+	for i := range ks {
+		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
+		require.NoError(b, err)
+		d.peers = append(d.peers, h.ID())
+		ks[i], err = New(Config{Host: h, Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: newVerifier(b), Limits: Limits{Sync: -1}})
+		require.NoError(b, err)
+		b.Cleanup(func() {
+			require.NoError(b, ks[i].Close())
+			require.NoError(b, h.Close())
+		})
+	}
+	ks[0].Host.Peerstore().AddAddrs(ks[1].Self, ks[1].Host.Addrs(), peerstore.PermanentAddrTTL)
+	require.NoError(b, ks[0].Host.Connect(b.Context(), peer.AddrInfo{ID: ks[1].Self}))
+	return ks
+}
+
+func BenchmarkQuery(b *testing.B) {
+	for _, address := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
+		for _, limit := range []int{10, 100} {
+			b.Run(fmt.Sprintf("%s/%d", address[14:18], limit), func(b *testing.B) {
+				ks := loopback(b, address)
+				ks[0].Store(b.Context(), batch(b, newProvider(b), 1000, time.Now()))
+				plan := compile(b, query.Query{Sort: query.SortPrice, Limit: limit})
+				for b.Loop() {
+					found, err := ks[0].Query(b.Context(), plan)
+					if err != nil || !found.Complete {
+						b.Fatal(err, found.Reason)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkStore(b *testing.B) {
+	ks := loopback(b, "/ip4/127.0.0.1/tcp/0")
+	p := newProvider(b)
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		now := time.Now()
+		recs := batch(b, p, 100, now)
+		for j := range recs {
+			recs[j] = p.sign(b, offer(fmt.Sprintf("s%03d", j)), uint64(i+1), now)
+		}
+		b.StartTimer()
+		for _, o := range ks[0].Store(b.Context(), recs) {
+			if o.Err != nil || o.Stored.On != 2 {
+				b.Fatal(o)
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package keeper
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// city makes records of many providers in and around one city: half of them within walking
+// distance of the centre, the others up to 30 km away. Every hundredth lives for a day, the
+// others for lives.
+func city(t testing.TB, n int, lives time.Duration) []*records.Record {
+	random := rand.New(rand.NewPCG(5, 6))
+	const each = 20
+	recs := make([]*records.Record, 0, n)
+	now := time.Now()
+	var p provider
+	for i := range n {
+		if i%each == 0 {
+			p = newProvider(t)
+		}
+		spread := 0.3
+		if i%2 == 0 {
+			spread = 0.004
+		}
+		lat, lon := 52.52+spread*(random.Float64()-0.5), 13.405+1.6*spread*(random.Float64()-0.5)
+		uptime, response, errs := 90+10*random.Float64(), uint64(1+random.IntN(2000)), uint32(random.IntN(1000))
+		o := offer(fmt.Sprintf("s%d", i), priced(0.01+random.Float64()*10))
+		o.Metadata.Subtype = ""
+		o.Location.Latitude, o.Location.Longitude = &lat, &lon
+		o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response, ErrorRate: &errs}
+		ttl := lives
+		if i%100 == 0 {
+			ttl = 24 * time.Hour
+		}
+		r, err := records.Sign(p.key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(ttl)})
+		require.NoError(t, err)
+		recs = append(recs, r)
+	}
+	return recs
+}
+
+// best is what a query must give, found the dumb way.
+func best(plan *query.Plan, recs []*records.Record) []string {
+	var hits []query.Hit
+	for _, r := range recs {
+		if !r.Expired(time.Now()) && plan.Match(r) {
+			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+		}
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	names := []string{}
+	for _, h := range hits[:min(plan.Limit(), len(hits))] {
+		names = append(names, h.Record.Name().ID)
+	}
+	return names
+}
+
+// descents counts the cells that a query asked about beyond its cover.
+func descents(found query.Found) int {
+	n := 0
+	for _, note := range found.Notes {
+		if strings.HasPrefix(note, "descending into") {
+			n++
+		}
+	}
+	return n
+}
+
+// orders are queries of every order, in the whole world and in discs.
+func orders(t testing.TB) map[string]*query.Plan {
+	plans := make(map[string]*query.Plan)
+	for _, sort := range []query.Sort{
+		query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom,
+	} {
+		for _, radius := range []float64{0.3, 3, 40, 0} {
+			q := query.Query{Sort: sort, Limit: 10, Explain: true, Seed: 7}
+			if radius > 0 || sort == query.SortDistance {
+				q.Near = &query.Near{Latitude: 52.53, Longitude: 13.41}
+			}
+			if radius > 0 {
+				q.Near.RadiusKM = &radius
+			}
+			plans[fmt.Sprintf("%s within %g km", sort, radius)] = compile(t, q)
+		}
+	}
+	return plans
+}
+
+// Twenty thousand records in one city: no keeper holds more than its share of a cell, every
+// query finds exactly the best there are and says so, and asks only where it must. When most
+// records have lapsed, the cells are whole again.
+func TestHotCity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightWorld(t, 40)
+		defer w.close()
+		start := time.Now()
+		size := 5000
+		if os.Getenv("BLACKHOLE_LONG") != "" { // half a minute of processor time
+			size = 20_000
+		}
+		recs := city(t, size, 30*time.Minute)
+		for batch := range slices.Chunk(recs, 500) {
+			for _, o := range w.nodes[0].Store(t.Context(), batch) {
+				require.NoError(t, o.Err)
+			}
+		}
+		t.Logf("stored in %s of virtual time", time.Since(start))
+		time.Sleep(5 * time.Minute)
+		requireBounded(t, w)
+
+		plans := orders(t)
+		for name, plan := range plans {
+			found, err := w.nodes[7].Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+			require.True(t, found.Complete, "%s: %s", name, found.Reason)
+			t.Logf("%-32s %3d descents", name, descents(found))
+		}
+
+		time.Sleep(30 * time.Minute)
+		for _, n := range w.nodes {
+			n.Index.Expire(time.Now())
+		}
+		time.Sleep(70 * time.Minute)
+		for _, n := range w.nodes {
+			require.Zero(t, dividedAt(n.Keeper), "everything is whole again")
+		}
+		for name, plan := range plans {
+			found, err := w.nodes[9].Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+			require.True(t, found.Complete, "%s: %s", name, found.Reason)
+			require.Zero(t, descents(found), name)
+		}
+	})
+}
+
+// dividedAt is how many cells a keeper holds as divided.
+func dividedAt(k *Keeper) int {
+	k.divisions.mu.Lock()
+	defer k.divisions.mu.Unlock()
+	return len(k.divisions.cells)
+}
+
+// division is how a keeper holds a cell that it does not hold whole.
+type division struct {
+	phase   cell.Phase
+	sampled int
+}
+
+// divisionsOf copies them: a requirement that fails under the lock would never let the keeper close.
+func divisionsOf(k *Keeper) map[records.CellKey]division {
+	k.divisions.mu.Lock()
+	defer k.divisions.mu.Unlock()
+	all := make(map[records.CellKey]division, len(k.divisions.cells))
+	for c, x := range k.divisions.cells {
+		phase, _ := x.Phase()
+		all[c] = division{phase, len(x.Sampled())}
+	}
+	return all
+}
+
+// requireBounded checks that no keeper holds more of a cell than it may.
+func requireBounded(t *testing.T, w *lightWorld) {
+	t.Helper()
+	divided, most, held := map[string]int{}, 0, 0
+	for _, n := range w.nodes {
+		held = max(held, n.Index.Len())
+		for c, d := range divisionsOf(n.Keeper) {
+			require.Equal(t, cell.Divided, d.phase, c)
+			require.LessOrEqual(t, d.sampled, cell.SampleSize)
+			divided[string(c.Cell)]++
+		}
+		seen := map[records.CellKey]bool{}
+		for r := range n.Index.All() {
+			for _, c := range r.Cells() {
+				if seen[c] {
+					continue
+				}
+				seen[c] = true
+				if slices.Contains(w.keepersOf(c), n) && n.divisions.phase(c) == cell.Whole {
+					count := n.Index.CountIn(c, time.Now(), 1<<30)
+					require.LessOrEqual(t, count, cell.Capacity(c.Cell), c)
+					most = max(most, count)
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, divided)
+	names := make([]string, 0, len(divided))
+	for name := range divided {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
+	t.Logf("divided: %v; most in a whole cell: %d; most in an index: %d", names, most, held)
+}

@@ -1,0 +1,386 @@
+package keeper
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// cellOfBerlin is the cell of length n around the services of these tests.
+func cellOfBerlin(n int) records.CellKey {
+	return records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.405}, n)}
+}
+
+// many are n services at one place, each provider having each of them.
+func many(t testing.TB, n, each int) []*records.Record {
+	recs := make([]*records.Record, n)
+	var p provider
+	for i := range recs {
+		if i%each == 0 {
+			p = newProvider(t)
+		}
+		recs[i] = p.sign(t, offer(fmt.Sprintf("s%d", i), func(o *records.Offer) { o.Metadata.Subtype = "" }), 1, time.Now())
+	}
+	return recs
+}
+
+// bring stores records for one cell with a keeper, from an origin, and gives the refusals.
+func bring(k *Keeper, from origin, c records.CellKey, recs []*records.Record) (refused []error, splits []*pb.Split) {
+	for some := range slices.Chunk(recs, MaxItems) {
+		req := &pb.StoreRequest{}
+		for _, r := range some {
+			req.Items = append(req.Items, item(r, c))
+		}
+		resp := k.server.respond(from, &pb.Request{Op: &pb.Request_Store{Store: req}}, nil).GetStore()
+		for _, r := range resp.GetResults() {
+			if err := faultOf("", r.GetRefusal()); err != nil {
+				refused = append(refused, err)
+			}
+		}
+		splits = resp.GetSplits()
+	}
+	return refused, splits
+}
+
+// accepting is a keeper in a large network that accepts every cell.
+func accepting(t *testing.T) (*Keeper, *counts) {
+	k, counts := bare(t, slack, Limits{StoreRate: 1e6, StoreBurst: 1e6})
+	for n := geo.MinLen; n <= geo.DeepLen; n++ {
+		k.places.own.Add(cellOfBerlin(n), custody{kept: true, held: true, until: time.Now().Add(time.Hour)})
+	}
+	return k, counts
+}
+
+func from(prefix string) origin {
+	return origin{peer: "publisher", prefix: netip.MustParsePrefix(prefix)}
+}
+
+// A flood from one address prefix, of as many providers as it likes, neither divides a cell
+// nor pushes anybody out of it, and what is held stays bounded.
+func TestFloodOfOnePrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, counts := accepting(t)
+		c := cellOfBerlin(4)
+		var honest []*records.Record
+		bringHonest := func(n int) {
+			for i := range n {
+				recs := many(t, 1, 1)
+				refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", len(honest)>>8, i&255)), c, recs)
+				require.Empty(t, refused)
+				honest = append(honest, recs...)
+			}
+		}
+		bringHonest(300)
+		flood := many(t, 6000, 1)
+		for some := range slices.Chunk(flood, 500) {
+			bring(k, from("203.0.113.0/24"), c, some)
+			require.LessOrEqual(t, k.Index.Len(), cell.Full)
+		}
+		bringHonest(300)
+		found := 0
+		for _, r := range honest {
+			if _, ok := k.Index.Get(r.Name()); ok {
+				found++
+			}
+		}
+		require.Equal(t, len(honest), found)
+		require.Zero(t, dividedAt(k))
+		require.Positive(t, counts.of(counts.refused, "crowded"), "whoever has its share waits")
+		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "crowded"), len(flood))
+	})
+}
+
+// Hundreds of thousands from three prefixes fill a leaf, which cannot be divided, and honest
+// records stay.
+func TestFloodOfALeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := accepting(t)
+		c := cellOfBerlin(geo.DeepLen)
+		honest := many(t, 200, 1)
+		for i, r := range honest {
+			refused, _ := bring(k, from(fmt.Sprintf("198.18.%d.0/24", i)), c, []*records.Record{r})
+			require.Empty(t, refused)
+		}
+		for i := range 3 {
+			bring(k, from(fmt.Sprintf("203.0.%d.0/24", i)), c, many(t, 4000, 100))
+		}
+		require.LessOrEqual(t, k.Index.Len(), cell.LeafFull)
+		for _, r := range honest {
+			_, ok := k.Index.Get(r.Name())
+			require.True(t, ok)
+		}
+		require.Zero(t, dividedAt(k))
+		refused, _ := bring(k, from("203.0.0.0/24"), c, many(t, 1, 1))
+		require.Len(t, refused, 1)
+		require.ErrorIs(t, refused[0], fault.LimitReached)
+	})
+}
+
+// A cell of many divides: its keeper gives up what it need not hold, tells publishers, and
+// believes none of them more than its own eyes.
+func TestKeeperDivides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := accepting(t)
+		k.places.own.Remove(cellOfBerlin(5))
+		c := cellOfBerlin(4)
+		recs := many(t, cell.Full+500, 20)
+		refused, splits := bring(k, origin{exempt: true}, c, recs)
+		require.Empty(t, refused)
+		require.Len(t, splits, 1)
+		require.Equal(t, c.String(), splits[0].Cell)
+		require.Len(t, splits[0].Children, 1)
+		require.Equal(t, cell.Divided, k.divisions.phase(c))
+		sampled := 0
+		for _, r := range recs {
+			if cell.Rank(r.Name()) < splits[0].SampleBelow {
+				sampled++
+			}
+		}
+		require.Equal(t, cell.SampleSize, sampled)
+		sum := k.divisions.summaryOf(c)
+		require.Equal(t, len(recs), sum.Count)
+
+		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 5})
+		q := &pb.QueryRequest{Query: plan.Query().Proto(), Cells: []string{c.String()}}
+		resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		require.Len(t, resp.Envelopes, 5)
+		require.Len(t, resp.Splits, 1)
+		worst := 0.5 // all cost 1
+		q.Worst = &worst
+		resp = k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		require.Empty(t, resp.Envelopes)
+		require.True(t, resp.Withheld)
+		require.InDelta(t, 1, resp.Bound, 0)
+	})
+}
+
+// What publishers hear of one keeper holds for that keeper alone, for a while.
+func TestHeard(t *testing.T) {
+	h, now := newHeard(), time.Now()
+	r := many(t, 1, 1)[0]
+	c := cellOfBerlin(4)
+	var s cell.Summary
+	s.Add(r)
+	child, _ := cell.ChildOf(c.Cell, r)
+	split := &pb.Split{Cell: c.String(), Children: []*pb.Summary{s.Proto(child)}}
+	asked := func(o records.CellKey) bool { return o == c }
+	require.True(t, h.wants("a", c, r, now))
+	require.NoError(t, h.learn("a", []*pb.Split{split}, asked, now))
+	require.False(t, h.wants("a", c, r, now))
+	require.True(t, h.wants("b", c, r, now))
+	require.True(t, h.isDivided(c, now))
+	require.NoError(t, h.learn("a", []*pb.Split{{Cell: c.String()}}, asked, now.Add(heardFor/2)))
+	require.False(t, h.wants("a", c, r, now.Add(heardFor-1)))
+	require.True(t, h.wants("a", c, r, now.Add(heardFor)), "what was heard first is as old as it is")
+	require.False(t, h.isDivided(c, now.Add(2*heardFor)))
+	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: cellOfBerlin(5).String()}}, asked, now), fault.Unauthentic)
+	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: "x"}}, asked, now), fault.Unauthentic)
+}
+
+// lie changes what a node answers.
+func (n *lightNode) lie(change func(*pb.Response)) {
+	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+		defer func() { _ = s.Close() }()
+		f := newFrames(s, unlimited{})
+		for {
+			req := new(pb.Request)
+			if err := f.read(req, MaxRequest, nil); err != nil {
+				return
+			}
+			resp := n.server.respond(originOf(s.Conn()), req, nil)
+			change(resp)
+			if err := f.write(resp); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// A keeper whose bounds are too good costs work, and one whose bounds are too bad is
+// outvoted: the answer is right either way.
+func TestKeepersThatLieAboutBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightWorld(t, 24)
+		defer w.close()
+		recs := city(t, 3000, 24*time.Hour)
+		for batch := range slices.Chunk(recs, 500) {
+			w.nodes[0].Store(t.Context(), batch)
+		}
+		time.Sleep(3 * time.Minute)
+		plans := []*query.Plan{
+			compile(t, query.Query{Sort: query.SortPrice, Limit: 5, Explain: true}),
+			compile(t, query.Query{Sort: query.SortScore, Limit: 5, Explain: true}),
+		}
+		ask := func(n *lightNode) (work int) {
+			for _, plan := range plans {
+				found, err := n.Query(t.Context(), plan)
+				require.NoError(t, err)
+				require.Equal(t, best(plan, recs), namesOf(found.Records)[:5])
+				require.True(t, found.Complete, found.Reason)
+				work += descents(found)
+			}
+			return work
+		}
+		honest := ask(w.nodes[5])
+		global := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+		for name, change := range map[string]func(*pb.Summary){
+			"too good": func(s *pb.Summary) {
+				s.Prices, s.MorePrices, s.MaxUptime, s.MinResponseMs = nil, true, new(float64), new(uint64)
+				*s.MaxUptime = 100
+			},
+			"too bad": func(s *pb.Summary) {
+				for _, p := range s.Prices {
+					p.Price = math.MaxFloat64
+				}
+				s.MaxUptime, s.MinErrorRate, s.MinResponseMs = nil, nil, nil
+			},
+		} {
+			asker := w.nodes[5]
+			liar := w.node(asker.askingOrder(newKeeperSet(nearest(routingKey(global), w.dht.peers, Replicas), nil))[1])
+			liar.lie(func(resp *pb.Response) {
+				for _, s := range resp.GetQuery().GetSplits() {
+					for _, child := range s.Children {
+						change(child)
+					}
+				}
+			})
+			time.Sleep(2 * idleFor) // streams from before end
+			work := ask(asker)
+			t.Logf("%s: %d descents, honest %d", name, work, honest)
+			require.LessOrEqual(t, work, maxDescents*len(plans))
+			if name == "too good" {
+				require.Greater(t, work, honest)
+			}
+			liar.host.SetStreamHandler(Protocol, liar.server.handle)
+		}
+	})
+}
+
+// Who joins the keepers of a divided cell does not take the sample for all there is.
+func TestJoinerOfADividedCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightWorld(t, 24)
+		defer w.close()
+		recs := city(t, 3000, 24*time.Hour)
+		for batch := range slices.Chunk(recs, 500) {
+			w.nodes[0].Store(t.Context(), batch)
+		}
+		time.Sleep(3 * time.Minute)
+		global := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
+		id := w.nodes[0].Self
+		for i := 0; !slices.Contains(nearest(routingKey(global), append(slices.Clone(w.dht.peers), id), Replicas), id) || i == 0; i++ {
+			id = peer.ID(fmt.Sprintf("joiner %d", i))
+		}
+		joined := w.join(id, Limits{Sync: -1})
+		other := w.keepersOf(global)[0]
+		if other == joined {
+			other = w.keepersOf(global)[1]
+		}
+		in := joined.intake(origin{exempt: true}) // as SYNC does
+		in.waited = true
+		var sampled uint64
+		other.divisions.with(global, func(x *cell.Cell) { sampled = x.Below() })
+		for _, r := range recs {
+			if cell.Rank(r.Name()) < sampled {
+				_, err := in.take(r, []records.CellKey{global})
+				require.NoError(t, err)
+			}
+		}
+		in.finish()
+		require.Equal(t, cell.SampleSize, joined.Index.Len())
+		require.Equal(t, cell.Whole, joined.divisions.phase(global))
+		time.Sleep(2 * tendEvery)
+		require.Equal(t, cell.Divided, joined.divisions.phase(global))
+		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 20})
+		for _, n := range []*lightNode{joined, w.nodes[3]} {
+			found, err := n.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Equal(t, best(plan, recs), namesOf(found.Records)[:20])
+		}
+	})
+}
+
+// What another keeper hands over of a cell around says nothing about where it comes from; the
+// same from anybody else counts for its address.
+func TestHandedOverFromAnotherKeeper(t *testing.T) {
+	k, _ := accepting(t)
+	c, around := cellOfBerlin(geo.MaxLen+1), cellOfBerlin(geo.MaxLen)
+	stranger, keeper := peer.ID("stranger"), k.Router.Nearby(routingKey(around), 1)[0]
+	for id, want := range map[peer.ID]bool{stranger: true, keeper: false} {
+		r := many(t, 1, 1)[0]
+		o := from("203.0.113.0/24")
+		o.peer = id
+		refused, _ := bring(k, o, c, []*records.Record{r})
+		require.Empty(t, refused)
+		_, known := k.divisions.origins.Get(r.Name())
+		require.Equal(t, want, known)
+	}
+}
+
+// Keepers of one address group are not asked one after the other while there are others.
+func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
+	w := newLightWorld(t, 6)
+	defer w.close()
+	ids := make([]peer.ID, 5)
+	for i, address := range []string{"203.0.113.1", "203.0.113.2", "198.51.100.1", "203.0.113.3", "192.0.2.1"} {
+		ids[i] = w.nodes[i].Self
+		w.hosts.of(ids[i]).addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
+	}
+	want := []peer.ID{ids[0], ids[2], ids[4], ids[1], ids[3]}
+	require.Equal(t, want, w.nodes[5].spread(slices.Clone(ids)))
+	self := append([]peer.ID{w.nodes[5].Self}, ids[:2]...)
+	require.Equal(t, self, w.nodes[5].spread(slices.Clone(self)))
+}
+
+// A record that lapsed a moment ago is a difference of clocks, and an old one is not.
+func TestStaleRecordsAreNonsense(t *testing.T) {
+	p, now := newProvider(t), time.Now()
+	lapsed := func(ago time.Duration) *pb.QueryResponse {
+		r, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-ago)})
+		require.NoError(t, err)
+		return &pb.QueryResponse{Total: 1, Envelopes: [][]byte{r.Envelope()}}
+	}
+	plan := compile(t, query.Query{})
+	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	a, err := judge(q, lapsed(5*time.Minute), newVerifier(t), now)
+	require.NoError(t, err)
+	require.Empty(t, a.records)
+	_, err = judge(q, lapsed(time.Hour), newVerifier(t), now)
+	require.ErrorIs(t, err, fault.Unauthentic)
+}
+
+// A division of a cell that was not asked for, or that makes no sense, is nonsense.
+func TestDivisionsAreJudged(t *testing.T) {
+	plan := compile(t, query.Query{})
+	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	global := q.cells[0].String()
+	for name, splits := range map[string][]*pb.Split{
+		"not asked for": {{Cell: cellOfBerlin(4).String()}},
+		"no cell":       {{Cell: "x"}},
+		"twice":         {{Cell: global}, {Cell: global}},
+		"no child":      {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
+	} {
+		_, err := judge(q, &pb.QueryResponse{Splits: splits}, newVerifier(t), time.Now())
+		require.ErrorIs(t, err, fault.Unauthentic, name)
+	}
+	a, err := judge(q, &pb.QueryResponse{Splits: []*pb.Split{{Cell: global}}}, newVerifier(t), time.Now())
+	require.NoError(t, err)
+	require.Len(t, a.splits, 1)
+}

@@ -1,0 +1,215 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	ma "github.com/multiformats/go-multiaddr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// lightWorld is a network of peers without cryptography or packets: a stream is a pipe. It
+// takes hundreds of thousands of records where a world takes hundreds.
+type lightWorld struct {
+	t     testing.TB
+	dht   *directory
+	nodes []*lightNode
+
+	hosts    *lightHosts
+	verifier *records.Verifier
+}
+
+type lightNode struct {
+	*Keeper
+	host   *lightHost
+	counts *counts
+}
+
+func newLightWorld(t testing.TB, n int) *lightWorld {
+	verifier, err := records.NewVerifier(100_000) // one for all, so that each record is verified once
+	require.NoError(t, err)
+	w := &lightWorld{
+		t: t, dht: &directory{values: map[string][]byte{}}, hosts: new(lightHosts), verifier: verifier,
+	}
+	for i := range n {
+		w.join(peer.ID(fmt.Sprintf("light %d", i)), Limits{Sync: -1})
+	}
+	return w
+}
+
+// join adds a node.
+func (w *lightWorld) join(id peer.ID, limits Limits) *lightNode {
+	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
+	n := &lightNode{host: h, counts: newCounts()}
+	w.hosts.Store(id, h)
+	w.nodes = append(w.nodes, n)
+	w.dht.edit(func() {
+		w.dht.peers = append(w.dht.peers, id)
+		w.dht.fire()
+	})
+	var err error
+	n.Keeper, err = New(Config{
+		Host: h, Router: &lightRouter{router: router{w.dht, id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
+	})
+	require.NoError(w.t, err)
+	return n
+}
+
+func (w *lightWorld) close() {
+	for _, n := range w.nodes {
+		require.NoError(w.t, n.Close())
+	}
+}
+
+func (w *lightWorld) node(id peer.ID) *lightNode {
+	for _, n := range w.nodes {
+		if n.Self == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// keepersOf are the nodes that keep a cell.
+func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
+	var nodes []*lightNode
+	for _, id := range nearest(routingKey(c), w.dht.peers, Replicas) {
+		nodes = append(nodes, w.node(id))
+	}
+	return nodes
+}
+
+// lightRouter remembers who is near what for as long as nobody joins.
+type lightRouter struct {
+	router
+
+	mu   sync.Mutex // guards what follows
+	size int
+	near map[string][]peer.ID
+}
+
+func (r *lightRouter) Size() int {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	return len(r.d.peers) - 1
+}
+
+func (r *lightRouter) Nearby(key string, n int) []peer.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if size := r.Size(); size != r.size {
+		r.size, r.near = size, make(map[string][]peer.ID)
+	}
+	near, ok := r.near[key]
+	if !ok {
+		near = r.router.Nearby(key, Network)
+		r.near[key] = near
+	}
+	return slices.Clone(near[:min(n, len(near))])
+}
+
+// lightHosts are the hosts by id.
+type lightHosts struct{ sync.Map }
+
+func (m *lightHosts) of(id peer.ID) *lightHost {
+	if h, ok := m.Load(id); ok {
+		return h.(*lightHost)
+	}
+	return nil
+}
+
+// lightHost is the little of a host that a Keeper uses.
+type lightHost struct {
+	host.Host
+	id    peer.ID
+	addr  ma.Multiaddr
+	hosts *lightHosts
+
+	mu      sync.Mutex // guards handler
+	handler network.StreamHandler
+}
+
+func (h *lightHost) ID() peer.ID { return h.id }
+
+func (h *lightHost) SetStreamHandler(_ protocol.ID, handler network.StreamHandler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handler = handler
+}
+
+func (h *lightHost) RemoveStreamHandler(protocol.ID) { h.SetStreamHandler("", nil) }
+
+func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (network.Stream, error) {
+	other := h.hosts.of(id)
+	if other == nil {
+		return nil, errors.New("no such peer")
+	}
+	other.mu.Lock()
+	handler := other.handler
+	other.mu.Unlock()
+	if handler == nil {
+		return nil, errors.New("the peer does not speak the protocol")
+	}
+	near, far := net.Pipe()
+	go handler(&lightStream{pipe: far, remote: h})
+	return &lightStream{pipe: near, remote: other}, nil
+}
+
+func (h *lightHost) Network() network.Network       { return lightNetwork{} }
+func (h *lightHost) Peerstore() peerstore.Peerstore { return lightPeerstore{hosts: h.hosts} }
+
+type lightNetwork struct{ network.Network }
+
+func (lightNetwork) ConnsToPeer(peer.ID) []network.Conn { return nil }
+
+type lightPeerstore struct {
+	peerstore.Peerstore
+	hosts *lightHosts
+}
+
+func (p lightPeerstore) Addrs(id peer.ID) []ma.Multiaddr {
+	if h := p.hosts.of(id); h != nil {
+		return []ma.Multiaddr{h.addr}
+	}
+	return nil
+}
+
+// lightStream is one end of a pipe.
+type lightStream struct {
+	network.Stream
+	pipe   net.Conn
+	remote *lightHost
+}
+
+func (s *lightStream) Read(b []byte) (int, error)         { return s.pipe.Read(b) }
+func (s *lightStream) Write(b []byte) (int, error)        { return s.pipe.Write(b) }
+func (s *lightStream) Close() error                       { return s.pipe.Close() }
+func (s *lightStream) Reset() error                       { return s.pipe.Close() }
+func (s *lightStream) SetDeadline(t time.Time) error      { return s.pipe.SetDeadline(t) }
+func (s *lightStream) SetReadDeadline(t time.Time) error  { return s.pipe.SetReadDeadline(t) }
+func (s *lightStream) SetWriteDeadline(t time.Time) error { return s.pipe.SetWriteDeadline(t) }
+func (s *lightStream) Scope() network.StreamScope         { return &network.NullScope{} }
+
+func (s *lightStream) Conn() network.Conn { return lightConn{remote: s.remote} }
+
+type lightConn struct {
+	network.Conn
+	remote *lightHost
+}
+
+func (c lightConn) RemotePeer() peer.ID           { return c.remote.id }
+func (c lightConn) RemoteMultiaddr() ma.Multiaddr { return c.remote.addr }

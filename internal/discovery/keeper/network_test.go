@@ -1,0 +1,347 @@
+package keeper
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		a, p := w.nodes[0], newProvider(t)
+		recs := batch(t, p, 3, time.Now())
+		for _, o := range a.Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+			require.Equal(t, records.Stored{On: 1, Of: 1}, o.Stored)
+		}
+		found, err := a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Equal(t, []string{"s000", "s001", "s002"}, namesOf(found.Records))
+		require.True(t, found.Local)
+		require.True(t, found.Complete, found.Reason)
+		require.Equal(t, 3, found.Total)
+	})
+}
+
+// In a small network everybody keeps everything, and one lookup serves all cells.
+func TestSmallNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		p := newProvider(t)
+		recs := batch(t, p, 100, time.Now())
+		for i, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err, i)
+			require.Equal(t, records.Stored{On: 4, Of: 4}, o.Stored)
+		}
+		require.Equal(t, 1, w.dht.asked())
+		for _, n := range w.nodes {
+			require.Equal(t, 100, n.Index.Len())
+			q := around(10)
+			q.Limit = 5
+			found, err := n.Query(t.Context(), compile(t, q))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.False(t, found.Local)
+			require.Equal(t, []string{"s000", "s001", "s002", "s003", "s004"}, namesOf(found.Records))
+			require.Equal(t, 100, found.Total)
+			require.NotEmpty(t, found.Notes)
+		}
+	})
+}
+
+// A peer that joined holds nothing; it must not take its own emptiness for an answer.
+func TestJoinedPeerAsksOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		recs := batch(t, newProvider(t), 5, time.Now())
+		joined := w.nodes[2]
+		for _, r := range recs {
+			for _, n := range w.nodes[:2] {
+				_, err := n.Index.Put(r, time.Now())
+				require.NoError(t, err)
+			}
+		}
+		found, err := joined.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Len(t, found.Records, 5)
+		require.True(t, found.Complete, found.Reason)
+		require.Equal(t, 5, joined.Index.Len(), "what a query finds is known from then on")
+	})
+}
+
+// In a large network a record is on the ten peers closest to each of its cells and nowhere else.
+func TestLargeNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 30)
+		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
+		o := w.nodes[0].Store(t.Context(), []*records.Record{r})[0]
+		require.NoError(t, o.Err)
+		keepers := map[*node]bool{}
+		for _, c := range r.Cells() {
+			for _, n := range w.keepersOf(c) {
+				keepers[n] = true
+			}
+		}
+		require.Equal(t, records.Stored{On: len(keepers), Of: len(keepers)}, o.Stored)
+		require.Less(t, len(keepers), 30)
+		for _, n := range w.nodes {
+			require.Equal(t, keepers[n], n.Index.Len() == 1)
+		}
+		for _, n := range w.nodes {
+			found, err := n.Query(t.Context(), compile(t, query.Query{}))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Equal(t, []string{"one"}, namesOf(found.Records))
+		}
+	})
+}
+
+// With a third of the peers gone, every query still finds everything that is kept.
+func TestChurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 24)
+		recs := batch(t, newProvider(t), 20, time.Now())
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+			require.Equal(t, o.Stored.Of, o.Stored.On)
+		}
+		for _, n := range w.nodes[16:] { // gone, but still in everybody's tables
+			n.leave(t)
+		}
+		for _, n := range w.nodes[:16] {
+			found, err := n.Query(t.Context(), compile(t, around(100)))
+			require.NoError(t, err)
+			require.Len(t, found.Records, 20, found.Reason)
+		}
+	})
+}
+
+func TestTombstoneWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		p := newProvider(t)
+		r := p.sign(t, offer("one"), 1, time.Now())
+		w.nodes[0].Store(t.Context(), []*records.Record{r})
+		tomb := p.withdraw(t, r, time.Now())
+		_, err := w.nodes[1].Index.Put(tomb, time.Now()) // only the asker has heard of it
+		require.NoError(t, err)
+		found, err := w.nodes[1].Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Empty(t, found.Records)
+
+		o := w.nodes[0].Store(t.Context(), []*records.Record{tomb})[0]
+		require.Equal(t, records.Stored{On: 3, Of: 3}, o.Stored)
+		o = w.nodes[2].Store(t.Context(), []*records.Record{r})[0]
+		require.Equal(t, records.Stored{On: 0, Of: 3}, o.Stored)
+		require.ErrorIs(t, o.Err, fault.Exists)
+		require.Equal(t, tomb.Sequence(), fault.ValueOf(o.Err))
+	})
+}
+
+// The provider's quota holds at every keeper, and the outcome says so.
+func TestProviderQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, func(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
+		outcomes := w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 12, time.Now()))
+		for _, o := range outcomes[:10] {
+			require.NoError(t, o.Err)
+			require.Equal(t, records.Stored{On: 3, Of: 3}, o.Stored)
+		}
+		for _, o := range outcomes[10:] {
+			require.ErrorIs(t, o.Err, fault.LimitReached)
+			require.Equal(t, records.Stored{On: 0, Of: 3}, o.Stored)
+		}
+		require.Equal(t, 2, w.nodes[1].counts.of(w.nodes[1].counts.refused, "limit_reached"))
+	})
+}
+
+// A lookup that fails leaves this peer alone with the record, and does not call that enough.
+func TestLookupFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.dht.edit(func() { w.dht.failure = errLookup })
+		a := w.nodes[0]
+		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
+		o := a.Store(t.Context(), []*records.Record{r})[0]
+		require.NoError(t, o.Err)
+		require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
+		found, err := a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Len(t, found.Records, 1)
+		require.False(t, found.Complete)
+		require.False(t, found.Local)
+		require.Contains(t, found.Reason, errLookup.Error())
+
+		w.dht.edit(func() { w.dht.failure = nil })
+		time.Sleep(doubtfulTTL)
+		found, err = a.Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.True(t, found.Complete, found.Reason)
+	})
+}
+
+// A lookup past its deadline is not waited for: the peers known are taken.
+func TestSlowLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.dht.edit(func() { w.dht.delay = time.Hour })
+		start := time.Now()
+		found, err := w.nodes[0].Query(t.Context(), compile(t, around(10)))
+		require.NoError(t, err)
+		require.Empty(t, found.Records)
+		require.False(t, found.Complete)
+		require.Less(t, time.Since(start), 2*time.Second)
+	})
+}
+
+func TestOperationsEndWithCloseAndCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.dht.edit(func() { w.dht.delay = time.Hour })
+		a := w.nodes[0]
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := a.Query(ctx, compile(t, around(10)))
+		require.ErrorIs(t, err, fault.Timeout)
+
+		done := make(chan error)
+		go func() {
+			_, err := a.Query(t.Context(), compile(t, around(10)))
+			done <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, a.Close())
+		require.Error(t, <-done)
+
+		_, err = a.Query(t.Context(), compile(t, around(10)))
+		require.ErrorIs(t, err, fault.Unavailable)
+		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
+		require.ErrorIs(t, a.Store(t.Context(), []*records.Record{r})[0].Err, fault.Unavailable)
+		require.ErrorIs(t, a.Publish(t.Context(), r), fault.Unavailable)
+		_, err = a.Resolve(t.Context(), r.Key())
+		require.ErrorIs(t, err, fault.Unavailable)
+	})
+}
+
+func TestPublishAndResolve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a, b, p := w.nodes[0], w.nodes[1], newProvider(t)
+		r := p.sign(t, offer("one"), 1, time.Now())
+		_, err := b.Resolve(t.Context(), r.Key())
+		require.ErrorIs(t, err, fault.NotFound)
+
+		require.NoError(t, a.Publish(t.Context(), r))
+		got, err := b.Resolve(t.Context(), r.Key())
+		require.NoError(t, err)
+		require.Equal(t, r.Digest(), got.Digest())
+
+		newer := p.sign(t, offer("one", priced(2)), 2, time.Now())
+		_, err = b.Index.Put(newer, time.Now())
+		require.NoError(t, err)
+		got, err = b.Resolve(t.Context(), r.Key())
+		require.NoError(t, err)
+		require.Equal(t, newer.Digest(), got.Digest(), "the index knows better than the DHT")
+
+		require.NoError(t, a.Publish(t.Context(), p.withdraw(t, newer, time.Now())))
+		_, err = b.Resolve(t.Context(), r.Key())
+		require.ErrorIs(t, err, fault.NotFound)
+		require.ErrorContains(t, err, "withdrawn")
+
+		w.dht.edit(func() { w.dht.values[r.Key().String()] = []byte("garbage") })
+		other := p.sign(t, offer("two"), 1, time.Now())
+		w.dht.edit(func() { w.dht.values[other.Key().String()] = r.Envelope() })
+		_, err = b.Resolve(t.Context(), other.Key())
+		require.ErrorIs(t, err, fault.Invalid, "another record's value")
+	})
+}
+
+// The answers of a thousand queries share few streams.
+func TestStreamsAreReused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		plan := compile(t, query.Query{})
+		for range 50 {
+			_, err := w.nodes[0].Query(t.Context(), plan)
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		streams := func() int {
+			w.nodes[1].server.mu.Lock()
+			defer w.nodes[1].server.mu.Unlock()
+			return len(w.nodes[1].server.streams)
+		}
+		require.Equal(t, 1, streams())
+		time.Sleep(idleFor + time.Second)
+		require.Zero(t, streams())
+		require.Empty(t, w.nodes[0].pool.lanes)
+
+		_, err := w.nodes[0].Query(t.Context(), plan)
+		require.NoError(t, err)
+		w.nodes[1].server.reset() // the idle stream is dead when the next request takes it
+		time.Sleep(100 * time.Millisecond)
+		found, err := w.nodes[0].Query(t.Context(), plan)
+		require.NoError(t, err)
+		require.True(t, found.Complete, found.Reason)
+	})
+}
+
+// Who keeps what is remembered for a while, renewed without anybody waiting, and looked
+// up anew when a peer joins.
+func TestPlacementIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		a, plan := w.nodes[0], compile(t, around(100))
+		ask := func(within time.Duration) {
+			start := time.Now()
+			_, err := a.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.Less(t, time.Since(start), within)
+		}
+		w.dht.edit(func() { w.dht.delay = time.Second })
+		ask(1100 * time.Millisecond)
+		require.Equal(t, 1, w.dht.asked())
+		time.Sleep(wholeTTL - 3*time.Second)
+		ask(100 * time.Millisecond)
+		require.Equal(t, 1, w.dht.asked())
+		time.Sleep(3 * time.Second)
+		ask(100 * time.Millisecond)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 2, w.dht.asked(), "of all the cells one was looked up")
+		ask(100 * time.Millisecond)
+		require.Equal(t, 2, w.dht.asked())
+
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, newProvider(t).id) })
+		set, err := a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Len(t, set.peers, 4)
+		require.Equal(t, 3, w.dht.asked())
+
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, peersOf(30)...) })
+		set, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
+		a.places.failed(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
+		time.Sleep(failedTTL)
+		before := w.dht.asked()
+		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, before+1, w.dht.asked(), "a peer of it failed")
+		time.Sleep(3 * placementTTL)
+		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		require.NoError(t, err)
+		require.Equal(t, before+2, w.dht.asked())
+	})
+}

@@ -1,0 +1,146 @@
+package keeper
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// scaled is a number of records that a usual run keeps small.
+func scaled(t *testing.T, usual int) int {
+	text := os.Getenv("BLACKHOLE_KEEPER_RECORDS")
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// Very many records in one city, asked for as people ask: most of them about the same few places.
+// Every answer is exact and complete, no keeper serves many times what others do, and what one
+// holds is bounded.
+func TestLoadOfHotCity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const peers = 100
+		questions := min(1000, scaled(t, 3000)/15)
+		w := newLightWorld(t, peers)
+		defer w.close()
+		recs := city(t, scaled(t, 3000), 24*time.Hour)
+		for batch := range slices.Chunk(recs, 1000) {
+			for _, o := range w.nodes[0].Store(t.Context(), batch) {
+				require.NoError(t, o.Err)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if len(recs) >= 20_000 { // fewer are so near to the bounds that cells may be merging again
+			requireBounded(t, w)
+		}
+		for _, n := range w.nodes {
+			n.counts.forget()
+		}
+
+		random := rand.New(rand.NewPCG(8, 9))
+		skew := rand.NewZipf(random, 1.1, 1, 499)
+		exact := 0
+		for range questions {
+			plan := compile(t, asked(random, skew))
+			found, err := w.nodes[random.IntN(peers)].Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			if slices.Equal(best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))]) {
+				exact++
+			}
+		}
+		require.Equal(t, questions, exact)
+		hottest, median, held := w.load()
+		t.Logf("%d records, %d peers, %d questions: the hottest keeper served %d, the median %d (%.1f times); most in an index: %d",
+			len(recs), peers, questions, hottest, median, float64(hottest)/float64(median), held)
+	})
+}
+
+// forget begins to count anew.
+func (c *counts) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.operations = map[string]int{}
+}
+
+// asked is a query about a place that is drawn from a few hundred, the first ones most often.
+func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
+	place := rand.New(rand.NewPCG(skew.Uint64(), 1))
+	radius := []float64{0.5, 2, 10}[random.IntN(3)]
+	q := query.Query{Limit: 10, Sort: []query.Sort{query.SortDistance, query.SortPrice}[random.IntN(2)]}
+	q.Near = &query.Near{
+		Latitude: 52.52 + 0.2*(place.Float64()-0.5), Longitude: 13.405 + 0.3*(place.Float64()-0.5), RadiusKM: &radius,
+	}
+	return q
+}
+
+// load is how many queries the busiest and the median keeper served, of those that served any, and
+// the most records that one holds.
+func (w *lightWorld) load() (hottest, median, held int) {
+	var served []int
+	for _, n := range w.nodes {
+		if s := n.counts.of(n.counts.operations, "serve_query"); s > 0 {
+			served = append(served, s)
+		}
+		held = max(held, n.Index.Len())
+	}
+	slices.Sort(served)
+	return served[len(served)-1], served[len(served)/2], held
+}
+
+// Very many valid records of as many providers as it takes, from three /24s, against all keepers of
+// one city's cells: who is honest, from anywhere else, is still found there.
+func TestFloodOfThreePrefixes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, counts := accepting(t)
+		c := cellOfBerlin(4)
+		hostile := many(t, scaled(t, 9000), records100)
+		var honest []*records.Record
+		share := len(hostile) / 10
+		for round := range 10 { // the honest come before, amid and after the flood
+			for i := range 40 {
+				recs := many(t, 1, 1)
+				// who is made to wait comes again, as publishers do
+				for try := 0; try < 20; try++ {
+					if refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", 18+round, i)), c, recs); len(refused) == 0 {
+						break
+					}
+				}
+				honest = append(honest, recs...)
+			}
+			for i, some := range slices.Collect(slices.Chunk(hostile[round*share:(round+1)*share], 500)) {
+				bring(k, from(fmt.Sprintf("203.0.%d.0/24", i%3)), c, some)
+			}
+			require.LessOrEqual(t, k.Index.Len(), cell.Full)
+		}
+		found := 0
+		for _, r := range honest {
+			if _, ok := k.Index.Get(r.Name()); ok {
+				found++
+			}
+		}
+		t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
+			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
+			counts.of(counts.refused, "crowded"))
+		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
+		require.Zero(t, dividedAt(k))
+	})
+}
+
+// records100 is the most that one provider may have.
+const records100 = 100

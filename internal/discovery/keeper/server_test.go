@@ -1,0 +1,394 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-varint"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// bare is a keeper without a network behind it, that knows of n other peers.
+func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
+	t.Helper()
+	verifier, err := records.NewVerifier(1000)
+	require.NoError(t, err)
+	counts := newCounts()
+	d := &directory{peers: append(peersOf(n), "self"), values: map[string][]byte{}}
+	k := &Keeper{Config: Config{
+		Host: selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
+		Self: "self", Limits: limits,
+	}}
+	k.setDefaults()
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	t.Cleanup(k.cancel)
+	k.places, k.peers, k.server, k.sync = newPlaces(k), newStandings(), newServer(k), newSyncer(k)
+	k.sync.keep(&outcome{alone: true})
+	k.divisions, k.heard = newDivisions(k), newHeard()
+	return k, counts
+}
+
+func item(r *records.Record, cells ...records.CellKey) *pb.StoreItem {
+	if cells == nil {
+		cells = r.Cells()
+	}
+	it := &pb.StoreItem{Envelope: r.Envelope()}
+	for _, c := range cells {
+		it.Cells = append(it.Cells, c.String())
+	}
+	return it
+}
+
+func storeOf(items ...*pb.StoreItem) *pb.Request {
+	return &pb.Request{Op: &pb.Request_Store{Store: &pb.StoreRequest{Items: items}}}
+}
+
+// What a keeper takes, what it refuses, and why.
+func TestStoreIsJudgedItemByItem(t *testing.T) {
+	k, counts := bare(t, 5, Limits{})
+	p, now := newProvider(t), time.Now()
+	r := p.sign(t, offer("one"), 5, now)
+	forged := bytes.Clone(r.Envelope())
+	forged[len(forged)-1] ^= 1
+	lapsed, err := records.Sign(p.key, offer("lapsed"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
+	require.NoError(t, err)
+	munich := records.CellKey{Type: "compute", Subtype: "gpu", Cell: geo.CellOf(geo.Point{Lat: 48.1, Lon: 11.6}, 4)}
+	twin := p.sign(t, offer("one", priced(2)), 5, now)
+
+	cells := item(r).Cells
+	for _, tc := range []struct {
+		name     string
+		item     *pb.StoreItem
+		kind     fault.Kind
+		field    string
+		sequence uint64
+		reason   string
+	}{
+		{"no cells", &pb.StoreItem{Envelope: r.Envelope()}, fault.Invalid, "cells", 0, "invalid"},
+		{"too many cells", &pb.StoreItem{Envelope: r.Envelope(), Cells: slices.Repeat(cells, 2)}, fault.Invalid, "cells", 0, "invalid"},
+		{"not a cell", &pb.StoreItem{Envelope: r.Envelope(), Cells: []string{"/blackhole/services/compute/gpu/ailo"}}, fault.Invalid, "cells", 0, "invalid"},
+		{"another place", item(r, munich), fault.Invalid, "cells", 0, "wrong_cell"},
+		{"another type", item(r, records.CellKey{Type: "storage", Subtype: "_", Cell: geo.Global}), fault.Invalid, "cells", 0, "wrong_cell"},
+		{"one wrong among right", item(r, append(r.Cells()[:3], munich)...), fault.Invalid, "cells", 0, "wrong_cell"},
+		{"nothing", &pb.StoreItem{Cells: cells}, fault.Unauthentic, "", 0, "unauthentic"},
+		{"forged", &pb.StoreItem{Envelope: forged, Cells: cells}, fault.Unauthentic, "", 0, "unauthentic"},
+		{"too large", &pb.StoreItem{Envelope: make([]byte, maxEnvelope+1), Cells: cells}, fault.TooLarge, "", 0, "too_large"},
+		{"lapsed", item(lapsed), fault.Conflict, "expires_at", 0, "conflict"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := counts.of(counts.refused, tc.reason)
+			resp := k.server.respond(origin{}, storeOf(tc.item), nil)
+			require.Len(t, resp.GetStore().GetResults(), 1)
+			got := resp.GetStore().Results[0]
+			require.NotNil(t, got.Refusal)
+			require.Equal(t, tc.kind.String(), fault.Kind(got.Refusal.Kind).String(), got.Refusal.Message)
+			require.Equal(t, tc.field, got.Refusal.Field)
+			require.Equal(t, tc.sequence, got.Sequence)
+			require.Equal(t, before+1, counts.of(counts.refused, tc.reason))
+			require.Zero(t, k.Index.Len())
+		})
+	}
+
+	resp := k.server.respond(origin{}, storeOf(item(lapsed), item(r), item(r), item(p.sign(t, offer("one"), 4, now)), item(twin)), nil)
+	got := resp.GetStore().Results
+	require.NotNil(t, got[0].Refusal, "what is wrong with one is no reason against the next")
+	require.Nil(t, got[1].Refusal)
+	require.Nil(t, got[2].Refusal, "this very version is kept already")
+	require.Equal(t, uint32(fault.Exists), got[3].Refusal.Kind)
+	require.Equal(t, uint64(5), got[3].Sequence)
+	require.Equal(t, 1, counts.of(counts.refused, "equivocation"))
+	kept, ok := k.Index.Get(r.Name())
+	require.True(t, ok)
+	if records.Compare(twin, r) > 0 {
+		r = twin
+	}
+	require.Equal(t, r.Digest(), kept.Digest(), "of two versions with one sequence all keepers prefer the same")
+}
+
+// A peer far from a cell does not keep it; the slack is twice the replicas.
+func TestStoreOnlyWhatItKeeps(t *testing.T) {
+	k, counts := bare(t, 200, Limits{})
+	p := newProvider(t)
+	for i := range 40 {
+		o := offer("one", nowhere)
+		o.ID, o.Metadata.Type, o.Capabilities = "x", "type-"+string(rune('a'+i%26))+string(rune('a'+i/26)), nil
+		r := p.sign(t, o, 1, time.Now())
+		key := routingKey(r.Cells()[0])
+		near := nearest(key, append(k.Router.(router).others(), "self"), slack)
+		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1])
+		before := k.Index.Len()
+		resp := k.server.respond(origin{}, storeOf(item(r, r.Cells()[0])), nil)
+		require.Equal(t, keeps, resp.GetStore().Results[0].Refusal == nil)
+		require.Equal(t, keeps, k.Index.Len() > before || before == 1)
+		if !keeps {
+			require.Equal(t, "cells", resp.GetStore().Results[0].Refusal.Field)
+		}
+		k.Index = index.New(index.Config{})
+	}
+	require.NotZero(t, counts.of(counts.refused, "not_kept"))
+	require.Less(t, counts.of(counts.refused, "not_kept"), 40)
+}
+
+func bytesLess(key string, a, b peer.ID) bool {
+	x, y := distanceOf(key, a), distanceOf(key, b)
+	return bytes.Compare(x[:], y[:]) < 0
+}
+
+func TestStoreIsMetered(t *testing.T) {
+	k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
+	now := time.Now()
+	k.Now = func() time.Time { return now } // or a slow machine would earn more
+	recs := batch(t, newProvider(t), 5, now)
+	var items []*pb.StoreItem
+	for _, r := range recs {
+		items = append(items, item(r))
+	}
+	from := origin{prefix: prefixOf(netip.MustParseAddr("198.51.100.7"))}
+	resp := k.server.respond(from, storeOf(items...), nil)
+	for i, r := range resp.GetStore().Results {
+		require.Equal(t, i < 3, r.Refusal == nil)
+	}
+	require.Equal(t, 2, counts.of(counts.refused, "rate"))
+	resp = k.server.respond(origin{exempt: true}, storeOf(items...), nil)
+	for _, r := range resp.GetStore().Results {
+		require.Nil(t, r.Refusal)
+	}
+}
+
+func TestQueryIsChecked(t *testing.T) {
+	k, _ := bare(t, 5, Limits{})
+	global := "/blackhole/services/compute/_/global"
+	lat := &dpb.Near{Latitude: 91}
+	many := make([]string, MaxQueryCells+1)
+	for i := range many {
+		many[i] = global
+	}
+	for _, tc := range []struct {
+		name  string
+		query *dpb.Query
+		cells []string
+		field string
+	}{
+		{"no query", nil, []string{global}, "query"},
+		{"no type", &dpb.Query{}, []string{global}, "type"},
+		{"bad place", &dpb.Query{Type: "compute", Near: lat}, []string{global}, "near.latitude"},
+		{"no cells", &dpb.Query{Type: "compute"}, nil, "cells"},
+		{"too many cells", &dpb.Query{Type: "compute"}, many, "cells"},
+		{"another type", &dpb.Query{Type: "storage"}, []string{global}, "cells"},
+		{"a subtype not asked for", &dpb.Query{Type: "compute"}, []string{"/blackhole/services/compute/gpu/global"}, "cells"},
+		{"two subtypes", &dpb.Query{Type: "compute", Subtype: "gpu"}, []string{global, "/blackhole/services/compute/gpu/global"}, "cells"},
+		{"limit", &dpb.Query{Type: "compute", Limit: query.MaxLimit + 1}, []string{global}, "limit"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}
+			resp := k.server.respond(origin{}, req, nil)
+			require.NotNil(t, resp.Refusal)
+			require.Equal(t, uint32(fault.Invalid), resp.Refusal.Kind)
+			require.Equal(t, tc.field, resp.Refusal.Field)
+		})
+	}
+	resp := k.server.respond(origin{}, new(pb.Request), nil)
+	require.Equal(t, uint32(fault.Unsupported), resp.Refusal.Kind, "an operation of a later version")
+}
+
+// Answers are ranked, cut, bounded, restricted to the cells, and honest about what is not kept.
+func TestQueryAnswer(t *testing.T) {
+	k, _ := bare(t, 200, Limits{})
+	recs := batch(t, newProvider(t), 10, time.Now())
+	for _, r := range recs {
+		_, err := k.Index.Put(r, time.Now())
+		require.NoError(t, err)
+	}
+	ask := func(limit uint32, cells ...records.CellKey) *pb.QueryResponse {
+		req := &pb.QueryRequest{Query: &dpb.Query{Type: "compute", Sort: dpb.Sort_SORT_PRICE, Currency: "USDC", PriceUnit: "per-hour", Limit: limit}}
+		for _, c := range cells {
+			req.Cells = append(req.Cells, c.String())
+		}
+		resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
+		require.Nil(t, resp.Refusal, resp.Refusal)
+		return resp.GetQuery()
+	}
+	berlin := records.CellKey{Type: "compute", Subtype: "_", Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.405}, 5)}
+	munich := records.CellKey{Type: "compute", Subtype: "_", Cell: geo.CellOf(geo.Point{Lat: 48.1, Lon: 11.6}, 5)}
+
+	got := ask(4, munich, berlin)
+	require.Len(t, got.Envelopes, 4)
+	require.Equal(t, recs[0].Envelope(), got.Envelopes[0])
+	require.Equal(t, uint64(10), got.Total)
+	require.True(t, got.Withheld)
+	require.InDelta(t, 4.0, got.Bound, 1e-9, "the price of the best one withheld")
+
+	require.False(t, got.TotalAtLeast, "all were looked at")
+
+	got = ask(100, munich)
+	require.Empty(t, got.Envelopes)
+	require.False(t, got.Withheld)
+	for _, c := range []records.CellKey{munich, berlin} {
+		near := k.Router.Nearby(routingKey(c), slack)
+		require.Equal(t, !responsible(routingKey(c), "self", near, slack), len(ask(1, c).NotKept) == 1)
+	}
+}
+
+// An answer never exceeds its bound in bytes, and says where it was cut.
+func TestAnswerIsBoundedInBytes(t *testing.T) {
+	p, now := newProvider(t), time.Now()
+	text := make([]byte, 2000)
+	for i := range text {
+		text[i] = 'x'
+	}
+	r := p.sign(t, offer("large", func(o *records.Offer) { o.Metadata.Description = string(text[:1000]) }), 1, now)
+	hits := make([]query.Hit, 1+MaxAnswer/len(r.Envelope()))
+	for i := range hits {
+		hits[i] = query.Hit{Record: r, Value: float64(i)}
+	}
+	resp := responseOf(index.Found{Hits: hits, Total: len(hits)}, math.Inf(1))
+	require.Len(t, resp.Envelopes, len(hits)-1)
+	require.True(t, resp.Withheld)
+	require.Equal(t, math.Nextafter(float64(len(hits)-1), 0), resp.Bound, "the one left out may tie with another keeper's")
+	require.Less(t, proto.Size(&pb.Response{Op: &pb.Response_Query{Query: resp}}), maxResponse)
+}
+
+// raw opens a stream of the protocol to a node and writes bytes on it.
+func raw(t *testing.T, from, to *node, b []byte) network.Stream {
+	t.Helper()
+	s, err := from.host.NewStream(t.Context(), to.Self, Protocol)
+	require.NoError(t, err)
+	_, err = s.Write(b)
+	require.NoError(t, err)
+	return s
+}
+
+func delimited(b []byte) []byte { return append(varint.ToUvarint(uint64(len(b))), b...) }
+
+// Whatever a peer writes, the server answers with a refusal or an end, and serves others.
+func TestGarbage(t *testing.T) {
+	items := bytes.Repeat([]byte{0x0a, 0x00}, MaxItems+1)
+	tooMany := append([]byte{0x12}, delimited(items)...)
+	large := append([]byte{0x1a}, delimited(append([]byte{0x0a}, delimited(make([]byte, maxQueryRequest))...))...)
+	for _, tc := range []struct {
+		name  string
+		bytes []byte
+		kind  fault.Kind
+		field string
+	}{
+		{"too long", varint.ToUvarint(MaxRequest + 1), fault.TooLarge, ""},
+		{"absurdly long", []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, fault.TooLarge, ""},
+		{"no length", bytes.Repeat([]byte{0xff}, 12), fault.Unauthentic, ""},
+		{"no message", delimited([]byte("\xff\xff\xff garbage")), fault.Unauthentic, ""},
+		{"no text", delimited([]byte{0x1a, 0x03, 0x12, 0x01, 0xff}), fault.Unauthentic, ""},
+		{"too many items", delimited(tooMany), fault.LimitReached, "store.items"},
+		{"a large query", delimited(large), fault.TooLarge, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2)
+				s := raw(t, w.nodes[0], w.nodes[1], tc.bytes)
+				resp := new(pb.Response)
+				require.NoError(t, newFrames(s, unlimited{}).read(resp, maxResponse, responseBounds()))
+				require.NotNil(t, resp.Refusal)
+				require.Equal(t, tc.kind.String(), fault.Kind(resp.Refusal.Kind).String())
+				require.Equal(t, tc.field, resp.Refusal.Field)
+				_, err := io.ReadAll(s)
+				require.NoError(t, err, "the stream ends")
+				require.Equal(t, 1, w.nodes[1].counts.of(w.nodes[1].counts.refused, "malformed"))
+				found, err := w.nodes[0].Query(t.Context(), compile(t, query.Query{}))
+				require.NoError(t, err)
+				require.True(t, found.Complete, found.Reason)
+			})
+		})
+	}
+}
+
+// A peer that sends half a message, or nothing, does not hold a stream for long.
+func TestSlowSender(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bytes []byte
+		after time.Duration
+	}{
+		"half a message": {append(varint.ToUvarint(1000), 1, 2, 3), frameTime},
+		"silence":        {nil, streamIdle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2)
+				s := raw(t, w.nodes[0], w.nodes[1], tc.bytes)
+				require.NoError(t, s.SetReadDeadline(time.Now().Add(2*streamIdle)))
+				start := time.Now()
+				_, err := s.Read(make([]byte, 1))
+				require.Error(t, err)
+				require.InDelta(t, tc.after, time.Since(start), float64(time.Second))
+			})
+		})
+	}
+}
+
+// One peer may open only so many streams.
+func TestStreamsPerPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
+		ping := delimited(nil) // refused as unsupported, but answered
+		answered := func(from int) bool {
+			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol)
+			if err == nil {
+				_, err = s.Write(ping)
+			}
+			return err == nil && newFrames(s, unlimited{}).read(new(pb.Response), maxResponse, nil) == nil
+		}
+		require.True(t, answered(0))
+		require.True(t, answered(0))
+		require.False(t, answered(0), "above its share")
+		require.True(t, answered(1))
+		require.False(t, answered(1), "above what is served at all")
+		require.Equal(t, 2, w.nodes[2].counts.of(w.nodes[2].counts.refused, "busy"))
+	})
+}
+
+// A request that does not get its turn within its time is told so.
+func TestBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := bare(t, 3, Limits{Working: 1})
+		k.server.working <- struct{}{}
+		start := time.Now()
+		req := storeOf()
+		req.TimeoutMs = 700
+		resp := k.server.respond(origin{}, req, nil)
+		require.Equal(t, uint32(fault.Unavailable), resp.Refusal.Kind)
+		require.Equal(t, 700*time.Millisecond, time.Since(start))
+		req.TimeoutMs = 1 << 31
+		start = time.Now()
+		k.server.respond(origin{}, req, nil)
+		require.Equal(t, serveMost, time.Since(start), "the asker's patience is not this peer's")
+	})
+}
+
+// A stream scope without memory for a message refuses it before it is read.
+func TestMemoryIsReserved(t *testing.T) {
+	b := bytes.NewBuffer(delimited(make([]byte, 1000)))
+	err := newFrames(b, exhausted{}).read(new(pb.Request), MaxRequest, nil)
+	require.ErrorIs(t, err, fault.LimitReached)
+	require.ErrorIs(t, newFrames(b, exhausted{}).write(&pb.Request{TimeoutMs: 1}), fault.LimitReached)
+}
+
+type exhausted struct{}
+
+func (exhausted) ReserveMemory(int, uint8) error { return errors.New("no memory left") }
+func (exhausted) ReleaseMemory(int)              {}

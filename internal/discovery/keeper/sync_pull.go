@@ -1,0 +1,301 @@
+package keeper
+
+import (
+	"context"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// compare finds what a peer has that this peer should have, and pulls it. It reports
+// whether the peer says that everybody keeps everything. Without an error nothing is left
+// that could be had.
+func (y *syncer) compare(ctx context.Context, id peer.ID, near *survey) (whole bool, err error) {
+	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
+	if err != nil {
+		return false, err
+	}
+	defer func() { end(err) }()
+	c := &comparison{y: y, peer: id, near: near, view: y.current(near)}
+	if err = c.run(ctx); err != nil {
+		y.k.Logger.Debug("not compared", "peer", id, "error", err)
+		y.drop(ctx, id, err)
+	}
+	if c.pulled > 0 {
+		y.view.Store(nil) // the next comparison is to know what this one brought
+	}
+	return c.whole, err
+}
+
+// drop draws the consequences of a comparison that failed. A refusal is none: whoever is
+// busy, or of an older version, is not worse at answering queries.
+func (y *syncer) drop(ctx context.Context, id peer.ID, err error) {
+	switch fault.KindOf(err) {
+	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
+		y.k.judged(ctx, id, 0, err)
+	}
+}
+
+// comparison is one peer's side of comparing with another.
+type comparison struct {
+	y     *syncer
+	peer  peer.ID
+	near  *survey
+	view  *view
+	whole bool // both say that everybody keeps everything
+
+	pulled int // records
+}
+
+// differing is a cell of which the peer has something else.
+type differing struct {
+	cell records.CellKey
+	mine *digest.Set // nil when this peer has nothing of it
+}
+
+func (c *comparison) run(ctx context.Context) error {
+	mine := c.view.with(c.peer, c.near.whole)
+	root := mine.set.Root()
+	resp, err := c.ask(ctx, &pb.SyncRequest{Sums: root[:]})
+	if err != nil {
+		return err
+	}
+	c.whole = resp.Whole && c.near.whole
+	if resp.Same {
+		return nil
+	}
+	if !c.whole {
+		mine = c.view.with(c.peer, false)
+	}
+	cells, err := c.cells(ctx, mine)
+	if err != nil {
+		return err
+	}
+	listed := 0
+	for len(cells) > 0 {
+		some := cells[:min(len(cells), maxSyncCells)]
+		cells = cells[len(some):]
+		entries, err := c.entries(ctx, some)
+		if err != nil {
+			return err
+		}
+		if listed += len(entries); listed > maxListed {
+			return fault.New("keeper.sync", fault.LimitReached, "the peer lists more than %d records", maxListed)
+		}
+		if err := c.pull(ctx, some, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask sends one step.
+func (c *comparison) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, error) {
+	req.Whole = c.near.whole
+	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetSync() == nil {
+		return nil, nonsense("no answer to a comparison")
+	}
+	return resp.GetSync(), nil
+}
+
+func (c *comparison) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncCall)
+	defer cancel()
+	resp, refused, err := c.y.k.pool.call(ctx, c.peer, req)
+	if refused {
+		return nil, fault.As("keeper.sync", fault.LimitReached, err) // whatever kind it says: its kinds are about us
+	}
+	return resp, err
+}
+
+// cells gives those that differ, of the ones that this peer accepts.
+func (c *comparison) cells(ctx context.Context, mine *overlap) ([]differing, error) {
+	var found []differing
+	req := &pb.SyncRequest{Sums: mine.set.Sums().Bytes()}
+	for {
+		resp, err := c.ask(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range resp.Cells {
+			cell, err := records.ParseCellKey(m.Cell)
+			if err != nil || len(m.Sums) != digest.SumSize {
+				return nil, nonsense("a cell that is none")
+			}
+			if d, ok := c.judge(cell, digest.Sum(m.Sums)); ok {
+				found = append(found, d)
+			}
+		}
+		switch next := resp.Next; {
+		case next == nil:
+			return found, nil
+		case next.Bucket <= req.Bucket || next.Bucket >= digest.Buckets:
+			return nil, nonsense("cells without an end")
+		default:
+			req.Bucket = next.Bucket
+		}
+	}
+}
+
+// judge tells whether a cell differs and is to be kept.
+func (c *comparison) judge(cell records.CellKey, root digest.Sum) (differing, bool) {
+	d := differing{cell: cell}
+	if h := c.view.held(cell, c.whole); h != nil {
+		if d.mine = h.set(); d.mine.Root() == root {
+			return d, false
+		}
+	}
+	return d, c.whole || c.y.k.places.keeps(cell)
+}
+
+// entries gives what the peer lists of cells that differ.
+func (c *comparison) entries(ctx context.Context, cells []differing) ([]digest.Entry, error) {
+	req := &pb.SyncRequest{Cells: make([]*pb.SyncCell, len(cells))}
+	for i, d := range cells {
+		req.Cells[i] = &pb.SyncCell{Cell: d.cell.String()}
+		if d.mine != nil && d.mine.Len() >= fewEntries {
+			req.Cells[i].Sums = d.mine.Sums().Bytes()
+		}
+	}
+	var all []digest.Entry
+	for {
+		resp, err := c.ask(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		some, err := digest.Parse(resp.Entries)
+		if err != nil || len(some) > maxEntries || len(all)+len(some) > maxListed {
+			return nil, nonsense("entries that are none, or too many")
+		}
+		all = append(all, some...)
+		switch next := resp.Next; {
+		case next == nil:
+			return all, nil
+		case next.Cell < req.Cell, next.Cell == req.Cell && next.Bucket <= req.Bucket,
+			next.Cell >= uint32(len(cells)), next.Bucket >= digest.Buckets:
+			return nil, nonsense("entries without an end")
+		default:
+			req.Cell, req.Bucket = next.Cell, next.Bucket
+		}
+	}
+}
+
+// pull gets what this peer lacks of the entries listed and takes it in. One peer is pulled
+// from at a time, so that what one gives is not asked of the next.
+func (c *comparison) pull(ctx context.Context, cells []differing, listed []digest.Entry) error {
+	select {
+	case c.y.turn <- struct{}{}:
+		defer func() { <-c.y.turn }()
+	case <-ctx.Done():
+		return fault.Wrap("keeper.sync", ctx.Err())
+	}
+	wanted := c.wanted(listed)
+	for len(wanted) > 0 {
+		if ctx.Err() != nil {
+			return fault.Wrap("keeper.sync", ctx.Err())
+		}
+		got, err := c.page(ctx, cells, wanted[:min(len(wanted), maxPull)])
+		if err != nil {
+			return err
+		}
+		if got == 0 { // none of these could be had: they are gone, or never were
+			got = min(len(wanted), maxPull)
+		}
+		wanted = wanted[got:]
+	}
+	return nil
+}
+
+// wanted gives the entries that are fresher than what is known here and were not pulled lately.
+func (c *comparison) wanted(listed []digest.Entry) []digest.Entry {
+	known := c.view.byID()
+	now := c.y.k.Now()
+	var wanted []digest.Entry
+	for _, e := range listed {
+		if r, ok := known[e.ID]; ok && !e.Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
+			continue
+		}
+		if until, ok := c.y.taken.Get(e); ok && now.Before(until) {
+			continue
+		}
+		wanted = append(wanted, e)
+	}
+	return wanted
+}
+
+// page pulls the first of the entries wanted and gives how many are done with. The answer
+// is in the order asked, so that those left out before the last one given do not exist any more.
+func (c *comparison) page(ctx context.Context, cells []differing, wanted []digest.Entry) (done int, err error) {
+	ids := make([]byte, 0, len(wanted)*digest.IDSize)
+	at := make(map[digest.ID]int, len(wanted))
+	for i, e := range wanted {
+		ids = append(ids, e.ID[:]...)
+		at[e.ID] = i
+	}
+	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}})
+	if err != nil {
+		return 0, err
+	}
+	envelopes := resp.GetPull().GetEnvelopes()
+	if len(envelopes) > len(wanted) {
+		return 0, nonsense("%d records where %d were asked for", len(envelopes), len(wanted))
+	}
+	in := c.y.k.intake(origin{exempt: true})
+	in.waited = true
+	defer in.finish()
+	for _, envelope := range envelopes {
+		r, err := c.y.k.Verifier.Open(envelope, c.y.k.Now())
+		switch {
+		case err == nil:
+		case fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
+			continue
+		default:
+			return 0, nonsense("a record that does not verify: %w", err)
+		}
+		i, asked := at[digest.IDOf(r.Name().String())]
+		if !asked || i < done || !inAny(cells, r) {
+			return 0, nonsense("a record that was not asked for, %s", r.Name())
+		}
+		if wanted[i].Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
+			return 0, nonsense("an older version than it listed of %s", r.Name())
+		}
+		done = i + 1
+		c.pulled++
+		c.take(in, cells, wanted[i], r)
+	}
+	return done, nil
+}
+
+func inAny(cells []differing, r *records.Record) bool {
+	for _, d := range cells {
+		if r.In(d.cell) {
+			return true
+		}
+	}
+	return false
+}
+
+// take hands a record in as if it had been stored for those of its cells that this peer
+// keeps. What is refused is not pulled again soon.
+func (c *comparison) take(in *intake, compared []differing, e digest.Entry, r *records.Record) {
+	c.y.taken.Add(e, in.now.Add(takenFor))
+	cells := c.y.k.divisions.cellsOf(r)
+	for _, d := range compared {
+		if r.In(d.cell) && !slices.Contains(cells, d.cell) {
+			cells = append(cells, d.cell)
+		}
+	}
+	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !in.keeps(k) })
+	if _, err := in.take(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
+		c.y.k.Recorder.Refused(fault.KindOf(err).String())
+	}
+}

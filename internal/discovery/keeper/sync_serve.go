@@ -1,0 +1,148 @@
+package keeper
+
+import (
+	"context"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// comparing lets each peer compare once at a time. The zero value lets nobody wait.
+type comparing struct {
+	mu    sync.Mutex // guards peers
+	peers map[peer.ID]struct{}
+}
+
+// enter reports whether the peer may begin; it then must leave.
+func (c *comparing) enter(id peer.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, busy := c.peers[id]; busy {
+		return false
+	}
+	if c.peers == nil {
+		c.peers = make(map[peer.ID]struct{})
+	}
+	c.peers[id] = struct{}{}
+	return true
+}
+
+func (c *comparing) leave(id peer.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.peers, id)
+}
+
+// sync answers one step of a comparison from a view that may be viewFor old: what came
+// meanwhile shows at the next one.
+func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
+	if !s.comparing.enter(from) {
+		return nil, fault.New("", fault.LimitReached, "a comparison with this peer is under way")
+	}
+	defer s.comparing.leave(from)
+	near := s.k.sync.survey()
+	v := s.k.sync.current(near)
+	if ctx.Err() != nil {
+		return nil, fault.Wrap("", ctx.Err())
+	}
+	whole := req.Whole && near.whole
+	resp := &pb.SyncResponse{Whole: near.whole}
+	if len(req.Cells) > 0 {
+		return resp, listEntries(v, whole, req, resp)
+	}
+	return resp, listCells(v.with(from, whole), req, resp)
+}
+
+// listCells tells whether the cells that both keep differ, and which.
+func listCells(o *overlap, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+	if len(req.Sums) == digest.SumSize {
+		resp.Same = digest.Sum(req.Sums) == o.set.Root()
+		return nil
+	}
+	theirs, err := digest.ParseSums(req.Sums)
+	if err != nil {
+		return err
+	}
+	mine := o.set.Sums()
+	for bucket := int(min(req.Bucket, digest.Buckets)); bucket < digest.Buckets; bucket++ {
+		if theirs[bucket] == mine[bucket] {
+			continue
+		}
+		entries := o.set.In(bucket)
+		if len(resp.Cells) > 0 && len(resp.Cells)+len(entries) > maxCellsListed {
+			resp.Next = &pb.SyncPlace{Bucket: uint32(bucket)}
+			return nil
+		}
+		for _, e := range entries[:min(len(entries), maxCellsListed)] {
+			resp.Cells = append(resp.Cells, &pb.SyncCell{Cell: o.cells[e.ID].key, Sums: e.Version[:]})
+		}
+	}
+	return nil
+}
+
+// listEntries tells the entries of cells that differ, from a place on, as many as an answer holds.
+func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+	const room = maxEntries * digest.EntrySize
+	from := int(min(req.Bucket, digest.Buckets))
+	for i := int(min(req.Cell, maxSyncCells)); i < len(req.Cells); i++ {
+		c, theirs, err := cellAsked(req.Cells[i])
+		if err != nil {
+			return err
+		}
+		h := v.held(c, whole)
+		if h == nil {
+			continue
+		}
+		wire, next := h.set().List(theirs, from, room-len(resp.Entries), room)
+		resp.Entries = append(resp.Entries, wire...)
+		if next < digest.Buckets {
+			resp.Next = &pb.SyncPlace{Cell: uint32(i), Bucket: uint32(next)}
+			return nil
+		}
+		from = 0
+	}
+	return nil
+}
+
+// cellAsked reads a cell and what the asker has of it; without sums that is not known.
+func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
+	c, err := records.ParseCellKey(m.GetCell())
+	if err != nil || len(m.GetSums()) == 0 {
+		return c, nil, err
+	}
+	sums, err := digest.ParseSums(m.GetSums())
+	return c, sums, err
+}
+
+// pull gives the versions that count of some records.
+func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullResponse, error) {
+	ids, err := digest.ParseIDs(req.GetIds(), maxPull)
+	if err != nil {
+		return nil, err
+	}
+	known := s.k.sync.current(s.k.sync.survey()).byID()
+	if ctx.Err() != nil {
+		return nil, fault.Wrap("", ctx.Err())
+	}
+	resp := new(pb.PullResponse)
+	size := 0
+	for _, id := range ids {
+		r, ok := known[id]
+		if !ok {
+			continue
+		}
+		if latest, ok := s.k.Index.Latest(r.Name()); ok {
+			r = latest // the view may be behind
+		}
+		if size += len(r.Envelope()); size > maxPulled {
+			break
+		}
+		resp.Envelopes = append(resp.Envelopes, r.Envelope())
+	}
+	return resp, nil
+}

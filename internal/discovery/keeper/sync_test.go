@@ -1,0 +1,395 @@
+package keeper
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// put gives a node records that it has from nobody.
+func (n *node) put(t testing.TB, recs ...*records.Record) {
+	t.Helper()
+	for _, r := range recs {
+		_, err := n.Index.Put(r, time.Now())
+		require.NoError(t, err)
+	}
+}
+
+// spread are n records of many providers all over Europe.
+func spread(t testing.TB, n int, random *rand.Rand) []*records.Record {
+	recs := make([]*records.Record, n)
+	var p provider
+	for i := range recs {
+		if i%50 == 0 {
+			p = newProvider(t)
+		}
+		lat, lon := 36+20*random.Float64(), -10+40*random.Float64()
+		recs[i] = p.sign(t, offer(fmt.Sprintf("s%04d", i), priced(random.Float64()), func(o *records.Offer) {
+			o.Location.Latitude, o.Location.Longitude = &lat, &lon
+		}), 1, time.Now())
+	}
+	return recs
+}
+
+// large lets an index hold what a test needs.
+func large(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10_000}) }
+
+// A peer that joined a small network has everything after its first round, withdrawals
+// too, and soon answers by itself; what comes later it is handed.
+func TestJoinerIsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4, large)
+		recs := spread(t, 2000, rand.New(rand.NewPCG(1, 1)))
+		p := newProvider(t)
+		gone := p.sign(t, offer("gone"), 1, time.Now())
+		tomb := p.withdraw(t, gone, time.Now())
+		joined := w.nodes[3]
+		for _, n := range w.nodes[:3] {
+			n.put(t, recs...)
+			n.put(t, tomb)
+		}
+		joined.put(t, gone) // it was away when the service ended
+		plan := compile(t, around(100))
+		require.False(t, joined.settled(plan.Cells(9)))
+
+		start, first := time.Now(), joined.sync.last.Load()
+		for joined.sync.last.Load() == first {
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Logf("the first round ended %s after the start", time.Since(start))
+		require.Equal(t, len(recs), joined.Index.Len())
+		latest, _ := joined.Index.Latest(gone.Name())
+		require.True(t, latest.Withdrawn())
+
+		time.Sleep(wholeTTL + 5*time.Second)
+		require.True(t, joined.settled(plan.Cells(9)))
+		asked := w.dht.asked()
+		found, err := joined.Query(t.Context(), plan)
+		require.NoError(t, err)
+		require.True(t, found.Local)
+		require.True(t, found.Complete)
+		require.NotEmpty(t, found.Notes)
+		require.Equal(t, asked, w.dht.asked())
+		for _, r := range recs {
+			require.Equal(t, plan.Match(r), slices.Contains(found.Records, mustGet(t, joined, r)))
+		}
+	})
+}
+
+func mustGet(t *testing.T, n *node, r *records.Record) *records.Record {
+	got, ok := n.Index.Get(r.Name())
+	require.True(t, ok)
+	return got
+}
+
+// Two halves that did not see each other have everything when they do again, and until
+// they have compared nobody answers alone.
+func TestHalvesConverge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 6, large)
+		everybody := w.dht.peers
+		halves := [2][]peer.ID{everybody[:3], everybody[3:]}
+		w.dht.split(halves[:]...)
+		p := newProvider(t)
+		both := p.sign(t, offer("both"), 1, time.Now())
+		fresher := p.sign(t, offer("both", priced(7)), 2, time.Now())
+		ended := p.sign(t, offer("ended"), 1, time.Now())
+		end := p.withdraw(t, ended, time.Now())
+		left, right := batch(t, newProvider(t), 70, time.Now()), batch(t, newProvider(t), 300, time.Now())
+		w.nodes[0].put(t, append(left, both, end)...)
+		w.nodes[5].put(t, append(right, fresher, ended)...)
+		time.Sleep(time.Minute)
+		plan := compile(t, around(100))
+		for i, n := range w.nodes {
+			require.True(t, n.settled(plan.Cells(9)), i)
+			require.Equal(t, []int{71, 302}[i/3], n.Index.Len())
+		}
+
+		w.dht.split(everybody)
+		synctest.Wait()
+		for _, n := range w.nodes {
+			require.False(t, n.settled(plan.Cells(9)), "the table has changed")
+		}
+		time.Sleep(syncGap + syncSoon + time.Second)
+		for _, n := range w.nodes {
+			require.Equal(t, 371, n.Index.Len())
+			got, _ := n.Index.Get(both.Name())
+			require.Equal(t, fresher.Digest(), got.Digest())
+			_, lives := n.Index.Get(ended.Name())
+			require.False(t, lives, "the withdrawal wins")
+		}
+		time.Sleep(syncEvery)
+		for _, n := range w.nodes {
+			require.True(t, n.settled(plan.Cells(9)))
+		}
+	})
+}
+
+// In a large network a peer pulls what belongs in the cells it keeps and nothing else, and
+// one that takes the place of another learns what exists from those that were there.
+func TestResponsibilityMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 28, large)
+		random := rand.New(rand.NewPCG(2, 2))
+		recs := spread(t, 40, random)
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+		}
+		time.Sleep(time.Minute)
+		for _, n := range w.nodes[22:] {
+			n.leave(t)
+		}
+		w.nodes = w.nodes[:22]
+		left := make([]peer.ID, len(w.nodes))
+		for i, n := range w.nodes {
+			left[i] = n.Self
+		}
+		w.dht.edit(func() { w.dht.peers = left; w.dht.fire() })
+		time.Sleep(syncGap + syncSoon + 30*time.Second) // a round may wait for those who left
+		for _, r := range recs {
+			for _, c := range r.Cells() {
+				for _, n := range w.keepersOf(c) {
+					_, has := n.Index.Get(r.Name())
+					require.True(t, has, "%s is not on a keeper of %s", r.Name(), c)
+				}
+			}
+		}
+	})
+}
+
+// An idle network exchanges a root.
+func TestIdleRoundIsSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, large)
+		recs := spread(t, 500, rand.New(rand.NewPCG(3, 3)))
+		for _, n := range w.nodes {
+			n.put(t, recs...)
+		}
+		time.Sleep(2 * time.Minute)
+		c := w.nodes[0].counts
+		served := c.of(c.operations, "serve_sync")
+		require.Positive(t, served)
+		require.Zero(t, c.of(c.operations, "serve_pull"))
+		y := w.nodes[0].sync
+		mine := y.current(y.survey()).with(w.nodes[1].Self, true)
+		require.Equal(t, 1, mine.set.Len(), "one type, one cell")
+		root := mine.set.Root()
+		asked := &pb.Request{TimeoutMs: 10_000, Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: root[:]}}}
+		told := &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Whole: true, Same: true}}}
+		t.Logf("an idle comparison is %d bytes", proto.Size(asked)+proto.Size(told)+2)
+		require.Less(t, proto.Size(asked)+proto.Size(told), 64)
+	})
+}
+
+// comparisonWith runs one comparison of the first node with a peer that answers as told.
+func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ...*records.Record) (*node, error) {
+	w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+	honest, hostile := w.nodes[0], w.nodes[1]
+	honest.put(t, held...)
+	hostile.corrupt(answer)
+	_, err := honest.sync.compare(t.Context(), hostile.Self, honest.sync.survey())
+	return honest, err
+}
+
+// What no honest keeper says ends the comparison, and nothing of it stays.
+func TestHostileKeeperIsNotBelieved(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when bubbles begin
+	p := newProvider(t)
+	known := p.sign(t, offer("known"), 1, now)
+	newer := p.sign(t, offer("known"), 2, now)
+	other := p.sign(t, offer("other"), 1, now)
+	forged := slices.Clone(newer.Envelope())
+	forged[len(forged)-1] ^= 1
+	cell := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: "global"}
+	entry := digest.Append(nil, entryOf(newer, p.id.String()))
+	liar := func(step *pb.SyncResponse, envelopes ...[]byte) func(*pb.Request) *pb.Response {
+		return func(req *pb.Request) *pb.Response {
+			switch op := req.Op.(type) {
+			case *pb.Request_Pull:
+				return &pb.Response{Op: &pb.Response_Pull{Pull: &pb.PullResponse{Envelopes: envelopes}}}
+			case *pb.Request_Sync:
+				resp := &pb.SyncResponse{Whole: true}
+				switch {
+				case len(op.Sync.Cells) > 0:
+					resp = step
+				case len(op.Sync.Sums) > digest.SumSize:
+					resp.Cells = []*pb.SyncCell{{Cell: cell.String(), Sums: make([]byte, digest.SumSize)}}
+				}
+				return &pb.Response{Op: &pb.Response_Sync{Sync: resp}}
+			}
+			return &pb.Response{}
+		}
+	}
+	for name, answer := range map[string]func(*pb.Request) *pb.Response{
+		"forged":     liar(&pb.SyncResponse{Entries: entry}, forged),
+		"not asked":  liar(&pb.SyncResponse{Entries: entry}, other.Envelope()),
+		"older":      liar(&pb.SyncResponse{Entries: entry}, known.Envelope()),
+		"too many":   liar(&pb.SyncResponse{Entries: entry}, newer.Envelope(), newer.Envelope()),
+		"no entries": liar(&pb.SyncResponse{Entries: entry[1:]}),
+		"endless":    liar(&pb.SyncResponse{Next: &pb.SyncPlace{}}),
+		"beyond":     liar(&pb.SyncResponse{Next: &pb.SyncPlace{Cell: 7}}),
+		"silent":     func(*pb.Request) *pb.Response { return &pb.Response{} },
+		"other cells": func(*pb.Request) *pb.Response {
+			return &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Cells: []*pb.SyncCell{{Cell: "x"}}}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, err := comparisonWith(t, answer)
+				require.ErrorIs(t, err, fault.Unauthentic)
+				require.Equal(t, 1, n.counts.of(n.counts.distrusted, "unauthentic"), n.counts.distrusted)
+			})
+		})
+	}
+}
+
+// What a peer lists and does not have is left alone; what the index refuses is not pulled again.
+func TestEmptyPromises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, func(_ int, c *Config) {
+			c.Index = index.New(index.Config{MaxPerProvider: 5})
+			c.Limits.Sync = -1
+		})
+		a, b := w.nodes[0], w.nodes[1]
+		p := newProvider(t)
+		b.put(t, batch(t, p, 5, time.Now())...)
+		a.put(t, p.sign(t, offer("mine"), 1, time.Now()))
+		for range 2 {
+			_, err := a.sync.compare(t.Context(), b.Self, a.sync.survey())
+			require.NoError(t, err)
+			require.Equal(t, 5, a.Index.Len(), "the provider's share holds")
+			time.Sleep(viewFor)
+		}
+		require.Equal(t, 1, b.counts.of(b.counts.operations, "serve_pull"))
+	})
+}
+
+// One peer compares once at a time.
+func TestOneComparisonAtATime(t *testing.T) {
+	var c comparing
+	require.True(t, c.enter("a"))
+	require.False(t, c.enter("a"))
+	require.True(t, c.enter("b"))
+	c.leave("a")
+	require.True(t, c.enter("a"))
+}
+
+// The reach of a key is that of its closest peers, told the dumb way.
+func TestReach(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 5))
+	for range 200 {
+		everybody := peersOf(1 + random.IntN(60))
+		self := everybody[0]
+		n := newNeighbourhood(self, everybody, false)
+		key := fmt.Sprint(random.Int64())
+		closest := nearest(key, everybody, Replicas)
+		r, kept := n.reachOf(key)
+		require.Equal(t, slices.Contains(closest, self), kept)
+		if !kept {
+			continue
+		}
+		for _, id := range everybody {
+			require.Equal(t, slices.Contains(closest, id), r.has(sha256.Sum256([]byte(id))))
+		}
+		require.ElementsMatch(t, closest, append(n.keepers(&r), self))
+	}
+}
+
+// undivided is a peer that holds all its cells whole.
+type undivided struct{}
+
+func (undivided) cellsOf(r *records.Record) []records.CellKey     { return r.Cells() }
+func (undivided) sampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
+
+// Cells that lie in others are compared through these, unless the others are divided.
+func TestOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := index.New(index.Config{MaxPerProvider: 10_000})
+		for _, r := range spread(t, 60, rand.New(rand.NewPCG(6, 6))) {
+			_, err := x.Put(r, time.Now())
+			require.NoError(t, err)
+		}
+		small := newView(x, newNeighbourhood("self", []peer.ID{"a", "b"}, false), time.Now(), undivided{})
+		require.Len(t, small.with("a", false).cells, 1)
+		require.Same(t, small.with("a", false), small.with("a", false))
+		all := small.cells()
+		for _, h := range all {
+			if h.cell.Cell == "global" {
+				h.sample = map[digest.ID]struct{}{}
+			}
+		}
+		rest := newOverlap(all)
+		require.Greater(t, len(rest.cells), 2)
+		for _, h := range rest.cells {
+			require.True(t, h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
+		}
+		require.ElementsMatch(t, slices.Collect(maps.Keys(small.types())), []records.CellKey{{Type: "compute", Subtype: "_", Cell: "global"}})
+	})
+}
+
+// BenchmarkView looks through an index as a round does when something has changed.
+func BenchmarkView(b *testing.B) {
+	x := index.New(index.Config{MaxPerProvider: 100_000})
+	for _, r := range spread(b, 10_000, rand.New(rand.NewPCG(7, 7))) {
+		_, _ = x.Put(r, time.Now())
+	}
+	for name, whole := range map[string]bool{"whole": true, "cells": false} {
+		b.Run(name, func(b *testing.B) {
+			near := newNeighbourhood("self", peersOf(40), whole)
+			for b.Loop() {
+				newView(x, near, time.Now(), undivided{}).with("other", whole)
+			}
+		})
+	}
+}
+
+// BenchmarkSync compares two keepers on real sockets: when they agree, and when one of
+// them joins with nothing where the other has 2,000 records.
+func BenchmarkSync(b *testing.B) {
+	recs := spread(b, 2000, rand.New(rand.NewPCG(9, 9)))
+	pair := func(b *testing.B) [2]*Keeper {
+		ks := loopback(b, "/ip4/127.0.0.1/tcp/0")
+		for _, r := range recs {
+			_, err := ks[1].Index.Put(r, time.Now())
+			require.NoError(b, err)
+		}
+		return ks
+	}
+	b.Run("idle", func(b *testing.B) {
+		ks := pair(b)
+		compare := func() {
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		compare()
+		for b.Loop() {
+			compare()
+		}
+	})
+	b.Run("joiner", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			ks := pair(b)
+			b.StartTimer()
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil || ks[0].Index.Len() != len(recs) {
+				b.Fatal(err, ks[0].Index.Len())
+			}
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package keeper
+
+import (
+	"crypto/sha256"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// view is what this peer holds of the cells it keeps, by the content of its index at one
+// moment: live records and tombstones. It is safe for concurrent use; what is costly is
+// computed when it is first asked for.
+type view struct {
+	near *neighbourhood
+	seq  uint64    // of the index: changes up to here are in it
+	made time.Time // by the keeper's clock
+	all  []version
+	byID func() map[digest.ID]*records.Record
+
+	types func() holdings // everything, by type: what is compared where everybody keeps everything
+	cells func() holdings // the cells that this peer keeps
+
+	mu     sync.Mutex // guards shared
+	shared map[peer.ID]*overlap
+}
+
+// overlapsKept bounds the overlaps that a view remembers.
+const overlapsKept = 128
+
+// version is one record of a view.
+type version struct {
+	entry  digest.Entry
+	record *records.Record
+}
+
+type holdings map[records.CellKey]*holding
+
+// holding is one cell of a view.
+type holding struct {
+	cell  records.CellKey
+	key   string
+	whole bool  // everybody keeps it
+	reach reach // of a cell that is not kept by everybody
+	set   func() *digest.Set
+
+	// sample are the records that the keepers have in common of a divided cell; nil for one
+	// that they hold whole.
+	sample map[digest.ID]struct{}
+}
+
+// overlap is what two peers keep both.
+type overlap struct {
+	set   *digest.Set // one entry for each cell: the id of its key, its root
+	cells map[digest.ID]*holding
+}
+
+// entryOf is a record's entry.
+func entryOf(r *records.Record, provider string) digest.Entry {
+	return digest.Entry{
+		ID:      digest.IDOf(provider + "/" + r.Name().ID),
+		Version: digest.VersionOf(r.Sequence(), r.Digest()),
+	}
+}
+
+// newView looks through the index once. Divisions tell of cells that are not held whole.
+func newView(x *index.Index, near *neighbourhood, now time.Time, d divider) *view {
+	v := &view{near: near, seq: x.Seq(), made: now, shared: make(map[peer.ID]*overlap)}
+	providers := make(map[peer.ID]string)
+	for r := range x.Versions() {
+		if r.Expired(now) {
+			continue
+		}
+		id := r.Name().Provider
+		name, ok := providers[id]
+		if !ok {
+			name = id.String()
+			providers[id] = name
+		}
+		v.all = append(v.all, version{entryOf(r, name), r})
+	}
+	v.byID = sync.OnceValue(v.indexed)
+	v.types = sync.OnceValue(func() holdings {
+		return v.grouped(func(r *records.Record) []records.CellKey {
+			return []records.CellKey{{Type: r.Type(), Subtype: records.AnySubtype, Cell: geo.Global}}
+		}, func(c records.CellKey) *holding { return &holding{cell: c, key: c.String(), whole: true} })
+	})
+	v.cells = sync.OnceValue(func() holdings {
+		return v.grouped(d.cellsOf, func(c records.CellKey) *holding {
+			if r, ok := near.reachOf(routingKey(c)); ok {
+				return &holding{cell: c, key: c.String(), reach: r, sample: d.sampleOf(c)}
+			}
+			return nil
+		})
+	})
+	return v
+}
+
+func (v *view) indexed() map[digest.ID]*records.Record {
+	m := make(map[digest.ID]*records.Record, len(v.all))
+	for _, x := range v.all {
+		m[x.entry.ID] = x.record
+	}
+	return m
+}
+
+// grouped sorts the records into those of their cells that are kept; keep gives nil for a
+// cell that is not.
+func (v *view) grouped(cellsOf func(*records.Record) []records.CellKey, keep func(records.CellKey) *holding) holdings {
+	entries := make(map[*holding][]digest.Entry)
+	judged := make(holdings)
+	for _, x := range v.all {
+		for _, c := range cellsOf(x.record) {
+			h, ok := judged[c]
+			if !ok {
+				h = keep(c)
+				judged[c] = h
+			}
+			if h != nil {
+				entries[h] = append(entries[h], x.entry)
+			}
+		}
+	}
+	all := make(holdings, len(entries))
+	for h, e := range entries {
+		h.set = sync.OnceValue(func() *digest.Set { return h.sum(e) })
+		all[h.cell] = h
+	}
+	return all
+}
+
+// sum makes the set that is compared: all entries, or the sample of a divided cell.
+func (h *holding) sum(entries []digest.Entry) *digest.Set {
+	if h.sample != nil {
+		entries = slices.DeleteFunc(entries, func(e digest.Entry) bool {
+			_, in := h.sample[e.ID]
+			return !in
+		})
+	}
+	return digest.New(entries)
+}
+
+// divider knows which cells are divided; *divisions is one.
+type divider interface {
+	// cellsOf gives the cells that a record may have been brought for.
+	cellsOf(r *records.Record) []records.CellKey
+	// sampleOf gives what is held of a divided cell; nil for one that is held whole.
+	sampleOf(c records.CellKey) map[digest.ID]struct{}
+}
+
+func (d *divisions) cellsOf(r *records.Record) []records.CellKey {
+	cells := r.Cells()
+	if d.deep.Len() == 0 {
+		return cells
+	}
+	for _, c := range deepCells(r) {
+		if d.deep.Contains(c) {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+func (d *divisions) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
+	d.with(c, func(x *cell.Cell) {
+		if phase, _ := x.Phase(); phase.Complete() {
+			return
+		}
+		names := x.Sampled()
+		ids = make(map[digest.ID]struct{}, len(names))
+		for _, n := range names {
+			ids[digest.IDOf(n.String())] = struct{}{}
+		}
+	})
+	return ids
+}
+
+// with gives what a peer keeps as well.
+func (v *view) with(id peer.ID, whole bool) *overlap {
+	if whole {
+		id = "" // the same for all
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o, ok := v.shared[id]; ok {
+		return o
+	}
+	var o *overlap
+	if whole {
+		o = newOverlap(v.types())
+	} else {
+		o = newOverlap(keptBy(v.cells(), id))
+	}
+	if len(v.shared) < overlapsKept {
+		v.shared[id] = o
+	}
+	return o
+}
+
+// keptBy gives the holdings that a peer keeps as well.
+func keptBy(all holdings, id peer.ID) holdings {
+	hash := sha256.Sum256([]byte(id))
+	kept := make(holdings)
+	for c, h := range all {
+		if h.reach.has(hash) {
+			kept[c] = h
+		}
+	}
+	return kept
+}
+
+// newOverlap leaves out the cells that lie in others: those that are equal when the others are.
+func newOverlap(kept holdings) *overlap {
+	o := &overlap{cells: make(map[digest.ID]*holding)}
+	entries := make([]digest.Entry, 0, len(kept))
+	for c, h := range kept {
+		if kept.cover(c) {
+			continue
+		}
+		id := digest.IDOf(h.key)
+		o.cells[id] = h
+		entries = append(entries, digest.Entry{ID: id, Version: digest.Version(h.set().Root())})
+	}
+	o.set = digest.New(entries)
+	return o
+}
+
+// cover reports whether a cell that is held whole contains c.
+func (all holdings) cover(c records.CellKey) bool {
+	for _, subtype := range slices.Compact([]string{c.Subtype, records.AnySubtype}) {
+		for place, ok := c.Cell, true; ok; place, ok = place.Parent() {
+			outer := records.CellKey{Type: c.Type, Subtype: subtype, Cell: place}
+			if h, kept := all[outer]; kept && outer != c && h.sample == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// held gives one cell of the view; nil when nothing is known of it.
+func (v *view) held(c records.CellKey, whole bool) *holding {
+	if whole {
+		return v.types()[c]
+	}
+	return v.cells()[c]
+}

@@ -1,0 +1,266 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+const (
+	watchLook    = 30 * time.Second       // how often a cell that needs no stream, or can have none, is looked at again
+	watchRetry   = 250 * time.Millisecond // before the next keeper is tried, doubling
+	watchRetries = 6                      // doublings: up to 16 s
+)
+
+// Watch brings the changes of what the plan matches into the index, from one keeper of
+// each of its cells, until stop is called or ctx ends; stop waits. Nothing is done for a
+// cell that this peer keeps: what happens there comes by itself. When changes may have been
+// lost, because a keeper took the place of another, or may be, because no keeper can be
+// followed, Watch calls resync, which is to Query the plan again; it is never called twice
+// at once.
+func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	detach := context.AfterFunc(k.ctx, cancel)
+	var running sync.WaitGroup
+	asking := &requery{do: resync, slot: make(chan struct{}, 1)}
+	for _, c := range p.Cells(coverCells) {
+		if !k.gate.enter() {
+			break
+		}
+		f := &follower{k: k, plan: p, cell: c, resync: asking.run}
+		running.Go(func() {
+			defer k.gate.leave()
+			f.run(ctx)
+		})
+	}
+	return func() {
+		detach()
+		cancel()
+		running.Wait()
+	}
+}
+
+// requery is what the followers of one plan share: one question answers all who asked
+// before it was put.
+type requery struct {
+	do    func()
+	slot  chan struct{} // one for whoever asks
+	calls atomic.Uint64
+	begun atomic.Uint64 // calls before the last question was put
+}
+
+func (r *requery) run(ctx context.Context) {
+	mine := r.calls.Add(1)
+	select {
+	case r.slot <- struct{}{}:
+		defer func() { <-r.slot }()
+	case <-ctx.Done():
+		return
+	}
+	if r.begun.Load() >= mine {
+		return
+	}
+	r.begun.Store(r.calls.Load())
+	r.do()
+}
+
+// follower follows one cell.
+type follower struct {
+	k      *Keeper
+	plan   *query.Plan
+	cell   records.CellKey
+	resync func(context.Context)
+
+	at     peer.ID    // keeper that gave the cookie
+	cookie *pb.Cookie // nil before the first
+	heard  bool       // since the stream began
+	shun   peer.ID    // refused last
+}
+
+// run follows the cell at one keeper after the other until ctx ends. A stream that breaks
+// is resumed once where it was: what came meanwhile is not lost there.
+func (f *follower) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		id, ok := f.next(ctx)
+		if !ok {
+			failures = 0
+			f.at, f.cookie = "", nil
+			wait(ctx, watchLook)
+			continue
+		}
+		f.heard = false
+		err := f.follow(ctx, id)
+		if ctx.Err() != nil {
+			return
+		}
+		if f.judge(ctx, id, err) {
+			failures = 0
+			f.resync(ctx)
+			wait(ctx, watchLook)
+			continue
+		}
+		if f.heard {
+			failures = 0
+		}
+		wait(ctx, watchRetry<<min(failures, watchRetries))
+		failures++
+	}
+}
+
+// judge draws the consequences of how a stream ended. It reports whether no keeper can be
+// followed now: the cell is divided, or this peer follows enough.
+func (f *follower) judge(ctx context.Context, id peer.ID, err error) (futile bool) {
+	var refusal refused
+	f.shun = ""
+	switch {
+	case err == nil:
+	case errors.As(err, &refusal):
+		if fault.KindOf(err) == fault.Unsupported {
+			return true
+		}
+		f.shun, f.at, f.cookie = id, "", nil
+	case fault.KindOf(err) == fault.LimitReached:
+		return true
+	case !f.heard || fault.KindOf(err) == fault.Unauthentic:
+		f.k.judged(ctx, id, 0, err)
+		f.at, f.cookie = "", nil
+	}
+	return false
+}
+
+// refused is an error that the keeper told.
+type refused struct{ error }
+
+func (r refused) Unwrap() error { return r.error }
+
+// wait waits for a time, or for ctx to end.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// next gives the keeper to follow: the one followed before, while it has not failed. There
+// is none to follow while this peer keeps the cell, or nobody is known who does.
+func (f *follower) next(ctx context.Context) (peer.ID, bool) {
+	set, err := f.k.places.of(ctx, f.cell)
+	if err != nil || set.has(f.k.Self) {
+		return "", false
+	}
+	if f.at != "" && set.has(f.at) {
+		return f.at, true
+	}
+	order := f.k.askingOrder(set) // never empty
+	if order[0] == f.shun {
+		return order[len(order)-1], true
+	}
+	return order[0], true
+}
+
+// follow has one stream from a keeper until it ends or is to be given up.
+func (f *follower) follow(ctx context.Context, id peer.ID) error {
+	select {
+	case f.k.watching <- struct{}{}:
+		defer func() { <-f.k.watching }()
+	default:
+		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows enough")
+	}
+	dial, cancel := context.WithTimeout(ctx, f.k.Limits.Ask)
+	defer cancel()
+	l, err := f.k.pool.open(dial, id)
+	if err != nil {
+		return lost(dial, err)
+	}
+	defer func() { _ = l.stream.Reset() }()
+	defer context.AfterFunc(ctx, func() { _ = l.stream.Reset() })()
+	if id != f.at {
+		f.cookie = nil
+	}
+	_ = l.stream.SetDeadline(f.k.pool.clock().Add(frameTime))
+	if err := l.frames.write(&pb.Request{Op: &pb.Request_Watch{Watch: f.request()}}); err != nil {
+		return lost(ctx, err)
+	}
+	for {
+		resp := new(pb.Response)
+		if err := l.frames.read(resp, maxResponse, responseBounds()); err != nil {
+			return lost(ctx, err)
+		}
+		if err := f.take(ctx, id, resp); err != nil {
+			return err
+		}
+		set, err := f.k.places.of(ctx, f.cell)
+		if err != nil || !set.has(id) || set.has(f.k.Self) {
+			return err // responsibility has moved
+		}
+		_ = l.stream.SetReadDeadline(f.k.pool.clock().Add(watchSilence))
+	}
+}
+
+func (f *follower) request() *pb.WatchRequest {
+	req := &pb.WatchRequest{Query: f.plan.Query().Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
+	req.Query.Explain = false
+	n := 0
+	for r := range f.k.Index.In(f.cell, f.k.Now()) {
+		if n == watchHave {
+			break
+		}
+		if f.plan.Match(r) {
+			req.Have = digest.Append(req.Have, entryOf(r, r.Name().Provider.String()))
+			n++
+		}
+	}
+	return req
+}
+
+// take takes one message in. It returns the refusal, or Unauthentic for what no honest
+// keeper says.
+func (f *follower) take(ctx context.Context, id peer.ID, resp *pb.Response) error {
+	if resp.Refusal != nil {
+		return refused{faultOf("keeper.Watch", resp.Refusal)}
+	}
+	m := resp.GetWatch()
+	if m == nil {
+		return nonsense("no answer to a watch")
+	}
+	for _, envelope := range m.Envelopes {
+		r, err := f.k.Verifier.Open(envelope, f.k.Now())
+		switch {
+		case err != nil && fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
+			continue
+		case err != nil:
+			return nonsense("a record that does not verify: %w", err)
+		case !r.In(f.cell) && !f.knows(r):
+			return nonsense("a record that was not watched, %s", r.Name())
+		}
+		if _, err := f.k.keep(r); err != nil && fault.KindOf(err) != fault.Exists {
+			f.k.Recorder.Refused(fault.KindOf(err).String())
+		}
+	}
+	if m.Reset_ {
+		f.resync(ctx)
+	}
+	if m.Cookie != nil { // not before everything is taken in
+		f.at, f.cookie, f.heard = id, m.Cookie, true
+	}
+	return nil
+}
+
+// knows reports whether a record has moved away from the cell.
+func (f *follower) knows(r *records.Record) bool {
+	known, ok := f.k.Index.Get(r.Name())
+	return ok && known.In(f.cell)
+}

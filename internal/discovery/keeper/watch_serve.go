@@ -1,0 +1,238 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// WATCH: a keeper streams the changes of cells that a plan may care about. Each message
+// carries a cookie after which a later stream goes on without loss, or is told that it
+// cannot: then the watcher asks the keepers again.
+const (
+	watchBeat       = 15 * time.Second                             // a stream without changes still shows that it lives
+	watchSilence    = 3 * watchBeat                                // a stream is given up after it
+	watchBatch      = 512                                          // changes looked at, and records sent, at once
+	watchHave       = 1024                                         // matches a watcher may tell that it has
+	maxWatchRequest = maxQueryRequest + watchHave*digest.EntrySize // bytes
+	watchesServe    = 256                                          // streams served in all
+	watchesPeer     = 16                                           // ... to one peer
+	watchesOwn      = 256                                          // streams followed
+)
+
+var (
+	errDivided = errors.New("the cell is divided: its keepers see only some of its changes")
+	errWatches = errors.New("this peer serves too many watches")
+)
+
+// watches counts the streams served. The zero value counts none.
+type watches struct {
+	mu     sync.Mutex // guards what follows
+	all    int
+	ofPeer map[peer.ID]int
+}
+
+// enter reports whether one more may be served; it then must leave.
+func (w *watches) enter(id peer.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all >= watchesServe || w.ofPeer[id] >= watchesPeer {
+		return false
+	}
+	if w.ofPeer == nil {
+		w.ofPeer = make(map[peer.ID]int)
+	}
+	w.all++
+	w.ofPeer[id]++
+	return true
+}
+
+func (w *watches) leave(id peer.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.ofPeer[id]--; w.ofPeer[id] == 0 {
+		delete(w.ofPeer, id)
+	}
+}
+
+// served is one watch of another peer.
+type served struct {
+	s     *server
+	plan  *query.Plan
+	cells []records.CellKey
+	at    *pb.Cookie
+	send  func(*pb.Response) error
+}
+
+// watch serves a watch for the rest of a stream's life: until the watcher ends it, the
+// place is lost, or this peer no longer keeps the cells. A refusal ends it at once.
+func (s *server) watch(st network.Stream, f *frames, req *pb.WatchRequest) (err error) {
+	send := func(resp *pb.Response) error {
+		_ = st.SetWriteDeadline(s.deadline(frameTime))
+		return f.write(resp)
+	}
+	id := st.Conn().RemotePeer()
+	w, have, err := s.watched(req)
+	if err == nil && !s.watches.enter(id) {
+		err = fault.As("", fault.LimitReached, errWatches)
+	} else if err == nil {
+		defer s.watches.leave(id)
+	}
+	if err != nil {
+		s.k.Recorder.Refused(fault.KindOf(err).String())
+		return send(&pb.Response{Refusal: refusalOf(err)})
+	}
+	w.send = send
+	ctx, cancel := context.WithCancel(s.k.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		_ = st.SetReadDeadline(time.Time{})
+		_ = f.wait() // the watcher says no more: this is the end of the stream
+	}()
+	defer func() {
+		cancel()
+		_ = st.CloseRead()
+		<-ended
+	}()
+	if err := w.begin(req.GetAfter(), have); err != nil {
+		return err
+	}
+	return w.run(ctx)
+}
+
+// watched reads a request. It returns what question does, Forbidden naming "cells" for
+// cells that are not kept here, and Unsupported for divided ones.
+func (s *server) watched(req *pb.WatchRequest) (*served, []digest.Entry, error) {
+	plan, cells, err := s.question(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
+	if err != nil {
+		return nil, nil, err
+	}
+	have, err := digest.Parse(req.GetHave())
+	if err != nil || len(have) > watchHave {
+		return nil, nil, fault.Invalidf("have", len(req.GetHave()), "must be up to %d entries", watchHave)
+	}
+	w := &served{s: s, plan: plan, cells: cells}
+	return w, have, w.kept()
+}
+
+// kept is nil while this peer sees all changes of the cells.
+func (w *served) kept() error {
+	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.places.keeps(c) }) {
+		return &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
+	}
+	if !w.s.k.divisions.complete(w.cells) {
+		return &fault.Error{Kind: fault.Unsupported, Field: "cells", Err: errDivided}
+	}
+	return nil
+}
+
+// begin goes on after a cookie, or begins anew: it says so, and what became of the records
+// that the watcher has.
+func (w *served) begin(after *pb.Cookie, have []digest.Entry) error {
+	if after != nil {
+		if _, _, lost := w.s.k.ring.after(after, 0); !lost {
+			w.at = after
+			return w.tell(nil, false)
+		}
+	}
+	y := w.s.k.sync
+	v := y.current(y.survey())
+	w.at = w.s.k.ring.place(v.seq)
+	known := v.byID()
+	var fresher []*records.Record
+	for _, e := range have {
+		if r, ok := known[e.ID]; ok && digest.VersionOf(r.Sequence(), r.Digest()).Newer(e.Version) {
+			fresher = append(fresher, r)
+		}
+	}
+	return w.tell(fresher, true)
+}
+
+// run sends changes as they come, and a sign of life when none do.
+func (w *served) run(ctx context.Context) error {
+	beat := time.NewTicker(watchBeat)
+	defer beat.Stop()
+	for {
+		changes, wait, lost := w.s.k.ring.after(w.at, watchBatch)
+		if lost {
+			return nil // the watcher comes again, and is told
+		}
+		if len(changes) > 0 {
+			if err := w.pass(changes); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wait:
+		case <-beat.C:
+			if w.kept() != nil {
+				return nil
+			}
+			if err := w.tell(nil, false); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pass moves over changes and sends those that concern the watcher.
+func (w *served) pass(changes []index.Change) error {
+	var news []*records.Record
+	for _, ch := range changes {
+		if w.concerns(ch) {
+			news = append(news, ch.New)
+		}
+	}
+	w.at = &pb.Cookie{Epoch: w.at.Epoch, Seq: changes[len(changes)-1].Seq}
+	if len(news) == 0 {
+		return nil
+	}
+	return w.tell(news, false)
+}
+
+// concerns reports whether a change may alter what the plan matches. That a record lapsed
+// the watcher knows by itself.
+func (w *served) concerns(ch index.Change) bool {
+	in := func(r *records.Record) bool { return r != nil && slices.ContainsFunc(w.cells, r.In) }
+	if ch.New == nil || !in(ch.New) && !in(ch.Old) {
+		return false
+	}
+	return w.plan.Match(ch.New) || ch.Old != nil && w.plan.Match(ch.Old) || ch.Old == nil && ch.New.Withdrawn()
+}
+
+// tell sends records, in as many messages as they need. Only the last one has the cookie
+// of the place: who loses the stream between them gets them all again.
+func (w *served) tell(news []*records.Record, reset bool) error {
+	m := &pb.WatchResponse{Reset_: reset}
+	size := 0
+	for _, r := range news {
+		if len(m.Envelopes) > 0 && size+len(r.Envelope()) > maxPulled {
+			if err := w.send(&pb.Response{Op: &pb.Response_Watch{Watch: m}}); err != nil {
+				return err
+			}
+			m, size = &pb.WatchResponse{}, 0
+		}
+		size += len(r.Envelope())
+		m.Envelopes = append(m.Envelopes, r.Envelope())
+	}
+	m.Cookie = w.at
+	return w.send(&pb.Response{Op: &pb.Response_Watch{Watch: m}})
+}

@@ -1,0 +1,269 @@
+package keeper
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// watched is a peer of a large network that follows a plan of which it keeps nothing.
+type watched struct {
+	*world
+	watcher *node
+	plan    *query.Plan
+	keepers []*node
+	resyncs atomic.Int64
+}
+
+func newWatched(t *testing.T, edit ...func(*query.Query)) *watched {
+	w := &watched{world: newWorld(t, 24, func(_ int, c *Config) { c.Limits.Sync = -1 })}
+	q := around(0.05)
+	q.Price = query.Price{}
+	for _, e := range edit {
+		e(&q)
+	}
+	w.plan = compile(t, q)
+	cells := w.plan.Cells(coverCells)
+	for _, n := range w.nodes {
+		if !slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(w.keepersOf(c), n) }) {
+			w.watcher = n
+		}
+	}
+	if w.watcher == nil {
+		t.Fatalf("every peer keeps one of %d cells", len(cells))
+	}
+	w.keepers = w.keepersOf(berlin(w.plan))
+	stop := w.watcher.Watch(t.Context(), w.plan, func() {
+		w.resyncs.Add(1)
+		_, _ = w.watcher.Query(t.Context(), w.plan)
+	})
+	t.Cleanup(stop)
+	time.Sleep(3 * time.Second)
+	return w
+}
+
+// berlin is the plan's cell that the records of the tests are in.
+func berlin(p *query.Plan) records.CellKey {
+	cells := p.Cells(coverCells)
+	lat, lon := 52.52, 13.405
+	for _, c := range cells {
+		if b := c.Cell.Box(); b.MinLat <= lat && lat < b.MaxLat && b.MinLon <= lon && lon < b.MaxLon {
+			return c
+		}
+	}
+	return cells[0]
+}
+
+// store gives a record to the keepers of the cell and to nobody else: others would hand it
+// to the watcher for other cells.
+func (w *watched) store(t *testing.T, r *records.Record) {
+	for _, n := range w.keepers {
+		if !n.gone {
+			n.put(t, r)
+		}
+	}
+	time.Sleep(time.Second)
+}
+
+// followed is the keeper that streams the cell of the test's records.
+func (w *watched) followed(t *testing.T) *node {
+	at := slices.IndexFunc(w.keepers, func(n *node) bool {
+		n.server.watches.mu.Lock()
+		defer n.server.watches.mu.Unlock()
+		return !n.gone && n.server.watches.ofPeer[w.watcher.Self] > 0
+	})
+	require.GreaterOrEqual(t, at, 0, "nobody is followed")
+	return w.keepers[at]
+}
+
+func (w *watched) knows(r *records.Record) bool {
+	latest, ok := w.watcher.Index.Latest(r.Name())
+	return ok && latest.Digest() == r.Digest()
+}
+
+// What happens in a cell reaches who watches it and does not keep it.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "one question serves all the cells")
+		p := newProvider(t)
+		r := p.sign(t, offer("one"), 1, time.Now())
+		w.store(t, r)
+		require.True(t, w.knows(r))
+		next := p.sign(t, offer("one", priced(5)), 2, time.Now())
+		w.store(t, next)
+		require.True(t, w.knows(next))
+		tomb := p.withdraw(t, next, time.Now())
+		w.store(t, tomb)
+		require.True(t, w.knows(tomb))
+		elsewhere := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, time.Now())
+		w.store(t, elsewhere)
+		require.False(t, w.knows(elsewhere), "it is not in the cells")
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "a quiet stream is not lost")
+		w.followed(t)
+	})
+}
+
+// A narrow plan sees only what concerns it, and that a record does so no more.
+func TestWatchSendsWhatConcerns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		most := 2.0
+		w := newWatched(t, func(q *query.Query) {
+			q.Price = query.Price{MaxPrice: &most, Currency: "USDC", PriceUnit: "per-hour"}
+		})
+		p := newProvider(t)
+		dear := p.sign(t, offer("dear", priced(9)), 1, time.Now())
+		cheap := p.sign(t, offer("cheap", priced(1)), 1, time.Now())
+		w.store(t, dear)
+		w.store(t, cheap)
+		require.False(t, w.knows(dear))
+		require.True(t, w.knows(cheap))
+		rises := p.sign(t, offer("cheap", priced(8)), 2, time.Now())
+		w.store(t, rises)
+		require.True(t, w.knows(rises))
+	})
+}
+
+// With the keeper that was followed gone, another takes its place, and nothing that
+// happened in between is lost: neither what is new nor what ended.
+func TestWatchOutlivesKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		p := newProvider(t)
+		ends := p.sign(t, offer("ends"), 1, time.Now())
+		w.store(t, ends)
+		require.True(t, w.knows(ends))
+		before := w.resyncs.Load()
+		dead := w.followed(t)
+		dead.leave(t)
+		tomb, fresh := p.withdraw(t, ends, time.Now()), p.sign(t, offer("fresh"), 1, time.Now())
+		w.store(t, tomb)
+		w.store(t, fresh)
+		time.Sleep(15 * time.Second)
+		require.True(t, w.knows(tomb))
+		require.True(t, w.knows(fresh))
+		require.Greater(t, w.resyncs.Load(), before, "it must ask again")
+		require.NotSame(t, dead, w.followed(t))
+		later := p.sign(t, offer("later"), 1, time.Now())
+		w.store(t, later)
+		require.True(t, w.knows(later))
+	})
+}
+
+// A stream that breaks goes on after its cookie, without asking anybody again.
+func TestWatchResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		before := w.resyncs.Load()
+		keeper := w.followed(t)
+		keeper.server.reset()
+		p := newProvider(t)
+		r := p.sign(t, offer("one"), 1, time.Now())
+		w.store(t, r)
+		time.Sleep(2 * time.Second)
+		require.True(t, w.knows(r))
+		require.Equal(t, before, w.resyncs.Load())
+		require.Same(t, keeper, w.followed(t))
+
+		keeper.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // it lost changes
+		time.Sleep(watchBeat + 3*time.Second)
+		require.Greater(t, w.resyncs.Load(), before)
+	})
+}
+
+// Who sends what no honest keeper does is left, and nothing of it stays.
+func TestHostileWatch(t *testing.T) {
+	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := newProvider(t)
+	forged := slices.Clone(p.sign(t, offer("one"), 1, bubble).Envelope())
+	forged[len(forged)-1] ^= 1
+	away := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, bubble)
+	for name, m := range map[string]*pb.WatchResponse{
+		"forged":      {Envelopes: [][]byte{forged}},
+		"not watched": {Envelopes: [][]byte{away.Envelope()}, Cookie: &pb.Cookie{Seq: 1}},
+		"nothing":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+				a, b := w.nodes[0], w.nodes[1]
+				b.corrupt(func(*pb.Request) *pb.Response {
+					if m == nil {
+						return &pb.Response{}
+					}
+					return &pb.Response{Op: &pb.Response_Watch{Watch: m}}
+				})
+				plan := compile(t, around(1))
+				f := &follower{k: a.Keeper, plan: plan, cell: berlin(plan)}
+				err := f.follow(t.Context(), b.Self)
+				require.ErrorIs(t, err, fault.Unauthentic)
+				require.False(t, f.judge(t.Context(), b.Self, err))
+				require.Nil(t, f.cookie)
+				require.Zero(t, a.Index.Len())
+				require.True(t, a.peers.avoided(b.Self, time.Now()))
+			})
+		})
+	}
+}
+
+func TestWatchRefuses(t *testing.T) {
+	var w watches
+	for range watchesPeer {
+		require.True(t, w.enter("a"))
+	}
+	require.False(t, w.enter("a"))
+	require.True(t, w.enter("b"))
+	w.leave("a")
+	require.True(t, w.enter("a"))
+}
+
+// Against a list without bounds: who is not told that the place is lost misses nothing.
+func TestRingLosesNothing(t *testing.T) {
+	x := index.New(index.Config{})
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRing(x, 7)
+		defer r.sub.Close()
+		cursor, seen := r.place(r.last), r.last
+		last := r.last
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			n := rapid.IntRange(0, ringSize).Draw(t, "changes")
+			for range n {
+				last++
+				r.add(index.Change{Seq: last}, false)
+			}
+			some, wait, lost := r.after(cursor, rapid.IntRange(1, 2*ringSize).Draw(t, "most"))
+			if lost != (last-seen > ringSize) {
+				t.Fatalf("lost is %v with %d changes unread", lost, last-seen)
+			}
+			if lost {
+				cursor, seen = r.place(0), last
+				continue
+			}
+			for _, ch := range some {
+				if seen++; ch.Seq != seen {
+					t.Fatalf("change %d where %d was due", ch.Seq, seen)
+				}
+			}
+			cursor = &pb.Cookie{Epoch: cursor.Epoch, Seq: seen}
+			if wait == nil {
+				t.Fatal("nothing to wait for")
+			}
+		}
+		r.add(index.Change{Seq: last + 5}, true)
+		if _, _, lost := r.after(cursor, 1); !lost {
+			t.Fatal("a gap was not told")
+		}
+	})
+}

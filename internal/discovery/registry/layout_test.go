@@ -1,0 +1,49 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/store/storetest"
+)
+
+// TestLayout opens a database as format 1 has been from the first, byte by byte, and leaves the
+// same: what is installed is not to be lost.
+func TestLayout(t *testing.T) {
+	const (
+		a = `{"format":1,"offer":{"id":"a","metadata":{"type":"relay","name":"Relay a"},"location":{"latitude":52.52,"longitude":13.4}},` +
+			`"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"` +
+			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSGy9ibGFja2hvbGUvc2VydmljZS1yZWNvcmQvMRp+CgFhEjQxMkQzS29vV0s5OVZvVnhORTdYenlC` +
+			`d1hFelc3eGhLN0dwdjg1cjlGM1YzZnlLU1VLUEg1GhAKBXJlbGF5GgdSZWxheSBhKhIJw/UoXI9CSkARzczMzMzMKkBCBgjA1JDNBkoGCMDUkM0GUgYIwPeVzQZggJSU` +
+			`ysozKkCKswK+/tK7RWN60L8StI8gSctbe2GgNjBiqfxj0kU+cqxepnb7vl6JoKgrNtkqao4LF4x5NNvVhw+21kN6yJgI"}}`
+		b = `{"format":1,` +
+			`"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"` +
+			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSGy9ibGFja2hvbGUvc2VydmljZS1yZWNvcmQvMRpjCgFiEjQxMkQzS29vV0s5OVZvVnhORTdYenlC` +
+			`d1hFelc3eGhLN0dwdjg1cjlGM1YzZnlLU1VLUEg1GgcKBXJlbGF5QgYIwNSQzQZKBgjA1JDNBlIGCMD3lc0GYIGUlMrKM2gBKkCR+j/KYJUn2Hr1rnoJlDA+IQwTUky6` +
+			`0F6egOvfMYFwgEOohqkzB5SBBH29G2hcZLE3ih+1qcDsp4tiggK7lNIM"}}`
+	)
+	c := config(t, vfs.NewMem())
+	meta := func(floor uint64) string {
+		return fmt.Sprintf(`{"format":1,"provider":"%s","floor":%d}`, self(t, c), floor)
+	}
+	storetest.Write(t, c.FS, c.Dir, map[string]string{"meta": meta(0), "service/a": a, "service/b": b})
+	r, err := Open(c, epoch())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, ids(r.List()))
+	require.Len(t, r.Due(epoch(), 10), 2, "the tombstone too")
+	require.NoError(t, r.Close())
+	require.Equal(t, map[string]string{"meta": meta(0), "service/a": a, "service/b": b}, read(t, c))
+
+	r = open(t, c, epoch())
+	gone := r.services["b"].current
+	r.Due(gone.Expires().Add(-time.Second), 10) // renews a
+	r.Due(gone.Expires(), 10)                   // forgets b
+	require.NoError(t, r.Close())
+	left := read(t, c)
+	require.Equal(t, meta(gone.Sequence()), left["meta"])
+	require.NotContains(t, left, "service/b")
+}

@@ -1,0 +1,252 @@
+package grpcapi_test
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// conn is a plain connection, for what the client does not do.
+func (s served) conn(t testing.TB) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient("passthrough:///peer", s.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func whole(t testing.TB) (served, *discoverytest.Harness) {
+	t.Helper()
+	h := discoverytest.New(t)
+	return serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node}), h
+}
+
+// failing is a service of which every answer is one error, or a panic for nil.
+type failing struct {
+	discovery.Registrar
+	discovery.Finder
+	err error
+}
+
+func (f failing) Query(context.Context, query.Query) (*query.Answer, error) {
+	if f.err == nil {
+		panic("a bug")
+	}
+	return nil, f.err
+}
+
+func (f failing) Withdraw(context.Context, string) (discovery.Receipt, error) {
+	return discovery.Receipt{}, f.err
+}
+
+func (f failing) Watch(context.Context, query.Query, string) (*discovery.Watcher, error) {
+	if f.err == nil {
+		panic("a bug")
+	}
+	return nil, f.err
+}
+
+func TestErrorTable(t *testing.T) {
+	for kind, code := range map[fault.Kind]codes.Code{
+		fault.Internal: codes.Internal, fault.Invalid: codes.InvalidArgument, fault.NotFound: codes.NotFound,
+		fault.Exists: codes.AlreadyExists, fault.LimitReached: codes.ResourceExhausted,
+		fault.Unauthentic: codes.Unauthenticated, fault.Forbidden: codes.PermissionDenied,
+		fault.Timeout: codes.DeadlineExceeded, fault.Unavailable: codes.Unavailable,
+		fault.Conflict: codes.FailedPrecondition, fault.TooLarge: codes.ResourceExhausted,
+		fault.Unsupported: codes.Unimplemented, fault.Canceled: codes.Canceled,
+		fault.Gone: codes.NotFound, fault.Unprocessable: codes.FailedPrecondition,
+		fault.Unprocessable + 1: codes.Internal, // a kind without an entry
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			bad := failing{err: &fault.Error{Op: "x.Y", Kind: kind, Field: "some.field", Err: io.EOF}}
+			s := serve(t, grpcapi.Config{Registrar: bad, Finder: bad})
+			_, err := api.NewRecordServiceClient(s.conn(t)).Query(t.Context(), &api.QueryRequest{Query: &pb.Query{}})
+			st := status.Convert(err)
+			require.Equal(t, code, st.Code())
+			require.Len(t, st.Details(), 1)
+			detail := st.Details()[0].(*api.Error)
+			require.Equal(t, uint32(kind), detail.Kind)
+			require.Equal(t, "some.field", detail.Field)
+			require.Equal(t, "EOF", detail.Message)
+			require.Equal(t, "x.Y", detail.Op)
+
+			c := s.client(t)
+			_, err = c.Query(t.Context(), query.Query{})
+			require.ErrorIs(t, err, kind)
+			require.Equal(t, "some.field", fault.FieldOf(err))
+			require.Equal(t, "EOF", fault.Message(err))
+			require.ErrorIs(t, err, &fault.Error{Kind: kind, Op: "x.Y"}, "the peer's operation is kept")
+			_, err = c.Withdraw(t.Context(), "a")
+			require.ErrorIs(t, err, kind)
+			_, err = c.Watch(t.Context(), query.Query{}, "")
+			require.ErrorIs(t, err, kind)
+		})
+	}
+}
+
+func TestEveryKindIsInTheTable(t *testing.T) {
+	for kind := fault.Invalid; !strings.HasPrefix(kind.String(), "kind("); kind++ {
+		require.NotEqual(t, codes.Internal, grpcapi.Code(kind), kind)
+	}
+}
+
+func TestPanicsEndNothing(t *testing.T) {
+	s := serve(t, grpcapi.Config{Registrar: failing{}, Finder: failing{}, Node: &discoverytest.Node{}})
+	c := s.client(t)
+	_, err := c.Query(t.Context(), query.Query{})
+	require.ErrorIs(t, err, fault.Internal)
+	require.NotContains(t, err.Error(), "bug", "what went wrong is for the log")
+	_, err = c.Watch(t.Context(), query.Query{}, "")
+	require.ErrorIs(t, err, fault.Internal)
+	_, err = c.Status(t.Context())
+	require.NoError(t, err)
+}
+
+// TestPeersFields: what the peer fills in is nobody else's to say, as in the JSON form.
+func TestPeersFields(t *testing.T) {
+	s, h := whole(t)
+	c := api.NewRecordServiceClient(s.conn(t))
+	now := timestamppb.Now()
+	offers := map[string]*pb.ServiceRecord{
+		"provider_id": {ProviderId: "x"}, "created_at": {CreatedAt: now}, "updated_at": {UpdatedAt: now}, "expires_at": {ExpiresAt: now},
+		"sequence": {Sequence: 1}, "withdrawn": {Withdrawn: true}, "signature": {Signature: []byte{1}}, "service": nil,
+	}
+	for field, service := range offers {
+		_, err := c.Register(t.Context(), &api.RegisterRequest{Service: service})
+		requireDetail(t, err, "discovery.Register", field)
+		_, err = c.Update(t.Context(), &api.UpdateRequest{Service: service})
+		requireDetail(t, err, "discovery.Update", field)
+	}
+	good := discoverytest.Offer("good").Service()
+	resp, err := c.RegisterBatch(t.Context(), &api.RegisterBatchRequest{Services: []*pb.ServiceRecord{offers["sequence"], good}})
+	require.NoError(t, err)
+	require.Equal(t, "sequence", resp.GetResults()[0].GetError().GetField())
+	require.Equal(t, "good", resp.GetResults()[1].GetReceipt().GetId())
+	require.Len(t, h.OwnAll(), 1)
+	_, err = c.RegisterBatch(t.Context(), &api.RegisterBatchRequest{Services: slices.Repeat([]*pb.ServiceRecord{{}}, discovery.MaxBatch+1)})
+	requireDetail(t, err, "discovery.Register", "records")
+	_, err = c.Query(t.Context(), &api.QueryRequest{})
+	requireDetail(t, err, "discovery.Query", "query")
+}
+
+func requireDetail(t *testing.T, err error, op, field string) {
+	t.Helper()
+	st := status.Convert(err)
+	require.Equal(t, codes.InvalidArgument, st.Code(), "%v", err)
+	detail := st.Details()[0].(*api.Error)
+	require.Equal(t, []string{op, field}, []string{detail.Op, detail.Field})
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	s, h := whole(t)
+	_, err := s.client(t).Register(t.Context(), discoverytest.Offer("a", func(o *records.Offer) {
+		o.Metadata.Description = strings.Repeat("x", 33<<20)
+	}))
+	require.ErrorIs(t, err, fault.TooLarge)
+	require.Empty(t, h.OwnAll())
+}
+
+func TestStatusAndPeers(t *testing.T) {
+	s, h := whole(t)
+	h.Node.State = discovery.Status{
+		PeerID: "12D3", Profile: "lan", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
+		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, Ready: true,
+	}
+	h.Node.Connected = []discovery.PeerInfo{{ID: "12D4", Addrs: []string{"/ip4/127.0.0.1/tcp/2"}, Agent: "a", LatencyMs: 0.5}}
+	c := s.client(t)
+	state, err := c.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, h.Node.State, state)
+	peers, err := c.Peers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, h.Node.Connected, peers)
+}
+
+func TestHealthAndReflection(t *testing.T) {
+	s, _ := whole(t)
+	conn := s.conn(t)
+	health := healthpb.NewHealthClient(conn)
+	for _, service := range []string{"", "blackhole.api.v1.RecordService", "blackhole.api.v1.PeerService"} {
+		resp, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+		require.NoError(t, err, service)
+		require.Equal(t, healthpb.HealthCheckResponse_SERVING, resp.GetStatus())
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{
+		MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+	}))
+	resp, err := stream.Recv()
+	require.NoError(t, err)
+	var names []string
+	for _, service := range resp.GetListServicesResponse().GetService() {
+		names = append(names, service.GetName())
+	}
+	require.Subset(t, names, []string{"blackhole.api.v1.RecordService", "blackhole.api.v1.PeerService", "grpc.health.v1.Health"})
+	require.NoError(t, stream.CloseSend())
+	_, err = stream.Recv()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestCloseEndsWatches: they end at once, and with a reason that tells the client to come back.
+func TestCloseEndsWatches(t *testing.T) {
+	s, _ := whole(t)
+	w, err := s.client(t).Watch(t.Context(), query.Query{Type: "compute"}, "")
+	require.NoError(t, err)
+	ev, err := w.Next()
+	require.NoError(t, err)
+	require.Equal(t, discovery.Progress, ev.Kind)
+	s.Close()
+	_, err = w.Next()
+	require.ErrorIs(t, err, fault.Unavailable)
+	require.ErrorContains(t, err, "shutting down", "and not by the connection's end")
+}
+
+func TestWatchesAreBounded(t *testing.T) {
+	h := discoverytest.New(t)
+	s := serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node, MaxWatches: 2})
+	c := s.client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 {
+		_, err := c.Watch(ctx, query.Query{Type: "compute"}, "")
+		require.NoError(t, err)
+	}
+	_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")
+	require.ErrorIs(t, err, fault.LimitReached)
+	cancel()
+	require.Eventually(t, func() bool {
+		_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")
+		return err == nil
+	}, time.Minute, time.Millisecond, "a watch that ended makes room")
+}
+
+func TestClosedBeforeServed(t *testing.T) {
+	s := grpcapi.New(grpcapi.Config{})
+	s.Close()
+	l := bufconn.Listen(1)
+	require.NoError(t, s.Serve(l))
+	_, err := l.Accept()
+	require.Error(t, err, "the listener was taken over")
+}

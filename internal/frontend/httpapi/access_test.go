@@ -1,0 +1,61 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+)
+
+// TestAccess: the table of routes and the guard of package access together let in who may.
+func TestAccess(t *testing.T) {
+	guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: "none", Tokens: []access.Token{
+		{Token: access.NewSecret(strings.Repeat("r", 32)), Name: "dashboard", Role: access.RoleReadOnly},
+		{Token: access.NewSecret(strings.Repeat("s", 32)), Name: "payment", Role: access.RoleService, Services: []string{"payment", "blue/orders"}},
+		{Token: access.NewSecret(strings.Repeat("a", 32)), Name: "operator", Role: access.RoleAdmin},
+	}}, access.Options{})
+	require.NoError(t, err)
+	needs := Needs()
+	a := newAgent(t, func(c *Config) {
+		watch := c.Guard
+		c.Guard = func(next http.Handler) http.Handler {
+			return watch(guard.HTTP(next, func(r *http.Request) access.Need {
+				name, service := needs(r)
+				role, err := access.ParseRole(name)
+				assert.NoError(t, err)
+				return access.Need{Role: role, Service: service}
+			}, func(w http.ResponseWriter, _ *http.Request, err error) { WriteError(w, err) }))
+		}
+		c.May = func(ctx context.Context, service string) error {
+			return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
+		}
+	})
+	as := func(token string) func(*http.Request) {
+		return header("Authorization", "Bearer "+strings.Repeat(token, 32))
+	}
+	unknown, denied := refusal{401, "unauthorized", ""}, refusal{403, "forbidden", ""}
+
+	a.ok(t, 200, "GET /v1/health", "")
+	got := a.refused(t, unknown, "GET /v1/services", "")
+	require.Equal(t, "Missing or invalid authentication token", got.json["message"])
+	require.Contains(t, got.header.Get("WWW-Authenticate"), "Bearer")
+	a.refused(t, unknown, "POST "+payments, payment)
+	a.refused(t, unknown, "POST "+payments, payment, as("x"))
+	a.refused(t, denied, "POST "+payments, payment, as("r"))
+	a.ok(t, 201, "POST "+payments, beating(), as("s"))
+	a.ok(t, 200, "GET "+payments, "", as("r"))
+	a.ok(t, 204, "PUT /v1/services/payment/payment-1/heartbeat", "", as("s"))
+	a.refused(t, denied, "PUT /v1/services/payment/payment-1/heartbeat", "", as("r"))
+	a.refused(t, denied, "DELETE /v1/services/orders/a", "", as("s"))
+	a.refused(t, denied, "POST /v1/services", service("orders", "a"), as("s"))
+	a.ok(t, 201, "POST /v1/services", service("orders", "a", set("namespace", "blue")), as("s"))
+	a.ok(t, 204, "DELETE /v1/services/orders/a?namespace=blue", "", as("s"))
+	a.ok(t, 201, "POST /v1/services", service("orders", "a"), as("a"))
+	a.refused(t, denied, "DELETE /v1/discovery/records/a", "", as("s"))
+	a.refused(t, refusal{404, "service_not_found", "id"}, "DELETE /v1/discovery/records/a", "", as("a"))
+}

@@ -1,0 +1,205 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// registerInstance answers 201 for an instance that is new, 200 for one that was there, and 202 for one
+// of which the cluster does not know yet.
+func (s *Server) registerInstance(w http.ResponseWriter, r *http.Request) error {
+	reg, err := s.registration(w, r, func(body []byte, namespace string) (instance.Registration, error) {
+		return dialect.Parse(body, instance.Name{Namespace: namespace, Service: r.PathValue("service")})
+	})
+	if err != nil {
+		return err
+	}
+	done, err := s.Agent.Registrar.Register(r.Context(), reg)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", location("/v1/services/"+done.Service+"/instances/", done.Key))
+	code := http.StatusOK
+	if done.Created {
+		code = http.StatusCreated
+	}
+	writeJSON(w, committed(done, code), struct {
+		ID        string `json:"instance_id"`
+		Lease     string `json:"lease_id"`
+		TTL       int64  `json:"lease_ttl"`
+		Committed bool   `json:"committed"`
+		Revision  uint64 `json:"revision,omitempty"`
+	}{done.ID, done.Lease, dialect.Seconds(done.TTL), done.Committed, revision(done)})
+	return nil
+}
+
+// committed is a status for a registration that the cluster knows of, or 202.
+func committed(done instance.Registered, code int) int {
+	if !done.Committed {
+		return http.StatusAccepted
+	}
+	return code
+}
+
+// revision is that at which the cluster knows of a registration; 0 when it does not.
+func revision(done instance.Registered) uint64 {
+	if !done.Committed {
+		return 0
+	}
+	return done.Revision
+}
+
+// location is the path of an instance below another.
+func location(below string, k instance.Key) string {
+	at := below + url.PathEscape(k.ID)
+	if k.Namespace != instance.DefaultNamespace {
+		at += "?namespace=" + url.QueryEscape(k.Namespace)
+	}
+	return at
+}
+
+// renewLease is the heartbeat of who knows its lease.
+func (s *Server) renewLease(w http.ResponseWriter, r *http.Request) error {
+	lease := r.PathValue("lease")
+	beat, err := s.beat(r, instance.Ref{Lease: lease})
+	switch kind := fault.KindOf(err); {
+	case err != nil && kind == fault.NotFound:
+		return missed(err, "Lease not found")
+	case err != nil && kind == fault.Gone:
+		return missed(err, "Lease expired, re-register required")
+	case err != nil:
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Lease   string    `json:"lease_id"`
+		TTL     int64     `json:"ttl"`
+		Expires time.Time `json:"expires_at"`
+	}{beat.Lease, dialect.Seconds(beat.TTL), beat.Expires.UTC().Truncate(time.Millisecond)})
+	return nil
+}
+
+// setStatus overrides the status of an instance, or ends the override.
+func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) error {
+	k, err := keyOf(r)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var q struct {
+		Status string `json:"status"`
+	}
+	if err := input.Object(body, &q); err != nil {
+		return err
+	}
+	status, err := instance.ParseStatus(q.Status)
+	if err != nil {
+		return err
+	}
+	if err := s.may(r, k.Name()); err != nil {
+		return err
+	}
+	i, err := s.Agent.Registrar.SetStatus(r.Context(), k, status)
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return notFound(k)
+	}
+	if err != nil {
+		return err
+	}
+	s.writeDetail(w, i)
+	return nil
+}
+
+func (s *Server) writeDetail(w http.ResponseWriter, i *instance.Instance) {
+	last, _ := s.Agent.Catalog.LastBeat(i.Key)
+	writeJSON(w, http.StatusOK, dialect.DetailOf(i, last))
+}
+
+func notFound(k instance.Key) error {
+	return fault.New("", fault.NotFound, "Service '%s' with ID '%s' not found", k.Service, k.ID)
+}
+
+// getInstance gives one instance, whatever its status.
+func (s *Server) getInstance(w http.ResponseWriter, r *http.Request) error {
+	i, result, err := s.one(r)
+	if err != nil {
+		return err
+	}
+	tell(w.Header(), result.Index, result.Contact)
+	s.writeDetail(w, i)
+	return nil
+}
+
+// one finds the instance of a path.
+func (s *Server) one(r *http.Request) (*instance.Instance, instance.Result, error) {
+	values, err := input.Known(r.URL, "namespace", "consistency")
+	if err != nil {
+		return nil, instance.Result{}, parameterError{err}
+	}
+	consistency, err := dialect.Consistency(values)
+	if err != nil {
+		return nil, instance.Result{}, parameterError{err}
+	}
+	k := instance.Key{Namespace: dialect.Namespace(values), Service: r.PathValue("service"), ID: r.PathValue("id")}
+	if err := k.Validate(); err != nil {
+		return nil, instance.Result{}, err
+	}
+	result, err := s.Agent.Catalog.Discover(r.Context(), instance.Query{
+		Name: k.Name(), Selector: instance.Selector{AnyStatus: true, ID: k.ID}, Consistency: consistency,
+	})
+	if err != nil {
+		return nil, result, err
+	}
+	if len(result.Instances) == 0 {
+		return nil, result, notFound(k)
+	}
+	return result.Instances[0], result, nil
+}
+
+// listInstances gives the instances of a service, those that are UP unless others are asked for.
+func (s *Server) listInstances(w http.ResponseWriter, r *http.Request) error {
+	q, _, err := readQuery(r)
+	if err != nil {
+		return err
+	}
+	result, err := s.Agent.Catalog.Discover(r.Context(), q)
+	if err != nil {
+		return ofParameters(err)
+	}
+	writeInstances(w, q.Service, result)
+	return nil
+}
+
+// readQuery reads what a request looks for; more are parameters beside those.
+func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, error) {
+	var values url.Values
+	if r.URL.RawQuery != "" {
+		var err error
+		if values, err = input.Known(r.URL, append(dialect.SelectorParameters(), more...)...); err != nil {
+			return instance.Query{}, nil, parameterError{err}
+		}
+	}
+	q, err := dialect.Query(values, r.PathValue("service"))
+	return q, values, ofParameters(err)
+}
+
+// writeInstances writes a result. Its text is made once, for all who ask the same.
+func writeInstances(w http.ResponseWriter, service string, result instance.Result) {
+	render := func() []byte { return append(dialect.AppendList(nil, service, result.View), '\n') }
+	var body []byte
+	if len(result.Instances) == 0 { // such a view may be that of many services
+		body = render()
+	} else {
+		body = result.Form("httpapi", render)
+	}
+	tell(w.Header(), result.Index, result.Contact)
+	write(w, http.StatusOK, body)
+}

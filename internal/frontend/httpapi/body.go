@@ -1,0 +1,122 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// readBody reads the body of a request about one record or one query.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	var body []byte
+	var err error
+	if n := r.ContentLength; 0 <= n && n <= maxBody {
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	}
+	switch {
+	case err != nil:
+		return nil, unread(err)
+	case len(body) == 0:
+		return nil, fault.Invalidf("body", nil, "is empty")
+	}
+	return body, nil
+}
+
+// unread is the error about a body that is too large, breaks off, or is not JSON.
+func unread(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("is over %d bytes", large.Limit)}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Invalidf("body", nil, "ends early")
+	default:
+		return fault.Invalidf("body", nil, "cannot be read: %w", err)
+	}
+}
+
+// within names where it was, the body or the url, when an error names no field of it: text
+// that is not JSON, a field whose name is empty.
+func within(where string, err error) error {
+	if err != nil && fault.FieldOf(err) == "" {
+		return fault.In(where, err)
+	}
+	return err
+}
+
+// entry is one record of a batch: an offer, or why it is none.
+type entry struct {
+	offer records.Offer
+	err   error
+}
+
+// readBatch reads {"records": [...]} one record after the other, so that a batch takes no
+// more memory than its offers. It fails only where there is no batch.
+func readBatch(body io.Reader) (entries []entry, err error) {
+	d := json.NewDecoder(body)
+	if t, err := d.Token(); err != nil {
+		return nil, unread(err)
+	} else if t != json.Delim('{') {
+		return nil, fault.Invalidf("body", nil, "must be a JSON object")
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, unread(err)
+		}
+		switch name, _ := t.(string); {
+		case name != "records":
+			return nil, fault.Invalidf(input.Shown(name), nil, "is not a field of a batch")
+		case entries != nil:
+			return nil, fault.Invalidf("records", nil, "is given more than once")
+		}
+		if entries, err = readEntries(d); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := d.Token(); err != nil { // the closing brace
+		return nil, unread(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fault.Invalidf("body", nil, "must end with the JSON object")
+	}
+	if len(entries) == 0 {
+		return nil, fault.Invalidf("records", 0, "must have 1 to %d entries", discovery.MaxBatch)
+	}
+	return entries, nil
+}
+
+// readEntries reads the list; the result is not nil.
+func readEntries(d *json.Decoder) ([]entry, error) {
+	if t, err := d.Token(); err != nil {
+		return nil, unread(err)
+	} else if t != json.Delim('[') {
+		return nil, fault.Invalidf("records", nil, "must be a list of records")
+	}
+	entries := []entry{}
+	for d.More() {
+		if len(entries) == discovery.MaxBatch {
+			return nil, fault.Invalidf("records", nil, "must have 1 to %d entries", discovery.MaxBatch)
+		}
+		var text json.RawMessage
+		if err := d.Decode(&text); err != nil {
+			return nil, unread(err)
+		}
+		offer, err := records.ParseOffer(text)
+		entries = append(entries, entry{offer, err})
+	}
+	if _, err := d.Token(); err != nil { // the closing bracket
+		return nil, unread(err)
+	}
+	return entries, nil
+}

@@ -1,0 +1,241 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
+)
+
+// specification is the OpenAPI document, to hold exchanges against.
+type specification struct {
+	*openapi3.T
+	mux *http.ServeMux
+}
+
+func newSpecification(t testing.TB) specification {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(openapi.Document()))
+	require.NoError(t, err)
+	s := specification{doc, http.NewServeMux()}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			s.mux.Handle(method+" "+pattern(path), http.NotFoundHandler())
+		}
+	}
+	return s
+}
+
+// pattern is a path of the document as the router writes it.
+func pattern(path string) string { return strings.Replace(path, "/{name}", "/{name...}", 1) }
+
+// conforming is a guard that lets everything pass, and fails the test where an exchange is not
+// as the document has it.
+func conforming(t testing.TB) func(http.Handler) http.Handler {
+	s := newSpecification(t)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var sent bytes.Buffer
+			as := r.Clone(context.Background())
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.TeeReader(r.Body, &sent), r.Body}
+			tap := &recording{ResponseWriter: w}
+			next.ServeHTTP(&response{ResponseWriter: tap, conn: connOf(r)}, r)
+			if err := s.check(as, sent.Bytes(), tap); err != nil {
+				assert.NoError(t, err, "%s %s %s: %d %.2000s", r.Method, r.URL, sent.String(), tap.code, tap.body.String())
+			}
+		})
+	}
+}
+
+// recording keeps an answer, but that of a stream.
+type recording struct {
+	http.ResponseWriter
+	code int
+	body bytes.Buffer
+}
+
+func (r *recording) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recording) Write(p []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	if r.body.Len() < 64<<20 {
+		r.body.Write(p)
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+func (r *recording) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// check compares an exchange with the document.
+func (s specification) check(r *http.Request, sent []byte, got *recording) error {
+	path, ok := s.path(r)
+	if got.code >= 300 && got.code < 400 {
+		return nil // of a path that is not clean
+	}
+	if !ok {
+		if got.code != http.StatusNotFound && got.code != http.StatusMethodNotAllowed {
+			return fmt.Errorf("status %d of what is not documented", got.code)
+		}
+		return s.isError(got)
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	item := s.Paths.Find(path)
+	in := &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: variables(path, r.URL), Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+		Route: &routers.Route{Spec: s.T, Path: path, PathItem: item, Method: method, Operation: item.GetOperation(method)},
+	}
+	if got.code < 400 {
+		if err := s.checkRequest(in, sent); err != nil {
+			return fmt.Errorf("the request is not as documented: %w", err)
+		}
+	}
+	return s.checkAnswer(in, got)
+}
+
+// path finds the path of the document that a request is of.
+func (s specification) path(r *http.Request) (string, bool) {
+	if _, ok := lockName(r); ok {
+		return "/v1/coordination/locks/{name}", slices.Contains([]string{"GET", "HEAD", "POST", "DELETE"}, r.Method)
+	}
+	_, found := s.mux.Handler(r)
+	_, path, ok := strings.Cut(found, " ")
+	return strings.Replace(path, "...}", "}", 1), ok
+}
+
+// variables are the parts of a path that the document has names for.
+func variables(path string, u *url.URL) map[string]string {
+	values := map[string]string{}
+	names, parts := strings.Split(path, "/"), strings.Split(u.EscapedPath(), "/")
+	for n, name := range names {
+		if strings.HasPrefix(name, "{") && n < len(parts) {
+			part := parts[n]
+			if name == "{name}" {
+				part = strings.Join(parts[n:], "/")
+			}
+			values[strings.Trim(name, "{}")], _ = url.PathUnescape(part)
+		}
+	}
+	return values
+}
+
+func (s specification) checkRequest(in *openapi3filter.RequestValidationInput, sent []byte) error {
+	var known []string
+	for _, p := range in.Route.Operation.Parameters {
+		known = append(known, p.Value.Name)
+	}
+	for name := range in.GetQueryParams() {
+		base, _, _ := strings.Cut(strings.Replace(strings.Replace(name, "attr.", "attributes.", 1), "[", ".", 1), ".")
+		if !slices.Contains(known, base) {
+			return fmt.Errorf("parameter %s", name)
+		}
+	}
+	if strings.Contains(in.Request.URL.RawQuery, "near=") || strings.Contains(in.Request.URL.RawQuery, ".") {
+		in.Options.ExcludeRequestQueryParams = true // other ways to write what the document can write in one
+	}
+	in.Request.Body = io.NopCloser(bytes.NewReader(sent))
+	in.Request.Header.Set("Content-Type", "application/json")
+	return openapi3filter.ValidateRequest(context.Background(), in)
+}
+
+func (s specification) checkAnswer(in *openapi3filter.RequestValidationInput, got *recording) error {
+	answer := in.Route.Operation.Responses.Status(got.code)
+	if answer == nil {
+		return fmt.Errorf("status %d is not documented", got.code)
+	}
+	kind, _, _ := mime.ParseMediaType(got.Header().Get("Content-Type"))
+	if got.code == http.StatusNoContent {
+		return nil
+	}
+	if kind != "text/plain" && answer.Value.Content.Get(kind) == nil {
+		return fmt.Errorf("an answer of type %q is not documented", kind)
+	}
+	if kind != "application/json" {
+		return nil
+	}
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: got.code, Header: got.Header(), Body: io.NopCloser(bytes.NewReader(got.body.Bytes())),
+	})
+}
+
+// isError checks the form of an error where there is no route to say so.
+func (s specification) isError(got *recording) error {
+	var v any
+	if err := json.Unmarshal(got.body.Bytes(), &v); err != nil {
+		return err
+	}
+	return s.Components.Schemas["Error"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020())
+}
+
+// TestDocument: it is valid, and has the routes and roles of the table, all and no other.
+func TestDocument(t *testing.T) {
+	s := newSpecification(t)
+	require.NoError(t, s.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()))
+	documented, roles := map[string]any{}, map[string]any{}
+	for path, item := range s.Paths.Map() {
+		for method, operation := range item.Operations() {
+			documented[method+" "+pattern(path)] = operation.Extensions["x-role"]
+			require.NotEmpty(t, operation.Summary)
+		}
+	}
+	for _, r := range table() {
+		roles[r.pattern] = r.role
+	}
+	require.Equal(t, roles, documented)
+	a := newAgent(t)
+	require.JSONEq(t, openapi.Document(), a.ok(t, 200, "GET /openapi.json", "").text)
+}
+
+// TestConforming: what holds exchanges against the document finds what is wrong with them.
+func TestConforming(t *testing.T) {
+	s := newSpecification(t)
+	for name, exchange := range map[string]struct {
+		line, sent string
+		code       int
+		answer     string
+	}{
+		"no such path":        {"GET /v1/nothing", "", 200, "{}"},
+		"no such status":      {"GET /v1/services", "", 418, "[]"},
+		"no such parameter":   {"GET /v1/services?near=here", "", 200, "[]"},
+		"parameter":           {"GET /v1/services?limit=0", "", 200, "[]"},
+		"answer":              {"GET /v1/services", "", 200, "{}"},
+		"field of an answer":  {"GET " + payments, "", 200, `{"service":"a","index":1,"instances":[],"more":1}`},
+		"missing field":       {"GET " + payments, "", 200, `{"service":"a","index":1}`},
+		"value":               {"GET " + payments, "", 200, `{"service":"a","index":1,"instances":[{"id":"a","health":"GREAT","metadata":{}}]}`},
+		"error":               {"GET " + payments, "", 500, `{"error":"oops","message":"x"}`},
+		"request":             {"POST " + payments, `{"hots":"x"}`, 201, `{"instance_id":"a","lease_id":"b","lease_ttl":30,"committed":false}`},
+		"request without any": {"POST /v1/services", ``, 201, `{}`},
+	} {
+		method, target, _ := strings.Cut(exchange.line, " ")
+		got := &recording{ResponseWriter: httptest.NewRecorder(), code: exchange.code}
+		got.Header().Set("Content-Type", "application/json")
+		got.body.WriteString(exchange.answer)
+		require.Error(t, s.check(httptest.NewRequest(method, target, nil), []byte(exchange.sent), got), name)
+	}
+}

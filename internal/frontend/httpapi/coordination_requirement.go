@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/verdict"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Times of requests for requirements.
+const (
+	maxRequired  = time.Hour              // to wait for one to be satisfied
+	judgedWithin = time.Second            // of one that was set a moment ago, without waiting
+	waitAgain    = 250 * time.Millisecond // while the group cannot be asked, and there is time
+)
+
+// requirementBody is what is required.
+type requirementBody struct {
+	Service   string       `json:"service"`
+	Namespace string       `json:"namespace"` // "": the default one
+	Min       int          `json:"min"`
+	Selector  selectorBody `json:"selector"`
+}
+
+// selectorBody says which instances count.
+type selectorBody struct {
+	Health      string   `json:"health,omitempty"` // any, or a list; "": UP
+	ID          string   `json:"id,omitempty"`
+	Zone        string   `json:"zone,omitempty"`
+	Version     string   `json:"version,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+	Environment string   `json:"environment,omitempty"`
+	Dependency  string   `json:"dependency,omitempty"`
+}
+
+// requirement makes what is asked for. Errors: Invalid.
+func (b *requirementBody) requirement(name string) (coord.Requirement, error) {
+	q, err := dialect.Query(url.Values{"namespace": {b.Namespace}, "health": {b.Selector.Health}}, b.Service)
+	if err != nil {
+		return coord.Requirement{}, fault.In("selector", err)
+	}
+	s := &q.Selector
+	s.ID, s.Zone, s.Version, s.Tags = b.Selector.ID, b.Selector.Zone, b.Selector.Version, b.Selector.Tags
+	s.Environment, s.Dependency = b.Selector.Environment, b.Selector.Dependency
+	if _, err := s.Compile(); err != nil {
+		return coord.Requirement{}, fault.In("selector", err)
+	}
+	return coord.Requirement{Name: name, Service: q.Name, Min: b.Min, Selector: *s}, nil
+}
+
+func fromRequirement(r *coord.Requirement) requirementBody {
+	s := &r.Selector
+	b := requirementBody{Service: r.Service.Service, Namespace: r.Service.Namespace, Min: r.Min, Selector: selectorBody{
+		ID: s.ID, Zone: s.Zone, Version: s.Version, Tags: s.Tags, Environment: s.Environment, Dependency: s.Dependency,
+	}}
+	names := make([]string, len(s.Statuses))
+	for i, status := range s.Statuses {
+		names[i] = status.String()
+	}
+	if b.Selector.Health = strings.Join(names, ","); s.AnyStatus {
+		b.Selector.Health = "any"
+	}
+	return b
+}
+
+// requirementAnswer is a requirement, and how it stands.
+type requirementAnswer struct {
+	Header *headerBody `json:"header,omitempty"`
+	Name   string      `json:"name"`
+	requirementBody
+	*standingBody
+}
+
+// standingBody is how a requirement stands.
+type standingBody struct {
+	State     verdict.State  `json:"state"`
+	Needed    int            `json:"needed"`
+	Available int            `json:"available"`
+	Revision  coord.Revision `json:"revision"` // since which it is in this state
+	Problem   string         `json:"problem,omitempty"`
+}
+
+func fromStanding(s verdict.Standing) requirementAnswer {
+	return requirementAnswer{
+		Name: s.Name, requirementBody: fromRequirement(&s.Requirement),
+		standingBody: &standingBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
+	}
+}
+
+func (s *Server) setRequirement(ctx context.Context, c call) error {
+	body := requirementBody{Namespace: instance.DefaultNamespace}
+	if err := decode(c, &body); err != nil {
+		return err
+	}
+	r, err := body.requirement(c.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	_, h, err := s.do(ctx, c, &coord.SetRequirement{Requirement: r})
+	if err != nil {
+		return err
+	}
+	writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: fromRequirement(&r)})
+	return nil
+}
+
+func (s *Server) deleteRequirement(ctx context.Context, c call) error {
+	if _, _, err := s.do(ctx, c, &coord.DeleteRequirement{Name: c.r.PathValue("id")}); err != nil {
+		return err
+	}
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) listRequirements(ctx context.Context, c call) error {
+	if _, err := input.Known(c.r.URL); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	all, h, err := verdict.List(ctx, s.Coordination.Reader)
+	if err != nil {
+		return err
+	}
+	list := make([]requirementAnswer, len(all))
+	for i, one := range all {
+		list[i] = fromStanding(one)
+	}
+	writeJSON(c.w, http.StatusOK, struct {
+		Header       headerBody          `json:"header"`
+		Requirements []requirementAnswer `json:"requirements"`
+	}{fromHeader(h), list})
+	return nil
+}
+
+// getRequirement tells how a requirement stands: at once, or when it is satisfied or the time to wait is over.
+func (s *Server) getRequirement(ctx context.Context, c call) error {
+	values, err := input.Known(c.r.URL, "wait")
+	if err != nil {
+		return err
+	}
+	name, wait := c.r.PathValue("id"), time.Duration(0)
+	if given := values.Get("wait"); given != "" {
+		if wait, err = time.ParseDuration(given); err != nil || wait < 0 || wait > maxRequired {
+			return fault.Invalidf("wait", input.Shown(given), "must be a duration such as 30s, %v at most", maxRequired)
+		}
+	}
+	if wait == 0 {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		return s.answerRequirement(ctx, c, name, judgedWithin, verdict.Standing.Judged)
+	}
+	release, err := s.waits.take("waits for requirements")
+	if err != nil {
+		return err
+	}
+	defer release()
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the request has arrived
+	return s.answerRequirement(ctx, c, name, wait, verdict.Standing.Satisfied)
+}
+
+// answerRequirement waits until a requirement stands as is wanted, and answers how it stands then, or when the time
+// is over.
+func (s *Server) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(verdict.Standing) bool) error {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	stands, h, err := verdict.Await(waiting, s.Coordination.Reader, name, wanted)
+	for fault.KindOf(err) == fault.Unavailable && err != nil && pauseFor(waiting, waitAgain) {
+		stands, h, err = verdict.Await(waiting, s.Coordination.Reader, name, wanted)
+	}
+	if waiting.Err() != nil && ctx.Err() == nil && fault.KindOf(err) != fault.NotFound && err != nil {
+		bounded, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		stands, h, err = verdict.Get(bounded, s.Coordination.Reader, name)
+	}
+	if err != nil {
+		return err
+	}
+	answer, header := fromStanding(stands), fromHeader(h)
+	answer.Header = &header
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
+// pauseFor waits, and reports whether it was not cut short.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,268 @@
+package dialect_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// texts are strings that try what JSON escapes, and some that are fields of a dialect.
+func texts() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]string{"", "a", "version", "weight", "zone", "tags", "dependencies", "description", "environment", "owner", "region", "<&>", "\"\\", "\u2028", "\xff", "\x00\n"}),
+		rapid.String(),
+	)
+}
+
+func lists() *rapid.Generator[[]string] { return rapid.SliceOfN(texts(), 0, 3) }
+
+func maps() *rapid.Generator[map[string]string] { return rapid.MapOfN(texts(), texts(), 0, 5) }
+
+// instances are any at all, valid or not: the forms do not depend on it.
+func instances() *rapid.Generator[*instance.Instance] {
+	return rapid.Custom(func(t *rapid.T) *instance.Instance {
+		return &instance.Instance{
+			Key: instance.Key{
+				Namespace: rapid.SampledFrom([]string{"default", "blue"}).Draw(t, "namespace"),
+				Service:   texts().Draw(t, "service"), ID: texts().Draw(t, "id"),
+			},
+			Spec: instance.Spec{
+				Host: texts().Draw(t, "host"), Port: rapid.IntRange(0, 65535).Draw(t, "port"), Version: texts().Draw(t, "version"),
+				Interfaces: maps().Draw(t, "interfaces"), Metadata: maps().Draw(t, "metadata"), Tags: lists().Draw(t, "tags"),
+				Dependencies: lists().Draw(t, "dependencies"), Environment: texts().Draw(t, "environment"), Region: texts().Draw(t, "region"),
+				Owner: texts().Draw(t, "owner"), Description: texts().Draw(t, "description"), Zone: texts().Draw(t, "zone"), Weight: rapid.IntRange(0, 100).Draw(t, "weight"),
+			},
+			Status:       instance.Status(rapid.IntRange(0, 5).Draw(t, "status")),
+			RegisteredAt: times().Draw(t, "registered"),
+			Revision:     rapid.Uint64().Draw(t, "revision"),
+		}
+	})
+}
+
+func times() *rapid.Generator[time.Time] {
+	return rapid.Map(rapid.Int64Range(0, 4e18), func(ns int64) time.Time { return time.Unix(0, ns) })
+}
+
+// TestAppend: what is appended by hand is what encoding/json makes of the documented types.
+func TestAppend(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i := instances().Draw(t, "instance")
+		want, err := json.Marshal(dialect.Of(i))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(dialect.Append(nil, i)))
+
+		last := rapid.OneOf(times(), rapid.Just(time.Time{})).Draw(t, "last")
+		want, err = json.Marshal(dialect.ServiceOf(i, last))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(dialect.AppendService(nil, i, last)))
+	})
+}
+
+func TestAppendList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(instances(), 0, 4).Draw(t, "instances")
+		service, index := texts().Draw(t, "service"), rapid.Uint64().Draw(t, "index")
+		var want struct {
+			Service   string             `json:"service"`
+			Index     uint64             `json:"index"`
+			Instances []dialect.Instance `json:"instances"`
+		}
+		want.Service, want.Index, want.Instances = service, index, []dialect.Instance{}
+		var changes struct {
+			Index  uint64           `json:"index"`
+			Events []dialect.Change `json:"events"`
+		}
+		changes.Index, changes.Events = index, []dialect.Change{}
+		batch := instance.Batch{Index: index}
+		for n, i := range list {
+			want.Instances = append(want.Instances, dialect.Of(i))
+			kind, name := instance.EventType(n%3+1), []string{"ADDED", "MODIFIED", "DELETED"}[n%3]
+			batch.Events = append(batch.Events, instance.Event{Type: kind, Instance: i, Revision: uint64(n)})
+			changes.Events = append(changes.Events, dialect.Change{Type: name, Instance: dialect.Of(i), Revision: uint64(n)})
+		}
+		text, err := json.Marshal(want)
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(dialect.AppendList(nil, service, instance.NewView(index, list))))
+		text, err = json.Marshal(changes)
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(dialect.AppendChanges(nil, batch)))
+	})
+}
+
+// TestRoundTrip: what is registered in a dialect, and got in it, registers the same again.
+func TestRoundTrip(t *testing.T) {
+	first, err := dialect.Parse([]byte(`{"id":"p","host":"10.0.0.1","port":1,"metadata":{"version":"1.0.0","zone":"z","weight":7,"n":1.50,"t":true,"s":"<x>"},"tags":["b","a"]}`), instance.Name{Service: "s"})
+	require.NoError(t, err)
+	require.NoError(t, first.Normalize())
+	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Metadata)
+	require.Equal(t, 30*time.Second, first.RemoveAfter)
+	i := &instance.Instance{Key: first.Key, Spec: first.Spec}
+	text := dialect.Append(nil, i)
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(text, &fields))
+	delete(fields, "health")
+	text, err = json.Marshal(fields)
+	require.NoError(t, err)
+	again, err := dialect.Parse(text, instance.Name{Service: "s"})
+	require.NoError(t, err)
+	require.NoError(t, again.Normalize())
+	require.True(t, again.Spec.Equal(first.Spec))
+
+	i.Interfaces = map[string]string{"REST": "http://x"}
+	b, err := dialect.ParseService(dialect.AppendService(nil, i, time.Time{}), "")
+	require.NoError(t, err)
+	require.NoError(t, b.Normalize())
+	require.Equal(t, []any{i.Host, i.Port, i.Version, i.Zone, i.Weight, i.Metadata, i.Tags, i.Interfaces},
+		[]any{b.Host, b.Port, b.Version, b.Zone, b.Weight, b.Metadata, b.Tags, b.Interfaces})
+}
+
+// hosted puts a host into an object.
+func hosted(text string) []byte {
+	if text == "{}" {
+		return []byte(`{"host":"h"}`)
+	}
+	return []byte(`{"host":"h",` + text[1:])
+}
+
+func TestThresholds(t *testing.T) {
+	for text, want := range map[string][2]time.Duration{
+		`{}`:                                     {0, 30 * time.Second}, // the zero value is the noun's default
+		`{"unhealthy_after":"10s"}`:              {10 * time.Second, 10 * time.Second},
+		`{"unhealthy_after":10}`:                 {10 * time.Second, 10 * time.Second},
+		`{"unhealthy_after":1.5}`:                {1500 * time.Millisecond, 1500 * time.Millisecond},
+		`{"remove_after":"1m"}`:                  {0, time.Minute},
+		`{"unhealthy_after":1,"remove_after":2}`: {time.Second, 2 * time.Second},
+		`{"unhealthy_after":null}`:               {0, 30 * time.Second},
+	} {
+		r, err := dialect.Parse(hosted(text), instance.Name{Service: "s"})
+		require.NoError(t, err)
+		require.Equal(t, want, [2]time.Duration{r.UnhealthyAfter, r.RemoveAfter}, text)
+	}
+	for _, text := range []string{`{"remove_after":"x"}`, `{"remove_after":[]}`, `{"remove_after":1e300}`, `{"remove_after":-1e300}`} {
+		_, err := dialect.Parse([]byte(text), instance.Name{Service: "s"})
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "remove_after"}, text)
+	}
+}
+
+func TestLiftedFieldsMustNotDiffer(t *testing.T) {
+	for _, one := range []struct{ text, field string }{
+		{`{"version":"1.0.0","metadata":{"version":"1.0.1"}}`, "metadata.version"},
+		{`{"zone":"a","metadata":{"zone":"b"}}`, "metadata.zone"},
+		{`{"weight":1,"metadata":{"weight":2}}`, "metadata.weight"},
+		{`{"metadata":{"weight":0}}`, "metadata.weight"},
+		{`{"metadata":{"weight":1.5}}`, "metadata.weight"},
+	} {
+		_, err := dialect.Parse(hosted(one.text), instance.Name{Service: "s"})
+		require.Equal(t, one.field, fault.FieldOf(err), one.text)
+	}
+	r, err := dialect.Parse(hosted(`{"version":"1.0.0","zone":"a","weight":2,"metadata":{"version":"1.0.0","zone":"a","weight":"2"}}`), instance.Name{Service: "s"})
+	require.NoError(t, err)
+	require.Equal(t, []any{"1.0.0", "a", 2, 0}, []any{r.Version, r.Zone, r.Weight, len(r.Metadata)})
+}
+
+func TestRenamed(t *testing.T) {
+	for field, want := range map[string]string{
+		"service": "name", "tags[2]": "metadata.tags[2]", "tags": "metadata.tags", "dependencies[0]": "metadata.dependencies[0]", "owner": "metadata.owner",
+		"version": "version", "metadata.tags": "metadata.tags", "host": "host", "id": "id", "": "",
+	} {
+		err := dialect.Renamed(fault.Wrap("a.B", &fault.Error{Kind: fault.Unprocessable, Field: field, Value: 7, Err: io.EOF}))
+		require.Equal(t, want, fault.FieldOf(err))
+		require.Equal(t, fault.Unprocessable, fault.KindOf(err))
+		if field != "" {
+			require.Equal(t, 7, fault.ValueOf(err))
+		}
+	}
+	require.NoError(t, dialect.Renamed(nil))
+}
+
+func TestQuery(t *testing.T) {
+	q, err := dialect.Query(nil, "s")
+	require.NoError(t, err)
+	require.Equal(t, instance.Query{Name: instance.Name{Namespace: "default", Service: "s"}}, q)
+	q, err = dialect.Query(url.Values{"health": {"any"}, "tags": {"a,b:c"}, "namespace": {"blue"}, "consistency": {"linearizable"}}, "s")
+	require.NoError(t, err)
+	require.Equal(t, instance.Query{
+		Name: instance.Name{Namespace: "blue", Service: "s"}, Selector: instance.Selector{AnyStatus: true, Tags: []string{"a", "b:c"}}, Consistency: instance.Linearizable,
+	}, q)
+	for _, name := range dialect.SelectorParameters() {
+		require.NotEmpty(t, name)
+	}
+	s, err := dialect.Statuses("up,down")
+	require.NoError(t, err)
+	require.Equal(t, []instance.Status{instance.StatusUp, instance.StatusDown, instance.StatusOutOfService}, s.Statuses)
+}
+
+func TestTargets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(instances(), 0, 4).Draw(t, "instances")
+		var got []struct {
+			Targets []string
+			Labels  map[string]string
+		}
+		require.NoError(t, json.Unmarshal(dialect.AppendTargets(nil, list), &got))
+		list = slices.DeleteFunc(list, func(i *instance.Instance) bool { return i.Host == "" })
+		require.Len(t, got, len(list))
+		for n := range got {
+			require.Len(t, got[n].Targets, 1)
+			for label, value := range got[n].Labels {
+				require.Regexp(t, "^[a-zA-Z_][a-zA-Z0-9_]*$", label)
+				require.NotEmpty(t, value)
+			}
+		}
+	})
+}
+
+// FuzzParse: any text is an instance or an error that says where.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		`{"id":"p","host":"10.0.0.1","port":1,"metadata":{"version":"1.0.0","weight":7}}`, `{"health_check":{"type":"HTTP","interval":"1s","endpoint":80}}`,
+		`{"name":"a","version":"1.0.0","interfaces":{"REST":"x"},"metadata":{"tags":["a"]}}`, `{"metadata":{"a":[1]}}`, `[]`, ``, `{"a":1}{}`, `null`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, parse := range []func() (instance.Registration, error){
+			func() (instance.Registration, error) { return dialect.Parse(text, instance.Name{Service: "s"}) },
+			func() (instance.Registration, error) { return dialect.ParseService(text, "") },
+		} {
+			r, err := parse()
+			if err == nil {
+				err = r.Normalize()
+			}
+			switch kind := fault.KindOf(err); {
+			case err == nil:
+				require.True(t, json.Valid(dialect.Append(nil, &instance.Instance{Key: r.Key, Spec: r.Spec})))
+				require.True(t, json.Valid(dialect.AppendService(nil, &instance.Instance{Key: r.Key, Spec: r.Spec}, time.Time{})))
+			case kind == fault.TooLarge:
+			default:
+				require.Contains(t, []fault.Kind{fault.Invalid, fault.Unprocessable}, kind, err)
+				require.NotEmpty(t, fault.FieldOf(err), err)
+			}
+		}
+	})
+}
+
+func BenchmarkAppendList(b *testing.B) {
+	list := make([]*instance.Instance, 1000)
+	for n := range list {
+		list[n] = &instance.Instance{Key: instance.Key{ID: "payment-1"}, Spec: instance.Spec{
+			Host: "10.0.1.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 5, Metadata: map[string]string{"team": "payments"}, Tags: []string{"v2"},
+		}}
+	}
+	v := instance.NewView(1, list)
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = dialect.AppendList(dst[:0], "payment", v)
+	}
+}

@@ -1,0 +1,250 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+)
+
+// TestNoTwoRoutes: the router takes all of them, so that no request is of two; where the patterns of
+// two overlap, the narrower one has the request, and those are all such pairs.
+func TestNoTwoRoutes(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, r := range table() {
+		require.NotPanics(t, func() { mux.Handle(r.pattern, http.NotFoundHandler()) }, r.pattern)
+	}
+	var pairs []string
+	for _, wide := range table() {
+		for _, narrow := range table() {
+			if wide.method() == narrow.method() && wide.pattern != narrow.pattern && overlap(wide.path(), narrow.path()) && wide.pattern < narrow.pattern {
+				pairs = append(pairs, wide.pattern+" | "+narrow.path())
+			}
+		}
+	}
+	slices.Sort(pairs)
+	require.Equal(t, []string{
+		"GET /v1/services/{service}/instances | /v1/services/{service}/{id}",
+		"GET /v1/services/{service}/watch | /v1/services/{service}/{id}",
+	}, pairs)
+}
+
+// overlap reports whether there is a path of both patterns.
+func overlap(a, b string) bool {
+	x, y := strings.Split(a, "/"), strings.Split(b, "/")
+	for n := range min(len(x), len(y)) {
+		switch {
+		case strings.HasSuffix(x[n], "...}") || strings.HasSuffix(y[n], "...}"):
+			return true
+		case x[n] != y[n] && !strings.HasPrefix(x[n], "{") && !strings.HasPrefix(y[n], "{"):
+			return false
+		}
+	}
+	return len(x) == len(y)
+}
+
+// TestEachRouteIsReached by a path of its own, and by no other method than its pattern's and HEAD.
+func TestEachRouteIsReached(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, r := range table() {
+		mux.Handle(r.pattern, http.NotFoundHandler())
+	}
+	for _, r := range table() {
+		path := strings.NewReplacer("{service}", "payment", "{id}", "a", "{lease}", "l", "{name...}", "x/y").Replace(r.path())
+		_, got := mux.Handler(httptest.NewRequest(r.method(), path, nil))
+		require.Equal(t, r.pattern, got)
+	}
+}
+
+// TestRouteTable: the documentation has the routes and roles of the table, all and no other.
+func TestRouteTable(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/api.md")
+	require.NoError(t, err)
+	documented := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[2]), "`/") {
+			path := strings.Trim(strings.TrimSpace(cells[2]), "`")
+			documented[strings.TrimSpace(cells[1])+" "+pattern(path)] = strings.TrimSpace(cells[3])
+		}
+	}
+	wanted := map[string]string{}
+	for _, r := range table() {
+		wanted[r.pattern] = r.role
+	}
+	require.Equal(t, wanted, documented)
+}
+
+func TestNeeds(t *testing.T) {
+	needs := Needs()
+	for line, want := range map[string]string{
+		"GET /livez":                              "none ",
+		"GET /v1/health":                          "none ",
+		"GET /openapi.json":                       "none ",
+		"GET /v1/status":                          "read-only ",
+		"GET /nothing":                            "read-only ",
+		"PATCH /v1/services":                      "read-only ",
+		"POST /v1/discovery/query":                "read-only ",
+		"POST /v1/discovery/records":              "admin ",
+		"DELETE /v1/discovery/records/a":          "admin ",
+		"GET /v1/services/payment":                "read-only ",
+		"HEAD /v1/services/payment":               "read-only ",
+		"POST /v1/services":                       "service ",
+		"POST /v1/services/payment/instances":     "service ",
+		"DELETE /v1/services/payment/instances/a": "service default/payment",
+		"DELETE /v1/services/payment/instances/a?namespace=blue": "service blue/payment",
+		"PUT /v1/services/payment/instances/a/status":            "service default/payment",
+		"DELETE /v1/services/payment/a":                          "service default/payment",
+		"PUT /v1/services/payment/a/heartbeat?namespace=blue":    "service blue/payment",
+		"PUT /v1/leases/l/renew":                                 "service ",
+		"POST /v1/coordination/leases":                           "service ",
+		"POST /v1/coordination/locks//x":                         "service ",
+		"DELETE /v1/coordination/locks/a/../b":                   "service ",
+		"HEAD /v1/coordination/locks/a":                          "read-only ",
+		"BREW /v1/coordination/locks/a":                          "read-only ",
+	} {
+		method, target, _ := strings.Cut(line, " ")
+		role, service := needs(httptest.NewRequest(method, target, nil))
+		require.Equal(t, want, role+" "+service, line)
+	}
+}
+
+// tally counts requests.
+type tally struct {
+	mu    sync.Mutex
+	asked map[string]int
+	took  map[string]int
+}
+
+// Requested implements Requests.
+func (y *tally) Requested(endpoint, method string, status int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.asked[fmt.Sprint(method, " ", endpoint, " ", status)]++
+}
+
+// Took implements Requests.
+func (y *tally) Took(endpoint, method string, _ time.Duration) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.took[method+" "+endpoint]++
+}
+
+// TestRequestsAreCounted by routes, of which there are not many, and not by paths.
+func TestRequestsAreCounted(t *testing.T) {
+	y := &tally{asked: map[string]int{}, took: map[string]int{}}
+	solo := coordtest.New(coordtest.Config{})
+	a := newAgent(t, func(c *Config) {
+		c.Requests = y
+		c.Coordination = &Coordination{Actor: solo, Reader: solo, Overseer: solo, Owner: ownerOf}
+	})
+	a.ok(t, 201, "POST "+payments, beating())
+	a.ok(t, 200, "GET "+payments, "")
+	a.ok(t, 200, "GET /v1/services/other/instances", "")
+	a.ok(t, 200, "GET /v1/services", "")
+	a.ok(t, 204, "PUT /v1/services/payment/payment-1/heartbeat", "")
+	a.ok(t, 200, "GET "+watched, "")
+	a.refused(t, missing("path"), "GET /a", "")
+	a.refused(t, missing("path"), "GET /b", "")
+	a.refused(t, refusal{405, "method_not_allowed", "method"}, "BREW "+payments, "")
+	a.refused(t, refusal{404, "not_found", "name"}, "GET /v1/coordination/locks/x", "")
+	a.refused(t, refusal{405, "method_not_allowed", "method"}, "BREW /v1/coordination/locks/x", "")
+	a.Close() // an answer is there before it is counted
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	require.Equal(t, map[string]int{
+		"POST /services/{service}/instances 201": 1, "GET /services/{service}/instances 200": 2, "GET /services 200": 1, "PUT /heartbeat 204": 1,
+		"GET /services/{service}/watch 200": 1, "other none 404": 2, "other none 405": 2, "GET /coordination/locks/{name...} 404": 1,
+	}, y.asked)
+	require.NotContains(t, y.took, "GET /services/{service}/watch", "its time is the client's")
+	require.Equal(t, 2, y.took["GET /services/{service}/instances"])
+}
+
+// TestNamedHosts: a server that others reach answers to the names that it was given.
+func TestNamedHosts(t *testing.T) {
+	a := newAgent(t, func(c *Config) { c.Hosts = []string{"peer.example", "192.0.2.7"} })
+	for _, name := range []string{"peer.example", "PEER.example:8500", "192.0.2.7:1", "localhost"} {
+		require.Equal(t, 200, a.send(t, "GET /livez", "", host(name)).code, name)
+	}
+	for _, name := range []string{"other.example", "peer.example.evil.example", "192.0.2.8"} {
+		a.refused(t, refusal{403, "forbidden", "host"}, "GET /livez", "", host(name))
+	}
+}
+
+// TestTLS: a listener of TLS is served with HTTP/2 too, and handlers see the connection's state.
+func TestTLS(t *testing.T) {
+	seen := make(chan bool, 1)
+	a := newAgent(t, func(c *Config) {
+		c.Guard = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				seen <- r.TLS != nil
+				next.ServeHTTP(w, r)
+			})
+		}
+	})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	config, roots := selfSigned(t)
+	done := make(chan error, 1)
+	go func() { done <- a.Serve(tls.NewListener(l, config)) }()
+	for _, two := range []bool{false, true} {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}, ForceAttemptHTTP2: two}
+		resp, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String() + "/v1/services")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, two, resp.ProtoMajor == 2)
+		require.True(t, <-seen)
+		transport.CloseIdleConnections()
+	}
+	a.Close()
+	require.NoError(t, <-done)
+}
+
+// selfSigned makes a certificate for localhost.
+func selfSigned(t testing.TB) (*tls.Config, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	text, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	parsed, err := x509.ParseCertificate(text)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{text}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"}}, roots
+}
+
+// connNumber is the key of what TestConnContext puts into contexts.
+type connNumber struct{}
+
+func TestConnContext(t *testing.T) {
+	a := newAgent(t, func(c *Config) {
+		c.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, connNumber{}, 7) }
+		c.Guard = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Context().Value(connNumber{}) == 7 && connOf(r) != nil {
+					next.ServeHTTP(w, r)
+				}
+			})
+		}
+	})
+	a.ok(t, 200, "GET /livez", "")
+}

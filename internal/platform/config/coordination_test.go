@@ -1,0 +1,63 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	peerA = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+	peerB = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
+)
+
+func TestCoordinationTakesPart(t *testing.T) {
+	for _, c := range []struct {
+		text, profile string
+		on, open      bool
+	}{
+		{"{}", "dev", true, true},
+		{"{}", "lan", false, false},
+		{"{}", "public", false, false},
+		{"{founders: [" + peerA + "]}", "public", true, false},
+		{"{mode: home, expect: 3}", "lan", true, false},
+		{"{enabled: true, clients: network}", "lan", true, true},
+		{"{enabled: false}", "dev", false, true},
+	} {
+		got, _, err := config.Load(config.Source{File: write(t, "coordination: "+c.text)})
+		require.NoError(t, err, c.text)
+		require.Equal(t, c.on, got.Coordination.On(c.profile), c.text)
+		require.Equal(t, c.open, got.Coordination.Open(c.profile), c.text)
+	}
+}
+
+func TestCoordinationRefuses(t *testing.T) {
+	for text, field := range map[string]string{
+		"{enabled: perhaps}":                               "coordination.enabled",
+		"{mode: any}":                                      "coordination.mode",
+		"{founders: [nobody]}":                             "coordination.founders",
+		"{founders: [" + peerA + ", " + peerA + "]}":       "coordination.founders",
+		"{founders: [" + peerA + "], expect: 3}":           "coordination.expect",
+		"{mode: home, founders: [" + peerA + "]}":          "coordination.founders",
+		"{mode: home}":                                     "coordination.expect",
+		"{expect: 3}":                                      "coordination.founders",
+		"{expect: 10}":                                     "coordination.expect",
+		"{voters: 2}":                                      "coordination.voters",
+		"{clients: friends}":                               "coordination.clients",
+		"{allow: [x]}":                                     "coordination.allow",
+		"{replace: 1s}":                                    "coordination.replace",
+		"{limits: {leases_per_owner: -1}}":                 "coordination.limits.leases_per_owner",
+		"{limits: {bytes: 1e13}}":                          "coordination.limits.bytes",
+		"{network: ''}":                                    "coordination.network",
+		"{network: " + strings.Repeat("n", 65) + "}":       "coordination.network",
+		"{founders: [" + peerA + ", " + peerB + "], x: 1}": "coordination.x",
+	} {
+		_, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})
+		require.ErrorIs(t, err, fault.Invalid, text)
+		require.Equal(t, field, fault.FieldOf(err), text)
+	}
+}

@@ -1,0 +1,68 @@
+package metrics_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestSpecifiedNames checks every name of the U06 Service Discovery Protocol, section 7.
+func TestSpecifiedNames(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg)
+	require.NoError(t, err)
+	require.NoError(t, m.Census(reg, func() (int, int) { return 3, 1 }))
+	m.Registered("compute", 1)
+	m.Registered("compute", 1)
+	m.Registered("compute", -1)
+	m.Refreshed(2)
+	m.Queried("cache", time.Microsecond, 4)
+	m.Queried("network", time.Second, 0)
+	m.Operation("store", time.Second, context.DeadlineExceeded)
+	m.Failed("discovery.Query", fault.Invalidf("type", "", "is required"))
+	m.Checked()
+
+	names, values := map[string]bool{}, map[string]float64{}
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		name := strings.TrimPrefix(f.GetName(), "blackhole_discovery_")
+		names[name] = true
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			values[name+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for _, name := range []string{
+		"services_registered_total", "services_unregistered_total", "services_refreshed_total", "services_active",
+		"queries_total", "query_duration_seconds", "results_returned", "cache_hits_total", "cache_misses_total",
+		"dht_operations_total", "dht_latency_seconds", "health_checks_total", "healthy_services", "unhealthy_services",
+		"errors_total",
+	} {
+		require.True(t, names[name], "blackhole_discovery_%s is missing", name)
+	}
+	require.Equal(t, 1.0, values["services_active{compute}"])
+	require.Equal(t, 1.0, values["errors_total{discovery_invalid}"])
+	require.Equal(t, 1.0, values["errors_total{store_timeout}"])
+	require.Equal(t, 3.0, values["healthy_services{}"])
+	require.Equal(t, 1.0, values["cache_hits_total{}"])
+	require.Equal(t, 1.0, values["cache_misses_total{}"])
+}
+
+func TestTwiceIsAnError(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	_, err := metrics.New(reg)
+	require.NoError(t, err)
+	_, err = metrics.New(reg)
+	require.ErrorIs(t, err, fault.Exists)
+}
