@@ -17,14 +17,15 @@ func rules() []rule {
 	return []rule{
 		{"floor", "a package imports only lower floors, so that each can be understood without those above", checkFloors},
 		{"fence", "a library stays where it is wrapped, so that it can be replaced and the rest stays small", checkFences},
-		{"plane", "discovery and coordination make different promises; neither may lean on the other", checkPlanes},
-		{"sdk", "who imports pkg/client gets a client, not a peer", checkSDK},
+		{"plane", "planes make different promises and meet only in contracts; none may lean on the engine of another", checkPlanes},
+		{"sdk", "an importer of pkg/client gets a client, not a peer", checkSDK},
 		{"name", "a package is named after what it provides", checkNames},
 
 		{"file-size", "a file is read in one sitting", perPackage(checkFileSize)},
 		{"function-size", "a function fits on a screen or two", perPackage(checkFunctionSize)},
-		{"struct-size", "a struct with many fields has many owners; split it by owner", perPackage(checkStructSize)},
-		{"interface-size", "the larger the interface, the harder to fake; declare what the consumer needs", perPackage(checkInterfaceSize)},
+		{"struct-size", "a struct with many fields has many owners; split it by owner", checkStructSize},
+		{"interface-size", "the larger the interface, the harder to fake; declare what the consumer needs", checkInterfaceSize},
+		{"methods", "a type with many methods has many jobs; split it by responsibility", perPackage(checkMethods)},
 		{"parameters", "a long parameter list is a configuration that wants a struct", perPackage(checkParameters)},
 
 		{"init", "nothing happens because a package was imported", perPackage(checkInit)},

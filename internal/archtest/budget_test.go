@@ -3,6 +3,7 @@ package archtest
 import (
 	"go/ast"
 	"path"
+	"strings"
 )
 
 // Budgets. They bind tests as well: a test nobody can read proves little.
@@ -10,8 +11,9 @@ const (
 	maxFileLines     = 600
 	maxFunctionLines = 80
 	maxMainLines     = 40 // file in cmd: parse, run, exit code
-	maxFields        = 20
-	maxMethods       = 7
+	maxFields        = 20 // of a struct; embedded structs of this module count as their fields
+	maxInterface     = 7  // methods of an interface, embedded ones included
+	maxMethods       = 30 // methods declared on one type, over all files of its package
 	maxParameters    = 5
 )
 
@@ -46,62 +48,180 @@ func checkFunctionSize(p *pkg) []finding {
 	return all
 }
 
-func checkStructSize(p *pkg) []finding {
-	var all []finding
-	p.inspect(func(n ast.Node, owner string) {
-		if st, ok := n.(*ast.StructType); ok && st.Fields.NumFields() > maxFields {
-			all = append(all, p.found(n.Pos(), owner, "struct in %s has %d fields, at most %d", owner, st.Fields.NumFields(), maxFields))
-		}
-	})
-	return all
-}
+// A declaration is a type of this module by folder and name.
+type declaration struct{ dir, name string }
 
-// checkInterfaceSize counts methods, those of embedded interfaces of the same
-// package included. An interface embedded from elsewhere counts as one.
-func checkInterfaceSize(p *pkg) []finding {
-	local := make(map[string]*ast.InterfaceType)
-	for _, f := range p.files {
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok {
-				if it, ok := spec.Type.(*ast.InterfaceType); ok {
-					local[spec.Name.Name] = it
+// types lists the type declarations of the module, generated ones included.
+func (m *module) types() map[declaration]typeIn {
+	all := make(map[declaration]typeIn)
+	for _, p := range m.packages {
+		for _, f := range p.files {
+			for _, decl := range f.ast.Decls {
+				gen, ok := decl.(*ast.GenDecl)
+				if !ok {
+					continue
+				}
+				for _, spec := range gen.Specs {
+					if ts, ok := spec.(*ast.TypeSpec); ok {
+						all[declaration{p.dir, ts.Name.Name}] = typeIn{p, ts.Type}
+					}
 				}
 			}
-			return true
-		})
+		}
 	}
-	var all []finding
-	p.inspect(func(n ast.Node, owner string) {
-		it, ok := n.(*ast.InterfaceType)
-		if !ok {
-			return
-		}
-		if count := methods(it, local, map[*ast.InterfaceType]bool{}); count > maxMethods {
-			all = append(all, p.found(n.Pos(), owner, "interface in %s has %d methods, at most %d", owner, count, maxMethods))
-		}
-	})
 	return all
 }
 
-func methods(it *ast.InterfaceType, local map[string]*ast.InterfaceType, seen map[*ast.InterfaceType]bool) int {
-	if seen[it] {
+// typeIn is a type expression and the package that declares it.
+type typeIn struct {
+	p    *pkg
+	expr ast.Expr
+}
+
+// embedded resolves the type of an embedded field to a declaration of this
+// module. ok is false for a pointer, whose fields belong to another owner, and
+// for a type from elsewhere.
+func (p *pkg) embedded(expr ast.Expr) (d declaration, ok bool) {
+	switch t := expr.(type) {
+	case *ast.IndexExpr:
+		return p.embedded(t.X)
+	case *ast.IndexListExpr:
+		return p.embedded(t.X)
+	case *ast.Ident:
+		return declaration{p.dir, t.Name}, true
+	case *ast.SelectorExpr:
+		imported, name := p.qualified(t)
+		dir, ours := p.mod.folder(imported)
+		return declaration{dir, name}, ours
+	}
+	return declaration{}, false
+}
+
+// checkStructSize counts the fields of a struct. A struct of this module that
+// is embedded by value counts as its fields, so that embedding hides nothing.
+// Fixtures of tests may embed a whole part: there it counts as one.
+func checkStructSize(m *module) []finding {
+	known := m.types()
+	var all []finding
+	for _, p := range m.packages {
+		p.inspect(func(n ast.Node, owner string) {
+			st, ok := n.(*ast.StructType)
+			if !ok {
+				return
+			}
+			count := st.Fields.NumFields()
+			if !strings.HasSuffix(p.mod.fset.Position(n.Pos()).Filename, "_test.go") {
+				count = fields(typeIn{p, st}, known, map[ast.Expr]bool{})
+			}
+			if count > maxFields {
+				all = append(all, p.found(n.Pos(), owner, "struct in %s has %d fields, at most %d", owner, count, maxFields))
+			}
+		})
+	}
+	return all
+}
+
+// fields counts the fields of a struct, 1 for any other type.
+func fields(t typeIn, known map[declaration]typeIn, seen map[ast.Expr]bool) int {
+	st, ok := t.expr.(*ast.StructType)
+	if !ok {
+		return 1
+	}
+	if seen[st] {
+		return 0
+	}
+	seen[st] = true
+	count := 0
+	for _, field := range st.Fields.List {
+		if len(field.Names) > 0 {
+			count += len(field.Names)
+			continue
+		}
+		if inner, ok := lookup(t.p, field.Type, known); ok {
+			count += fields(inner, known, seen)
+		} else {
+			count++
+		}
+	}
+	return count
+}
+
+func lookup(p *pkg, expr ast.Expr, known map[declaration]typeIn) (typeIn, bool) {
+	d, ok := p.embedded(expr)
+	if !ok {
+		return typeIn{}, false
+	}
+	t, ok := known[d]
+	return t, ok
+}
+
+// checkInterfaceSize counts methods, those of embedded interfaces of this
+// module included. An interface from elsewhere counts as one.
+func checkInterfaceSize(m *module) []finding {
+	known := m.types()
+	var all []finding
+	for _, p := range m.packages {
+		p.inspect(func(n ast.Node, owner string) {
+			it, ok := n.(*ast.InterfaceType)
+			if !ok {
+				return
+			}
+			if count := signatures(typeIn{p, it}, known, map[ast.Expr]bool{}); count > maxInterface {
+				all = append(all, p.found(n.Pos(), owner, "interface in %s has %d methods, at most %d", owner, count, maxInterface))
+			}
+		})
+	}
+	return all
+}
+
+// signatures counts the methods that an interface demands.
+func signatures(t typeIn, known map[declaration]typeIn, seen map[ast.Expr]bool) int {
+	it, ok := t.expr.(*ast.InterfaceType)
+	if !ok || seen[it] {
 		return 0
 	}
 	seen[it] = true
 	count := 0
 	for _, field := range it.Methods.List {
-		switch t := field.Type.(type) {
+		switch field.Type.(type) {
 		case *ast.FuncType:
 			count += len(field.Names)
-		case *ast.SelectorExpr:
-			count++
-		case *ast.Ident:
-			if embedded := local[t.Name]; embedded != nil {
-				count += methods(embedded, local, seen)
+		case *ast.SelectorExpr, *ast.Ident:
+			if inner, ok := lookup(t.p, field.Type, known); ok {
+				count += signatures(inner, known, seen)
+			} else if _, elsewhere := field.Type.(*ast.SelectorExpr); elsewhere {
+				count++
 			}
 		}
 	}
 	return count
+}
+
+// checkMethods counts the methods of each type over all files of its package.
+func checkMethods(p *pkg) []finding {
+	count, first := make(map[string]int), make(map[string]*ast.FuncDecl)
+	var names []string
+	for _, f := range p.written() {
+		for _, decl := range f.ast.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || receiver(fn) == "" {
+				continue
+			}
+			name := receiver(fn)
+			if first[name] == nil {
+				first[name] = fn
+				names = append(names, name)
+			}
+			count[name]++
+		}
+	}
+	var all []finding
+	for _, name := range names {
+		if count[name] > maxMethods {
+			all = append(all, p.found(first[name].Pos(), name, "type %s has %d methods, at most %d", name, count[name], maxMethods))
+		}
+	}
+	return all
 }
 
 // checkParameters looks at every signature: functions, methods, literals,

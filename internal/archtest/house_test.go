@@ -6,7 +6,7 @@ import (
 )
 
 // A room is a folder of the module, its subfolders included, and its place in
-// the house.
+// the house. A subfolder with an entry of its own is a room of its own.
 type room struct {
 	path  string
 	floor int
@@ -17,58 +17,118 @@ type room struct {
 
 	// users, if not nil, are the only rooms that may import this one.
 	users []string
+
+	// support marks a room that exists for tests: tests on every floor may
+	// import it, and nothing that ships may.
+	support bool
 }
 
-// floors is the house. A package imports only rooms on lower floors. Two
-// exceptions are written here and nowhere else: a room may import itself (its
-// own subfolders), and everything may import pkg/fault.
+// floors is the house, from the roof down. A package imports only rooms on
+// lower floors. Two exceptions stand here and nowhere else: a room may import
+// itself (its own subfolders), and every room may import pkg/fault.
 //
-// Tests may import their own floor too, and are not bound by only and users:
-// what a test needs does not ship.
+// Tests may import their own floor too, and are bound by neither only nor
+// users: the needs of a test do not ship.
 func floors() []room {
-	wiring := []string{"internal/daemon", "internal/sim", "cmd/blackholed", "bench"}
-	contracts := []string{"pkg/discovery", "pkg/coord"}
+	return slices.Concat(
+		[]room{
+			{path: "cmd/blackholed", floor: 13},
+
+			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
+			{path: "internal/cli", floor: 12, only: []string{"pkg/client", "internal/platform/config"}},
+			{path: "internal/sim", floor: 12, support: true},
+			{path: "testnet", floor: 12, only: []string{"pkg/client", "pkg/coord", "internal/platform/config"}},
+			{path: "examples", floor: 12, only: []string{"pkg/client"}},
+			{path: "bench", floor: 12},
+
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson")},
+			{path: "pkg/client", floor: 11, only: contracts()},
+		},
+		discoveryRooms(), coordinationRooms(), agentRooms(),
+		[]room{
+			{path: "pkg/discovery", floor: 3, only: []string{}},
+			{path: "pkg/coord", floor: 3, only: []string{}},
+
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
+			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport")},
+			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
+
+			{path: "internal/platform/config", floor: 0, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/heap", floor: 0},
+			{path: "internal/platform/metrics", floor: 0},
+			{path: "internal/platform/store", floor: 0},
+			{path: "internal/platform/strictjson", floor: 0},
+			{path: "pkg/geo", floor: 0},
+			{path: "pkg/fault", floor: 0},
+			{path: "proto", floor: 0},
+			{path: "internal/archtest", floor: 0},
+		},
+	)
+}
+
+// Each plane has one entrance, its root. The parts below it are open to the
+// plane itself, to simulations and to measurements.
+
+func discoveryRooms() []room {
+	plane := wiring("internal/discovery", "internal/discovery/keeper")
 	return []room{
-		{path: "cmd/blackholed", floor: 8},
-
-		{path: "internal/daemon", floor: 7, users: []string{"cmd/blackholed"}},
-		{path: "internal/cli", floor: 7, only: []string{"pkg/client", "internal/platform/config"}},
-		{path: "internal/sim", floor: 7, users: []string{}}, // tests only: nobody imports it
-		{path: "testnet", floor: 7, only: []string{"pkg/client", "pkg/coord", "internal/platform/config"}},
-		{path: "examples", floor: 7, only: []string{"pkg/client"}},
-		{path: "bench", floor: 7},
-
-		{path: "internal/frontend", floor: 6, only: append(contracts, "internal/platform/access")},
-		{path: "pkg/client", floor: 6, only: contracts},
-
-		{path: "internal/agent", floor: 5, only: []string{"internal/platform/store"}},
-		{path: "internal/agent/directory", floor: 5, only: []string{"pkg/coord", "internal/agent/catalog"}, users: wiring},
-		{path: "internal/agent/requirement", floor: 5, only: []string{"pkg/coord"}, users: wiring},
-		{path: "pkg/discovery", floor: 5, only: []string{"internal/discovery/registry", "internal/discovery/index"}},
-		{path: "internal/discovery", floor: 4, users: append(wiring, "pkg/discovery")},
-		{path: "pkg/gossip", floor: 4, users: wiring},
-		{path: "internal/coordination", floor: 4, only: []string{"pkg/coord"}, users: wiring},
-		{path: "internal/platform/p2p", floor: 4, users: wiring},
-
-		{path: "pkg/query", floor: 2},
-		{path: "pkg/coord", floor: 2},
-
-		{path: "pkg/records", floor: 1},
-		{path: "pkg/instance", floor: 1},
-		{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
-
-		{path: "pkg/geo", floor: 0},
-		{path: "pkg/fault", floor: 0},
-		{path: "proto", floor: 0},
-		{path: "internal/platform/config", floor: 0, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
-		{path: "internal/platform/metrics", floor: 0},
-		{path: "internal/platform/store", floor: 0},
-		{path: "internal/archtest", floor: 0},
+		{path: "internal/discovery", floor: 7, users: wiring()},
+		{path: "internal/discovery/discoverytest", floor: 8, support: true},
+		{path: "internal/discovery/keeper", floor: 6, users: plane},
+		{path: "pkg/gossip", floor: 6, only: []string{}, users: plane},
+		{path: "internal/discovery/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap"}, users: plane},
+		{path: "internal/discovery/index", floor: 5, only: []string{}, users: plane},
+		{path: "internal/discovery/cell", floor: 5, only: []string{}, users: plane},
 	}
 }
 
-// nouns are the rooms that name what the project talks about. Every higher
-// floor may use them, a room with its own only list included.
+func coordinationRooms() []room {
+	const root = "internal/coordination"
+	return []room{
+		{path: root, floor: 8, users: wiring()},
+		{path: root + "/simulation", floor: 8, support: true},
+		{path: root + "/coordtest", floor: 8, support: true},
+		{path: root + "/audit", floor: 7, support: true},
+		{path: root + "/member", floor: 7, users: wiring(root)},
+		{path: root + "/replica", floor: 6, users: wiring(root, root+"/member")},
+		{path: root + "/announce", floor: 6, users: wiring(root)},
+		{path: root + "/bootstrap", floor: 5, only: []string{}, users: wiring(root, root+"/announce")},
+		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root)},
+		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
+		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(root, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest")},
+		{path: root + "/membership", floor: 4, only: []string{}, users: wiring(root)},
+		{path: root + "/raftlog", floor: 4, only: []string{}, users: wiring(root, root+"/member", root+"/replica")},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc"}, users: wiring(root)},
+	}
+}
+
+func agentRooms() []room {
+	const root = "internal/agent"
+	return []room{
+		{path: root, floor: 7, users: wiring()},
+		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog"}, users: wiring(root)},
+		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
+		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
+		{path: root + "/health", floor: 5, only: []string{"internal/platform/heap"}, users: wiring(root)},
+		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: wiring(root)},
+	}
+}
+
+// wiring lists the rooms that connect parts, and more.
+func wiring(more ...string) []string {
+	return append([]string{"internal/daemon", "internal/sim", "bench"}, more...)
+}
+
+// contracts are the nouns and interfaces of planes that front ends and the SDK
+// speak in.
+func contracts() []string { return []string{"pkg/discovery", "pkg/coord"} }
+
+// nouns are the rooms that name things: places, records, questions, instances,
+// errors, messages. Every higher floor may use them, a room with its own only
+// list included.
 func nouns() []string {
 	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
 }
@@ -103,7 +163,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/coordination", "internal/sim", "internal/discovery/keeper", "pkg/gossip"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
@@ -120,16 +180,32 @@ func fences() []fence {
 	}
 }
 
-// planes are the two halves that never meet, not even through a third package.
-func planes() (discovery, coordination []string) {
-	return []string{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/discovery"},
-		[]string{"pkg/coord", "internal/coordination"}
+// planes lists the packages of each plane that the other planes never reach,
+// not even through a third package. The agent plane has no contract of its own
+// here: pkg/instance is a noun.
+func planes() [][]string {
+	return [][]string{
+		{"pkg/records", "pkg/query", "pkg/gossip", "pkg/discovery", "internal/discovery"},
+		{"pkg/coord", "internal/coordination"},
+		{"internal/agent"},
+	}
+}
+
+// meetings are the contracts through which one plane may use another: the
+// agent plane keeps its directory in the group and announces offers.
+func meetings() map[string][]string {
+	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
+}
+
+// engines are the rooms that make a peer. The SDK reaches none of them.
+func engines() []string {
+	return []string{"internal/discovery", "internal/coordination", "internal/agent", "internal/daemon", "pkg/gossip"}
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord"}
+	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
 }
 
 // vagueNames say nothing about what a package is for and so collect anything.

@@ -40,13 +40,15 @@ func forbidden(from room, dir string, test bool) string {
 		return "that package has no floor"
 	case to.path == from.path:
 		return ""
-	case within(from.path, "pkg") && within(to.path, "internal") && !test && from.path != "pkg/discovery":
-		return "pkg never imports internal"
-	case to.path == "pkg/fault":
+	case within(from.path, "pkg") && within(to.path, "internal") && !test && !slices.Contains(from.only, to.path):
+		return "pkg imports no engine"
+	case to.path == "pkg/fault", to.support && (test || from.support):
 		return ""
+	case to.support:
+		return to.path + " is for tests"
 	case to.floor > from.floor, to.floor == from.floor && !test:
 		return fmt.Sprintf("floor %d may not use floor %d", from.floor, to.floor)
-	case test:
+	case test, from.support:
 		return ""
 	case from.only != nil && !withinAny(dir, from.only) && !withinAny(dir, nouns()):
 		return fmt.Sprintf("%s may use only %s and the nouns", from.path, strings.Join(from.only, ", "))
@@ -81,8 +83,15 @@ func (fc fence) stops(dir, imported string) bool {
 
 // checkPlanes follows imports through the whole module.
 func checkPlanes(m *module) []finding {
-	discovery, coordination := planes()
-	return append(m.separate(discovery, coordination), m.separate(coordination, discovery)...)
+	var all []finding
+	for i, here := range planes() {
+		for j, there := range planes() {
+			if i != j {
+				all = append(all, m.separate(here, there)...)
+			}
+		}
+	}
+	return all
 }
 
 // separate reports the packages of the rooms here that reach one of the rooms
@@ -94,7 +103,7 @@ func (m *module) separate(here, there []string) []finding {
 			continue
 		}
 		for dir, via := range m.closure(p) {
-			if withinAny(dir, there) {
+			if withinAny(dir, there) && !slices.ContainsFunc(here, func(room string) bool { return withinAny(dir, meetings()[room]) }) {
 				all = append(all, p.found(p.files[0].ast.Package, dir, "%s reaches %s through %s", p.dir, dir, via))
 			}
 		}
@@ -102,8 +111,8 @@ func (m *module) separate(here, there []string) []finding {
 	return sorted(all)
 }
 
-// checkSDK looks at every library that pkg/client pulls in through packages of
-// this module.
+// checkSDK looks at every engine and every fenced library that pkg/client pulls
+// in.
 func checkSDK(m *module) []finding {
 	var all []finding
 	for _, p := range m.packages {
@@ -116,6 +125,9 @@ func checkSDK(m *module) []finding {
 			via, ok := reached[q.dir]
 			if !ok {
 				continue
+			}
+			if withinAny(q.dir, engines()) {
+				all = append(all, p.found(p.files[0].ast.Package, q.dir, "%s reaches an engine: %s", p.dir, via))
 			}
 			for _, imported := range q.imports() {
 				if slices.ContainsFunc(fences(), func(fc fence) bool { return fc.stops(p.dir, imported) }) {

@@ -51,6 +51,25 @@ func sizeSamples() []sample {
 			want:  []string{"pkg/geo/a.go:3"},
 		},
 		{
+			rule: "struct-size", name: "embedded fields count",
+			files: files{
+				"pkg/geo/a.go": "package geo\n\ntype S struct {\nE\n*L\n" + numbered(maxFields-3, "f%d int") + "}\n",
+				"pkg/geo/b.go": "package geo\n\ntype E struct { a, b int }\ntype L struct { a, b, c, d int }\n",
+			},
+		},
+		{
+			rule: "struct-size", name: "embedded fields count, from another package too",
+			files: files{
+				"pkg/geo/a.go":   "package geo\n\nimport \"m/pkg/fault\"\n\ntype S struct {\nfault.E\n" + numbered(maxFields-1, "f%d int") + "}\n",
+				"pkg/fault/a.go": "package fault\n\ntype E struct { a, b int }\n",
+			},
+			want: []string{"pkg/geo/a.go:5"},
+		},
+		{
+			rule: "struct-size", name: "a loop ends, embedded",
+			files: files{"pkg/geo/a.go": "package geo\n\ntype S struct { T\na int }\ntype T struct { S }\n"},
+		},
+		{
 			rule: "struct-size", name: "one more, without a name",
 			files: files{"pkg/geo/a.go": "package geo\n\nfunc f() {\n_ = struct{\n" + numbered(maxFields+1, "f%d int") + "}{}\n}\n"},
 			want:  []string{"pkg/geo/a.go:4"},
@@ -62,18 +81,18 @@ func shapeSamples() []sample {
 	return []sample{
 		{
 			rule: "interface-size", name: "full",
-			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxMethods, "M%d()") + "}\n" +
+			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxInterface, "M%d()") + "}\n" +
 				"type Number interface { ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 }\n"},
 		},
 		{
 			rule: "interface-size", name: "one more",
-			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxMethods+1, "M%d()") + "}\n"},
+			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxInterface+1, "M%d()") + "}\n"},
 			want:  []string{"pkg/geo/a.go:3"},
 		},
 		{
 			rule: "interface-size", name: "hidden by embedding",
 			files: files{
-				"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxMethods, "M%d()") + "}\n",
+				"pkg/geo/a.go": "package geo\n\ntype I interface {\n" + numbered(maxInterface, "M%d()") + "}\n",
 				"pkg/geo/b.go": "package geo\n\nimport \"io\"\n\ntype J interface {\nI\nio.Closer\n}\n",
 			},
 			want: []string{"pkg/geo/b.go:5"},
@@ -81,6 +100,26 @@ func shapeSamples() []sample {
 		{
 			rule: "interface-size", name: "a loop ends",
 			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface { J }\ntype J interface { I }\n"},
+		},
+		{
+			rule: "interface-size", name: "hidden by embedding from another package",
+			files: files{
+				"pkg/fault/a.go": "package fault\n\ntype I interface {\n" + numbered(maxInterface, "M%d()") + "}\n",
+				"pkg/geo/a.go":   "package geo\n\nimport \"m/pkg/fault\"\n\ntype J interface {\nfault.I\nClose()\n}\n",
+			},
+			want: []string{"pkg/geo/a.go:5"},
+		},
+		{
+			rule: "methods", name: "full",
+			files: files{"pkg/geo/a.go": "package geo\n\ntype T struct{}\n" + numbered(maxMethods, "func (T) M%d() {}")},
+		},
+		{
+			rule: "methods", name: "one more, in another file",
+			files: files{
+				"pkg/geo/a.go": "package geo\n\ntype T[K any] struct{}\n" + numbered(maxMethods, "func (t *T[K]) M%d() {}"),
+				"pkg/geo/b.go": "package geo\n\nfunc (t *T[K]) More() {}\n",
+			},
+			want: []string{"pkg/geo/a.go:4"},
 		},
 		{
 			rule: "parameters", name: "full",

@@ -11,13 +11,13 @@ func floorSamples() []sample {
 		{
 			rule: "floor", name: "down",
 			files: files{
-				"pkg/records/a.go":       importing("records", "m/pkg/geo"),
-				"internal/daemon/a.go":   importing("daemon", "m/pkg/keeper"),
-				"cmd/blackholed/a.go":    importing("main", "m/internal/daemon"),
-				"pkg/geo/a.go":           importing("geo", "m/pkg/fault"),
-				"pkg/keeper/wire/a.go":   importing("wire", "m/pkg/keeper"),
-				"examples/provider/a.go": importing("main", "m/pkg/client"),
-				"internal/cli/a.go":      importing("cli", "m/proto/blackhole/api/v1"),
+				"pkg/records/a.go":                    importing("records", "m/pkg/geo"),
+				"internal/daemon/a.go":                importing("daemon", "m/internal/discovery/keeper"),
+				"cmd/blackholed/a.go":                 importing("main", "m/internal/daemon"),
+				"pkg/geo/a.go":                        importing("geo", "m/pkg/fault"),
+				"internal/discovery/keeper/wire/a.go": importing("wire", "m/internal/discovery/keeper"),
+				"examples/provider/a.go":              importing("main", "m/pkg/client"),
+				"internal/cli/a.go":                   importing("cli", "m/proto/blackhole/api/v1"),
 			},
 		},
 		{
@@ -28,27 +28,39 @@ func floorSamples() []sample {
 		{
 			rule: "floor", name: "siblings",
 			files: files{
-				"internal/p2p/a.go": importing("p2p", "m/pkg/gossip"),
-				"pkg/keeper/a.go":   importing("keeper", "m/pkg/gossip"),
+				"internal/platform/p2p/a.go":     importing("p2p", "m/pkg/gossip"),
+				"internal/discovery/keeper/a.go": importing("keeper", "m/pkg/gossip"),
 			},
-			want: []string{"internal/p2p/a.go:2", "pkg/keeper/a.go:2"},
+			want: []string{"internal/discovery/keeper/a.go:2", "internal/platform/p2p/a.go:2"},
 		},
 		{
 			rule: "floor", name: "siblings in tests",
-			files: files{"pkg/keeper/a_test.go": importing("keeper", "m/pkg/gossip")},
+			files: files{"internal/discovery/keeper/a_test.go": importing("keeper", "m/pkg/gossip")},
 		},
 		{
 			rule: "floor", name: "up in tests",
-			files: files{"pkg/keeper/a_test.go": importing("keeper_test", "m/pkg/discovery")},
-			want:  []string{"pkg/keeper/a_test.go:2"},
+			files: files{"internal/discovery/keeper/a_test.go": importing("keeper_test", "m/internal/discovery")},
+			want:  []string{"internal/discovery/keeper/a_test.go:2"},
 		},
 		{
-			rule: "floor", name: "internal",
+			rule: "floor", name: "engine",
 			files: files{
-				"pkg/index/a.go":      importing("index", "m/internal/metrics"),
-				"pkg/index/a_test.go": importing("index", "m/internal/metrics"),
+				"pkg/client/a.go":      importing("client", "m/internal/discovery/index"),
+				"pkg/client/a_test.go": importing("client", "m/internal/discovery/index"),
+				"pkg/records/a.go":     importing("records", "m/internal/platform/metrics"),
+				"pkg/records/b.go":     importing("records", "m/internal/platform/strictjson"),
 			},
-			want: []string{"pkg/index/a.go:2", "pkg/index/a_test.go:2"},
+			want: []string{"pkg/client/a.go:2", "pkg/records/a.go:2"},
+		},
+		{
+			rule: "floor", name: "test support",
+			files: files{
+				"pkg/client/a_test.go":                 importing("client", "m/internal/coordination/coordtest"),
+				"internal/coordination/audit/a.go":     importing("audit", "m/internal/coordination/machine"),
+				"internal/coordination/replica/a.go":   importing("replica", "m/internal/coordination/audit"),
+				"internal/coordination/coordtest/a.go": importing("coordtest", "m/internal/coordination/audit"),
+			},
+			want: []string{"internal/coordination/replica/a.go:2"},
 		},
 		{
 			rule: "floor", name: "no floor",
@@ -62,16 +74,16 @@ func floorSamples() []sample {
 		{
 			rule: "floor", name: "only",
 			files: files{
-				"internal/httpapi/a.go": importing("httpapi", "m/pkg/index"),
-				"internal/cli/a.go":     importing("cli", "m/pkg/discovery"),
-				"pkg/discovery/a.go":    importing("discovery", "m/pkg/keeper"),
+				"internal/frontend/httpapi/a.go": importing("httpapi", "m/internal/discovery/index"),
+				"internal/cli/a.go":              importing("cli", "m/pkg/discovery"),
+				"pkg/discovery/a.go":             importing("discovery", "m/internal/discovery/keeper"),
 			},
-			want: []string{"internal/cli/a.go:2", "internal/httpapi/a.go:2", "pkg/discovery/a.go:2"},
+			want: []string{"internal/cli/a.go:2", "internal/frontend/httpapi/a.go:2", "pkg/discovery/a.go:2"},
 		},
 		{
 			rule: "floor", name: "users",
-			files: files{"internal/p2p/a.go": importing("p2p", "m/internal/config")},
-			want:  []string{"internal/p2p/a.go:2"},
+			files: files{"internal/platform/p2p/a.go": importing("p2p", "m/internal/platform/config")},
+			want:  []string{"internal/platform/p2p/a.go:2"},
 		},
 		{
 			rule: "floor", name: "build constraint hides nothing",
@@ -86,11 +98,11 @@ func librarySamples() []sample {
 		{
 			rule: "fence", name: "inside",
 			files: files{
-				"internal/p2p/a.go":   importing("p2p", "github.com/libp2p/go-libp2p"),
-				"pkg/gossip/a.go":     importing("gossip", "github.com/libp2p/go-libp2p-pubsub"),
-				"pkg/records/a.go":    importing("records", "github.com/libp2p/go-libp2p/core/crypto"),
-				"pkg/records/b.go":    importing("records", "github.com/libp2p/go-libp2p/core/record/pb"),
-				"internal/group/a.go": importing("group", "go.etcd.io/raft/v3"),
+				"internal/platform/p2p/a.go": importing("p2p", "github.com/libp2p/go-libp2p"),
+				"pkg/gossip/a.go":            importing("gossip", "github.com/libp2p/go-libp2p-pubsub"),
+				"pkg/records/a.go":           importing("records", "github.com/libp2p/go-libp2p/core/crypto"),
+				"pkg/records/b.go":           importing("records", "github.com/libp2p/go-libp2p/core/record/pb"),
+				"internal/coordination/a.go": importing("group", "go.etcd.io/raft/v3"),
 			},
 		},
 		{
@@ -110,40 +122,48 @@ func closureSamples() []sample {
 		{
 			rule: "plane", name: "apart",
 			files: files{
-				"pkg/records/a.go":  importing("records", "m/pkg/geo"),
-				"pkg/coord/a.go":    importing("coord", "m/pkg/fault"),
-				"pkg/registry/a.go": importing("registry", "m/pkg/records"),
-				"pkg/registry/b.go": importing("registry", "m/pkg/coord"),
+				"pkg/records/a.go":    importing("records", "m/pkg/geo"),
+				"pkg/coord/a.go":      importing("coord", "m/pkg/fault"),
+				"internal/agent/a.go": importing("agent", "m/pkg/records"),
+				"internal/agent/b.go": importing("agent", "m/pkg/coord"),
 			},
 		},
 		{
 			rule: "plane", name: "through a third",
 			files: files{
-				"pkg/registry/a.go":  importing("registry", "m/pkg/coord"),
-				"pkg/discovery/a.go": importing("discovery", "m/pkg/registry"),
+				"internal/agent/a.go": importing("agent", "m/pkg/coord"),
+				"pkg/discovery/a.go":  importing("discovery", "m/internal/agent"),
 			},
-			want: []string{"pkg/discovery/a.go:1"},
+			want: []string{"pkg/discovery/a.go:1", "pkg/discovery/a.go:1"},
 		},
 		{
 			rule: "plane", name: "the other way",
-			files: files{"internal/group/a.go": importing("group", "m/pkg/records")},
-			want:  []string{"internal/group/a.go:1"},
+			files: files{"internal/coordination/a.go": importing("group", "m/pkg/records")},
+			want:  []string{"internal/coordination/a.go:1"},
 		},
 		{
 			rule: "sdk", name: "lean",
 			files: files{
-				"pkg/client/a.go":      importing("client", "m/pkg/records"),
-				"pkg/records/a.go":     importing("records", "github.com/libp2p/go-libp2p/core/peer"),
-				"pkg/client/a_test.go": importing("client", "m/pkg/keeper"),
-				"pkg/keeper/a.go":      importing("keeper", "github.com/libp2p/go-libp2p/core/host"),
+				"pkg/client/a.go":                importing("client", "m/pkg/records"),
+				"pkg/records/a.go":               importing("records", "github.com/libp2p/go-libp2p/core/peer"),
+				"pkg/client/a_test.go":           importing("client", "m/internal/discovery/keeper"),
+				"internal/discovery/keeper/a.go": importing("keeper", "github.com/libp2p/go-libp2p/core/host"),
 			},
 		},
 		{
-			rule: "sdk", name: "whole stack",
+			rule: "sdk", name: "a network",
 			files: files{
-				"pkg/client/a.go":    importing("client", "m/pkg/discovery"),
-				"pkg/discovery/a.go": importing("discovery", "m/pkg/keeper"),
-				"pkg/keeper/a.go":    importing("keeper", "github.com/libp2p/go-libp2p/core/host"),
+				"pkg/client/a.go":  importing("client", "m/pkg/records"),
+				"pkg/records/a.go": importing("records", "github.com/libp2p/go-libp2p/core/host"),
+			},
+			want: []string{"pkg/client/a.go:1"},
+		},
+		{
+			rule: "sdk", name: "an engine",
+			files: files{
+				"pkg/client/a.go":               importing("client", "m/pkg/discovery"),
+				"pkg/discovery/a.go":            importing("discovery", "m/internal/discovery/index"),
+				"internal/discovery/index/a.go": "package index\n",
 			},
 			want: []string{"pkg/client/a.go:1"},
 		},
@@ -151,8 +171,7 @@ func closureSamples() []sample {
 			rule: "sdk", name: "a database",
 			files: files{
 				"pkg/client/a.go":    importing("client", "m/pkg/discovery"),
-				"pkg/discovery/a.go": importing("discovery", "m/pkg/registry"),
-				"pkg/registry/a.go":  importing("registry", "github.com/cockroachdb/pebble/v2"),
+				"pkg/discovery/a.go": importing("discovery", "github.com/cockroachdb/pebble/v2"),
 			},
 			want: []string{"pkg/client/a.go:1"},
 		},
