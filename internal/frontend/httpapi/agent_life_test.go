@@ -17,7 +17,7 @@ import (
 
 	planes "github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/agent/health"
-	"github.com/blackhole/blackhole/internal/agent/registry"
+	instances "github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -27,7 +27,7 @@ import (
 func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, end func()) {
 	t.Helper()
 	plane, err := planes.New(planes.Config{
-		Registry: registry.Config{Dir: "instances", FS: disk, Self: "me"}, Now: time.Now, Validate: true,
+		Registry: instances.Config{Dir: "instances", FS: disk, Self: "me"}, Now: time.Now, Validate: true,
 		Checks: health.Config{Random: rand.New(rand.NewPCG(1, 2)).Uint64, Dial: func(context.Context, string, string) (net.Conn, error) { return dial() }},
 	})
 	require.NoError(t, err)
