@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -24,12 +25,12 @@ type Checker struct {
 
 	mu       sync.Mutex // guards all below and the entries; held for no longer than one pass over what is due
 	targets  map[instance.Key]*entry
-	agenda   agenda        // those that wait for their moment
-	prompt   *list.List    // due, and quick the last time: first come, first served
-	suspect  *list.List    // due, and slow the last time
-	running  *list.List    // in the lane of workers, longest running first
-	slow     int           // in the lane of slow ones
-	firstDue time.Duration // moment of the next first check
+	agenda   *heap.Heap[*entry] // waiting entries by due moment
+	prompt   *list.List         // due, and quick the last time: first come, first served
+	suspect  *list.List         // due, and slow the last time
+	running  *list.List         // in the lane of workers, longest running first
+	slow     int                // in the lane of slow ones
+	firstDue time.Duration      // moment of the next first check
 	closed   bool
 }
 
@@ -67,6 +68,7 @@ func New(cfg Config) (*Checker, error) {
 		suspect: list.New(),
 		running: list.New(),
 	}
+	c.agenda = heap.New(func(a, b *entry) bool { return a.due < b.due }, func(e *entry) *int { return &e.index })
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	go c.schedule()
 	return c, nil
@@ -112,7 +114,7 @@ func (c *Checker) Set(t Target) error {
 	e.measure()
 	c.first(e)
 	c.targets[t.Key] = e
-	c.agenda.add(e)
+	c.agenda.Push(e)
 	c.nudge()
 	return nil
 }
@@ -152,7 +154,7 @@ func (c *Checker) Remove(k instance.Key) {
 func (c *Checker) drop(e *entry) {
 	switch {
 	case e.index >= 0:
-		c.agenda.remove(e)
+		c.agenda.Remove(e)
 	case e.list != nil:
 		e.list.Remove(e.place)
 	case e.cancel != nil:

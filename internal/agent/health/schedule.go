@@ -1,7 +1,6 @@
 package health
 
 import (
-	"container/heap"
 	"container/list"
 	"context"
 	"time"
@@ -58,8 +57,8 @@ func (c *Checker) pass() time.Duration {
 	c.admitPrompt(now)
 	c.admitSuspects()
 	next := time.Hour
-	if len(c.agenda) > 0 {
-		next = c.agenda[0].due - now
+	if first, ok := c.agenda.Min(); ok {
+		next = first.due - now
 	}
 	if c.prompt.Len() > 0 && c.slow < c.cfg.Slow {
 		next = min(next, oldest(c.running).started+patience-now)
@@ -71,18 +70,21 @@ func (c *Checker) pass() time.Duration {
 // next moment instead, but not twice: a peer that is always late still checks.
 func (c *Checker) collect(now time.Duration) {
 	skipped := 0
-	for len(c.agenda) > 0 && c.agenda[0].due <= now {
-		e := c.agenda[0]
+	for {
+		e, ok := c.agenda.Min()
+		if !ok || e.due > now {
+			break
+		}
 		if late := now-e.due > e.plan.interval()/2; late && !e.excused {
 			e.excused = true
 			next := e.slot(now) + 1
 			skipped += int(next - e.slot(e.due))
 			e.due = e.moment(next)
-			heap.Fix(&c.agenda, 0)
+			c.agenda.Fix(e)
 			continue
 		}
 		e.excused = false
-		c.agenda.remove(e)
+		c.agenda.Remove(e)
 		e.list = c.prompt
 		if e.tardy {
 			e.list = c.suspect
@@ -232,44 +234,9 @@ func (c *Checker) finish(r *run) {
 			c.cfg.Recorder.Skipped(int(missed))
 		}
 		e.due = e.moment(next)
-		c.agenda.add(e)
+		c.agenda.Push(e)
 	}
 	if c.prompt.Len()+c.suspect.Len() > 0 || e.index == 0 {
 		c.nudge()
 	}
-}
-
-// agenda is a heap of entries by their due moments.
-type agenda []*entry
-
-func (a *agenda) add(e *entry)    { heap.Push(a, e) }
-func (a *agenda) remove(e *entry) { heap.Remove(a, e.index) }
-
-// Len is of heap.Interface.
-func (a agenda) Len() int { return len(a) }
-
-// Less is of heap.Interface.
-func (a agenda) Less(i, j int) bool { return a[i].due < a[j].due }
-
-// Swap is of heap.Interface.
-func (a agenda) Swap(i, j int) {
-	a[i], a[j] = a[j], a[i]
-	a[i].index, a[j].index = i, j
-}
-
-// Push is of heap.Interface.
-func (a *agenda) Push(x any) {
-	e := x.(*entry)
-	e.index = len(*a)
-	*a = append(*a, e)
-}
-
-// Pop is of heap.Interface.
-func (a *agenda) Pop() any {
-	old := *a
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*a = old[:len(old)-1]
-	e.index = -1
-	return e
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -17,33 +18,15 @@ type entry struct {
 	slot int // in the queue
 }
 
-// queue is a heap of entries by wake, for container/heap. Ties go by key, so that order is never chance.
-type queue []*entry
+// newQueue makes a heap of entries by wake. The key breaks ties, so that the
+// order is deterministic.
+func newQueue() *heap.Heap[*entry] {
+	return heap.New((*entry).before, func(e *entry) *int { return &e.slot })
+}
 
-func (q queue) Len() int { return len(q) }
-
-func (q queue) Less(i, j int) bool {
-	if c := q[i].wake.Compare(q[j].wake); c != 0 {
+func (e *entry) before(other *entry) bool {
+	if c := e.wake.Compare(other.wake); c != 0 {
 		return c < 0
 	}
-	return compare(q[i].Key, q[j].Key) < 0
-}
-
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].slot, q[j].slot = i, j
-}
-
-func (q *queue) Push(x any) {
-	e := x.(*entry)
-	e.slot = len(*q)
-	*q = append(*q, e)
-}
-
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return e
+	return compare(e.Key, other.Key) < 0
 }

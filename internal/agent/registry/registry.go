@@ -18,7 +18,6 @@
 package registry
 
 import (
-	"container/heap"
 	"errors"
 	"io"
 	"log/slog"
@@ -26,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -59,7 +59,7 @@ type Registry struct {
 	mu      sync.RWMutex
 	entries map[instance.Key]*entry // an entry's fields are guarded by mu
 	leases  map[string]*entry
-	queue   queue // guarded by mu, as all below
+	queue   *heap.Heap[*entry] // guarded by mu, as all below
 	graves  graves
 	changes []Change // of this hold of mu, not told yet
 	visited time.Time
@@ -92,6 +92,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		ledger:  kept,
 		entries: make(map[instance.Key]*entry),
 		leases:  make(map[string]*entry),
+		queue:   newQueue(),
 		graves:  newGraves(),
 		visited: now,
 	}
@@ -324,8 +325,8 @@ func (r *Registry) Expire(now time.Time) (next time.Time) {
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if len(r.queue) > 0 {
-		next = r.queue[0].wake
+	if first, ok := r.queue.Min(); ok {
+		next = first.wake
 	}
 	return next
 }
@@ -337,8 +338,11 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 	defer r.unlock()
 	r.excuse(now)
 	r.graves.forget(now)
-	for len(r.queue) > 0 && !now.Before(r.queue[0].wake) {
-		e := r.queue[0]
+	for {
+		e, ok := r.queue.Min()
+		if !ok || now.Before(e.wake) {
+			return lost
+		}
 		if e.lost(now) {
 			lost = append(lost, e.Key)
 			e.wake = now.Add(again)
@@ -346,9 +350,8 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 			e.wake = e.due(now)
 			r.advance(e, e.state, ReasonSilent, now)
 		}
-		heap.Fix(&r.queue, e.slot)
+		r.queue.Fix(e)
 	}
-	return lost
 }
 
 // excuse gives everybody the time back in which this process stood still.

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -50,7 +49,7 @@ func (r *Registry) shown(e *entry, base *instance.Instance, reason string, now t
 func (r *Registry) hasten(e *entry, now time.Time) {
 	if due := e.due(now); due.Before(e.wake) {
 		e.wake = due
-		heap.Fix(&r.queue, e.slot)
+		r.queue.Fix(e)
 	}
 }
 
@@ -58,14 +57,14 @@ func (r *Registry) hasten(e *entry, now time.Time) {
 func (r *Registry) insert(e *entry, now time.Time) {
 	r.entries[e.Key], r.leases[e.Lease] = e, e
 	e.wake = e.due(now)
-	heap.Push(&r.queue, e)
+	r.queue.Push(e)
 }
 
 // drop removes e. The caller holds writing and mu.
 func (r *Registry) drop(e *entry, reason string, now time.Time) {
 	delete(r.entries, e.Key)
 	delete(r.leases, e.Lease)
-	heap.Remove(&r.queue, e.slot)
+	r.queue.Remove(e)
 	r.graves.add(e.Instance, wall(now))
 	r.changes = append(r.changes, Change{Key: e.Key, Last: e.Instance, Revision: r.revise(), Reason: reason})
 }

@@ -1,16 +1,21 @@
 package coordtest
 
 import (
-	"container/heap"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // lessor keeps the deadlines of leases.
 type lessor struct {
 	known map[coord.LeaseID]*deadline
-	queue deadlines
+	queue *heap.Heap[*deadline]
+}
+
+func newLessor() lessor {
+	queue := heap.New((*deadline).before, func(d *deadline) *int { return &d.index })
+	return lessor{known: map[coord.LeaseID]*deadline{}, queue: queue}
 }
 
 type deadline struct {
@@ -26,12 +31,12 @@ func (l *lessor) granted(now time.Time, lease coord.Lease) {
 	d.at = now.Add(d.ttl())
 	d.due = d.at
 	l.known[lease.ID] = d
-	heap.Push(&l.queue, d)
+	l.queue.Push(d)
 }
 
 func (l *lessor) ended(id coord.LeaseID) {
 	if d := l.known[id]; d != nil {
-		heap.Remove(&l.queue, d.index)
+		l.queue.Remove(d)
 		delete(l.known, id)
 	}
 }
@@ -59,15 +64,14 @@ func (l *lessor) due(now time.Time) []coord.LeaseRef {
 
 // first gives the lease that ends first; nil when there is none.
 func (l *lessor) first() *deadline {
-	for len(l.queue) > 0 {
-		d := l.queue[0]
-		if d.due.Equal(d.at) {
+	for {
+		d, ok := l.queue.Min()
+		if !ok || d.due.Equal(d.at) {
 			return d
 		}
 		d.due = d.at
-		heap.Fix(&l.queue, 0)
+		l.queue.Fix(d)
 	}
-	return nil
 }
 
 func (l *lessor) remaining(now time.Time, id coord.LeaseID) int64 {
@@ -79,38 +83,9 @@ func (l *lessor) remaining(now time.Time, id coord.LeaseID) int64 {
 
 func (d *deadline) ttl() time.Duration { return time.Duration(d.lease.TTL) * time.Millisecond }
 
-// deadlines is a heap.
-type deadlines []*deadline
-
-// Len implements heap.Interface.
-func (q deadlines) Len() int { return len(q) }
-
-// Less implements heap.Interface.
-func (q deadlines) Less(i, j int) bool {
-	if !q[i].due.Equal(q[j].due) {
-		return q[i].due.Before(q[j].due)
+func (d *deadline) before(other *deadline) bool {
+	if !d.due.Equal(other.due) {
+		return d.due.Before(other.due)
 	}
-	return q[i].lease.ID < q[j].lease.ID
-}
-
-// Swap implements heap.Interface.
-func (q deadlines) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (q *deadlines) Push(x any) {
-	d := x.(*deadline)
-	d.index = len(*q)
-	*q = append(*q, d)
-}
-
-// Pop implements heap.Interface.
-func (q *deadlines) Pop() any {
-	last := len(*q) - 1
-	d := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return d
+	return d.lease.ID < other.lease.ID
 }

@@ -60,7 +60,7 @@ var (
 func New(c Config) *Solo {
 	s := &Solo{
 		Config: c, machine: coord.New(), changed: make(chan struct{}),
-		leases: lessor{known: make(map[coord.LeaseID]*deadline)},
+		leases: newLessor(),
 		made:   make(map[coord.Token]time.Time), waits: make(map[coord.Token]chan struct{}),
 		silence: func() bool { return false },
 	}

@@ -87,7 +87,7 @@ func New(config Config) *Lessor {
 	if config.Awaited == nil {
 		config.Awaited = func(coord.LeaseID) bool { return false }
 	}
-	return &Lessor{config: config}
+	return &Lessor{config: config, queues: newQueues()}
 }
 
 // Promote begins to measure for the leader of term, above 0, with the leases that live. Call
@@ -99,30 +99,30 @@ func (l *Lessor) Promote(now time.Duration, term uint64, leases []coord.Lease) {
 	l.Demote()
 	l.term, l.free = term, now-burst
 	l.leases = make(map[coord.LeaseID]*lease, len(leases))
-	all := make(queue, 0, len(leases))
+	all := make([]*lease, 0, len(leases))
 	for _, granted := range leases {
 		all = append(all, l.add(now+l.config.Grace, granted))
 	}
 	l.spread(all)
-	l.queues[living] = all
+	l.queues[living].Init(all)
 }
 
-// spread moves deadlines apart. A sorted slice is a heap.
-func (l *Lessor) spread(all queue) {
+// spread moves deadlines apart.
+func (l *Lessor) spread(all []*lease) {
 	slices.SortFunc(all, func(a, b *lease) int {
 		return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.ref.ID, b.ref.ID))
 	})
 	apart, earliest := l.cost(4)/3, time.Duration(0)
-	for i, e := range all {
+	for _, e := range all {
 		e.deadline = max(e.deadline, earliest)
-		e.at, e.index = e.deadline, i
+		e.at = e.deadline
 		earliest = e.deadline + apart
 	}
 }
 
 // Demote forgets all deadlines: the member does not lead any more.
 func (l *Lessor) Demote() {
-	l.term, l.leases, l.queues = 0, nil, [states]queue{}
+	l.term, l.leases, l.queues = 0, nil, newQueues()
 }
 
 // Term is the one given to Promote, to be named in coord.Expire; 0 while not leading.
@@ -160,14 +160,14 @@ func (l *Lessor) Ended(ids []coord.LeaseID) {
 
 func (l *Lessor) forget(id coord.LeaseID) {
 	if e := l.leases[id]; e != nil {
-		l.queues[e.state].remove(e)
+		l.queues[e.state].Remove(e)
 		delete(l.leases, id)
 	}
 }
 
 // move gives a lease another state.
 func (l *Lessor) move(e *lease, to state) {
-	l.queues[e.state].remove(e)
+	l.queues[e.state].Remove(e)
 	e.state = to
 	l.queues[to].push(e)
 }
@@ -290,15 +290,14 @@ func (l *Lessor) Next() (time.Duration, bool) {
 // first gives the lease in a state with the earliest deadline; nil when there is none. Renewals
 // leave leases in the place of a deadline past: those it finds there it moves to their own.
 func (l *Lessor) first(s state) *lease {
-	q := &l.queues[s]
-	for len(*q) > 0 {
-		e := (*q)[0]
-		if e.at == e.deadline {
+	q := l.queues[s]
+	for {
+		e, ok := q.Min()
+		if !ok || e.at == e.deadline {
 			return e
 		}
 		q.sink(e)
 	}
-	return nil
 }
 
 // Remaining gives the time that a lease has left, 0 when it is overdue or expiring; false when

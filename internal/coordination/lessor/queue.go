@@ -1,9 +1,9 @@
 package lessor
 
 import (
-	"container/heap"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -28,52 +28,31 @@ const (
 	states
 )
 
-// queue holds leases by the deadline they were queued with. Its methods keep it a heap; they are
-// those of container/heap, to be used through push, remove and sink.
-type queue []*lease
+// queue holds leases by the deadline they were queued with. Ids break ties, so
+// that equal histories give equal batches.
+type queue struct{ *heap.Heap[*lease] }
 
-func (q *queue) push(e *lease) {
-	e.at = e.deadline
-	heap.Push(q, e)
+func newQueues() (all [states]queue) {
+	for s := range all {
+		all[s] = queue{heap.New((*lease).before, func(e *lease) *int { return &e.index })}
+	}
+	return all
 }
 
-func (q *queue) remove(e *lease) { heap.Remove(q, e.index) }
+func (e *lease) before(other *lease) bool {
+	if e.at != other.at {
+		return e.at < other.at
+	}
+	return e.ref.ID < other.ref.ID
+}
+
+func (q queue) push(e *lease) {
+	e.at = e.deadline
+	q.Push(e)
+}
 
 // sink moves a lease to where its deadline belongs.
-func (q *queue) sink(e *lease) {
+func (q queue) sink(e *lease) {
 	e.at = e.deadline
-	heap.Fix(q, e.index)
-}
-
-// Len implements heap.Interface.
-func (q queue) Len() int { return len(q) }
-
-// Less implements heap.Interface. Ids break ties, so that equal histories give equal batches.
-func (q queue) Less(i, j int) bool {
-	if q[i].at != q[j].at {
-		return q[i].at < q[j].at
-	}
-	return q[i].ref.ID < q[j].ref.ID
-}
-
-// Swap implements heap.Interface.
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (q *queue) Push(x any) {
-	e := x.(*lease)
-	e.index = len(*q)
-	*q = append(*q, e)
-}
-
-// Pop implements heap.Interface.
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return e
+	q.Fix(e)
 }

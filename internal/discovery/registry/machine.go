@@ -1,10 +1,10 @@
 package registry
 
 import (
-	"container/heap"
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -63,11 +63,12 @@ type machine struct {
 	jitter  func() float64 // [0, 1)
 	seen    time.Time      // the last time told, to notice a clock that is set back
 	tasks   map[version]*task
-	queue   queue
+	queue   *heap.Heap[*task]
 }
 
 func newMachine(refresh time.Duration, jitter func() float64) *machine {
-	return &machine{refresh: refresh, jitter: jitter, tasks: make(map[version]*task)}
+	queue := heap.New((*task).before, func(t *task) *int { return &t.slot })
+	return &machine{refresh: refresh, jitter: jitter, tasks: make(map[version]*task), queue: queue}
 }
 
 // add schedules a version for now. One that is known already keeps its schedule.
@@ -83,13 +84,13 @@ func (m *machine) add(r *records.Record, now time.Time) {
 		t.distrust(now)
 	}
 	m.tasks[v] = t
-	heap.Push(&m.queue, t)
+	m.queue.Push(t)
 }
 
 // drop forgets a version.
 func (m *machine) drop(v version) {
 	if t := m.tasks[v]; t != nil {
-		heap.Remove(&m.queue, t.slot)
+		m.queue.Remove(t)
 		delete(m.tasks, v)
 	}
 }
@@ -99,8 +100,11 @@ func (m *machine) drop(v version) {
 func (m *machine) take(now time.Time, limit int) []task {
 	m.observe(now)
 	var due []task
-	for len(due) < limit && len(m.queue) > 0 && !m.queue[0].due.After(now) {
-		t := m.queue[0]
+	for len(due) < limit {
+		t, ok := m.queue.Min()
+		if !ok || t.due.After(now) {
+			break
+		}
 		due = append(due, *t)
 		m.postpone(t, now.Add(lease), now)
 	}
@@ -145,10 +149,11 @@ func (m *machine) announced(v version, complete bool, now time.Time) {
 
 // next is when the first task is due.
 func (m *machine) next() (time.Time, bool) {
-	if len(m.queue) == 0 {
+	first, ok := m.queue.Min()
+	if !ok {
 		return time.Time{}, false
 	}
-	return m.queue[0].due, true
+	return first.due, true
 }
 
 // observe notices a clock that was set back by more than step, and keeps what is left of
@@ -163,14 +168,14 @@ func (m *machine) observe(now time.Time) {
 		return
 	}
 	m.seen = now
-	for _, t := range m.queue {
+	for _, t := range m.queue.Items() {
 		t.due = t.due.Add(-back)
 		if !t.withdrawn {
 			t.renew = t.renew.Add(-back)
 			t.distrust(now)
 		}
 	}
-	heap.Init(&m.queue)
+	m.queue.Init(m.queue.Items())
 }
 
 // distrust has a version replaced at once that was signed in the future: others refuse it.
@@ -186,7 +191,7 @@ func (m *machine) postpone(t *task, due, now time.Time) {
 		due = earlier(due, t.expires) // to be forgotten in time
 	}
 	t.due = due
-	heap.Fix(&m.queue, t.slot)
+	m.queue.Fix(t)
 }
 
 func (m *machine) spread(d time.Duration) time.Duration {
@@ -208,36 +213,14 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// queue is a heap of tasks by due time; ties go by version, so that order is never chance.
-type queue []*task
-
-func (q queue) Len() int { return len(q) }
-
-func (q queue) Less(i, j int) bool {
-	if c := q[i].due.Compare(q[j].due); c != 0 {
+// before orders tasks by due time. The version breaks ties, so that the order
+// is deterministic.
+func (t *task) before(other *task) bool {
+	if c := t.due.Compare(other.due); c != 0 {
 		return c < 0
 	}
-	if c := strings.Compare(q[i].id, q[j].id); c != 0 {
+	if c := strings.Compare(t.id, other.id); c != 0 {
 		return c < 0
 	}
-	return q[i].sequence < q[j].sequence
-}
-
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].slot, q[j].slot = i, j
-}
-
-func (q *queue) Push(x any) {
-	t := x.(*task)
-	t.slot = len(*q)
-	*q = append(*q, t)
-}
-
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	t := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return t
+	return t.sequence < other.sequence
 }
