@@ -25,12 +25,12 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -152,7 +152,7 @@ func serve(b *testing.B, n int) string {
 	require.NoError(b, err)
 	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	require.NoError(b, err)
-	d, err := discovery.New(discovery.Config{
+	d, err := engine.New(engine.Config{
 		Registry: reg, Schedule: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
 		Defaults: query.Defaults{}, Logger: slog.New(slog.DiscardHandler),
 	})

@@ -25,6 +25,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
@@ -34,7 +35,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -62,15 +62,15 @@ type parts struct {
 	gossip    *gossip.Gossip
 	keeper    *keeper.Keeper
 	registry  *registry.Registry
-	discovery *discovery.Service
+	discovery *engine.Service
 	// coordination is nil where this peer takes no part in it.
 	coordination *coordination
 
 	agent  *agent.Service // nil: switched off
 	fronts fronts
 
-	watching atomic.Pointer[discovery.Service] // nil until discovery has started
-	undo     []func() error                    // of what has started, in order
+	watching atomic.Pointer[engine.Service] // nil until discovery has started
+	undo     []func() error                 // of what has started, in order
 }
 
 // fronts are the front ends, and who is let in there.
@@ -251,7 +251,7 @@ func (p *parts) startRegistry(context.Context) (err error) {
 
 func (p *parts) startDiscovery(context.Context) (err error) {
 	d := p.config.Discovery
-	p.discovery, err = discovery.New(discovery.Config{
+	p.discovery, err = engine.New(engine.Config{
 		Registry: p.registry, Schedule: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
 		Recorder: p.metrics, Logger: p.log.With("part", "discovery"), Now: time.Now, Random: rand.Uint64,
 		Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},

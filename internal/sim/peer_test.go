@@ -19,11 +19,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-multiaddr"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -73,7 +73,7 @@ type simPeer struct {
 	node      *p2p.Node
 	index     *index.Index
 	keeper    *keeper.Keeper
-	discovery *discovery.Service
+	discovery *engine.Service
 	counts    *counts
 
 	connections int // see p2p.Config
@@ -139,7 +139,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 		return err
 	}
 	s.onClose(own.Close)
-	s.discovery, err = discovery.New(discovery.Config{
+	s.discovery, err = engine.New(engine.Config{
 		Registry: own, Schedule: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
 		Recorder: s.counts, Now: time.Now, Random: rand.Uint64, CacheSize: cachedAnswers,
 		Defaults: query.Defaults{Limit: 100},

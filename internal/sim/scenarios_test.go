@@ -126,7 +126,7 @@ func (s *sights) made(r *records.Record, start time.Time) {
 }
 
 // follow notes what a watcher sees until ctx ends.
-func (s *sights) follow(ctx context.Context, who peer.ID, watcher *discovery.Watcher) {
+func (s *sights) follow(ctx context.Context, who peer.ID, watcher discovery.Watcher) {
 	for {
 		ev, err := watcher.Next(ctx)
 		if err != nil {

@@ -131,7 +131,7 @@ func (c *Client) Close() error {
 	return fault.As("client.Close", fault.Internal, err)
 }
 
-// Register announces a service: see discovery.Service.Register.
+// Register announces a service: see discovery.Writer.Register.
 func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	resp, err := c.records.Register(ctx, &api.RegisterRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Register", err)
@@ -194,7 +194,7 @@ func (c *Client) Resolve(ctx context.Context, key string) (Record, error) {
 	return toRecord(resp.GetRecord()), fromStatus("client.Resolve", err)
 }
 
-// Query finds services: see discovery.Service.Query.
+// Query finds services: see discovery.Finder.Query.
 func (c *Client) Query(ctx context.Context, q query.Query) (query.AnswerView, error) {
 	resp, err := c.records.Query(ctx, &api.QueryRequest{Query: q.Proto()})
 	if err != nil {
@@ -213,7 +213,7 @@ type Event struct {
 // Watcher is one watch. It is for one goroutine; cancel the context of Watch to end it.
 type Watcher struct{ stream api.RecordService_WatchClient }
 
-// Watch follows a query: see discovery.Service.Watch. After is the cursor of the last event
+// Watch follows a query: see discovery.Finder.Watch. After is the cursor of the last event
 // seen, or empty. It returns when the peer has accepted the watch, or with its refusal.
 func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
 	const op = "client.Watch"

@@ -42,8 +42,6 @@ var (
 	ErrInvalidPricing = template(fault.Invalid, "", "pricing", "invalid pricing information")
 )
 
-var errNoSuchService = errors.New("this peer offers no service of that id")
-
 func template(kind fault.Kind, op, field, message string) error {
 	return &fault.Error{Op: op, Kind: kind, Field: field, Err: errors.New(message)}
 }

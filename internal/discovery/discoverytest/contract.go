@@ -3,37 +3,27 @@ package discoverytest
 import (
 	"context"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// API is the contract of package discovery as its users have it, in process or over a
-// wire: what is asked in its own types, what comes back as views.
+// API is the contract of package discovery as its users see it, in process or over a wire: the same writes,
+// and reads that return views.
 type API struct {
-	Registrar
-	Finder
+	discovery.Writer
+	Views
 }
 
-// Registrar is discovery.Registrar in views.
-type Registrar interface {
-	// Register announces a service.
-	Register(ctx context.Context, o records.Offer) (discovery.Receipt, error)
-	// RegisterBatch announces several, each with its own outcome.
-	RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error)
-	// Update replaces the content of a service.
-	Update(ctx context.Context, o records.Offer) (discovery.Receipt, error)
-	// Withdraw ends a service everywhere.
-	Withdraw(ctx context.Context, id string) (discovery.Receipt, error)
-	// Get gives one own record.
+// Views are the reads of discovery.Registrar and discovery.Finder with views as results, because a wire
+// carries no *records.Record.
+type Views interface {
+	// Get returns one own record.
 	Get(ctx context.Context, id string) (records.View, error)
-	// List gives the own records by id.
+	// List returns the own records by id.
 	List(ctx context.Context) ([]records.View, error)
-}
-
-// Finder is discovery.Finder in views.
-type Finder interface {
-	// Resolve gives the live record under a key.
+	// Resolve returns the live record under a key.
 	Resolve(ctx context.Context, key string) (records.View, error)
 	// Query finds services.
 	Query(ctx context.Context, q query.Query) (query.AnswerView, error)
@@ -52,9 +42,9 @@ type Event struct {
 }
 
 // InProcess is the contract without a wire.
-func InProcess(s *discovery.Service) API { return API{inProcess{s}, inProcess{s}} }
+func InProcess(s *engine.Service) API { return API{inProcess{s}, inProcess{s}} }
 
-type inProcess struct{ *discovery.Service }
+type inProcess struct{ *engine.Service }
 
 func (p inProcess) Get(_ context.Context, id string) (records.View, error) {
 	return view(p.Own(id))

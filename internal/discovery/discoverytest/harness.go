@@ -14,9 +14,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -25,14 +25,14 @@ const MaxServices = 20
 
 // Harness is a discovery service in memory, and the means to play the rest of the world.
 type Harness struct {
-	*discovery.Service
+	*engine.Service
 	Network *Network
 	Prober  *Prober
 	Node    *Node
 }
 
 // New starts a service that ends with the test. Edits change its configuration.
-func New(t testing.TB, edits ...func(*discovery.Config)) *Harness {
+func New(t testing.TB, edits ...func(*engine.Config)) *Harness {
 	t.Helper()
 	now := time.Now
 	own, err := registry.Open(registry.Config{
@@ -42,14 +42,14 @@ func New(t testing.TB, edits ...func(*discovery.Config)) *Harness {
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
 	known := index.New(index.Config{})
 	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
-	c := discovery.Config{
+	c := engine.Config{
 		Registry: own, Schedule: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober,
 		Now: now, Random: random,
 	}
 	for _, edit := range edits {
 		edit(&c)
 	}
-	h.Service, err = discovery.New(c)
+	h.Service, err = engine.New(c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Service.Close()) })
 	return h

@@ -25,7 +25,7 @@ func TestOverTheWire(t *testing.T) {
 	discoverytest.Run(t, func(t testing.TB, h *discoverytest.Harness) discoverytest.API {
 		s := serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node})
 		w := wire{s.client(t)}
-		return discoverytest.API{Registrar: w, Finder: w}
+		return discoverytest.API{Writer: w, Views: w}
 	})
 }
 

@@ -61,7 +61,7 @@ func (f failing) Withdraw(context.Context, string) (discovery.Receipt, error) {
 	return discovery.Receipt{}, f.err
 }
 
-func (f failing) Watch(context.Context, query.Query, string) (*discovery.Watcher, error) {
+func (f failing) Watch(context.Context, query.Query, string) (discovery.Watcher, error) {
 	if f.err == nil {
 		panic("a bug")
 	}

@@ -35,7 +35,7 @@ func (f failing) Own(string) (*records.Record, error) { return nil, f.err }
 
 func (f failing) Resolve(context.Context, string) (*records.Record, error) { return nil, f.err }
 
-func (f failing) Watch(context.Context, query.Query, string) (*discovery.Watcher, error) {
+func (f failing) Watch(context.Context, query.Query, string) (discovery.Watcher, error) {
 	return nil, f.err
 }
 

@@ -98,7 +98,7 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 
 // stream writes events until the client or the server goes; a client that does not read
 // is gone after writeAnswer. The header goes out before there is an event.
-func stream(ctx context.Context, w http.ResponseWriter, watcher *discovery.Watcher) {
+func stream(ctx context.Context, w http.ResponseWriter, watcher discovery.Watcher) {
 	control := http.NewResponseController(w)
 	if err := control.Flush(); err != nil {
 		return

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -137,7 +138,7 @@ type Service struct {
 	wake    chan struct{}        // the refresh loop looks again
 
 	mu      sync.Mutex // guards watched
-	watched map[*Watcher]bool
+	watched map[*watcher]bool
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -153,6 +154,11 @@ const (
 	publishQueue = 10_000
 )
 
+var (
+	_ discovery.Registrar = (*Service)(nil)
+	_ discovery.Finder    = (*Service)(nil)
+)
+
 // New starts a Service. Close stops it.
 func New(c Config) (*Service, error) {
 	if c.Registry == nil || c.Schedule == nil || c.Index == nil || c.Keepers == nil || c.Updates == nil || c.Prober == nil || c.Now == nil || c.Random == nil {
@@ -163,7 +169,7 @@ func New(c Config) (*Service, error) {
 		Config:  c,
 		publish: make(chan *records.Record, publishQueue),
 		wake:    make(chan struct{}, 1),
-		watched: make(map[*Watcher]bool),
+		watched: make(map[*watcher]bool),
 	}
 	s.cache = newCache(c.CacheSize)
 	s.feed = newFeed(c.Index, c.Random(), s.cache)

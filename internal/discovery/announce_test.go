@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -149,6 +150,6 @@ func TestUpdateAndWithdraw(t *testing.T) {
 }
 
 func TestNewRefusesMissingParts(t *testing.T) {
-	_, err := discovery.New(discovery.Config{})
+	_, err := engine.New(engine.Config{})
 	require.True(t, errors.Is(err, fault.Invalid))
 }

@@ -12,31 +12,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
-
-// EventKind says what happened to a record in the eyes of one watch.
-type EventKind string
-
-// The events of a watch.
-const (
-	Added     EventKind = "added"     // matches now
-	Updated   EventKind = "updated"   // matched and still does, with new content
-	Withdrawn EventKind = "withdrawn" // its provider ended it
-	Expired   EventKind = "expired"   // its provider did not renew it
-	Removed   EventKind = "removed"   // lives, but matches no more: new content, or its provider does not answer
-	Progress  EventKind = "progress"  // nothing: the cursor is current
-	Reset     EventKind = "reset"     // the cursor was too old: the current matches follow, forget what you had
-)
-
-// Event is one change to what a watch matches.
-type Event struct {
-	Kind   EventKind
-	Cursor string          // resumes after this event; empty while a state is sent in parts, until its Progress
-	Record *records.Record // nil for Progress and Reset
-}
 
 const (
 	progressEvery = 15 * time.Second       // a quiet watch still shows that it lives
@@ -44,14 +24,14 @@ const (
 	trackEvery    = 30 * time.Second       // how often a watch has the providers of its matches measured on
 )
 
-// Watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
-type Watcher struct {
+// watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
+type watcher struct {
 	service *Service
 	plan    *query.Plan
 
 	epoch, seq uint64 // position in the feed
 	snapshot   uint64 // changes up to here are part of what was sent at the start
-	pending    []Event
+	pending    []discovery.Event
 	hidden     []peer.ID // unreachable providers whose records the watch does not show, sorted
 	verdicts   uint64    // epoch of the prober at hidden
 	release    func()
@@ -63,14 +43,14 @@ type Watcher struct {
 // every change. Sort and limit do not apply. With the cursor of an earlier event it sends
 // what came after, or Reset and the current matches when it cannot. The caller must Close it.
 // It fails with Invalid (naming the field) or LimitReached.
-func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
+func (s *Service) Watch(ctx context.Context, q query.Query, after string) (discovery.Watcher, error) {
 	const op = "discovery.Query"
 	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: ask for all one can
 	plan, err := query.Compile(q, s.Defaults)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	w := &Watcher{service: s, plan: plan}
+	w := &watcher{service: s, plan: plan}
 	resume, err := w.parse(after)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
@@ -84,7 +64,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 	case !resume:
 		w.start()
 	case w.lost():
-		w.pending = append(w.pending, Event{Kind: Reset})
+		w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
 		w.start()
 	default:
 		w.snapshot = w.seq
@@ -101,7 +81,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (*Watc
 }
 
 // Close ends the watch and waits for its goroutine.
-func (w *Watcher) Close() {
+func (w *watcher) Close() {
 	w.cancel()
 	w.done.Wait()
 	w.service.follow(w, false)
@@ -109,7 +89,7 @@ func (w *Watcher) Close() {
 }
 
 // follow notes that a watch runs, or that it ended.
-func (s *Service) follow(w *Watcher, on bool) {
+func (s *Service) follow(w *watcher, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if on {
@@ -120,7 +100,7 @@ func (s *Service) follow(w *Watcher, on bool) {
 }
 
 // Next waits for the next event. It fails with ctx's error, or Unavailable when the service closes.
-func (w *Watcher) Next(ctx context.Context) (Event, error) {
+func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 	quiet := time.NewTimer(progressEvery)
 	defer quiet.Stop()
 	look := time.NewTicker(verdictEvery)
@@ -134,7 +114,7 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 		ch, wait, lost := w.service.feed.after(w.epoch, w.seq)
 		switch {
 		case lost:
-			w.pending = append(w.pending, Event{Kind: Reset})
+			w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
 			w.start()
 			continue
 		case wait == nil:
@@ -147,19 +127,19 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return Event{}, ctx.Err()
+			return discovery.Event{}, ctx.Err()
 		case <-w.service.ctx.Done():
-			return Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
+			return discovery.Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
 		case <-wait:
 		case <-look.C:
 		case <-quiet.C:
-			return Event{Kind: Progress, Cursor: w.cursor()}, nil
+			return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()}, nil
 		}
 	}
 }
 
 // start queues the current matches and a Progress, and moves to the present.
-func (w *Watcher) start() {
+func (w *watcher) start() {
 	s := w.service
 	w.epoch, w.seq = s.feed.currentEpoch(), s.Index.Seq()
 	w.snapshot = w.seq
@@ -168,14 +148,14 @@ func (w *Watcher) start() {
 	now := s.Now()
 	for r := range s.Index.All() {
 		if !r.Expired(now) && w.shows(r) {
-			w.show(Added, r, "")
+			w.show(discovery.Added, r, "")
 		}
 	}
-	w.pending = append(w.pending, Event{Kind: Progress, Cursor: w.cursor()})
+	w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
 }
 
 // take moves over one change and queues what it means here.
-func (w *Watcher) take(ch index.Change) {
+func (w *watcher) take(ch index.Change) {
 	w.seq = ch.Seq
 	if ch.Seq <= w.snapshot {
 		return
@@ -184,23 +164,23 @@ func (w *Watcher) take(ch index.Change) {
 	is := ch.New != nil && !ch.New.Withdrawn() && w.shows(ch.New)
 	switch {
 	case was && is:
-		w.show(Updated, ch.New, w.cursor())
+		w.show(discovery.Updated, ch.New, w.cursor())
 	case is:
-		w.show(Added, ch.New, w.cursor())
+		w.show(discovery.Added, ch.New, w.cursor())
 	case was && ch.Kind == index.Withdrawn:
-		w.show(Withdrawn, ch.New, w.cursor())
+		w.show(discovery.Withdrawn, ch.New, w.cursor())
 	case was && ch.Kind == index.Expired:
-		w.show(Expired, ch.Old, w.cursor())
+		w.show(discovery.Expired, ch.Old, w.cursor())
 	case was && ch.New != nil:
-		w.show(Removed, ch.New, w.cursor())
+		w.show(discovery.Removed, ch.New, w.cursor())
 	case was:
-		w.show(Removed, ch.Old, w.cursor())
+		w.show(discovery.Removed, ch.Old, w.cursor())
 	}
 }
 
 // lookAtVerdicts queues what changed because a provider stopped answering or came back.
 // Only the Progress at the end carries the new cursor: who resumes amid the others is reset.
-func (w *Watcher) lookAtVerdicts() {
+func (w *watcher) lookAtVerdicts() {
 	epoch := w.service.Prober.Epoch()
 	if epoch == w.verdicts {
 		return
@@ -208,16 +188,16 @@ func (w *Watcher) lookAtVerdicts() {
 	w.verdicts = epoch
 	before, now := w.hidden, w.unreachable()
 	w.hidden = nil
-	w.verdict(Removed, now, before)
-	w.verdict(Added, before, now)
+	w.verdict(discovery.Removed, now, before)
+	w.verdict(discovery.Added, before, now)
 	w.hidden = now
 	if len(w.pending) > 0 {
-		w.pending = append(w.pending, Event{Kind: Progress, Cursor: w.cursor()})
+		w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
 	}
 }
 
 // verdict queues an event for each record of the providers in ids that are not in others.
-func (w *Watcher) verdict(kind EventKind, ids, others []peer.ID) {
+func (w *watcher) verdict(kind discovery.EventKind, ids, others []peer.ID) {
 	for _, id := range ids {
 		if _, both := slices.BinarySearch(others, id); both {
 			continue
@@ -231,14 +211,14 @@ func (w *Watcher) verdict(kind EventKind, ids, others []peer.ID) {
 }
 
 // unreachable gives the providers whose records the watch hides.
-func (w *Watcher) unreachable() []peer.ID {
+func (w *watcher) unreachable() []peer.ID {
 	if w.plan.Query().Health == query.HealthAny {
 		return nil
 	}
 	return w.service.Prober.Unreachable()
 }
 
-func (w *Watcher) shows(r *records.Record) bool {
+func (w *watcher) shows(r *records.Record) bool {
 	if !w.plan.Match(r) {
 		return false
 	}
@@ -247,16 +227,16 @@ func (w *Watcher) shows(r *records.Record) bool {
 }
 
 // show queues an event about a record and has its provider measured.
-func (w *Watcher) show(kind EventKind, r *records.Record, cursor string) {
-	w.pending = append(w.pending, Event{Kind: kind, Cursor: cursor, Record: r})
-	if kind == Added || kind == Updated {
+func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor string) {
+	w.pending = append(w.pending, discovery.Event{Kind: kind, Cursor: cursor, Record: r})
+	if kind == discovery.Added || kind == discovery.Updated {
 		w.service.Prober.Track(r.Name().Provider)
 	}
 }
 
 // requery asks the keepers again from time to time, for what a keeper that was followed may
 // have kept to itself, and keeps the providers of the matches measured.
-func (w *Watcher) requery(ctx context.Context) {
+func (w *watcher) requery(ctx context.Context) {
 	tick := time.NewTicker(w.service.Requery)
 	defer tick.Stop()
 	track := time.NewTicker(trackEvery)
@@ -277,7 +257,7 @@ func (w *Watcher) requery(ctx context.Context) {
 	}
 }
 
-func (w *Watcher) askAgain(ctx context.Context) {
+func (w *watcher) askAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.service.QueryTimeout)
 	defer cancel()
 	w.service.askAgain(ctx, w.plan)
@@ -292,10 +272,10 @@ func (s *Service) askAgain(ctx context.Context, plan *query.Plan) {
 
 // cursor names what the watch has shown: epoch and sequence of the feed, and the epoch of
 // the verdicts, in hexadecimal.
-func (w *Watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.verdicts) }
+func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.verdicts) }
 
 // parse reads a cursor into the position. The empty cursor is none.
-func (w *Watcher) parse(cursor string) (resume bool, err error) {
+func (w *watcher) parse(cursor string) (resume bool, err error) {
 	if cursor == "" {
 		return false, nil
 	}
@@ -313,7 +293,7 @@ func (w *Watcher) parse(cursor string) (resume bool, err error) {
 
 // lost reports whether the parsed position cannot be resumed: changes are gone, or
 // providers were found reachable or unreachable that were not then.
-func (w *Watcher) lost() bool {
+func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
 	return gone || (w.plan.Query().Health != query.HealthAny && w.verdicts != w.service.Prober.Epoch())
 }

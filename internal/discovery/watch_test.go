@@ -16,7 +16,7 @@ import (
 )
 
 // follow starts a watch and reads up to its first Progress.
-func (w *world) follow(q query.Query, after string) (_ *discovery.Watcher, shown []string) {
+func (w *world) follow(q query.Query, after string) (_ discovery.Watcher, shown []string) {
 	w.t.Helper()
 	watch, err := w.Watch(w.t.Context(), q, after)
 	require.NoError(w.t, err)
@@ -29,7 +29,7 @@ func (w *world) follow(q query.Query, after string) (_ *discovery.Watcher, shown
 	}
 }
 
-func (w *world) next(watch *discovery.Watcher) discovery.Event {
+func (w *world) next(watch discovery.Watcher) discovery.Event {
 	w.t.Helper()
 	ev, err := watch.Next(w.t.Context())
 	require.NoError(w.t, err)
@@ -37,7 +37,7 @@ func (w *world) next(watch *discovery.Watcher) discovery.Event {
 }
 
 // upTo reads events until a Progress, which a quiet watch sends.
-func (w *world) upTo(watch *discovery.Watcher) (seen []string, cursor string) {
+func (w *world) upTo(watch discovery.Watcher) (seen []string, cursor string) {
 	w.t.Helper()
 	for {
 		ev := w.next(watch)

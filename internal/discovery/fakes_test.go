@@ -15,9 +15,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -203,7 +203,7 @@ func (v *verdicts) Epoch() uint64 {
 
 // world is one peer's discovery plane with everything around it in memory.
 type world struct {
-	*discovery.Service
+	*engine.Service
 	t        *testing.T
 	net      *network
 	live     *topics
@@ -226,7 +226,7 @@ func newWorld(t *testing.T) *world {
 		net:      &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
 		verdicts: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
-	w.Service, err = discovery.New(discovery.Config{
+	w.Service, err = engine.New(engine.Config{
 		Registry: reg, Schedule: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
 		Now: time.Now, Random: func() uint64 { return 7 },
 	})

@@ -2,53 +2,38 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Receipt tells what became of an announcement. The service is registered, durable and
-// will be announced again until every keeper has it, whatever Stored says.
-type Receipt struct {
-	ID        string         `json:"id"`
-	Key       string         `json:"key"`
-	Sequence  uint64         `json:"sequence"`
-	ExpiresAt time.Time      `json:"expires_at"`
-	Stored    records.Stored `json:"stored"`
-}
-
-// Outcome is one entry of a batch: a receipt, or the error that kept the offer out.
-type Outcome struct {
-	Receipt Receipt
-	Err     error
-}
-
-// MaxBatch is the most offers that RegisterBatch takes at once.
-const MaxBatch = 10_000
-
 // announceBatch is how many due records one turn of the refresh loop takes.
 const announceBatch = 1000
 
+var errNoSuchService = errors.New("this peer offers no service of that id")
+
 // Register announces a service that this peer does not offer yet. It fails with Invalid
 // (naming the field), Exists, or LimitReached, and then nothing has changed.
-func (s *Service) Register(ctx context.Context, o records.Offer) (Receipt, error) {
+func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	out, err := s.RegisterBatch(ctx, []records.Offer{o})
 	if err != nil {
-		return Receipt{}, err
+		return discovery.Receipt{}, err
 	}
 	return out[0].Receipt, out[0].Err
 }
 
 // RegisterBatch announces several services, each with its own outcome, in order. It fails
 // as a whole only when there are none or more than MaxBatch.
-func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]Outcome, error) {
+func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
 	const op = "discovery.Register"
-	if len(offers) == 0 || len(offers) > MaxBatch {
-		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", MaxBatch))
+	if len(offers) == 0 || len(offers) > discovery.MaxBatch {
+		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", discovery.MaxBatch))
 	}
 	recs, errs := s.Registry.Register(offers, s.Now())
-	out := make([]Outcome, len(offers))
+	out := make([]discovery.Outcome, len(offers))
 	var good []*records.Record
 	var at []int // good[i] answers offers[at[i]]
 	for i, r := range recs {
@@ -68,13 +53,13 @@ func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]
 
 // Update replaces the content of one of this peer's services; created_at stays. It fails
 // with Invalid or NotFound, and then nothing has changed.
-func (s *Service) Update(ctx context.Context, o records.Offer) (Receipt, error) {
+func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	const op = "discovery.Update"
 	before, _ := s.Registry.Get(o.ID)
 	r, err := s.Registry.Update(o, s.Now())
 	if err != nil {
 		s.Recorder.Failed(op, err)
-		return Receipt{}, fault.Wrap(op, err)
+		return discovery.Receipt{}, fault.Wrap(op, err)
 	}
 	if before != nil && before.Type() != r.Type() {
 		s.Recorder.Registered(before.Type(), -1)
@@ -84,12 +69,12 @@ func (s *Service) Update(ctx context.Context, o records.Offer) (Receipt, error) 
 }
 
 // Withdraw ends one of this peer's services everywhere, by a tombstone. It fails with NotFound.
-func (s *Service) Withdraw(ctx context.Context, id string) (Receipt, error) {
+func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
 	const op = "discovery.Withdraw"
 	r, err := s.Registry.Withdraw(id, s.Now())
 	if err != nil {
 		s.Recorder.Failed(op, err)
-		return Receipt{}, fault.Wrap(op, err)
+		return discovery.Receipt{}, fault.Wrap(op, err)
 	}
 	s.Recorder.Registered(r.Type(), -1)
 	return s.announce(ctx, []*records.Record{r})[0], nil
@@ -112,7 +97,7 @@ func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
 // announce tells the network of records that the registry has made durable: first the own
 // index and the live topics, which cost no lookup, then the keepers. The registry learns
 // the outcome and retries what is not everywhere.
-func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receipt {
+func (s *Service) announce(ctx context.Context, recs []*records.Record) []discovery.Receipt {
 	if len(recs) == 0 {
 		return nil
 	}
@@ -125,7 +110,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 		}
 	}
 	s.feed.reach(ctx, s.Index.Seq()) // who announced must not get an older answer from the cache
-	receipts := make([]Receipt, len(recs))
+	receipts := make([]discovery.Receipt, len(recs))
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
@@ -133,7 +118,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []Receip
 			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
 		}
 		s.Schedule.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
-		receipts[i] = Receipt{
+		receipts[i] = discovery.Receipt{
 			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
 		}
 		select {

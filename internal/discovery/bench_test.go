@@ -12,15 +12,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // benchWorld is a peer whose keepers have n records within 100 km of one place.
-func benchWorld(b *testing.B, n int) (*discovery.Service, query.Query) {
+func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
 		b.Fatal(err)
@@ -41,7 +41,7 @@ func benchWorld(b *testing.B, n int) (*discovery.Service, query.Query) {
 		}
 		net.kept[r.Name()] = r
 	}
-	s, err := discovery.New(discovery.Config{
+	s, err := engine.New(engine.Config{
 		Registry: reg, Schedule: reg, Index: x, Keepers: net, Updates: &topics{},
 		Prober: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 		Now:    time.Now, Random: func() uint64 { return 7 },
