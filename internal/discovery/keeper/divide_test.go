@@ -197,15 +197,15 @@ func TestHeard(t *testing.T) {
 func (n *lightNode) lie(change func(*pb.Response)) {
 	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
 		defer func() { _ = s.Close() }()
-		f := newFrames(s, unlimited{})
+		c := requestCodec(s)
 		for {
 			req := new(pb.Request)
-			if err := f.read(req, MaxRequest, nil); err != nil {
+			if err := c.ReadMessage(req); err != nil {
 				return
 			}
 			resp := n.server.respond(originOf(s.Conn()), req, nil)
 			change(resp)
-			if err := f.write(resp); err != nil {
+			if err := c.WriteMessage(resp); err != nil {
 				return
 			}
 		}
@@ -267,7 +267,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 			if name == "too good" {
 				require.Greater(t, work, honest)
 			}
-			liar.host.SetStreamHandler(Protocol, liar.server.handle)
+			liar.host.SetStreamHandler(Protocol, liar.served.Serve)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
@@ -33,10 +34,10 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
 	k, _ := bare(f, 30, Limits{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		frames := newFrames(bytes.NewBuffer(b), unlimited{})
+		codec := rpc.NewCodec(bytes.NewBuffer(b), rpc.Unlimited{}, rpc.Format{MaxSize: MaxRequest, Check: requestBounds().check})
 		req := new(pb.Request)
-		err := frames.read(req, MaxRequest, requestBounds())
-		if err != nil && !isFault(err) {
+		err := codec.ReadMessage(req)
+		if err != nil && !rpc.IsFault(err) {
 			return // the bytes ended
 		}
 		resp := k.server.respond(origin{}, req, err)
@@ -48,7 +49,7 @@ func FuzzRequest(f *testing.F) {
 		case req.GetQuery() != nil:
 			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), query.MaxLimit)
 		}
-		require.NoError(t, newFrames(new(bytes.Buffer), unlimited{}).write(resp), "strings of strangers are no text, but what is sent must be")
+		require.NoError(t, requestCodec(new(bytes.Buffer)).WriteMessage(resp), "strings of strangers are no text, but what is sent must be")
 	})
 }
 

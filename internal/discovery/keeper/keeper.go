@@ -39,6 +39,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -101,8 +102,9 @@ type Keeper struct {
 	Config
 	places *places
 	peers  *standings
-	pool   *pool
+	pool   *rpc.Pool
 	server *server
+	served *rpc.Server
 	sync   *syncer
 	ring   *ring // changes, for those who watch
 
@@ -126,13 +128,13 @@ func New(c Config) (*Keeper, error) {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.places = newPlaces(k)
 	k.peers = newStandings()
-	k.pool = newPool(c.Host)
+	k.pool = newPool(&k.Config)
 	k.server = newServer(k)
 	k.divisions, k.heard = newDivisions(k), newHeard()
 	k.sync = newSyncer(k)
 	k.ring = newRing(c.Index, uint64(c.Now().UnixNano()))
 	k.watching = make(chan struct{}, watchesOwn)
-	c.Host.SetStreamHandler(Protocol, k.server.handle)
+	k.served = k.server.listen()
 	k.divisions.start()
 	k.spawn(k.ring.run)
 	if c.Limits.Sync > 0 {
@@ -160,11 +162,10 @@ func (c *Config) setDefaults() {
 // Close stops serving, ends what is under way and waits for it. Operations that begin
 // later return Unavailable.
 func (k *Keeper) Close() error {
-	k.Host.RemoveStreamHandler(Protocol) // first, so that no stream comes anew
-	k.cancel()                           // calls under way return
-	k.server.reset()                     // reads under way return
+	k.cancel()       // operations under way return
+	k.served.Close() // reads under way return
 	k.gate.shut()
-	k.pool.close() // last: calls that ended put their streams back
+	k.pool.Close() // last: operations that end put their streams back
 	return nil
 }
 

@@ -23,7 +23,6 @@ const (
 
 	maxQueryRequest = 64 << 10          // a QUERY has nothing large in it
 	maxResponse     = MaxAnswer + 1<<20 // envelopes, their framing, and what else an answer says
-	maxRefusalText  = 256               // bytes of a refusal's field and of its message
 	maxEnvelope     = records.MaxSize
 )
 

@@ -277,19 +277,13 @@ func TestStreamsAreReused(t *testing.T) {
 			require.NoError(t, err)
 		}
 		synctest.Wait()
-		streams := func() int {
-			w.nodes[1].server.mu.Lock()
-			defer w.nodes[1].server.mu.Unlock()
-			return len(w.nodes[1].server.streams)
-		}
-		require.Equal(t, 1, streams())
+		require.Len(t, w.nodes[1].inbound(), 1)
 		time.Sleep(idleFor + time.Second)
-		require.Zero(t, streams())
-		require.Empty(t, w.nodes[0].pool.lanes)
+		require.Empty(t, w.nodes[1].inbound())
 
 		_, err := w.nodes[0].Query(t.Context(), plan)
 		require.NoError(t, err)
-		w.nodes[1].server.reset() // the idle stream is dead when the next request takes it
+		w.nodes[1].cut() // the idle stream is dead when the next request takes it
 		time.Sleep(100 * time.Millisecond)
 		found, err := w.nodes[0].Query(t.Context(), plan)
 		require.NoError(t, err)

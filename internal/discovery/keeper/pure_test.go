@@ -14,7 +14,6 @@ import (
 
 	kb "github.com/libp2p/go-libp2p-kbucket"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-msgio/pbio"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -116,9 +115,9 @@ func TestPack(t *testing.T) {
 				req.Items = append(req.Items, p.item)
 			}
 			var b bytes.Buffer
-			require.NoError(t, newFrames(&b, unlimited{}).write(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
+			require.NoError(t, requestCodec(&b).WriteMessage(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
 			require.LessOrEqual(t, b.Len(), MaxRequest)
-			require.NoError(t, newFrames(&b, unlimited{}).read(new(pb.Request), MaxRequest, requestBounds()))
+			require.NoError(t, requestCodec(&b).ReadMessage(new(pb.Request)))
 			again = append(again, message...)
 		}
 		require.Equal(t, parcels, again)
@@ -288,20 +287,6 @@ func TestGroupOf(t *testing.T) {
 	require.Equal(t, []records.CellKey{cells[1]}, groups[1].cells)
 }
 
-// The framing is that of go-msgio/pbio, both ways.
-func TestFramesAreDelimitedProtobuf(t *testing.T) {
-	var b bytes.Buffer
-	want := &pb.Request{TimeoutMs: 5, Op: &pb.Request_Query{Query: &pb.QueryRequest{Cells: []string{"x"}}}}
-	require.NoError(t, newFrames(&b, unlimited{}).write(want))
-	got := new(pb.Request)
-	require.NoError(t, pbio.NewDelimitedReader(&b, MaxRequest).ReadMsg(got))
-	require.Equal(t, want.GetQuery().Cells, got.GetQuery().Cells)
-	require.NoError(t, pbio.NewDelimitedWriter(&b).WriteMsg(want))
-	got = new(pb.Request)
-	require.NoError(t, newFrames(&b, unlimited{}).read(got, MaxRequest, requestBounds()))
-	require.Equal(t, want.TimeoutMs, got.TimeoutMs)
-}
-
 func TestRefusalsCrossTheWire(t *testing.T) {
 	require.Nil(t, refusalOf(nil))
 	require.NoError(t, faultOf("op", nil))
@@ -360,12 +345,6 @@ func TestQuotasRefill(t *testing.T) {
 	}
 	require.Equal(t, prefixesRemembered, q.prefixes.Len())
 }
-
-// unlimited is a stream scope without bounds.
-type unlimited struct{}
-
-func (unlimited) ReserveMemory(int, uint8) error { return nil }
-func (unlimited) ReleaseMemory(int)              {}
 
 // TestWanted: answers that know of nothing, or differ, are not believed at once.
 func TestWanted(t *testing.T) {

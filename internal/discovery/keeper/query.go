@@ -292,7 +292,7 @@ func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, e
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}
-	resp, refused, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // whatever kind it says: its kinds are about us
 	}

@@ -3,7 +3,6 @@ package keeper
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"math"
 	"net/netip"
@@ -303,7 +302,7 @@ func TestGarbage(t *testing.T) {
 				w := newWorld(t, 2)
 				s := raw(t, w.nodes[0], w.nodes[1], tc.bytes)
 				resp := new(pb.Response)
-				require.NoError(t, newFrames(s, unlimited{}).read(resp, maxResponse, responseBounds()))
+				require.NoError(t, responseCodec(s).ReadMessage(resp))
 				require.NotNil(t, resp.Refusal)
 				require.Equal(t, tc.kind.String(), fault.Kind(resp.Refusal.Kind).String())
 				require.Equal(t, tc.field, resp.Refusal.Field)
@@ -351,7 +350,7 @@ func TestStreamsPerPeer(t *testing.T) {
 			if err == nil {
 				_, err = s.Write(ping)
 			}
-			return err == nil && newFrames(s, unlimited{}).read(new(pb.Response), maxResponse, nil) == nil
+			return err == nil && responseCodec(s).ReadMessage(new(pb.Response)) == nil
 		}
 		require.True(t, answered(0))
 		require.True(t, answered(0))
@@ -379,16 +378,3 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, serveMost, time.Since(start), "the asker's patience is not this peer's")
 	})
 }
-
-// A stream scope without memory for a message refuses it before it is read.
-func TestMemoryIsReserved(t *testing.T) {
-	b := bytes.NewBuffer(delimited(make([]byte, 1000)))
-	err := newFrames(b, exhausted{}).read(new(pb.Request), MaxRequest, nil)
-	require.ErrorIs(t, err, fault.LimitReached)
-	require.ErrorIs(t, newFrames(b, exhausted{}).write(&pb.Request{TimeoutMs: 1}), fault.LimitReached)
-}
-
-type exhausted struct{}
-
-func (exhausted) ReserveMemory(int, uint8) error { return errors.New("no memory left") }
-func (exhausted) ReleaseMemory(int)              {}

@@ -275,7 +275,7 @@ func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []ve
 	for i, p := range parcels {
 		req.Items[i] = p.item
 	}
-	resp, refused, err := k.pool.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
+	resp, refused, err := k.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
 	if err != nil {
 		if !refused {
 			k.judged(ctx, to, 0, err)

@@ -110,7 +110,7 @@ func (c *comparison) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResp
 func (c *comparison) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncCall)
 	defer cancel()
-	resp, refused, err := c.y.k.pool.call(ctx, c.peer, req)
+	resp, refused, err := c.y.k.call(ctx, c.peer, req)
 	if refused {
 		return nil, fault.As("keeper.sync", fault.LimitReached, err) // whatever kind it says: its kinds are about us
 	}

@@ -359,7 +359,7 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 		end(err)
 	}()
 	req := &pb.SummaryRequest{Cells: question{cells: cells}.names()}
-	resp, refused, err := k.pool.call(ctx, id, &pb.Request{Op: &pb.Request_Summary{Summary: req}})
+	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Summary{Summary: req}})
 	if refused {
 		err = fault.As("keeper.ask", fault.Unavailable, err)
 	}

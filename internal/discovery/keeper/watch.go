@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -181,23 +182,23 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	}
 	dial, cancel := context.WithTimeout(ctx, f.k.Limits.Ask)
 	defer cancel()
-	l, err := f.k.pool.open(dial, id)
+	s, err := f.k.pool.Open(dial, id)
 	if err != nil {
-		return lost(dial, err)
+		return err
 	}
-	defer func() { _ = l.stream.Reset() }()
-	defer context.AfterFunc(ctx, func() { _ = l.stream.Reset() })()
+	defer func() { _ = s.Reset() }()
+	defer context.AfterFunc(ctx, func() { _ = s.Reset() })()
 	if id != f.at {
 		f.cookie = nil
 	}
-	_ = l.stream.SetDeadline(f.k.pool.clock().Add(frameTime))
-	if err := l.frames.write(&pb.Request{Op: &pb.Request_Watch{Watch: f.request()}}); err != nil {
-		return lost(ctx, err)
+	_ = s.SetDeadline(time.Now().Add(frameTime))
+	if err := s.WriteMessage(&pb.Request{Op: &pb.Request_Watch{Watch: f.request()}}); err != nil {
+		return rpc.Classify(ctx, err)
 	}
 	for {
 		resp := new(pb.Response)
-		if err := l.frames.read(resp, maxResponse, responseBounds()); err != nil {
-			return lost(ctx, err)
+		if err := s.ReadMessage(resp); err != nil {
+			return rpc.Classify(ctx, err)
 		}
 		if err := f.take(ctx, id, resp); err != nil {
 			return err
@@ -206,7 +207,7 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 		if err != nil || !set.has(id) || set.has(f.k.Self) {
 			return err // responsibility has moved
 		}
-		_ = l.stream.SetReadDeadline(f.k.pool.clock().Add(watchSilence))
+		_ = s.SetReadDeadline(time.Now().Add(watchSilence))
 	}
 }
 

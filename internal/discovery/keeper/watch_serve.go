@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -79,12 +79,12 @@ type served struct {
 
 // watch serves a watch for the rest of a stream's life: until the watcher ends it, the
 // place is lost, or this peer no longer keeps the cells. A refusal ends it at once.
-func (s *server) watch(st network.Stream, f *frames, req *pb.WatchRequest) (err error) {
+func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	send := func(resp *pb.Response) error {
-		_ = st.SetWriteDeadline(s.deadline(frameTime))
-		return f.write(resp)
+		_ = st.SetWriteDeadline(time.Now().Add(frameTime))
+		return st.WriteMessage(resp)
 	}
-	id := st.Conn().RemotePeer()
+	id := st.Remote()
 	w, have, err := s.watched(req)
 	if err == nil && !s.watches.enter(id) {
 		err = fault.As("", fault.LimitReached, errWatches)
@@ -102,7 +102,7 @@ func (s *server) watch(st network.Stream, f *frames, req *pb.WatchRequest) (err 
 		defer close(ended)
 		defer cancel()
 		_ = st.SetReadDeadline(time.Time{})
-		_ = f.wait() // the watcher says no more: this is the end of the stream
+		_ = st.WaitMessage() // the watcher says no more: this is the end of the stream
 	}()
 	defer func() {
 		cancel()

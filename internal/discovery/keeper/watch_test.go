@@ -168,7 +168,7 @@ func TestWatchResumes(t *testing.T) {
 		w := newWatched(t)
 		before := w.resyncs.Load()
 		keeper := w.followed(t)
-		keeper.server.reset()
+		keeper.cut()
 		p := newProvider(t)
 		r := p.sign(t, offer("one"), 1, time.Now())
 		w.store(t, r)

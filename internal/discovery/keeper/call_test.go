@@ -2,8 +2,8 @@ package keeper
 
 import (
 	"bytes"
+	"io"
 	"math"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,27 +11,57 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+// requestCodec reads requests of any content.
+func requestCodec(rw io.ReadWriter) *rpc.Codec {
+	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: MaxRequest})
+}
+
+// responseCodec reads responses as a client does.
+func responseCodec(rw io.ReadWriter) *rpc.Codec {
+	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: maxResponse, Check: responseBounds().check})
+}
+
+// inbound returns the streams that a node serves.
+func (n *node) inbound() (streams []network.Stream) {
+	for _, c := range n.host.Network().Conns() {
+		for _, s := range c.GetStreams() {
+			if s.Protocol() == Protocol && s.Stat().Direction == network.DirInbound {
+				streams = append(streams, s)
+			}
+		}
+	}
+	return streams
+}
+
+// cut resets the streams that a node serves.
+func (n *node) cut() {
+	for _, s := range n.inbound() {
+		_ = s.Reset()
+	}
+}
+
 // corrupt replaces a node's side of the protocol.
 func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
 	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
-		f := newFrames(s, unlimited{})
+		c := requestCodec(s)
 		for {
 			req := new(pb.Request)
-			if err := f.read(req, MaxRequest, nil); err != nil {
+			if err := c.ReadMessage(req); err != nil {
 				return
 			}
 			resp := answer(req)
 			if resp == nil {
 				return
 			}
-			if err := f.write(resp); err != nil {
+			if err := c.WriteMessage(resp); err != nil {
 				return
 			}
 		}
@@ -98,7 +128,7 @@ func TestCorruptKeepers(t *testing.T) {
 				evil := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
 				asked := 0
 				evil.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
-				evil.server.reset()
+				evil.cut()
 				price := 10.0
 				q := around(10)
 				q.Limit, q.MaxPrice = 5, &price
@@ -124,7 +154,7 @@ func TestHedging(t *testing.T) {
 		a.Store(t.Context(), recs)
 		slow := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
 		slow.silent()
-		slow.server.reset()
+		slow.cut()
 		start := time.Now()
 		found, err := a.Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
@@ -147,7 +177,7 @@ func TestHedgingAmongTheDead(t *testing.T) {
 		for _, id := range a.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
 			n := w.node(id)
 			n.silent()
-			n.server.reset()
+			n.cut()
 		}
 		start := time.Now()
 		found, err := a.Query(t.Context(), compile(t, around(10)))
@@ -165,7 +195,7 @@ func TestSilence(t *testing.T) {
 		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
 		for _, n := range w.nodes[1:] {
 			n.silent()
-			n.server.reset()
+			n.cut()
 		}
 		start := time.Now()
 		found, err := a.Query(t.Context(), compile(t, around(10)))
@@ -231,44 +261,4 @@ func contains(nodes []*node, n *node) bool {
 		}
 	}
 	return false
-}
-
-// However many requests are made at once, a peer sees a bounded number of streams, and
-// few stay open.
-func TestPoolIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
-		var mu sync.Mutex
-		now, most := 0, 0
-		full := make(chan struct{}) // closed when as many are served as may be: the first wait for it
-		p := w.nodes[0].pool
-		p.drain(p.lanes[w.nodes[1].Self]) // what it keeps leads to who answered before
-		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
-			mu.Lock()
-			now++
-			if now == callsPerPeer && most < callsPerPeer {
-				close(full)
-			}
-			most = max(most, now)
-			mu.Unlock()
-			<-full
-			time.Sleep(50 * time.Millisecond)
-			mu.Lock()
-			now--
-			mu.Unlock()
-			return queried(&pb.QueryResponse{})
-		})
-		var asking sync.WaitGroup
-		for range 100 {
-			asking.Go(func() {
-				found, err := w.nodes[0].Query(t.Context(), compile(t, query.Query{}))
-				require.NoError(t, err)
-				require.True(t, found.Complete, found.Reason)
-			})
-		}
-		asking.Wait()
-		require.Equal(t, callsPerPeer, most)
-		require.Equal(t, idlePerPeer, p.idle)
-		require.Len(t, p.lanes[w.nodes[1].Self].idle, idlePerPeer)
-	})
 }

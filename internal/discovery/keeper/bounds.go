@@ -1,0 +1,126 @@
+package keeper
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// opBounds limit the operations of a message before it is decoded.
+type opBounds []opBound
+
+// opBound limits one operation of a message before it is decoded.
+type opBound struct {
+	op    protowire.Number // its field in the message
+	bytes int              // most it may occupy; 0 is no bound of its own
+	lists []listBound
+}
+
+// listBound limits a repeated field of an operation, in all, and what is repeated in it.
+type listBound struct {
+	field protowire.Number
+	name  string
+	most  int
+	lists []listBound
+}
+
+// splitBounds and summaryBounds limit what is repeated in messages of these kinds.
+func splitBounds() []listBound {
+	return []listBound{{3, "splits.children", maxParts, summaryBounds()}}
+}
+
+func summaryBounds() []listBound {
+	return []listBound{{3, "summaries.prices", maxParts * cell.MaxPrices, nil}}
+}
+
+func requestBounds() opBounds {
+	return opBounds{
+		{op: 2, lists: []listBound{{1, "store.items", MaxItems, nil}}},
+		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells, nil}}},
+		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
+		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", maxSyncCells, nil}}},
+		{op: 6, bytes: maxQueryRequest},
+		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
+	}
+}
+
+func responseBounds() opBounds {
+	return opBounds{
+		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
+		{op: 3, lists: []listBound{
+			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
+			{6, "query.splits", MaxQueryCells, splitBounds()},
+		}},
+		{op: 4, lists: []listBound{
+			{1, "summary.summaries", MaxQueryCells, summaryBounds()}, {2, "summary.not_kept", MaxQueryCells, nil},
+		}},
+		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
+		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
+		{op: 7, lists: []listBound{{3, "watch.envelopes", max(watchBatch, watchHave), nil}}},
+	}
+}
+
+// check counts the repeated fields of a message before decoding: two bytes on the wire can
+// become a hundred in memory, so one megabyte could otherwise take fifty.
+func (bounds opBounds) check(b []byte) error {
+	counts := make(map[string]int)
+	return fields(b, func(n protowire.Number, op []byte) error {
+		i := slices.IndexFunc(bounds, func(b opBound) bool { return b.op == n })
+		if i < 0 {
+			return nil
+		}
+		if most := bounds[i].bytes; most > 0 && len(op) > most {
+			return fault.New("", fault.TooLarge, "an operation of %d bytes is above the bound of %d", len(op), most)
+		}
+		return checkLists(op, bounds[i].lists, counts)
+	})
+}
+
+func checkLists(b []byte, lists []listBound, counts map[string]int) error {
+	return fields(b, func(n protowire.Number, item []byte) error {
+		for _, l := range lists {
+			if l.field != n {
+				continue
+			}
+			if counts[l.name]++; counts[l.name] > l.most {
+				return &fault.Error{Kind: fault.LimitReached, Field: l.name, Err: fmt.Errorf("more than %d", l.most)}
+			}
+			if l.lists != nil {
+				return checkLists(item, l.lists, counts)
+			}
+		}
+		return nil
+	})
+}
+
+// fields walks the length-delimited fields of a message; others are skipped.
+func fields(b []byte, visit func(protowire.Number, []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return malformed(protowire.ParseError(n))
+		}
+		b = b[n:]
+		if kind == protowire.BytesType {
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return malformed(protowire.ParseError(n))
+			}
+			if err := visit(number, v); err != nil {
+				return err
+			}
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return malformed(protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func malformed(err error) error { return fault.As("", fault.Unauthentic, err) }

@@ -1,0 +1,295 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/x/simlibp2p"
+	"github.com/marcopolo/simnet"
+	"github.com/multiformats/go-varint"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const echo protocol.ID = "/test/echo/1"
+
+// newHosts returns n hosts, 10 ms apart, that know each other's addresses. It must run in a bubble of synctest.
+func newHosts(t *testing.T, n int) []host.Host {
+	t.Helper()
+	settings := simnet.LinkSettings{BitsPerSecond: 100 * simlibp2p.OneMbps}
+	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
+	net.Start()
+	hosts := make([]host.Host, n)
+	for i := range hosts {
+		h, err := libp2p.New(
+			libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", simnet.IntToPublicIPv4(i))),
+			libp2p.Transport(quic.NewTransport), simlibp2p.QUICSimnet(net, simnet.NodeBiDiLinkSettings{Downlink: settings, Uplink: settings}),
+			libp2p.DisableIdentifyAddressDiscovery(), // its timers would stall the bubble
+			libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics())
+		require.NoError(t, err)
+		hosts[i] = h
+	}
+	for _, h := range hosts {
+		for _, other := range hosts {
+			if other != h {
+				h.Peerstore().AddAddrs(other.ID(), other.Addrs(), peerstore.PermanentAddrTTL)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		for _, h := range hosts {
+			require.NoError(t, h.Close())
+		}
+		net.Close()
+	})
+	return hosts
+}
+
+// newEcho returns a server that answers each request with itself, unless configure changes it.
+func newEcho(t *testing.T, h host.Host, configure func(*ServerConfig)) *Server {
+	t.Helper()
+	c := ServerConfig{
+		Host: h, Protocol: echo, Service: "test",
+		Request: new(wrapperspb.BytesValue), Format: Format{MaxSize: maxSize},
+		Handler: func(_ *Stream, req proto.Message, malformed error) (proto.Message, error) {
+			if malformed != nil {
+				return bytesOf([]byte(fault.KindOf(malformed).String())), nil
+			}
+			return req, nil
+		},
+		Streams: 8, StreamsPerPeer: 4, IdleTimeout: time.Minute, FrameTimeout: 10 * time.Second,
+	}
+	if configure != nil {
+		configure(&c)
+	}
+	s := NewServer(c)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newTestPool(t *testing.T, h host.Host) *Pool {
+	t.Helper()
+	p := NewPool(PoolConfig{
+		Host: h, Protocol: echo, Service: "test", Format: Format{MaxSize: maxSize},
+		CallsPerPeer: 4, IdlePerPeer: 2, Idle: 3, IdleFor: 30 * time.Second,
+	})
+	t.Cleanup(p.Close)
+	return p
+}
+
+// call sends text and returns the text of the response.
+func call(ctx context.Context, p *Pool, h host.Host, text string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp := new(wrapperspb.BytesValue)
+	err := p.Call(ctx, h.ID(), bytesOf([]byte(text)), resp)
+	return string(resp.Value), err
+}
+
+func TestCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		server, pool := newEcho(t, hosts[1], nil), newTestPool(t, hosts[0])
+		for range 3 {
+			got, err := call(t.Context(), pool, hosts[1], "hello")
+			require.NoError(t, err)
+			require.Equal(t, "hello", got)
+		}
+		require.Len(t, server.limiter.streams, 1, "one stream serves all requests")
+		require.Equal(t, 1, pool.idle)
+
+		for s := range server.limiter.streams {
+			_ = s.Reset()
+		}
+		time.Sleep(100 * time.Millisecond)
+		got, err := call(t.Context(), pool, hosts[1], "again")
+		require.NoError(t, err, "a dead idle stream is replaced")
+		require.Equal(t, "again", got)
+
+		time.Sleep(31 * time.Second)
+		require.Empty(t, server.limiter.streams, "idle streams expire")
+		require.Empty(t, pool.peers)
+	})
+}
+
+func TestCallErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 3)
+		release := make(chan struct{})
+		newEcho(t, hosts[1], func(c *ServerConfig) {
+			c.Handler = func(s *Stream, req proto.Message, _ error) (proto.Message, error) {
+				switch string(req.(*wrapperspb.BytesValue).Value) {
+				case "wait":
+					<-release
+				case "large":
+					return bytesOf(make([]byte, maxSize+1)), nil
+				case "reset":
+					_ = s.Reset()
+				}
+				return nil, nil
+			}
+		})
+		defer close(release)
+		pool := newTestPool(t, hosts[0])
+		for text, kind := range map[string]fault.Kind{
+			"wait": fault.Timeout, "large": fault.TooLarge, "reset": fault.Unavailable, "close": fault.Unavailable,
+		} {
+			_, err := call(t.Context(), pool, hosts[1], text)
+			require.ErrorIs(t, err, kind, text)
+		}
+		_, err := call(t.Context(), pool, hosts[2], "not served")
+		require.ErrorIs(t, err, fault.Unavailable)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err = call(ctx, pool, hosts[1], "wait")
+		require.ErrorIs(t, err, fault.Canceled)
+		require.Empty(t, pool.peers)
+	})
+}
+
+func TestPrepareSeesTheTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		newEcho(t, hosts[1], nil)
+		pool := newTestPool(t, hosts[0])
+		pool.config.Prepare = func(_ proto.Message, left time.Duration) proto.Message {
+			return bytesOf([]byte(left.Round(time.Second).String()))
+		}
+		got, err := call(t.Context(), pool, hosts[1], "")
+		require.NoError(t, err)
+		require.Equal(t, "5s", got)
+	})
+}
+
+// Concurrent requests use a bounded number of streams, and fewer remain idle.
+func TestPoolIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 3)
+		var mu sync.Mutex
+		var now, most int
+		full := make(chan struct{}) // closed once as many requests are served as allowed; the first wait for it
+		newEcho(t, hosts[1], func(c *ServerConfig) {
+			c.Streams, c.StreamsPerPeer = 100, 100
+			c.Handler = func(_ *Stream, req proto.Message, _ error) (proto.Message, error) {
+				mu.Lock()
+				if now++; now == 4 && most < 4 {
+					close(full)
+				}
+				most = max(most, now)
+				mu.Unlock()
+				<-full
+				time.Sleep(50 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				now--
+				return req, nil
+			}
+		})
+		newEcho(t, hosts[2], nil)
+		pool := newTestPool(t, hosts[0])
+		errs := make(chan error, 40)
+		for range cap(errs) {
+			go func() {
+				_, err := call(t.Context(), pool, hosts[1], "x")
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+		require.Equal(t, 4, most)
+		require.Len(t, pool.peers[hosts[1].ID()].idle, 2)
+		for range 2 {
+			_, err := call(t.Context(), pool, hosts[2], "x")
+			require.NoError(t, err)
+		}
+		require.Equal(t, 3, pool.idle, "the bound of all peers")
+		pool.Close()
+		require.Zero(t, pool.idle)
+		_, err := call(t.Context(), pool, hosts[2], "x")
+		require.NoError(t, err)
+		require.Zero(t, pool.idle)
+	})
+}
+
+func TestServerLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 3)
+		refused := 0
+		server := newEcho(t, hosts[2], func(c *ServerConfig) {
+			c.Streams, c.StreamsPerPeer = 3, 2
+			c.Refused = func() { refused++ }
+		})
+		pools := []*Pool{newTestPool(t, hosts[0]), newTestPool(t, hosts[1])}
+		answered := func(from int) bool {
+			s, err := pools[from].Open(t.Context(), hosts[2].ID())
+			return err == nil && s.WriteMessage(bytesOf(nil)) == nil && s.ReadMessage(new(wrapperspb.BytesValue)) == nil
+		}
+		require.True(t, answered(0))
+		require.True(t, answered(0))
+		require.False(t, answered(0), "above the limit per peer")
+		require.True(t, answered(1))
+		require.False(t, answered(1), "above the limit of all peers")
+		require.Equal(t, 2, refused)
+		server.Close()
+		require.Empty(t, server.limiter.streams)
+		require.False(t, answered(1))
+	})
+}
+
+// A peer that sends half a message, or nothing, does not hold a stream for long.
+func TestSlowSender(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bytes []byte
+		after time.Duration
+	}{
+		"half a message": {append(varint.ToUvarint(100), 1, 2, 3), 10 * time.Second},
+		"silence":        {nil, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hosts := newHosts(t, 2)
+				newEcho(t, hosts[1], nil)
+				s, err := hosts[0].NewStream(t.Context(), hosts[1].ID(), echo)
+				require.NoError(t, err)
+				_, err = s.Write(tc.bytes)
+				require.NoError(t, err)
+				require.NoError(t, s.SetReadDeadline(time.Now().Add(2*time.Minute)))
+				start := time.Now()
+				_, err = s.Read(make([]byte, 1))
+				require.Error(t, err)
+				require.InDelta(t, tc.after, time.Since(start), float64(time.Second))
+			})
+		})
+	}
+}
+
+// A request that breaks the protocol gets its response, and the stream ends.
+func TestMalformedRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		newEcho(t, hosts[1], nil)
+		s, err := newTestPool(t, hosts[0]).Open(t.Context(), hosts[1].ID())
+		require.NoError(t, err)
+		_, err = s.Write(varint.ToUvarint(maxSize + 1))
+		require.NoError(t, err)
+		resp := new(wrapperspb.BytesValue)
+		require.NoError(t, s.ReadMessage(resp))
+		require.Equal(t, "too_large", string(resp.Value))
+		require.ErrorContains(t, s.WaitMessage(), "EOF")
+	})
+}
