@@ -5,7 +5,6 @@ package bench
 import (
 	"crypto/rand"
 	"fmt"
-	"log/slog"
 	mrand "math/rand/v2"
 	"net"
 	"net/http"
@@ -32,7 +31,6 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/gossip"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -152,10 +150,9 @@ func serve(b *testing.B, n int) string {
 	require.NoError(b, err)
 	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	require.NoError(b, err)
-	d, err := engine.New(engine.Config{
-		Registry: reg, Schedule: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
-		Defaults: query.Defaults{}, Logger: slog.New(slog.DiscardHandler),
-	})
+	d, err := engine.NewService(engine.Parts{
+		Registry: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
+	}, engine.Settings{})
 	require.NoError(b, err)
 	s := httpapi.New(httpapi.Config{Registrar: d, Finder: d, Metrics: http.NotFoundHandler()})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

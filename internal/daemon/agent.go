@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
-	engine "github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/platform/config"
@@ -87,7 +87,7 @@ type recorder struct {
 func (r recorder) Failed(op string, err error) { r.all.Failed(op, err) }
 
 // announcer is the discovery plane as the agent plane uses it.
-type announcer struct{ *engine.Service }
+type announcer struct{ *discovery.Service }
 
 // Announce registers a service, or replaces its content.
 func (a announcer) Announce(ctx context.Context, o records.Offer) error {

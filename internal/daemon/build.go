@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,10 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
-	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/discovery/keeper"
-	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
@@ -36,14 +31,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 )
-
-// verifiedRecords bounds the memory of verified envelopes: about 1.5 KiB each at most, and
-// most of them are those that the index holds anyway.
-const verifiedRecords = 8192
 
 // parts are the components of one peer, in the order in which they start.
 type parts struct {
@@ -55,22 +44,17 @@ type parts struct {
 	metrics  *metrics.Metrics
 
 	key       crypto.PrivKey
-	verifier  *records.Verifier
-	index     *index.Index
 	datastore ds.Batching
 	node      *p2p.Node
-	gossip    *gossip.Gossip
-	keeper    *keeper.Keeper
-	registry  *registry.Registry
-	discovery *engine.Service
+	plane     *discovery.Plane
+	discovery *discovery.Service
 	// coordination is nil where this peer takes no part in it.
 	coordination *coordination
 
 	agent  *agent.Service // nil: switched off
 	fronts fronts
 
-	watching atomic.Pointer[engine.Service] // nil until discovery has started
-	undo     []func() error                 // of what has started, in order
+	undo []func() error // of what has started, in order
 }
 
 // fronts are the front ends, and who is let in there.
@@ -91,7 +75,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startEntrance, p.startMetrics, p.startStorage, p.startNetwork, p.startRegistry, p.startDiscovery,
+		p.startEntrance, p.startMetrics, p.startStorage, p.startDiscovery,
 		p.startCoordination, p.startDirectory, p.startDirector, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
@@ -123,7 +107,7 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	return err
 }
 
-// startStorage opens what outlives the process, and the index, which does not.
+// startStorage opens the identity and the datastore of the DHT.
 func (p *parts) startStorage(context.Context) (err error) {
 	if _, err = Identity(p.config.Data); err != nil {
 		return err
@@ -131,11 +115,6 @@ func (p *parts) startStorage(context.Context) (err error) {
 	if p.key, err = p2p.LoadIdentity(filepath.Join(p.config.Data, identityFile)); err != nil {
 		return err
 	}
-	if p.verifier, err = records.NewVerifier(verifiedRecords); err != nil {
-		return err
-	}
-	limits := p.config.Discovery.Limits
-	p.index = index.New(index.Config{MaxRecords: limits.IndexRecords, MaxPerProvider: limits.ServicesPerProvider})
 	store, err := openDatastore(filepath.Join(p.config.Data, "dht"), p.log)
 	if err != nil {
 		return err
@@ -173,7 +152,38 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 	os.Exit(1) // the store's contract: it cannot go on
 }
 
-func (p *parts) startNetwork(ctx context.Context) error {
+// startDiscovery starts the node and the discovery plane on it.
+func (p *parts) startDiscovery(ctx context.Context) (err error) {
+	profile, err := p2p.ParseProfile(p.config.Profile)
+	if err != nil {
+		return err
+	}
+	d := p.config.Discovery
+	p.plane, err = discovery.New(discovery.Config{
+		Dir: filepath.Join(p.config.Data, "registry"), Key: p.key,
+		MaxServices: d.Limits.ServicesPerProvider, MaxRecords: d.Limits.IndexRecords,
+		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
+		Settings: discovery.Settings{
+			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
+			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
+		},
+		Loopback: profile != p2p.Public, OtherTopics: announce.IsTopic, Metrics: p.metrics, Logger: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.startNode(ctx, profile); err != nil {
+		return err
+	}
+	p.onClose(p.plane.Close)
+	if p.discovery, err = p.plane.Start(p.node); err != nil {
+		return err
+	}
+	return p.metrics.Census(p.gatherer, p.plane.Usable)
+}
+
+// startNode starts the libp2p node with the needs of both planes.
+func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	listen, err := multiaddrs("listen", p.config.Listen)
 	if err != nil {
 		return err
@@ -182,87 +192,21 @@ func (p *parts) startNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	profile, err := p2p.ParseProfile(p.config.Profile)
-	if err != nil {
-		return err
-	}
-	live := gossip.Config{
-		Verifier: p.verifier, Now: time.Now, Known: p.index.Latest, Sink: p.take,
-		Logger: p.log.With("part", "gossip"), Recorder: p.metrics, Loopback: profile != p2p.Public,
-		Others: announce.IsTopic,
-	}
 	groups, err := p.groupValues()
 	if err != nil {
 		return err
 	}
 	health := p.config.Discovery.Health
-	p.node, err = p2p.New(ctx, p2p.Config{
+	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
-		Datastore: p.datastore, Validator: keeper.Validator(p.verifier, time.Now), Namespaces: groups,
-		PubSub: gossip.Options(live), Protocols: append(p2p.Config{}.Protocols, keeper.Protocol, gossip.Protocol, transport.AskProtocol, transport.CallProtocol),
+		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol, transport.CallProtocol),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
-	})
-	if err != nil {
-		return err
-	}
-	p.onClose(p.node.Close)
-	if p.gossip, err = gossip.New(live, p.node.PubSub()); err != nil {
-		return err
-	}
-	p.onClose(func() error { p.gossip.Close(); return nil })
-	p.keeper, err = keeper.New(keeper.Config{
-		Host: p.node.Host(), Router: p.node.Routing(), Index: p.index, Verifier: p.verifier,
-		Now: time.Now, Logger: p.log.With("part", "keeper"), Recorder: p.metrics, Wanted: p.wanted,
-	})
-	if err != nil {
-		return err
-	}
-	p.onClose(p.keeper.Close)
-	return nil
-}
-
-// take receives a live update. That the index refuses a stale one is no news.
-func (p *parts) take(r *records.Record) {
-	if _, err := p.index.Put(r, time.Now()); err != nil && fault.KindOf(err) != fault.Exists {
-		p.metrics.Failed("gossip.Sink", err)
-	}
-}
-
-// wanted keeps the keeper from shedding what a watch here shows. It starts before discovery.
-func (p *parts) wanted(r *records.Record) bool {
-	d := p.watching.Load()
-	return d != nil && d.Wanted(r)
-}
-
-func (p *parts) startRegistry(context.Context) (err error) {
-	d := p.config.Discovery
-	p.registry, err = registry.Open(registry.Config{
-		Dir: filepath.Join(p.config.Data, "registry"), Key: p.key,
-		MaxServices: d.Limits.ServicesPerProvider, TTL: d.RecordTTL, Refresh: d.RefreshInterval,
-		Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
-		Jitter: rand.Float64, Logger: p.log.With("part", "registry"),
-	}, time.Now())
+	}))
 	if err == nil {
-		p.onClose(p.registry.Close)
+		p.onClose(p.node.Close)
 	}
 	return err
-}
-
-func (p *parts) startDiscovery(context.Context) (err error) {
-	d := p.config.Discovery
-	p.discovery, err = engine.New(engine.Config{
-		Registry: p.registry, Schedule: p.registry, Index: p.index, Keepers: p.keeper, Updates: p.gossip, Prober: p.node.Prober(),
-		Recorder: p.metrics, Logger: p.log.With("part", "discovery"), Now: time.Now, Random: rand.Uint64,
-		Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
-		CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
-	})
-	if err != nil {
-		return err
-	}
-	p.onClose(p.discovery.Close)
-	p.watching.Store(p.discovery)
-	return p.metrics.Census(p.gatherer, p.census)
 }
 
 func (p *parts) startFrontEnds(context.Context) error {

@@ -6,16 +6,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
 // Status implements discovery.Node.
 func (p *parts) Status() discovery.Status {
+	kept, own := p.plane.Records()
 	return discovery.Status{
 		PeerID: p.node.Host().ID().String(), Profile: p.config.Profile, Listen: p.node.Addrs(), Version: p.version,
 		UptimeSeconds: time.Since(p.started).Seconds(),
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
-		RecordsKept: p.index.Len(), RecordsOwn: p.registry.Len(), Ready: p.Ready() == nil,
+		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil,
 	}
 }
 
@@ -36,17 +36,4 @@ func (p *parts) Ready() error {
 		return nil
 	}
 	return fault.New("daemon.Ready", fault.Unavailable, "not joined yet: no bootstrap peer answered")
-}
-
-// census counts known services for the gauges: usable or not, by claim and by measurement.
-func (p *parts) census() (healthy, unhealthy int) {
-	for r := range p.index.All() {
-		m, measured := p.node.Prober().Measured(r.Name().Provider)
-		if r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && !m.Reachable) {
-			unhealthy++
-		} else {
-			healthy++
-		}
-	}
-	return healthy, unhealthy
 }

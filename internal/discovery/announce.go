@@ -101,7 +101,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	if len(recs) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for _, r := range recs {
 		s.remember(r)
@@ -117,7 +117,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Recorder.Failed("keeper.Store", o.Err)
 			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
 		}
-		s.Schedule.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
+		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{
 			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
 		}
@@ -167,7 +167,7 @@ func (s *Service) refresh(ctx context.Context) {
 			return
 		case <-s.wake:
 		case <-timer.C:
-			if due := s.Schedule.Due(s.Now(), announceBatch); len(due) > 0 {
+			if due := s.Registry.Due(s.Now(), announceBatch); len(due) > 0 {
 				s.announce(ctx, due)
 				s.Recorder.Refreshed(len(due))
 			}
@@ -179,7 +179,7 @@ func (s *Service) refresh(ctx context.Context) {
 // untilDue is how long the refresh loop may sleep.
 func (s *Service) untilDue() time.Duration {
 	const least, most = 50 * time.Millisecond, time.Minute
-	next, ok := s.Schedule.NextDue()
+	next, ok := s.Registry.NextDue()
 	if !ok {
 		return most
 	}
@@ -197,7 +197,7 @@ func (s *Service) publishValues(ctx context.Context) {
 			if latest, ok := s.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
 				continue
 			}
-			putCtx, cancel := context.WithTimeout(ctx, s.StoreTimeout)
+			putCtx, cancel := context.WithTimeout(ctx, storeTimeout)
 			if err := s.Keepers.Publish(putCtx, r); err != nil && ctx.Err() == nil {
 				s.Recorder.Failed("keeper.Publish", err)
 			}

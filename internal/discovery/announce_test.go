@@ -149,7 +149,7 @@ func TestUpdateAndWithdraw(t *testing.T) {
 	})
 }
 
-func TestNewRefusesMissingParts(t *testing.T) {
-	_, err := engine.New(engine.Config{})
+func TestNewServiceRefusesMissingParts(t *testing.T) {
+	_, err := engine.NewService(engine.Parts{}, engine.Settings{})
 	require.True(t, errors.Is(err, fault.Invalid))
 }

@@ -41,11 +41,11 @@ func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
 		}
 		net.kept[r.Name()] = r
 	}
-	s, err := engine.New(engine.Config{
-		Registry: reg, Schedule: reg, Index: x, Keepers: net, Updates: &topics{},
+	s, err := engine.NewService(engine.Parts{
+		Registry: reg, Index: x, Keepers: net, Updates: &topics{},
 		Prober: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 		Now:    time.Now, Random: func() uint64 { return 7 },
-	})
+	}, engine.Settings{})
 	if err != nil {
 		b.Fatal(err)
 	}

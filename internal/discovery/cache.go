@@ -30,12 +30,13 @@ type cached struct {
 // cache holds answers under their whole canonical question. It is bounded by entries; an
 // answer that a change would alter is dropped as the change arrives.
 type cache struct {
-	mu      sync.Mutex // guards entries and cached.epoch
+	ttl     time.Duration // of an answer with results
+	mu      sync.Mutex    // guards entries and cached.epoch
 	entries *simplelru.LRU[string, *cached]
 }
 
-func newCache(size int) *cache {
-	c := &cache{}
+func newCache(size int, ttl time.Duration) *cache {
+	c := &cache{ttl: ttl}
 	entries, err := simplelru.NewLRU(size, func(_ string, e *cached) { e.release() })
 	if err != nil {
 		panic("discovery: " + err.Error()) // impossible: Config refuses a size below 1

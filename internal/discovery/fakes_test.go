@@ -226,10 +226,10 @@ func newWorld(t *testing.T) *world {
 		net:      &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
 		verdicts: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
-	w.Service, err = engine.New(engine.Config{
-		Registry: reg, Schedule: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
+	w.Service, err = engine.NewService(engine.Parts{
+		Registry: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
 		Now: time.Now, Random: func() uint64 { return 7 },
-	})
+	}, engine.Settings{})
 	require.NoError(t, err)
 	return w
 }

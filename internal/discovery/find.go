@@ -2,9 +2,6 @@ package discovery
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -27,7 +24,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	if q.Sort == query.SortRandom && q.Seed == 0 {
 		q.Seed = max(s.Random(), 1)
 	}
-	q = s.Defaults.Fill(q) // the cache's keys are those of plans
+	q = s.defaults.Fill(q) // the cache's keys are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
 	if e := s.cache.get(key, start, s.Prober); e != nil {
@@ -65,7 +62,7 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	if q.Health != query.HealthAny {
 		q.Exclude = s.Prober.Unreachable()
 	}
-	plan, err := query.Compile(q, s.Defaults)
+	plan, err := query.Compile(q, s.defaults)
 	return plan, q.Exclude, err
 }
 
@@ -76,7 +73,7 @@ func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.
 		return nil, ctx.Err()
 	}
 	done := s.flights.DoChan(plan.Key(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(s.ctx, s.QueryTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 		defer cancel()
 		return s.ask(ctx, plan, excluded)
 	})
@@ -130,11 +127,16 @@ func (s *Service) conclude(e *cached, found query.Found) *query.Answer {
 		return a
 	}
 	kept := *a
-	e.answer, e.fresh = &kept, s.CacheTTL
+	e.answer, e.fresh = &kept, s.cache.ttl
 	if len(a.Results) == 0 {
-		e.fresh = s.NegativeTTL
+		e.fresh = negativeTTL
 	}
-	s.keep(e)
+	s.cache.put(e)
+	// A change since the search that the feed has seen is in its ring; a later one finds the cached answer.
+	// Looking after putting leaves no gap.
+	if s.feed.altered(e.plan, e.seq) {
+		s.cache.remove(e)
+	}
 	return a
 }
 
@@ -147,15 +149,6 @@ func providers(a *query.Answer) []peer.ID {
 		}
 	}
 	return ids
-}
-
-// keep caches an answer, unless a change has altered it since the search. A change that the
-// feed has not seen yet finds it in the cache, so looking after putting leaves no gap.
-func (s *Service) keep(e *cached) {
-	s.cache.put(e)
-	if s.feed.altered(e.plan, e.seq) {
-		s.cache.remove(e)
-	}
 }
 
 // withoutNetwork answers from what this peer kept of an earlier answer, or else from its
@@ -175,112 +168,6 @@ func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, 
 	return a, nil
 }
 
-// assemble ranks what the keepers found, and beside it what this peer knows better.
-func (s *Service) assemble(plan *query.Plan, found query.Found) *query.Answer {
-	now := s.Now()
-	hits := make([]query.Hit, 0, len(found.Records))
-	for _, r := range found.Records {
-		if !r.Expired(now) {
-			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
-		}
-	}
-	if !found.Local {
-		hits = append(hits, s.beside(plan, found, now)...)
-	}
-	slices.SortFunc(hits, query.Hit.Compare)
-	a := s.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
-	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
-	if found.Local {
-		a.Source = query.SourceLocal
-	}
-	if plan.Explain() {
-		a.Notes = slices.Concat(plan.Describe(), found.Notes, s.leftOut(plan))
-	}
-	return a
-}
-
-// beside gives the matches of this peer's index that the keepers did not bring and that
-// count all the same: its own services, and those issued so lately that the keepers may
-// not have them yet. Any other was learned once and is gone by the word of its keepers:
-// withdrawn, changed or lapsed, though this peer did not hear of it. Where the answer is
-// complete and would have shown it, the index forgets it.
-func (s *Service) beside(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
-	brought := make(map[records.Name]bool, len(found.Records))
-	last := query.Hit{Value: math.Inf(-1)} // the worst that was brought
-	for _, r := range found.Records {
-		brought[r.Name()] = true
-		if h := (query.Hit{Record: r, Value: plan.Value(r)}); last.Record == nil || last.Compare(h) < 0 {
-			last = h
-		}
-	}
-	whole := !found.AtLeast && len(found.Records) >= found.Total // nothing was cut off
-	var hits []query.Hit
-	for _, h := range s.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
-		switch {
-		case brought[h.Record.Name()]:
-		case h.Record.Name().Provider == s.Registry.Self() || now.Sub(h.Record.Issued()) < propagation:
-			hits = append(hits, h)
-		case found.Complete && (whole || last.Record != nil && h.Compare(last) < 0):
-			s.Index.Forget(h.Record)
-		}
-	}
-	return hits
-}
-
-// answer dresses ranked hits.
-func (s *Service) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
-	a := &query.Answer{
-		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
-	}
-	for i, h := range hits {
-		a.Results[i] = s.result(plan, h.Record)
-	}
-	return a
-}
-
-func (s *Service) result(plan *query.Plan, r *records.Record) query.Result {
-	res := query.Result{Record: r, Score: plan.Score(r)}
-	if m, ok := plan.Distance(r); ok {
-		km := m / 1000
-		res.DistanceKM = &km
-	}
-	if m, ok := s.Prober.Measured(r.Name().Provider); ok {
-		finding := m // of its own, so that nothing is allocated for those not measured
-		res.Measured = &finding
-	}
-	if plan.Explain() {
-		res.Explain = plan.ExplainScore(r)
-	}
-	return res
-}
-
-// leftOut says for an explained query which known records of its type failed which filter:
-// every reason is counted, and the first few are shown.
-func (s *Service) leftOut(plan *query.Plan) []string {
-	const shown, scanned = 20, 10_000
-	var notes []string
-	passed, failed, seen := 0, 0, 0
-	for r := range s.Index.All() {
-		if r.Type() != plan.Type() {
-			continue
-		}
-		if seen++; seen > scanned {
-			notes = append(notes, fmt.Sprintf("only %d known records were looked at", scanned))
-			break
-		}
-		why := plan.Reject(r)
-		if why == "" {
-			passed++
-			continue
-		}
-		if failed++; failed <= shown {
-			notes = append(notes, fmt.Sprintf("left out %s: %s", r.Name(), why))
-		}
-	}
-	slices.Sort(notes)
-	return append(notes, fmt.Sprintf("%d known records match, %d were left out", passed, failed))
-}
-
 // Resolve gives the live record under a key. It fails with Invalid (the key), NotFound, or Timeout.
 func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, error) {
 	const op = "discovery.Resolve"
@@ -288,7 +175,7 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	r, err := s.Keepers.Resolve(ctx, k)
 	if err == nil {

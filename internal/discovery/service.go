@@ -13,6 +13,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -22,38 +23,12 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
-
-// Registry has the services of this peer, durable and signed. Errors are as those of Registrar.
-type Registry interface {
-	// Self is the provider whose services they are.
-	Self() peer.ID
-	// Register takes services in; one record or one error for each, in order.
-	Register(offers []records.Offer, now time.Time) ([]*records.Record, []error)
-	// Update replaces the content of a service.
-	Update(o records.Offer, now time.Time) (*records.Record, error)
-	// Withdraw ends a service and gives its tombstone.
-	Withdraw(id string, now time.Time) (*records.Record, error)
-	// Get gives the newest version of a service.
-	Get(id string) (*records.Record, bool)
-	// List gives the newest versions of all services, by id.
-	List() []*records.Record
-}
-
-// Schedule says when what is in the Registry is to be announced. What the Registry's changes and Due give is handed out:
-// Due does not give it again before its outcome is told, or a while has passed.
-type Schedule interface {
-	// Due gives records to announce now, at most limit.
-	Due(now time.Time, limit int) []*records.Record
-	// NextDue is when Due has something to do next; false when there is nothing at all.
-	NextDue() (time.Time, bool)
-	// Announced tells the outcome of announcing a version.
-	Announced(n records.Name, sequence uint64, s records.Stored, now time.Time)
-}
 
 // Keepers is the network's memory: the peers that keep the cells of the index.
 type Keepers interface {
@@ -104,41 +79,44 @@ type Recorder interface {
 	Failed(op string, err error)
 }
 
-// Config are the parts and settings of a Service. Registry, Schedule, Index, Keepers, Updates,
-// Prober, Now and Random are required. The first two are one *registry.Registry, which is not named here: who
-// imports the contract needs no database.
-type Config struct {
-	Registry Registry
-	Schedule Schedule
-	Index    *index.Index
+// Parts are the parts that a Service joins. All but Recorder and Logger are required.
+type Parts struct {
+	Registry *registry.Registry // the services of this peer
+	Index    *index.Index       // the records that this peer knows
 	Keepers  Keepers
 	Updates  Updates
 	Prober   Prober
-	Recorder Recorder // nil: nothing is recorded
-	Logger   *slog.Logger
+	Recorder Recorder     // nil: nothing is recorded
+	Logger   *slog.Logger // nil: silent
 	Now      func() time.Time
 	Random   func() uint64
 
-	Defaults     query.Defaults
-	CacheSize    int           // answers; 0 is 1000
-	CacheTTL     time.Duration // of an answer with results; 0 is 5 min
-	NegativeTTL  time.Duration // of an empty answer; 0 is 5 s
-	QueryTimeout time.Duration // of one search in the network; 0 is 5 s
-	StoreTimeout time.Duration // of one announcement; 0 is 10 s
-	Requery      time.Duration // how often a watch asks the keepers again although it follows them; 0 is 5 min
+	watches *watchSet // nil: a new one
 }
 
-// Service is the discovery plane. Its methods are safe for concurrent use.
-type Service struct {
-	Config
-	cache   *cache
-	feed    *feed
-	flights singleflight.Group   // searches under way, by canonical question
-	publish chan *records.Record // records whose DHT value is still to be put
-	wake    chan struct{}        // the refresh loop looks again
+// Settings are the settings of a Service.
+type Settings struct {
+	Defaults  query.Defaults
+	CacheSize int           // answers; 0: 1000
+	CacheTTL  time.Duration // of an answer with results; 0: 5 min
+}
 
-	mu      sync.Mutex // guards watched
-	watched map[*watcher]bool
+const (
+	negativeTTL  = 5 * time.Second  // of an empty answer in the cache
+	queryTimeout = 5 * time.Second  // of one search in the network
+	storeTimeout = 10 * time.Second // of one announcement
+	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, although it follows them
+)
+
+// Service is the discovery plane as front ends use it. Its methods are safe for concurrent use.
+type Service struct {
+	Parts
+	defaults query.Defaults
+	cache    *cache
+	feed     *feed
+	flights  singleflight.Group   // searches under way, by canonical question
+	publish  chan *records.Record // records whose DHT value is still to be put
+	wake     chan struct{}        // the refresh loop looks again
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -159,22 +137,22 @@ var (
 	_ discovery.Finder    = (*Service)(nil)
 )
 
-// New starts a Service. Close stops it.
-func New(c Config) (*Service, error) {
-	if c.Registry == nil || c.Schedule == nil || c.Index == nil || c.Keepers == nil || c.Updates == nil || c.Prober == nil || c.Now == nil || c.Random == nil {
-		return nil, fault.New("discovery.New", fault.Invalid, "a required part is missing")
+// NewService starts a Service. Close stops it.
+func NewService(p Parts, settings Settings) (*Service, error) {
+	if p.Registry == nil || p.Index == nil || p.Keepers == nil || p.Updates == nil || p.Prober == nil || p.Now == nil || p.Random == nil {
+		return nil, fault.New("discovery.NewService", fault.Invalid, "a required part is missing")
 	}
-	c.setDefaults()
+	p.setDefaults()
 	s := &Service{
-		Config:  c,
-		publish: make(chan *records.Record, publishQueue),
-		wake:    make(chan struct{}, 1),
-		watched: make(map[*watcher]bool),
+		Parts:    p,
+		defaults: settings.Defaults,
+		cache:    newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute)),
+		publish:  make(chan *records.Record, publishQueue),
+		wake:     make(chan struct{}, 1),
 	}
-	s.cache = newCache(c.CacheSize)
-	s.feed = newFeed(c.Index, c.Random(), s.cache)
+	s.feed = newFeed(p.Index, p.Random(), s.cache)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	for _, r := range c.Registry.List() {
+	for _, r := range p.Registry.List() {
 		s.remember(r)
 		s.Recorder.Registered(r.Type(), 1)
 	}
@@ -185,28 +163,15 @@ func New(c Config) (*Service, error) {
 	return s, nil
 }
 
-func (c *Config) setDefaults() {
-	orInt := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
+func (p *Parts) setDefaults() {
+	if p.Logger == nil {
+		p.Logger = slog.New(slog.DiscardHandler)
 	}
-	orTime := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
+	if p.Recorder == nil {
+		p.Recorder = nopRecorder{}
 	}
-	orInt(&c.CacheSize, 1000)
-	orTime(&c.CacheTTL, 5*time.Minute)
-	orTime(&c.NegativeTTL, 5*time.Second)
-	orTime(&c.QueryTimeout, 5*time.Second)
-	orTime(&c.StoreTimeout, 10*time.Second)
-	orTime(&c.Requery, 5*time.Minute)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Recorder == nil {
-		c.Recorder = noRecorder{}
+	if p.watches == nil {
+		p.watches = newWatchSet()
 	}
 }
 
@@ -224,18 +189,6 @@ func (s *Service) Close() error {
 	s.wg.Wait()
 	s.cache.clear()
 	return nil
-}
-
-// Wanted reports whether a watch here shows a record, whatever this peer keeps for the network.
-func (s *Service) Wanted(r *records.Record) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.watched {
-		if w.plan.Match(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // expire drops lapsed records from the index when they lapse.
@@ -259,9 +212,9 @@ func (s *Service) expire(ctx context.Context) {
 	}
 }
 
-type noRecorder struct{}
+type nopRecorder struct{}
 
-func (noRecorder) Registered(string, int)             {}
-func (noRecorder) Refreshed(int)                      {}
-func (noRecorder) Queried(string, time.Duration, int) {}
-func (noRecorder) Failed(string, error)               {}
+func (nopRecorder) Registered(string, int)             {}
+func (nopRecorder) Refreshed(int)                      {}
+func (nopRecorder) Queried(string, time.Duration, int) {}
+func (nopRecorder) Failed(string, error)               {}

@@ -46,7 +46,7 @@ type watcher struct {
 func (s *Service) Watch(ctx context.Context, q query.Query, after string) (discovery.Watcher, error) {
 	const op = "discovery.Query"
 	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: ask for all one can
-	plan, err := query.Compile(q, s.Defaults)
+	plan, err := query.Compile(q, s.defaults)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -58,7 +58,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	if w.release, err = s.Updates.Follow(plan); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	s.follow(w, true)
+	s.watches.set(w, true)
 	w.askAgain(ctx) // what is not known yet arrives as changes
 	switch {
 	case !resume:
@@ -84,19 +84,8 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 func (w *watcher) Close() {
 	w.cancel()
 	w.done.Wait()
-	w.service.follow(w, false)
+	w.service.watches.set(w, false)
 	w.release()
-}
-
-// follow notes that a watch runs, or that it ended.
-func (s *Service) follow(w *watcher, on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if on {
-		s.watched[w] = true
-	} else {
-		delete(s.watched, w)
-	}
 }
 
 // Next waits for the next event. It fails with ctx's error, or Unavailable when the service closes.
@@ -237,7 +226,7 @@ func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor strin
 // requery asks the keepers again from time to time, for what a keeper that was followed may
 // have kept to itself, and keeps the providers of the matches measured.
 func (w *watcher) requery(ctx context.Context) {
-	tick := time.NewTicker(w.service.Requery)
+	tick := time.NewTicker(requeryEvery)
 	defer tick.Stop()
 	track := time.NewTicker(trackEvery)
 	defer track.Stop()
@@ -257,16 +246,12 @@ func (w *watcher) requery(ctx context.Context) {
 	}
 }
 
+// askAgain puts what the keepers know of the plan into the index.
 func (w *watcher) askAgain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, w.service.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	w.service.askAgain(ctx, w.plan)
-}
-
-// askAgain brings what the keepers know of a plan into the index.
-func (s *Service) askAgain(ctx context.Context, plan *query.Plan) {
-	if _, err := s.Keepers.Query(ctx, plan); err != nil && s.ctx.Err() == nil {
-		s.Recorder.Failed("discovery.Watch", err)
+	if _, err := w.service.Keepers.Query(ctx, w.plan); err != nil && w.service.ctx.Err() == nil {
+		w.service.Recorder.Failed("discovery.Watch", err)
 	}
 }
 
@@ -296,4 +281,35 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
 	return gone || (w.plan.Query().Health != query.HealthAny && w.verdicts != w.service.Prober.Epoch())
+}
+
+// watchSet are the watches under way. It is safe for concurrent use.
+type watchSet struct {
+	mu  sync.Mutex // guards all
+	all map[*watcher]bool
+}
+
+func newWatchSet() *watchSet { return &watchSet{all: make(map[*watcher]bool)} }
+
+// set adds a watch, or removes it.
+func (s *watchSet) set(w *watcher, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.all[w] = true
+	} else {
+		delete(s.all, w)
+	}
+}
+
+// wants reports whether a watch shows the record. Keepers then do not shed it.
+func (s *watchSet) wants(r *records.Record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.all {
+		if w.plan.Match(r) {
+			return true
+		}
+	}
+	return false
 }

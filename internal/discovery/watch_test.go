@@ -209,17 +209,17 @@ func TestWatchAsksAgain(t *testing.T) {
 	})
 }
 
-// TestWanted: a keeper must not shed what a watch shows.
-func TestWanted(t *testing.T) {
+// TestWants: a keeper must not shed what a watch shows.
+func TestWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
 		r := w.foreign("a", 1, 1, 24*time.Hour)
-		require.False(t, w.Wanted(r))
+		require.False(t, w.Wants(r))
 		watch, _ := w.follow(storage(), "")
-		require.True(t, w.Wanted(r))
+		require.True(t, w.Wants(r))
 		watch.Close()
-		require.False(t, w.Wanted(r))
+		require.False(t, w.Wants(r))
 	})
 }
 

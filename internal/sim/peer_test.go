@@ -139,11 +139,10 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 		return err
 	}
 	s.onClose(own.Close)
-	s.discovery, err = engine.New(engine.Config{
-		Registry: own, Schedule: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
-		Recorder: s.counts, Now: time.Now, Random: rand.Uint64, CacheSize: cachedAnswers,
-		Defaults: query.Defaults{Limit: 100},
-	})
+	s.discovery, err = engine.NewService(engine.Parts{
+		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
+		Recorder: s.counts, Now: time.Now, Random: rand.Uint64,
+	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}})
 	if err == nil {
 		s.onClose(s.discovery.Close)
 	}

@@ -31,8 +31,8 @@ type Harness struct {
 	Node    *Node
 }
 
-// New starts a service that ends with the test. Edits change its configuration.
-func New(t testing.TB, edits ...func(*engine.Config)) *Harness {
+// New starts a service that ends with the test.
+func New(t testing.TB) *Harness {
 	t.Helper()
 	now := time.Now
 	own, err := registry.Open(registry.Config{
@@ -42,14 +42,9 @@ func New(t testing.TB, edits ...func(*engine.Config)) *Harness {
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
 	known := index.New(index.Config{})
 	h := &Harness{Network: newNetwork(known, now), Prober: newProber(), Node: &Node{}}
-	c := engine.Config{
-		Registry: own, Schedule: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober,
-		Now: now, Random: random,
-	}
-	for _, edit := range edits {
-		edit(&c)
-	}
-	h.Service, err = engine.New(c)
+	h.Service, err = engine.NewService(engine.Parts{
+		Registry: own, Index: known, Keepers: h.Network, Updates: updates{}, Prober: h.Prober, Now: now, Random: random,
+	}, engine.Settings{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Service.Close()) })
 	return h

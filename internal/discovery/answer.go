@@ -1,0 +1,118 @@
+package discovery
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// assemble ranks what the keepers found, and beside it what this peer knows better.
+func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
+	now := p.Now()
+	hits := make([]query.Hit, 0, len(found.Records))
+	for _, r := range found.Records {
+		if !r.Expired(now) {
+			hits = append(hits, query.Hit{Record: r, Value: plan.Value(r)})
+		}
+	}
+	if !found.Local {
+		hits = append(hits, p.beside(plan, found, now)...)
+	}
+	slices.SortFunc(hits, query.Hit.Compare)
+	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
+	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
+	if found.Local {
+		a.Source = query.SourceLocal
+	}
+	if plan.Explain() {
+		a.Notes = slices.Concat(plan.Describe(), found.Notes, p.leftOut(plan))
+	}
+	return a
+}
+
+// beside gives the matches of this peer's index that the keepers did not bring and that
+// count all the same: its own services, and those issued so lately that the keepers may
+// not have them yet. Any other was learned once and is gone by the word of its keepers:
+// withdrawn, changed or lapsed, though this peer did not hear of it. Where the answer is
+// complete and would have shown it, the index forgets it.
+func (p *Parts) beside(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
+	brought := make(map[records.Name]bool, len(found.Records))
+	last := query.Hit{Value: math.Inf(-1)} // the worst that was brought
+	for _, r := range found.Records {
+		brought[r.Name()] = true
+		if h := (query.Hit{Record: r, Value: plan.Value(r)}); last.Record == nil || last.Compare(h) < 0 {
+			last = h
+		}
+	}
+	whole := !found.AtLeast && len(found.Records) >= found.Total // nothing was cut off
+	var hits []query.Hit
+	for _, h := range p.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
+		switch {
+		case brought[h.Record.Name()]:
+		case h.Record.Name().Provider == p.Registry.Self() || now.Sub(h.Record.Issued()) < propagation:
+			hits = append(hits, h)
+		case found.Complete && (whole || last.Record != nil && h.Compare(last) < 0):
+			p.Index.Forget(h.Record)
+		}
+	}
+	return hits
+}
+
+// answer dresses ranked hits.
+func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
+	a := &query.Answer{
+		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
+	}
+	for i, h := range hits {
+		a.Results[i] = p.result(plan, h.Record)
+	}
+	return a
+}
+
+func (p *Parts) result(plan *query.Plan, r *records.Record) query.Result {
+	res := query.Result{Record: r, Score: plan.Score(r)}
+	if m, ok := plan.Distance(r); ok {
+		km := m / 1000
+		res.DistanceKM = &km
+	}
+	if m, ok := p.Prober.Measured(r.Name().Provider); ok {
+		finding := m // of its own, so that nothing is allocated for those not measured
+		res.Measured = &finding
+	}
+	if plan.Explain() {
+		res.Explain = plan.ExplainScore(r)
+	}
+	return res
+}
+
+// leftOut says for an explained query which known records of its type failed which filter:
+// every reason is counted, and the first few are shown.
+func (p *Parts) leftOut(plan *query.Plan) []string {
+	const shown, scanned = 20, 10_000
+	var notes []string
+	passed, failed, seen := 0, 0, 0
+	for r := range p.Index.All() {
+		if r.Type() != plan.Type() {
+			continue
+		}
+		if seen++; seen > scanned {
+			notes = append(notes, fmt.Sprintf("only %d known records were looked at", scanned))
+			break
+		}
+		why := plan.Reject(r)
+		if why == "" {
+			passed++
+			continue
+		}
+		if failed++; failed <= shown {
+			notes = append(notes, fmt.Sprintf("left out %s: %s", r.Name(), why))
+		}
+	}
+	slices.Sort(notes)
+	return append(notes, fmt.Sprintf("%d known records match, %d were left out", passed, failed))
+}

@@ -1,0 +1,174 @@
+package discovery
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/gossip"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// verifiedRecords bounds the cache of verified envelopes, each at most 1.5 KiB. Most of them are also in
+// the index.
+const verifiedRecords = 8192
+
+// Metrics receives the events of the whole plane. *metrics.Metrics implements it.
+type Metrics interface {
+	Recorder
+	keeper.Recorder
+	gossip.Recorder
+}
+
+// Config are the settings of a Plane. Dir, Key and Metrics are required.
+type Config struct {
+	Dir string         // folder of the registry's database
+	Key crypto.PrivKey // Ed25519: this peer's identity, signs its records
+
+	MaxServices      int           // services of one provider, this peer included; 0: see package registry
+	MaxRecords       int           // records in the index; 0: see package index
+	TTL, Refresh     time.Duration // of own records: see registry.Config
+	Precision        int           // of geohashes in keys: see registry.Config
+	PublishPrecision int           // of published places: see registry.Config
+	Settings         Settings
+
+	Loopback    bool                    // all peers may share one address: see gossip.Config
+	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
+
+	Metrics Metrics
+	Logger  *slog.Logger     // nil: silent
+	Now     func() time.Time // nil: time.Now
+}
+
+// Plane is the discovery plane of one peer. New creates its memory, Network names its needs, Start joins
+// it to a node.
+type Plane struct {
+	config   Config
+	verifier *records.Verifier
+	index    *index.Index
+	watches  *watchSet
+
+	node     *p2p.Node          // nil before Start
+	registry *registry.Registry // nil before Start
+	undo     []func() error     // stops the started parts, in order of their start
+}
+
+// New creates a plane that is not connected yet. It opens no file.
+func New(c Config) (*Plane, error) {
+	if c.Key == nil || c.Metrics == nil {
+		return nil, fault.New("discovery.New", fault.Invalid, "Key and Metrics are required")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	verifier, err := records.NewVerifier(verifiedRecords)
+	if err != nil {
+		return nil, fault.Wrap("discovery.New", err)
+	}
+	return &Plane{
+		config: c, verifier: verifier, watches: newWatchSet(),
+		index: index.New(index.Config{MaxRecords: c.MaxRecords, MaxPerProvider: c.MaxServices}),
+	}, nil
+}
+
+// Network adds the plane's protocols, GossipSub options and DHT validator to the configuration of a node.
+func (p *Plane) Network(c p2p.Config) p2p.Config {
+	c.Validator = keeper.Validator(p.verifier, p.config.Now)
+	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
+	c.Protocols = append(c.Protocols, keeper.Protocol, gossip.Protocol)
+	return c
+}
+
+func (p *Plane) gossip() gossip.Config {
+	return gossip.Config{
+		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
+		Logger: p.config.Logger.With("part", "gossip"), Recorder: p.config.Metrics,
+		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
+	}
+}
+
+// receive puts a live update into the index, which refuses stale ones with Exists.
+func (p *Plane) receive(r *records.Record) {
+	if _, err := p.index.Put(r, p.config.Now()); err != nil && fault.KindOf(err) != fault.Exists {
+		p.config.Metrics.Failed("gossip.Sink", err)
+	}
+}
+
+// Start connects the plane to a node that was built with Network's configuration, opens the registry, and
+// begins to announce. Close the plane before the node, also after an error.
+func (p *Plane) Start(node *p2p.Node) (*Service, error) {
+	p.node = node
+	live, err := gossip.New(p.gossip(), node.PubSub())
+	if err != nil {
+		return nil, err
+	}
+	p.onClose(func() error { live.Close(); return nil })
+	c := p.config
+	keepers, err := keeper.New(keeper.Config{
+		Host: node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
+		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Metrics, Wanted: p.watches.wants,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.onClose(keepers.Close)
+	p.registry, err = registry.Open(registry.Config{
+		Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
+		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
+		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
+	}, c.Now())
+	if err != nil {
+		return nil, err
+	}
+	p.onClose(p.registry.Close)
+	service, err := NewService(Parts{
+		Registry: p.registry, Index: p.index, Keepers: keepers, Updates: live, Prober: node.Prober(),
+		Recorder: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64, watches: p.watches,
+	}, c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	p.onClose(service.Close)
+	return service, nil
+}
+
+func (p *Plane) onClose(f func() error) { p.undo = append(p.undo, f) }
+
+// Close stops the parts in reverse order and waits for them. Registered services stay on disk.
+func (p *Plane) Close() error {
+	var errs []error
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		errs = append(errs, p.undo[i]())
+	}
+	p.undo = nil
+	return errors.Join(errs...)
+}
+
+// Records counts the records in the index and the registered services of this peer. Call it after Start.
+func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.Len() }
+
+// Usable counts the records in the index: a record is unusable if it claims to be unhealthy or if this
+// peer found its provider unreachable. Call it after Start.
+func (p *Plane) Usable() (usable, unusable int) {
+	for r := range p.index.All() {
+		m, measured := p.node.Prober().Measured(r.Name().Provider)
+		if r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && !m.Reachable) {
+			unusable++
+		} else {
+			usable++
+		}
+	}
+	return usable, unusable
+}
