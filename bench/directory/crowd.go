@@ -185,20 +185,6 @@ func (p *played) Leading() (uint64, string, <-chan struct{}) {
 	}
 }
 
-// Acquaintances implements directory.Group.
-func (p *played) Acquaintances() []string { return p.core.ids }
-
-// Who implements directory.Group. It asks the leader, whoever is asked.
-func (p *played) Who(ctx context.Context, at string) (uint64, string, error) {
-	select {
-	case <-p.known:
-	default:
-		return 0, "", fault.New("who", fault.Unavailable, "nobody leads yet")
-	}
-	state, err := p.core.shared.Coordination().Group(ctx)
-	return state.Term, state.Leader, err
-}
-
 // Range implements directory.Group. A thousand whole catalogs have no room: most have nothing that was there before.
 func (p *played) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	if p.whole {
@@ -234,9 +220,9 @@ func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 
 // publish has instances run at the peer.
 func (p *played) publish(entries ...entry) {
-	changes := make([]directory.Published, len(entries))
+	changes := make([]directory.Change, len(entries))
 	for i, e := range entries {
-		changes[i] = directory.Published{Key: e.key(), Instance: e.instance()}
+		changes[i] = directory.Change{Key: e.key(), Instance: e.instance()}
 	}
 	p.Publish(changes)
 }

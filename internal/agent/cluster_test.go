@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -51,7 +52,7 @@ type desk struct {
 	stop  func()
 
 	mu      sync.Mutex // guards what follows; group.mu may be taken with it held
-	pending map[instance.Key]Published
+	pending map[instance.Key]directory.Change
 	fates   map[instance.Key]error
 	done    map[instance.Key]uint64
 	settled chan struct{} // closed when anything is
@@ -88,7 +89,7 @@ func (d *desk) start() {
 	var err error
 	d.known, err = catalog.New(catalog.Config{Now: time.Now})
 	require.NoError(t, err)
-	d.pending, d.fates, d.done = map[instance.Key]Published{}, map[instance.Key]error{}, map[instance.Key]uint64{}
+	d.pending, d.fates, d.done = map[instance.Key]directory.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
 	d.Service, err = New(Config{
 		Registry: registry.Config{Dir: "instances", FS: d.disk, Self: d.self}, Loopback: true, Now: time.Now,
@@ -109,7 +110,7 @@ func (d *desk) start() {
 	}
 }
 
-func (d *desk) Publish(changes []Published) {
+func (d *desk) Publish(changes []directory.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range changes {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -16,7 +17,7 @@ type Directory interface {
 	// Publish notes what runs here, in the order of the registry's changes, whose lock is held: it
 	// neither blocks nor calls back. Of each key it keeps the last, and until that is committed also that
 	// one since the last commit said Adopt.
-	Publish(changes []Published)
+	Publish(changes []directory.Change)
 	// Committed waits until the directory has what was last published under a key, be it that nothing
 	// runs there, and gives the revision. Errors: Unavailable at once while no leader is known; Conflict
 	// when another peer had the last word on the key, until something is published under it again; those by
@@ -35,18 +36,11 @@ type Peers interface {
 	At(peer string) (instance.Registrar, error)
 }
 
-// Published is what runs here under a key.
-type Published struct {
-	Key      instance.Key
-	Instance *instance.Instance // in the registry's counting of revisions; nil: nothing, any more
-	Adopt    bool               // its application said so here: take the key over if another peer has it
-}
-
 // publish tells the directory what the registry says.
 func (s *Service) publish(changes []registry.Change) {
-	list := make([]Published, len(changes))
+	list := make([]directory.Change, len(changes))
 	for n, c := range changes {
-		list[n] = Published{Key: c.Key, Instance: c.Instance, Adopt: c.Reason == registry.ReasonRegistered}
+		list[n] = directory.Change{Key: c.Key, Instance: c.Instance, Adopt: c.Reason == registry.ReasonRegistered}
 	}
 	s.Directory.Publish(list)
 }

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -149,9 +150,9 @@ func (s *Service) begin(all []*instance.Instance, revision uint64) error {
 			return err
 		}
 	} else if len(all) > 0 {
-		list := make([]Published, len(all))
+		list := make([]directory.Change, len(all))
 		for n, i := range all {
-			list[n] = Published{Key: i.Key, Instance: i}
+			list[n] = directory.Change{Key: i.Key, Instance: i}
 		}
 		s.Directory.Publish(list)
 	}

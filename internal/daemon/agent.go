@@ -54,7 +54,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	if g := p.coordination; g != nil {
 		others := newReached(func(to peer.ID) (*client.Client, error) { return p.dial(to, g.plane.ID()) })
 		p.onClose(others.Close)
-		made.Directory, made.Catalog, made.Peers = cluster{g.directory}, g.known, others
+		made.Directory, made.Catalog, made.Peers = g.directory, g.known, others
 	}
 	if p.agent, err = agent.New(made); err != nil {
 		return err

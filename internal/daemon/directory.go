@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -35,18 +34,6 @@ func (p *parts) startDirectory(context.Context) (err error) {
 	})
 	p.onClose(c.directory.Close)
 	return nil
-}
-
-// cluster is the directory as the agent plane uses it.
-type cluster struct{ *directory.Directory }
-
-// Publish notes what runs here.
-func (c cluster) Publish(changes []agent.Published) {
-	all := make([]directory.Published, len(changes))
-	for i, change := range changes {
-		all[i] = directory.Published(change)
-	}
-	c.Directory.Publish(all)
 }
 
 // reached are the agents of other peers that calls go to.

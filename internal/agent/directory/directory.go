@@ -1,12 +1,12 @@
-// Package directory keeps the instances of this peer in the directory of the coordination group, and
-// what the directory has of all peers in this peer's catalog.
+// Package directory keeps the local instances in the directory of the
+// coordination group, and feeds the catalog from the directory of all peers.
 //
-// It is the part that acts of what packages scout and publisher compute: a lookout asks who leads
-// the group, a publisher registers what runs here with the leader, a follower feeds the catalog from one
-// watch of the directory. None of the three waits for another: what changes while no leader is known is
-// published when one is, and what was known stays known, marked as stale.
+// A publisher loop writes the local instances while the group has a leader. A
+// feeder copies the directory into the catalog from one watch. The two are
+// independent: changes without a leader wait for the next leader, and the
+// catalog keeps the last state, marked as stale.
 //
-// Whoever uses a Directory publishes everything that runs here before Start.
+// The owner of a Directory publishes all local instances before Start.
 package directory
 
 import (
@@ -25,63 +25,72 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Times of a directory.
+// Times and sizes of a directory.
 const (
-	calling = 5 * time.Second        // for one call to the group
-	silence = 25 * time.Second       // of a watch that is taken to be dead: two marks of progress and a half
-	leading = 3 * time.Second        // without a leader until answers are stale: longer than an election
-	least   = 250 * time.Millisecond // between two attempts
-	most    = 5 * time.Second        // the same
-	waited  = time.Second            // before it is sent: the word of an application that may not be the last one
-	leased  = 15 * time.Second       // without a sign of life until a peer's instances are gone
-	page    = 1000                   // entries of one answer
+	callTimeout  = 5 * time.Second        // one call to the group
+	watchTimeout = 25 * time.Second       // silence of a watch: two and a half progress marks
+	staleAfter   = 3 * time.Second        // without a leader: longer than an election
+	minBackOff   = 250 * time.Millisecond // between two attempts
+	maxBackOff   = 5 * time.Second        // between two attempts
+	delayedAfter = time.Second            // age of a registration that may be out of date when sent
+	leaseTTL     = 15 * time.Second       // lifetime of a dead peer's entries
+	pageSize     = 1000                   // entries of one answer
+	maxListings  = 4                      // attempts to list without a concurrent local change
 )
 
-// Group is the coordination plane as a Directory uses it.
+// Group is the coordination plane as the directory uses it.
 type Group interface {
-	coord.Actor
-	coord.Reader
-
-	// Leading tells the highest term in which a leader is known, the leader's peer id, "" when none
-	// is, and a channel that is closed when either changes.
+	// Do commits a command.
+	Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error)
+	// KeepAlive renews leases.
+	KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error)
+	// Range reads keys.
+	Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error)
+	// Watch sends committed changes until ctx ends or send fails.
+	Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error
+	// Leading returns the highest known term, its leader's peer id ("" if
+	// unknown), and a channel closed at the next change of either.
 	Leading() (term uint64, leader string, changed <-chan struct{})
-	// Acquaintances are the peers that may know who leads.
-	Acquaintances() []string
-	// Who asks a peer who leads. Errors: Unavailable, Timeout, Canceled.
-	Who(ctx context.Context, peer string) (term uint64, leader string, err error)
 }
 
-// Config is what a Directory is made of; Group, Catalog, Self, Lost and Random are required.
+// Config configures a Directory. Group, Catalog, Self and Lost are required.
 type Config struct {
 	Group   Group
-	Catalog *catalog.Catalog // which nobody else feeds
+	Catalog *catalog.Catalog // fed by the Directory alone
 	Self    string           // id of this peer
 
-	// Lost is told of instances published here of which another peer had the last word: it has them, or removed them.
+	// Lost receives the keys published here that another peer has taken over
+	// or removed since.
 	Lost func([]instance.Key)
 
-	// Incarnation must be above that of any earlier process of this peer; 0: the seconds of the clock.
+	// Incarnation exceeds that of every earlier process of this peer. Zero
+	// means the seconds of the clock.
 	Incarnation uint32
-	Random      func() float64 // in [0, 1); nil: the runtime's
+	Random      func() float64 // in [0, 1); nil means math/rand
 	Failed      func(op string, err error)
-	Logger      *slog.Logger // nil: silence
+	Logger      *slog.Logger // nil means no log
 }
 
-// Directory is this peer's part in the directory. Its methods are safe for concurrent use.
+// Change is a change of a local instance.
+type Change struct {
+	Key      instance.Key
+	Instance *instance.Instance // nil after its end; Revision counts the registry's changes
+	Adopt    bool               // the application registered here: take the key over from another peer
+}
+
+// Directory is this peer's part of the directory. It is safe for concurrent use.
 type Directory struct {
 	Config
-	began time.Time
-
-	lookout  *lookout
-	register *register
-	mirror   *mirror
+	began  time.Time
+	loop   *publishLoop
+	feeder *feeder
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }
 
-// New makes a Directory that does nothing before Start but gather what is published.
+// New returns a Directory that only collects changes until Start.
 func New(c Config) *Directory {
 	if c.Incarnation == 0 {
 		c.Incarnation = uint32(time.Now().Unix())
@@ -97,45 +106,140 @@ func New(c Config) *Directory {
 	}
 	d := &Directory{Config: c, began: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.lookout = newLookout(d)
-	// A change goes at once, and what comes while it is under way goes together: to wait for more would only
-	// make who registers wait.
-	d.register = newRegister(d, publisher.New(publisher.Config{
-		Lease: leaseOf(c.Self), TTL: leased, Incarnation: c.Incarnation, Gather: -1, Least: least, Most: most, Jitter: c.Random,
+	// Changes leave at once, and changes during a request leave together in the
+	// next one. A longer collection would only delay the answer to a registration.
+	d.loop = newPublishLoop(d, publisher.New(publisher.Config{
+		Lease: leaseOf(c.Self), TTL: leaseTTL, Incarnation: c.Incarnation,
+		Gather: -1, Least: minBackOff, Most: maxBackOff, Jitter: c.Random,
 	}))
-	d.mirror = newMirror(d)
-	c.Catalog.Freeze("the directory of the group was not read yet", d.began)
+	d.feeder = newFeeder(d)
+	c.Catalog.Freeze("this peer has not read the directory of the group yet", d.began)
 	return d
 }
 
-// leaseOf is the lease under which a peer publishes, the same each time it starts: its instances stay over a restart.
+// leaseOf derives a peer's lease id. A constant id lets entries survive a
+// restart of the peer.
 func leaseOf(self string) coord.LeaseID {
 	sum := sha256.Sum256([]byte("blackhole directory lease " + self))
 	return coord.LeaseID(binary.BigEndian.Uint64(sum[:8])>>1 | 1)
 }
 
-// Start begins to look for a leader, to publish and to follow.
+// Start begins to publish and to follow.
 func (d *Directory) Start() {
-	d.work.Go(d.lookout.run)
-	d.work.Go(d.mirror.run)
+	d.work.Go(d.loop.followLeader)
+	d.work.Go(d.feeder.followLeader)
+	d.work.Go(d.feeder.run)
 }
 
-// Close ends all that. What is published stays until the lease ends, which a restart forestalls.
+// Close stops all work. Published entries stay until the lease ends; an earlier
+// restart keeps them.
 func (d *Directory) Close() error {
 	d.cancel()
-	d.lookout.stop()
-	d.register.stop()
+	d.loop.stop()
 	d.work.Wait()
 	return nil
 }
 
-// since is the time of the state machines.
-func (d *Directory) since() time.Duration { return time.Since(d.began) }
-
-// call bounds a call to the group.
-func (d *Directory) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.ctx, calling)
+// Publish queues changes of local instances in order. It does not block.
+func (d *Directory) Publish(changes []Change) {
+	queued := make([]encodedChange, len(changes))
+	for n, c := range changes {
+		queued[n].Change = c
+		if c.Instance != nil {
+			queued[n].value = encode(c.Instance, d.Self)
+		}
+	}
+	d.loop.change(queued)
+	d.feeder.change(queued)
 }
 
-// errClosed is the error of who waits when the directory closes.
-func errClosed(op string) error { return fault.New(op, fault.Unavailable, "the peer is shutting down") }
+// Committed waits until the directory and this peer's catalog contain the last
+// change of a key, and returns its revision. Errors: Unavailable, without a
+// wait, while no leader is known; Conflict after a takeover or removal by
+// another peer; the group's reason for a rejected entry; Timeout, Canceled.
+func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, error) {
+	const op = "directory.Committed"
+	revision, err := d.loop.committed(ctx, coord.DirectoryKey(k))
+	if err == nil {
+		err = d.feeder.reach(ctx, revision)
+	}
+	return revision, fault.Wrap(op, err)
+}
+
+// Read returns the committed instances of a service by key, or of a namespace
+// if the service is empty, and the revision of the answer. The read is
+// linearizable. Errors: those of the group.
+func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Instance, uint64, error) {
+	all, revision, err := d.list(ctx, coord.ServiceSpan(n))
+	return all, revision, fault.Wrap("directory.Read", err)
+}
+
+// list reads a span at one revision, page by page.
+func (d *Directory) list(ctx context.Context, span coord.Span) (all []*instance.Instance, revision uint64, err error) {
+	q := coord.Query{Span: span, Limit: pageSize}
+	for {
+		got, _, err := d.Group.Range(ctx, q, coord.Linearizable)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, kv := range got.Keys {
+			if i := d.decode(kv); i != nil {
+				all = append(all, i)
+			}
+		}
+		q.At = got.Revision
+		if got.Next == "" {
+			return all, catalogRevision(got.Revision), nil
+		}
+		q.Span.From = got.Next
+	}
+}
+
+// leader returns the term of the current leader, 0 if unknown, and a channel
+// closed at the next change.
+func (d *Directory) leader() (term uint64, changed <-chan struct{}) {
+	term, leader, changed := d.Group.Leading()
+	if leader == "" {
+		return 0, changed
+	}
+	return term, changed
+}
+
+// elapsed is the clock of the publisher.
+func (d *Directory) elapsed() time.Duration { return time.Since(d.began) }
+
+// encodedChange is a change with the instance's value in the directory.
+type encodedChange struct {
+	Change
+	value []byte
+}
+
+// encode returns the value of an instance in the directory. Revisions differ
+// between peers and stay out.
+func encode(i *instance.Instance, self string) []byte {
+	stored := *i
+	stored.Revision, stored.Peer = 0, self
+	return instance.Marshal(&stored)
+}
+
+// decode returns the instance of an entry, or nil for a deleted entry and for
+// one only a later version of this program can read.
+func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
+	if kv == nil {
+		return nil
+	}
+	i, err := instance.Unmarshal(kv.Value)
+	if k, ok := coord.InstanceKey(kv.Key); err != nil || !ok || k != i.Key {
+		d.Failed("directory.decode", err)
+		return nil
+	}
+	i.Revision = catalogRevision(kv.ModRevision)
+	return i
+}
+
+// withRevision returns a copy of an instance with another revision.
+func withRevision(i *instance.Instance, revision uint64) *instance.Instance {
+	c := *i
+	c.Revision = revision
+	return &c
+}

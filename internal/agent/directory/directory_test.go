@@ -132,10 +132,6 @@ func (p *peer) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.H
 	return p.c.Solo.Do(ctx, cmd)
 }
 
-func (p *peer) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	return p.c.Solo.Acquire(ctx, cmd, wait)
-}
-
 func (p *peer) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	if err := p.reachable("keepalive"); err != nil {
 		return nil, coord.Header{}, err
@@ -148,14 +144,6 @@ func (p *peer) Range(ctx context.Context, q coord.Query, c coord.Consistency) (c
 		return coord.Page{}, coord.Header{}, err
 	}
 	return p.c.Solo.Range(ctx, q, c)
-}
-
-func (p *peer) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
-	return p.c.Solo.Leases(ctx, q)
-}
-
-func (p *peer) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
-	return p.c.Solo.Locks(ctx, q)
 }
 
 func (p *peer) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
@@ -179,20 +167,9 @@ func (p *peer) Leading() (uint64, string, <-chan struct{}) {
 	return p.c.term, p.c.leader, p.c.changed
 }
 
-func (p *peer) Acquaintances() []string { return []string{"a", "b", "c"} }
-
-func (p *peer) Who(context.Context, string) (uint64, string, error) {
-	p.c.mu.Lock()
-	defer p.c.mu.Unlock()
-	if p.off {
-		return 0, "", fault.New("who", fault.Unavailable, "is cut off")
-	}
-	return p.c.term, p.c.leader, nil
-}
-
-func running(service, id string) Published {
+func running(service, id string) Change {
 	k := instance.Key{Namespace: "default", Service: service, ID: id}
-	return Published{Key: k, Instance: &instance.Instance{
+	return Change{Key: k, Instance: &instance.Instance{
 		Key: k, Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Weight: 1, UnhealthyAfter: 30 * time.Second, RemoveAfter: time.Minute},
 		Status: instance.StatusUp, Lease: "lease-" + id, RegisteredAt: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	}}
@@ -230,7 +207,7 @@ func TestNormalStart(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		var all []Published
+		var all []Change
 		for i := range 300 {
 			all = append(all, running("storage", fmt.Sprintf("s%03d", i)))
 		}
@@ -261,12 +238,12 @@ func TestNormalStart(t *testing.T) {
 func TestElection(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a := c.add("a")
-		a.Publish([]Published{running("storage", "x")})
+		a.Publish([]Change{running("storage", "x")})
 		a.Start()
 		time.Sleep(time.Minute)
 		_, err := a.Committed(t.Context(), running("storage", "x").Key)
 		require.ErrorIs(t, err, fault.Unavailable, "at once")
-		a.Publish([]Published{running("storage", "y")})
+		a.Publish([]Change{running("storage", "y")})
 		ids, stale := a.ids("storage")
 		require.Equal(t, []string{"x", "y"}, ids)
 		require.True(t, stale)
@@ -286,12 +263,12 @@ func TestRegisteredWhileLeaderless(t *testing.T) {
 			a, b := c.add("a"), c.add("b")
 			a.Start()
 			b.Start()
-			b.Publish([]Published{running("storage", "x")})
+			b.Publish([]Change{running("storage", "x")})
 			time.Sleep(time.Minute)
 			c.elect("")
 			time.Sleep(pause)
-			b.Publish([]Published{running("storage", "y")})
-			time.Sleep(leading + time.Second)
+			b.Publish([]Change{running("storage", "y")})
+			time.Sleep(staleAfter + time.Second)
 			ids, stale := b.ids("storage")
 			require.Equal(t, []string{"x", "y"}, ids)
 			require.True(t, stale)
@@ -313,14 +290,14 @@ func TestLateRegistration(t *testing.T) {
 		time.Sleep(time.Minute)
 		began := time.Now()
 		x := running("storage", "x")
-		b.Publish([]Published{x})
+		b.Publish([]Change{x})
 		_, err := b.Committed(t.Context(), x.Key)
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 		synctest.Wait()
 		a.shows("storage", "x")
 		b.shows("storage", "x")
-		b.Publish([]Published{{Key: x.Key}})
+		b.Publish([]Change{{Key: x.Key}})
 		_, err = b.Committed(t.Context(), x.Key)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -333,7 +310,7 @@ func TestLeaderChange(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		b.Publish([]Published{running("storage", "x")})
+		b.Publish([]Change{running("storage", "x")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
@@ -356,16 +333,16 @@ func TestCutOff(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		a.Publish([]Published{running("storage", "x")})
-		b.Publish([]Published{running("storage", "y")})
+		a.Publish([]Change{running("storage", "x")})
+		b.Publish([]Change{running("storage", "y")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
 		b.shows("storage", "x", "y")
 		b.cut(true)
-		a.Publish([]Published{running("storage", "x2")})
+		a.Publish([]Change{running("storage", "x2")})
 		time.Sleep(40 * time.Second)
-		b.Publish([]Published{running("storage", "y2"), {Key: running("storage", "y").Key}})
+		b.Publish([]Change{running("storage", "y2"), {Key: running("storage", "y").Key}})
 		a.shows("storage", "x", "x2") // the lease of b has ended
 		ids, stale := b.ids("storage")
 		require.Equal(t, []string{"x", "y2"}, ids)
@@ -382,16 +359,16 @@ func TestAdopted(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
 		a, b := c.add("a"), c.add("b")
-		a.Publish([]Published{running("storage", "x")})
+		a.Publish([]Change{running("storage", "x")})
 		a.Start()
 		b.Start()
 		time.Sleep(time.Minute)
 		taken := running("storage", "x")
-		b.Publish([]Published{taken})
+		b.Publish([]Change{taken})
 		_, err := b.Committed(t.Context(), taken.Key)
 		require.ErrorIs(t, err, fault.Conflict)
 		taken.Adopt = true
-		b.Publish([]Published{taken})
+		b.Publish([]Change{taken})
 		_, err = b.Committed(t.Context(), taken.Key)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -410,7 +387,7 @@ func TestIndexOfCommitted(t *testing.T) {
 		a.Start()
 		b.Start()
 		x := running("storage", "x")
-		a.Publish([]Published{x})
+		a.Publish([]Change{x})
 		time.Sleep(time.Second)
 		c.elect("a")
 		time.Sleep(10 * time.Second)
@@ -439,11 +416,11 @@ func TestLastWordCounts(t *testing.T) {
 		old, last := running("web", "x"), running("web", "x")
 		old.Adopt, last.Adopt = true, true
 		old.Instance.RegisteredAt = time.Now()
-		a.Publish([]Published{old})
+		a.Publish([]Change{old})
 		time.Sleep(2 * time.Second)
 		last.Instance.RegisteredAt = time.Now()
 		last.Instance.Port = 81
-		b.Publish([]Published{last})
+		b.Publish([]Change{last})
 		_, err := b.Committed(t.Context(), last.Key)
 		require.NoError(t, err)
 		a.cut(false)
@@ -469,11 +446,11 @@ func TestLastCommittedCounts(t *testing.T) {
 			old, last := running("web", "x"), running("web", "x")
 			old.Adopt, last.Adopt, last.Instance.Port = true, true, 81
 			old.Instance.RegisteredAt = time.Now().Add(time.Hour)
-			a.Publish([]Published{old})
+			a.Publish([]Change{old})
 			_, err := a.Committed(t.Context(), old.Key)
 			require.NoError(t, err)
 			a.cut(true)
-			b.Publish([]Published{last})
+			b.Publish([]Change{last})
 			_, err = b.Committed(t.Context(), last.Key)
 			require.NoError(t, err)
 			b.cut(true)
@@ -509,17 +486,17 @@ func TestRemovedElsewhere(t *testing.T) {
 		run(t, func(t *testing.T, c *cluster) {
 			c.elect("a")
 			a, b := c.add("a"), c.add("b")
-			a.Publish([]Published{running("web", "x"), running("web", "y")})
+			a.Publish([]Change{running("web", "x"), running("web", "y")})
 			a.Start()
 			b.Start()
 			time.Sleep(time.Minute)
 			a.cut(true)
 			taken := running("web", "x")
 			taken.Adopt = true
-			b.Publish([]Published{taken})
+			b.Publish([]Change{taken})
 			_, err := b.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
-			b.Publish([]Published{{Key: taken.Key}})
+			b.Publish([]Change{{Key: taken.Key}})
 			_, err = b.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
 			time.Sleep(away)
@@ -530,7 +507,7 @@ func TestRemovedElsewhere(t *testing.T) {
 			require.Equal(t, []instance.Key{taken.Key}, c.lostBy(a))
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.ErrorIs(t, err, fault.Conflict)
-			a.Publish([]Published{taken}) // its application is here again
+			a.Publish([]Change{taken}) // its application is here again
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -556,7 +533,7 @@ func TestAnyOrder(t *testing.T) {
 					}
 					for i := range 1 + random.IntN(3) {
 						id := fmt.Sprintf("%d-%d", n, i)
-						p.Publish([]Published{running("web", id)})
+						p.Publish([]Change{running("web", id)})
 						want = append(want, id)
 						if random.IntN(3) == 0 && !started[p.name] {
 							p.Start()

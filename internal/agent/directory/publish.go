@@ -2,212 +2,182 @@ package directory
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
-	"github.com/blackhole/blackhole/internal/agent/directory/scout"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Published is what runs here under a key; nil: nothing does any more.
-type Published struct {
-	Key      instance.Key
-	Instance *instance.Instance
-	Adopt    bool // take it over if it is another peer's
-}
-
-// note is a change with the form that the instance has in the directory.
-type note struct {
-	Published
-	value []byte
-}
-
-// register registers what runs here, as its Publisher says.
-type register struct {
+// publishLoop feeds a Publisher with events and carries out its actions.
+type publishLoop struct {
 	d    *Directory
-	wake *time.Timer
+	tick *time.Timer
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	publisher *publisher.Publisher
-	runs      map[string]coord.Entry // all that runs here
-	said      map[string]time.Time   // when an application last spoke for a key that may be another peer's; not of what is known to be committed
-	fates     map[string]error       // of what the group would not have as it is
-	settled   chan struct{}          // closed when something was, or the leader changed
-	closed    bool
+	desired   map[string]coord.Entry // all local entries by key
+	rejected  map[string]error       // entries the group does not accept as they are
+	// registered holds the time of the last uncommitted registration of a key
+	// that may belong to another peer.
+	registered map[string]time.Time
+	settled    chan struct{} // closed at each commit, rejection and change of leader
+	closed     bool
 }
 
-func newRegister(d *Directory, p *publisher.Publisher) *register {
-	r := &register{
-		d: d, publisher: p, runs: make(map[string]coord.Entry), said: make(map[string]time.Time), fates: make(map[string]error), settled: make(chan struct{}),
+func newPublishLoop(d *Directory, p *publisher.Publisher) *publishLoop {
+	l := &publishLoop{
+		d: d, publisher: p, desired: make(map[string]coord.Entry), rejected: make(map[string]error),
+		registered: make(map[string]time.Time), settled: make(chan struct{}),
 	}
-	r.wake = time.AfterFunc(time.Hour, func() { r.event(publisher.Woke{}) })
-	return r
+	l.tick = time.AfterFunc(time.Hour, func() { l.event(publisher.Tick{}) })
+	return l
 }
 
-func (r *register) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.wake.Stop()
-	close(r.settled)
+func (l *publishLoop) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.tick.Stop()
+	close(l.settled)
 }
 
-// Publish notes changes of what runs here, in order. It does not block.
-func (d *Directory) Publish(changes []Published) {
-	notes := make([]note, len(changes))
-	for n, c := range changes {
-		notes[n].Published = c
-		if c.Instance != nil {
-			notes[n].value = encode(c.Instance, d.Self)
+// followLeader reports leaders to the publisher until Close.
+func (l *publishLoop) followLeader() {
+	for l.d.ctx.Err() == nil {
+		term, changed := l.d.leader()
+		l.event(publisher.Leader{Term: term})
+		select {
+		case <-changed:
+		case <-l.d.ctx.Done():
 		}
 	}
-	d.register.local(notes)
-	d.mirror.changed(notes)
 }
 
-func (r *register) local(changes []note) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *publishLoop) change(changes []encodedChange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var e publisher.Local
 	for _, c := range changes {
 		key := coord.DirectoryKey(c.Key)
-		delete(r.fates, key)
+		delete(l.rejected, key)
 		if c.Instance == nil {
-			delete(r.runs, key)
-			delete(r.said, key)
+			delete(l.desired, key)
+			delete(l.registered, key)
 			e.Deletes = append(e.Deletes, key)
 			continue
 		}
-		if last, ok := r.runs[key]; ok {
-			key = last.Key // which the map holds
+		if last, ok := l.desired[key]; ok {
+			key = last.Key // share the string of the map
 		}
 		entry := coord.Entry{Key: key, Value: c.value}
-		r.runs[key] = entry // to adopt is said once: later it may have been taken away again
+		l.desired[key] = entry // Adopt belongs to this event alone: another peer may adopt later
 		if entry.Adopt = c.Adopt; c.Adopt {
-			r.said[key] = time.Now()
+			l.registered[key] = time.Now()
 		}
 		e.Puts = append(e.Puts, entry)
 	}
-	r.advance(e)
+	l.advance(e)
 }
 
-// encode is the form of an instance in the directory: without what each peer counts for itself.
-func encode(i *instance.Instance, self string) []byte {
-	kept := *i
-	kept.Revision, kept.Peer = 0, self
-	return instance.Marshal(&kept)
+func (l *publishLoop) event(e publisher.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(e)
 }
 
-// led tells the publisher who leads now. Its caller holds the lookout's lock, under which nothing waits for
-// the register's.
-func (r *register) led() {
-	r.d.work.Go(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		e := publisher.Leader{}
-		if s, _ := r.d.lookout.state(); s.Phase == scout.Direct {
-			e.Term = s.Term
-		}
-		r.advance(e)
-	})
-}
-
-func (r *register) event(e publisher.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.advance(e)
-}
-
-// advance gives the publisher an event, and does what it says. The caller holds mu.
-func (r *register) advance(e publisher.Event) {
-	if r.closed {
+// advance passes an event to the publisher and starts the resulting action. The
+// caller holds mu.
+func (l *publishLoop) advance(e publisher.Event) {
+	if l.closed {
 		return
 	}
-	led := r.publisher.State().Leads
-	step := r.publisher.Advance(r.d.since(), e)
+	led := l.publisher.State().Leads
+	step := l.publisher.Advance(l.d.elapsed(), e)
 	if step.Do != nil {
-		r.d.work.Go(func() { r.event(r.do(step.Do)) })
+		l.d.work.Go(func() { l.event(l.do(step.Do)) })
 	}
 	if step.Wake > 0 {
-		r.wake.Reset(max(step.Wake-r.d.since(), 0))
+		l.tick.Reset(max(step.Wake-l.d.elapsed(), 0))
 	}
-	for key, err := range step.Refused {
-		r.fates[key] = err
-		r.d.Failed("directory.publish", err)
+	for key, err := range step.Rejected {
+		l.rejected[key] = err
+		l.d.Failed("directory.publish", err)
 	}
-	r.lose(step.Lost)
-	if step.Settled || len(step.Refused)+len(step.Lost) > 0 || led != r.publisher.State().Leads {
-		close(r.settled)
-		r.settled = make(chan struct{})
+	l.lose(step.Lost)
+	if step.Settled || len(step.Rejected)+len(step.Lost) > 0 || led != l.publisher.State().Leads {
+		close(l.settled)
+		l.settled = make(chan struct{})
 	}
 }
 
-// lose notes entries of which another peer had the last word, and tells of them.
-func (r *register) lose(keys []string) {
+// lose records and reports entries that another peer took over or removed.
+func (l *publishLoop) lose(keys []string) {
 	var lost []instance.Key
 	for _, key := range keys {
-		r.fates[key] = fault.New("directory.Committed", fault.Conflict, "another peer has it, or removed it")
+		l.rejected[key] = fault.New("directory.Committed", fault.Conflict, "another peer has taken the instance over or removed it")
 		if k, ok := coord.InstanceKey(key); ok {
 			lost = append(lost, k)
 		}
 	}
 	if len(lost) > 0 {
-		r.d.work.Go(func() { r.d.Lost(lost) })
+		l.d.work.Go(func() { l.d.Lost(lost) })
 	}
 }
 
-// do carries an action out and gives the event that answers it.
-func (r *register) do(a publisher.Action) publisher.Event {
-	ctx, cancel := r.d.call()
+// do carries out an action and returns the event that answers it.
+func (l *publishLoop) do(a publisher.Action) publisher.Event {
+	ctx, cancel := context.WithTimeout(l.d.ctx, callTimeout)
 	defer cancel()
-	s, _ := r.d.lookout.state()
 	switch a := a.(type) {
 	case publisher.Grant:
-		got, _, err := r.d.Group.Do(ctx, r.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
-		return publisher.Granted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: r.failed("grant", s.Term, err)}
+		got, _, err := l.d.Group.Do(ctx, l.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
+		return publisher.LeaseGranted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: l.logged("grant", err)}
 	case publisher.Renew:
-		renewals, _, err := r.d.Group.KeepAlive(ctx, r.d.Self, []coord.LeaseID{a.Lease})
-		if err != nil || len(renewals) != 1 {
-			return publisher.Renewed{Err: r.failed("renew", s.Term, errors.Join(err, missing(len(renewals) != 1)))}
+		renewals, _, err := l.d.Group.KeepAlive(ctx, l.d.Self, []coord.LeaseID{a.Lease})
+		if err == nil && len(renewals) != 1 {
+			err = fault.New("directory.renew", fault.Internal, "the group renewed %d leases instead of 1", len(renewals))
+		}
+		if err != nil {
+			return publisher.Renewed{Err: l.logged("renew", err)}
 		}
 		return publisher.Renewed{Renewal: renewals[0]}
 	case publisher.Send:
-		batch, err := r.yielding(ctx, a.Batch)
+		batch, err := l.withoutOutdated(ctx, a.Batch)
 		if err != nil {
-			return publisher.Sent{Err: r.failed("send", s.Term, err)}
+			return publisher.PublishDone{Err: l.logged("send", err)}
 		}
-		got, _, err := r.d.Group.Do(ctx, r.command(batch))
+		got, _, err := l.d.Group.Do(ctx, l.command(batch))
 		got.Since = since(batch, got)
-		return publisher.Sent{Result: got, Err: r.failed("send", s.Term, err)}
-	default: // publisher.Pull
-		return publisher.Pulled{Entries: r.pull()}
+		return publisher.PublishDone{Result: got, Err: l.logged("send", err)}
+	default: // publisher.Resync
+		return publisher.Listed{Entries: l.entries()}
 	}
 }
 
-// yielding is a batch that takes no instance over from a peer at which its application registered later than
-// here. That can only be when the word of the application waited, and so was never committed: who registers is answered
-// before. There the clocks of the peers are all that tells; of what was committed the group knows.
-func (r *register) yielding(ctx context.Context, b *coord.RegisterBatch) (*coord.RegisterBatch, error) {
+// withoutOutdated clears Adopt of each entry whose application has registered
+// with another peer later than here. Only a registration that waited for a
+// leader can be that old, and it was never committed, so the clocks of the two
+// peers decide. Between committed registrations the group decides.
+func (l *publishLoop) withoutOutdated(ctx context.Context, b *coord.RegisterBatch) (*coord.RegisterBatch, error) {
 	changed := *b
 	changed.Puts = slices.Clone(b.Puts)
 	for n, e := range changed.Puts {
-		r.mu.Lock()
-		said := r.said[e.Key]
-		r.mu.Unlock()
-		if !e.Adopt || time.Since(said) < waited {
+		l.mu.Lock()
+		registered := l.registered[e.Key]
+		l.mu.Unlock()
+		if !e.Adopt || time.Since(registered) < delayedAfter {
 			continue
 		}
-		got, _, err := r.d.Group.Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
+		got, _, err := l.d.Group.Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
 		if err != nil {
 			return nil, err
 		}
 		for _, kv := range got.Keys {
-			if i := r.d.decode(kv); i != nil && i.Peer != r.d.Self && i.RegisteredAt.After(said) {
+			if i := l.d.decode(kv); i != nil && i.Peer != l.d.Self && i.RegisteredAt.After(registered) {
 				changed.Puts[n].Adopt = false
 			}
 		}
@@ -215,7 +185,8 @@ func (r *register) yielding(ctx context.Context, b *coord.RegisterBatch) (*coord
 	return &changed, nil
 }
 
-// since tells of every entry of a batch since when it is what it is: the batch may not have been sent as it was asked for.
+// since returns the registration revision of each entry. The batch as sent may
+// differ from the batch as requested.
 func since(b *coord.RegisterBatch, got coord.Result) []coord.Revision {
 	all := make([]coord.Revision, len(b.Puts))
 	for n, e := range b.Puts {
@@ -224,16 +195,16 @@ func since(b *coord.RegisterBatch, got coord.Result) []coord.Revision {
 	return all
 }
 
-// settle waits until the directory has all that runs here, or will not have it, or no leader is known, but no
-// longer than some time.
-func (r *register) settle(ctx context.Context, atMost time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
+// settle waits until all local entries are committed or rejected, no leader is
+// known, or the timeout has passed.
+func (l *publishLoop) settle(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		r.mu.Lock()
-		s, settled := r.publisher.State(), r.settled
-		done := !s.Leads || r.closed || s.Lease != 0 && !s.Anew && s.Waiting == 0 && r.had()
-		r.mu.Unlock()
+		l.mu.Lock()
+		s, settled := l.publisher.State(), l.settled
+		done := !s.Leads || l.closed || s.Lease != 0 && !s.Resyncing && s.Waiting == 0 && l.synced()
+		l.mu.Unlock()
 		if done {
 			return
 		}
@@ -245,78 +216,58 @@ func (r *register) settle(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// had reports whether the directory has all that runs here, but for what it will not have. The caller holds mu.
-func (r *register) had() bool {
-	for key := range r.runs {
-		if _, done := r.publisher.Committed(key); !done && r.fates[key] == nil {
+// synced reports whether all local entries are committed, rejected ones aside.
+// The caller holds mu.
+func (l *publishLoop) synced() bool {
+	for key := range l.desired {
+		if _, done := l.publisher.Committed(key); !done && l.rejected[key] == nil {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *register) command(op coord.Op) coord.Command { return coord.Command{Owner: r.d.Self, Op: op} }
+func (l *publishLoop) command(op coord.Op) coord.Command {
+	return coord.Command{Owner: l.d.Self, Op: op}
+}
 
-// failed lets the lookout look again when the group did not answer in a leader's term.
-func (r *register) failed(what string, term uint64, err error) error {
-	if err == nil {
-		return nil
-	}
-	r.d.Logger.Debug("a call to the group failed", "call", what, "error", err)
-	if kind := fault.KindOf(err); kind == fault.Unavailable || kind == fault.Timeout {
-		r.d.lookout.advance(scout.Doubt{Term: term})
+// logged logs a failed call to the group and returns its error.
+func (l *publishLoop) logged(call string, err error) error {
+	if err != nil {
+		l.d.Logger.Debug("a call of the directory to the coordination group failed", "call", call, "error", err)
 	}
 	return err
 }
 
-func missing(is bool) error {
-	if is {
-		return fault.New("directory.renew", fault.Internal, "the group answered for another lease")
-	}
-	return nil
-}
-
-// pull gives all that runs here.
-func (r *register) pull() []coord.Entry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	entries := make([]coord.Entry, 0, len(r.runs))
-	for _, e := range r.runs {
+// entries returns all local entries.
+func (l *publishLoop) entries() []coord.Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := make([]coord.Entry, 0, len(l.desired))
+	for _, e := range l.desired {
 		entries = append(entries, e)
 	}
 	return entries
 }
 
-// Committed waits until the directory has what was last published under a key, and this peer's catalog too,
-// and gives the revision. Errors: Unavailable at once while no leader is known; Conflict when another peer had
-// the last word on the key; what the group says of an instance that it will not have; Timeout, Canceled.
-func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, error) {
-	const op = "directory.Committed"
-	revision, err := d.register.committed(ctx, coord.DirectoryKey(k))
-	if err == nil {
-		err = d.mirror.reach(ctx, revision)
-	}
-	return revision, fault.Wrap(op, err)
-}
-
-func (r *register) committed(ctx context.Context, key string) (uint64, error) {
+func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error) {
 	for {
-		r.mu.Lock()
-		revision, done := r.publisher.Committed(key)
-		fate, leads, settled, closed := r.fates[key], r.publisher.State().Leads, r.settled, r.closed
+		l.mu.Lock()
+		revision, done := l.publisher.Committed(key)
+		rejected, leads, settled, closed := l.rejected[key], l.publisher.State().Leads, l.settled, l.closed
 		if done {
-			delete(r.said, key)
+			delete(l.registered, key)
 		}
-		r.mu.Unlock()
+		l.mu.Unlock()
 		switch {
 		case closed:
-			return 0, errClosed("directory")
-		case fate != nil:
-			return 0, fate
+			return 0, fault.New("directory", fault.Unavailable, "this peer is shutting down: retry at another peer")
+		case rejected != nil:
+			return 0, rejected
 		case done:
-			return numbered(revision), nil
+			return catalogRevision(revision), nil
 		case !leads:
-			return 0, fault.New("directory", fault.Unavailable, "no leader of the group is known")
+			return 0, fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
 		}
 		select {
 		case <-settled:

@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 
@@ -9,146 +8,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// change takes note of what runs here and what does no more.
-func (p *Publisher) change(e Local) {
-	_, pulling := p.busy.(Pull)
-	for _, put := range e.Puts {
-		if p.put(put); pulling {
-			p.newer.Insert(put.Key)
-		}
-	}
-	for _, key := range e.Deletes {
-		if pulling {
-			p.newer.Insert(key)
-		}
-		it, ok := p.items.Get(key)
-		if !ok || it.value == nil {
-			continue
-		}
-		it.value, it.adopt, it.since = nil, false, 0
-		if p.settle(key, it, fine); it.sent {
-			p.touch(key)
-		} else {
-			p.drop(key)
-		}
-	}
-}
-
-// put takes note of an entry, which is a registration if its application says so, and otherwise as it is now of one
-// that there was. One that is another owner's stays so, unless its application is here now.
-func (p *Publisher) put(e coord.Entry) {
-	it, ok := p.items.Get(e.Key)
-	if !ok {
-		it = &item{}
-		p.items.Set(e.Key, it)
-	}
-	same := it.value != nil && bytes.Equal(it.value, e.Value)
-	it.value, it.adopt, it.said = e.Value, it.adopt || e.Adopt, it.said || e.Adopt
-	if it.fate == refused && !same || it.fate == foreign && e.Adopt {
-		p.settle(e.Key, it, fine)
-	}
-	if it.fate == fine && (!same || e.Adopt) {
-		p.touch(e.Key)
-	}
-}
-
-// drop forgets a key.
-func (p *Publisher) drop(key string) {
-	p.items.Delete(key)
-	p.dirty.Delete(key)
-}
-
-// touch has a key sent with the next changes.
-func (p *Publisher) touch(key string) {
-	if p.dirty.Len() == 0 {
-		p.due = p.now + max(p.config.Gather, 0)
-	}
-	p.dirty.Insert(key)
-}
-
-// settle gives an item its fate.
-func (p *Publisher) settle(key string, it *item, to fate) {
-	p.fates[it.fate]--
-	p.fates[to]++
-	if it.fate = to; to == fine {
-		return
-	}
-	p.dirty.Delete(key)
-	p.know(key, it, nil)
-	if to == foreign && p.fates[foreign] == 1 {
-		p.again = p.now + p.config.Reconsider
-	}
-}
-
-// know takes note of what the group has under a key.
-func (p *Publisher) know(key string, it *item, value []byte) {
-	if it.known != nil {
-		p.have.Remove(key, it.known)
-	}
-	if it.known = value; value != nil {
-		p.have.Add(key, value)
-	}
-}
-
-// unknown takes note that nothing is known of what the group has.
-func (p *Publisher) unknown() {
-	p.have = coord.Digest{}
-	p.items.Scan(func(_ string, it *item) bool {
-		it.known, it.sent = nil, false
-		return true
-	})
-}
-
-// pulled begins to register everything. What is another owner's is tried again. What has changed since all
-// was asked for is newer than the answer.
-func (p *Publisher) pulled(e Pulled) {
-	before, newer := p.items, p.newer
-	p.busy, p.pull, p.newer = nil, false, keySet{}
-	p.items, p.dirty, p.have, p.fates = itemMap{}, keySet{}, coord.Digest{}, [fates]int{}
-	for _, put := range e.Entries {
-		was, _ := before.Get(put.Key)
-		if !newer.Contains(put.Key) {
-			p.begin(put, was)
-		}
-	}
-	newer.Scan(func(key string) bool {
-		if was, ok := before.Get(key); ok && was.value != nil {
-			p.begin(coord.Entry{Key: key, Value: was.value}, was)
-		}
-		return true
-	})
-	from := coord.DirectoryPrefix
-	p.sweep = &from
-}
-
-// begin makes the item of an entry anew, of which nothing is sent. Its last one, if any, tells whether it is to be
-// taken over, and whether the group has refused it.
-func (p *Publisher) begin(put coord.Entry, was *item) {
-	it := &item{value: put.Value, adopt: put.Adopt}
-	if was != nil {
-		it.adopt, it.since, it.at = it.adopt || was.adopt, was.since, was.at
-		if was.fate == refused && bytes.Equal(was.value, put.Value) {
-			it.fate = refused
-		}
-	}
-	p.items.Set(put.Key, it)
-	p.fates[it.fate]++
-}
-
-// batch gathers entries up to the bounds of one command.
+// batch collects entries up to the bounds of one command.
 type batch struct {
 	*coord.RegisterBatch
-	size int
+	size int // bytes
 	most int // entries
 }
 
-func (p *Publisher) batch() *batch {
-	p.gone = p.gone[:0]
-	p.state.Batches++
-	return &batch{RegisterBatch: &coord.RegisterBatch{Lease: p.lease, Generation: p.generation()}, most: p.most}
+func (p *Publisher) newBatch() *batch {
+	p.removed = p.removed[:0]
+	p.state.Requests++
+	return &batch{RegisterBatch: &coord.RegisterBatch{Lease: p.lease.id, Generation: p.generation()}, most: p.most}
 }
 
-// add puts or deletes a key; false when there is no room.
+// add adds a key. It reports false without room.
 func (b *batch) add(key string, it *item) bool {
 	size := len(key) + len(it.value)
 	if len(b.Puts)+len(b.Deletes) == b.most || b.size+size > coord.MaxBatchBytes {
@@ -163,23 +36,24 @@ func (b *batch) add(key string, it *item) bool {
 	return true
 }
 
-// changes makes a batch of what has changed.
-func (p *Publisher) changes() *coord.RegisterBatch {
-	b := p.batch()
-	p.dirty.Scan(func(key string) bool {
-		it, ok := p.items.Get(key)
+// changeBatch returns a batch of changed entries.
+func (p *Publisher) changeBatch() *coord.RegisterBatch {
+	b := p.newBatch()
+	p.entries.dirty.Scan(func(key string) bool {
+		it, ok := p.entries.items.Get(key)
 		return !ok || b.add(key, it)
 	})
-	p.take(b)
+	p.markSent(b)
 	return b.RegisterBatch
 }
 
-// span makes a batch of all from where the sweep is, and says so, so that whatever else the group has there goes.
-func (p *Publisher) span() *coord.RegisterBatch {
-	b := p.batch()
+// spanBatch returns a batch that replaces the next span of a resync: the group
+// removes all other entries of this peer there.
+func (p *Publisher) spanBatch() *coord.RegisterBatch {
+	b := p.newBatch()
 	b.Replace = &coord.Span{From: *p.sweep, To: coord.Under(coord.DirectoryPrefix).To}
-	p.items.Ascend(*p.sweep, func(key string, it *item) bool {
-		if it.fate == refused || it.value == nil {
+	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
+		if it.reason == rejected || it.value == nil {
 			return true
 		}
 		if !b.add(key, it) {
@@ -188,58 +62,57 @@ func (p *Publisher) span() *coord.RegisterBatch {
 		}
 		return true
 	})
-	p.items.Ascend(*p.sweep, func(key string, it *item) bool {
+	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
 		if !b.Replace.Contains(key) {
 			return false
 		}
 		if it.value == nil {
-			p.gone = append(p.gone, key)
+			p.removed = append(p.removed, key)
 		}
 		return true
 	})
-	p.take(b)
+	p.markSent(b)
 	return b.RegisterBatch
 }
 
-// take counts what is in a batch as sent.
-func (p *Publisher) take(b *batch) {
-	p.gone = append(p.gone, b.Deletes...)
+func (p *Publisher) markSent(b *batch) {
+	p.removed = append(p.removed, b.Deletes...)
 	for _, e := range b.Puts {
-		p.dirty.Delete(e.Key)
-		if it, ok := p.items.Get(e.Key); ok {
-			it.sent, it.said = true, false
+		p.entries.dirty.Delete(e.Key)
+		if it, ok := p.entries.items.Get(e.Key); ok {
+			it.sent, it.repeated = true, false
 		}
 	}
-	for _, key := range p.gone {
-		p.dirty.Delete(key)
+	for _, key := range p.removed {
+		p.entries.dirty.Delete(key)
 	}
 }
 
-// sent takes note of what became of a batch.
-func (p *Publisher) sent(e Sent) {
-	b := p.busy.(Send).Batch
-	p.busy = nil
+// done processes the result of a batch.
+func (p *Publisher) done(e PublishDone) {
+	b := p.inFlight.(Send).Batch
+	p.inFlight = nil
 	kind, field := fault.KindOf(e.Err), fault.FieldOf(e.Err)
 	switch {
 	case e.Err == nil:
 		p.accept(b, &e.Result)
 		return
 	case (kind == fault.NotFound || kind == fault.Forbidden) && field == "lease":
-		p.chosen = p.chosen || kind == fault.Forbidden // somebody else has the id
-		p.lose()
+		p.lease.chosen = p.lease.chosen || kind == fault.Forbidden // another owner has the id
+		p.loseLease()
 		p.failed(e.Err)
 		return
 	case kind == fault.Conflict && field == "generation":
 		p.supersede(e.Err)
 		return
 	case kind == fault.Conflict && field == "lease":
-		p.anew()
+		p.resync()
 		p.failed(e.Err)
 		return
 	}
 	p.putBack(b)
 	if key, ok := culprit(b, field); ok && (kind == fault.Invalid || kind == fault.TooLarge) {
-		p.refuse(key, e.Err)
+		p.reject(key, e.Err)
 		return
 	}
 	if kind == fault.LimitReached && len(b.Puts) > 0 {
@@ -247,43 +120,25 @@ func (p *Publisher) sent(e Sent) {
 		return
 	}
 	if kind == fault.Unavailable || kind == fault.Timeout || kind == fault.Canceled {
-		p.counter++ // it may yet arrive, and must not then undo what comes after
+		p.counter++ // a late commit of this batch must not undo later ones
 	}
 	p.failed(e.Err)
 }
 
-// accept takes note that the group has a batch.
+// accept notes a committed batch.
 func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
-	p.done()
+	p.succeeded()
 	p.most = min(2*p.most, coord.MaxBatch)
 	p.accepted, p.state.Superseded, p.step.Settled = b.Generation, false, true
-	if !p.proven { // an earlier process had the lease
-		p.proven, p.renew = true, p.now
+	if !p.lease.proven { // the lease of an earlier process of this peer
+		p.lease.proven, p.lease.renew = true, p.now
 	}
-	theirs := r.Foreign
-	for n, e := range b.Puts {
-		it, ok := p.items.Get(e.Key)
-		if !ok {
-			continue
-		}
-		if len(theirs) > 0 && theirs[0] == e.Key {
-			theirs = theirs[1:]
-			if it.value != nil && !it.said {
-				it.adopt = false // its application spoke elsewhere since
-				p.settle(e.Key, it, foreign)
-				p.step.Lost = append(p.step.Lost, e.Key)
-			}
-			continue
-		}
-		p.know(e.Key, it, e.Value)
-		it.at, it.since = r.Revision, r.SinceOf(n, e)
-		it.adopt = it.said
-	}
-	for _, key := range p.gone {
-		if it, ok := p.items.Get(key); ok {
-			p.know(key, it, nil)
+	p.acceptPuts(b, r)
+	for _, key := range p.removed {
+		if it, ok := p.entries.items.Get(key); ok {
+			p.entries.acknowledge(key, it, nil)
 			if it.value == nil {
-				p.drop(key)
+				p.entries.drop(key)
 			}
 		}
 	}
@@ -295,7 +150,29 @@ func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 	}
 }
 
-// putBack has what was in a batch sent again. What a sweep sent it sends again by itself.
+func (p *Publisher) acceptPuts(b *coord.RegisterBatch, r *coord.Result) {
+	theirs := r.Foreign // in the order of Puts
+	for n, e := range b.Puts {
+		it, ok := p.entries.items.Get(e.Key)
+		if !ok {
+			continue
+		}
+		if len(theirs) > 0 && theirs[0] == e.Key {
+			theirs = theirs[1:]
+			if it.value != nil && !it.repeated {
+				it.adopt = false // the application registered elsewhere since
+				p.set(e.Key, it, foreign)
+				p.step.Lost = append(p.step.Lost, e.Key)
+			}
+			continue
+		}
+		p.entries.acknowledge(e.Key, it, e.Value)
+		it.committed, it.since = r.Revision, r.SinceOf(n, e)
+		it.adopt = it.repeated
+	}
+}
+
+// putBack queues a failed batch again. A sweep repeats its span by itself.
 func (p *Publisher) putBack(b *coord.RegisterBatch) {
 	if b.Replace != nil {
 		return
@@ -306,30 +183,30 @@ func (p *Publisher) putBack(b *coord.RegisterBatch) {
 	for _, key := range b.Deletes {
 		p.touch(key)
 	}
-	p.due = p.now
+	p.entries.due = p.now
 }
 
-// narrow looks for the entries for which there is no room, by smaller batches: they must not keep out the others, nor
-// deletions, which make room.
+// narrow halves the batch size to find the entries without room. They must not
+// block other entries, nor deletions, which make room.
 func (p *Publisher) narrow(b *coord.RegisterBatch, err error) {
 	if len(b.Puts)+len(b.Deletes) == 1 {
-		p.refuse(b.Puts[0].Key, err)
+		p.reject(b.Puts[0].Key, err)
 		return
 	}
-	p.done()
+	p.succeeded()
 	p.most = max(1, (len(b.Puts)+len(b.Deletes))/2)
 }
 
-// refuse leaves an entry out that the group will not have.
-func (p *Publisher) refuse(key string, err error) {
-	p.done()
-	if it, ok := p.items.Get(key); ok {
-		p.settle(key, it, refused)
+// reject leaves out an entry the group does not accept.
+func (p *Publisher) reject(key string, err error) {
+	p.succeeded()
+	if it, ok := p.entries.items.Get(key); ok {
+		p.set(key, it, rejected)
 	}
-	p.step.Refused = map[string]error{key: err}
+	p.step.Rejected = map[string]error{key: err}
 }
 
-// culprit finds the entry that an error names.
+// culprit returns the entry named by an error.
 func culprit(b *coord.RegisterBatch, field string) (string, bool) {
 	number, _, ok := strings.Cut(strings.TrimPrefix(field, "puts["), "]")
 	i, err := strconv.Atoi(number)
@@ -337,18 +214,4 @@ func culprit(b *coord.RegisterBatch, field string) (string, bool) {
 		return "", false
 	}
 	return b.Puts[i].Key, true
-}
-
-// reconsider tries again what was another owner's, who may be gone.
-func (p *Publisher) reconsider() {
-	if p.fates[foreign] == 0 || p.now < p.again {
-		return
-	}
-	p.items.Scan(func(key string, it *item) bool {
-		if it.fate == foreign {
-			p.settle(key, it, fine)
-			p.touch(key)
-		}
-		return true
-	})
 }

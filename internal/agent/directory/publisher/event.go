@@ -6,25 +6,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Event is what happened. Leader, Local and Woke happen at any time; Pulled, Granted, Renewed and Sent
-// answer the Action of their kind, exactly once each, whatever became of it.
+// Event is an input of Advance. Leader, Local and Tick arrive at any time.
+// Listed, LeaseGranted, Renewed and PublishDone each answer one Action, whatever
+// its result.
 type Event interface{ event() }
 
-// Leader says that a leader is known, or with term 0 that none is.
+// Leader reports the leader's term, or 0 without a known leader.
 type Leader struct{ Term uint64 }
 
-// Local is a change of what runs here. Those of a key come in order. One that comes while a Pull is under way
-// counts for more than the answer, so that it need not be told whether the answer has it.
+// Local reports changes of local entries, in order for each key. A change
+// during a Resync overrides the answer, which may or may not contain it.
 type Local struct {
-	Puts    []coord.Entry // Adopt: its application registered it here, wherever it was before
+	Puts    []coord.Entry // Adopt: the application registered here
 	Deletes []string      // keys
 }
 
-// Pulled answers Pull: all that runs here, at some moment since.
-type Pulled struct{ Entries []coord.Entry }
+// Listed answers Resync with all local entries at some later moment.
+type Listed struct{ Entries []coord.Entry }
 
-// Granted answers Grant.
-type Granted struct {
+// LeaseGranted answers Grant.
+type LeaseGranted struct {
 	Lease coord.LeaseID
 	TTL   time.Duration
 	Err   error
@@ -36,55 +37,58 @@ type Renewed struct {
 	Err     error
 }
 
-// Sent answers Send.
-type Sent struct {
+// PublishDone answers Send.
+type PublishDone struct {
 	Result coord.Result
 	Err    error
 }
 
-// Woke says that the time has come that was asked for. It may come too early, and more than once.
-type Woke struct{}
+// Tick reports the time of Step.Wake. An early or repeated Tick does no harm.
+type Tick struct{}
 
-func (Leader) event()  {}
-func (Local) event()   {}
-func (Pulled) event()  {}
-func (Granted) event() {}
-func (Renewed) event() {}
-func (Sent) event()    {}
-func (Woke) event()    {}
+func (Leader) event()       {}
+func (Local) event()        {}
+func (Listed) event()       {}
+func (LeaseGranted) event() {}
+func (Renewed) event()      {}
+func (PublishDone) event()  {}
+func (Tick) event()         {}
 
-// Action is what is to be done: Pull, Grant, Renew or Send. There is one under way at a time.
+// Action is a request of the Publisher: Resync, Grant, Renew or Send. At most
+// one is in flight.
 type Action interface{ action() }
 
-// Pull asks for all that runs here.
-type Pull struct{}
+// Resync asks for all local entries.
+type Resync struct{}
 
 // Grant asks the group for a lease: coord.LeaseGrant.
 type Grant struct {
-	Lease coord.LeaseID // 0: the group chooses
+	Lease coord.LeaseID // 0: the group chooses an id
 	TTL   time.Duration
 }
 
-// Renew asks the group to renew the lease: coord.Actor.KeepAlive.
+// Renew asks the group to renew the lease.
 type Renew struct{ Lease coord.LeaseID }
 
-// Send gives the group a batch.
+// Send asks the group to commit a batch.
 type Send struct{ Batch *coord.RegisterBatch }
 
-func (Pull) action()  {}
-func (Grant) action() {}
-func (Renew) action() {}
-func (Send) action()  {}
+func (Resync) action() {}
+func (Grant) action()  {}
+func (Renew) action()  {}
+func (Send) action()   {}
 
-// Step is what is to be done, and to be told.
+// Step is the output of Advance.
 type Step struct {
-	Do   Action        // nil: nothing
-	Wake time.Duration // when to send Woke at the latest; it replaces the last
-	// Settled is whether some entries were committed, see Committed.
+	Do   Action        // nil: no action
+	Wake time.Duration // latest time of the next Tick; replaces the previous one; 0: no Tick
+
+	// Settled reports new commits, see Committed.
 	Settled bool
-	// Lost are the keys of which another owner had the last word: the application is registered elsewhere, or was
-	// deregistered there, and should be let go here, unless it says something else.
+	// Lost lists keys another owner has taken over or removed since. The local
+	// application registers again or has moved.
 	Lost []string
-	// Refused are the keys that the group will not have, and why. They are left out until they change.
-	Refused map[string]error
+	// Rejected maps keys to the group's reason for not accepting the entry. The
+	// entry stays out until its value changes.
+	Rejected map[string]error
 }

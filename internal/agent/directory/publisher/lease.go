@@ -7,71 +7,80 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// granted goes on with a lease. When the id is in use, an earlier process of this peer mostly has it, and
-// whether that is so shows with the first batch. It is not renewed before: were a later
-// process at work, this one must not keep its lease alive.
-func (p *Publisher) granted(e Granted) {
-	asked := p.busy.(Grant)
-	p.busy = nil
+// leaseState is the lease of the published entries.
+type leaseState struct {
+	id     coord.LeaseID // 0: none
+	proven bool          // the lease belongs to this process
+	chosen bool          // the group chooses the next id
+	until  time.Duration // guaranteed end without renewal
+	renew  time.Duration // time of the next renewal
+}
+
+// granted continues with a lease. An id in use mostly belongs to an earlier
+// process of this peer, which the first batch proves. No renewal happens before:
+// with a later process at work, this one must not keep that lease alive.
+func (p *Publisher) granted(e LeaseGranted) {
+	asked := p.inFlight.(Grant)
+	p.inFlight = nil
 	switch {
 	case e.Err == nil:
-		p.done()
+		p.succeeded()
 		p.own(e.Lease, p.began+e.TTL, e.TTL)
 	case fault.KindOf(e.Err) == fault.Exists && asked.Lease != 0:
-		p.done()
-		p.lease, p.proven, p.until = asked.Lease, false, 0
+		p.succeeded()
+		p.lease.id, p.lease.proven, p.lease.until = asked.Lease, false, 0
 	default:
 		p.failed(e.Err)
 		return
 	}
-	p.anew()
+	p.resync()
 }
 
-// own takes note of a lease that is this process's.
-func (p *Publisher) own(lease coord.LeaseID, until, ttl time.Duration) {
-	p.lease, p.proven, p.until = lease, true, until
-	p.renew = p.began + ttl/3
+// own notes a lease of this process.
+func (p *Publisher) own(id coord.LeaseID, until, ttl time.Duration) {
+	p.lease.id, p.lease.proven, p.lease.until = id, true, until
+	p.lease.renew = p.began + ttl/3
 }
 
-// lose goes on without a lease, and so without anything in the directory.
-func (p *Publisher) lose() {
-	p.lease, p.proven, p.until = 0, false, 0
-	p.pull, p.sweep = false, nil
-	p.unknown()
+// loseLease forgets the lease, and with it all entries of the group.
+func (p *Publisher) loseLease() {
+	p.lease.id, p.lease.proven, p.lease.until = 0, false, 0
+	p.list, p.sweep = false, nil
+	p.entries.forgetCommitted()
 }
 
-// renewed compares what the group has with what it is known to have.
+// renewed compares the digest of the group with the acknowledged entries.
 func (p *Publisher) renewed(e Renewed) {
-	p.busy = nil
+	p.inFlight = nil
 	if e.Err != nil {
 		p.failed(e.Err)
 		return
 	}
-	p.done()
+	p.succeeded()
 	if e.Renewal.TTL <= 0 {
-		p.lose()
+		p.loseLease()
 		return
 	}
 	ttl := time.Duration(e.Renewal.TTL) * time.Millisecond
-	p.own(p.lease, p.began+ttl, ttl)
+	p.own(p.lease.id, p.began+ttl, ttl)
 	p.state.Verifications++
 	var has coord.Publication
 	if e.Renewal.Published != nil {
 		has = *e.Renewal.Published
 	}
 	switch {
-	case p.pull || p.sweep != nil: // it cannot be right yet
-	case has != coord.Publication{Generation: p.accepted, Digest: p.have}:
-		p.anew()
+	case p.list || p.sweep != nil: // digests differ during a resync
+	case has != coord.Publication{Generation: p.accepted, Digest: p.entries.digest}:
+		p.resync()
 	default:
 		p.state.Verified = p.now
 	}
 }
 
-// supersede leaves the field to a later process of this peer for a while. It does not renew the lease: should that
-// process end, all that it published must too.
+// supersede pauses for a later process of this peer. The lease stays without
+// renewal, so that the entries of that process end with it.
 func (p *Publisher) supersede(err error) {
-	p.lose()
+	p.loseLease()
 	p.state.Superseded = true
 	p.backOff = p.config.Most
 	p.failed(err)

@@ -1,193 +1,151 @@
-// Package publisher keeps what runs at one peer in the directory of the group.
+// Package publisher decides how the local entries of one peer reach the
+// directory of the group.
 //
-// A Publisher pulls: once a leader is known it asks for all that runs here and registers it, in batches,
-// under one lease. While no leader is known changes wait, each key's last one; nothing is sent
-// into the void and nothing is lost. Once one is known they go at once, or gathered for a few
-// milliseconds, and those that come while a batch is under way as the next: one command.
+// A Publisher waits for a leader and then registers all local entries in
+// batches, under one lease. Changes without a leader collect, the last one of
+// each key. Changes with a leader leave at once or after a short collection;
+// changes during a request form the next batch, one command.
 //
-// With each keepalive the group says what it has of this peer, as a digest. When that is what this peer knows
-// the group to have, nothing is repeated, whatever happened in between: a new leader has
-// the directory of the last one. When it is not, after a backup was restored or a command of
-// which nobody knows what became of it, everything is pulled and registered anew, span by span, in
-// a new generation: what was right makes no event, what was missing comes, what was too much goes.
+// Each keepalive returns a digest of the peer's entries in the group. An equal
+// digest needs no further work, so that a new leader, who inherits the
+// directory, causes no traffic. Another digest, for example after a restored
+// backup or a command with unknown result, starts a resync: all entries are
+// registered again, span by span, under a new generation. A resync adds missing
+// entries, removes surplus ones and makes no event for correct ones.
 //
-// # The last word
+// # Ownership of a key
 //
-// Of each entry a Publisher remembers at which revision its registration was first committed, over changes
-// of how it is, lost leases and all that is registered anew. The group passes over what it repeats of
-// an application that has registered or left elsewhere since, and lets it have what another peer repeats of
-// before: see coord.RegisterBatch. A new process learns it from the group, if it comes before its lease ends, and
-// otherwise does not know it.
+// A Publisher remembers the revision of each entry's registration, over changes
+// of health, lost leases and resyncs. The group skips a repeated registration
+// if the application has registered or left elsewhere since, see
+// coord.RegisterBatch. A new process learns these revisions from the group
+// before its old lease ends, and starts without them afterwards.
 //
-// # One thing at a time
+// # One request at a time
 //
-// There is one request to the group under way at most. So a digest is never that of a moment at which a
-// batch was half known, and batches cannot overtake each other. Their number is small: while
-// one is under way, changes gather for the next.
+// At most one request to the group is in flight. A digest therefore never
+// covers half a batch, and batches never overtake each other.
 //
-// A Publisher only computes: time comes with the events, a duration since any origin; who calls Advance
-// does what the Step says and answers with the event of its kind. It is for one goroutine.
+// A Publisher only computes: each event brings the time, a duration since some
+// origin. The caller carries out Step.Do and answers with the matching event. A
+// Publisher serves one goroutine and treats values as opaque bytes.
 //
-// Pulling once a leader is known, and registering in batches, are of the design document "Service
-// Discovery Race Condition".
+// Resync after a leader becomes known, and registration in batches, come from
+// the design document "Service Discovery Race Condition".
 package publisher
 
 import (
-	"bytes"
 	"time"
-
-	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Config is what a Publisher is made with.
+// Config configures a Publisher.
 type Config struct {
-	// Lease is the id to ask for, the same each time this peer starts: then its instances stay as they
-	// are over a restart shorter than the TTL. 0, or when somebody else has it: the group chooses.
+	// Lease is the id to ask for. A constant id keeps the entries over a restart
+	// shorter than the TTL. With 0, or an id of another owner, the group chooses.
 	Lease coord.LeaseID
-	// TTL of the lease; zero: 15 s. It is renewed each third of it.
+	// TTL of the lease; zero means 15 s. The renewal interval is a third of it.
 	TTL time.Duration
-	// Incarnation must be above that of any earlier process of this peer. Generations are it and a counter.
-	// With one that is not, the group refuses this peer until the lease of the other process ends.
+	// Incarnation exceeds that of every earlier process of this peer. It forms
+	// generations, together with a counter. The group rejects a lower one until
+	// the lease of the other process ends.
 	Incarnation uint32
-	// Gather is how long changes are gathered; zero: 5 ms; below: not at all.
+	// Gather is the collection time of changes; zero means 5 ms, a negative
+	// value none.
 	Gather time.Duration
-	// Least and Most bound the wait before what failed is tried again. Zero: 250 ms and 5 s.
+	// Least and Most bound the wait after a failure; zero means 250 ms and 5 s.
 	Least, Most time.Duration
-	// Reconsider is after how long entries are tried again of which another owner had the last word; zero: 30 s.
+	// Reconsider is the time until entries of another owner are tried again;
+	// zero means 30 s.
 	Reconsider time.Duration
 	// Jitter draws from [0, 1).
 	Jitter func() float64
 }
 
-// State is how a Publisher stands.
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.TTL, 15 * time.Second}, {&c.Gather, 5 * time.Millisecond}, {&c.Least, 250 * time.Millisecond},
+		{&c.Most, 5 * time.Second}, {&c.Reconsider, 30 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+}
+
+// State describes a Publisher.
 type State struct {
-	Leads                         bool          // a leader is known
-	Lease                         coord.LeaseID // 0: none
-	Until                         time.Duration // until when the lease lives at least, unless it is renewed
-	Generation                    uint64
-	Entries                       int
-	Waiting                       int           // changes not sent
-	Anew                          bool          // everything is being registered anew
-	Foreign                       int           // entries that are another owner's
-	Refused                       int           // entries that the group will not have
-	Superseded                    bool          // another process of this peer publishes
-	Problem                       error         // why the last request was not done; nil when it was
-	Verified                      time.Duration // when the group last said that it has what it should
-	Verifications, Anews, Batches uint64        // how often, for instruments
+	Leads                            bool          // a leader is known
+	Lease                            coord.LeaseID // 0: none
+	Until                            time.Duration // guaranteed end of the lease without renewal
+	Generation                       uint64
+	Entries                          int
+	Waiting                          int           // changes not sent yet
+	Resyncing                        bool          // all entries are being registered again
+	Foreign                          int           // entries of another owner
+	Rejected                         int           // entries the group does not accept
+	Superseded                       bool          // another process of this peer publishes
+	Problem                          error         // failure of the last request; nil after a success
+	Verified                         time.Duration // last equal digest
+	Verifications, Resyncs, Requests uint64        // counters
 }
 
 // Publisher is the state machine.
 type Publisher struct {
 	config Config
 	now    time.Duration
-	term   uint64 // of the leader; 0: none is known
-	last   uint64 // of the last leader known
+	term   uint64 // of the leader; 0: unknown
+	last   uint64 // term of the last known leader
 
-	busy    Action
-	began   time.Duration // when it did
-	gone    []string      // keys that the batch under way removes
-	after   time.Duration // nothing is begun before
-	backOff time.Duration // the next wait
+	inFlight Action
+	began    time.Duration // start of inFlight
+	removed  []string      // keys removed by the batch in flight
+	after    time.Duration // earliest start of the next request
+	backOff  time.Duration // next wait after a failure
 
-	tenure
+	lease    leaseState
 	counter  uint32 // of generations
-	accepted uint64 // generation of the last batch that was
+	accepted uint64 // generation of the last committed batch
+	entries  entrySet
+	most     int // entries of one batch
 
-	book
-	pull  bool
-	sweep *string // where registering all anew goes on; nil: it does not
+	list  bool    // a resync starts with a list of the local entries
+	sweep *string // start of the next span of a resync; nil: no resync
 
-	state State // of which some fields are kept here alone
+	state State // only the fields without another source
 	step  Step
 }
 
-// tenure is the lease under which is published.
-type tenure struct {
-	lease  coord.LeaseID // 0: none
-	proven bool          // it is this process's own
-	chosen bool          // the group chooses the next
-	until  time.Duration
-	renew  time.Duration // when it is due
-}
-
-// book is what runs here, and what the group is known to have of it.
-type book struct {
-	items itemMap
-	dirty keySet        // changed and not sent
-	newer keySet        // changed since all was asked for
-	due   time.Duration // when they are
-	have  coord.Digest  // of what the group is known to have
-	fates [fates]int    // how many items have each; of fine ones nobody counts
-	again time.Duration // when what is another owner's is tried again
-	most  int           // entries of one batch
-}
-
-// item is one entry.
-type item struct {
-	value []byte         // nil: it is to go
-	known []byte         // what the group is known to have; nil: nothing
-	sent  bool           // the group may have something, known or not
-	adopt bool           // its application registered it here, and that is not committed yet
-	said  bool           // it did so since this was last sent
-	since coord.Revision // of its registration, as last committed; 0: not known
-	fate  fate
-	at    coord.Revision // at which it was known
-}
-
-// fate says why an item is not in the group, and not to be sent.
-type fate uint8
-
-const (
-	fine fate = iota
-	foreign
-	refused
-
-	fates // count, keep last
-)
-
-type (
-	itemMap = btree.Map[string, *item]
-	keySet  = btree.Set[string]
-)
-
-// New makes a Publisher that knows of nothing.
+// New returns a Publisher without entries.
 func New(c Config) *Publisher {
-	for _, d := range []struct {
-		field *time.Duration
-		usual time.Duration
-	}{
-		{&c.TTL, 15 * time.Second}, {&c.Gather, 5 * time.Millisecond}, {&c.Least, 250 * time.Millisecond},
-		{&c.Most, 5 * time.Second}, {&c.Reconsider, 30 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.usual
-		}
-	}
-	return &Publisher{config: c, tenure: tenure{chosen: c.Lease == 0}, book: book{most: coord.MaxBatch}, backOff: c.Least}
+	c.setDefaults()
+	return &Publisher{config: c, lease: leaseState{chosen: c.Lease == 0}, most: coord.MaxBatch, backOff: c.Least}
 }
 
-// State tells how it stands.
+// State describes the Publisher.
 func (p *Publisher) State() State {
 	s := p.state
-	s.Leads, s.Lease, s.Until, s.Generation = p.term != 0, p.lease, p.until, p.generation()
-	s.Entries, s.Waiting, s.Anew = p.items.Len(), p.dirty.Len(), p.pull || p.sweep != nil
-	s.Foreign, s.Refused = p.fates[foreign], p.fates[refused]
+	s.Leads, s.Lease, s.Until, s.Generation = p.term != 0, p.lease.id, p.lease.until, p.generation()
+	s.Entries, s.Waiting, s.Resyncing = p.entries.items.Len(), p.entries.dirty.Len(), p.list || p.sweep != nil
+	s.Foreign, s.Rejected = p.entries.counts[foreign], p.entries.counts[rejected]
 	return s
 }
 
-// Committed reports whether the group has what runs here under a key, or has nothing if nothing does, and
-// the revision at which that was so; 0 for nothing.
+// Committed reports whether the group has the local entry of a key, or none
+// without a local entry, and the revision of that commit; 0 for no entry.
 func (p *Publisher) Committed(key string) (coord.Revision, bool) {
-	it, ok := p.items.Get(key)
+	it, ok := p.entries.items.Get(key)
 	if !ok {
 		return 0, true
 	}
-	return it.at, it.value != nil && bytes.Equal(it.value, it.known)
+	return it.committed, it.synced()
 }
 
-// Advance takes an event that happened now.
+// Advance processes an event of time now.
 func (p *Publisher) Advance(now time.Duration, e Event) Step {
 	p.now, p.step = max(p.now, now), Step{}
 	switch e := e.(type) {
@@ -195,15 +153,15 @@ func (p *Publisher) Advance(now time.Duration, e Event) Step {
 		p.lead(e.Term)
 	case Local:
 		p.change(e)
-	case Pulled:
-		p.pulled(e)
-	case Granted:
+	case Listed:
+		p.listed(e)
+	case LeaseGranted:
 		p.granted(e)
 	case Renewed:
 		p.renewed(e)
-	case Sent:
-		p.sent(e)
-	case Woke:
+	case PublishDone:
+		p.done(e)
+	case Tick:
 	}
 	p.reconsider()
 	p.step.Do = p.next()
@@ -211,81 +169,80 @@ func (p *Publisher) Advance(now time.Duration, e Event) Step {
 	return p.step
 }
 
-// lead takes note of a leader. A new one is asked at once what it has.
+// lead notes a leader. A new term renews at once, which compares digests.
 func (p *Publisher) lead(term uint64) {
 	p.term = term
 	if term == 0 || term == p.last {
 		return
 	}
 	p.last, p.after, p.backOff = term, p.now, p.config.Least
-	p.renew = p.now
+	p.lease.renew = p.now
 }
 
-// next is what to do now.
+// next starts the next action.
 func (p *Publisher) next() Action {
-	if p.busy != nil || p.term == 0 || p.now < p.after {
+	if p.inFlight != nil || p.term == 0 || p.now < p.after {
 		return nil
 	}
-	p.busy, p.began = p.choose(), p.now
-	return p.busy
+	p.inFlight, p.began = p.choose(), p.now
+	return p.inFlight
 }
 
 func (p *Publisher) choose() Action {
 	switch {
-	case p.lease == 0:
-		lease := p.config.Lease
-		if p.chosen {
-			lease = 0
+	case p.lease.id == 0:
+		id := p.config.Lease
+		if p.lease.chosen {
+			id = 0
 		}
-		return Grant{Lease: lease, TTL: p.config.TTL}
-	case p.proven && p.now >= p.renew:
-		return Renew{Lease: p.lease}
-	case p.pull:
-		return Pull{}
+		return Grant{Lease: id, TTL: p.config.TTL}
+	case p.lease.proven && p.now >= p.lease.renew:
+		return Renew{Lease: p.lease.id}
+	case p.list:
+		return Resync{}
 	case p.sweep != nil:
-		return Send{Batch: p.span()}
-	case p.dirty.Len() > 0 && p.now >= p.due:
-		return Send{Batch: p.changes()}
+		return Send{Batch: p.spanBatch()}
+	case p.entries.dirty.Len() > 0 && p.now >= p.entries.due:
+		return Send{Batch: p.changeBatch()}
 	}
 	return nil
 }
 
-// wake is when there may be something to do.
+// wake returns the time of the next possible action; 0 during a request.
 func (p *Publisher) wake() time.Duration {
-	if p.busy != nil || p.term == 0 {
+	if p.inFlight != nil || p.term == 0 {
 		return 0
 	}
 	if p.now < p.after {
 		return p.after
 	}
-	at := p.renew
-	if p.dirty.Len() > 0 {
-		at = min(at, p.due)
+	at := p.lease.renew
+	if p.entries.dirty.Len() > 0 {
+		at = min(at, p.entries.due)
 	}
-	if p.fates[foreign] > 0 {
-		at = min(at, p.again)
+	if p.entries.counts[foreign] > 0 {
+		at = min(at, p.entries.again)
 	}
 	return max(at, p.now)
 }
 
-// anew begins to register everything in a new generation.
-func (p *Publisher) anew() {
-	p.pull, p.sweep = true, nil
+// resync starts to register all entries under a new generation.
+func (p *Publisher) resync() {
+	p.list, p.sweep = true, nil
 	p.counter++
-	p.state.Anews++
+	p.state.Resyncs++
 }
 
 func (p *Publisher) generation() uint64 { return uint64(p.config.Incarnation)<<32 | uint64(p.counter) }
 
-// failed waits before the next attempt, longer each time.
+// failed schedules the next attempt with exponential back-off.
 func (p *Publisher) failed(err error) {
 	p.state.Problem = err
 	p.after = p.now + p.backOff/2 + time.Duration(p.config.Jitter()*float64(p.backOff/2))
 	p.backOff = min(2*p.backOff, p.config.Most)
 }
 
-// done takes note that a request was.
-func (p *Publisher) done() {
+func (p *Publisher) succeeded() {
 	p.state.Problem = nil
 	p.after, p.backOff = p.now, p.config.Least
 }

@@ -292,7 +292,7 @@ func TestNoRoomForAll(t *testing.T) {
 	w.lead()
 	w.run(10 * time.Second)
 	require.Len(t, w.directory(), 20)
-	require.Equal(t, 30, w.pub.State().Refused)
+	require.Equal(t, 30, w.pub.State().Rejected)
 	sends := w.asked["send"]
 	w.run(time.Minute)
 	require.Equal(t, sends, w.asked["send"])
@@ -314,7 +314,7 @@ func TestEntryIsRefused(t *testing.T) {
 	w.run(time.Second)
 	require.Equal(t, []string{bad.Key}, w.refused)
 	require.Len(t, w.directory(), 2)
-	require.Equal(t, 1, w.pub.State().Refused)
+	require.Equal(t, 1, w.pub.State().Rejected)
 	sends := w.asked["send"]
 	w.run(time.Minute)
 	require.Equal(t, sends, w.asked["send"])
@@ -421,9 +421,9 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 func BenchmarkAdvance(b *testing.B) {
 	p := publisher.New(publisher.Config{Jitter: rand.Float64, Gather: -1})
 	p.Advance(0, publisher.Leader{Term: 1})
-	p.Advance(0, publisher.Granted{Lease: 1, TTL: time.Hour})
-	p.Advance(0, publisher.Pulled{})
-	p.Advance(0, publisher.Sent{})
+	p.Advance(0, publisher.LeaseGranted{Lease: 1, TTL: time.Hour})
+	p.Advance(0, publisher.Listed{})
+	p.Advance(0, publisher.PublishDone{})
 	one, two := entry("a", 1), entry("a", 2)
 	for i := 0; b.Loop(); i++ {
 		e := one
@@ -433,6 +433,6 @@ func BenchmarkAdvance(b *testing.B) {
 		if p.Advance(time.Duration(i), publisher.Local{Puts: []coord.Entry{e}}).Do == nil {
 			b.Fatal()
 		}
-		p.Advance(time.Duration(i), publisher.Sent{})
+		p.Advance(time.Duration(i), publisher.PublishDone{})
 	}
 }

@@ -11,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
-	"github.com/blackhole/blackhole/internal/agent/directory/scout"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/director"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// town is a group of three members and peers that find its leader and publish what runs at them: the
-// scenes of the design document "Service Discovery Race Condition", with the machines as they are and nothing
-// around them but virtual time.
+// town is a group and peers that follow its leader and publish their entries:
+// the scenes of the design document "Service Discovery Race Condition", played
+// by the real state machines in virtual time.
 type town struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -30,7 +29,6 @@ type town struct {
 	ends    map[coord.LeaseID]time.Duration
 	term    uint64
 	leader  string // "" while one is elected
-	heard   map[string]uint64
 	peers   []*resident
 	watcher *director.Director                      // of the leader
 	woken   []time.Duration                         // when a requirement came to be satisfied
@@ -40,11 +38,9 @@ type town struct {
 func newTown(t *testing.T, seed uint64) *town {
 	return &town{
 		t: t, rng: rand.New(rand.NewPCG(seed, 3)), group: coord.New(), ends: map[coord.LeaseID]time.Duration{},
-		heard: map[string]uint64{}, watcher: director.New(),
+		watcher: director.New(),
 	}
 }
-
-func members() []string { return []string{"c1", "c2", "c3"} }
 
 func (w *town) after(d time.Duration, f func()) { w.queue = append(w.queue, arrival{w.now + d, f}) }
 
@@ -67,14 +63,11 @@ func (w *town) run(d time.Duration) {
 	}
 }
 
-// elect makes a leader; the other members hear of it a little later.
+// elect makes a leader. Peers learn of it a little later.
 func (w *town) elect(leader string) {
 	w.term++
 	term := w.term
-	w.leader, w.heard[leader] = leader, term
-	for _, m := range members() {
-		w.after(time.Duration(w.rng.IntN(200))*ms, func() { w.heard[m] = max(w.heard[m], term) })
-	}
+	w.leader = leader
 	for id := range w.ends { // it gives every lease its whole time
 		l, _ := w.group.Lease(id)
 		w.ends[id] = w.now + time.Duration(l.TTL)*ms
@@ -132,10 +125,10 @@ type resident struct {
 	cut      bool
 	registry map[string]coord.Entry
 	lost     func(keys []string) // nil: nobody minds
-	scout    *scout.Scout
+	known    uint64              // term of the leader known here; 0: none
 	pub      *publisher.Publisher
 
-	seeks, publishes time.Duration // when their alarms go
+	publishes time.Duration // time of the publisher's alarm
 }
 
 func (w *town) settle(i int) *resident {
@@ -147,10 +140,9 @@ func (w *town) settle(i int) *resident {
 // start begins a process.
 func (r *resident) start() {
 	r.life++
-	r.up, r.seeks, r.publishes = true, 0, 0
-	r.scout = scout.New(scout.Config{Jitter: r.rng.Float64})
+	r.up, r.known, r.publishes = true, 0, 0
 	r.pub = publisher.New(publisher.Config{Lease: r.id, Incarnation: r.life, Jitter: r.rng.Float64})
-	r.seek(scout.Members{Peers: members()})
+	r.follow()
 }
 
 // kill ends it without a word.
@@ -175,20 +167,17 @@ func (r *resident) register(entries ...coord.Entry) {
 	}
 }
 
-func (r *resident) seek(e scout.Event) {
-	before := r.scout.State()
-	step := r.scout.Advance(r.now, e)
-	for _, m := range step.Ask {
-		r.ask(m, step.Round)
+// follow observes the leader, again and again.
+func (r *resident) follow() {
+	var term uint64
+	if r.leader != "" && !r.cut {
+		term = r.term
 	}
-	r.alarm(&r.seeks, step.Wake, func() { r.seek(scout.Woke{}) })
-	if now := r.scout.State(); now != before {
-		term := now.Term
-		if now.Leader == "" {
-			term = 0
-		}
+	if term != r.known {
+		r.known = term
 		r.publish(publisher.Leader{Term: term})
 	}
+	r.later(time.Duration(100+r.rng.IntN(200))*ms, r.follow)
 }
 
 // alarm sets a process's one alarm for something, 0 for none.
@@ -207,21 +196,6 @@ func (r *resident) alarm(set *time.Duration, at time.Duration, f func()) {
 	})
 }
 
-// ask asks a member who leads.
-func (r *resident) ask(m string, round uint64) {
-	if r.cut {
-		r.later(r.delay(), func() { r.seek(scout.Failed{From: m, Round: round}) })
-		return
-	}
-	r.later(r.delay(), func() {
-		a := scout.Answer{From: m, Round: round, Term: r.heard[m]}
-		if a.Term == r.term {
-			a.Leader = r.leader
-		}
-		r.later(r.delay(), func() { r.seek(a) })
-	})
-}
-
 func (w *town) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
 
 func (r *resident) publish(e publisher.Event) {
@@ -230,14 +204,14 @@ func (r *resident) publish(e publisher.Event) {
 		r.later(0, func() { r.lost(step.Lost) })
 	}
 	switch do := step.Do.(type) {
-	case publisher.Pull:
+	case publisher.Resync:
 		all := slices.Collect(maps.Values(r.registry))
-		r.later(0, func() { r.publish(publisher.Pulled{Entries: all}) })
+		r.later(0, func() { r.publish(publisher.Listed{Entries: all}) })
 	case publisher.Grant:
 		r.call(func() publisher.Event {
 			res := r.apply(coord.Command{Owner: r.name, Op: &coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}})
-			return publisher.Granted{Lease: res.Lease, TTL: time.Duration(res.TTL) * ms, Err: res.Err}
-		}, publisher.Granted{Err: errGone})
+			return publisher.LeaseGranted{Lease: res.Lease, TTL: time.Duration(res.TTL) * ms, Err: res.Err}
+		}, publisher.LeaseGranted{Err: errGone})
 	case publisher.Renew:
 		r.call(func() publisher.Event {
 			renewal := coord.Renewal{ID: do.Lease}
@@ -250,23 +224,22 @@ func (r *resident) publish(e publisher.Event) {
 	case publisher.Send:
 		r.call(func() publisher.Event {
 			res := r.apply(coord.Command{Owner: r.name, Op: do.Batch})
-			return publisher.Sent{Result: res, Err: res.Err}
-		}, publisher.Sent{Err: errGone})
+			return publisher.PublishDone{Result: res, Err: res.Err}
+		}, publisher.PublishDone{Err: errGone})
 	}
-	r.alarm(&r.publishes, step.Wake, func() { r.publish(publisher.Woke{}) })
+	r.alarm(&r.publishes, step.Wake, func() { r.publish(publisher.Tick{}) })
 }
 
-// call calls the leader that the scout knows; its answer may be lost.
+// call calls the known leader. The answer may be lost.
 func (r *resident) call(do func() publisher.Event, failed publisher.Event) {
-	to := r.scout.State()
+	to := r.known
 	r.later(r.delay(), func() {
-		answer, done := failed, !r.cut && to.Leader == r.leader && to.Term == r.term
+		answer, done := failed, !r.cut && r.leader != "" && to == r.term
 		if done {
 			answer = do()
 		}
 		r.later(r.delay(), func() {
 			if !done || r.cut {
-				r.seek(scout.Doubt{Term: to.Term})
 				answer = failed
 			}
 			r.publish(answer)
@@ -327,7 +300,7 @@ func TestScenes(t *testing.T) {
 	w.run(time.Second)
 	require.Equal(t, before, w.group.Revision(), "the directory is inherited, and nothing is sent again")
 	for _, r := range w.peers {
-		require.Equal(t, scout.State{Phase: scout.Direct, Leader: "c3", Term: w.term}, r.scout.State())
+		require.Equal(t, w.term, r.known)
 		require.Less(t, w.now-r.pub.State().Verified, time.Second)
 	}
 	status, _ = w.watcher.Get("web")
@@ -354,7 +327,7 @@ func TestAnyOrderOfStarts(t *testing.T) {
 			case 0:
 				w.depose()
 			case 1:
-				w.elect(members()[w.rng.IntN(3)])
+				w.elect([]string{"c1", "c2", "c3"}[w.rng.IntN(3)])
 			case 2:
 				r.kill()
 			case 3:

@@ -146,7 +146,7 @@ func TestLastWordOfApplications(t *testing.T) {
 			case 4:
 				w.change(r, id)
 			case 5:
-				w.elect(members()[w.rng.IntN(3)])
+				w.elect([]string{"c1", "c2", "c3"}[w.rng.IntN(3)])
 			case 6:
 				w.restart(r)
 			default:
@@ -205,9 +205,9 @@ func TestRegistrationGivesWay(t *testing.T) {
 	take := entry("a", 80)
 	take.Adopt = true
 	w.pub.Advance(w.now, publisher.Local{Puts: []coord.Entry{take}})
-	do := w.pub.Advance(w.now+6*ms, publisher.Woke{}).Do
+	do := w.pub.Advance(w.now+6*ms, publisher.Tick{}).Do
 	require.True(t, do.(publisher.Send).Batch.Puts[0].Adopt)
-	step := w.pub.Advance(w.now+7*ms, publisher.Sent{Result: coord.Result{Revision: 5, Foreign: []string{take.Key}}})
+	step := w.pub.Advance(w.now+7*ms, publisher.PublishDone{Result: coord.Result{Revision: 5, Foreign: []string{take.Key}}})
 	require.Equal(t, []string{take.Key}, step.Lost)
 	w.run(35 * time.Second)
 	require.False(t, w.sent[len(w.sent)-1].Puts[0].Adopt)

@@ -97,20 +97,20 @@ func (w *world) step(e publisher.Event) {
 	s := w.pub.Advance(w.now, e)
 	w.wake = s.Wake
 	w.lost = append(w.lost, s.Lost...)
-	w.refused = append(w.refused, slices.Collect(maps.Keys(s.Refused))...)
+	w.refused = append(w.refused, slices.Collect(maps.Keys(s.Rejected))...)
 	if s.Settled {
 		w.settled++
 	}
 	switch do := s.Do.(type) {
 	case nil:
-	case publisher.Pull:
+	case publisher.Resync:
 		w.asked["pull"]++
 		all := slices.Collect(maps.Values(w.registry))
-		w.later(w.delay(), func() { w.step(publisher.Pulled{Entries: all}) })
+		w.later(w.delay(), func() { w.step(publisher.Listed{Entries: all}) })
 	case publisher.Grant:
 		w.asked["grant"]++
 		w.request(&coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}, func(r coord.Result, err error) publisher.Event {
-			return publisher.Granted{Lease: r.Lease, TTL: time.Duration(r.TTL) * ms, Err: err}
+			return publisher.LeaseGranted{Lease: r.Lease, TTL: time.Duration(r.TTL) * ms, Err: err}
 		})
 	case publisher.Renew:
 		w.asked["renew"]++
@@ -118,7 +118,7 @@ func (w *world) step(e publisher.Event) {
 	case publisher.Send:
 		w.asked["send"]++
 		w.sent = append(w.sent, do.Batch)
-		w.request(do.Batch, func(r coord.Result, err error) publisher.Event { return publisher.Sent{Result: r, Err: err} })
+		w.request(do.Batch, func(r coord.Result, err error) publisher.Event { return publisher.PublishDone{Result: r, Err: err} })
 	}
 }
 
@@ -181,7 +181,7 @@ func (w *world) run(d time.Duration) {
 		require.Less(w.t, busy, 100_000, "it goes round and round")
 		at, do := end+1, func() {}
 		if w.wake > 0 {
-			at, do = w.wake, func() { w.step(publisher.Woke{}) }
+			at, do = w.wake, func() { w.step(publisher.Tick{}) }
 		}
 		for id, ends := range w.ends {
 			if ends < at {

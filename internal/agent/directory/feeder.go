@@ -1,0 +1,366 @@
+package directory
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// catalogRevision converts a revision of the group. The empty directory has
+// catalog revision 1, because 0 means no revision.
+func catalogRevision(r coord.Revision) uint64 { return uint64(r) + 1 }
+
+// ownRevision is the first revision of a peer's own numbering: above all
+// revisions of a group and different for each process, so that a reader with a
+// revision of it starts anew at any other peer. Revisions stay below 2^53, the
+// exact integers of JSON readers.
+func ownRevision(random float64) uint64 {
+	return 1<<52 | uint64(random*(1<<21))<<31
+}
+
+// feeder feeds the catalog from the directory. Without contact to the group it
+// feeds local changes under revisions of the peer's own numbering, until the
+// next list of the directory.
+type feeder struct {
+	d *Directory
+
+	mu       sync.Mutex // guards the fields below and orders calls of the catalog
+	local    map[instance.Key]localInstance
+	own      uint64 // last revision of the peer's own numbering
+	revision uint64 // last revision of the catalog, in either numbering
+	follows  bool   // the watch delivers
+	foreign  bool   // revision is not the group's
+	led      bool   // a leader is known, or was until recently
+	moved    chan struct{}
+	relist   func() // ends the watch, so that the directory is listed again
+}
+
+// localInstance is a local instance with its value in the directory.
+type localInstance struct {
+	*instance.Instance
+	value []byte
+}
+
+func newFeeder(d *Directory) *feeder {
+	return &feeder{
+		d: d, local: make(map[instance.Key]localInstance), own: ownRevision(d.Random()),
+		foreign: true, revision: 1, moved: make(chan struct{}), relist: func() {},
+	}
+}
+
+// run follows the directory until Close.
+func (f *feeder) run() {
+	backOff := minBackOff
+	for f.d.ctx.Err() == nil {
+		f.awaitLeader(staleAfter)
+		began := time.Now()
+		err := f.follow()
+		f.disconnect(err)
+		if time.Since(began) > maxBackOff {
+			backOff = minBackOff
+		}
+		_, changed := f.d.leader()
+		select {
+		case <-f.d.ctx.Done():
+		case <-changed:
+			backOff = minBackOff
+		case <-time.After(backOff/2 + time.Duration(f.d.Random()*float64(backOff/2))):
+			backOff = min(2*backOff, maxBackOff)
+		}
+	}
+}
+
+// awaitLeader waits for a leader: a list without one would count as stale.
+func (f *feeder) awaitLeader(timeout time.Duration) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		term, changed := f.d.leader()
+		if term != 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		case <-f.d.ctx.Done():
+			return
+		}
+	}
+}
+
+// followLeader marks the catalog as stale after longer than an election without
+// a leader. A watch in a minority still delivers, but its state may be old.
+func (f *feeder) followLeader() {
+	for f.d.ctx.Err() == nil {
+		term, changed := f.d.leader()
+		var stale <-chan time.Time
+		if term != 0 {
+			f.setLed(true)
+		} else {
+			stale = time.After(staleAfter)
+		}
+		select {
+		case <-f.d.ctx.Done():
+		case <-changed:
+		case <-stale:
+			f.setLed(false)
+			select {
+			case <-f.d.ctx.Done():
+			case <-changed:
+			}
+		}
+	}
+}
+
+func (f *feeder) setLed(led bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.led != led {
+		f.led = led
+		f.updateContact()
+	}
+}
+
+// updateContact tells the catalog whether its state is current. The caller
+// holds mu.
+func (f *feeder) updateContact() {
+	switch {
+	case f.follows && f.led:
+		f.d.Catalog.Thaw()
+	case f.follows:
+		f.d.Catalog.Freeze("the coordination group has no leader known to this peer", time.Now())
+		f.overlay()
+	default:
+		f.d.Catalog.Freeze("no member of the coordination group answers", time.Now())
+		f.overlay()
+	}
+	f.move()
+}
+
+// overlay shows local changes that are not committed yet. The caller holds mu.
+func (f *feeder) overlay() {
+	var changes []catalog.Change
+	for k, i := range f.local {
+		shown, ok := f.d.Catalog.ByLease(i.Lease)
+		if !ok || !instance.Same(shown, i.Instance) && shown.Peer == f.d.Self {
+			changes = append(changes, catalog.Change{Key: k, Instance: i.Instance})
+		}
+	}
+	f.applyOwn(changes)
+}
+
+// applyOwn applies changes under the next revision of the peer's own numbering,
+// which lasts until the next list of the directory. The caller holds mu.
+func (f *feeder) applyOwn(changes []catalog.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	f.foreign, f.follows = true, false
+	f.relist()
+	f.own++
+	f.revision = f.own
+	for n, c := range changes {
+		if c.Instance != nil {
+			changes[n].Instance = withRevision(c.Instance, f.revision)
+		}
+	}
+	if err := f.d.Catalog.Apply(f.revision, changes); err != nil {
+		f.d.Failed("directory.applyOwn", err)
+	}
+}
+
+// move wakes waiters for a revision or for a change of contact.
+func (f *feeder) move() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// disconnect records the end of a watch.
+func (f *feeder) disconnect(err error) {
+	if f.d.ctx.Err() == nil {
+		f.d.Logger.Info("the watch of the directory ended; answers are stale until the next one", "error", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.follows, f.relist = false, func() {}
+	f.updateContact()
+}
+
+// follow watches the directory, after a list of it unless the catalog can
+// continue.
+func (f *feeder) follow() error {
+	ctx, cancel := context.WithCancel(f.d.ctx)
+	defer cancel()
+	dead := time.AfterFunc(watchTimeout, cancel)
+	defer dead.Stop()
+	from, err := f.resume(ctx)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.relist = cancel
+	f.mu.Unlock()
+	watch := coord.Watch{Span: coord.Under(coord.DirectoryPrefix), From: from}
+	err = f.d.Group.Watch(ctx, watch, func(b coord.Batch, _ coord.Header) error {
+		dead.Reset(watchTimeout)
+		return f.take(b)
+	})
+	var compacted *coord.Compacted
+	if errors.As(err, &compacted) {
+		f.mu.Lock()
+		f.foreign = true // the watch cannot continue here: list again
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// resume returns the revision for the next watch.
+func (f *feeder) resume(ctx context.Context) (coord.Revision, error) {
+	f.mu.Lock()
+	foreign, revision := f.foreign, f.revision
+	f.mu.Unlock()
+	if !foreign {
+		return coord.Revision(revision), nil // the next one of the group
+	}
+	for tries := 1; ; tries++ {
+		f.d.loop.settle(ctx, maxBackOff)
+		f.mu.Lock()
+		before := f.own
+		f.mu.Unlock()
+		all, at, err := f.d.list(ctx, coord.Under(coord.DirectoryPrefix))
+		if err != nil {
+			return 0, err
+		}
+		if done, err := f.reset(all, at, before, tries == maxListings); done || err != nil {
+			return coord.Revision(at), err
+		}
+	}
+}
+
+// reset replaces the catalog by a list of the directory, unless a local change
+// came after own revision before: the list may lack a change already shown. A
+// forced reset accepts that gap, which the commit of the change closes soon.
+func (f *feeder) reset(all []*instance.Instance, at, before uint64, force bool) (done bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !force && f.own != before {
+		return false, nil
+	}
+	if err := f.d.Catalog.Reset(at, all); err != nil {
+		return false, fault.Wrap("directory.reset", err)
+	}
+	f.revision, f.foreign, f.follows = at, false, true
+	f.updateContact()
+	return true, nil
+}
+
+// take feeds the catalog with a batch, revision by revision.
+func (f *feeder) take(b coord.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.foreign {
+		return fault.New("directory.take", fault.Conflict, "the catalog left the numbering of the group")
+	}
+	if !f.follows {
+		f.follows = true
+		f.updateContact()
+	}
+	for len(b.Events) > 0 {
+		n := 1
+		for n < len(b.Events) && b.Events[n].Revision == b.Events[0].Revision {
+			n++
+		}
+		if err := f.apply(b.Events[:n]); err != nil {
+			return err
+		}
+		b.Events = b.Events[n:]
+	}
+	// The catalog skips revisions of other keys: the catalogs of all peers agree
+	// on revisions.
+	if done := catalogRevision(b.Next - 1); done > f.revision {
+		f.revision = done
+		f.move()
+	}
+	return nil
+}
+
+// apply feeds the catalog with the events of one revision.
+func (f *feeder) apply(events []coord.Event) error {
+	revision := catalogRevision(events[0].Revision)
+	if revision <= f.revision {
+		return nil
+	}
+	changes := make([]catalog.Change, 0, len(events))
+	for _, e := range events {
+		if k, ok := coord.InstanceKey(e.Key); ok {
+			changes = append(changes, catalog.Change{Key: k, Instance: f.decode(k, e.KV)})
+		}
+	}
+	if err := f.d.Catalog.Apply(revision, changes); err != nil {
+		return fault.Wrap("directory.apply", err)
+	}
+	f.revision = revision
+	f.move()
+	return nil
+}
+
+// decode returns the instance of an entry. An entry equal to its local instance
+// shares that instance's memory. The caller holds mu.
+func (f *feeder) decode(k instance.Key, kv *coord.KeyValue) *instance.Instance {
+	if i, ok := f.local[k]; ok && kv != nil && bytes.Equal(kv.Value, i.value) {
+		return withRevision(i.Instance, catalogRevision(kv.ModRevision))
+	}
+	return f.d.decode(kv)
+}
+
+// change records local changes. Without a leader or contact the catalog shows
+// them at once, because the directory cannot deliver them.
+func (f *feeder) change(changes []encodedChange) {
+	term, _ := f.d.leader()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shown := make([]catalog.Change, 0, len(changes))
+	for _, c := range changes {
+		i := c.Instance
+		if i == nil {
+			delete(f.local, c.Key)
+		} else {
+			if i.Peer != f.d.Self {
+				i = withRevision(i, 0)
+				i.Peer = f.d.Self
+			}
+			f.local[c.Key] = localInstance{i, c.value}
+		}
+		shown = append(shown, catalog.Change{Key: c.Key, Instance: i})
+	}
+	if f.foreign || !f.follows || !f.led || term == 0 {
+		f.applyOwn(shown)
+		f.updateContact()
+	}
+}
+
+// reach waits until the catalog has a revision of the directory, or follows it
+// no more.
+func (f *feeder) reach(ctx context.Context, revision uint64) error {
+	for {
+		f.mu.Lock()
+		done, moved := f.revision >= revision || !f.follows || f.foreign, f.moved
+		f.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fault.Wrap("directory.reach", ctx.Err())
+		}
+	}
+}
