@@ -1,9 +1,9 @@
-// Package cli is the command line of blackholed: commands that start a peer, and commands
-// that speak to a running one through package client.
+// Package cli is the command line of blackholed: the commands that start a peer, and the
+// commands that call a running peer through package client.
 //
-// Standard output carries data and nothing else, in the form that -o names; progress,
-// warnings and errors go to standard error. Exit codes are the table in exit.go. The
-// package does not know the daemon: what starts one is given to it.
+// Standard output carries only data, in the format of -o. Progress, warnings and errors go
+// to standard error. Exit codes are the table in exit.go. The package does not import the
+// daemon: App carries the functions that start one.
 package cli
 
 import (
@@ -18,28 +18,28 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// name is what users type, and what error messages begin with.
+// name is the program's name for users; error messages begin with it.
 const name = "blackholed"
 
-// App is the program. All fields are required; Execute does not change it.
+// App is the program. All fields are required. Execute does not change them.
 type App struct {
 	Version string
-	Stdin   io.Reader // what "-" as a file name reads
+	Stdin   io.Reader // read for the file name "-"
 	Stdout  io.Writer
 	Stderr  io.Writer
-	Environ []string // as os.Environ gives it
+	Environ []string // in the form of os.Environ
 
-	// Run is a peer's whole life: it returns nil after ctx ended it.
+	// Run runs a peer until ctx ends, and returns nil then.
 	Run func(ctx context.Context, c config.Config, stderr io.Writer) error
-	// Identity loads or creates the identity in a data directory and gives its peer id.
+	// Identity loads or creates the identity in a data directory and returns its peer id.
 	Identity func(dataDir string) (peerID string, err error)
-	// Recover makes the peer of a data directory, which nobody runs, the only voter of its group, or
-	// with commit false only says what that would mean.
+	// Recover makes the stopped peer of a data directory the only voter of its group. With
+	// commit false it only describes the result.
 	Recover func(dataDir string, commit bool) (Recovery, error)
 }
 
-// Execute runs the command that args (without the program's name) ask for, and gives the
-// exit code. The end of ctx is the user's interrupt.
+// Execute runs the command in args (without the program's name) and returns the exit code.
+// The user's interrupt ends ctx.
 func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // cobra reads os.Args for nil
@@ -54,79 +54,77 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	if ctx.Err() != nil && fault.KindOf(err) == fault.Canceled {
 		err = fault.New("", fault.Canceled, "interrupted")
 	}
-	a.report(cmd, err)
+	report(a.Stderr, cmd, err)
 	return exitCodeOf(err)
 }
-
-// The groups of commands in the help.
-const (
-	groupPeer    = "peer"
-	groupProvide = "provide"
-	groupFind    = "find"
-	groupApps    = "apps"
-	groupAgree   = "agree"
-)
 
 func (a App) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
-		Short: "Decentralised service discovery: announce services and find those of others",
-		Long: "Decentralised service discovery: announce services and find those of others.\n\n" +
-			"One binary is the peer (blackholed run) and the client of a running peer.\n\n" +
+		Short: "Decentralised service discovery and coordination",
+		Long: "Decentralised service discovery and coordination.\n\n" +
+			"One binary is both the peer (blackholed run) and the client of a running peer.\n\n" +
 			"Exit codes:\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          a.unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          unknownCommand,
+		RunE:          showHelp,
 	}
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(flagError)
-	root.AddGroup(
-		&cobra.Group{ID: groupPeer, Title: "This peer:"},
-		&cobra.Group{ID: groupProvide, Title: "Its services:"},
-		&cobra.Group{ID: groupFind, Title: "Services of all:"},
-		&cobra.Group{ID: groupApps, Title: "Instances of applications:"},
-		&cobra.Group{ID: groupAgree, Title: "Locks and leases of all:"},
-	)
-	add := func(group string, cmds ...*cobra.Command) {
-		for _, c := range cmds {
-			c.GroupID = group
+	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ}
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"This peer:", []*cobra.Command{
+			initCommand(con, a.Identity), runCommand(con, a.Run), idCommand(con, a.Identity),
+			statusCommand(con), peersCommand(con), configCommand(con),
+		}},
+		{"Services that this peer offers:", []*cobra.Command{
+			registerCommand(con), updateCommand(con), withdrawCommand(con), recordsCommand(con),
+		}},
+		{"Services in the network:", []*cobra.Command{queryCommand(con), watchCommand(con), resolveCommand(con)}},
+		{"Instances of applications:", []*cobra.Command{
+			servicesCommand(con), serviceCommand(con), discoverCommand(con), dnsCommand(con),
+		}},
+		{"Coordination group:", []*cobra.Command{
+			requireCommand(con), requirementsCommand(con), lockCommand(con), locksCommand(con), leaseCommand(con),
+			coordCommand(con), groupCommand(con, a.Recover),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.title
 			root.AddCommand(c)
 		}
 	}
-	add(groupPeer, a.initCommand(), a.runCommand(), a.idCommand(), a.statusCommand(), a.peersCommand(), a.configCommand())
-	add(groupProvide, a.registerCommand(), a.updateCommand(), a.withdrawCommand(), a.recordsCommand())
-	add(groupFind, a.queryCommand(), a.watchCommand(), a.resolveCommand())
-	add(groupApps, a.servicesCommand(), a.serviceCommand(), a.discoverCommand(), a.dnsCommand())
-	add(groupAgree, a.requireCommand(), a.requirementsCommand(), a.lockCommand(), a.locksCommand(), a.leaseCommand(), a.coordCommand(), a.groupCommand())
-	add("", a.versionCommand())
+	root.AddCommand(versionCommand(con, a.Version))
 	return root
 }
 
-// unknownCommand refuses what is no command, and says what may have been meant.
-func (a App) unknownCommand(cmd *cobra.Command, args []string) error {
+// parent is a command that only groups others.
+func parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = unknownCommand, showHelp
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// unknownCommand refuses the name of an unknown command and suggests similar names.
+func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	meant := ""
+	suggestion := ""
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		meant = "; did you mean " + strings.Join(near, " or ") + "?"
+		suggestion = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], meant)
-}
-
-// env gives the last value of an environment variable, as the shell does.
-func (a App) env(variable string) (string, bool) {
-	value, found := "", false
-	for _, entry := range a.Environ {
-		if v, ok := strings.CutPrefix(entry, variable+"="); ok {
-			value, found = v, true
-		}
-	}
-	return value, found
+	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], suggestion)
 }
 
 // noArgs refuses arguments.
@@ -137,7 +135,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneArg wants exactly one argument.
+// oneArg requires exactly one argument.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -147,7 +145,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// someArgs wants at least one argument.
+// someArgs requires at least one argument.
 func someArgs(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

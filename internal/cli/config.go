@@ -10,27 +10,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func (a App) configCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at settings", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(a.configShowCommand())
-	return cmd
+func configCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con))
 }
 
-// shown is a setting with where it comes from.
-type shown struct {
+// settingView is the JSON form of a setting with its source.
+type settingView struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
 }
 
-func (a App) configShowCommand() *cobra.Command {
+func configShowCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the settings that run would use", Args: noArgs,
-		Long: "Show the settings that run would use with the same flags. -o yaml prints a settings\nfile; --origin says where each comes from.",
+		Long: "Show the settings that run would use with the same flags. -o yaml prints a settings\nfile; --origin adds the source of each setting.",
 	}
-	s := a.settingFlags(cmd)
-	origins := cmd.Flags().Bool("origin", false, "say where each setting comes from")
+	s := settingFlags(con, cmd)
+	origins := cmd.Flags().Bool("origin", false, "show the source of each setting")
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -38,10 +35,10 @@ func (a App) configShowCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var list []shown
+		var list []settingView
 		var rows [][]string
 		for _, key := range config.Keys() {
-			list = append(list, shown{key, c.Value(key), origin[key]})
+			list = append(list, settingView{key, c.Value(key), origin[key]})
 			rows = append(rows, []string{key, c.Value(key)})
 			if *origins {
 				rows[len(rows)-1] = append(rows[len(rows)-1], origin[key])
@@ -54,30 +51,30 @@ func (a App) configShowCommand() *cobra.Command {
 				return err
 			}
 		}
-		return f.print(a.Stdout, d)
+		return f.print(con.stdout, d)
 	}
 	return cmd
 }
 
-// tree gives the settings in the shape of the settings file.
+// tree returns the settings in the structure of the settings file.
 func tree(c config.Config) (map[string]any, error) {
 	var m map[string]any
 	dec, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{TagName: "koanf", Result: &m})
 	if err == nil {
 		err = dec.Decode(c)
 	}
-	spell(m)
+	formatValues(m)
 	return m, fault.As("cli.tree", fault.Internal, err)
 }
 
-// spell gives values the form that they have in the file.
-func spell(m map[string]any) {
+// formatValues converts values to their form in the file.
+func formatValues(m map[string]any) {
 	for key, value := range m {
 		switch v := value.(type) {
 		case time.Duration:
 			m[key] = v.String()
 		case []string:
-			m[key] = append([]string{}, v...) // [] and not null
+			m[key] = append([]string{}, v...) // [], not null
 		case map[string][]string:
 			if v == nil {
 				m[key] = map[string][]string{}
@@ -87,7 +84,7 @@ func spell(m map[string]any) {
 		case []config.Certificate:
 			m[key] = append([]config.Certificate{}, v...)
 		case map[string]any:
-			spell(v)
+			formatValues(v)
 		}
 	}
 }

@@ -16,19 +16,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// udpSize is what answers over UDP may have, as DNS Flag Day 2020 recommends; larger ones come over TCP.
+// udpSize is the largest answer over UDP in bytes, by the DNS Flag Day 2020. Larger answers
+// use TCP.
 const udpSize = 1232
 
-// lookup is a question to a name server.
+// lookup holds the flags of dns.
 type lookup struct {
-	app    App
+	*console
 	server string
 	kind   string
 	tcp    bool
 	format format
 }
 
-// recordView is a resource record as it is shown.
+// recordView is the JSON form of a resource record.
 type recordView struct {
 	Name    string `json:"name"`
 	TTL     uint32 `json:"ttl"` // seconds
@@ -37,24 +38,24 @@ type recordView struct {
 	Section string `json:"section"` // answer, authority or additional
 }
 
-// lookupView is an answer as it is shown.
+// lookupView is the JSON form of an answer.
 type lookupView struct {
-	Dig     string       `json:"dig"` // the command line that asks the same
+	Dig     string       `json:"dig"` // the equivalent command line of dig
 	Status  string       `json:"status"`
 	Records []recordView `json:"records"`
 }
 
-func (a App) dnsCommand() *cobra.Command {
+func dnsCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "dns NAME", Short: "Ask the peer's name server", Args: oneArg("NAME"),
-		Long: "Ask the name server of the peer, and show the command line of dig that asks the same.\n\n" +
-			"A NAME without dots is that of a service: web is web.service." + config.Default().DNSDomain[0] + ".",
+		Use: "dns NAME", Short: "Query the peer's name server", Args: oneArg("NAME"),
+		Long: "Query the name server of the peer, and show the equivalent command line of dig.\n\n" +
+			"A NAME without dots is a service: web means web.service." + config.Default().DNSDomain[0] + ".",
 		Example: "  " + name + " dns web\n  " + name + " dns _web._v2.service.blackhole --type SRV",
 	}
-	l, f := &lookup{app: a}, cmd.Flags()
+	l, f := &lookup{console: con}, cmd.Flags()
 	f.StringVar(&l.server, "dns", "", "address of the name server (environment BLACKHOLE_DNS; default "+config.Default().DNS+")")
 	f.StringVar(&l.kind, "type", "A", "A, AAAA, SRV, TXT or another type")
-	f.BoolVar(&l.tcp, "tcp", false, "ask over TCP")
+	f.BoolVar(&l.tcp, "tcp", false, "use TCP")
 	timeout := f.Duration("wait", defaultTimeout/6, "longest time to wait")
 	outputFlag(cmd, &l.format)
 	complete(cmd, "type", "A", "AAAA", "SRV", "TXT", "NS", "SOA")
@@ -69,7 +70,7 @@ func (a App) dnsCommand() *cobra.Command {
 	return cmd
 }
 
-// run asks and shows.
+// run sends the question and shows the answer.
 func (l *lookup) run(ctx context.Context, asked string) error {
 	if !strings.Contains(asked, ".") {
 		asked += ".service." + config.Default().DNSDomain[0]
@@ -77,15 +78,15 @@ func (l *lookup) run(ctx context.Context, asked string) error {
 	asked = dns.Fqdn(asked)
 	kind, ok := dns.StringToType[strings.ToUpper(l.kind)]
 	if !ok {
-		return fault.Invalidf("--type", l.kind, "%q is no type of records", l.kind)
+		return fault.Invalidf("--type", l.kind, "%q is not a record type", l.kind)
 	}
 	if _, valid := dns.IsDomainName(asked); !valid {
-		return fault.Invalidf("NAME", asked, "is no domain name")
+		return fault.Invalidf("NAME", asked, "is not a domain name")
 	}
-	fromEnv, _ := l.app.env(config.Prefix + "DNS")
+	fromEnv, _ := l.env(config.Prefix + "DNS")
 	server := cmp.Or(l.server, fromEnv, config.Default().DNS)
 	if server == config.Off {
-		return fault.Invalidf("--dns", server, "must name a server: a peer with dns: off serves none")
+		return fault.Invalidf("--dns", server, "must name a server: a peer with dns: off has no name server")
 	}
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
@@ -98,15 +99,15 @@ func (l *lookup) run(ctx context.Context, asked string) error {
 	}
 	view.Status, view.Records = dns.RcodeToString[answer.Rcode], sections(answer)
 	if l.format == formatTable {
-		l.app.say("%s", view.Dig)
+		l.say("%s", view.Dig)
 	}
-	if err := l.format.print(l.app.Stdout, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
+	if err := l.format.print(l.stdout, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
 		return err
 	}
 	return outcome(asked, kind, answer)
 }
 
-// ask asks over UDP, and over TCP when the answer was cut.
+// ask uses UDP, and TCP after a truncated answer.
 func (l *lookup) ask(ctx context.Context, server, asked string, kind uint16) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(asked, kind)
@@ -130,7 +131,7 @@ func (l *lookup) ask(ctx context.Context, server, asked string, kind uint16) (*d
 	}
 }
 
-// causeOf is why a connection failed, without the ports of either end.
+// causeOf is the cause of a failed connection without the ports, which differ each time.
 func causeOf(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -139,7 +140,7 @@ func causeOf(err error) error {
 	return err
 }
 
-// digLine is the command line that asks the same.
+// digLine is the equivalent command line of dig.
 func digLine(host, port, asked string, kind uint16, tcp bool) string {
 	line := fmt.Sprintf("dig @%s -p %s %s %s", host, port, asked, dns.TypeToString[kind])
 	if tcp {
@@ -148,7 +149,7 @@ func digLine(host, port, asked string, kind uint16, tcp bool) string {
 	return line
 }
 
-// sections are the records of an answer.
+// sections returns the records of an answer.
 func sections(m *dns.Msg) []recordView {
 	views := []recordView{}
 	for _, section := range []struct {
@@ -177,13 +178,13 @@ func (v *lookupView) table() string {
 	return table([]string{"NAME", "TTL", "TYPE", "DATA", "SECTION"}, rows)
 }
 
-// outcome is the error that an answer stands for. That there is nothing of a type is none.
+// outcome is the error of an answer. An answer without records of the type is not an error.
 func outcome(asked string, kind uint16, m *dns.Msg) error {
 	switch m.Rcode {
 	case dns.RcodeSuccess:
 		return nil
 	case dns.RcodeNameError:
-		return fault.New("", fault.NotFound, "there is no %s", asked)
+		return fault.New("", fault.NotFound, "%s does not exist", asked)
 	case dns.RcodeRefused:
 		return fault.New("", fault.Forbidden, "the name server does not answer for %s %s", asked, dns.TypeToString[kind])
 	default:

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// The exit codes that code refers to by name; exits is the whole table.
+// Exit codes that code refers to by name. exits has the full table.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -21,7 +22,7 @@ const (
 	exitLost        = 76
 )
 
-// coded is an error with an exit code of its own.
+// coded is an error with its own exit code.
 type coded struct {
 	code int
 	error
@@ -30,37 +31,37 @@ type coded struct {
 // Unwrap gives the error.
 func (c coded) Unwrap() error { return c.error }
 
-// childExit is how a command that was run for the user ended: its exit code is ours, and what
-// there was to say it has said.
+// childExit is the exit code of a child process. It becomes the exit code of this program,
+// without a message: the child has printed its own.
 type childExit int
 
 // Error implements error.
 func (c childExit) Error() string { return fmt.Sprintf("the command ended with %d", int(c)) }
 
-// exit is one code: what it means, and the kinds of error that end in it.
+// exit is one exit code with its meaning and its kinds of error.
 type exit struct {
 	code    int
 	meaning string
 	kinds   []fault.Kind
 }
 
-// exits is the table of exit codes. Codes are append-only: scripts rely on them.
+// exits is the table of exit codes. It is append-only, because scripts rely on the codes.
 func exits() []exit {
 	return []exit{
-		{exitOK, "done", nil},
+		{exitOK, "success", nil},
 		{exitFailure, "failure", []fault.Kind{fault.Internal, fault.Unauthentic, fault.Forbidden, fault.Unsupported}},
-		{2, "usage, or invalid input", []fault.Kind{fault.Invalid, fault.TooLarge, fault.Unprocessable}},
+		{2, "invalid usage or input", []fault.Kind{fault.Invalid, fault.TooLarge, fault.Unprocessable}},
 		{3, "not found", []fault.Kind{fault.NotFound, fault.Gone}},
-		{4, "exists already, conflict, or a limit is reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
+		{4, "already exists, conflict, or limit reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
-		{69, "unavailable: no peer answers, it is not ready, or its group has no quorum or is none", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
-		{exitNotAcquired, "lock: others hold it; require: too few instances in time", nil},                                            // EX_TEMPFAIL
-		{exitLost, "lock: lost while it was held", nil},
-		{130, "interrupted", []fault.Kind{fault.Canceled}}, // 128 + SIGINT, as shells have it
+		{69, "unavailable: no peer answers, or the peer is not ready, or has no group or no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
+		{exitNotAcquired, "lock: others hold the lock; require: too few instances in time", nil},                                      // EX_TEMPFAIL
+		{exitLost, "lock: the lock was lost while held", nil},
+		{130, "interrupted", []fault.Kind{fault.Canceled}}, // 128 + SIGINT, the convention of shells
 	}
 }
 
-// exitCodeOf gives the exit code of an error; kinds that the table lacks are failures.
+// exitCodeOf returns the exit code of an error. A kind outside the table is a failure.
 func exitCodeOf(err error) int {
 	var own coded
 	switch {
@@ -85,35 +86,35 @@ func exitHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// report writes an error as one line, and under it what may help.
-func (a App) report(cmd *cobra.Command, err error) {
-	fmt.Fprintf(a.Stderr, "%s: %s\n", name, oneLine(err))
+// report writes an error as one line, followed by a hint if there is one.
+func report(stderr io.Writer, cmd *cobra.Command, err error) {
+	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
 	if h := hint(cmd, err); h != "" {
-		fmt.Fprintf(a.Stderr, "hint: %s\n", h)
+		fmt.Fprintf(stderr, "hint: %s\n", h)
 	}
 }
 
-// hint is a next step for the user, or "".
+// hint suggests a next step to the user, or is "".
 func hint(cmd *cobra.Command, err error) string {
 	remote := cmd.Flags().Lookup(timeoutFlag) != nil
 	switch kind := fault.KindOf(err); {
 	case kind == fault.Invalid:
 		return cmd.CommandPath() + " --help"
 	case kind == fault.Unauthentic && remote:
-		return "--token-file or BLACKHOLE_AUTH_TOKEN says who you are, or --cert and --key"
+		return "authenticate with --token-file, BLACKHOLE_AUTH_TOKEN, or --cert and --key"
 	case kind == fault.Exists && cmd.CommandPath() == name+" register":
-		return name + " update replaces a service"
+		return "use " + name + " update to replace an offer"
 	case kind == fault.Timeout && remote:
-		return "--" + timeoutFlag + " allows more"
+		return "use --" + timeoutFlag + " to wait longer"
 	case kind == fault.Unavailable && remote && !answered(err):
-		return "is `" + name + " run` running? --grpc or BLACKHOLE_GRPC names the peer to ask"
+		return "is `" + name + " run` running? Set the address of the peer with --grpc or BLACKHOLE_GRPC"
 	default:
 		return ""
 	}
 }
 
-// answered reports whether the error came from the peer: the client keeps the peer's own
-// fault inside its own ones.
+// answered reports whether the error came from the peer: the client wraps the peer's fault
+// in its own.
 func answered(err error) bool {
 	var outer, inner *fault.Error
 	if !errors.As(err, &outer) || !errors.As(outer.Err, &inner) {
@@ -125,8 +126,8 @@ func answered(err error) bool {
 	return !strings.HasPrefix(inner.Op, "client.")
 }
 
-// oneLine renders an error as "field: message" in one line. Operations show only where
-// the error is not the user's to mend.
+// oneLine renders an error as "field: message" in one line. Only internal errors, which a
+// user cannot fix, show their operations.
 func oneLine(err error) string {
 	text := message(err)
 	if fault.KindOf(err) == fault.Internal {
@@ -137,8 +138,8 @@ func oneLine(err error) string {
 	return clean(text)
 }
 
-// message is the text under the faults that lead the chain. Unlike fault.Message it keeps
-// what was added around a fault further in.
+// message is the text below the outermost faults. Unlike fault.Message it keeps the text
+// that wraps an inner fault.
 func message(err error) string {
 	for {
 		e, ok := err.(*fault.Error)
@@ -149,8 +150,8 @@ func message(err error) string {
 	}
 }
 
-// clean makes text safe for a terminal line: parts of it come from strangers. Control
-// characters would move the cursor, format characters reorder what is read.
+// clean makes text safe for a terminal line, because parts of it come from strangers: control
+// characters could move the cursor, and format characters could reorder the text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -164,20 +165,20 @@ func clean(s string) string {
 	}, s)
 }
 
-// flagError turns the flag parser's errors into faults that name the flag.
+// flagError converts an error of the flag parser into a fault that names the flag.
 func flagError(_ *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return fault.Invalidf("", nil, "%w", err)
 	}
 	flag, value := "--"+bad.GetFlag().Name, bad.GetValue()
-	if cause := bad.Unwrap(); fault.KindOf(cause) == fault.Invalid { // of a flag type of this package
+	if cause := bad.Unwrap(); fault.KindOf(cause) == fault.Invalid { // from a flag type of this package
 		return fault.Invalidf(flag, value, "%s", fault.Message(cause))
 	}
 	return fault.Invalidf(flag, value, "must be a %s, not %q", typeName(bad.GetFlag().Value.Type()), value)
 }
 
-// typeName describes the flag types of pflag for people.
+// typeName describes a flag type of pflag to users.
 func typeName(t string) string {
 	switch t {
 	case "int":
@@ -193,7 +194,7 @@ func typeName(t string) string {
 	}
 }
 
-// renameField gives err's field another name: that of the flag that set it.
+// renameField renames err's field, usually to the flag that sets the field.
 func renameField(err error, rename func(field string) string) error {
 	field := fault.FieldOf(err)
 	if field == "" || rename(field) == field {

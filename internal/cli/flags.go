@@ -52,7 +52,7 @@ func (d *distance) String() string {
 // Type implements pflag.Value.
 func (d *distance) Type() string { return "DISTANCE" }
 
-// Set implements pflag.Value. The range is the query's to check.
+// Set implements pflag.Value. The query checks the range.
 func (d *distance) Set(s string) error {
 	text, perKM := strings.ToLower(strings.TrimSpace(s)), 1.0
 	units := []struct {
@@ -74,8 +74,8 @@ func (d *distance) Set(s string) error {
 	return nil
 }
 
-// question are the flags of query and watch on their way to a query.
-type question struct {
+// queryFlags are the flags of query and watch.
+type queryFlags struct {
 	q            query.Query
 	near         place
 	radius       distance
@@ -85,47 +85,47 @@ type question struct {
 	attributes   []string
 }
 
-// filterFlags adds what selects records.
-func filterFlags(cmd *cobra.Command) *question {
-	s := new(question)
+// newQueryFlags adds the flags that filter records.
+func newQueryFlags(cmd *cobra.Command) *queryFlags {
+	s := new(queryFlags)
 	q, f := &s.q, cmd.Flags()
 	f.StringVar(&q.Type, "type", "", "storage, compute, cdn, bandwidth or another (required)")
 	f.StringVar(&q.Subtype, "subtype", "", "specialisation within the type")
 	f.Var(&s.near, "near", "place in degrees: 52.52,13.40")
-	f.Var(&s.radius, "radius", "at most so far from --near: 100km, 500m, 60mi; a plain number is km")
-	f.StringSliceVar(&q.Countries, "country", nil, "any of these countries, ISO 3166-1 alpha-2 (repeat, or commas)")
-	f.StringArrayVar(&q.Regions, "region", nil, "any of these regions (repeat)")
-	f.Uint32Var(&q.MinCPUCores, "min-cpu", 0, "at least so many cores")
-	f.Uint64Var(&q.MinMemoryMB, "min-memory-mb", 0, "at least so much memory, MB")
-	f.BoolVar(&q.RequireGPU, "gpu", false, "only with a GPU")
-	f.Uint64Var(&q.MinStorageGB, "min-storage-gb", 0, "at least so much space available, GB")
-	f.Uint64Var(&q.MinBandwidthMbps, "min-bandwidth-mbps", 0, "at least so much bandwidth, Mbit/s")
-	f.Float64Var(&s.maxPrice, "max-price", 0, "at most this base price, in --currency for one --price-unit")
-	f.StringVar(&q.Currency, "currency", "", "prices to compare (default "+query.DefaultCurrency+")")
-	f.StringVar(&q.PriceUnit, "price-unit", "", "prices to compare: per-gb-month, per-hour, ... (default: the type's usual one)")
-	f.Float64Var(&s.minUptime, "min-uptime", 0, "at least this uptime, percent")
-	f.Uint32Var(&s.maxErrorRate, "max-error-rate", 0, "at most so many errors in 10000 requests")
-	f.StringVar(&q.ProviderID, "provider", "", "only of this peer id")
-	f.StringArrayVar(&s.attributes, "attr", nil, "only with this attribute: KEY=VALUE (repeat)")
+	f.Var(&s.radius, "radius", "largest distance from --near: 100km, 500m, 60mi; a plain number means km")
+	f.StringSliceVar(&q.Countries, "country", nil, "country, ISO 3166-1 alpha-2 (repeat, or commas)")
+	f.StringArrayVar(&q.Regions, "region", nil, "region (repeat)")
+	f.Uint32Var(&q.MinCPUCores, "min-cpu", 0, "minimum CPU cores")
+	f.Uint64Var(&q.MinMemoryMB, "min-memory-mb", 0, "minimum memory, MB")
+	f.BoolVar(&q.RequireGPU, "gpu", false, "require a GPU")
+	f.Uint64Var(&q.MinStorageGB, "min-storage-gb", 0, "minimum available storage, GB")
+	f.Uint64Var(&q.MinBandwidthMbps, "min-bandwidth-mbps", 0, "minimum bandwidth, Mbit/s")
+	f.Float64Var(&s.maxPrice, "max-price", 0, "maximum base price, in --currency per --price-unit")
+	f.StringVar(&q.Currency, "currency", "", "currency of prices (default "+query.DefaultCurrency+")")
+	f.StringVar(&q.PriceUnit, "price-unit", "", "unit of prices: per-gb-month, per-hour, ... (default: the usual unit of the type)")
+	f.Float64Var(&s.minUptime, "min-uptime", 0, "minimum uptime, percent")
+	f.Uint32Var(&s.maxErrorRate, "max-error-rate", 0, "maximum errors in 10000 requests")
+	f.StringVar(&q.ProviderID, "provider", "", "peer id of the provider")
+	f.StringArrayVar(&s.attributes, "attr", nil, "attribute KEY=VALUE (repeat)")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
 	complete(cmd, "type", "storage", "compute", "cdn", "bandwidth")
 	complete(cmd, "health", "any", "usable", "healthy")
 	return s
 }
 
-// orderFlags adds what orders and cuts answers.
-func (s *question) orderFlags(cmd *cobra.Command) {
+// addOrder adds the flags that order and limit answers.
+func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	q, f := &s.q, cmd.Flags()
 	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random or score (default distance with --near, else score)")
-	f.Uint64Var(&q.Seed, "seed", 0, "permutation of --sort random; 0 draws one")
-	f.IntVar(&q.Limit, "limit", 0, "most results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's)")
-	f.BoolVar(&q.Explain, "explain", false, "say why each result has its score, and what was left out")
-	f.BoolVar(&q.ExactTotal, "exact-total", false, "count all matches, where the best are found sooner")
+	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
+	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
+	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")
+	f.BoolVar(&q.ExactTotal, "exact-total", false, "count all matches even if the best are found sooner")
 	complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "score")
 }
 
-// query gives the query that the flags ask for, valid. Errors name the flag.
-func (s *question) query(cmd *cobra.Command) (query.Query, error) {
+// query returns the valid query of the flags. Errors name the flag.
+func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 	q := s.q
 	if s.radius.km != nil && s.near.near == nil {
 		return query.Query{}, fault.Invalidf("--near", nil, "is required with --radius")
@@ -142,38 +142,36 @@ func (s *question) query(cmd *cobra.Command) (query.Query, error) {
 	if cmd.Flags().Changed("max-error-rate") {
 		q.MaxErrorRate = &s.maxErrorRate
 	}
-	if err := s.setAttributes(&q); err != nil {
+	var err error
+	if q.Attributes, err = assign("--attr", s.attributes); err != nil {
 		return query.Query{}, err
 	}
-	if _, err := query.Compile(q, query.Defaults{}); err != nil {
-		return query.Query{}, named(err)
-	}
-	return q, nil
+	_, err = query.Compile(q, query.Defaults{})
+	return q, renameField(err, queryFlag)
 }
 
-func (s *question) setAttributes(q *query.Query) error {
-	for _, pair := range s.attributes {
+// assign reads the values of a flag of the form KEY=VALUE.
+func assign(flag string, list []string) (map[string]string, error) {
+	var m map[string]string
+	for _, pair := range list {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return fault.Invalidf("--attr", pair, "must be KEY=VALUE, not %q", pair)
+			return nil, fault.Invalidf(flag, pair, "must be KEY=VALUE, not %q", pair)
 		}
-		if _, twice := q.Attributes[key]; twice {
-			return fault.Invalidf("--attr", pair, "names %q twice", key)
+		if _, twice := m[key]; twice {
+			return nil, fault.Invalidf(flag, pair, "names %q twice", key)
 		}
-		if q.Attributes == nil {
-			q.Attributes = map[string]string{}
+		if m == nil {
+			m = map[string]string{}
 		}
-		q.Attributes[key] = value
+		m[key] = value
 	}
-	return nil
+	return m, nil
 }
 
-// named lets an error about a field of a query name the flag that sets the field. Errors
-// of the peer name fields, too: its limits may be tighter.
-func named(err error) error { return renameField(err, flagOf) }
-
-// flagOf gives the flag that sets a field of a query; what no flag sets stays as it is.
-func flagOf(field string) string {
+// queryFlag returns the flag that sets a field of a query, or the field if no flag sets it.
+// Errors of the peer name fields too: its limits may be tighter.
+func queryFlag(field string) string {
 	top, _, _ := strings.Cut(field, "[") // countries[0]
 	if !strings.HasPrefix(top, "near.") {
 		top, _, _ = strings.Cut(top, ".") // attributes.tier

@@ -75,7 +75,7 @@ func TestQueryFlags(t *testing.T) {
 // TestEveryFieldHasAFlag keeps errors from naming a flag that does not exist, and a new
 // field of queries from being forgotten here.
 func TestEveryFieldHasAFlag(t *testing.T) {
-	cmd := App{}.queryCommand()
+	cmd := queryCommand(new(console))
 	var fields []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[query.Query]()) {
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" {
@@ -84,12 +84,12 @@ func TestEveryFieldHasAFlag(t *testing.T) {
 	}
 	require.Contains(t, fields, "min_uptime") // embedded ones, too
 	for _, field := range append(fields, "near.latitude", "near.longitude", "near.radius_km", "countries[3]", "attributes.tier") {
-		flag, ok := strings.CutPrefix(flagOf(field), "--")
+		flag, ok := strings.CutPrefix(queryFlag(field), "--")
 		require.True(t, ok, "%s has no flag", field)
 		require.NotNil(t, cmd.Flags().Lookup(flag), "%s: no flag --%s", field, flag)
 	}
-	require.Equal(t, "near.altitude", flagOf("near.altitude"))
-	require.Equal(t, "exclude_providers[0]", flagOf("exclude_providers[0]"))
+	require.Equal(t, "near.altitude", queryFlag("near.altitude"))
+	require.Equal(t, "exclude_providers[0]", queryFlag("exclude_providers[0]"))
 }
 
 // TestTimeoutReachesThePeer: the deadline is for the peer's work, too.

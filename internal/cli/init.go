@@ -13,15 +13,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func (a App) initCommand() *cobra.Command {
+func initCommand(con *console, identity func(dataDir string) (string, error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "init", Short: "Create a peer's data directory: settings file and identity", Args: noArgs,
-		Long: "Create a peer's data directory with a settings file, in which every setting stands as\n" +
-			"a comment with its default, and an identity. What is there already stays as it is.\nPrints the peer id.",
+		Use: "init", Short: "Create a peer's data directory with settings file and identity", Args: noArgs,
+		Long: "Create a peer's data directory with an identity and a settings file, which lists every\n" +
+			"setting as a comment with its default. Existing files stay unchanged. Prints the peer id.",
 	}
 	cmd.Flags().String("data", "", "directory to create (default "+config.Default().Data+")")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir := a.dataDir(cmd)
+		dir := con.dataDir(cmd)
 		if dir == "" {
 			return fault.Invalidf("--data", dir, "must not be empty")
 		}
@@ -34,39 +34,39 @@ func (a App) initCommand() *cobra.Command {
 			return fault.As("cli.init", fault.Internal, err)
 		}
 		if created {
-			a.say("wrote %s", path)
+			con.say("wrote %s", path)
 		} else {
-			a.say("kept %s", path)
+			con.say("kept %s", path)
 		}
-		return a.printID(dir, formatTable)
+		return con.printID(identity, dir, formatTable)
 	}
 	return cmd
 }
 
-func (a App) idCommand() *cobra.Command {
+func idCommand(con *console, identity func(dataDir string) (string, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: "id", Short: "Print the peer id of a data directory", Args: noArgs}
 	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir := a.dataDir(cmd)
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // to ask must not create
+		dir := con.dataDir(cmd)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // identity would create the directory
 			return fault.New("", fault.NotFound, "no data directory %s; %s init creates one", dir, name)
 		}
-		return a.printID(dir, f)
+		return con.printID(identity, dir, f)
 	}
 	return cmd
 }
 
-func (a App) printID(dir string, f format) error {
-	id, err := a.Identity(dir)
+func (c *console) printID(identity func(dataDir string) (string, error), dir string, f format) error {
+	id, err := identity(dir)
 	if err != nil {
 		return err
 	}
-	return f.print(a.Stdout, document{value: map[string]string{"peer_id": id}, table: id + "\n"})
+	return f.print(c.stdout, document{value: map[string]string{"peer_id": id}, table: id + "\n"})
 }
 
-// createFile writes a file that is not there yet.
+// createFile writes a new file and leaves an existing file unchanged.
 func createFile(path, text string) (created bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -79,15 +79,15 @@ func createFile(path, text string) (created bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// settingsFile is a settings file that changes nothing: "#" without a space behind it
-// begins a setting that can be uncommented, "# " an explanation.
+// settingsFile is a settings file that changes nothing. "#" without a space begins a
+// setting, "# " an explanation.
 func settingsFile() string {
 	var b strings.Builder
-	b.WriteString("# Settings of this peer. What begins with # and no space is a setting with its default:\n" +
-		"# remove the # to change it, and those of the lines it is nested under.\n" +
-		"# `" + name + " config show --origin` says what applies, and why.\n\n")
+	b.WriteString("# Settings of this peer. A line with # and no space is a setting with its default. To change\n" +
+		"# a setting, remove its # and the # of the sections above it.\n" +
+		"# `" + name + " config show --origin` shows the effective settings and their sources.\n\n")
 	defaults := config.Default()
-	var open []string // sections that the last line stands in
+	var open []string // sections of the last line
 	for _, d := range described() {
 		path := strings.Split(d.key, ".")
 		sections, last := path[:len(path)-1], path[len(path)-1]
@@ -106,9 +106,9 @@ func settingsFile() string {
 	return b.String()
 }
 
-// literal shortens a default for the file.
+// literal is the short form of a default: 24h for 24h0m0s.
 func literal(value string) string {
-	if short, ok := strings.CutSuffix(value, "m0s"); ok { // durations: 24h0m0s is 24h, 5m0s is 5m
+	if short, ok := strings.CutSuffix(value, "m0s"); ok { // a duration
 		value = short + "m"
 	}
 	if short, ok := strings.CutSuffix(value, "h0m"); ok {
@@ -117,10 +117,10 @@ func literal(value string) string {
 	return value
 }
 
-// setting is what the file says about a key.
+// setting is the explanation of a key.
 type setting struct{ key, text string }
 
-// described lists every setting in the order of the file.
+// described returns every setting in the order of the file.
 func described() []setting {
 	return []setting{
 		{"profile", "dev, lan or public: where to look for peers."},

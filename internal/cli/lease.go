@@ -12,18 +12,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func (a App) leaseCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "lease", Short: "Grant, renew and end leases", Args: a.unknownCommand,
-		Long: "Grant, renew and end leases. A lease ends when nobody renews it for its time to live, and\n" +
-			"all that is bound to it ends with it. blackholed lock takes care of its own.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.leaseGrant(), a.leaseRevoke(), a.leaseKeepAlive(), a.leaseTTL(), a.leaseList())
-	return cmd
+func leaseCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{
+		Use: "lease", Short: "Grant, renew and revoke leases",
+		Long: "Grant, renew and revoke leases. A lease ends if nobody renews it within its time to live,\n" +
+			"and its locks and keys end with it. blackholed lock manages a lease of its own.",
+	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseTTL(con), leaseList(con))
 }
 
-// leaseView is a lease as it is shown. Times are in seconds.
+// leaseView is the JSON form of a lease. Times are in seconds.
 type leaseView struct {
 	ID        string   `json:"id"`
 	TTL       float64  `json:"ttl"`
@@ -39,11 +36,11 @@ func showLease(l client.LeaseState) leaseView {
 
 func leaseID(id client.LeaseID) string { return strconv.FormatInt(int64(id), 10) }
 
-// parseLease reads an id, in decimal as it is shown.
+// parseLease reads a lease id in decimal.
 func parseLease(s string) (client.LeaseID, error) {
 	id, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, fault.Invalidf("ID", s, "must be a lease's id, a whole number above 0, not %q", s)
+		return 0, fault.Invalidf("ID", s, "must be a lease id, a whole number above 0, not %q", s)
 	}
 	return client.LeaseID(id), nil
 }
@@ -56,29 +53,25 @@ func secondsOf(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-func (a App) leaseGrant() *cobra.Command {
-	cmd := &cobra.Command{Use: "grant", Short: "Make a lease", Args: noArgs}
-	ttl := cmd.Flags().Duration("ttl", client.DefaultTTL, "time to live; the group moves it into its limits")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+func leaseGrant(con *console) *cobra.Command {
+	cmd := &cobra.Command{Use: "grant", Short: "Create a lease", Args: noArgs}
+	ttl := cmd.Flags().Duration("ttl", client.DefaultTTL, "time to live; the group raises or lowers it to its limits")
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		if *ttl < time.Millisecond {
 			return fault.Invalidf("--ttl", *ttl, "must be at least 1ms")
 		}
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			id, granted, err := c.GrantLease(ctx, *ttl)
-			if err != nil {
-				return err
-			}
-			return r.print(leaseDocument(leaseView{ID: leaseID(id), TTL: granted.Seconds()}))
-		})
-	}
-	return cmd
+		id, granted, err := c.GrantLease(ctx, *ttl)
+		if err != nil {
+			return err
+		}
+		return r.print(leaseDocument(leaseView{ID: leaseID(id), TTL: granted.Seconds()}))
+	})
 }
 
-func (a App) leaseRevoke() *cobra.Command {
-	cmd := &cobra.Command{Use: "revoke ID...", Short: "End leases, and all that is bound to them", Args: someArgs("ID")}
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func leaseRevoke(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "revoke ID...", Short: "End leases with their locks and keys", Args: someArgs("ID")}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		ids := make([]client.LeaseID, len(args))
 		for i, s := range args {
 			var err error
@@ -86,52 +79,46 @@ func (a App) leaseRevoke() *cobra.Command {
 				return err
 			}
 		}
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			for _, id := range ids {
-				if err := c.RevokeLease(ctx, id); err != nil {
-					return renameField(err, func(string) string { return leaseID(id) })
-				}
+		for _, id := range ids {
+			if err := c.RevokeLease(ctx, id); err != nil {
+				return renameField(err, func(string) string { return leaseID(id) })
 			}
-			return nil
-		})
-	}
-	return cmd
+		}
+		return nil
+	})
 }
 
-func (a App) leaseKeepAlive() *cobra.Command {
+func leaseKeepAlive(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "keepalive ID", Short: "Renew a lease until interrupted", Args: oneArg("ID"),
-		Long: "Renew a lease every third of its time to live, until interrupted or the lease is gone.",
+		Long: "Renew a lease every third of its time to live, until interrupted or the lease ends.",
 	}
-	once := cmd.Flags().Bool("once", false, "renew it once")
-	r := a.remoteFlags(cmd, 0)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	once := cmd.Flags().Bool("once", false, "renew the lease once")
+	r := newRemote(con, cmd, 0)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := parseLease(args[0])
 		if err != nil {
 			return err
 		}
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			return r.keep(ctx, c, id, *once)
-		})
-	}
-	return cmd
+		return r.keepAlive(ctx, c, id, *once)
+	})
 }
 
-// keep renews a lease. What fails is tried again for as long as the lease may live.
-func (r *remote) keep(ctx context.Context, c *client.Client, id client.LeaseID, once bool) error {
-	var dies time.Time
+// keepAlive renews a lease. It repeats a failed renewal until the lease has expired.
+func (r *remote) keepAlive(ctx context.Context, c *client.Client, id client.LeaseID, once bool) error {
+	var deadline time.Time
 	for {
 		asked := time.Now()
 		ttl, err := renew(ctx, c, id)
 		next := ttl / 3
 		switch {
 		case err == nil:
-			dies = asked.Add(ttl)
+			deadline = asked.Add(ttl)
 			if err := r.printNext(leaseDocument(leaseView{ID: leaseID(id), TTL: ttl.Seconds()})); err != nil || once {
 				return err
 			}
-		case ctx.Err() == nil && hopeless(err) && asked.Before(dies):
-			r.app.say("warning: not renewed: %s", oneLine(err))
+		case ctx.Err() == nil && hopeless(err) && asked.Before(deadline):
+			r.say("warning: not renewed: %s", oneLine(err))
 			next = time.Second
 		default:
 			return err
@@ -146,71 +133,50 @@ func (r *remote) keep(ctx context.Context, c *client.Client, id client.LeaseID, 
 
 // renew renews a lease once.
 func renew(ctx context.Context, c *client.Client, id client.LeaseID) (time.Duration, error) {
-	const patience = 10 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const timeout = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.RenewLease(ctx, id)
 }
 
-func (a App) leaseTTL() *cobra.Command {
-	cmd := &cobra.Command{Use: "ttl ID", Short: "Describe a lease and what is bound to it", Args: oneArg("ID")}
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func leaseTTL(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "ttl ID", Short: "Describe a lease with its keys", Args: oneArg("ID")}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := parseLease(args[0])
 		if err != nil {
 			return err
 		}
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
+		states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
+		if err != nil {
+			return renameField(err, func(string) string { return "ID" })
+		}
+		v := showLease(states[0])
+		return r.print(document{value: v, table: pairs([][]string{
+			{"lease", v.ID}, {"owner", orDash(v.Owner)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
+			{"keys", orDash(strings.Join(v.Keys, " "))},
+		})})
+	})
+}
+
+func leaseList(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "ls", Short: "List leases", Args: noArgs}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		var views []leaseView
+		for q := (client.LeaseQuery{}); ; {
+			states, _, err := c.Coordination().Leases(ctx, q)
 			if err != nil {
-				return renameField(err, func(string) string { return "ID" })
+				return err
 			}
-			v := showLease(states[0])
-			return r.print(document{value: v, table: pairs([][]string{
-				{"lease", v.ID}, {"owner", orDash(v.Owner)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
-				{"keys", orDash(strings.Join(v.Keys, " "))},
-			})})
-		})
-	}
-	return cmd
-}
-
-func (a App) leaseList() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List leases", Args: noArgs}
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			var views []leaseView
-			for q := (client.LeaseQuery{}); ; {
-				states, _, err := c.Coordination().Leases(ctx, q)
-				if err != nil {
-					return err
-				}
-				if len(states) == 0 {
-					break
-				}
-				for _, l := range states {
-					views = append(views, showLease(l))
-				}
-				q.After = states[len(states)-1].ID
+			if len(states) == 0 {
+				break
 			}
-			rows := make([][]string, len(views))
-			for i, v := range views {
-				rows[i] = []string{v.ID, secondsOf(v.TTL), secondsOf(*v.Remaining), orDash(v.Owner)}
+			for _, l := range states {
+				views = append(views, showLease(l))
 			}
-			return r.print(document{
-				value: map[string]any{"leases": emptied(views)}, items: itemsOf(views),
-				table: table([]string{"ID", "TTL", "REMAINING", "OWNER"}, rows),
-			})
-		})
-	}
-	return cmd
-}
-
-// emptied makes a list that JSON shows as [] when it is empty.
-func emptied[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
+			q.After = states[len(states)-1].ID
+		}
+		return r.print(listDocument("leases", views, []string{"ID", "TTL", "REMAINING", "OWNER"}, func(v *leaseView) []string {
+			return []string{v.ID, secondsOf(v.TTL), secondsOf(*v.Remaining), orDash(v.Owner)}
+		}))
+	})
 }

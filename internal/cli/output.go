@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// format is the form of what a command prints. It is the type of the flag -o.
+// format is an output format, the type of the flag -o.
 type format string
 
 const (
@@ -46,14 +46,14 @@ func (f *format) Set(s string) error {
 	return nil
 }
 
-// document is what a command has to say, in every format.
+// document is the output of a command in every format.
 type document struct {
-	value any    // JSON and YAML: the API's own form
-	items []any  // NDJSON: one line each; nil is the value as the only line
-	table string // for people, ready to print
+	value any    // JSON and YAML, in the form of the API
+	items []any  // NDJSON, one line each; nil means value as the only line
+	table string // formatted text
 }
 
-// print writes a document in the format asked for.
+// print writes a document in this format.
 func (f format) print(w io.Writer, d document) error {
 	var out []byte
 	var err error
@@ -89,7 +89,7 @@ func (d document) lines() ([]byte, error) {
 	return all, nil
 }
 
-// itemsOf makes the lines of a list; an empty list has none.
+// itemsOf returns the NDJSON lines of a list.
 func itemsOf[T any](list []T) []any {
 	items := make([]any, len(list))
 	for i, item := range list {
@@ -98,8 +98,25 @@ func itemsOf[T any](list []T) []any {
 	return items
 }
 
-// marshalJSON keeps <, > and & readable: this is no web page. But it escapes what could
-// deceive whoever reads it in a terminal.
+// listDocument shows a list under a name, with a table row for each element.
+func listDocument[T any](name string, list []T, header []string, row func(*T) []string) document {
+	rows := make([][]string, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	return document{value: map[string]any{name: emptied(list)}, items: itemsOf(list), table: table(header, rows)}
+}
+
+// emptied replaces nil by an empty list: [] in JSON, not null.
+func emptied[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// marshalJSON keeps <, > and & readable, because the reader is not a browser. It escapes
+// characters that could deceive the reader of a terminal.
 func marshalJSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -114,8 +131,8 @@ func marshalJSON(v any, indent string) ([]byte, error) {
 	}), err
 }
 
-// escape replaces the characters above ASCII that are not graphic. Outside of strings
-// neither JSON nor our YAML has any.
+// escape replaces the characters above ASCII that are not graphic. JSON and the YAML
+// written here have them in strings only.
 func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
@@ -128,7 +145,7 @@ func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
 	return out
 }
 
-// marshalYAML goes through JSON, so that names, order and number forms are the API's.
+// marshalYAML goes through JSON to keep the names, the order and the numbers of the API.
 func marshalYAML(v any) ([]byte, error) {
 	text, err := marshalJSON(v, "")
 	if err != nil {
@@ -157,12 +174,12 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		return nil, err
 	}
 	switch t := token.(type) {
-	case json.Delim: // '{' or '[': closing ones are taken below
+	case json.Delim: // '{' or '['; the closing delimiter is read below
 		node := &yaml.Node{Kind: yaml.MappingNode}
 		if t == '[' {
 			node.Kind = yaml.SequenceNode
 		}
-		for dec.More() { // in an object, names and values take turns
+		for dec.More() { // an object alternates names and values
 			child, err := yamlNode(dec)
 			if err != nil {
 				return nil, err
@@ -170,7 +187,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 			node.Content = append(node.Content, child)
 		}
 		if len(node.Content) == 0 {
-			node.Style = yaml.FlowStyle // {} and []: block style has no empty form
+			node.Style = yaml.FlowStyle // block style cannot express {} and []
 		}
 		_, err := dec.Token()
 		return node, err
@@ -189,8 +206,8 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 	}
 }
 
-// ambiguous reports whether a reader of YAML 1.1 could take the text for a boolean or a
-// number when it is not quoted: Norway is NO there. The library quotes after YAML 1.2.
+// ambiguous reports whether a YAML 1.1 reader would parse the unquoted text as a boolean or
+// a number, such as NO for Norway. The library quotes by the rules of YAML 1.2.
 func ambiguous(s string) bool {
 	const numeric = "0123456789+-.:_eExXoabcdfABCDFTZ" // numbers of any base, times and dates
 	if s == "" || strings.ContainsRune("0123456789+-.", rune(s[0])) && strings.Trim(s, numeric) == "" {
@@ -199,7 +216,7 @@ func ambiguous(s string) bool {
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(s))
 }
 
-// table lays out rows under a header, in aligned columns.
+// table lays out rows under a header in aligned columns.
 func table(header []string, rows [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -208,11 +225,11 @@ func table(header []string, rows [][]string) string {
 		for i, cell := range row {
 			cells[i] = clean(cell)
 		}
-		_, _ = io.WriteString(w, strings.Join(cells, "\t")+"\n") // a strings.Builder takes everything
+		_, _ = io.WriteString(w, strings.Join(cells, "\t")+"\n") // a strings.Builder never fails
 	}
 	_ = w.Flush()
 	return b.String()
 }
 
-// pairs lays out names and values, one a line.
+// pairs lays out names and values, one pair a line.
 func pairs(rows [][]string) string { return table(rows[0], rows[1:]) }

@@ -10,60 +10,57 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
-func (a App) statusCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Describe the running peer", Args: noArgs}
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			s, err := c.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return r.print(document{value: s, table: pairs([][]string{
-				{"peer", s.PeerID},
-				{"profile", s.Profile},
-				{"ready", strconv.FormatBool(s.Ready)},
-				{"version", s.Version},
-				{"uptime", seconds(s.UptimeSeconds)},
-				{"peers", fmt.Sprintf("%d connected, %d in the routing table", s.Peers, s.RoutingTable)},
-				{"records", fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)},
-				{"listen", orDash(strings.Join(s.Listen, " "))},
-			})})
+func statusCommand(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "status", Short: "Describe the running peer", Args: noArgs}, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		return r.print(document{value: s, table: pairs([][]string{
+			{"peer", s.PeerID},
+			{"profile", s.Profile},
+			{"ready", strconv.FormatBool(s.Ready)},
+			{"version", s.Version},
+			{"uptime", (time.Duration(s.UptimeSeconds) * time.Second).String()},
+			{"peers", fmt.Sprintf("%d connected, %d in the routing table", s.Peers, s.RoutingTable)},
+			{"records", fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)},
+			{"listen", orDash(strings.Join(s.Listen, " "))},
+		})})
+	})
+}
+
+func peersCommand(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "peers", Short: "List the peers that the running peer is connected to", Args: noArgs}, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		peers, err := c.Peers(ctx)
+		if err != nil {
+			return err
+		}
+		header := []string{"PEER", "LATENCY", "AGENT", "ADDRESSES"}
+		return r.print(listDocument("peers", peers, header, func(p *discovery.PeerInfo) []string {
+			return []string{p.ID, millis(p.LatencyMs), orDash(p.Agent), orDash(strings.Join(p.Addrs, " "))}
+		}))
+	})
+}
+
+func versionCommand(con *console, version string) *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program", Args: noArgs}
+	var f format
+	outputFlag(cmd, &f)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return f.print(con.stdout, document{
+			value: map[string]string{"version": version},
+			table: fmt.Sprintf("%s %s\n", name, version),
 		})
 	}
 	return cmd
 }
 
-func (a App) peersCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "peers", Short: "List the peers that the running peer is connected to", Args: noArgs}
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			peers, err := c.Peers(ctx)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, len(peers))
-			for i, p := range peers {
-				rows[i] = []string{p.ID, millis(p.LatencyMs), orDash(p.Agent), orDash(strings.Join(p.Addrs, " "))}
-			}
-			return r.print(document{
-				value: map[string]any{"peers": peers}, items: itemsOf(peers),
-				table: table([]string{"PEER", "LATENCY", "AGENT", "ADDRESSES"}, rows),
-			})
-		})
-	}
-	return cmd
-}
-
-// seconds shows a duration to the second.
-func seconds(s float64) string {
-	return (time.Duration(s) * time.Second).String()
-}
-
-// millis shows milliseconds; 0 is unknown.
+// millis shows milliseconds. Zero means unknown.
 func millis(ms float64) string {
 	switch {
 	case ms == 0:
@@ -75,7 +72,7 @@ func millis(ms float64) string {
 	}
 }
 
-// orDash shows that there is no value.
+// orDash shows a missing value as "-".
 func orDash(s string) string {
 	if s == "" {
 		return "-"

@@ -14,55 +14,62 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Recovery is what it means to go on with what the member of a data directory has, when the
-// majority of its group is lost for good.
+// Recovery describes the recovery of a group from the member in one data directory, after
+// the majority of its voters was lost for good.
 type Recovery struct {
 	Group       string          `json:"group_id"`
-	Incarnation uint64          `json:"incarnation"` // that begins
+	Incarnation uint64          `json:"incarnation"` // the new incarnation
 	Self        client.Member   `json:"self"`
-	Next        uint64          `json:"next_member_id,string"` // of this peer; drawn anew each time
-	Voters      []client.Member `json:"voters"`                // left behind; Active is this one
+	Next        uint64          `json:"next_member_id,string"` // new member id of this peer, random each time
+	Voters      []client.Member `json:"voters"`                // former voters; Active marks this peer
 	Learners    []client.Member `json:"learners"`
 	Index       uint64          `json:"last_index"`
 	Term        uint64          `json:"last_term"`
-	Revision    client.Revision `json:"revision"` // the last one here
+	Revision    client.Revision `json:"revision"` // last revision of this peer
 	Leases      int             `json:"leases"`
 	Locks       int             `json:"locks"`
 	Keys        int             `json:"keys"`
 	Done        bool            `json:"done"`
 }
 
-func (a App) groupRecover() *cobra.Command {
+// recoverFunc is App.Recover.
+type recoverFunc func(dataDir string, commit bool) (Recovery, error)
+
+func groupRecover(con *console, recoverGroup recoverFunc) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "recover", Short: "Go on with what this peer has, when the majority is lost for good", Args: noArgs,
+		Use: "recover", Short: "Restore the group from this peer after the majority was lost for good", Args: noArgs,
 		Long: "Make the stopped peer of a data directory the only voter of its group's next incarnation,\n" +
-			"when the majority of the voters is lost and will not come back. Without --yes it says what\n" +
-			"that would mean, and changes nothing.\n\n" +
-			"Look on every survivor first, and do it on one only: the one whose log ends at the highest\n" +
-			"term, and among those at the highest index. What only the lost ones had is lost: commands that\n" +
-			"were answered since. Revisions and fencing tokens leap ahead by more than those can have been,\n" +
-			"so that none is given twice; watches are told that their place is compacted; leases have\n" +
-			"their whole time again; who held a lock, holds it.\n\n" +
-			"Keep a copy of the data directory before.",
+			"if the majority of the voters is lost for good. Without --yes, only describe the result.\n\n" +
+			"Run this without --yes on every survivor first. Then use --yes on one survivor only: the log\n" +
+			"with the highest term, and among equal terms the highest index. Commands that only the lost\n" +
+			"voters had are lost, answered ones too. Revisions and fencing tokens skip more numbers than\n" +
+			"the lost voters can have used, so that none repeats. Watches see that their revision is\n" +
+			"compacted; leases start again with their full time to live; locks keep their holders.\n\n" +
+			"Copy the data directory first.",
 	}
 	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
-	yes := cmd.Flags().Bool("yes", false, "do it")
+	yes := cmd.Flags().Bool("yes", false, "recover the group")
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir := a.dataDir(cmd)
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // to ask must not create
+		dir := con.dataDir(cmd)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // recoverGroup would create the directory
 			return fault.New("", fault.NotFound, "no data directory %s", dir)
 		}
-		r, err := a.Recover(dir, *yes)
+		r, err := recoverGroup(dir, *yes)
 		if err != nil {
 			return err
 		}
 		r.Voters, r.Learners = emptied(r.Voters), emptied(r.Learners)
-		if err := f.print(a.Stdout, document{value: r, table: r.table()}); err != nil {
+		if err := f.print(con.stdout, document{value: r, table: r.table()}); err != nil {
 			return err
 		}
-		a.advise(r)
+		if !r.Done {
+			con.say("nothing was changed; use --yes only on the survivor whose log has the highest term and index")
+			return nil
+		}
+		con.say("done: start this peer, it leads the group alone")
+		con.say("each other former member rejoins after you stop it, remove coordination from its data directory and start it")
 		return nil
 	}
 	return cmd
@@ -87,14 +94,4 @@ func (r Recovery) table() string {
 		}
 	}
 	return pairs(rows)
-}
-
-// advise says what is to be done next.
-func (a App) advise(r Recovery) {
-	if !r.Done {
-		a.say("nothing was changed; --yes does it, on the survivor whose log ends at the highest term and index only")
-		return
-	}
-	a.say("done: start this peer, it leads the group alone")
-	a.say("every other former member takes part again when it is stopped, coordination is removed from its data directory, and it is started")
 }

@@ -3,7 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,51 +13,60 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// timeoutFlag is what all commands that speak to a peer have, and no other.
+// timeoutFlag is a flag of exactly the commands that call a peer.
 const timeoutFlag = "timeout"
 
-// defaultTimeout bounds a command that speaks to a peer; the peer's own bounds are tighter.
+// defaultTimeout bounds a call of a peer. The peer's own bounds are tighter.
 const defaultTimeout = 30 * time.Second
 
-// remote is a peer to talk to, and how to show what it says.
+// remote is the part that all commands share that call a running peer.
 type remote struct {
-	app     App
-	grpc    string
-	timeout time.Duration
-	format  format
-
+	*console
+	cmd         *cobra.Command
+	grpc        string
+	timeout     time.Duration
+	connectOnly bool // the timeout bounds the first calls only, see connecting
+	format      format
 	credentials credentials
 }
 
-// outputFlag adds -o.
-func outputFlag(cmd *cobra.Command, f *format) {
-	*f = formatTable
-	cmd.Flags().VarP(f, "output", "o", "table, json, ndjson or yaml")
-	complete(cmd, "output", formats()...)
-}
+// action is the work of a command that calls a peer. args are the command's arguments.
+type action func(ctx context.Context, c *client.Client, args []string) error
 
-// remoteFlags adds the flags that all commands to a peer have.
-func (a App) remoteFlags(cmd *cobra.Command, timeout time.Duration) *remote {
-	r := &remote{app: a}
-	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to ask, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
-	cmd.Flags().DurationVar(&r.timeout, timeoutFlag, timeout, "longest time to wait; 0 is without bound")
+// newRemote adds the flags of all commands that call a peer. Zero is no timeout.
+func newRemote(con *console, cmd *cobra.Command, timeout time.Duration) *remote {
+	r := &remote{console: con, cmd: cmd}
+	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to call, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
+	cmd.Flags().DurationVar(&r.timeout, timeoutFlag, timeout, "longest time to wait; 0 means no limit")
 	r.credentials.flags(cmd)
 	outputFlag(cmd, &r.format)
 	return r
 }
 
-// complete offers the shell the values of a flag.
-func complete(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic("cli: completion of a flag that is not there: " + flag) // impossible: the caller has just added it
-	}
+// calls makes do the action of the command.
+func (r *remote) calls(do action) *cobra.Command {
+	r.cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.call(cmd.Context(), args, do) }
+	return r.cmd
 }
 
-// call connects to the peer and runs do, within the timeout.
-func (r *remote) call(cmd *cobra.Command, do func(ctx context.Context, c *client.Client) error) error {
+// coordinates is calls for an action that needs the peer's coordination group. A peer
+// without a group exits like one without quorum, so that scripts try another peer.
+func (r *remote) coordinates(do action) *cobra.Command {
+	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := r.call(cmd.Context(), args, do)
+		if fault.KindOf(err) == fault.Unsupported {
+			return fault.Wrap("", fault.New("", fault.Unavailable, "the peer takes no part in a coordination group: see its setting coordination.enabled"))
+		}
+		return err
+	}
+	return r.cmd
+}
+
+// call connects to the peer and runs do within the timeout.
+func (r *remote) call(ctx context.Context, args []string, do action) error {
 	address := r.grpc
 	if address == "" {
-		address, _ = r.app.env(config.Prefix + "GRPC")
+		address, _ = r.env(config.Prefix + "GRPC")
 	}
 	if address == config.Off {
 		return fault.Invalidf("--grpc", address, "must name a peer: a peer with grpc: off serves no commands")
@@ -65,38 +74,66 @@ func (r *remote) call(cmd *cobra.Command, do func(ctx context.Context, c *client
 	if r.timeout < 0 {
 		return fault.Invalidf("--"+timeoutFlag, r.timeout, "must be at least 0")
 	}
-	ctx := cmd.Context()
-	if r.timeout > 0 {
+	if !r.connectOnly {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.timeout)
+		ctx, cancel = bounded(ctx, r.timeout)
 		defer cancel()
 	}
 	c, err := r.dial(address)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }() // every call is over; what closing says changes nothing
-	err = do(ctx, c)
+	defer func() { _ = c.Close() }() // every call has ended: an error changes nothing
+	err = do(ctx, c, args)
 	if fault.KindOf(err) == fault.Unavailable && !answered(err) {
 		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), message(err))
 	}
 	return err
 }
 
-// coordinate is call for what a peer does in a coordination group. One that takes no part in any is to scripts as
-// one whose group has no quorum: another peer may do it.
-func (r *remote) coordinate(cmd *cobra.Command, do func(ctx context.Context, c *client.Client) error) error {
-	err := r.call(cmd, do)
-	if fault.KindOf(err) == fault.Unsupported {
-		return fault.Wrap("", fault.New("", fault.Unavailable, "the peer takes no part in a coordination group: see its setting coordination.enabled"))
+// connecting is the context of the first calls of a command that may run for ever:
+// --timeout bounds only these.
+func (r *remote) connecting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return bounded(ctx, r.timeout)
+}
+
+// watching returns the hook of a command with --watch, which has no timeout by default.
+func (r *remote) watching(watch *bool) func(cmd *cobra.Command, args []string) {
+	return func(cmd *cobra.Command, _ []string) {
+		if *watch && !cmd.Flags().Changed(timeoutFlag) {
+			r.timeout = 0
+		}
+	}
+}
+
+// print writes a document to standard output.
+func (r *remote) print(d document) error { return r.format.print(r.stdout, d) }
+
+// printNext writes one document of a sequence.
+func (r *remote) printNext(d document) error {
+	if r.format == formatYAML {
+		if _, err := io.WriteString(r.stdout, "---\n"); err != nil {
+			return fault.As("cli.print", fault.Internal, err)
+		}
+	}
+	return r.print(d)
+}
+
+// interrupted is the error of a command that runs until its context ends. A timeout after
+// the first answer is the end that the user asked for.
+func interrupted(ctx context.Context, answered bool) error {
+	err := fault.Wrap("", ctx.Err())
+	if answered && fault.KindOf(err) == fault.Timeout {
+		return nil
 	}
 	return err
 }
 
-// print writes a document to standard output.
-func (r *remote) print(d document) error { return r.format.print(r.app.Stdout, d) }
-
-// say tells the user something that is not data.
-func (a App) say(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, clean(fmt.Sprintf(format, args...)))
+// hopeless reports whether the next call of the same peer would fail in the same way.
+func hopeless(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Timeout, fault.Canceled, fault.Unavailable:
+		return true
+	}
+	return false
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -17,51 +16,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// requisition is what the arguments and flags of require ask for.
-type requisition struct {
-	needs     []client.Requirement
-	command   []string
-	namespace string
-	name      string
-	wait      time.Duration
-	remove    bool
-	timeout   time.Duration // to reach the group
+// requireFlags are the arguments and flags of require.
+type requireFlags struct {
+	requirements []client.Requirement
+	command      []string
+	namespace    string
+	name         string
+	wait         time.Duration
+	remove       bool
 }
 
-func (a App) requireCommand() *cobra.Command {
+func requireCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "require SERVICE=N[@FIELD=VALUE,...]... [-- COMMAND ARG...]", Short: "Wait until services have enough instances, and run a command then",
-		Long: "Require so many instances of each service in the whole cluster, wait until there are as many, and run a\n" +
-			"command then. Behind @ stand the fields that instances must have: zone, version (a range such as 2.x), tag\n" +
-			"(again for each), environment, dependency, health (UP unless it says more, again for each, or any).\n\n" +
-			"A requirement is known to all peers. Without --name it is removed in the end; one with a name stays for\n" +
-			"others to look at and to wait for: that of the first SERVICE has the name, those of the others\n" +
-			"NAME.2, NAME.3 and so on.\n\n" +
-			"The exit code is that of the command, 128 and the signal when one ended it, 127 when there is no such command,\n" +
-			strconv.Itoa(exitNotAcquired) + " when --wait ends before there are enough.",
+		Use: "require SERVICE=N[@FIELD=VALUE,...]... [-- COMMAND ARG...]", Short: "Wait until services have enough instances, and then run a command",
+		Long: "Require N instances of each service in the group, wait until all services have them, and then run\n" +
+			"a command. The fields after @ select instances: zone, version (a range such as 2.x), tag (repeat),\n" +
+			"environment, dependency, health (default UP; another status, repeat; or any).\n\n" +
+			"All peers see a requirement. Without --name it is removed at the end. With --name it stays, for\n" +
+			"others to read and to wait for: the first SERVICE has the name, the others are NAME.2, NAME.3 and\n" +
+			"so on.\n\n" +
+			"The exit code is the command's own, 128 plus the signal that ended it, 127 for an unknown command,\n" +
+			"or " + strconv.Itoa(exitNotAcquired) + " if --wait ends with too few instances.",
 		Example: "  " + name + " require storage=3 -- ./serve\n" +
 			"  " + name + " require --wait 60s storage=3 billing=1@zone=eu,tag=v2 -- ./serve",
 	}
-	var q requisition
+	var q requireFlags
 	f := cmd.Flags()
 	f.StringVar(&q.namespace, "namespace", instance.DefaultNamespace, "namespace of the services")
-	f.StringVar(&q.name, "name", "", "name of the requirement, which stays then")
-	f.BoolVar(&q.remove, "rm", false, "remove it in the end all the same")
-	f.DurationVar(&q.wait, "wait", 0, "longest time to wait for instances; 0 is without bound")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q.timeout = r.timeout
+	f.StringVar(&q.name, "name", "", "name of a requirement that stays")
+	f.BoolVar(&q.remove, "rm", false, "remove the named requirement at the end")
+	f.DurationVar(&q.wait, "wait", 0, "longest time to wait for instances; 0 means no limit")
+	r := newRemote(con, cmd, defaultTimeout)
+	r.connectOnly = true
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		if err := q.read(cmd, args); err != nil {
 			return err
 		}
-		r.timeout = min(r.timeout, 0) // it is for reaching the group, not for what follows
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error { return r.require(ctx, c, &q) })
-	}
-	return cmd
+		return r.require(ctx, c, &q)
+	})
 }
 
 // read reads the arguments.
-func (q *requisition) read(cmd *cobra.Command, args []string) error {
+func (q *requireFlags) read(cmd *cobra.Command, args []string) error {
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args, q.command = args[:dash], args[dash:]
 	}
@@ -75,11 +71,11 @@ func (q *requisition) read(cmd *cobra.Command, args []string) error {
 	}
 	if q.name == "" {
 		var b [8]byte
-		_, _ = rand.Read(b[:]) // it never fails
+		_, _ = rand.Read(b[:]) // never fails
 		q.name, q.remove = "require-"+hex.EncodeToString(b[:]), true
 	}
 	for i, arg := range args {
-		need, err := readNeed(arg)
+		need, err := parseRequirement(arg)
 		if err != nil {
 			return err
 		}
@@ -87,181 +83,145 @@ func (q *requisition) read(cmd *cobra.Command, args []string) error {
 			need.Name += "." + strconv.Itoa(i+1)
 		}
 		if err := need.Service.Validate(); err != nil {
-			return renameField(err, func(field string) string {
-				if field == "namespace" {
-					return "--namespace"
-				}
-				return "SERVICE=N"
-			})
+			return renameField(err, requireFlag)
 		}
-		q.needs = append(q.needs, need)
+		q.requirements = append(q.requirements, need)
 	}
-	if len(q.command) > 0 {
-		if _, err := exec.LookPath(q.command[0]); err != nil {
-			return coded{127, fault.New("", fault.NotFound, "%w", err)}
-		}
-	}
-	return nil
+	return checkCommand(q.command)
 }
 
-// readNeed reads SERVICE=N@FIELD=VALUE,... Errors name the argument as a whole, or the field in it.
-func readNeed(arg string) (n client.Requirement, err error) {
+// requireFlag returns the flag or argument that sets a field of a requirement.
+func requireFlag(field string) string {
+	switch field {
+	case "name", "namespace":
+		return "--" + field
+	case "min", "service", "service_name":
+		return "SERVICE=N"
+	}
+	return field
+}
+
+// parseRequirement reads SERVICE=N@FIELD=VALUE,... Errors name the argument, or a field in it.
+func parseRequirement(arg string) (q client.Requirement, err error) {
 	what, fields, selects := strings.Cut(arg, "@")
 	service, count, _ := strings.Cut(what, "=")
-	n.Service.Service = service
-	if n.Min, err = strconv.Atoi(count); err != nil || n.Min < 1 {
-		return n, fault.Invalidf("SERVICE=N", arg, "must be a service and a number above 0, such as storage=3, not %q", arg)
+	q.Service.Service = service
+	if q.Min, err = strconv.Atoi(count); err != nil || q.Min < 1 {
+		return q, fault.Invalidf("SERVICE=N", arg, "must be a service and a number above 0, such as storage=3, not %q", arg)
 	}
 	if !selects {
-		return n, nil
+		return q, nil
 	}
-	for one := range strings.SplitSeq(fields, ",") {
-		field, value, ok := strings.Cut(one, "=")
+	for pair := range strings.SplitSeq(fields, ",") {
+		field, value, ok := strings.Cut(pair, "=")
 		if !ok || value == "" {
-			return n, fault.Invalidf("SERVICE=N", arg, "must have FIELD=VALUE behind @, not %q", one)
+			return q, fault.Invalidf("SERVICE=N", arg, "must have FIELD=VALUE after @, not %q", pair)
 		}
-		if err := selectBy(&n.Selector, field, value); err != nil {
-			return n, err
+		if err := setSelector(&q.Selector, field, value); err != nil {
+			return q, err
 		}
 	}
-	_, err = n.Selector.Compile()
-	return n, err
+	_, err = q.Selector.Compile()
+	return q, err
 }
 
-// selectBy adds what one field must be.
-func selectBy(s *instance.Selector, field, value string) error {
-	switch field {
-	case "zone":
-		s.Zone = value
-	case "version":
-		s.Version = value
-	case "tag":
+// setSelector sets one field of a selector, or adds a value to it.
+func setSelector(s *instance.Selector, field, value string) error {
+	texts := map[string]*string{"zone": &s.Zone, "version": &s.Version, "environment": &s.Environment, "dependency": &s.Dependency}
+	switch text := texts[field]; {
+	case text != nil:
+		*text = value
+	case field == "tag":
 		s.Tags = append(s.Tags, value)
-	case "environment":
-		s.Environment = value
-	case "dependency":
-		s.Dependency = value
-	case "health":
-		if strings.EqualFold(value, "any") {
-			s.AnyStatus = true
-			return nil
-		}
+	case field == "health" && strings.EqualFold(value, "any"):
+		s.AnyStatus = true
+	case field == "health":
 		status, err := instance.ParseStatus(value)
 		if err != nil {
 			return renameField(err, func(string) string { return "health" })
 		}
 		s.Statuses = append(s.Statuses, status)
 	default:
-		return fault.Invalidf("SERVICE=N", field, "%q is no field to select by", field)
+		return fault.Invalidf("SERVICE=N", field, "cannot select by %q: use zone, version, tag, environment, dependency or health", field)
 	}
 	return nil
 }
 
-// require sets the requirements, waits for them, and removes what is not to stay.
-func (r *remote) require(ctx context.Context, c *client.Client, q *requisition) error {
+// require sets the requirements, waits until all are satisfied, and removes them unless they
+// have a name.
+func (r *remote) require(ctx context.Context, c *client.Client, q *requireFlags) error {
 	if q.remove {
-		defer r.dropNeeds(ctx, c, q)
+		defer r.removeRequirements(ctx, c, q.requirements)
 	}
-	if err := r.setNeeds(ctx, c, q); err != nil {
-		return err
+	connecting, cancel := r.connecting(ctx)
+	defer cancel()
+	for _, need := range q.requirements {
+		if err := c.Require(connecting, need); err != nil {
+			return renameField(err, requireFlag)
+		}
 	}
-	waiting, stop := ctx, context.CancelFunc(func() {})
-	if q.wait > 0 {
-		waiting, stop = context.WithTimeout(ctx, q.wait)
-	}
+	waiting, stop := bounded(ctx, q.wait)
 	defer stop()
-	all, err := awaitNeeds(waiting, c, q.needs)
+	all, err := awaitAll(waiting, c, q.requirements)
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return coded{exitNotAcquired, fault.New("", fault.Conflict, "%s", r.shortage(ctx, c, all))}
+		return coded{exitNotAcquired, fault.New("", fault.Conflict, "%s", shortage(ctx, c, all))}
 	case err != nil:
 		return err
-	case len(q.command) > 0:
-		stop()
-		return r.app.run(ctx, q.command)
+	case len(q.command) == 0:
+		return r.print(requirementList(all))
 	}
-	return r.print(standingsDocument(all))
+	stop()
+	p, err := r.start(q.command)
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx)
 }
 
-// setNeeds sets the requirements within the time to reach the group.
-func (r *remote) setNeeds(ctx context.Context, c *client.Client, q *requisition) error {
-	if q.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, q.timeout)
-		defer cancel()
+// removeRequirements removes requirements within the time for cleanup.
+func (r *remote) removeRequirements(ctx context.Context, c *client.Client, requirements []client.Requirement) {
+	timeout := cleanupTimeout
+	if r.timeout > 0 {
+		timeout = min(timeout, r.timeout)
 	}
-	for _, need := range q.needs {
-		if err := c.Require(ctx, need); err != nil {
-			return renameField(err, func(field string) string {
-				switch field {
-				case "name":
-					return "--name"
-				case "min":
-					return "SERVICE=N"
-				}
-				return field
-			})
-		}
-	}
-	return nil
-}
-
-// dropNeeds removes the requirements.
-func (r *remote) dropNeeds(ctx context.Context, c *client.Client, q *requisition) {
-	patience := farewell
-	if q.timeout > 0 {
-		patience = min(patience, q.timeout)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	for _, need := range q.needs {
+	for _, need := range requirements {
 		err := c.Unrequire(ctx, need.Name)
 		if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unsupported {
-			r.app.say("warning: the requirement %s could not be removed: %s", need.Name, message(err))
+			r.say("warning: the requirement %s could not be removed: %s", need.Name, message(err))
 		}
 	}
 }
 
-// awaitNeeds waits until all requirements are satisfied at a time. Without success it tells how they stood when they
-// were last heard of.
-func awaitNeeds(ctx context.Context, c *client.Client, needs []client.Requirement) ([]client.Standing, error) {
-	all := make([]client.Standing, len(needs))
-	for i, need := range needs {
+// awaitAll waits until all requirements are satisfied in one round of questions. On failure
+// it returns the last known status of each.
+func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.Standing, error) {
+	all := make([]client.Standing, len(requirements))
+	for i, need := range requirements {
 		all[i] = client.Standing{Requirement: need}
 		all[i].State, all[i].Needed = "pending", need.Min
 	}
-	for {
-		for i, need := range needs {
-			now, err := c.AwaitRequirement(ctx, need.Name)
-			if now.Name != "" {
-				all[i] = now
-			}
-			if err != nil {
-				return all, err
-			}
+	for i, satisfied := 0, 0; satisfied < len(all); i = (i + 1) % len(all) {
+		now, err := c.Required(ctx, all[i].Name)
+		if satisfied++; err != nil || !now.Satisfied() {
+			satisfied = 1 // the others may change while this one waits
+			now, err = c.AwaitRequirement(ctx, all[i].Name)
 		}
-		lost := false
-		for i, need := range needs { // one may have lost again what it had while another was waited for
-			now, err := c.Required(ctx, need.Name)
-			if err != nil && ctx.Err() == nil && fault.KindOf(err) == fault.Unavailable {
-				lost = true
-				continue
-			}
-			if err != nil {
-				return all, err
-			}
+		if now.Name != "" {
 			all[i] = now
-			lost = lost || !now.Satisfied()
 		}
-		if !lost {
-			return all, nil
+		if err != nil {
+			return all, err
 		}
 	}
+	return all, nil
 }
 
-// shortage says what is missing, as far as it is known in the end.
-func (r *remote) shortage(ctx context.Context, c *client.Client, all []client.Standing) string {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+// shortage describes the requirements that are not satisfied, by their latest known status.
+func shortage(ctx context.Context, c *client.Client, all []client.Standing) string {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	var missing []string
 	for _, s := range all {
@@ -276,65 +236,43 @@ func (r *remote) shortage(ctx context.Context, c *client.Client, all []client.St
 		case s.Problem != "":
 			text += ": " + s.Problem
 		case !s.Judged():
-			text = fmt.Sprintf("%s: %d needed, nobody tells how many are available", s.Service.Service, s.Needed)
+			text = fmt.Sprintf("%s: %d needed, number of available instances unknown", s.Service.Service, s.Needed)
 		}
 		missing = append(missing, text)
 	}
 	if len(missing) == 0 {
-		return "the services did not have enough instances at a time"
+		return "the services did not have enough instances at the same time"
 	}
 	return strings.Join(missing, "; ")
 }
 
-// run runs a command. An interrupt is passed on as SIGTERM.
-func (a App) run(ctx context.Context, command []string) error {
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // what the user asked for
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = a.Stdin, a.Stdout, a.Stderr, a.Environ
-	c, err := start(cmd)
-	if err != nil {
-		return coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
-	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		c.terminate()
-		<-c.done
-	}
-	return c.ending()
-}
-
-func (a App) requirementsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "requirements", Short: "List what services are required, and whether there are enough", Args: noArgs,
-	}
+func requirementsCommand(con *console) *cobra.Command {
+	cmd := &cobra.Command{Use: "requirements", Short: "List the requirements on services with their status", Args: noArgs}
 	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement of this name instead (repeat)")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return r.coordinate(cmd, func(ctx context.Context, c *client.Client) error {
-			for _, name := range *remove {
-				if err := c.Unrequire(ctx, name); err != nil {
-					return renameField(err, func(string) string { return "--rm" })
-				}
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		for _, name := range *remove {
+			if err := c.Unrequire(ctx, name); err != nil {
+				return renameField(err, func(string) string { return "--rm" })
 			}
-			if len(*remove) > 0 {
-				return nil
-			}
-			all, err := c.Requirements(ctx)
-			if err != nil {
-				return err
-			}
-			return r.print(standingsDocument(all))
-		})
-	}
-	return cmd
+		}
+		if len(*remove) > 0 {
+			return nil
+		}
+		all, err := c.Requirements(ctx)
+		if err != nil {
+			return err
+		}
+		return r.print(requirementList(all))
+	})
 }
 
-// standingView is a requirement as it is shown.
-type standingView struct {
+// requirementView is the JSON form of a requirement with its status.
+type requirementView struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
-	Selector  string `json:"selector,omitempty"` // as the command require takes it
+	Selector  string `json:"selector,omitempty"` // in the form of the command require
 	State     string `json:"state"`
 	Needed    int    `json:"needed"`
 	Available int    `json:"available"`
@@ -342,23 +280,21 @@ type standingView struct {
 	Problem   string `json:"problem,omitempty"`
 }
 
-func standingsDocument(all []client.Standing) document {
-	views, rows := make([]standingView, len(all)), make([][]string, len(all))
+func requirementList(all []client.Standing) document {
+	views := make([]requirementView, len(all))
 	for i, s := range all {
-		v := standingView{
+		views[i] = requirementView{
 			Name: s.Name, Namespace: s.Service.Namespace, Service: s.Service.Service, Selector: selectorText(&s.Selector),
 			State: string(s.State), Needed: s.Needed, Available: s.Available, Revision: int64(s.Revision), Problem: s.Problem,
 		}
-		views[i] = v
-		rows[i] = []string{v.Name, v.Service, orDash(v.Selector), v.State, strconv.Itoa(v.Needed), strconv.Itoa(v.Available)}
 	}
-	return document{
-		value: map[string]any{"requirements": views}, items: itemsOf(views),
-		table: table([]string{"REQUIREMENT", "SERVICE", "SELECTOR", "STATE", "NEEDED", "AVAILABLE"}, rows),
-	}
+	header := []string{"REQUIREMENT", "SERVICE", "SELECTOR", "STATE", "NEEDED", "AVAILABLE"}
+	return listDocument("requirements", views, header, func(v *requirementView) []string {
+		return []string{v.Name, v.Service, orDash(v.Selector), v.State, strconv.Itoa(v.Needed), strconv.Itoa(v.Available)}
+	})
 }
 
-// selectorText gives a selector as readNeed reads it.
+// selectorText formats a selector for parseRequirement.
 func selectorText(s *instance.Selector) string {
 	var fields []string
 	add := func(field, value string) {
@@ -373,7 +309,7 @@ func selectorText(s *instance.Selector) string {
 	}
 	add("environment", s.Environment)
 	add("dependency", s.Dependency)
-	add("id", s.ID) // set by another way
+	add("id", s.ID) // set through the API only
 	if s.AnyStatus {
 		add("health", "any")
 	}

@@ -101,7 +101,7 @@ func TestRequireTooFew(t *testing.T) {
 
 	l = runRequire(t, living(), "--wait", "50ms", "storage=3")
 	l.end(75)
-	require.Equal(t, "blackholed: storage: 3 needed, nobody tells how many are available\n", l.stderr.String())
+	require.Equal(t, "blackholed: storage: 3 needed, number of available instances unknown\n", l.stderr.String())
 }
 
 // TestRequireNamed: a requirement with a name stays, unless it is not to.
@@ -201,10 +201,10 @@ func TestRequirementsCommand(t *testing.T) {
 	require.JSONEq(t, `{"requirements":[]}`, out)
 }
 
-// TestReadNeed: what is shown of a selector is read as the same.
-func TestReadNeed(t *testing.T) {
+// TestParseRequirement: what is shown of a selector is read as the same.
+func TestParseRequirement(t *testing.T) {
 	for _, arg := range []string{"s=1", "s=100@zone=eu", "s=2@version=>=1.0 <2,tag=a,tag=k:v=w,environment=staging,dependency=db,health=any", "s=1@health=UP,health=DOWN"} {
-		n, err := readNeed(arg)
+		n, err := parseRequirement(arg)
 		require.NoError(t, err, arg)
 		again := fmt.Sprintf("%s=%d", n.Service.Service, n.Min)
 		if text := selectorText(&n.Selector); text != "" {
@@ -212,7 +212,7 @@ func TestReadNeed(t *testing.T) {
 		}
 		require.Equal(t, arg, again)
 	}
-	n, err := readNeed("s=2@version=>=1.0 <2")
+	n, err := parseRequirement("s=2@version=>=1.0 <2")
 	require.NoError(t, err)
 	require.Equal(t, client.Requirement{
 		Service: instance.Name{Service: "s"}, Min: 2, Selector: instance.Selector{Version: ">=1.0 <2"},

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,27 +14,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// configFile is the settings file in a data directory, read when no other is named.
+// configFile is the default settings file in a data directory.
 const configFile = "blackhole.yaml"
 
-// settings are the flags that a peer's settings come from.
+// settings are the flags of commands that need a peer's settings.
 type settings struct {
-	app  App
+	con  *console
 	file string
 }
 
-// settingKeys are the settings that have a flag, which bears the key's name.
+// settingKeys are the settings with a flag of the same name.
 func settingKeys() []string {
 	return []string{"profile", "data", "listen", "bootstrap", "http", "grpc", "dns"}
 }
 
-func (a App) settingFlags(cmd *cobra.Command) *settings {
-	s, f, d := &settings{app: a}, cmd.Flags(), config.Default()
-	f.StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it is there)")
+func settingFlags(con *console, cmd *cobra.Command) *settings {
+	s, f, d := &settings{con: con}, cmd.Flags(), config.Default()
+	f.StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
 	f.String("profile", "", "dev, lan or public (default "+d.Profile+")")
-	f.String("data", "", "directory of identity and databases (default "+d.Data+")")
+	f.String("data", "", "data directory, with identity and databases (default "+d.Data+")")
 	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
-	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to join by (repeat)")
+	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")
 	f.String("http", "", "address of the HTTP API, or "+config.Off+" (default "+d.HTTP+")")
 	f.String("grpc", "", "address of the gRPC API, or "+config.Off+" (default "+d.GRPC+")")
 	f.String("dns", "", "address of the name server, or "+config.Off+" (default "+d.DNS+")")
@@ -40,9 +42,9 @@ func (a App) settingFlags(cmd *cobra.Command) *settings {
 	return s
 }
 
-// load merges defaults, file, environment and the flags that were given.
+// load merges defaults, file, environment and the flags that were set.
 func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error) {
-	src := config.Source{File: s.file, Environ: s.app.Environ, Flags: map[string]any{}}
+	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}}
 	for _, key := range settingKeys() {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed {
@@ -54,7 +56,7 @@ func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error
 		}
 	}
 	if src.File == "" {
-		file, err := fileIn(s.app.dataDir(cmd))
+		file, err := fileIn(s.con.dataDir(cmd))
 		if err != nil {
 			return config.Config{}, nil, err
 		}
@@ -63,18 +65,18 @@ func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error
 	return config.Load(src)
 }
 
-// dataDir is the data directory as far as it is known before any file was read.
-func (a App) dataDir(cmd *cobra.Command) string {
+// dataDir is the data directory by flag, environment or default: the settings file lies in it.
+func (c *console) dataDir(cmd *cobra.Command) string {
 	if flag := cmd.Flags().Lookup("data"); flag.Changed {
 		return flag.Value.String()
 	}
-	if dir, ok := a.env(config.Prefix + "DATA"); ok && dir != "" {
+	if dir, ok := c.env(config.Prefix + "DATA"); ok && dir != "" {
 		return dir
 	}
 	return config.Default().Data
 }
 
-// fileIn gives the settings file of a data directory, or "" when it has none.
+// fileIn returns the settings file of a data directory, or "" for none.
 func fileIn(dir string) (string, error) {
 	path := filepath.Join(dir, configFile)
 	switch _, err := os.Stat(path); {
@@ -87,24 +89,24 @@ func fileIn(dir string) (string, error) {
 	}
 }
 
-func (a App) runCommand() *cobra.Command {
+func runCommand(con *console, run func(ctx context.Context, c config.Config, stderr io.Writer) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run a peer until interrupted", Args: noArgs,
 		Long: "Run a peer until interrupted; a second interrupt ends it at once.\n\n" +
-			"Flags go over environment variables (BLACKHOLE_DISCOVERY_RECORD_TTL for the key\n" +
-			"discovery.record_ttl), these over the settings file, this over the defaults.\n" +
-			"Profiles: dev finds peers on this machine, lan by multicast on the local network,\n" +
-			"public joins by --bootstrap.",
+			"Flags override environment variables (BLACKHOLE_DISCOVERY_RECORD_TTL for the key\n" +
+			"discovery.record_ttl), environment variables override the settings file, and the\n" +
+			"settings file overrides the defaults. Profile dev finds peers on this machine, lan by\n" +
+			"multicast on the local network, and public by --bootstrap.",
 	}
-	s := a.settingFlags(cmd)
+	s := settingFlags(con, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, _, err := s.load(cmd)
 		if err != nil {
 			return err
 		}
-		err = a.Run(cmd.Context(), c, a.Stderr)
+		err = run(cmd.Context(), c, con.stderr)
 		if cmd.Context().Err() != nil && fault.KindOf(err) == fault.Canceled {
-			return nil // an interrupt is how a peer ends
+			return nil // an interrupt is the regular end of a peer
 		}
 		return err
 	}

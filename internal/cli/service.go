@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,16 +11,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-func (a App) serviceCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "service", Short: "Register, look after and end instances", Args: a.unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.serviceRegister(), a.serviceDeregister(), a.serviceStatus(), a.serviceDrain())
-	return cmd
+func serviceCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{Use: "service", Short: "Register, inspect and deregister instances"},
+		serviceRegister(con), serviceDeregister(con), serviceStatus(con), serviceDrain(con))
 }
 
-// serviceArgs wants a service and at least some ids.
+// serviceArgs requires a service and a number of ids.
 func serviceArgs(least int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -34,89 +29,26 @@ func serviceArgs(least int) cobra.PositionalArgs {
 	}
 }
 
-// done are the instances that a command has changed, and what became of the others.
-type done struct {
-	of     int
-	items  []any // what is shown of an instance, or failure
-	header []string
-	rows   [][]string
-	failed []string
-	first  error
-}
-
-// fail notes that an instance could not be changed.
-func (d *done) fail(id string, err error) {
-	if d.first == nil {
-		d.first = err
-	}
-	f := failure{ID: id}
-	f.Error.Kind, f.Error.Field, f.Error.Message = fault.KindOf(err).String(), fault.FieldOf(err), message(err)
-	d.items, d.failed = append(d.items, f), append(d.failed, id+": "+oneLine(err))
-}
-
-// add notes an instance as it is now, or that it could not be changed.
-func (d *done) add(id string, i *instance.Instance, err error) {
-	if err != nil {
-		d.fail(id, err)
-		return
-	}
-	v := showInstance(i)
-	d.header, d.items, d.rows = instanceHeader(), append(d.items, v), append(d.rows, v.row())
-}
-
-// print shows what was done, and fails as the first did.
-func (d *done) print(r *remote) error {
-	if d.of == 1 && d.first != nil {
-		return d.first
-	}
-	doc := document{value: map[string]any{"results": emptied(d.items)}, items: d.items}
-	if len(d.rows) > 0 {
-		doc.table = table(d.header, d.rows)
-	}
-	if err := r.print(doc); err != nil || d.first == nil {
-		return err
-	}
-	for _, line := range d.failed {
-		r.app.say("%s", line)
-	}
-	if left := d.of - len(d.items); left > 0 {
-		r.app.say("%d not tried", left)
-	}
-	if !answered(d.first) {
-		return d.first
-	}
-	kind := fault.KindOf(d.first)
-	return fault.As("", kind, fault.New("", kind, "%d of %d failed", len(d.failed), d.of)) // within another: see answered
-}
-
-func (a App) serviceDeregister() *cobra.Command {
-	cmd := &cobra.Command{Use: "deregister SERVICE ID...", Short: "End instances at once", Args: serviceArgs(1)}
+func serviceDeregister(con *console) *cobra.Command {
+	cmd := &cobra.Command{Use: "deregister SERVICE ID...", Short: "End instances immediately", Args: serviceArgs(1)}
 	namespace := namespaceFlag(cmd)
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			out := done{of: len(args) - 1, header: []string{"DEREGISTERED"}}
-			for _, id := range args[1:] {
-				_, err := c.Agent().Deregister(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id})
-				if hopeless(err) {
-					out.fail(id, err)
-					break
-				}
-				if err != nil {
-					out.fail(id, ofPeer(err))
-					continue
-				}
-				out.items = append(out.items, map[string]string{"namespace": *namespace, "service": args[0], "id": id})
-				out.rows = append(out.rows, []string{id})
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
+		out := results{of: len(args) - 1, header: []string{"DEREGISTERED"}}
+		out.each(args[1:], func(id string) error {
+			_, err := c.Agent().Deregister(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id})
+			if err == nil {
+				out.add(map[string]string{"namespace": *namespace, "service": args[0], "id": id}, id)
 			}
-			return out.print(r)
+			return peerError(err)
 		})
-	}
-	return cmd
+		return out.print(r)
+	})
 }
 
-// ofPeer is a peer's refusal in the words of the command line, still told from what this program says.
-func ofPeer(err error) error {
+// peerError renames the field of a peer's error to a flag or argument, and keeps the error
+// recognisable as an answer of the peer.
+func peerError(err error) error {
 	named := renameField(err, func(field string) string {
 		if field == "id" {
 			return "ID"
@@ -126,40 +58,36 @@ func ofPeer(err error) error {
 	if named == err {
 		return err
 	}
-	return fault.As("", fault.KindOf(named), named) // within another: see answered
+	return fault.As("", fault.KindOf(named), named) // nested: see answered
 }
 
-func (a App) serviceStatus() *cobra.Command {
+func serviceStatus(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status SERVICE [ID...]", Short: "Show instances, whatever their status", Args: serviceArgs(0),
-		Long: "Show the instances of a service, whatever their status; one that is named alone with all that is\nknown of it.",
+		Use: "status SERVICE [ID...]", Short: "Show instances with any status", Args: serviceArgs(0),
+		Long: "Show the instances of a service with any status. A single ID shows all details of the instance.",
 	}
 	namespace := namespaceFlag(cmd)
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := instance.Query{
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
+		found, err := c.Agent().Discover(ctx, instance.Query{
 			Name: instance.Name{Namespace: *namespace, Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
-		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			found, err := c.Agent().Discover(ctx, q)
-			if err != nil {
-				return renameField(err, instanceFlag)
-			}
-			views, err := picked(showInstances(found.Instances), args[1:])
-			if err != nil {
-				return err
-			}
-			r.warnStale(found.Contact)
-			if len(args) == 2 {
-				return r.print(document{value: views[0], table: instanceDetail(&views[0])})
-			}
-			return r.print(document{value: map[string]any{"instances": views}, items: itemsOf(views), table: instanceTable(views)})
 		})
-	}
-	return cmd
+		if err != nil {
+			return renameField(err, instanceFlag)
+		}
+		views, err := picked(showInstances(found.Instances), args[1:])
+		if err != nil {
+			return err
+		}
+		r.warnStale(found.Contact)
+		if len(args) == 2 {
+			return r.print(document{value: views[0], table: instanceDetail(&views[0])})
+		}
+		return r.print(document{value: map[string]any{"instances": views}, items: itemsOf(views), table: instanceTable(views)})
+	})
 }
 
-// picked are the instances of some ids, all for none.
+// picked returns the instances with these ids, or all instances without ids.
 func picked(all []instanceView, ids []string) ([]instanceView, error) {
 	if len(ids) == 0 {
 		return all, nil
@@ -168,64 +96,50 @@ func picked(all []instanceView, ids []string) ([]instanceView, error) {
 	for _, id := range ids {
 		n := slices.IndexFunc(all, func(v instanceView) bool { return v.ID == id })
 		if n < 0 {
-			return nil, fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: %s is not registered", id)) // within another: see answered
+			return nil, fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: %s is not registered", id)) // nested: see answered
 		}
 		views = append(views, all[n])
 	}
 	return views, nil
 }
 
-func (a App) serviceDrain() *cobra.Command {
+func serviceDrain(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "drain SERVICE ID...", Short: "Take instances out of service, or back", Args: serviceArgs(1),
-		Long: "Take instances out of service: nobody finds them any more who does not ask for them, and they stay\n" +
-			"registered. --undo takes them back, whatever status was set by hand.",
+		Use: "drain SERVICE ID...", Short: "Take instances out of service, or put them back", Args: serviceArgs(1),
+		Long: "Take instances out of service: they stay registered, but a search without --status does not find\n" +
+			"them. --undo puts them back and removes the status set by hand.",
 	}
 	namespace := namespaceFlag(cmd)
-	undo := cmd.Flags().Bool("undo", false, "take them back")
+	undo := cmd.Flags().Bool("undo", false, "put the instances back into service")
 	to := cmd.Flags().String("status", instance.StatusOutOfService.String(), "OUT_OF_SERVICE, DOWN or STARTING")
 	complete(cmd, "status", "OUT_OF_SERVICE", "DOWN", "STARTING")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		status, err := instance.ParseStatus(*to)
 		if err != nil {
 			return renameField(err, instanceFlag)
 		}
 		if *undo {
 			if cmd.Flags().Changed("status") {
-				return fault.Invalidf("--undo", nil, "does not go with --status")
+				return fault.Invalidf("--undo", nil, "cannot be used with --status")
 			}
 			status = instance.StatusUp
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			out := done{of: len(args) - 1}
-			for _, id := range args[1:] {
-				i, err := c.Agent().SetStatus(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id}, status)
-				if out.add(id, i, ofPeer(err)); hopeless(err) {
-					break
-				}
+		out := results{of: len(args) - 1}
+		out.each(args[1:], func(id string) error {
+			i, err := c.Agent().SetStatus(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id}, status)
+			if err == nil {
+				out.addInstance(i)
 			}
-			return out.print(r)
+			return peerError(err)
 		})
-	}
-	return cmd
+		return out.print(r)
+	})
 }
 
-// assign reads NAME=VALUE as it is given to a flag.
-func assign(flag string, list []string) (map[string]string, error) {
-	var m map[string]string
-	for _, pair := range list {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			return nil, fault.Invalidf(flag, pair, "must be NAME=VALUE, not %q", pair)
-		}
-		if _, twice := m[key]; twice {
-			return nil, fault.Invalidf(flag, pair, "names %q twice", key)
-		}
-		if m == nil {
-			m = map[string]string{}
-		}
-		m[key] = value
-	}
-	return m, nil
+// addInstance notes the success of a change of an instance.
+func (o *results) addInstance(i *instance.Instance) {
+	v := showInstance(i)
+	o.header = instanceHeader()
+	o.add(v, v.row()...)
 }

@@ -2,46 +2,42 @@ package cli
 
 import (
 	"context"
-	"os/exec"
 	"sync"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// keepServices registers instances for as long as a command runs, or until interrupted.
-func (r *remote) keepServices(ctx context.Context, c *client.Client, g *registering, list []instance.Registration) error {
+// keepServices registers instances and keeps them registered while a command runs, or until
+// interrupted without a command.
+func (r *remote) keepServices(ctx context.Context, c *client.Client, command []string, list []instance.Registration) error {
 	var kept []*client.Presence
-	defer func() { r.part(ctx, kept) }()
-	reaching, cancel := ctx, context.CancelFunc(func() {})
-	if g.patience > 0 {
-		reaching, cancel = context.WithTimeout(ctx, g.patience)
-	}
+	defer func() { r.deregister(ctx, kept) }()
+	connecting, cancel := r.connecting(ctx)
 	defer cancel()
 	for _, reg := range list {
-		p, err := c.Services().Register(reaching, reg)
+		p, err := c.Services().Register(connecting, reg)
 		if err != nil {
 			return err
 		}
 		kept = append(kept, p)
 	}
-	if len(g.command) > 0 {
-		return r.app.accompany(ctx, kept, g.command)
+	if len(command) > 0 {
+		return r.runRegistered(ctx, kept, command)
 	}
-	out := done{of: len(kept)}
+	out := results{of: len(kept)}
 	for _, p := range kept {
-		out.add(p.Instance().ID, p.Instance(), nil)
+		out.addInstance(p.Instance())
 	}
 	if err := out.print(r); err != nil {
 		return err
 	}
-	return r.app.stay(ctx, kept)
+	return r.waitRegistered(ctx, kept)
 }
 
-// stay waits until interrupted. It tells of instances that the peer does not take back, and ends
-// with the last of them.
-func (a App) stay(ctx context.Context, kept []*client.Presence) error {
+// waitRegistered waits until interrupted. It reports instances that the peer has removed for
+// good, and returns after the last of them.
+func (r *remote) waitRegistered(ctx context.Context, kept []*client.Presence) error {
 	ended := make(chan *client.Presence)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -65,7 +61,7 @@ func (a App) stay(ctx context.Context, kept []*client.Presence) error {
 		select {
 		case p := <-ended:
 			last = p.Err()
-			a.say("%s is registered no more: %s", p.Instance().ID, message(last))
+			r.say("%s is no longer registered: %s", p.Instance().ID, message(last))
 		case <-ctx.Done():
 			return nil
 		}
@@ -73,40 +69,30 @@ func (a App) stay(ctx context.Context, kept []*client.Presence) error {
 	return last
 }
 
-// accompany runs a command, which ends as it likes. Its instances are its own affair to it: that one is
-// registered no more is told and ends nothing.
-func (a App) accompany(ctx context.Context, kept []*client.Presence, command []string) error {
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // what the user asked for
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
+// runRegistered runs a command. The end of a registration is reported, and does not end the
+// command.
+func (r *remote) runRegistered(ctx context.Context, kept []*client.Presence, command []string) error {
 	first := kept[0].Instance()
-	cmd.Env = append(append([]string{}, a.Environ...),
-		"BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
-	c, err := start(cmd)
+	p, err := r.start(command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
 	if err != nil {
-		return coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
+		return err
 	}
-	telling, stop := context.WithCancel(context.Background())
-	var told sync.WaitGroup
-	told.Go(func() { _ = a.stay(telling, kept) })
-	defer told.Wait()
+	reporting, stop := context.WithCancel(context.Background())
+	var reporter sync.WaitGroup
+	reporter.Go(func() { _ = r.waitRegistered(reporting, kept) })
+	defer reporter.Wait()
 	defer stop()
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		c.terminate()
-		<-c.done
-	}
-	return c.ending()
+	return p.wait(ctx)
 }
 
-// part deregisters instances, as far as that is quick.
-func (r *remote) part(ctx context.Context, kept []*client.Presence) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+// deregister deregisters instances within the time for cleanup.
+func (r *remote) deregister(ctx context.Context, kept []*client.Presence) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	for _, p := range kept {
 		i := p.Instance()
 		if err := p.Close(ctx); err != nil {
-			r.app.say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.RemoveAfter, message(err))
+			r.say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.RemoveAfter, message(err))
 		}
 	}
 }

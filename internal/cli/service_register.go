@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -26,8 +24,8 @@ const (
 	maxInstances    = 1000
 )
 
-// registering are the flags of service register on their way to a registration.
-type registering struct {
+// registerFlags are the flags of service register.
+type registerFlags struct {
 	file       string
 	view       registrationView
 	check      string
@@ -41,108 +39,106 @@ type registering struct {
 	strict     bool
 	commit     bool
 	keep       bool
-	command    []string
-	patience   time.Duration // to reach the peer
 }
 
-func (a App) serviceRegister() *cobra.Command {
+func serviceRegister(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register {SERVICE --host HOST --port PORT | -f FILE} [-- COMMAND ARG...]", Short: "Register instances, alone or while a command runs",
-		Long: "Register an instance that flags describe, or those in a file: YAML (any number of documents, each an\n" +
-			"instance or a list) or JSON. An id that is registered already is replaced.\n\n" +
-			"With a command, the instances are kept registered while it runs, and deregistered when it has ended;\n" +
-			"an interrupt is passed on as SIGTERM, and the exit code is that of the command. It finds the variables\n" +
-			"BLACKHOLE_SERVICE, BLACKHOLE_INSTANCE_ID and BLACKHOLE_LEASE of the first instance. With --keep they are\n" +
-			"kept until interrupted. With neither, they stay as long as their health check passes or somebody\n" +
-			"sends heartbeats.",
+		Long: "Register one instance from flags, or the instances in a file: YAML (any number of documents) or JSON\n" +
+			"(any number of values); each document or value is an instance or a list of instances. An existing id\n" +
+			"is replaced.\n\n" +
+			"With a command, the instances stay registered while it runs. An interrupt is passed on as SIGTERM, and\n" +
+			"the exit code is the command's own. The command gets the variables BLACKHOLE_SERVICE,\n" +
+			"BLACKHOLE_INSTANCE_ID and BLACKHOLE_LEASE of the first instance. With --keep the instances stay\n" +
+			"registered until interrupted. Otherwise they stay while their health check passes or an\n" +
+			"application sends heartbeats.",
 		Example: "  " + name + " service register web --host 10.0.0.7 --port 8080 --check http:/health --tag v2\n" +
 			"  " + name + " service register web --host 10.0.0.7 --port 8080 -- ./web --listen :8080",
 		Args: registerArgs,
 	}
-	g := registerFlags(cmd)
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	g := newRegisterFlags(cmd)
+	r := newRemote(con, cmd, defaultTimeout)
+	cmd.PreRun = func(*cobra.Command, []string) { r.connectOnly = g.keep || cmd.ArgsLenAtDash() >= 0 }
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
+		var command []string
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
-			args, g.command = args[:dash], args[dash:]
+			args, command = args[:dash], args[dash:]
 		}
-		list, err := g.registrations(cmd, a, args)
-		if err != nil {
+		if g.keep && len(command) > 0 {
+			return fault.Invalidf("--keep", nil, "cannot be used with a command")
+		}
+		list, err := g.registrations(cmd, con, args)
+		if err == nil {
+			err = checkCommand(command)
+		}
+		switch {
+		case err != nil:
 			return err
+		case r.connectOnly:
+			return r.keepServices(ctx, c, command, list)
 		}
-		g.patience = r.timeout
-		if len(g.command) > 0 || g.keep {
-			r.timeout = min(r.timeout, 0) // it is for reaching the peer, not for staying registered
-		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			if len(g.command) > 0 || g.keep {
-				return r.keepServices(ctx, c, g, list)
-			}
-			return r.registerOnce(ctx, c, list)
-		})
-	}
-	return cmd
+		return r.registerOnce(ctx, c, list)
+	})
 }
 
-// registerArgs wants a service at most, and a command behind "--" only.
+// registerArgs allows one service, and requires "--" before a command.
 func registerArgs(cmd *cobra.Command, args []string) error {
 	names := len(args)
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		if names = dash; len(args) == dash {
-			return fault.Invalidf("COMMAND", nil, "must stand behind --")
+			return fault.Invalidf("COMMAND", nil, "must follow --")
 		}
 	}
 	if names > 1 {
-		return fault.Invalidf("SERVICE", nil, "must be given once; a command stands behind --")
+		return fault.Invalidf("SERVICE", nil, "must be given once; a command follows --")
 	}
 	return nil
 }
 
-func registerFlags(cmd *cobra.Command) *registering {
-	g, f := new(registering), cmd.Flags()
+func newRegisterFlags(cmd *cobra.Command) *registerFlags {
+	g, f := new(registerFlags), cmd.Flags()
 	v := &g.view
-	f.StringVarP(&g.file, "file", "f", "", "file of instances, YAML or JSON; - is standard input")
+	f.StringVarP(&g.file, "file", "f", "", "file of instances, YAML or JSON; - means standard input")
 	f.StringVar(&v.Namespace, "namespace", "", "namespace of the service (default "+instance.DefaultNamespace+")")
-	f.StringVar(&v.ID, "id", "", "id of the instance (default: one is made up)")
-	f.StringVar(&v.Host, "host", "", "address or name at which others reach it")
-	f.IntVar(&v.Port, "port", 0, "port of the host")
+	f.StringVar(&v.ID, "id", "", "id of the instance (default: a new random id)")
+	f.StringVar(&v.Host, "host", "", "address or name of the instance for its clients")
+	f.IntVar(&v.Port, "port", 0, "port on the host")
 	f.StringVar(&v.Version, "version", "", "semantic version")
 	f.StringArrayVar(&v.Tags, "tag", nil, "tag (repeat)")
-	f.StringArrayVar(&g.metadata, "meta", nil, "KEY=VALUE of its metadata (repeat)")
-	f.StringArrayVar(&g.interfaces, "interface", nil, "NAME=ADDRESS of an interface, as gRPC=10.0.0.7:9000 (repeat)")
-	f.StringArrayVar(&v.Dependencies, "depends-on", nil, "service that it needs (repeat)")
+	f.StringArrayVar(&g.metadata, "meta", nil, "metadata KEY=VALUE (repeat)")
+	f.StringArrayVar(&g.interfaces, "interface", nil, "interface NAME=ADDRESS, such as gRPC=10.0.0.7:9000 (repeat)")
+	f.StringArrayVar(&v.Dependencies, "depends-on", nil, "service that the instance needs (repeat)")
 	f.StringVar(&v.Environment, "environment", "", "development, staging or production")
 	f.StringVar(&v.Region, "region", "", "region")
-	f.StringVar(&v.Owner, "owner", "", "who looks after it")
-	f.StringVar(&v.Description, "description", "", "what it is")
+	f.StringVar(&v.Owner, "owner", "", "team or person in charge")
+	f.StringVar(&v.Description, "description", "", "description")
 	f.StringVar(&v.Zone, "zone", "", "zone")
-	f.IntVar(&v.Weight, "weight", 0, "share of requests among instances, 1 to 100 (default 1)")
-	f.StringVar(&g.check, "check", "", "TYPE or TYPE:ENDPOINT of a health check: http:/health, tcp, tcp:9000, grpc, script:NAME")
+	f.IntVar(&v.Weight, "weight", 0, "weight in load balancing, 1 to 100 (default 1)")
+	f.StringVar(&g.check, "check", "", "health check TYPE or TYPE:ENDPOINT: http:/health, tcp, tcp:9000, grpc, script:NAME")
 	f.DurationVar(&g.interval, "check-interval", 0, "time between two checks (default 10s)")
-	f.DurationVar(&g.timeout, "check-timeout", 0, "longest time for one check (default 5s)")
-	f.DurationVar(&g.unhealthy, "unhealthy-after", 0, "without a heartbeat or a passing check it is UNHEALTHY (default 30s)")
-	f.DurationVar(&g.remove, "remove-after", 0, "without a heartbeat or a passing check it is removed (default 60s)")
-	f.BoolVar(&g.starting, "starting", false, "it is not ready yet: STARTING until the first heartbeat or passing check")
-	f.BoolVar(&g.strict, "strict", false, "fail when the id is registered already")
-	f.BoolVar(&g.commit, "require-commit", false, "fail when the whole cluster cannot know now")
-	f.BoolVar(&g.keep, "keep", false, "keep it registered until interrupted, then deregister it")
+	f.DurationVar(&g.timeout, "check-timeout", 0, "timeout of a check (default 5s)")
+	f.DurationVar(&g.unhealthy, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
+	f.DurationVar(&g.remove, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
+	f.BoolVar(&g.starting, "starting", false, "register with status STARTING until the first heartbeat or passing check")
+	f.BoolVar(&g.strict, "strict", false, "fail if the id is registered already")
+	f.BoolVar(&g.commit, "require-commit", false, "fail if the group cannot commit the instance now")
+	f.BoolVar(&g.keep, "keep", false, "stay registered until interrupted, then deregister")
 	return g
 }
 
-// registrations are those that flags or a file describe.
-func (g *registering) registrations(cmd *cobra.Command, a App, args []string) ([]instance.Registration, error) {
+// registrations returns the instances of the flags or of the file.
+func (g *registerFlags) registrations(cmd *cobra.Command, con *console, args []string) ([]instance.Registration, error) {
 	var list []instance.Registration
 	switch {
-	case g.keep && len(g.command) > 0:
-		return nil, fault.Invalidf("--keep", nil, "does not go with a command")
 	case g.file != "" && len(args) > 0:
-		return nil, fault.Invalidf("SERVICE", args[0], "does not go with --file")
+		return nil, fault.Invalidf("SERVICE", args[0], "cannot be used with --file")
 	case g.file != "":
 		var err error
-		if list, err = g.fromFile(cmd, a); err != nil {
+		if list, err = g.fromFile(cmd, con); err != nil {
 			return nil, err
 		}
 	case len(args) == 0:
-		return nil, fault.Invalidf("SERVICE", nil, "must be given, or --file")
+		return nil, fault.Invalidf("SERVICE", nil, "is required, or use --file")
 	default:
 		r, err := g.fromFlags(args[0])
 		if err != nil {
@@ -153,15 +149,10 @@ func (g *registering) registrations(cmd *cobra.Command, a App, args []string) ([
 	for n := range list {
 		list[n].Strict, list[n].RequireCommit = g.strict, g.commit
 	}
-	if len(g.command) > 0 {
-		if _, err := exec.LookPath(g.command[0]); err != nil {
-			return nil, coded{127, fault.New("", fault.NotFound, "%w", err)}
-		}
-	}
 	return list, nil
 }
 
-func (g *registering) fromFlags(service string) (instance.Registration, error) {
+func (g *registerFlags) fromFlags(service string) (instance.Registration, error) {
 	v := g.view
 	v.Service, v.UnhealthyAfter, v.RemoveAfter = service, period(g.unhealthy), period(g.remove)
 	var err error
@@ -183,17 +174,17 @@ func (g *registering) fromFlags(service string) (instance.Registration, error) {
 	return v.registration()
 }
 
-// fromFile reads at least one registration.
-func (g *registering) fromFile(cmd *cobra.Command, a App) ([]instance.Registration, error) {
+// fromFile reads at least one instance.
+func (g *registerFlags) fromFile(cmd *cobra.Command, con *console) ([]instance.Registration, error) {
 	for _, flag := range []string{
 		"id", "host", "port", "version", "tag", "meta", "interface", "depends-on", "environment", "region", "owner", "description", "zone",
 		"weight", "check", "check-interval", "check-timeout", "unhealthy-after", "remove-after", "starting",
 	} {
 		if cmd.Flags().Changed(flag) {
-			return nil, fault.Invalidf("--"+flag, nil, "does not go with --file")
+			return nil, fault.Invalidf("--"+flag, nil, "cannot be used with --file")
 		}
 	}
-	data, err := a.readFile(g.file, maxInstanceFile)
+	data, err := con.readFile("--file", g.file, maxInstanceFile)
 	if err != nil {
 		return nil, err
 	}
@@ -217,27 +208,6 @@ func (g *registering) fromFile(cmd *cobra.Command, a App) ([]instance.Registrati
 		}
 	}
 	return list, nil
-}
-
-// readFile reads a file of at most so many bytes, or standard input.
-func (a App) readFile(path string, most int) ([]byte, error) {
-	in := a.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fault.Invalidf("--file", path, "%w", err)
-		}
-		defer func() { _ = f.Close() }() // only read
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
-	if err != nil {
-		return nil, fault.Invalidf("--file", path, "%w", err)
-	}
-	if len(data) > most {
-		return nil, fault.New("", fault.TooLarge, "%s has more than %d bytes", path, most)
-	}
-	return data, nil
 }
 
 // parseInstances reads JSON where the data is JSON, and otherwise YAML. Fields that are not known are
@@ -312,17 +282,22 @@ func parseFault(err error) string {
 	return strings.TrimPrefix(text, "json: ")
 }
 
-// registerOnce registers, and warns of those that nothing will keep.
+// registerOnce registers instances, and warns of instances without a health check.
 func (r *remote) registerOnce(ctx context.Context, c *client.Client, list []instance.Registration) error {
-	out := done{of: len(list)}
+	out := results{of: len(list)}
 	for _, reg := range list {
 		got, err := c.Agent().Register(ctx, reg)
-		if out.add(orDash(reg.ID), got.Instance, ofPeer(err)); hopeless(err) {
-			break
+		if err != nil {
+			out.fail(orDash(reg.ID), peerError(err))
+			if hopeless(err) {
+				break
+			}
+			continue
 		}
-		if err == nil && got.Check == nil {
-			r.app.say("warning: %s has no health check: it ends in %s unless heartbeats come (--keep, or a command)", got.ID, got.RemoveAfter)
+		if got.Check == nil {
+			r.say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.RemoveAfter)
 		}
+		out.addInstance(got.Instance)
 	}
 	return out.print(r)
 }

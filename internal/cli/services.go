@@ -13,18 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// lookAgain is how often the list of services is asked for that nobody can watch.
-const lookAgain = time.Second
+// listInterval is the time between two requests for the list of services, which has no watch.
+const listInterval = time.Second
 
 func namespaceFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("namespace", instance.DefaultNamespace, "namespace of the service")
 }
 
-// summaryView is a service at a glance.
+// summaryView is the JSON form of instance.Summary: both have the same fields.
 type summaryView struct {
 	Name      string   `json:"name"`
 	Instances int      `json:"instances"`
@@ -32,30 +31,25 @@ type summaryView struct {
 	Tags      []string `json:"tags,omitempty"`
 }
 
-func (a App) servicesCommand() *cobra.Command {
+func servicesCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "services", Short: "List the services of applications", Args: noArgs,
-		Long: "List the services that have instances. With --watch the list is shown again whenever it has\nchanged, until interrupted.",
+		Use: "services", Short: "List the services that have instances", Args: noArgs,
+		Long: "List the services that have instances. With --watch, show the list again after every change,\nuntil interrupted.",
 	}
 	namespace := namespaceFlag(cmd)
-	watch := cmd.Flags().Bool("watch", false, "show the list again whenever it changes")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *watch && !cmd.Flags().Changed(timeoutFlag) {
-			r.timeout = 0
+	watch := cmd.Flags().Bool("watch", false, "show the list again after every change")
+	r := newRemote(con, cmd, defaultTimeout)
+	cmd.PreRun = r.watching(watch)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		if *watch {
+			return r.watchServices(ctx, c, *namespace)
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			if *watch {
-				return r.watchServices(ctx, c, *namespace)
-			}
-			all, err := c.Services().List(ctx, *namespace)
-			if err != nil {
-				return renameField(err, instanceFlag)
-			}
-			return r.print(servicesDocument(summaries(all)))
-		})
-	}
-	return cmd
+		all, err := c.Services().List(ctx, *namespace)
+		if err != nil {
+			return renameField(err, instanceFlag)
+		}
+		return r.print(servicesDocument(summaries(all)))
+	})
 }
 
 func summaries(all instance.Services) []summaryView {
@@ -67,27 +61,22 @@ func summaries(all instance.Services) []summaryView {
 }
 
 func servicesDocument(views []summaryView) document {
-	rows := make([][]string, len(views))
-	for n, v := range views {
-		rows[n] = []string{v.Name, strconv.Itoa(v.Instances), strconv.Itoa(v.Up), orDash(strings.Join(v.Tags, " "))}
-	}
-	return document{
-		value: map[string]any{"services": views}, items: itemsOf(views),
-		table: table([]string{"SERVICE", "INSTANCES", "UP", "TAGS"}, rows),
-	}
+	return listDocument("services", views, []string{"SERVICE", "INSTANCES", "UP", "TAGS"}, func(v *summaryView) []string {
+		return []string{v.Name, strconv.Itoa(v.Instances), strconv.Itoa(v.Up), orDash(strings.Join(v.Tags, " "))}
+	})
 }
 
-// watchServices shows the list whenever it has changed. A peer that does not answer for a moment
-// ends nothing once it has answered.
+// watchServices shows the list after every change. Once a peer has answered, a failure to
+// reach it does not end the command.
 func (r *remote) watchServices(ctx context.Context, c *client.Client, namespace string) error {
 	var shown []summaryView
-	ticker := time.NewTicker(lookAgain)
+	ticker := time.NewTicker(listInterval)
 	defer ticker.Stop()
 	for {
 		all, err := c.Services().List(ctx, namespace)
 		switch {
 		case ctx.Err() != nil:
-			return r.interrupted(ctx, shown != nil)
+			return interrupted(ctx, shown != nil)
 		case err != nil && (shown == nil || !hopeless(err)):
 			return renameField(err, instanceFlag)
 		case err == nil:
@@ -106,39 +95,30 @@ func (r *remote) watchServices(ctx context.Context, c *client.Client, namespace 
 	}
 }
 
-// interrupted is the end of a command that goes on until its context ends: a timeout after the
-// first answer is the end that the user asked for.
-func (r *remote) interrupted(ctx context.Context, answered bool) error {
-	if err := fault.Wrap("", ctx.Err()); !answered || fault.KindOf(err) != fault.Timeout {
-		return err
-	}
-	return nil
-}
-
-// selection are the flags that pick instances of a service.
-type selection struct {
+// selectionFlags are the flags that select instances of a service.
+type selectionFlags struct {
 	namespace    *string
 	selector     instance.Selector
 	statuses     []string
 	linearizable bool
 }
 
-func selectionFlags(cmd *cobra.Command) *selection {
-	s, f := &selection{namespace: namespaceFlag(cmd)}, cmd.Flags()
-	f.StringArrayVar(&s.selector.Tags, "tag", nil, "only with this tag, KEY:VALUE of its metadata, or a key that is true (repeat)")
-	f.StringVar(&s.selector.Zone, "zone", "", "only of this zone")
-	f.StringVar(&s.selector.PreferZone, "prefer-zone", "", "those of this zone first")
-	f.StringVar(&s.selector.Version, "version", "", "only of these versions: 2.x, ^1.2, '>=1.0 <2'")
+func newSelectionFlags(cmd *cobra.Command) *selectionFlags {
+	s, f := &selectionFlags{namespace: namespaceFlag(cmd)}, cmd.Flags()
+	f.StringArrayVar(&s.selector.Tags, "tag", nil, "tag, KEY:VALUE of the metadata, or a metadata key with the value true (repeat)")
+	f.StringVar(&s.selector.Zone, "zone", "", "zone")
+	f.StringVar(&s.selector.PreferZone, "prefer-zone", "", "list the instances of this zone first")
+	f.StringVar(&s.selector.Version, "version", "", "version range: 2.x, ^1.2, '>=1.0 <2'")
 	f.StringVar(&s.selector.Environment, "environment", "", "development, staging or production")
-	f.StringVar(&s.selector.Dependency, "depends-on", "", "only those that depend on this service")
+	f.StringVar(&s.selector.Dependency, "depends-on", "", "require a dependency on this service")
 	f.StringSliceVar(&s.statuses, "status", nil, "UP, DOWN, UNHEALTHY, STARTING, OUT_OF_SERVICE, UNKNOWN (repeat, or commas), or any (default UP)")
-	f.BoolVar(&s.linearizable, "linearizable", false, "have the cluster confirm that nothing newer is known")
+	f.BoolVar(&s.linearizable, "linearizable", false, "read the latest state that the group has committed")
 	complete(cmd, "status", "UP", "DOWN", "UNHEALTHY", "STARTING", "OUT_OF_SERVICE", "UNKNOWN", "any")
 	return s
 }
 
-// query gives the query that the flags ask for, valid. Errors name the flag.
-func (s *selection) query(service string) (instance.Query, error) {
+// query returns the valid query of the flags. Errors name the flag.
+func (s *selectionFlags) query(service string) (instance.Query, error) {
 	q := instance.Query{Name: instance.Name{Namespace: *s.namespace, Service: service}, Selector: s.selector}
 	for _, text := range s.statuses {
 		if strings.EqualFold(text, "any") {
@@ -161,16 +141,15 @@ func (s *selection) query(service string) (instance.Query, error) {
 	return q, renameField(err, instanceFlag)
 }
 
-// instanceFlag gives the flag or argument that sets a field; what none sets stays as it is.
+// instanceFlag returns the flag or argument that sets a field of an instance, or the field if
+// no flag sets it.
 func instanceFlag(field string) string {
 	top, rest, _ := strings.Cut(field, "[")
 	if rest == "" {
 		top, _, _ = strings.Cut(field, ".")
 	}
 	switch top {
-	case "service":
-		return "SERVICE"
-	case "service_name":
+	case "service", "service_name":
 		return "SERVICE"
 	case "tags":
 		return "--tag"
@@ -193,44 +172,39 @@ func instanceFlag(field string) string {
 	return field
 }
 
-func (a App) discoverCommand() *cobra.Command {
+func discoverCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discover SERVICE", Short: "Find the instances of a service", Args: oneArg("SERVICE"),
-		Long: "Find the instances of a service, those that are UP unless --status says more.\n\n" +
-			"With --watch, show those that match now and then every change until interrupted: added,\n" +
-			"modified, removed (it matches no more, or is gone) and reset (forget what you had: the current\n" +
-			"matches follow). When the peer or its contact with the cluster is lost, standard error says so.",
+		Long: "Find the instances of a service with status UP, or with the statuses of --status.\n\n" +
+			"With --watch, show the matching instances and then every change until interrupted: added,\n" +
+			"modified, removed (deregistered, or no longer matching) and reset (discard earlier instances: the\n" +
+			"current ones follow). A warning tells when the peer has lost its group.",
 		Example: "  " + name + " discover payment --tag v2 --prefer-zone eu\n" +
 			"  " + name + " discover payment --status any --watch -o ndjson",
 	}
-	flags := selectionFlags(cmd)
-	watch := cmd.Flags().Bool("watch", false, "follow what changes")
-	r := a.remoteFlags(cmd, defaultTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	flags := newSelectionFlags(cmd)
+	watch := cmd.Flags().Bool("watch", false, "follow changes")
+	r := newRemote(con, cmd, defaultTimeout)
+	cmd.PreRun = r.watching(watch)
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		q, err := flags.query(args[0])
 		if err != nil {
 			return err
 		}
-		if *watch && !cmd.Flags().Changed(timeoutFlag) {
-			r.timeout = 0
+		if *watch {
+			return r.watchInstances(ctx, c, q)
 		}
-		return r.call(cmd, func(ctx context.Context, c *client.Client) error {
-			if *watch {
-				return r.watchInstances(ctx, c, q)
-			}
-			found, err := c.Agent().Discover(ctx, q)
-			if err != nil {
-				return renameField(err, instanceFlag)
-			}
-			views := showInstances(found.Instances)
-			r.warnStale(found.Contact)
-			return r.print(document{
-				value: map[string]any{"service": q.Service, "index": found.Index, "instances": views, "stale": found.Stale},
-				items: itemsOf(views), table: instanceTable(views),
-			})
+		found, err := c.Agent().Discover(ctx, q)
+		if err != nil {
+			return renameField(err, instanceFlag)
+		}
+		views := showInstances(found.Instances)
+		r.warnStale(found.Contact)
+		return r.print(document{
+			value: map[string]any{"service": q.Service, "index": found.Index, "instances": views, "stale": found.Stale},
+			items: itemsOf(views), table: instanceTable(views),
 		})
-	}
-	return cmd
+	})
 }
 
 func (r *remote) warnStale(c instance.Contact) {
@@ -241,10 +215,10 @@ func (r *remote) warnStale(c instance.Contact) {
 	if c.Age > 0 {
 		since = fmt.Sprintf(" (for %s)", c.Age.Round(time.Second))
 	}
-	r.app.say("warning: the answer may be old%s: %s", since, orDash(c.Reason))
+	r.say("warning: the answer may be outdated%s: %s", since, orDash(c.Reason))
 }
 
-// instanceEvent is one event of a watch.
+// instanceEvent is the JSON form of an event of a watch.
 type instanceEvent struct {
 	Event    string        `json:"event"`
 	Index    uint64        `json:"index"`
@@ -253,25 +227,25 @@ type instanceEvent struct {
 
 // watchInstances shows events until the watch ends.
 func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instance.Query) error {
-	heard, stale := false, false
+	received, stale := false, false
 	for b, err := range c.Services().Watch(ctx, q, 0) {
 		switch {
 		case ctx.Err() != nil:
-			return r.interrupted(ctx, heard)
+			return interrupted(ctx, received)
 		case err != nil:
 			return renameField(err, instanceFlag)
 		}
 		if b.Stale && !stale {
 			r.warnStale(b.Contact)
 		} else if stale && !b.Stale {
-			r.app.say("contact is found again")
+			r.say("the peer has reached its group again")
 		}
-		if stale = b.Stale; b.Reset && heard {
+		if stale = b.Stale; b.Reset && received {
 			if err := r.printNext(document{value: instanceEvent{Event: "reset", Index: b.Index}, table: "reset\n"}); err != nil {
 				return err
 			}
 		}
-		heard = heard || b.Reset
+		received = received || b.Reset
 		for _, e := range b.Events {
 			if err := r.instanceEvent(e); err != nil {
 				return err
@@ -288,7 +262,7 @@ func (r *remote) instanceEvent(e instance.Event) error {
 	return r.printNext(document{value: instanceEvent{kind, e.Revision, &v}, table: strings.TrimRight(clean(line), " ") + "\n"})
 }
 
-// assignments shows names with their values in one line.
+// assignments shows a map as NAME=VALUE in one line.
 func assignments(m map[string]string) string {
 	var words []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

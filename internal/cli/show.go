@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// answerTable shows results in rank order; explanations stand under their result.
+// answerTable shows results in rank order, each followed by its explanation.
 func answerTable(a query.AnswerView) string {
 	rows := make([][]string, len(a.Results))
 	for i, r := range a.Results {
@@ -21,11 +21,11 @@ func answerTable(a query.AnswerView) string {
 		}
 	}
 	text := table([]string{"ID", "TYPE", "PLACE", "DISTANCE", "PRICE", "UPTIME", "CLAIMED / MEASURED", "PROVIDER"}, rows)
-	// The columns are laid out first: a line between rows would end their alignment.
+	// Lay out the columns first: a line between rows would end their alignment.
 	var b strings.Builder
 	for i, line := range strings.SplitAfter(text, "\n") {
 		b.WriteString(line)
-		if i == 0 || i > len(a.Results) { // the header; behind the last line
+		if i == 0 || i > len(a.Results) { // the header, or after the last row
 			continue
 		}
 		for _, why := range a.Results[i-1].Explain {
@@ -38,21 +38,19 @@ func answerTable(a query.AnswerView) string {
 	return b.String()
 }
 
-// recordTable shows records without a question behind them.
-func recordTable(list []records.View) string {
-	rows := make([][]string, len(list))
-	for i := range list {
-		v := &list[i]
-		rows[i] = []string{
+// recordList shows records without distances and measurements.
+func recordList(list []records.View) document {
+	header := []string{"ID", "TYPE", "PLACE", "PRICE", "UPTIME", "CLAIMED", "SEQUENCE", "EXPIRES", "PROVIDER"}
+	return listDocument("records", list, header, func(v *records.View) []string {
+		return []string{
 			v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v),
 			strconv.FormatUint(v.Sequence, 10), at(v.ExpiresAt), shortPeer(v.ProviderID),
 		}
-	}
-	return table([]string{"ID", "TYPE", "PLACE", "PRICE", "UPTIME", "CLAIMED", "SEQUENCE", "EXPIRES", "PROVIDER"}, rows)
+	})
 }
 
-// eventLine shows one event of a watch. Columns are of fixed width: nobody knows what
-// comes later.
+// eventLine shows one event of a watch. Columns have a fixed width, because later rows are
+// still unknown.
 func eventLine(kind string, v *records.View) string {
 	line := fmt.Sprintf("%-9s  %-16s  %-14s  %-20s  %-24s  %-7s  %-9s  %s",
 		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), shortPeer(v.ProviderID))
@@ -66,7 +64,7 @@ func kindOf(v *records.View) string {
 	return v.Metadata.Type + "/" + v.Metadata.Subtype
 }
 
-// placeOf is "city, country", or the region where no city is stated.
+// placeOf is "city, country". The region stands in for a missing city.
 func placeOf(v *records.View) string {
 	l := v.Location
 	if l == nil {
@@ -123,7 +121,7 @@ func healthOf(v *records.View) string {
 	return strings.ToLower(v.Health.Status)
 }
 
-// measuredOf is what the answering peer found itself.
+// measuredOf shows the measurement of the answering peer.
 func measuredOf(m *records.Measured) string {
 	switch {
 	case m == nil:
@@ -137,7 +135,7 @@ func measuredOf(m *records.Measured) string {
 	}
 }
 
-// shortPeer is the end of a peer id: ids of one kind of key all begin alike.
+// shortPeer is the end of a peer id: all ids of one key type share their beginning.
 func shortPeer(id string) string {
 	const keep = 8
 	if r := []rune(id); len(r) > keep {
@@ -153,5 +151,5 @@ func at(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// number shows a number with as many digits as it has.
+// number shows a number with all its digits and no more.
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Times in the life of a child process that runs under a lock.
+const (
+	checkInterval = 250 * time.Millisecond // between two looks at the lock
+	killDelay     = 250 * time.Millisecond // from SIGTERM to SIGKILL after the lock was lost
+	outputDelay   = 2 * time.Second        // from the end of the process to the end of its output
+)
+
+// child is a running command of the user.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed after the end of the process
+	err  error         // how the process ended; valid after done
+}
+
+// checkCommand reports a missing program with the exit code of shells. An empty command is valid.
+func checkCommand(command []string) error {
+	if len(command) == 0 {
+		return nil
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return coded{127, fault.New("", fault.NotFound, "%w", err)}
+	}
+	return nil
+}
+
+// start starts a command with additional environment variables. Its goroutine keeps its
+// thread: the parent that Pdeathsig watches is the thread that started the process.
+func (c *console) start(command []string, environ ...string) (*child, error) {
+	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // the user's own command
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
+	cmd.Env = append(append([]string{}, c.environ...), environ...)
+	cmd.SysProcAttr, cmd.WaitDelay = childAttributes(), outputDelay
+	p, started := &child{cmd: cmd, done: make(chan struct{})}, make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer close(p.done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
+	}
+	return p, nil
+}
+
+// wait waits for the end of the process. The end of ctx is passed on as SIGTERM.
+func (p *child) wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.terminate()
+		<-p.done
+	}
+	return p.result()
+}
+
+// supervise waits for a process that runs under a lock, and ends it before the lock's
+// deadline. It relies on the clock only: the notice of a loss may be late or missing.
+func (p *child) supervise(ctx context.Context, held *client.Held, ttl time.Duration) error {
+	grace := min(ttl/5, 2*time.Second) // less than the time left at an ordinary renewal
+	interrupted, lost := ctx.Done(), held.Context().Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		left := held.Remaining()
+		if left <= grace {
+			return p.evict(held, left)
+		}
+		timer.Reset(min(left-grace, checkInterval))
+		select {
+		case <-p.done:
+			return p.result()
+		case <-interrupted:
+			interrupted = nil // the process may take its time while the lock is held
+			p.terminate()
+		case <-lost:
+			lost = nil
+		case <-timer.C:
+		}
+	}
+}
+
+// evict ends a process whose lock is lost, or is about to be lost.
+func (p *child) evict(held *client.Held, left time.Duration) error {
+	err := lostLock(held)
+	p.terminate()
+	if left == 0 {
+		left = killDelay
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	}
+	p.kill() // the rest of the process group too
+	<-p.done
+	return err
+}
+
+// result is the outcome of a process that has ended.
+func (p *child) result() error {
+	var exit *exec.ExitError
+	switch {
+	case p.err == nil, errors.Is(p.err, exec.ErrWaitDelay):
+		return nil
+	case errors.As(p.err, &exit):
+		return childExit(exitStatus(exit))
+	default:
+		return fault.New("", fault.Internal, "the command: %w", p.err)
+	}
+}

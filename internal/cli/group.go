@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/client"
+)
+
+func groupCommand(con *console, recoverGroup recoverFunc) *cobra.Command {
+	return parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
+		groupStatus(con), groupMembers(con), groupTransfer(con), groupRecover(con, recoverGroup))
+}
+
+func groupStatus(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "status", Short: "Show the state of the group", Args: noArgs}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		s, err := c.Coordination().Group(ctx)
+		if err != nil {
+			return err
+		}
+		s.Voters, s.Learners = emptied(s.Voters), emptied(s.Learners)
+		return r.print(document{value: s, table: pairs([][]string{
+			{"group", orDash(s.ID)},
+			{"phase", s.Phase},
+			{"missing", orDash(s.Missing)},
+			{"leader", orDash(s.Leader)},
+			{"term", strconv.FormatUint(s.Term, 10)},
+			{"members", fmt.Sprintf("%d voters, %d learners", len(s.Voters), len(s.Learners))},
+			{"revision", strconv.FormatInt(int64(s.Revision), 10)},
+			{"incarnation", strconv.FormatUint(s.Incarnation, 10)},
+			{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", s.Leases, s.Locks, s.Keys)},
+		})})
+	})
+}
+
+// memberView is the JSON form of a member.
+type memberView struct {
+	client.Member
+	Role string `json:"role"`
+}
+
+func groupMembers(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "members", Short: "List the members of the group", Args: noArgs}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		s, err := c.Coordination().Group(ctx)
+		if err != nil {
+			return err
+		}
+		var views []memberView
+		for _, m := range s.Voters {
+			role := "voter"
+			if m.Peer == s.Leader {
+				role = "leader"
+			}
+			views = append(views, memberView{m, role})
+		}
+		for _, m := range s.Learners {
+			views = append(views, memberView{m, "learner"})
+		}
+		return r.print(listDocument("members", views, []string{"PEER", "MEMBER", "ROLE", "STATE", "APPLIED"}, (*memberView).row))
+	})
+}
+
+func (m *memberView) row() []string {
+	state, applied := "silent", "-"
+	if m.Active {
+		state = "active"
+	}
+	if m.Applied > 0 {
+		applied = strconv.FormatUint(m.Applied, 10)
+	}
+	return []string{m.Peer, strconv.FormatUint(m.ID, 16), m.Role, state, applied}
+}
+
+func groupTransfer(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader", Args: oneArg("PEER")}, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		return renameField(c.Coordination().Transfer(ctx, args[0]), func(string) string { return "PEER" })
+	})
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// maxOfferFile bounds a file of offers, in bytes: a full batch of records of maximum size.
+const maxOfferFile = 64 << 20
+
+func registerCommand(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "register -f FILE", Short: "Offer services", Args: noArgs,
+		Long: "Offer the services that a file describes.\n\n" +
+			"The file is YAML (any number of documents) or JSON (any number of values); each\n" +
+			"document or value is an offer or a list of offers. Several offers form one batch, and\n" +
+			"the peer accepts or refuses each of them. It renews accepted offers until withdrawn.",
+	}
+	file := offerFileFlag(cmd)
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		offers, err := con.readOffers(*file)
+		if err != nil {
+			return err
+		}
+		out := offerResults(len(offers))
+		if len(offers) == 1 {
+			got, err := c.Register(ctx, offers[0])
+			addReceipt(out, offers[0].ID, receipt(got), err)
+			return out.print(r)
+		}
+		answers, err := c.RegisterBatch(ctx, offers)
+		if err != nil {
+			return err
+		}
+		for i, o := range answers[:min(len(answers), len(offers))] {
+			addReceipt(out, offers[i].ID, receipt(o.Receipt), o.Err)
+		}
+		return out.print(r)
+	})
+}
+
+func updateCommand(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "update -f FILE", Short: "Replace the content of offers", Args: noArgs,
+		Long: "Replace the content of offers of the running peer. The file has the form of register.\nEach offer is updated by itself, in order.",
+	}
+	file := offerFileFlag(cmd)
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		offers, err := con.readOffers(*file)
+		if err != nil {
+			return err
+		}
+		out := offerResults(len(offers))
+		for _, o := range offers {
+			got, err := c.Update(ctx, o)
+			if addReceipt(out, o.ID, receipt(got), err); hopeless(err) {
+				break
+			}
+		}
+		return out.print(r)
+	})
+}
+
+func withdrawCommand(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "withdraw ID...", Short: "End offers in the whole network", Args: someArgs("ID")}, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, ids []string) error {
+		out := offerResults(len(ids))
+		for _, id := range ids {
+			got, err := c.Withdraw(ctx, id)
+			if addReceipt(out, id, receipt(got), err); hopeless(err) {
+				break
+			}
+		}
+		return out.print(r)
+	})
+}
+
+func recordsCommand(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "records", Short: "List the records of the running peer's offers", Args: noArgs}, defaultTimeout)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		own, err := c.List(ctx)
+		if err != nil {
+			return err
+		}
+		views := make([]records.View, len(own))
+		for i, rec := range own {
+			views[i] = rec.View
+		}
+		return r.print(recordList(views))
+	})
+}
+
+// receipt is the JSON form of discovery.Receipt: both have the same fields.
+type receipt struct {
+	ID        string         `json:"id"`
+	Key       string         `json:"key"`
+	Sequence  uint64         `json:"sequence"`
+	ExpiresAt time.Time      `json:"expires_at"`
+	Stored    records.Stored `json:"stored"`
+}
+
+// offerResults starts the results of a command that changes offers.
+func offerResults(of int) *results {
+	return &results{of: of, header: []string{"ID", "SEQUENCE", "STORED", "EXPIRES", "KEY"}}
+}
+
+// addReceipt notes the outcome for one offer.
+func addReceipt(o *results, id string, r receipt, err error) {
+	if err != nil {
+		o.fail(id, err)
+		return
+	}
+	o.add(r, r.ID, strconv.FormatUint(r.Sequence, 10), fmt.Sprintf("%d of %d", r.Stored.On, r.Stored.Of), at(r.ExpiresAt), r.Key)
+}
+
+// offerFileFlag adds -f.
+func offerFileFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("file", "f", "", "file of offers, YAML or JSON; - means standard input (required)")
+}
+
+// readOffers reads at least one offer from a file.
+func (c *console) readOffers(path string) ([]records.Offer, error) {
+	if path == "" {
+		return nil, fault.Invalidf("--file", nil, "is required; - means standard input")
+	}
+	data, err := c.readFile("--file", path, maxOfferFile)
+	if err != nil {
+		return nil, err
+	}
+	offers, err := parseOffers(data)
+	if err == nil && len(offers) == 0 {
+		err = fault.Invalidf("--file", path, "has no offers")
+	}
+	return offers, err
+}
+
+// parseOffers reads JSON if data is JSON, otherwise YAML. JSON has its own parser, because
+// YAML does not accept every JSON text and has a lower size limit.
+func parseOffers(data []byte) ([]records.Offer, error) {
+	values, single := jsonValues(data)
+	if values == nil {
+		return records.ParseOffersYAML(data)
+	}
+	offers := make([]records.Offer, len(values))
+	for i, value := range values {
+		var err error
+		if offers[i], err = records.ParseOffer(value); err != nil && !single {
+			err = fault.In("["+strconv.Itoa(i)+"]", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return offers, nil
+}
+
+// jsonValues returns the JSON objects in data, in lists or not, or nil for other data.
+// single reports that data is one object outside any list.
+func jsonValues(data []byte) (values []json.RawMessage, single bool) {
+	single = true
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+		var value json.RawMessage
+		err := dec.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			return values, single && len(values) == 1
+		}
+		if err != nil || value[0] != '{' && value[0] != '[' {
+			return nil, false
+		}
+		if value[0] == '{' {
+			values = append(values, value)
+			continue
+		}
+		var list []json.RawMessage
+		if err := json.Unmarshal(value, &list); err != nil {
+			return nil, false
+		}
+		values, single = append(values, list...), false
+	}
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// results collects the outcome of a command for each of the things that it changes.
+type results struct {
+	of     int      // number of things named
+	header []string // of the table; nil prints no table
+	items  []any    // the form of each result, or a failure
+	rows   [][]string
+	failed []string // one line each
+	first  error    // the first failure
+}
+
+// failure is the JSON form of a failed result.
+type failure struct {
+	ID    string `json:"id"`
+	Error struct {
+		Kind    string `json:"kind"`
+		Field   string `json:"field,omitempty"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// add notes a success.
+func (o *results) add(item any, row ...string) {
+	o.items, o.rows = append(o.items, item), append(o.rows, row)
+}
+
+// fail notes that the thing with this id could not be changed.
+func (o *results) fail(id string, err error) {
+	if o.first == nil {
+		o.first = err
+	}
+	f := failure{ID: id}
+	f.Error.Kind, f.Error.Field, f.Error.Message = fault.KindOf(err).String(), fault.FieldOf(err), message(err)
+	o.items, o.failed = append(o.items, f), append(o.failed, id+": "+oneLine(err))
+}
+
+// each calls do for each id until the rest would fail in the same way. do adds a success.
+func (o *results) each(ids []string, do func(id string) error) {
+	for _, id := range ids {
+		err := do(id)
+		if err != nil {
+			o.fail(id, err)
+		}
+		if hopeless(err) {
+			return
+		}
+	}
+}
+
+// print shows the results and returns the first failure, or a summary of several results.
+func (o *results) print(r *remote) error {
+	if o.of == 1 && o.first != nil {
+		return o.first
+	}
+	doc := document{value: map[string]any{"results": emptied(o.items)}, items: o.items}
+	if o.header != nil {
+		doc.table = table(o.header, o.rows)
+	}
+	if err := r.print(doc); err != nil || o.first == nil {
+		return err
+	}
+	for _, line := range o.failed {
+		r.say("%s", line)
+	}
+	if left := o.of - len(o.items); left > 0 {
+		r.say("%d not tried", left)
+	}
+	if !answered(o.first) {
+		return o.first
+	}
+	kind := fault.KindOf(o.first)
+	return fault.As("", kind, fault.New("", kind, "%d of %d failed", len(o.failed), o.of)) // nested: see answered
+}
