@@ -164,7 +164,7 @@ func TestDiscoverWatches(t *testing.T) {
 	r = begin(t, apps(t, a, ""), "discover", "web", "--watch", "--timeout", "3s", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `{"event":"added","index":`)
 	r.end(0)
-	require.Contains(t, r.stderr.String(), "warning: the answer may be old: no majority")
+	require.Contains(t, r.stderr.String(), "warning: the answer may be outdated: no majority")
 }
 
 func TestServicesWatches(t *testing.T) {
