@@ -33,22 +33,21 @@ func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]
 		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", discovery.MaxBatch))
 	}
 	recs, errs := s.Registry.Register(offers, s.Now())
-	out := make([]discovery.Outcome, len(offers))
-	var good []*records.Record
-	var at []int // good[i] answers offers[at[i]]
 	for i, r := range recs {
 		if errs[i] != nil {
 			s.Recorder.Failed(op, errs[i])
-			out[i].Err = fault.Wrap(op, errs[i])
-			continue
+		} else {
+			s.Recorder.Registered(r.Type(), 1)
 		}
-		s.Recorder.Registered(r.Type(), 1)
-		good, at = append(good, r), append(at, i)
 	}
-	for i, receipt := range s.announce(ctx, good) {
-		out[at[i]].Receipt = receipt
+	receipts, err := discovery.Accepted(recs, errs, func(accepted []*records.Record) ([]discovery.Receipt, error) {
+		return s.announce(ctx, accepted), nil
+	})
+	out := make([]discovery.Outcome, len(offers))
+	for i, receipt := range receipts {
+		out[i] = discovery.Outcome{Receipt: receipt, Err: fault.Wrap(op, errs[i])}
 	}
-	return out, nil
+	return out, err
 }
 
 // Update replaces the content of one of this peer's services; created_at stays. It fails
@@ -98,9 +97,6 @@ func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
 // index and the live topics, which cost no lookup, then the keepers. The registry learns
 // the outcome and retries what is not everywhere.
 func (s *Service) announce(ctx context.Context, recs []*records.Record) []discovery.Receipt {
-	if len(recs) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for _, r := range recs {

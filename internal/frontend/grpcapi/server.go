@@ -247,25 +247,14 @@ func (s *Server) RegisterBatch(ctx context.Context, req *api.RegisterBatchReques
 	if n == 0 || n > discovery.MaxBatch {
 		return nil, fault.Wrap(opRegister, fault.Invalidf("records", n, "must be 1 to %d", discovery.MaxBatch))
 	}
-	outcomes := make([]discovery.Outcome, n)
-	var good []records.Offer
-	var at []int // good[i] is of services[at[i]]
+	offers, errs := make([]records.Offer, n), make([]error, n)
 	for i, service := range req.GetServices() {
 		offer, err := toOffer(service)
-		if err != nil {
-			outcomes[i].Err = fault.Wrap(opRegister, err)
-			continue
-		}
-		good, at = append(good, offer), append(at, i)
+		offers[i], errs[i] = offer, fault.Wrap(opRegister, err)
 	}
-	if len(good) > 0 {
-		done, err := s.Registrar.RegisterBatch(ctx, good)
-		if err != nil {
-			return nil, err
-		}
-		for i, o := range done {
-			outcomes[at[i]] = o
-		}
+	outcomes, err := discovery.RegisterAccepted(ctx, s.Registrar, offers, errs)
+	if err != nil {
+		return nil, err
 	}
 	return &api.RegisterBatchResponse{Results: fromOutcomes(outcomes)}, nil
 }

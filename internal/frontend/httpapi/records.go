@@ -47,27 +47,20 @@ func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return within("body", err)
 	}
-	results := make([]batchResult, len(entries))
-	var good []records.Offer
-	var at []int // good[i] is of entries[at[i]]
+	offers, errs := make([]records.Offer, len(entries)), make([]error, len(entries))
 	for i, e := range entries {
-		if e.err != nil {
-			results[i] = failed(within("body", e.err))
-			continue
-		}
-		good, at = append(good, e.offer), append(at, i)
+		offers[i], errs[i] = e.offer, within("body", e.err)
 	}
-	if len(good) > 0 {
-		outcomes, err := s.Registrar.RegisterBatch(r.Context(), good)
-		if err != nil {
-			return err
-		}
-		for i, o := range outcomes {
-			if o.Err != nil {
-				results[at[i]] = failed(o.Err)
-			} else {
-				results[at[i]] = batchResult{Receipt: &o.Receipt}
-			}
+	outcomes, err := discovery.RegisterAccepted(r.Context(), s.Registrar, offers, errs)
+	if err != nil {
+		return err
+	}
+	results := make([]batchResult, len(outcomes))
+	for i, o := range outcomes {
+		if o.Err != nil {
+			results[i] = failed(o.Err)
+		} else {
+			results[i] = batchResult{Receipt: &o.Receipt}
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"results": results})
