@@ -149,6 +149,31 @@ func TestUpdateAndWithdraw(t *testing.T) {
 	})
 }
 
+// TestOvertaken: a service that moves leaves a tombstone for its old cells. Keepers of both places refuse the
+// tombstone, because they have the newer version. That counts as stored: the tombstone is not announced again
+// until the next refresh.
+func TestOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		_, err := w.Register(t.Context(), offer("a", 1))
+		require.NoError(t, err)
+		moved := offer("a", 1)
+		moved.Location.Latitude, moved.Location.Longitude = ptr(-33.9), ptr(151.2)
+		_, err = w.Update(t.Context(), moved)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		tombstones := 0
+		for _, r := range w.net.stored("a") {
+			if r.Withdrawn() {
+				tombstones++
+			}
+		}
+		require.Equal(t, 1, tombstones)
+	})
+}
+
 func TestNewServiceRefusesMissingParts(t *testing.T) {
 	_, err := engine.NewService(engine.Parts{}, engine.Settings{})
 	require.True(t, errors.Is(err, fault.Invalid))

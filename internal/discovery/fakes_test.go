@@ -51,10 +51,12 @@ func (n *network) Store(_ context.Context, recs []*records.Record) []records.Out
 			out[i] = records.Outcome{Stored: records.Stored{Of: 3}, Err: fault.New("fake", fault.Unavailable, "network is down")}
 			continue
 		}
-		if old := n.kept[r.Name()]; old == nil || records.Compare(r, old) > 0 {
-			n.kept[r.Name()] = r
-		}
 		n.stores = append(n.stores, r)
+		if old := n.kept[r.Name()]; old != nil && records.Compare(r, old) < 0 {
+			out[i] = records.Outcome{Stored: records.Stored{Of: 3}, Err: fault.New("fake", fault.Exists, "a newer version is stored")}
+			continue
+		}
+		n.kept[r.Name()] = r
 		out[i].Stored = records.Stored{On: 3, Of: 3}
 	}
 	return out
