@@ -35,7 +35,7 @@ func (c *crier) cry(l *local) {
 		c.posting.End()
 		return
 	}
-	info := c.plane.info()
+	info := c.plane.inquiry.info()
 	news := gist(info)
 	c.post(info, news)
 	if c.plane.herald == nil || bytes.Equal(news, c.said) && time.Since(c.at) < announcing {
@@ -45,28 +45,28 @@ func (c *crier) cry(l *local) {
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
 	if err := c.plane.herald.Announce(ctx, info); err != nil {
-		c.plane.Logger.Debug("the group was not announced", "error", err)
+		c.plane.config.Logger.Debug("the group was not announced", "error", err)
 	}
 }
 
 // post puts it on the board, for those who hear nothing. Two notices are further apart than one takes.
 func (c *crier) post(info *groupv1.GroupInfo, news []byte) {
 	p := c.plane
-	if p.seeker.board == nil || !c.posting.Due(time.Now(), news, c.jitter.Float64()) {
+	if p.board == nil || !c.posting.Due(time.Now(), news, c.jitter.Float64()) {
 		return
 	}
 	p.life.start(func() {
 		ctx, cancel := context.WithTimeout(p.life, boardTime)
 		defer cancel()
-		if err := p.seeker.board.Post(ctx, info); err != nil {
-			p.Logger.Debug("the group was not posted", "error", err)
+		if err := p.board.Post(ctx, info); err != nil {
+			p.config.Logger.Debug("the group was not posted", "error", err)
 		}
 	})
 }
 
 // study looks at the board when this peer has known nobody that leads for some time.
 func (p *Plane) study() {
-	board := p.seeker.board
+	board := p.board
 	if board == nil {
 		return
 	}
@@ -78,7 +78,7 @@ func (p *Plane) study() {
 	)
 	for pause(p.life, glance) {
 		if held != nil && p.ID() != "" {
-			p.seeker.learn(from, held)
+			p.inquiry.hear(from, held)
 			held = nil
 		}
 		if _, leader, _ := p.Leading(); !looking.Due(time.Now(), leader != "", jitter.Float64()) {
@@ -88,11 +88,11 @@ func (p *Plane) study() {
 		by, info, err := board.Read(ctx)
 		cancel()
 		if err != nil {
-			p.Logger.Debug("the board tells nothing of the group", "error", err)
+			p.config.Logger.Debug("the board tells nothing of the group", "error", err)
 			continue
 		}
-		p.Logger.Info("the board tells how the coordination group stands", "by", by, "term", info.GetTerm())
-		if p.seeker.learn(by, info); p.ID() == "" {
+		p.config.Logger.Info("the board tells how the coordination group stands", "by", by, "term", info.GetTerm())
+		if p.inquiry.hear(by, info); p.ID() == "" {
 			from, held = by, info
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -49,7 +50,8 @@ func (p *Plane) enter() {
 		p.fatal(fault.Wrap("group.enter", err))
 		return
 	}
-	p.seeker.found(certificate, life)
+	p.view.adopt(certificate, life)
+	p.finder.advance(leader.Needed{})
 	if p.disk == nil || p.over.Load() {
 		return // it is a client
 	}
@@ -70,7 +72,7 @@ func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
 // lineage is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
 // before is not a member any more.
 func (p *Plane) lineage(group bootstrap.GroupID) (lineage, error) {
-	kept, err := bootstrap.Kept(p.FS, p.Dir)
+	kept, err := bootstrap.Kept(p.config.FS, p.config.Dir)
 	if err != nil {
 		return lineage{}, err
 	}
@@ -99,7 +101,7 @@ func (p *Plane) lineage(group bootstrap.GroupID) (lineage, error) {
 // the log, the same as all others; another waits to be told in which incarnation the group
 // lives, and then to be sent the state.
 func (p *Plane) join(c bootstrap.Certificate) error {
-	life, _ := p.seeker.life()
+	life, _ := p.view.life()
 	switch {
 	case p.disk.Group() != "" && p.disk.Founded():
 	case life.began.IsZero() && charterHas(c.Charter, p.self, p.disk.Member()):
@@ -120,15 +122,16 @@ func (p *Plane) join(c bootstrap.Certificate) error {
 		return err
 	}
 	p.here.Store(l)
-	p.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.began.Incarnation, "member", p.disk.Member())
+	p.finder.wake()
+	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.began.Incarnation, "member", p.disk.Member())
 	return nil
 }
 
 // awaitLife asks until a member has told in which incarnation the group lives.
 func (p *Plane) awaitLife() (lineage, bool) {
 	for wait := tending; ; wait = min(2*wait, offering) {
-		p.seeker.refresh()
-		if life, heard := p.seeker.life(); heard {
+		p.inquiry.askAll(0)
+		if life, heard := p.view.life(); heard {
 			return life, true
 		}
 		if !pause(p.life, wait) {

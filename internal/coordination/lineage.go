@@ -2,13 +2,8 @@ package coordination
 
 import (
 	"crypto/sha256"
-	"slices"
-	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
-	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -68,47 +63,4 @@ func readLife(group bootstrap.GroupID, wire []byte) (lineage, error) {
 		err = fault.New("group.readLife", fault.Invalid, "the succession is of another group")
 	}
 	return lineage{group, began}, err
-}
-
-// lonely is how long nobody must have led until anybody eligible is believed that began a new incarnation.
-const lonely = 30 * time.Second
-
-// entitled reports whether a peer may begin a new incarnation of the group, as far as is known here: one of
-// its members may. Any other may only when nobody has led for long; or else one that had been
-// replaced while it was away could take a living group from its members. Call it with mu held.
-func (s *seeker) entitled(p peer.ID) bool {
-	if !s.plane.Network.Eligible(p) {
-		return false
-	}
-	l := s.plane.here.Load()
-	if l == nil {
-		for _, m := range s.members {
-			if m.peer == p {
-				return true
-			}
-		}
-		if s.config == 0 {
-			return true // only the founding is known
-		}
-	} else if slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == p.String() }) {
-		return true
-	}
-	return !s.dry.IsZero() && time.Since(s.dry) > lonely
-}
-
-// drought notes whether somebody leads. Call it with mu held.
-func (s *seeker) drought(led bool) {
-	switch {
-	case led:
-		s.dry = time.Time{}
-	case s.dry.IsZero():
-		s.dry = time.Now()
-	}
-}
-
-// led notes whether this peer's member knows a leader.
-func (s *seeker) led(by bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drought(by)
 }

@@ -2,12 +2,14 @@ package coordination
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
@@ -34,17 +36,17 @@ func startLocal(p *Plane, life lineage) (*local, error) {
 	l := &local{plane: p, life: life, births: births{at: map[string]time.Time{}}}
 	var err error
 	l.wire, err = transport.New(transport.Config{
-		Host: p.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.info, Snapshots: p.disk,
-		Stranger: func(from peer.ID, _ uint64) { p.look(from) },
-		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.look(from) },
-		Recorder: p.Recorder, Logger: p.Logger, Jitter: jitter(),
+		Host: p.config.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.inquiry.info, Snapshots: p.disk,
+		Stranger: func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
+		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.inquiry.glance(from) },
+		Recorder: p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := p.Replica
-	c.Storage, c.Applied, c.Logger = p.disk, l.births.applied, p.Logger
-	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.fatal, Logger: p.Logger})
+	c := p.config.Replica
+	c.Storage, c.Applied, c.Logger = p.disk, l.births.applied, p.config.Logger
+	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.fatal, Logger: p.config.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -71,31 +73,32 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 			return p, err == nil
 		}
 	}
-	return l.plane.seeker.member(id)
+	return l.plane.view.member(id)
 }
 
 func (l *local) leads() bool { return l.member.Status().Leads }
 
-// believed is the leadership that this member knows of; false for none, and when the group goes on
-// without it in a newer incarnation.
-func (l *local) believed() (leadership, bool) {
-	if l == nil || l.plane.seeker.incarnation() > l.life.began.Incarnation {
-		return leadership{}, false
+// belief returns the leader that this member knows of, for package leader; zero if l is nil.
+func (l *local) belief() (b leader.Member) {
+	if l == nil {
+		return b
 	}
 	s := l.member.Status()
+	b.Votes = slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
 	if s.Leader.ID == 0 {
-		return leadership{}, false
+		return b
 	}
 	last := l.led.Load()
 	if last == nil || last.name != s.Leader.Peer {
 		p, err := peer.Decode(s.Leader.Peer)
 		if err != nil {
-			return leadership{}, false
+			return b
 		}
 		last = &namedPeer{s.Leader.Peer, p}
 		l.led.Store(last)
 	}
-	return leadership{s.Header.Term, last.id}, true
+	b.Leadership = leader.Leadership{Incarnation: l.life.began.Incarnation, Term: s.Header.Term, Peer: last.id}
+	return b
 }
 
 // namedPeer is a peer under the name that members have, which takes a while to read.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
@@ -30,7 +32,6 @@ const (
 	maxSlots   = 4096            // commands at a time, waiting ones included
 	maxUndoing = 1024            // commands of callers with an identity of their own that are being undone
 	patience   = 5 * time.Second // without a leader that answers
-	attending  = time.Second     // between two questions who leads, while calls wait for an answer
 	closing    = 3 * time.Second // to hand over the leadership
 	cleaningUp = 5 * time.Second // to give back a claim whose caller is gone
 )
@@ -74,29 +75,27 @@ type Config struct {
 // Plane is the coordination plane of this peer. It implements coord.Actor, coord.Reader and
 // coord.Overseer. Safe for concurrent use.
 type Plane struct {
-	Config
+	config  Config
 	self    peer.ID
 	name    string // self as an owner
 	store   *bootstrap.Store
-	disk    *raftlog.Storage
+	disk    *raftlog.Storage // nil: this peer is not eligible
 	founder *bootstrap.Founder
 	ask     *transport.Exchange
 	herald  *announce.Herald // nil without PubSub
+	board   *announce.Board  // nil without Values, or with one founder, which leads or nobody does
 
-	seeker     *seeker
-	remotes    *remotes
-	slots      *slots
-	abroad     atomic.Int64 // calls that wait for another peer's answer
+	view       *groupView
+	finder     *leaderFinder
+	inquiry    *inquiry
+	router     *router
 	candidates candidates
-	standing   standing
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
 	over   atomic.Bool           // it was one of an incarnation that is over
 	life   *lifetime             // ends when Close begins
 	failed sync.Once
 	down   sync.Once
-
-	undoing chan struct{} // one for each command of others that is being undone
 }
 
 // Open starts the plane of this peer: it looks for the group, founds it with others if it may,
@@ -113,51 +112,83 @@ func Open(c Config) (*Plane, error) {
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	p := &Plane{Config: c, self: c.Host.ID(), name: c.Host.ID().String(), candidates: candidates{seen: map[peer.ID]candidate{}}}
-	p.standing.changed = make(chan struct{})
-	p.life = newLifetime()
-	p.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return c.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
-	p.seeker = newSeeker(p)
-	p.slots, p.undoing = newSlots(maxSlots, p.openClient), make(chan struct{}, maxUndoing)
+	p := newPlane(c)
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.attend, p.follow, p.tend, p.study} {
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.tend, p.study} {
 		p.life.start(work)
 	}
 	return p, nil
 }
 
+func newPlane(c Config) *Plane {
+	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newLifetime()}
+	p.candidates.seen = map[peer.ID]candidate{}
+	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
+	p.router = newRouter(p)
+	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
+	p.finder = newLeaderFinder(finderConfig{
+		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: func() bool { return p.router.abroad.Load() > 0 },
+		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
+	})
+	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
+		p.board = announce.NewBoard(c.Values, c.Network, c.Key, time.Now)
+	}
+	return p
+}
+
+// belief returns what this peer's own member knows of the leader, and a channel that is closed when that may
+// have changed.
+func (p *Plane) belief() (leader.Member, <-chan struct{}) {
+	l := p.here.Load()
+	if l == nil {
+		return leader.Member{}, nil
+	}
+	changed := l.member.Changed()
+	return l.belief(), changed
+}
+
+// isMember reports whether a peer is a member by this peer's own log, and whether this peer has one.
+func (p *Plane) isMember(id peer.ID) (in, known bool) {
+	l := p.here.Load()
+	if l == nil {
+		return false, false
+	}
+	name := id.String()
+	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == name }), true
+}
+
 // open opens what lies on the disk and the exchange with other peers.
 func (p *Plane) open() (err error) {
-	place := bootstrap.Place{Dir: filepath.Join(p.Dir, "founding"), Marks: p.Marks}
-	if p.store, err = bootstrap.OpenStore(p.FS, place, p.self, p.Network.ID()); err != nil {
+	c := p.config
+	place := bootstrap.Place{Dir: filepath.Join(c.Dir, "founding"), Marks: c.Marks}
+	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network.ID()); err != nil {
 		return err
 	}
 	var raftID uint64
-	if p.Network.Eligible(p.self) {
-		p.disk, err = raftlog.Open(raftlog.Options{FS: p.FS, Dir: filepath.Join(p.Dir, "raft"), Logger: p.Logger})
+	if c.Network.Eligible(p.self) {
+		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger})
 		if err != nil {
 			return err
 		}
 		raftID = p.disk.Member()
 	}
-	p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: p.Host, Logger: p.Logger})
-	if err != nil {
+	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Logger: c.Logger}); err != nil {
 		return err
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
-		Network: p.Network, Key: p.Key, RaftID: raftID, Voters: p.Voters, Store: p.store,
-		Messenger: messenger{p.ask}, Rand: newRand(), Now: time.Now, Logger: p.Logger,
+		Network: c.Network, Key: c.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
+		Messenger: messenger{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	p.ask.Handle(transport.Founding, p.hearFounding)
-	p.ask.Handle(transport.Information, p.inform)
-	if p.PubSub != nil {
+	p.ask.Handle(transport.Information, p.inquiry.answer)
+	if c.PubSub != nil {
 		p.herald, err = announce.New(announce.Config{
-			PubSub: p.PubSub, Network: p.Network, Key: p.Key, Heard: p.seeker.learn, Logger: p.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Heard: p.inquiry.hear, Logger: c.Logger,
 		})
 	}
 	return err
@@ -184,7 +215,7 @@ func (p *Plane) Close() error {
 		if l := p.here.Load(); l != nil { // it may have become one meanwhile
 			errs = append(errs, l.close(p.life))
 		}
-		errs = append(errs, p.remotes.close())
+		errs = append(errs, p.router.remotes.close())
 		if p.disk != nil {
 			errs = append(errs, p.disk.Close())
 		}
@@ -198,63 +229,6 @@ func (p *Plane) Close() error {
 // fatal reports a failure that ends the peer, the first one only.
 func (p *Plane) fatal(err error) {
 	if err != nil {
-		p.failed.Do(func() { p.Fatal(err) })
+		p.failed.Do(func() { p.config.Fatal(err) })
 	}
-}
-
-// openClient makes an identity for commands of this peer.
-func (p *Plane) openClient(ctx context.Context) (coord.ClientID, error) {
-	var id coord.ClientID
-	err := p.insist(ctx, func(ctx context.Context, t target) error {
-		result, _, err := t.Do(ctx, coord.Command{Owner: p.name, Op: &coord.ClientOpen{}})
-		id = result.Client
-		return err
-	})
-	return id, err
-}
-
-// remotes are the contracts at other peers, kept while they are in use.
-type remotes struct {
-	dial func(peer.ID) (Remote, error)
-
-	mu   sync.Mutex
-	open map[peer.ID]Remote // nil when closed
-}
-
-// maxRemotes bounds the connections kept: those to the members of a group, and some.
-const maxRemotes = 16
-
-func (r *remotes) get(p peer.ID) (Remote, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.open == nil {
-		return nil, fault.New("group.remotes", fault.Unavailable, "is closed")
-	}
-	if got, ok := r.open[p]; ok {
-		return got, nil
-	}
-	for old, one := range r.open {
-		if len(r.open) < maxRemotes {
-			break
-		}
-		delete(r.open, old)
-		_ = one.Close() // what was under way there is tried again
-	}
-	made, err := r.dial(p)
-	if err != nil {
-		return nil, err
-	}
-	r.open[p] = made
-	return made, nil
-}
-
-func (r *remotes) close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var errs []error
-	for _, one := range r.open {
-		errs = append(errs, one.Close())
-	}
-	r.open = nil
-	return errors.Join(errs...)
 }

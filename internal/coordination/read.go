@@ -17,7 +17,7 @@ const (
 
 // Leases implements coord.Reader. Only the leader knows how long they live.
 func (p *Plane) Leases(ctx context.Context, q coord.LeaseQuery) (found []coord.LeaseState, h coord.Header, err error) {
-	err = p.insist(ctx, func(ctx context.Context, t target) error {
+	err = p.router.insist(ctx, func(ctx context.Context, t target) error {
 		found, h, err = t.Leases(ctx, q)
 		return err
 	})
@@ -71,11 +71,11 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 func (p *Plane) atMember(ctx context.Context, f func(context.Context, target) error) error {
 	l := p.here.Load()
 	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
-		return p.insist(ctx, f)
+		return p.router.insist(ctx, f)
 	}
 	err := f(ctx, l)
 	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
-		return p.insist(ctx, f) // this member may be out of the group by now
+		return p.router.insist(ctx, f) // this member may be out of the group by now
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -58,19 +59,16 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	l := p.here.Load()
-	at, err := p.seeker.leader(ctx, l)
+	t, at, err := p.router.leader(ctx)
 	if err != nil {
 		return state, err
 	}
-	if at == p.self {
-		return state, fault.New("group.Group", fault.Unavailable, "this peer led the group and is none of it now")
+	remote, ok := t.(coord.Overseer)
+	if !ok {
+		return state, fault.New("group.Group", fault.Unsupported, "the leader does not offer it")
 	}
-	remote, err := p.remotes.get(at)
-	if err == nil {
-		if state, err = remote.Group(ctx); err != nil {
-			p.seeker.doubt(l)
-		}
+	if state, err = remote.Group(ctx); err != nil {
+		p.finder.advance(leader.Refused{Leader: at})
 	}
 	return state, err
 }
@@ -103,14 +101,7 @@ func (p *Plane) Figures() (f Figures) {
 }
 
 // ID is the group's, in hex; empty while none is known.
-func (p *Plane) ID() string {
-	p.seeker.mu.Lock()
-	defer p.seeker.mu.Unlock()
-	if p.seeker.group.IsZero() {
-		return ""
-	}
-	return p.seeker.group.String()
-}
+func (p *Plane) ID() string { return p.view.id() }
 
 // state is the group as this member sees it.
 func (l *local) state() coord.GroupState {
@@ -151,7 +142,7 @@ func (l *local) Transfer(ctx context.Context, to string) error {
 
 // Transfer implements coord.Overseer.
 func (p *Plane) Transfer(ctx context.Context, to string) error {
-	return p.insist(ctx, func(ctx context.Context, t target) error {
+	return p.router.insist(ctx, func(ctx context.Context, t target) error {
 		o, ok := t.(coord.Overseer)
 		if !ok {
 			return fault.New("group.Transfer", fault.Unsupported, "the leader does not offer it")

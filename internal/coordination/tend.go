@@ -72,7 +72,6 @@ func (p *Plane) tend() {
 		if l == nil || p.outlived(l) {
 			continue
 		}
-		p.seeker.led(l.member.Status().Leader.ID != 0)
 		if time.Since(greeted) > greeting {
 			greeted = time.Now()
 			p.greet()
@@ -89,41 +88,42 @@ func (p *Plane) tend() {
 // greet asks all who may be members how the group stands: so members of two incarnations, that never
 // meet otherwise, hear of each other.
 func (p *Plane) greet() {
-	for _, at := range p.seeker.knowing() {
-		p.look(at)
+	for _, at := range p.inquiry.peers() {
+		p.inquiry.glance(at)
 	}
 }
 
 // outlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
 // its own members began. What the disk has stays, for a person to look at.
 func (p *Plane) outlived(l *local) bool {
-	now, _ := p.seeker.life()
+	now, _ := p.view.life()
 	if now.began.Incarnation <= l.life.began.Incarnation {
 		return false
 	}
 	p.outlivedBy(now.began, l.life.began.Incarnation)
 	p.over.Store(true)
 	p.here.Store(nil)
+	p.finder.wake()
 	ctx, cancel := context.WithCancel(p.life)
 	cancel() // there is nobody to hand over to
 	if err := l.close(ctx); err != nil {
-		p.Logger.Warn("the membership did not end well", "error", err)
+		p.config.Logger.Warn("the membership did not end well", "error", err)
 	}
 	return true
 }
 
 func (p *Plane) outlivedBy(s bootstrap.Succession, ours uint64) {
-	p.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
-		"to make it one again stop it, remove the directory, and start it", "directory", p.Dir,
+	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
+		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
 		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
 }
 
 // remember keeps the newest incarnation that this peer has heard of.
 func (p *Plane) remember(kept *uint64) {
-	life, _ := p.seeker.life()
+	life, _ := p.view.life()
 	if life.began.Incarnation > *kept {
 		*kept = life.began.Incarnation
-		p.fatal(life.began.Keep(p.FS, p.Dir))
+		p.fatal(life.began.Keep(p.config.FS, p.config.Dir))
 	}
 }
 
@@ -133,37 +133,14 @@ func (p *Plane) remember(kept *uint64) {
 func (l *local) belongs() bool {
 	s, id := l.member.Status(), l.plane.disk.Member()
 	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
-		!l.plane.seeker.removed(id, s.Applied)
+		!l.plane.view.excludes(id, s.Applied)
 }
 
 // offer tells all who may lead that this peer is ready to be a member.
 func (p *Plane) offer() {
-	p.seeker.round(p.disk.Member())
+	p.inquiry.askAll(p.disk.Member())
 	if l := p.here.Load(); l != nil {
 		l.wire.Recheck()
-	}
-}
-
-// look asks a peer that knows of members that this one does not, or the other way round. It does
-// not wait for the answer.
-func (p *Plane) look(at peer.ID) {
-	if !p.Network.Eligible(at) {
-		return
-	}
-	if !p.seeker.begin(at) {
-		return
-	}
-	looking := p.life.start(func() {
-		defer p.seeker.end(at)
-		ctx, cancel := context.WithTimeout(p.life, askTime)
-		defer cancel()
-		p.seeker.consult(ctx, at, 0)
-		if l := p.here.Load(); l != nil {
-			l.wire.Recheck()
-		}
-	})
-	if !looking {
-		p.seeker.end(at)
 	}
 }
 
@@ -192,7 +169,7 @@ func (c *caretaker) look(l *local) {
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
 	for i := range members {
 		p, err := peer.Decode(members[i].Name)
-		members[i].Barred = err != nil || !c.plane.Network.Eligible(p)
+		members[i].Barred = err != nil || !c.plane.config.Network.Eligible(p)
 	}
 	change, ok := c.config().Decide(membership.State{
 		Leader: c.plane.disk.Member(), Members: members, Candidates: c.plane.candidates.fresh(),
@@ -207,12 +184,12 @@ func (c *caretaker) look(l *local) {
 
 // limit gives the group the limits that this leader wants, once in a leadership.
 func (c *caretaker) limit(l *local) {
-	if c.limited || c.plane.Limits == nil {
+	if c.limited || c.plane.config.Limits == nil {
 		return
 	}
 	var have coord.Limits
 	l.member.View(func(m *coord.Machine) { have = m.Limits() })
-	want := c.plane.Limits(have)
+	want := c.plane.config.Limits(have)
 	if c.limited = want == have; c.limited {
 		return
 	}
@@ -220,17 +197,17 @@ func (c *caretaker) limit(l *local) {
 	defer cancel()
 	_, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}})
 	if err == nil {
-		c.plane.Logger.Info("changed the limits of the group", "limits", want)
+		c.plane.config.Logger.Info("changed the limits of the group", "limits", want)
 	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
-		c.plane.Logger.Warn("the limits of the group were not changed", "error", err)
+		c.plane.config.Logger.Warn("the limits of the group were not changed", "error", err)
 	} // any other failure is tried again, if this peer still leads
 }
 
 // config makes the leader as patient as it is told to be.
 func (c *caretaker) config() membership.Config {
 	r := membership.DefaultConfig()
-	r.Voters = c.plane.Voters
-	r.Patience = c.plane.Replace
+	r.Voters = c.plane.config.Voters
+	r.Patience = c.plane.config.Replace
 	r.Returned = min(r.Returned, r.Patience)
 	r.Stable = min(r.Stable, r.Patience/5)
 	r.Interval = min(r.Interval, r.Patience/10)
@@ -249,7 +226,7 @@ func progressOf(s replica.Status) []membership.Progress {
 func (c *caretaker) carryOut(l *local, change membership.Change) {
 	ctx, cancel := context.WithTimeout(c.plane.life, changing)
 	defer cancel()
-	log := c.plane.Logger.With("change", change)
+	log := c.plane.config.Logger.With("change", change)
 	var err error
 	if change.Transfer != 0 {
 		err = l.member.Transfer(ctx, change.Transfer)

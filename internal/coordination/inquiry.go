@@ -1,0 +1,160 @@
+package coordination
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+const (
+	askTime  = 2 * time.Second // for one answer
+	maxAsked = 16              // peers at a time
+)
+
+// inquiry asks peers about the group, and answers their questions.
+type inquiry struct {
+	plane *Plane
+
+	mu   sync.Mutex
+	open map[peer.ID]bool // peers that glance asks
+}
+
+// peers returns the peers to ask: members, eligible peers, and in a network where any peer may be a
+// member, the connected ones.
+func (q *inquiry) peers() []peer.ID {
+	all := append(q.plane.view.peers(), q.plane.config.Network.Founders...)
+	if q.plane.config.Network.Mode == bootstrap.Home {
+		all = append(all, q.plane.ask.Neighbours()...)
+	}
+	seen := map[peer.ID]bool{q.plane.self: true}
+	all = slices.DeleteFunc(all, func(p peer.ID) bool {
+		before := seen[p]
+		seen[p] = true
+		return before
+	})
+	return all[:min(len(all), maxAsked)]
+}
+
+// ask asks one peer, and offers it this peer as a member if candidate, its raft id, is above 0. It returns
+// the leader that the peer names, or false if its answer does not count.
+func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.Leadership, bool) {
+	b, err := proto.Marshal(q.plane.view.request(candidate))
+	if err != nil {
+		return leader.Leadership{}, false // impossible: it holds no text
+	}
+	answer, err := q.plane.ask.Ask(ctx, p, transport.Information, b)
+	resp := new(groupv1.InfoResponse)
+	if err != nil || proto.Unmarshal(answer, resp) != nil || resp.GetInfo() == nil {
+		return leader.Leadership{}, false
+	}
+	return q.learn(p, resp.GetInfo())
+}
+
+// learn applies a peer's description of the group. Only the word of an eligible peer counts, but a
+// certificate proves itself.
+func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
+	if c := info.GetCertificate(); len(c) > 0 {
+		_ = q.plane.founder.Offer(c) // the founder checks it, and counts what proves nothing
+	}
+	if !q.plane.config.Network.Eligible(from) {
+		return leader.Leadership{}, false
+	}
+	return q.plane.view.learn(info)
+}
+
+// hear applies a description that was not asked for.
+func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
+	if said, ok := q.learn(from, info); ok {
+		q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
+	}
+}
+
+// askAll asks all peers at once and waits for their answers. See ask for candidate.
+func (q *inquiry) askAll(candidate uint64) {
+	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range q.peers() {
+		wg.Go(func() { q.consult(ctx, p, candidate) })
+	}
+	wg.Wait()
+}
+
+func (q *inquiry) consult(ctx context.Context, p peer.ID, candidate uint64) {
+	if said, ok := q.ask(ctx, p, candidate); ok {
+		q.plane.finder.advance(leader.Heard{From: p, Leadership: said})
+	}
+}
+
+// glance asks a peer that knows members unknown to this peer, or the other way round. It does not wait for
+// the answer.
+func (q *inquiry) glance(at peer.ID) {
+	p := q.plane
+	if !p.config.Network.Eligible(at) || !q.begin(at) {
+		return
+	}
+	started := p.life.start(func() {
+		defer q.end(at)
+		ctx, cancel := context.WithTimeout(p.life, askTime)
+		defer cancel()
+		q.consult(ctx, at, 0)
+		if l := p.here.Load(); l != nil {
+			l.wire.Recheck()
+		}
+	})
+	if !started {
+		q.end(at)
+	}
+}
+
+// begin notes a question to a peer; false when one is open, or too many are.
+func (q *inquiry) begin(at peer.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open[at] || len(q.open) >= maxMembers {
+		return false
+	}
+	q.open[at] = true
+	return true
+}
+
+func (q *inquiry) end(at peer.ID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, at)
+}
+
+// answer answers a peer's question, and notes a peer that is ready to be a member.
+func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+	m := new(groupv1.InfoRequest)
+	if proto.Unmarshal(req, m) != nil {
+		return nil, fault.New("group.answer", fault.Invalid, "is no request for information")
+	}
+	if q.plane.config.Network.Eligible(from) && q.plane.view.concerns(m) && m.GetCandidate() != 0 {
+		q.plane.candidates.add(from, m.GetCandidate())
+	}
+	return proto.Marshal(&groupv1.InfoResponse{Info: q.info()})
+}
+
+// info describes the group for other peers; nil while no group is known.
+func (q *inquiry) info() *groupv1.GroupInfo {
+	l, mine := q.plane.here.Load(), ""
+	if l != nil {
+		mine = l.life.folder()
+	}
+	g, own := q.plane.view.describe(q.plane.finder.known(), mine)
+	if own {
+		l.inform(g)
+	}
+	return g
+}

@@ -1,0 +1,56 @@
+package coordination
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// remotes are the contracts at other peers, kept while they are in use.
+type remotes struct {
+	dial func(peer.ID) (Remote, error)
+
+	mu   sync.Mutex
+	open map[peer.ID]Remote // nil when closed
+}
+
+// maxRemotes bounds the connections kept: those to the members of a group, and some.
+const maxRemotes = 16
+
+func (r *remotes) get(p peer.ID) (Remote, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil {
+		return nil, fault.New("group.remotes", fault.Unavailable, "is closed")
+	}
+	if got, ok := r.open[p]; ok {
+		return got, nil
+	}
+	for old, one := range r.open {
+		if len(r.open) < maxRemotes {
+			break
+		}
+		delete(r.open, old)
+		_ = one.Close() // what was under way there is tried again
+	}
+	made, err := r.dial(p)
+	if err != nil {
+		return nil, err
+	}
+	r.open[p] = made
+	return made, nil
+}
+
+func (r *remotes) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, one := range r.open {
+		errs = append(errs, one.Close())
+	}
+	r.open = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,251 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// target is where a call is carried out: this member, or another peer.
+type target interface {
+	coord.Actor
+	coord.Reader
+}
+
+// router carries calls to the leader, wherever that is, until they are answered.
+type router struct {
+	plane   *Plane
+	remotes *remotes
+	slots   *slots
+	abroad  atomic.Int64  // calls that wait for another peer's answer
+	undoing chan struct{} // one entry for each command of others that is being undone
+}
+
+func newRouter(p *Plane) *router {
+	r := &router{plane: p, undoing: make(chan struct{}, maxUndoing)}
+	r.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return p.config.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
+	r.slots = newSlots(maxSlots, r.openClient)
+	return r
+}
+
+// openClient makes an identity for commands of this peer.
+func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
+	var id coord.ClientID
+	err := r.insist(ctx, func(ctx context.Context, t target) error {
+		result, _, err := t.Do(ctx, coord.Command{Owner: r.plane.name, Op: &coord.ClientOpen{}})
+		id = result.Client
+		return err
+	})
+	return id, err
+}
+
+// withdraw gives back the claim of an Acquire whose caller is gone, wherever it was made: to try the
+// same command once more tells its token, and waiting for no time gives it back. What it cannot do
+// the lease's end does.
+func (r *router) withdraw(cmd coord.Command) {
+	op := cmd.Op.(*coord.Lock)
+	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
+	defer cancel()
+	_ = r.insist(ctx, func(ctx context.Context, t target) error {
+		result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
+		if err == nil && result.Lock.Granted {
+			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
+		}
+		return err
+	})
+}
+
+// once carries a command out at the leader and tries again until the outcome is known, without
+// doing it twice: under an identity of this peer if the command comes without one. When the caller
+// is gone before that, undo, if there is one, is called with the command as it was sent; the identity
+// is not lent to another command before it returns.
+func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, target) error, undo func(coord.Command)) error {
+	tries := 0
+	counted := func(ctx context.Context, t target) error {
+		tries++
+		return f(ctx, t)
+	}
+	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
+	if cmd.Client != 0 {
+		err := r.insist(ctx, counted)
+		if left(err) {
+			r.later(*cmd, undo)
+		}
+		return err
+	}
+	if cmd.Owner != r.plane.name || !named(cmd.Op) {
+		return r.try(ctx, f)
+	}
+	for {
+		lent, err := r.slots.take(ctx)
+		if err != nil {
+			return err
+		}
+		lent.sequence++
+		cmd.Client, cmd.Sequence, tries = lent.client, lent.sequence, 0
+		err = r.insist(ctx, counted)
+		if sent := *cmd; left(err) && r.plane.life.start(func() { undo(sent); r.slots.give(lent, false) }) {
+			return err
+		}
+		forgotten, lost := missing(err, "client"), missing(err, "token") && tries > 1
+		r.slots.give(lent, forgotten)
+		if ctx.Err() != nil || !(forgotten && tries == 1 || lost) {
+			return err
+		}
+		// Nothing was done under an identity that had lapsed, and a claim that was given back when the
+		// connection to the leader broke is to be made anew.
+	}
+}
+
+// later undoes a command of a caller that has its own identity, unless too many are being undone.
+func (r *router) later(cmd coord.Command, undo func(coord.Command)) {
+	select {
+	case r.undoing <- struct{}{}:
+		if !r.plane.life.start(func() { undo(cmd); <-r.undoing }) {
+			<-r.undoing
+		}
+	default:
+	}
+}
+
+// missing reports whether an error says that the thing in a field is not there.
+func missing(err error, field string) bool {
+	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == field
+}
+
+// named reports whether an operation can carry an identity: those about identities cannot.
+func named(op coord.Op) bool {
+	switch op.(type) {
+	case *coord.ClientOpen, *coord.ClientClose:
+		return false
+	}
+	return true
+}
+
+// insist calls f with the leader until it answers. Unavailable is no answer: f is called again,
+// wherever the leader is then, until that has gone on for too long.
+func (r *router) insist(ctx context.Context, f func(context.Context, target) error) error {
+	if ctx.Err() != nil {
+		return fault.Wrap("group", ctx.Err())
+	}
+	var since time.Time // of the outage
+	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
+		began, another := time.Now(), r.plane.finder.changes()
+		t, at, err := r.leader(ctx)
+		if err == nil {
+			if err = r.call(ctx, t, at, f); fault.KindOf(err) != fault.Unavailable || err == nil {
+				return err
+			}
+			another = r.plane.finder.replaced(at)
+			r.plane.finder.advance(leader.Refused{Leader: at})
+		}
+		if since.IsZero() || time.Since(began) > patience { // what lasted so long was waited for, and not in vain
+			since = time.Now()
+		}
+		if time.Since(since) > patience || !rest(ctx, wait, another) {
+			return r.explain(ctx, err)
+		}
+	}
+}
+
+// resting is the least pause between two calls: a leader may be known and yet not answer.
+const resting = 20 * time.Millisecond
+
+// rest pauses, and no longer than until there is news. It reports whether ctx is still on.
+func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
+	if !pause(ctx, resting) {
+		return false
+	}
+	timer := time.NewTimer(d - resting)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-news:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// call calls f with a target. One at another peer is given up when yet another is known to lead: a leader
+// that is cut off, or paused, does not say that it leads no more.
+func (r *router) call(ctx context.Context, t target, at peer.ID, f func(context.Context, target) error) error {
+	if at == r.plane.self {
+		return f(ctx, t)
+	}
+	bounded, end := r.plane.finder.during(ctx, at)
+	defer end()
+	r.abroad.Add(1)
+	defer r.abroad.Add(-1)
+	err := f(bounded, t)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && bounded.Err() != nil:
+		return fault.New("group.call", fault.Unavailable, "%v leads no more: %w", at, err)
+	case ctx.Err() != nil:
+		r.plane.finder.advance(leader.Suspect{Leader: at})
+	}
+	return err
+}
+
+// try is insist for a command that could be done twice: after a failure that leaves its fate
+// open it ends.
+func (r *router) try(ctx context.Context, f func(context.Context, target) error) error {
+	var open error
+	err := r.insist(ctx, func(ctx context.Context, t target) error {
+		err := f(ctx, t)
+		var n *replica.NotLeader
+		if fault.KindOf(err) == fault.Unavailable && err != nil && !(errors.As(err, &n) && !n.Maybe) {
+			open = err
+			return nil
+		}
+		return err
+	})
+	if open != nil {
+		return open
+	}
+	return err
+}
+
+// explain makes of a failure for want of a leader what the caller should know.
+func (r *router) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
+		return fault.Wrap("group", ctx.Err())
+	}
+	kind := fault.Unavailable
+	if ctx.Err() != nil {
+		kind = fault.KindOf(fault.Wrap("group", ctx.Err()))
+	}
+	return fault.New("group", kind, "no_quorum: %s: %w", r.plane.missing(), err)
+}
+
+// leader gives the target that leads, and whose it is, or says why there is none.
+func (r *router) leader(ctx context.Context) (target, peer.ID, error) {
+	l := r.plane.here.Load()
+	if l != nil && l.leads() {
+		return l, r.plane.self, nil
+	}
+	if r.plane.ID() == "" {
+		return nil, "", fault.New("group.leader", fault.Unavailable, "no group is known yet")
+	}
+	at, err := r.plane.finder.find(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if at == r.plane.self { // it was, or is about to be
+		if l != nil {
+			return l, r.plane.self, nil
+		}
+		return nil, "", fault.New("group.leader", fault.Unavailable, "this peer led the group and is none of it now")
+	}
+	t, err := r.remotes.get(at)
+	return t, at, err
+}
