@@ -1,0 +1,276 @@
+package instance
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// The JSON view of an instance, with the names of the low-level design "Service
+// Discovery". Registration bodies, REST answers, the command line and its files
+// use these types; other dialects are renderings of them.
+
+// RegistrationJSON is a registration.
+type RegistrationJSON struct {
+	ID             string                     `json:"id,omitempty"`
+	Namespace      string                     `json:"namespace,omitempty"`
+	Host           string                     `json:"host,omitempty"`
+	Port           int                        `json:"port,omitempty"`
+	Version        string                     `json:"version,omitempty"`
+	Zone           string                     `json:"zone,omitempty"`
+	Weight         int                        `json:"weight,omitempty"`
+	Interfaces     map[string]string          `json:"interfaces,omitempty"`
+	Metadata       map[string]json.RawMessage `json:"metadata,omitempty"` // strings, numbers, truths; null is left out
+	Tags           []string                   `json:"tags,omitempty"`
+	Dependencies   []string                   `json:"dependencies,omitempty"`
+	Environment    string                     `json:"environment,omitempty"`
+	Region         string                     `json:"region,omitempty"`
+	Owner          string                     `json:"owner,omitempty"`
+	Description    string                     `json:"description,omitempty"`
+	Status         string                     `json:"status,omitempty"` // STARTING or ""
+	HealthCheck    *CheckJSON                 `json:"health_check,omitempty"`
+	UnhealthyAfter DurationJSON               `json:"unhealthy_after,omitzero"`
+	RemoveAfter    DurationJSON               `json:"remove_after,omitzero"`
+	Offer          json.RawMessage            `json:"offer,omitempty"`
+}
+
+// CheckJSON is a health check.
+type CheckJSON struct {
+	Type               CheckType    `json:"type"` // in either case
+	Endpoint           EndpointJSON `json:"endpoint,omitempty"`
+	Interval           DurationJSON `json:"interval,omitzero"`
+	Timeout            DurationJSON `json:"timeout,omitzero"`
+	HealthyThreshold   int          `json:"healthy_threshold,omitempty"`
+	UnhealthyThreshold int          `json:"unhealthy_threshold,omitempty"`
+}
+
+// BriefJSON is an instance in a list.
+type BriefJSON struct {
+	ID     string `json:"id"`
+	Host   string `json:"host,omitempty"`
+	Port   int    `json:"port,omitempty"`
+	Health string `json:"health"`
+	// Metadata includes the version, the zone, and the weight as a number unless
+	// it is the default.
+	Metadata     map[string]any    `json:"metadata"`
+	Interfaces   map[string]string `json:"interfaces,omitempty"`
+	Tags         []string          `json:"tags,omitempty"`
+	Dependencies []string          `json:"dependencies,omitempty"`
+	Environment  string            `json:"environment,omitempty"`
+	Region       string            `json:"region,omitempty"`
+	Owner        string            `json:"owner,omitempty"`
+	Description  string            `json:"description,omitempty"`
+}
+
+// DetailJSON is an instance with all its fields.
+type DetailJSON struct {
+	*BriefJSON
+	Service        string          `json:"service"`
+	Namespace      string          `json:"namespace"`
+	Weight         int             `json:"weight"`
+	HealthCheck    *CheckJSON      `json:"health_check,omitempty"`
+	UnhealthyAfter DurationJSON    `json:"unhealthy_after"`
+	RemoveAfter    DurationJSON    `json:"remove_after"`
+	Offer          json.RawMessage `json:"offer,omitempty"`
+	Override       string          `json:"override,omitempty"` // status set by hand
+	RegisteredAt   time.Time       `json:"registered_at"`
+	LastHeartbeat  *time.Time      `json:"last_heartbeat,omitempty"` // known to the peer that answers for the instance
+	LeaseID        string          `json:"lease_id,omitempty"`       // for the holder of the lease alone; Detail leaves it out
+	Peer           string          `json:"peer,omitempty"`
+	Revision       uint64          `json:"revision"`
+}
+
+// Brief returns the list view of an instance.
+func Brief(i *Instance) *BriefJSON {
+	metadata := make(map[string]any, len(i.Metadata)+3)
+	for k, v := range i.Metadata {
+		metadata[k] = v
+	}
+	if i.Version != "" {
+		metadata["version"] = i.Version
+	}
+	if i.Zone != "" {
+		metadata["zone"] = i.Zone
+	}
+	if i.Weight > DefaultWeight {
+		metadata["weight"] = i.Weight
+	}
+	return &BriefJSON{
+		ID: i.ID, Host: i.Host, Port: i.Port, Health: i.Status.String(), Metadata: metadata, Interfaces: i.Interfaces,
+		Tags: i.Tags, Dependencies: i.Dependencies, Environment: i.Environment, Region: i.Region, Owner: i.Owner, Description: i.Description,
+	}
+}
+
+// Detail returns the full view of an instance. A zero lastBeat is unknown.
+func Detail(i *Instance, lastBeat time.Time) *DetailJSON {
+	d := &DetailJSON{
+		BriefJSON: Brief(i), Service: i.Service, Namespace: i.Namespace, Weight: i.Weight,
+		UnhealthyAfter: DurationJSON(i.UnhealthyAfter), RemoveAfter: DurationJSON(i.RemoveAfter), Offer: i.Offer,
+		RegisteredAt: ShownTime(i.RegisteredAt), Peer: i.Peer, Revision: i.Revision,
+	}
+	if !lastBeat.IsZero() {
+		shown := ShownTime(lastBeat)
+		d.LastHeartbeat = &shown
+	}
+	if i.Override != StatusUnknown {
+		d.Override = i.Override.String()
+	}
+	if c := i.Check; c != nil {
+		d.HealthCheck = &CheckJSON{
+			c.Type, EndpointJSON(c.Endpoint), DurationJSON(c.Interval), DurationJSON(c.Timeout), c.HealthyThreshold, c.UnhealthyThreshold,
+		}
+	}
+	return d
+}
+
+// ShownTime rounds a time for people: UTC, to the millisecond.
+func ShownTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+// Registration converts a registration of a service. An empty namespace of name
+// is the body's, or the default. Version, zone and weight may also be metadata.
+// The result still needs Normalize. Errors: Invalid, with the field.
+func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
+	r := Registration{
+		Key: Key{Namespace: name.Namespace, Service: name.Service, ID: j.ID},
+		Spec: Spec{
+			Host: j.Host, Port: j.Port, Version: j.Version, Zone: j.Zone, Weight: j.Weight, Interfaces: j.Interfaces,
+			Tags: j.Tags, Dependencies: j.Dependencies, Environment: j.Environment, Region: j.Region, Owner: j.Owner, Description: j.Description,
+			UnhealthyAfter: time.Duration(j.UnhealthyAfter), RemoveAfter: time.Duration(j.RemoveAfter),
+		},
+	}
+	switch {
+	case j.Namespace == "" && r.Namespace == "":
+		r.Namespace = DefaultNamespace
+	case r.Namespace == "":
+		r.Namespace = j.Namespace
+	case j.Namespace != "" && j.Namespace != r.Namespace:
+		return r, fault.Invalidf("namespace", shorten(j.Namespace), "differs from the namespace of the request, %q", r.Namespace)
+	}
+	if string(j.Offer) != "null" {
+		r.Offer = j.Offer
+	}
+	if c := j.HealthCheck; c != nil {
+		kind, err := ParseCheckType(string(c.Type))
+		if err != nil {
+			return r, fault.In("health_check", err)
+		}
+		r.Check = &Check{
+			Type: kind, Endpoint: string(c.Endpoint), Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout),
+			HealthyThreshold: c.HealthyThreshold, UnhealthyThreshold: c.UnhealthyThreshold,
+		}
+	}
+	var err error
+	if j.Status != "" {
+		if r.Status, err = ParseStatus(j.Status); err != nil {
+			return r, err
+		}
+	}
+	if r.Metadata, err = TextMetadata(j.Metadata); err != nil {
+		return r, err
+	}
+	return r, liftMetadata(&r.Spec)
+}
+
+// liftMetadata moves version, zone and weight from the metadata to their fields.
+func liftMetadata(s *Spec) error {
+	if text, ok := s.Metadata["weight"]; ok {
+		n, err := strconv.Atoi(text)
+		if err != nil || n == 0 {
+			return fault.Invalidf("metadata.weight", shorten(text), "must be a number from 1 to 100")
+		}
+		if s.Weight != 0 && s.Weight != n {
+			return fault.Invalidf("metadata.weight", n, "differs from weight")
+		}
+		s.Weight = n
+		delete(s.Metadata, "weight")
+	}
+	for _, lifted := range []struct {
+		name  string
+		field *string
+	}{{"version", &s.Version}, {"zone", &s.Zone}} {
+		text, ok := s.Metadata[lifted.name]
+		if !ok {
+			continue
+		}
+		if *lifted.field != "" && *lifted.field != text {
+			return fault.Invalidf("metadata."+lifted.name, shorten(text), "differs from %s", lifted.name)
+		}
+		*lifted.field = text
+		delete(s.Metadata, lifted.name)
+	}
+	return nil
+}
+
+// TextMetadata converts JSON metadata to text: strings without quotes, numbers
+// and truths as written. Null values are left out. Errors: Invalid, with the
+// field; the least field of several.
+func TextMetadata(metadata map[string]json.RawMessage) (map[string]string, error) {
+	texts := make(map[string]string, len(metadata))
+	var first error
+	for k, value := range metadata {
+		var text string
+		var err error
+		switch {
+		case len(value) == 0 || value[0] == 'n':
+			continue
+		case value[0] == '{' || value[0] == '[':
+			err = fault.Invalidf("metadata."+shorten(k), nil, "must be a string, a number, true or false")
+		case value[0] != '"':
+			text = string(value)
+		default:
+			if e := json.Unmarshal(value, &text); e != nil {
+				err = fault.Invalidf("metadata."+shorten(k), nil, "is not a JSON string: %w", e)
+			}
+		}
+		if err != nil && (first == nil || fault.FieldOf(err) < fault.FieldOf(first)) {
+			first = err
+		}
+		texts[k] = text
+	}
+	return texts, first
+}
+
+// DurationJSON is a duration: "10s", or a number of seconds.
+type DurationJSON time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d DurationJSON) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *DurationJSON) UnmarshalJSON(b []byte) error {
+	var text string
+	var seconds float64
+	switch {
+	case string(b) == "null":
+		return nil
+	case json.Unmarshal(b, &text) == nil:
+		if given, err := time.ParseDuration(text); err == nil {
+			*d = DurationJSON(given)
+			return nil
+		}
+	case json.Unmarshal(b, &seconds) == nil && -1e9 < seconds && seconds < 1e9:
+		*d = DurationJSON(seconds * float64(time.Second))
+		return nil
+	}
+	return &json.UnmarshalTypeError{Value: string(b)}
+}
+
+// EndpointJSON is the endpoint of a check: text, or a port as a number.
+type EndpointJSON string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *EndpointJSON) UnmarshalJSON(b []byte) error {
+	var text string
+	var port uint16
+	switch {
+	case json.Unmarshal(b, &text) == nil:
+		*e = EndpointJSON(text)
+	case json.Unmarshal(b, &port) == nil:
+		*e = EndpointJSON(strconv.Itoa(int(port)))
+	default:
+		return &json.UnmarshalTypeError{Value: string(b)}
+	}
+	return nil
+}
