@@ -11,7 +11,7 @@ import (
 // keepServices registers instances and keeps them registered while a command runs, or until
 // interrupted without a command.
 func (r *remote) keepServices(ctx context.Context, c *client.Client, command []string, list []instance.Registration) error {
-	var kept []*client.Presence
+	var kept []*client.InstanceHandle
 	defer func() { r.deregister(ctx, kept) }()
 	connecting, cancel := r.connecting(ctx)
 	defer cancel()
@@ -37,8 +37,8 @@ func (r *remote) keepServices(ctx context.Context, c *client.Client, command []s
 
 // waitRegistered waits until interrupted. It reports instances that the peer has removed for
 // good, and returns after the last of them.
-func (r *remote) waitRegistered(ctx context.Context, kept []*client.Presence) error {
-	ended := make(chan *client.Presence)
+func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHandle) error {
+	ended := make(chan *client.InstanceHandle)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,7 +71,7 @@ func (r *remote) waitRegistered(ctx context.Context, kept []*client.Presence) er
 
 // runRegistered runs a command. The end of a registration is reported, and does not end the
 // command.
-func (r *remote) runRegistered(ctx context.Context, kept []*client.Presence, command []string) error {
+func (r *remote) runRegistered(ctx context.Context, kept []*client.InstanceHandle, command []string) error {
 	first := kept[0].Instance()
 	p, err := r.start(command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *remote) runRegistered(ctx context.Context, kept []*client.Presence, com
 }
 
 // deregister deregisters instances within the time for cleanup.
-func (r *remote) deregister(ctx context.Context, kept []*client.Presence) {
+func (r *remote) deregister(ctx context.Context, kept []*client.InstanceHandle) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	for _, p := range kept {

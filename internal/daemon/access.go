@@ -19,33 +19,33 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// clients bounds the clients whose registrations are counted at a time.
-const clients = 8192
+// maxRateLimited bounds the clients whose registrations are counted at a time.
+const maxRateLimited = 8192
 
-// entrance is who is let in at the front ends.
-type entrance struct {
+// auth is who is let in at the front ends.
+type authSetup struct {
 	guard   *access.Guard // nil: everybody on this host
 	tls     *access.TLS   // nil: no TLS
 	limiter *access.Limiter
 }
 
-// startEntrance reads tokens, keys and certificates. That no listener is open to the world is the settings' own rule.
-func (p *parts) startEntrance(context.Context) (err error) {
-	c := accessOf(p.config.Auth)
+// startAuth reads tokens, keys and certificates. That no listener is open to the world is the settings' own rule.
+func (p *parts) startAuth(context.Context) (err error) {
+	c := accessConfig(p.config.Auth)
 	if c.Enabled {
-		if p.fronts.entrance.guard, err = access.New(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+		if p.fronts.auth.guard, err = access.New(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
 			return fault.In("auth", err)
 		}
 	}
-	if p.fronts.entrance.tls, err = access.NewTLS(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+	if p.fronts.auth.tls, err = access.NewTLS(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
 		return fault.In("auth", err)
 	}
-	p.fronts.entrance.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, clients)
+	p.fronts.auth.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, maxRateLimited)
 	return nil
 }
 
-// accessOf gives the settings to the package that knows what they mean.
-func accessOf(a config.Auth) access.Config {
+// accessConfig gives the settings to the package that knows what they mean.
+func accessConfig(a config.Auth) access.Config {
 	c := access.Config{
 		Enabled: a.On(), Method: a.Method, Token: access.Secret(a.Token), TokenFile: a.TokenFile,
 		JWT:    access.JWT{Algorithms: a.JWT.Algorithms, Key: access.Secret(a.JWT.Key), KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
@@ -73,7 +73,7 @@ func role(name string) access.Role {
 }
 
 // limit counts a registration of the caller, who comes from an address if nobody asked for a name.
-func (e *entrance) limit(ctx context.Context, addr string) error {
+func (e *authSetup) limit(ctx context.Context, addr string) error {
 	if e.guard == nil {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -85,7 +85,7 @@ func (e *entrance) limit(ctx context.Context, addr string) error {
 }
 
 // may reports whether the caller may act for a service.
-func (e *entrance) may(ctx context.Context, service string) error {
+func (e *authSetup) may(ctx context.Context, service string) error {
 	if e.guard == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (e *entrance) may(ctx context.Context, service string) error {
 }
 
 // http gives the HTTP front end what lets callers in.
-func (e *entrance) http(c *httpapi.Config) {
+func (e *authSetup) http(c *httpapi.Config) {
 	c.May = e.may
 	c.Limit = func(r *http.Request) error { return e.limit(r.Context(), r.RemoteAddr) }
 	if e.guard != nil {
@@ -102,7 +102,7 @@ func (e *entrance) http(c *httpapi.Config) {
 }
 
 // guarded lets those requests through whose caller may make them.
-func (e *entrance) guarded(next http.Handler) http.Handler {
+func (e *authSetup) guarded(next http.Handler) http.Handler {
 	needs := httpapi.Needs()
 	need := func(r *http.Request) access.Need {
 		name, service := needs(r)
@@ -112,12 +112,12 @@ func (e *entrance) guarded(next http.Handler) http.Handler {
 }
 
 // need is what a method of gRPC asks of its caller.
-func (e *entrance) need(method string) access.Need {
+func (e *authSetup) need(method string) access.Need {
 	return access.Need{Role: role(grpcapi.Need(method))}
 }
 
 // grpc gives the parts of a gRPC front end that let callers in.
-func (e *entrance) grpc(c *grpcapi.Config) {
+func (e *authSetup) grpc(c *grpcapi.Config) {
 	if e.guard != nil {
 		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
 		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}
@@ -133,7 +133,7 @@ func (e *entrance) grpc(c *grpcapi.Config) {
 }
 
 // secure puts TLS around a listener, if it is to be there.
-func (e *entrance) secure(l net.Listener) net.Listener {
+func (e *authSetup) secure(l net.Listener) net.Listener {
 	if e.tls == nil {
 		return l
 	}

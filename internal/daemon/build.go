@@ -59,7 +59,7 @@ type parts struct {
 
 // fronts are the front ends, and who is let in there.
 type fronts struct {
-	entrance entrance
+	auth     authSetup
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
 	dns      *dnsapi.Server   // nil: off
@@ -75,7 +75,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startEntrance, p.startMetrics, p.startStorage, p.startDiscovery,
+		p.startAuth, p.startMetrics, p.startStorage, p.startDiscovery,
 		p.startCoordination, p.startDirectory, p.startDirector, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
@@ -179,7 +179,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	if p.discovery, err = p.plane.Start(p.node); err != nil {
 		return err
 	}
-	return p.metrics.Census(p.gatherer, p.plane.Usable)
+	return p.metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)
 }
 
 // startNode starts the libp2p node with the needs of both planes.
@@ -228,8 +228,8 @@ func (p *parts) startFrontEnds(context.Context) error {
 		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Census, Storage: p.agent.Storage}
 		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent}
 	}
-	p.fronts.entrance.http(&web)
-	p.fronts.entrance.grpc(&rpc)
+	p.fronts.auth.http(&web)
+	p.fronts.auth.grpc(&rpc)
 	p.fronts.http, p.fronts.grpc = httpapi.New(web), grpcapi.New(rpc)
 	return nil
 }

@@ -265,9 +265,9 @@ func (c *coordination) await(ctx context.Context) error {
 }
 
 // figures are those of the gauges.
-func (c *coordination) figures() metrics.GroupFigures {
+func (c *coordination) figures() metrics.GroupStats {
 	if c.plane == nil {
-		return metrics.GroupFigures{}
+		return metrics.GroupStats{}
 	}
-	return metrics.GroupFigures(c.plane.Figures())
+	return metrics.GroupStats(c.plane.Figures())
 }

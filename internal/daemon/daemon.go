@@ -69,7 +69,7 @@ func (p *parts) serve(ctx context.Context, l listeners) error {
 	group.Add(func() error { <-done.Done(); return nil }, func(error) { stop() })
 	f := &p.fronts
 	if l.http != nil {
-		group.Add(func() error { return f.http.Serve(f.entrance.secure(l.http)) }, func(error) { f.http.Close() })
+		group.Add(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func(error) { f.http.Close() })
 	}
 	if l.unix != nil {
 		group.Add(func() error { return f.http.Serve(l.unix) }, func(error) { f.http.Close() })

@@ -121,15 +121,15 @@ func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result
 	return toResult(op, resp)
 }
 
-// listPage is how many instances come in one answer to List.
-const listPage = 1000
+// pageSize is how many instances come in one answer to List.
+const pageSize = 1000
 
 // List gives instances of all services of a namespace, as instance.Catalog; PreferZone must be empty. They come in
 // pages: what changes meanwhile may be in the result or not, and its Index is that of the first page. Errors:
 // Invalid, field "query.prefer_zone" or as for Discover; Unsupported by a peer that is too old.
 func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
 	const op = "client.List"
-	req := &agentv1.ListInstancesRequest{PageSize: listPage, Query: fromQuery(instance.Query{
+	req := &agentv1.ListInstancesRequest{PageSize: pageSize, Query: fromQuery(instance.Query{
 		Name: instance.Name{Namespace: q.Namespace}, Selector: q.Selector, Consistency: q.Consistency,
 	})}
 	var all instance.Result
@@ -146,7 +146,7 @@ func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result
 			all = page
 		default:
 			all.Instances = append(all.Instances, page.Instances...)
-			all.Contact = oldest(all.Contact, page.Contact)
+			all.Contact = mergeContacts(all.Contact, page.Contact)
 		}
 		switch next := resp.GetNextPageToken(); {
 		case next == "":
@@ -159,8 +159,8 @@ func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result
 	}
 }
 
-// oldest is the contact of a result that was read in two parts.
-func oldest(first, second instance.Contact) instance.Contact {
+// mergeContacts is the contact of a result that was read in two parts.
+func mergeContacts(first, second instance.Contact) instance.Contact {
 	if second.Stale {
 		first.Stale, first.Reason, first.Age = true, second.Reason, second.Age
 	}

@@ -39,8 +39,8 @@ func fromQuery(q instance.Query) *agentv1.DiscoverRequest {
 	return req
 }
 
-// found is what answers to queries have.
-type found interface {
+// queryResponse is what answers to queries have.
+type queryResponse interface {
 	GetInstances() []*agentv1.Instance
 	GetRevision() uint64
 	GetStale() bool
@@ -48,7 +48,7 @@ type found interface {
 	GetAge() *durationpb.Duration
 }
 
-func toResult(op string, resp found) (instance.Result, error) {
+func toResult(op string, resp queryResponse) (instance.Result, error) {
 	list := make([]*instance.Instance, len(resp.GetInstances()))
 	for i, p := range resp.GetInstances() {
 		var err error

@@ -186,7 +186,7 @@ func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send f
 func TestListInPages(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		var want []string
-		for n := range 2*listPage + 1 {
+		for n := range 2*pageSize + 1 {
 			want = append(want, fmt.Sprintf("%05d", n))
 			_, err := h.Agent.Register(t.Context(), agenttest.Web(want[n]))
 			require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestListInPages(t *testing.T) {
 
 func TestPresenceStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
-		var all []*Presence
+		var all []*InstanceHandle
 		for range 100 {
 			p, err := s.Register(t.Context(), agenttest.Web(""))
 			require.NoError(t, err)

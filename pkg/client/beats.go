@@ -15,7 +15,7 @@ import (
 
 // Bounds of the presences of a client.
 const (
-	maxPresences   = 10_000           // as many as a peer takes unless told otherwise
+	maxHandles     = 10_000           // as many as a peer takes unless told otherwise
 	maxReturning   = 16               // registered again at a time
 	beatPatience   = 10 * time.Second // longest time to wait for an answer
 	beatsTogether  = 8                // presences that would be due within an eighth of their interval go along
@@ -38,7 +38,7 @@ type beater struct {
 	tasks sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows, and the tenancy of every presence
-	kept      map[*Presence]struct{}
+	kept      map[*InstanceHandle]struct{}
 	made      uint64 // presences ever
 	returning int    // being registered again
 	running   bool
@@ -52,8 +52,8 @@ type renewing interface {
 	rest()
 }
 
-// tenancy is how a presence stands with the peer. Times are those of the client's clock.
-type tenancy struct {
+// registrationState is how a presence stands with the peer. Times are those of the client's clock.
+type registrationState struct {
 	number    uint64 // of the order in which they came
 	lease     string
 	interval  time.Duration // between heartbeats
@@ -64,23 +64,23 @@ type tenancy struct {
 }
 
 func newBeater(wire renewing, clock Clock, vary func(time.Duration) time.Duration) *beater {
-	b := &beater{wire: wire, clock: clock, vary: vary, wake: make(chan struct{}, 1), kept: make(map[*Presence]struct{})}
+	b := &beater{wire: wire, clock: clock, vary: vary, wake: make(chan struct{}, 1), kept: make(map[*InstanceHandle]struct{})}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
 
 // add takes charge of a presence that was registered by a request sent at a time.
-func (b *beater) add(p *Presence, done instance.Registered, sent time.Duration) error {
+func (b *beater) add(p *InstanceHandle, done instance.Registered, sent time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.ctx.Err() != nil:
 		return errClosed()
-	case len(b.kept) >= maxPresences:
-		return fault.New("client.beater", fault.LimitReached, "%d instances are kept already", maxPresences)
+	case len(b.kept) >= maxHandles:
+		return fault.New("client.beater", fault.LimitReached, "%d instances are kept already", maxHandles)
 	}
 	b.made++
-	p.tenancy = tenancy{number: b.made}
+	p.registrationState = registrationState{number: b.made}
 	p.settle(done, sent)
 	b.kept[p] = struct{}{}
 	if !b.running {
@@ -92,7 +92,7 @@ func (b *beater) add(p *Presence, done instance.Registered, sent time.Duration) 
 }
 
 // renewed notes that a presence was registered anew.
-func (b *beater) renewed(p *Presence, done instance.Registered, sent time.Duration) {
+func (b *beater) renewed(p *InstanceHandle, done instance.Registered, sent time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.settle(done, sent)
@@ -100,13 +100,13 @@ func (b *beater) renewed(p *Presence, done instance.Registered, sent time.Durati
 }
 
 // settle begins a tenancy anew.
-func (t *tenancy) settle(done instance.Registered, sent time.Duration) {
+func (t *registrationState) settle(done instance.Registered, sent time.Duration) {
 	t.lease, t.interval, t.lost, t.misses = done.Lease, done.Interval, false, 0
 	t.next = sent + t.interval
 }
 
 // remove forgets a presence and ends it.
-func (b *beater) remove(p *Presence, cause error) {
+func (b *beater) remove(p *InstanceHandle, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.kept, p)
@@ -117,7 +117,7 @@ func (b *beater) remove(p *Presence, cause error) {
 // close deregisters all presences, as far as ctx allows, and waits until nothing runs.
 func (b *beater) close(ctx context.Context) {
 	b.mu.Lock()
-	all := make(chan *Presence, len(b.kept))
+	all := make(chan *InstanceHandle, len(b.kept))
 	for p := range b.kept {
 		all <- p
 	}
@@ -172,7 +172,7 @@ func (b *beater) run() {
 }
 
 // plan gives the presences whose heartbeat is due and those to register again now.
-func (b *beater) plan() (beats, back []*Presence, sleep time.Duration, done bool) {
+func (b *beater) plan() (beats, back []*InstanceHandle, sleep time.Duration, done bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.kept) == 0 || b.ctx.Err() != nil {
@@ -204,12 +204,12 @@ func (b *beater) plan() (beats, back []*Presence, sleep time.Duration, done bool
 	if !urgent {
 		beats = nil
 	}
-	slices.SortFunc(beats, func(x, y *Presence) int { return cmp.Compare(x.number, y.number) })
+	slices.SortFunc(beats, func(x, y *InstanceHandle) int { return cmp.Compare(x.number, y.number) })
 	return beats, back, max(wake-now, time.Millisecond), false
 }
 
 // beat sends the heartbeats of some presences and waits for the answer.
-func (b *beater) beat(batch []*Presence) {
+func (b *beater) beat(batch []*InstanceHandle) {
 	b.mu.Lock()
 	leases, patience := make([]string, len(batch)), beatPatience
 	for i, p := range batch {
@@ -239,10 +239,10 @@ func (b *beater) beat(batch []*Presence) {
 
 // bringBack registers a presence again that the peer does not know any more. It goes on when the presence is
 // closed meanwhile: who closes it waits, so that what is deregistered stays so.
-func (b *beater) bringBack(p *Presence) {
+func (b *beater) bringBack(p *InstanceHandle) {
 	ctx, cancel := context.WithTimeout(b.ctx, beatPatience)
 	defer cancel()
-	done, sent, err := p.again(ctx)
+	done, sent, err := p.registerAgain(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.returning = false
@@ -251,7 +251,7 @@ func (b *beater) bringBack(p *Presence) {
 	case p.ctx.Err() != nil || b.ctx.Err() != nil:
 	case err == nil:
 		p.settle(done, sent)
-	case hopeless(err):
+	case permanent(err):
 		delete(b.kept, p)
 		p.end(fault.Wrap("client.Presence", err))
 	default:
@@ -274,10 +274,12 @@ func retryAfter(err error) time.Duration {
 }
 
 // retry is how long to wait after a failure.
-func (t *tenancy) retry() time.Duration { return min(firstPause<<min(t.misses, 10), lastPause) }
+func (t *registrationState) retry() time.Duration {
+	return min(firstPause<<min(t.misses, 10), lastPause)
+}
 
-// hopeless reports whether the peer would refuse the same registration each time.
-func hopeless(err error) bool {
+// permanent reports whether the peer would refuse the same registration each time.
+func permanent(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.Unprocessable, fault.TooLarge, fault.Unsupported, fault.Exists, fault.Forbidden, fault.Unauthentic:
 		return true

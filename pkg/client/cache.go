@@ -12,10 +12,10 @@ import (
 
 // Bounds of the cache.
 const (
-	cacheTTL   = 30 * time.Second // how long an answer holds that no watch keeps up to date
-	cacheIdle  = 5 * time.Minute  // after which nobody is thought to ask again
-	maxCached  = 256              // questions, each with a watch
-	fetchAgain = time.Second      // longest time to wait, and least time between attempts, when there is an old answer
+	cacheTTL      = 30 * time.Second // how long an answer holds that no watch keeps up to date
+	cacheIdle     = 5 * time.Minute  // after which nobody is thought to ask again
+	maxCached     = 256              // questions, each with a watch
+	retryInterval = time.Second      // longest time to wait, and least time between attempts, when there is an old answer
 )
 
 // cache has the answers that were asked for at hand. A watch keeps each up to date; where the peer
@@ -31,37 +31,37 @@ type cache struct {
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex // guards entries, and what entries say they are used
-	entries map[question]*entry
+	entries map[cacheKey]*entry
 	sweeps  bool
 }
 
-// question tells queries apart.
-type question struct {
+// cacheKey tells queries apart.
+type cacheKey struct {
 	instance.Name
 	selector string
 }
 
 // entry is what is known of one question.
 type entry struct {
-	query instance.Query
-	stop  context.CancelFunc
-	used  time.Duration // guarded by the cache
-	tried chan struct{} // closed when the watch has said something, or that it will not
-	turn  chan struct{} // capacity 1: full while somebody asks the peer
+	query    instance.Query
+	stop     context.CancelFunc
+	used     time.Duration // guarded by the cache
+	ready    chan struct{} // closed when the watch has said something, or that it will not
+	fetching chan struct{} // capacity 1: full while somebody asks the peer
 
-	mu      sync.Mutex // guards what follows
-	known   *instance.Result
-	watched bool          // a watch keeps it up to date
-	at      time.Duration // when known came
-	held    time.Duration // when known was the present for the last time, unless it is watched
-	lost    error         // why the peer cannot be reached; nil: it can, as far as anybody knows
-	again   time.Duration // when to ask a peer that is lost again
+	mu          sync.Mutex // guards what follows
+	result      *instance.Result
+	watched     bool          // a watch keeps it up to date
+	at          time.Duration // when known came
+	currentAt   time.Duration // when known was the present for the last time, unless it is watched
+	unreachable error         // why the peer cannot be reached; nil: it can, as far as anybody knows
+	retryAt     time.Duration // when to ask a peer that is lost again
 }
 
 func newCache(fetch func(context.Context, instance.Query) (instance.Result, error),
 	follow func(context.Context, instance.Query, func(instance.Result, error) bool) error, clock Clock,
 ) *cache {
-	c := &cache{fetch: fetch, follow: follow, clock: clock, entries: make(map[question]*entry)}
+	c := &cache{fetch: fetch, follow: follow, clock: clock, entries: make(map[cacheKey]*entry)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -92,7 +92,7 @@ func (c *cache) get(ctx context.Context, q instance.Query) (instance.Result, err
 		return r, nil
 	}
 	select {
-	case <-e.tried:
+	case <-e.ready:
 	case <-ctx.Done():
 		return instance.Result{}, ctx.Err()
 	}
@@ -100,12 +100,12 @@ func (c *cache) get(ctx context.Context, q instance.Query) (instance.Result, err
 	if r, ok := e.fresh(now); ok {
 		return r, nil
 	}
-	return c.ask(ctx, e)
+	return c.refresh(ctx, e)
 }
 
 // entry finds or begins an entry.
 func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
-	key := question{q.Name, q.Canonical()}
+	key := cacheKey{q.Name, q.Canonical()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[key]; e != nil {
@@ -124,11 +124,11 @@ func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
 	if len(c.entries) >= maxCached {
 		c.drop(c.oldest())
 	}
-	e := &entry{query: q, used: now, tried: make(chan struct{}), turn: make(chan struct{}, 1)}
+	e := &entry{query: q, used: now, ready: make(chan struct{}), fetching: make(chan struct{}, 1)}
 	var watching context.Context
 	watching, e.stop = context.WithCancel(c.ctx)
 	c.entries[key] = e
-	c.tasks.Go(func() { c.keep(watching, e) })
+	c.tasks.Go(func() { c.maintain(watching, e) })
 	if !c.sweeps {
 		c.sweeps = true
 		c.tasks.Go(c.sweep)
@@ -136,8 +136,8 @@ func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
 	return e, nil
 }
 
-// oldest is the entry that nobody asked for the longest.
-func (c *cache) oldest() (oldest question) {
+// mergeContacts is the entry that nobody asked for the longest.
+func (c *cache) oldest() (oldest cacheKey) {
 	first := true
 	for k, e := range c.entries {
 		if first || e.used < c.entries[oldest].used {
@@ -147,7 +147,7 @@ func (c *cache) oldest() (oldest question) {
 	return oldest
 }
 
-func (c *cache) drop(k question) {
+func (c *cache) drop(k cacheKey) {
 	c.entries[k].stop()
 	delete(c.entries, k)
 }
@@ -180,18 +180,18 @@ func (c *cache) close() {
 	c.tasks.Wait()
 }
 
-// keep keeps an entry up to date. A watch that the peer refuses is tried again when its answers do
+// maintain keeps an entry up to date. A watch that the peer refuses is tried again when its answers do
 // not hold any more.
-func (c *cache) keep(ctx context.Context, e *entry) {
-	tried := sync.OnceFunc(func() { close(e.tried) })
+func (c *cache) maintain(ctx context.Context, e *entry) {
+	tried := sync.OnceFunc(func() { close(e.ready) })
 	defer tried()
 	for {
 		_ = c.follow(ctx, e.query, func(r instance.Result, lost error) bool {
-			e.hear(r, lost, c.clock())
+			e.receive(r, lost, c.clock())
 			tried()
 			return true
 		}) // whoever asks the peer hears why
-		e.unwatch(nil, c.clock())
+		e.watchEnded(nil, c.clock())
 		tried()
 		if pause(ctx, cacheTTL) != nil {
 			return
@@ -199,91 +199,91 @@ func (c *cache) keep(ctx context.Context, e *entry) {
 	}
 }
 
-// hear takes what a watch gives.
-func (e *entry) hear(r instance.Result, lost error, now time.Duration) {
+// receive takes what a watch gives.
+func (e *entry) receive(r instance.Result, lost error, now time.Duration) {
 	if lost != nil {
-		e.unwatch(lost, now)
+		e.watchEnded(lost, now)
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.known, e.watched, e.at, e.lost = &r, true, now, nil
+	e.result, e.watched, e.at, e.unreachable = &r, true, now, nil
 }
 
-// unwatch notes that nothing keeps an entry up to date any more.
-func (e *entry) unwatch(lost error, now time.Duration) {
+// watchEnded notes that nothing keeps an entry up to date any more.
+func (e *entry) watchEnded(lost error, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.watched {
-		e.held = now
+		e.currentAt = now
 	}
-	e.watched, e.lost, e.again = false, lost, now+fetchAgain
+	e.watched, e.unreachable, e.retryAt = false, lost, now+retryInterval
 }
 
 // fresh gives the answer if the peer need not be asked.
 func (e *entry) fresh(now time.Duration) (instance.Result, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.known == nil {
+	if e.result == nil {
 		return instance.Result{}, false
 	}
-	return e.aged(now), e.watched || now-e.held < cacheTTL || e.lost != nil && now < e.again
+	return e.withAge(now), e.watched || now-e.currentAt < cacheTTL || e.unreachable != nil && now < e.retryAt
 }
 
-// aged is what is known, and how old it is by now.
-func (e *entry) aged(now time.Duration) instance.Result {
-	r := *e.known
+// withAge is what is known, and how old it is by now.
+func (e *entry) withAge(now time.Duration) instance.Result {
+	r := *e.result
 	if r.Stale { // the peer has lost contact
 		r.Age += now - e.at
 	}
-	if !e.watched && e.lost != nil {
-		r.Stale, r.Reason, r.Age = true, unreached(e.lost), max(r.Age, now-e.held)
+	if !e.watched && e.unreachable != nil {
+		r.Stale, r.Reason, r.Age = true, unreachableReason(e.unreachable), max(r.Age, now-e.currentAt)
 	}
 	return r
 }
 
-// ask asks the peer, one at a time for each entry.
-func (c *cache) ask(ctx context.Context, e *entry) (instance.Result, error) {
+// refresh asks the peer, one at a time for each entry.
+func (c *cache) refresh(ctx context.Context, e *entry) (instance.Result, error) {
 	select {
-	case e.turn <- struct{}{}:
+	case e.fetching <- struct{}{}:
 	case <-ctx.Done():
 		return instance.Result{}, ctx.Err()
 	}
-	defer func() { <-e.turn }()
+	defer func() { <-e.fetching }()
 	if r, ok := e.fresh(c.clock()); ok { // whoever was before has asked
 		return r, nil
 	}
 	asking, cancel := ctx, context.CancelFunc(func() {})
-	if e.has() {
-		asking, cancel = context.WithTimeout(ctx, fetchAgain)
+	if e.hasResult() {
+		asking, cancel = context.WithTimeout(ctx, retryInterval)
 	}
 	defer cancel()
 	r, err := c.fetch(asking, e.query)
-	return e.asked(r, err, ctx.Err() != nil, c.clock())
+	return e.fetched(r, err, ctx.Err() != nil, c.clock())
 }
 
-// has reports whether there is an answer, however old.
-func (e *entry) has() bool {
+// hasResult reports whether there is an answer, however old.
+func (e *entry) hasResult() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.known != nil
+	return e.result != nil
 }
 
-// asked takes the peer's answer. Where there is none because it cannot be reached, the last one is
+// fetched takes the peer's answer. Where there is none because it cannot be reached, the last one is
 // given to who still waits.
-func (e *entry) asked(r instance.Result, err error, over bool, now time.Duration) (instance.Result, error) {
+func (e *entry) fetched(r instance.Result, err error, over bool, now time.Duration) (instance.Result, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case err == nil && !e.watched:
-		e.known, e.at, e.held, e.lost = &r, now, now, nil
+		e.result, e.at, e.currentAt, e.unreachable = &r, now, now, nil
 		return r, nil
 	case err == nil, over:
 		return r, err
 	case errors.Is(err, fault.Unavailable) || errors.Is(err, fault.Timeout):
-		e.lost, e.again = err, now+fetchAgain
-		if e.known != nil {
-			return e.aged(now), nil
+		e.unreachable, e.retryAt = err, now+retryInterval
+		if e.result != nil {
+			return e.withAge(now), nil
 		}
 	}
 	return r, err

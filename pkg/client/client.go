@@ -83,7 +83,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
 	}
-	secret, err := tokens(address, opts)
+	secret, err := tokenOptions(address, opts)
 	if err != nil {
 		return nil, fault.Wrap("client.New", err)
 	}

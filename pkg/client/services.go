@@ -43,7 +43,7 @@ func (s *Services) close(ctx context.Context) {
 //
 // Errors: those of instance.Registrar; Unavailable when no peer was reached in time; LimitReached for
 // too many on one client.
-func (s *Services) Register(ctx context.Context, r instance.Registration) (*Presence, error) {
+func (s *Services) Register(ctx context.Context, r instance.Registration) (*InstanceHandle, error) {
 	const op = "client.Services.Register"
 	if err := r.Normalize(); err != nil {
 		return nil, fault.Wrap(op, err)
@@ -51,8 +51,8 @@ func (s *Services) Register(ctx context.Context, r instance.Registration) (*Pres
 	if r.ID == "" {
 		r.ID = r.Service + "-" + suffix()
 	}
-	p := newPresence(s, r)
-	err := s.persist(ctx, func() error {
+	p := newInstanceHandle(s, r)
+	err := s.retry(ctx, func() error {
 		done, sent, err := p.register(ctx, r)
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, gi
 		case !s.client.passing(ctx, err):
 			return err
 		}
-		gone := instance.Batch{Index: after, Contact: instance.Contact{Stale: true, Reason: unreached(err), Revision: after}}
+		gone := instance.Batch{Index: after, Contact: instance.Contact{Stale: true, Reason: unreachableReason(err), Revision: after}}
 		if !lost && !give(gone, err) {
 			return nil
 		}
@@ -44,30 +44,30 @@ func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, gi
 
 // follow is watch in whole results.
 func (s *Services) follow(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error {
-	m, err := newMirror(q)
+	m, err := newWatchCache(q)
 	if err != nil {
 		return err
 	}
 	return s.watch(ctx, q, 0, func(b instance.Batch, lost error) bool { return give(m.apply(b), lost) })
 }
 
-// unreached is why an answer is old, for people.
-func unreached(err error) string { return "the peer does not answer: " + fault.Message(err) }
+// unreachableReason is why an answer is old, for people.
+func unreachableReason(err error) string { return "the peer does not answer: " + fault.Message(err) }
 
-// mirror is a result kept up to date by what a watch gives.
-type mirror struct {
+// watchCache is a result kept up to date by what a watch gives.
+type watchCache struct {
 	matcher instance.Matcher // for its order
 	all     map[instance.Key]*instance.Instance
 	view    *instance.View
 }
 
-func newMirror(q instance.Query) (*mirror, error) {
+func newWatchCache(q instance.Query) (*watchCache, error) {
 	m, err := q.Compile()
-	return &mirror{matcher: m, all: make(map[instance.Key]*instance.Instance), view: instance.NewView(0, nil)}, err
+	return &watchCache{matcher: m, all: make(map[instance.Key]*instance.Instance), view: instance.NewView(0, nil)}, err
 }
 
 // apply gives the result after a batch. Its view is another one only when the result is.
-func (m *mirror) apply(b instance.Batch) instance.Result {
+func (m *watchCache) apply(b instance.Batch) instance.Result {
 	if b.Reset {
 		clear(m.all)
 	}

@@ -90,8 +90,8 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (b bearer) RequireTransportSecurity() bool { return !b.plain }
 
-// tokens are the options that make gRPC send the token among some options.
-func tokens(address string, opts []grpc.DialOption) ([]grpc.DialOption, error) {
+// tokenOptions are the options that make gRPC send the token among some options.
+func tokenOptions(address string, opts []grpc.DialOption) ([]grpc.DialOption, error) {
 	var out []grpc.DialOption
 	for _, o := range opts {
 		own, ok := o.(tokenOption)
@@ -101,13 +101,13 @@ func tokens(address string, opts []grpc.DialOption) ([]grpc.DialOption, error) {
 		if own.token == "" || strings.ContainsFunc(own.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, &fault.Error{Kind: fault.Invalid, Field: "token", Err: errors.New("must be printable ASCII without spaces")}
 		}
-		out = []grpc.DialOption{grpc.WithPerRPCCredentials(bearer{own.token, onThisHost(address)})}
+		out = []grpc.DialOption{grpc.WithPerRPCCredentials(bearer{own.token, isLocal(address)})}
 	}
 	return out, nil
 }
 
-// onThisHost reports whether what is sent to an address stays on this host.
-func onThisHost(address string) bool {
+// isLocal reports whether what is sent to an address stays on this host.
+func isLocal(address string) bool {
 	if strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "unix-abstract:") {
 		return true
 	}

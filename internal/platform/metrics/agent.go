@@ -48,7 +48,7 @@ func NewAgent(reg prometheus.Registerer, census func() map[string]int, now func(
 	rate := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "manifest_heartbeat_success_rate", Help: "Share of the heartbeats of the last minute that renewed a lease; 1 when there were none.",
 	}, a.beats.rate)
-	services := services{census, prometheus.NewDesc("manifest_services_total", "Registered services by status.", []string{"status"}, nil)}
+	services := statusGauges{census, prometheus.NewDesc("manifest_services_total", "Registered services by status.", []string{"status"}, nil)}
 	for _, c := range []prometheus.Collector{a.requests, a.duration, a.operations, rate, services} {
 		if err := reg.Register(c); err != nil {
 			return nil, fault.As("metrics.NewAgent", fault.Exists, err)
@@ -89,17 +89,17 @@ func (a *Agent) Stored(operation string, err error) {
 // Beaten counts heartbeats that renewed a lease, and those that did not.
 func (a *Agent) Beaten(renewed, refused int) { a.beats.add(renewed, refused) }
 
-// services collects a gauge for each status.
-type services struct {
+// statusGauges collects a gauge for each status.
+type statusGauges struct {
 	census func() map[string]int
 	desc   *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (s services) Describe(out chan<- *prometheus.Desc) { out <- s.desc }
+func (s statusGauges) Describe(out chan<- *prometheus.Desc) { out <- s.desc }
 
 // Collect implements prometheus.Collector.
-func (s services) Collect(out chan<- prometheus.Metric) {
+func (s statusGauges) Collect(out chan<- prometheus.Metric) {
 	counts := s.census()
 	for _, status := range []string{"up", "unhealthy", "down", "unknown"} {
 		out <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[status]), status)

@@ -15,8 +15,8 @@ type Coordination struct {
 	snapshots *prometheus.CounterVec
 }
 
-// GroupFigures is how the group stands as this peer sees it.
-type GroupFigures struct {
+// GroupStats is how the group stands as this peer sees it.
+type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
@@ -26,7 +26,7 @@ type GroupFigures struct {
 
 // NewCoordination registers the instruments, and gauges that ask for their values at each scrape.
 // It fails with Exists when the registry has them already.
-func NewCoordination(reg prometheus.Registerer, figures func() GroupFigures) (*Coordination, error) {
+func NewCoordination(reg prometheus.Registerer, figures func() GroupStats) (*Coordination, error) {
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "blackhole_coordination_" + name, Help: help}, labels)
 	}
@@ -45,8 +45,8 @@ func NewCoordination(reg prometheus.Registerer, figures func() GroupFigures) (*C
 	return c, nil
 }
 
-func gauges(figures func() GroupFigures) []prometheus.Collector {
-	gauge := func(name, help string, of func(GroupFigures) float64) prometheus.Collector {
+func gauges(figures func() GroupStats) []prometheus.Collector {
+	gauge := func(name, help string, of func(GroupStats) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "blackhole_coordination_" + name, Help: help},
 			func() float64 { return of(figures()) })
 	}
@@ -57,16 +57,16 @@ func gauges(figures func() GroupFigures) []prometheus.Collector {
 		return 0
 	}
 	return []prometheus.Collector{
-		gauge("term", "Raft's term.", func(f GroupFigures) float64 { return float64(f.Term) }),
-		gauge("revision", "Revision of the keyspace.", func(f GroupFigures) float64 { return float64(f.Revision) }),
-		gauge("is_leader", "Whether this peer leads the group.", func(f GroupFigures) float64 { return flag(f.Leads) }),
-		gauge("has_leader", "Whether this peer knows who leads the group.", func(f GroupFigures) float64 { return flag(f.HasLeader) }),
-		gauge("voters", "Voters of the group.", func(f GroupFigures) float64 { return float64(f.Voters) }),
-		gauge("leases", "Leases.", func(f GroupFigures) float64 { return float64(f.Leases) }),
-		gauge("locks", "Locks that somebody claims.", func(f GroupFigures) float64 { return float64(f.Locks) }),
-		gauge("keys", "Keys, those of locks included.", func(f GroupFigures) float64 { return float64(f.Keys) }),
+		gauge("term", "Raft's term.", func(f GroupStats) float64 { return float64(f.Term) }),
+		gauge("revision", "Revision of the keyspace.", func(f GroupStats) float64 { return float64(f.Revision) }),
+		gauge("is_leader", "Whether this peer leads the group.", func(f GroupStats) float64 { return flag(f.Leads) }),
+		gauge("has_leader", "Whether this peer knows who leads the group.", func(f GroupStats) float64 { return flag(f.HasLeader) }),
+		gauge("voters", "Voters of the group.", func(f GroupStats) float64 { return float64(f.Voters) }),
+		gauge("leases", "Leases.", func(f GroupStats) float64 { return float64(f.Leases) }),
+		gauge("locks", "Locks that somebody claims.", func(f GroupStats) float64 { return float64(f.Locks) }),
+		gauge("keys", "Keys, those of locks included.", func(f GroupStats) float64 { return float64(f.Keys) }),
 		gauge("oldest_overdue_seconds", "How late the oldest lease is that should have ended; of the leader.",
-			func(f GroupFigures) float64 { return f.OldestOverdueSeconds }),
+			func(f GroupStats) float64 { return f.OldestOverdueSeconds }),
 	}
 }
 

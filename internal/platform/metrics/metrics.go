@@ -83,27 +83,27 @@ func (m *Metrics) register(reg prometheus.Registerer) error {
 	return nil
 }
 
-// Census adds the gauges of known services, counted at each scrape: those whose provider
+// RegisterHealthGauges adds the gauges of known services, counted at each scrape: those whose provider
 // neither claims to be unhealthy nor was found unreachable, and the others.
-func (m *Metrics) Census(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
-	return fault.As("metrics.Census", fault.Exists, reg.Register(census{
+func (m *Metrics) RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
+	return fault.As("metrics.Census", fault.Exists, reg.Register(healthGauges{
 		count:     count,
 		healthy:   prometheus.NewDesc("blackhole_discovery_healthy_services", "Known services that are usable.", nil, nil),
 		unhealthy: prometheus.NewDesc("blackhole_discovery_unhealthy_services", "Known services that are not usable.", nil, nil),
 	}))
 }
 
-// census collects two gauges from one count.
-type census struct {
+// healthGauges collects two gauges from one count.
+type healthGauges struct {
 	count              func() (healthy, unhealthy int)
 	healthy, unhealthy *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (c census) Describe(out chan<- *prometheus.Desc) { out <- c.healthy; out <- c.unhealthy }
+func (c healthGauges) Describe(out chan<- *prometheus.Desc) { out <- c.healthy; out <- c.unhealthy }
 
 // Collect implements prometheus.Collector.
-func (c census) Collect(out chan<- prometheus.Metric) {
+func (c healthGauges) Collect(out chan<- prometheus.Metric) {
 	healthy, unhealthy := c.count()
 	out <- prometheus.MustNewConstMetric(c.healthy, prometheus.GaugeValue, float64(healthy))
 	out <- prometheus.MustNewConstMetric(c.unhealthy, prometheus.GaugeValue, float64(unhealthy))

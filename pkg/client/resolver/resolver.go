@@ -42,7 +42,7 @@ const RoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 // New makes a builder of resolvers that ask the peer of c, for grpc.WithResolvers. Close c after the
 // connections.
 func New(c *client.Client) resolver.Builder {
-	return &builder{services: c.Services(), known: make(map[string]*instance.View)}
+	return &builder{services: c.Services(), last: make(map[string]*instance.View)}
 }
 
 // Instance is the instance behind an endpoint that a resolver of this package made.
@@ -53,29 +53,29 @@ func Instance(e resolver.Endpoint) (*instance.Instance, bool) {
 
 type instanceKey struct{}
 
-// maxKnown bounds the targets of which the last instances are remembered.
-const maxKnown = 1024
+// maxRemembered bounds the targets of which the last instances are remembered.
+const maxRemembered = 1024
 
 // builder remembers what its resolvers have found: gRPC closes the resolver of a connection that nobody
 // used for half an hour, and makes another when somebody does.
 type builder struct {
 	services *client.Services
 
-	mu    sync.Mutex // guards known
-	known map[string]*instance.View
+	mu   sync.Mutex // guards known
+	last map[string]*instance.View
 }
 
-func (b *builder) recall(target string) *instance.View {
+func (b *builder) lastView(target string) *instance.View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known[target]
+	return b.last[target]
 }
 
 func (b *builder) remember(target string, v *instance.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.known[target]; known || len(b.known) < maxKnown {
-		b.known[target] = v
+	if _, known := b.last[target]; known || len(b.last) < maxRemembered {
+		b.last[target] = v
 	}
 }
 
@@ -89,7 +89,7 @@ func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 		return nil, fault.Wrap("resolver.Build", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	f := &following{builder: b, target: target.URL.String(), cc: cc, stop: stop}
+	f := &serviceResolver{builder: b, target: target.URL.String(), cc: cc, stop: stop}
 	f.task.Go(func() { f.run(ctx, q) })
 	return f, nil
 }
@@ -130,8 +130,8 @@ func Parse(target url.URL) (instance.Query, error) {
 	return q, err
 }
 
-// following is a resolver.
-type following struct {
+// serviceResolver is a resolver.
+type serviceResolver struct {
 	*builder
 	target string
 	cc     resolver.ClientConn
@@ -141,20 +141,20 @@ type following struct {
 }
 
 // ResolveNow implements resolver.Resolver. There is nothing to do: what changes is told at once.
-func (f *following) ResolveNow(resolver.ResolveNowOptions) {}
+func (f *serviceResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.
-func (f *following) Close() {
+func (f *serviceResolver) Close() {
 	f.stop()
 	f.task.Wait()
 }
 
-// again is how long the answers of a peer hold that has no room for a watch.
-const again = 10 * time.Second
+// pollInterval is how long the answers of a peer hold that has no room for a watch.
+const pollInterval = 10 * time.Second
 
 // run hands results on until the resolver is closed. Services.Follow ends before that only when the
 // peer lets nobody watch: then what it answers when asked has to do.
-func (f *following) run(ctx context.Context, q instance.Query) {
+func (f *serviceResolver) run(ctx context.Context, q instance.Query) {
 	for {
 		for r, err := range f.services.Follow(ctx, q) {
 			if err != nil {
@@ -166,10 +166,10 @@ func (f *following) run(ctx context.Context, q instance.Query) {
 			case err != nil:
 				f.cc.ReportError(err)
 			default:
-				f.take(r)
+				f.update(r)
 			}
 		}
-		timer := time.NewTimer(again)
+		timer := time.NewTimer(pollInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -179,10 +179,10 @@ func (f *following) run(ctx context.Context, q instance.Query) {
 	}
 }
 
-// take hands on what has changed. That contact is lost is no change: an empty list then is what nobody knows.
-func (f *following) take(r instance.Result) {
+// update hands on what has changed. That contact is lost is no change: an empty list then is what nobody knows.
+func (f *serviceResolver) update(r instance.Result) {
 	if r.Index == 0 { // the peer was not reached yet
-		if r.View = f.recall(f.target); r.View == nil {
+		if r.View = f.lastView(f.target); r.View == nil {
 			f.cc.ReportError(fault.New("resolver", fault.Unavailable, "%s", r.Reason))
 			return
 		}
@@ -192,12 +192,12 @@ func (f *following) take(r instance.Result) {
 	default:
 		f.last = r.View
 		f.remember(f.target, r.View)
-		f.hand(r)
+		f.publish(r)
 	}
 }
 
-// hand gives gRPC the endpoints. It may refuse them, and asks again by itself then.
-func (f *following) hand(r instance.Result) {
+// publish gives gRPC the endpoints. It may refuse them, and asks again by itself then.
+func (f *serviceResolver) publish(r instance.Result) {
 	var endpoints []resolver.Endpoint
 	for _, i := range r.Instances {
 		if address := Address(i); address != "" {

@@ -9,54 +9,54 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Presence is an instance that is kept registered. It is safe for concurrent use.
-type Presence struct {
+// InstanceHandle is an instance that is kept registered. It is safe for concurrent use.
+type InstanceHandle struct {
 	services *Services
 	ctx      context.Context // ends with it
 	end      context.CancelCauseFunc
 	close    sync.Once
-	turn     chan struct{} // capacity 1: full while it is being registered, changed or deregistered
+	busy     chan struct{} // capacity 1: full while it is being registered, changed or deregistered
 
-	mu       sync.Mutex // guards what follows
-	said     instance.Registration
-	override instance.Status // set through this presence; Unknown: none
-	known    *instance.Instance
+	mu           sync.Mutex // guards what follows
+	registration instance.Registration
+	override     instance.Status // set through this presence; Unknown: none
+	instance     *instance.Instance
 
-	tenancy // guarded by the beater
+	registrationState // guarded by the beater
 }
 
-func newPresence(s *Services, r instance.Registration) *Presence {
-	p := &Presence{services: s, said: r, turn: make(chan struct{}, 1)}
+func newInstanceHandle(s *Services, r instance.Registration) *InstanceHandle {
+	p := &InstanceHandle{services: s, registration: r, busy: make(chan struct{}, 1)}
 	p.ctx, p.end = context.WithCancelCause(context.Background())
 	return p
 }
 
 // Instance is how the peer last had it: when it was registered or changed through this presence.
-func (p *Presence) Instance() *instance.Instance {
+func (p *InstanceHandle) Instance() *instance.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.known
+	return p.instance
 }
 
 // Done is closed when it is kept no more.
-func (p *Presence) Done() <-chan struct{} { return p.ctx.Done() }
+func (p *InstanceHandle) Done() <-chan struct{} { return p.ctx.Done() }
 
 // Err tells why it is kept no more: Canceled after Close, or why the peer refused to register it
 // again; nil while it is kept.
-func (p *Presence) Err() error { return context.Cause(p.ctx) }
+func (p *InstanceHandle) Err() error { return context.Cause(p.ctx) }
 
 // Update replaces what the instance says of itself. Its key, and with it its lease, stay.
-func (p *Presence) Update(ctx context.Context, s instance.Spec) error {
+func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
 	const op = "client.Presence.Update"
-	return fault.Wrap(op, p.exclusively(ctx, func() error {
+	return fault.Wrap(op, p.serialised(ctx, func() error {
 		p.mu.Lock()
-		r := p.said
+		r := p.registration
 		p.mu.Unlock()
 		r.Spec, r.Status = s, instance.StatusUnknown
 		if err := r.Normalize(); err != nil {
 			return err
 		}
-		return p.services.persist(ctx, func() error {
+		return p.services.retry(ctx, func() error {
 			done, sent, err := p.register(ctx, r)
 			if err == nil {
 				p.services.beats.renewed(p, done, sent)
@@ -68,30 +68,30 @@ func (p *Presence) Update(ctx context.Context, s instance.Spec) error {
 
 // SetStatus overrides the instance's status, as instance.Registrar. The override comes back with the
 // instance when that has to be registered again.
-func (p *Presence) SetStatus(ctx context.Context, s instance.Status) error {
+func (p *InstanceHandle) SetStatus(ctx context.Context, s instance.Status) error {
 	const op = "client.Presence.SetStatus"
-	return fault.Wrap(op, p.exclusively(ctx, func() error {
+	return fault.Wrap(op, p.serialised(ctx, func() error {
 		changed, err := p.services.agent.SetStatus(ctx, p.Instance().Key, s)
 		if err != nil {
 			return err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.override, p.known = changed.Override, changed
+		p.override, p.instance = changed.Override, changed
 		return nil
 	}))
 }
 
 // Close deregisters the instance, trying again while the peer cannot be reached, until ctx ends. It then
 // runs out by itself; the error says so. Closing again does nothing.
-func (p *Presence) Close(ctx context.Context) error {
+func (p *InstanceHandle) Close(ctx context.Context) error {
 	var err error
 	p.close.Do(func() {
 		p.services.beats.remove(p, fault.New("client.Presence", fault.Canceled, "the instance was deregistered"))
-		if err = p.wait(ctx); err != nil { // what was under way is over now
+		if err = p.lock(ctx); err != nil { // what was under way is over now
 			return
 		}
-		err = p.services.persist(ctx, func() error {
+		err = p.services.retry(ctx, func() error {
 			_, err := p.services.agent.Deregister(ctx, p.Instance().Key)
 			return err
 		})
@@ -102,22 +102,22 @@ func (p *Presence) Close(ctx context.Context) error {
 	return fault.Wrap("client.Presence.Close", err)
 }
 
-// wait takes the presence's turn.
-func (p *Presence) wait(ctx context.Context) error {
+// lock takes the presence's turn.
+func (p *InstanceHandle) lock(ctx context.Context) error {
 	select {
-	case p.turn <- struct{}{}:
+	case p.busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// exclusively does something that no other change of the instance may overtake.
-func (p *Presence) exclusively(ctx context.Context, do func() error) error {
-	if err := p.wait(ctx); err != nil {
+// serialised does something that no other change of the instance may overtake.
+func (p *InstanceHandle) serialised(ctx context.Context, do func() error) error {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.busy }()
 	if err := p.Err(); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *Presence) exclusively(ctx context.Context, do func() error) error {
 
 // register has the peer register what r says, with the override that there was, and tells when the
 // request was sent by the client's clock.
-func (p *Presence) register(ctx context.Context, r instance.Registration) (done instance.Registered, sent time.Duration, err error) {
+func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) (done instance.Registered, sent time.Duration, err error) {
 	s := p.services
 	sent = s.client.clock()
 	if done, err = s.agent.Register(ctx, r); err != nil {
@@ -134,7 +134,7 @@ func (p *Presence) register(ctx context.Context, r instance.Registration) (done 
 	}
 	r.Strict, r.RequireCommit = false, false // it is there now
 	p.mu.Lock()
-	p.said, p.known = r, done.Instance
+	p.registration, p.instance = r, done.Instance
 	override := p.override
 	p.mu.Unlock()
 	if override != instance.StatusUnknown && done.Override != override {
@@ -143,17 +143,17 @@ func (p *Presence) register(ctx context.Context, r instance.Registration) (done 
 			return done, sent, err
 		}
 		p.mu.Lock()
-		p.known = changed
+		p.instance = changed
 		p.mu.Unlock()
 	}
 	return done, sent, nil
 }
 
-// again registers what the peer has lost.
-func (p *Presence) again(ctx context.Context) (done instance.Registered, sent time.Duration, err error) {
-	err = p.exclusively(ctx, func() error {
+// retryAtterAgain registers what the peer has lost.
+func (p *InstanceHandle) registerAgain(ctx context.Context) (done instance.Registered, sent time.Duration, err error) {
+	err = p.serialised(ctx, func() error {
 		p.mu.Lock()
-		r := p.said
+		r := p.registration
 		p.mu.Unlock()
 		done, sent, err = p.register(ctx, r)
 		return err
@@ -161,9 +161,9 @@ func (p *Presence) again(ctx context.Context) (done instance.Registered, sent ti
 	return done, sent, err
 }
 
-// persist tries again for as long as the peer cannot be reached and ctx lasts. The error is that of
+// retry tries again for as long as the peer cannot be reached and ctx lasts. The error is that of
 // the last try.
-func (s *Services) persist(ctx context.Context, try func() error) error {
+func (s *Services) retry(ctx context.Context, try func() error) error {
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		err := try()
 		if err == nil || !s.client.passing(ctx, err) {
