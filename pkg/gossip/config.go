@@ -60,10 +60,10 @@ func (c *Config) setDefaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Recorder == nil {
-		c.Recorder = noRecorder{}
+		c.Recorder = nopRecorder{}
 	}
 }
 
-type noRecorder struct{}
+type nopRecorder struct{}
 
-func (noRecorder) Received(string) {}
+func (nopRecorder) Received(string) {}

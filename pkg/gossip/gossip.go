@@ -124,7 +124,7 @@ func (g *Gossip) publish(ctx context.Context, t Topic, r *records.Record) error 
 	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.let(h)
+		g.release(h)
 	}()
 	err = h.joined.Publish(ctx, r.Envelope(), pubsub.WithValidatorData(own{}))
 	if err != nil && ctx.Err() != nil {
@@ -182,24 +182,24 @@ func (g *Gossip) follow(topics []Topic) ([]*handle, error) {
 	for _, t := range topics {
 		h, err := g.acquire(t)
 		if err == nil {
-			if err = g.enter(h); err == nil {
+			if err = g.addFollower(h); err == nil {
 				handles = append(handles, h)
 				continue
 			}
-			g.let(h)
+			g.release(h)
 		}
 		for _, h := range handles { // their readers end soon; nobody was promised anything yet
-			g.leave(h)
+			g.removeFollower(h)
 		}
 		return nil, err
 	}
 	return handles, nil
 }
 
-// enter adds a follower to a handle that its caller acquired. g.mu is held.
-func (g *Gossip) enter(h *handle) error {
+// addFollower adds a follower to a handle that its caller acquired. g.mu is held.
+func (g *Gossip) addFollower(h *handle) error {
 	if h.followers == 0 {
-		if err := g.read(h); err != nil {
+		if err := g.startReader(h); err != nil {
 			return err
 		}
 		g.followed++
@@ -208,12 +208,12 @@ func (g *Gossip) enter(h *handle) error {
 	return nil
 }
 
-// read subscribes a handle and starts its reader. g.mu is held.
-func (g *Gossip) read(h *handle) error {
+// startReader subscribes a handle and starts its reader. g.mu is held.
+func (g *Gossip) startReader(h *handle) error {
 	if err := h.joined.SetScoreParams(topicScoreParams()); err != nil {
 		return unavailable(err)
 	}
-	sub, err := h.joined.Subscribe(pubsub.WithBufferSize(readBuffer), pubsub.WithMessageFilter(foreign))
+	sub, err := h.joined.Subscribe(pubsub.WithBufferSize(readBuffer), pubsub.WithMessageFilter(notOwn))
 	if err != nil {
 		return unavailable(err)
 	}
@@ -222,19 +222,19 @@ func (g *Gossip) read(h *handle) error {
 	h.reader = r
 	g.readers.Go(func() {
 		defer close(r.done)
-		g.carry(ctx, sub)
+		g.deliver(ctx, sub)
 	})
 	return nil
 }
 
-// foreign tells messages of others from own ones.
-func foreign(m *pubsub.Message) bool {
+// notOwn tells messages of others from own ones.
+func notOwn(m *pubsub.Message) bool {
 	_, ok := m.ValidatorData.(*records.Record)
 	return ok
 }
 
-// carry hands the records of a subscription to the Sink until ctx ends.
-func (g *Gossip) carry(ctx context.Context, sub *pubsub.Subscription) {
+// deliver hands the records of a subscription to the Sink until ctx ends.
+func (g *Gossip) deliver(ctx context.Context, sub *pubsub.Subscription) {
 	for ctx.Err() == nil { // Next may prefer a waiting message to the end of ctx
 		m, err := sub.Next(ctx)
 		if err != nil {
@@ -246,16 +246,16 @@ func (g *Gossip) carry(ctx context.Context, sub *pubsub.Subscription) {
 	}
 }
 
-// leave takes a follower from a handle and gives the reader that ends with it, if any.
+// removeFollower takes a follower from a handle and gives the reader that ends with it, if any.
 // g.mu is held.
-func (g *Gossip) leave(h *handle) *reader {
+func (g *Gossip) removeFollower(h *handle) *reader {
 	var last *reader
 	if h.followers--; h.followers == 0 {
 		last, h.reader = h.reader, nil
 		g.followed--
 		last.stop()
 	}
-	g.let(h)
+	g.release(h)
 	return last
 }
 
@@ -273,7 +273,7 @@ func (g *Gossip) unfollow(handles []*handle) {
 	}
 	var last []*reader
 	for _, h := range handles {
-		if r := g.leave(h); r != nil {
+		if r := g.removeFollower(h); r != nil {
 			last = append(last, r)
 		}
 	}
@@ -305,20 +305,20 @@ func (g *Gossip) acquire(t Topic) (*handle, error) {
 	return h, nil
 }
 
-// let takes a user from a handle. One without users is kept for a while, so that a
+// release takes a user from a handle. One without users is kept for a while, so that a
 // provider need not join its topics for each announcement. g.mu is held.
-func (g *Gossip) let(h *handle) {
+func (g *Gossip) release(h *handle) {
 	if h.users--; h.users > 0 || g.closed {
 		return
 	}
 	h.idle = g.idle.PushFront(h)
 	if g.idle.Len() > maxIdle {
-		g.part(g.idle.Remove(g.idle.Back()).(*handle))
+		g.closeTopic(g.idle.Remove(g.idle.Back()).(*handle))
 	}
 }
 
-// part gives a handle back to pubsub. g.mu is held.
-func (g *Gossip) part(h *handle) {
+// closeTopic gives a handle back to pubsub. g.mu is held.
+func (g *Gossip) closeTopic(h *handle) {
 	delete(g.topics, h.topic)
 	if err := h.joined.Close(); err != nil {
 		g.logger.Debug("topic not closed", "topic", h.topic.String(), "error", err)
@@ -334,7 +334,7 @@ func (g *Gossip) Close() {
 		if h.reader != nil {
 			h.reader.stop()
 		}
-		g.part(h)
+		g.closeTopic(h)
 	}
 	g.idle.Init()
 	g.mu.Unlock()

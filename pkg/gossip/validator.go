@@ -26,9 +26,9 @@ const (
 	dropped    outcome = "dropped"
 )
 
-// verdict is what pubsub is told. Only what no honest peer forwards is rejected, which
+// validation is what pubsub is told. Only what no honest peer forwards is rejected, which
 // counts against the sender; what honest peers may forward in good faith is ignored.
-func (o outcome) verdict() pubsub.ValidationResult {
+func (o outcome) validation() pubsub.ValidationResult {
 	switch o {
 	case accepted:
 		return pubsub.ValidationAccept
@@ -64,15 +64,15 @@ type own struct{}
 // validator judges messages. It is safe for concurrent use and holds no lock while it verifies.
 type validator struct {
 	Config
-	providers *accounts // updates, by provider
-	senders   *accounts // rejected messages, by the peer that sent them
+	providers *rateLimiters // updates, by provider
+	senders   *rateLimiters // rejected messages, by the peer that sent them
 }
 
 func newValidator(c Config) *validator {
 	return &validator{
 		Config:    c,
-		providers: newAccounts(providerRate, providerBurst),
-		senders:   newAccounts(faultRate, faultBurst),
+		providers: newRateLimiters(providerRate, providerBurst),
+		senders:   newRateLimiters(faultRate, faultBurst),
 	}
 }
 
@@ -82,21 +82,21 @@ func (v *validator) validate(_ context.Context, from peer.ID, m *pubsub.Message)
 	if _, ok := m.ValidatorData.(own); ok || v.Others(m.GetTopic()) {
 		return pubsub.ValidationAccept
 	}
-	r, o := v.judge(from, m)
-	if o.verdict() == pubsub.ValidationReject {
+	r, o := v.validateRecord(from, m)
+	if o.validation() == pubsub.ValidationReject {
 		v.senders.take(from, v.Now())
 	}
 	v.Recorder.Received(string(o))
 	if o == accepted {
 		m.ValidatorData = r
 	}
-	return o.verdict()
+	return o.validation()
 }
 
-// judge gives the record with accepted, and nil with anything else. Of the checks, the
+// validateRecord gives the record with accepted, and nil with anything else. Of the checks, the
 // cheap come first, and those that cost a provider something only after its signature:
 // nobody can spend what is not his.
-func (v *validator) judge(from peer.ID, m *pubsub.Message) (*records.Record, outcome) {
+func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Record, outcome) {
 	now := v.Now()
 	switch {
 	case v.senders.empty(from, now):
@@ -112,7 +112,7 @@ func (v *validator) judge(from peer.ID, m *pubsub.Message) (*records.Record, out
 		return nil, stale
 	case err != nil:
 		return nil, forged
-	case !carries(m.GetTopic(), r):
+	case !belongsTo(m.GetTopic(), r):
 		return nil, wrongTopic
 	case v.stale(r, now):
 		return nil, stale
@@ -122,8 +122,8 @@ func (v *validator) judge(from peer.ID, m *pubsub.Message) (*records.Record, out
 	return r, accepted
 }
 
-// carries reports whether a record belongs to the topic of that name.
-func carries(topic string, r *records.Record) bool {
+// belongsTo reports whether a record belongs to the topic of that name.
+func belongsTo(topic string, r *records.Record) bool {
 	for _, t := range TopicsOf(r) {
 		if t.String() == topic {
 			return true
@@ -142,23 +142,23 @@ func (v *validator) stale(r *records.Record, now time.Time) bool {
 	return order < 0 || order == 0 && now.Sub(r.Issued()) > relayWindow
 }
 
-// accounts are token buckets of peers, boundedly many.
-type accounts struct {
+// rateLimiters are token buckets of peers, boundedly many.
+type rateLimiters struct {
 	limit   rate.Limit
 	burst   int
 	buckets *lru.Cache[peer.ID, *rate.Limiter]
 }
 
-func newAccounts(limit rate.Limit, burst int) *accounts {
+func newRateLimiters(limit rate.Limit, burst int) *rateLimiters {
 	b, err := lru.New[peer.ID, *rate.Limiter](buckets)
 	if err != nil {
 		panic("gossip: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &accounts{limit: limit, burst: burst, buckets: b}
+	return &rateLimiters{limit: limit, burst: burst, buckets: b}
 }
 
 // take takes a token of a peer, and reports whether there was one.
-func (a *accounts) take(id peer.ID, now time.Time) bool {
+func (a *rateLimiters) take(id peer.ID, now time.Time) bool {
 	b, ok := a.buckets.Get(id)
 	if !ok {
 		b = rate.NewLimiter(a.limit, a.burst)
@@ -170,7 +170,7 @@ func (a *accounts) take(id peer.ID, now time.Time) bool {
 }
 
 // empty reports whether a peer has no token left. It makes no account.
-func (a *accounts) empty(id peer.ID, now time.Time) bool {
+func (a *rateLimiters) empty(id peer.ID, now time.Time) bool {
 	b, ok := a.buckets.Peek(id)
 	return ok && b.TokensAt(now) < 1
 }

@@ -27,7 +27,7 @@ type tally []string
 
 func (l *tally) Received(outcome string) { *l = append(*l, outcome) }
 
-// judge is a validator with a clock and a memory that its test moves.
+// validateRecord is a validator with a clock and a memory that its test moves.
 type judge struct {
 	*validator
 	now   time.Time
@@ -62,7 +62,7 @@ func (j *judge) hear(tb testing.TB, m *pubsub.Message) string {
 	verdict := j.validate(tb.Context(), sender, m)
 	require.Len(tb, j.tally, before+1)
 	o := j.tally[before]
-	require.Equal(tb, outcome(o).verdict(), verdict)
+	require.Equal(tb, outcome(o).validation(), verdict)
 	_, handed := m.ValidatorData.(*records.Record)
 	require.Equal(tb, o == string(accepted), handed, "exactly an accepted record is handed on")
 	return o
@@ -119,7 +119,7 @@ func TestVerdicts(t *testing.T) {
 		stale:    pubsub.ValidationIgnore, throttled: pubsub.ValidationIgnore,
 		forged: pubsub.ValidationReject, wrongTopic: pubsub.ValidationReject, oversize: pubsub.ValidationReject,
 	} {
-		require.Equal(t, want, o.verdict(), o)
+		require.Equal(t, want, o.validation(), o)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestSenderOfForgeries(t *testing.T) {
 }
 
 func TestAccountsAreBounded(t *testing.T) {
-	a := newAccounts(1, 1)
+	a := newRateLimiters(1, 1)
 	for i := range 2 * buckets {
 		require.True(t, a.take(peer.ID(fmt.Sprint(i)), t0()))
 		require.False(t, a.empty(peer.ID(fmt.Sprint("never seen ", i)), t0()))
@@ -206,7 +206,7 @@ func FuzzValidator(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		got, o := j.judge(peer.ID(m.GetFrom()), &pubsub.Message{Message: &m})
+		got, o := j.validateRecord(peer.ID(m.GetFrom()), &pubsub.Message{Message: &m})
 		if (o == accepted) != (got != nil) {
 			t.Fatalf("%s with the record %v", o, got)
 		}
@@ -226,12 +226,12 @@ func FuzzValidator(f *testing.F) {
 func BenchmarkValidator(b *testing.B) {
 	r := sign(b, 1, service("a", berlin()), 0)
 	j := newJudge(b)
-	j.providers = newAccounts(1e12, 1e9)
+	j.providers = newRateLimiters(1e12, 1e9)
 	for _, c := range []struct{ name, topic string }{{"verified before", cellTopic}, {"wrong topic", "/blackhole/live/1/relay/9q"}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				j.judge(sender, message(c.topic, r.Envelope()))
+				j.validateRecord(sender, message(c.topic, r.Envelope()))
 			}
 		})
 	}

@@ -14,19 +14,19 @@ const (
 	// MaxWait is the longest that a newcomer waits: the lifetime of an advertisement, E, in discv5.
 	MaxWait = 15 * time.Minute
 
-	crowded    = 0.8  // of the capacity: from here on newcomers wait
+	nearFull   = 0.8  // of the capacity: from here on newcomers wait
 	steepness  = 3    // P
 	groundRate = 1e-7 // G: what even an unlike newcomer waits
 	minWait    = time.Second
 )
 
-// Crowd is what a newcomer finds in a cell that is whole.
-type Crowd struct {
+// Load is what a newcomer finds in a cell that is whole.
+type Load struct {
 	Count      int  // records
 	Capacity   int  // records, at least 1
 	OfProvider int  // the newcomer's
 	OfPrefix   int  // the newcomer's
-	Divides    bool // the cell gives way to honest growth by dividing
+	Splits     bool // the cell gives way to honest growth by dividing
 }
 
 // Wait is how long a newcomer is kept out of a cell that is more than 80 % full, so that
@@ -41,13 +41,13 @@ type Crowd struct {
 // score. C is the capacity and c the count. It is at most MaxWait, and 0 below a second. In a
 // cell that divides only what is above the shares of provider and prefix counts: there
 // everybody else is welcome, since the cell gives way.
-func Wait(c Crowd) time.Duration {
-	if !Crowded(c.Count, c.Capacity) {
+func Wait(c Load) time.Duration {
+	if !NearFull(c.Count, c.Capacity) {
 		return 0
 	}
 	provider, prefix := c.OfProvider, c.OfPrefix
 	ground := groundRate
-	if c.Divides {
+	if c.Splits {
 		provider, prefix, ground = max(0, provider-ProviderShare), max(0, prefix-PrefixShare), 0
 	}
 	free := math.Max(1-float64(c.Count)/float64(c.Capacity), 1/float64(c.Capacity+1))
@@ -63,32 +63,32 @@ func Wait(c Crowd) time.Duration {
 	}
 }
 
-// Crowded reports whether newcomers may have to wait.
-func Crowded(count, capacity int) bool { return float64(count) > crowded*float64(capacity) }
+// NearFull reports whether newcomers may have to wait.
+func NearFull(count, capacity int) bool { return float64(count) > nearFull*float64(capacity) }
 
-// Line remembers since when newcomers wait, so that they need no ticket: a bounded number
+// AdmissionQueue remembers since when newcomers wait, so that they need no ticket: a bounded number
 // of them, of which whoever did not ask for the longest time loses its place. It is not
 // safe for concurrent use.
-type Line struct {
+type AdmissionQueue struct {
 	since *simplelru.LRU[records.Name, time.Time]
 }
 
-// maxLine bounds a Line.
-const maxLine = 8192
+// maxQueue bounds a AdmissionQueue.
+const maxQueue = 8192
 
-// NewLine makes an empty line.
-func NewLine() *Line {
-	since, err := simplelru.NewLRU[records.Name, time.Time](maxLine, nil)
+// NewAdmissionQueue makes an empty line.
+func NewAdmissionQueue() *AdmissionQueue {
+	since, err := simplelru.NewLRU[records.Name, time.Time](maxQueue, nil)
 	if err != nil {
 		panic("cell: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &Line{since: since}
+	return &AdmissionQueue{since: since}
 }
 
 // Admit lets a newcomer in that has waited, or is not to wait, and otherwise gives the time
 // left. The wait is that of the moment: it may have changed since the newcomer came. Who does
 // not come back within MaxWait after its time has waited in vain.
-func (l *Line) Admit(n records.Name, wait time.Duration, now time.Time) (left time.Duration) {
+func (l *AdmissionQueue) Admit(n records.Name, wait time.Duration, now time.Time) (left time.Duration) {
 	if wait <= 0 {
 		l.since.Remove(n)
 		return 0

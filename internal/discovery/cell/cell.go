@@ -63,10 +63,10 @@ type Phase uint8
 
 // The phases, in the order that a cell goes through them.
 const (
-	Whole    Phase = iota // has everything
-	Dividing              // still has everything, and hands it to the children's keepers
-	Divided               // has the sample and the summaries
-	Merging               // takes everything in again, but cannot answer for all yet
+	Whole     Phase = iota // has everything
+	Splitting              // still has everything, and hands it to the children's keepers
+	Split                  // has the sample and the summaries
+	Merging                // takes everything in again, but cannot answer for all yet
 )
 
 // String gives the phase's lower-case name.
@@ -82,7 +82,7 @@ func (p Phase) String() string {
 func (p Phase) Open() bool { return p == Whole || p == Merging }
 
 // Complete reports whether the keeper has every record of the cell.
-func (p Phase) Complete() bool { return p == Whole || p == Dividing }
+func (p Phase) Complete() bool { return p == Whole || p == Splitting }
 
 // Children gives the number of characters of a cell's children, and false for a cell that
 // has none.
@@ -108,13 +108,13 @@ func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
 	return geo.CellOf(at, length), true
 }
 
-// Divides reports whether members are enough, and of enough providers and prefixes, to
+// Splits reports whether members are enough, and of enough providers and prefixes, to
 // divide a cell.
-func Divides(c geo.Cell, members []Member) bool {
+func Splits(c geo.Cell, members []Member) bool {
 	if _, some := Children(c); !some || len(members) <= Full {
 		return false
 	}
-	var census Census
+	var census ProviderCounter
 	for _, m := range members {
 		census.Add(m.Record.Name().Provider, m.Prefix)
 	}
@@ -136,7 +136,7 @@ type Cell struct {
 	since    time.Time // of the phase
 	sample   Sample
 	children map[geo.Cell]*child
-	adrift   int // records without a place, which no child has
+	unplaced int // records without a place, which no child has
 }
 
 // child is what is known of one part of a divided cell: what its keepers said last, and
@@ -146,38 +146,38 @@ type Cell struct {
 // that holds now does not tell at all. The window before may be dropped at any moment:
 // publishers hear nothing of it.
 type child struct {
-	said     Summary
-	window   Summary
-	previous Summary
-	turned   time.Time // when window began
-	asked    time.Time
-	recent   int // records told since
+	reported    Summary
+	window      Summary
+	previous    Summary
+	windowStart time.Time // when window began
+	askedAt     time.Time
+	recent      int // records told since
 }
 
-// known is the safe summary of all that.
-func (ch *child) known() Summary {
-	s := ch.lasting()
+// summary is the safe summary of all that.
+func (ch *child) summary() Summary {
+	s := ch.stable()
 	s.Merge(ch.previous)
 	return ch.counted(s)
 }
 
-// lasting is what stays known for Grace at least.
-func (ch *child) lasting() Summary {
+// stable is what stays known for Grace at least.
+func (ch *child) stable() Summary {
 	var s Summary
-	s.Merge(ch.said)
+	s.Merge(ch.reported)
 	s.Merge(ch.window)
 	return ch.counted(s)
 }
 
 func (ch *child) counted(s Summary) Summary {
 	if s.Count > 0 { // one that had records lately may have one that was not told
-		s.Count = max(1, ch.said.Count+ch.recent)
+		s.Count = max(1, ch.reported.Count+ch.recent)
 	}
 	return s
 }
 
 // New divides a cell, or takes over a division from other keepers, at a time, in phase
-// Dividing or Divided.
+// Dividing or Split.
 func New(place geo.Cell, phase Phase, now time.Time) *Cell {
 	return &Cell{place: place, phase: phase, since: now, children: make(map[geo.Cell]*child)}
 }
@@ -188,10 +188,10 @@ func (c *Cell) Place() geo.Cell { return c.place }
 // Phase is how the cell is held, and since when.
 func (c *Cell) Phase() (Phase, time.Time) { return c.phase, c.since }
 
-// Handed ends phase Dividing: the children's keepers have the records.
-func (c *Cell) Handed(now time.Time) {
-	if c.phase == Dividing {
-		c.phase, c.since = Divided, now
+// FinishSplit ends phase Splitting: the children's keepers have the records.
+func (c *Cell) FinishSplit(now time.Time) {
+	if c.phase == Splitting {
+		c.phase, c.since = Split, now
 	}
 }
 
@@ -210,14 +210,14 @@ func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
 		}
 	}
 	kept, displaced = c.sample.Offer(m)
-	return kept || c.phase != Divided, displaced
+	return kept || c.phase != Split, displaced
 }
 
 // child gives what is known of a part, made if need be; nil where there are too many.
 func (c *Cell) child(place geo.Cell) *child {
 	ch, ok := c.children[place]
 	if !ok && len(c.children) < MaxChildren {
-		ch = &child{turned: c.since}
+		ch = &child{windowStart: c.since}
 		c.children[place] = ch
 	}
 	return ch
@@ -229,7 +229,7 @@ func (c *Cell) Forget(n records.Name) { c.sample.Remove(n) }
 // Keeps reports whether a record is to be held for the cell.
 func (c *Cell) Keeps(r *records.Record) bool {
 	_, placed := r.Facts().Place()
-	return c.phase != Divided || !placed || c.sample.Has(r.Name())
+	return c.phase != Split || !placed || c.sample.Has(r.Name())
 }
 
 // Wants reports whether the publisher of a record is to bring it to the cell's keepers,
@@ -241,7 +241,7 @@ func Wants(place geo.Cell, below uint64, children map[geo.Cell]Summary, r *recor
 		return true
 	}
 	s, known := children[child]
-	return !known || s.Betters(r)
+	return !known || s.ImprovedBy(r)
 }
 
 // Below is the rank below which a record is in the sample.
@@ -253,22 +253,22 @@ func (c *Cell) Sampled() []records.Name { return c.sample.Names() }
 // Summary gives what is known of a child; the zero Summary for one without records.
 func (c *Cell) Summary(place geo.Cell) Summary {
 	if ch, ok := c.children[place]; ok {
-		return ch.known()
+		return ch.summary()
 	}
 	return Summary{}
 }
 
-// Lasting is the part of Summary that stays known for Grace at least: what publishers may be told, who
+// Stable is the part of Summary that stays known for Grace at least: what publishers may be told, who
 // remember it, and bring nothing that does not better it.
-func (c *Cell) Lasting(place geo.Cell) Summary {
+func (c *Cell) Stable(place geo.Cell) Summary {
 	if ch, ok := c.children[place]; ok {
-		return ch.lasting()
+		return ch.stable()
 	}
 	return Summary{}
 }
 
-// Parts gives the children that have records, sorted.
-func (c *Cell) Parts() []geo.Cell {
+// Populated gives the children that have records, sorted.
+func (c *Cell) Populated() []geo.Cell {
 	var parts []geo.Cell
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
 		if c.Summary(place).Count > 0 {
@@ -282,17 +282,17 @@ func (c *Cell) Parts() []geo.Cell {
 func (c *Cell) Total() Summary {
 	var total Summary
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
-		total.Join(c.children[place].known())
+		total.Join(c.children[place].summary())
 	}
 	return total
 }
 
-// lately is the most records that the cell may have had in this window and the one before: a child's
+// recentCount is the most records that the cell may have had in this window and the one before: a child's
 // keeper that has just begun says less than it will have.
-func (c *Cell) lately() int {
+func (c *Cell) recentCount() int {
 	n := 0
 	for _, ch := range c.children {
-		n += max(ch.said.Count+ch.recent, ch.window.Count, ch.previous.Count)
+		n += max(ch.reported.Count+ch.recent, ch.window.Count, ch.previous.Count)
 	}
 	return n
 }
@@ -302,17 +302,17 @@ func (c *Cell) lately() int {
 func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
 	var due []geo.Cell
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
-		if c.children[place].asked.Before(before) {
+		if c.children[place].askedAt.Before(before) {
 			due = append(due, place)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b geo.Cell) int { return c.children[a].asked.Compare(c.children[b].asked) })
+	slices.SortStableFunc(due, func(a, b geo.Cell) int { return c.children[a].askedAt.Compare(c.children[b].askedAt) })
 	due = due[:min(n, len(due))]
 	for _, place := range due {
 		ch := c.children[place]
-		ch.asked, ch.recent = now, 0
-		if now.Sub(ch.turned) >= Grace {
-			ch.previous, ch.window, ch.turned = ch.window, Summary{}, now
+		ch.askedAt, ch.recent = now, 0
+		if now.Sub(ch.windowStart) >= Grace {
+			ch.previous, ch.window, ch.windowStart = ch.window, Summary{}, now
 		}
 	}
 	return due
@@ -325,8 +325,8 @@ func (c *Cell) Refresh(place geo.Cell, said Summary) {
 	if ch == nil {
 		return
 	}
-	ch.window.Merge(ch.said)
-	if ch.said = said; ch.known().Count == 0 {
+	ch.window.Merge(ch.reported)
+	if ch.reported = said; ch.summary().Count == 0 {
 		delete(c.children, place)
 	}
 }
@@ -339,30 +339,30 @@ func (c *Cell) Adopt(place geo.Cell, said Summary) {
 		return
 	}
 	if ch := c.child(place); ch != nil {
-		ch.said.Merge(said)
+		ch.reported.Merge(said)
 	}
 }
 
-// Adrift says how many records without a place the cell has.
-func (c *Cell) Adrift(n int) { c.adrift = n }
+// SetUnplaced says how many records without a place the cell has.
+func (c *Cell) SetUnplaced(n int) { c.unplaced = n }
 
-// Settle moves the cell on when its size says so: from Divided to Merging when it has come
+// UpdatePhase moves the cell on when its size says so: from Split to Merging when it has come
 // down to Merge records, and stayed there for a window at least, and back when it has grown meanwhile.
 // It reports whether it has been merging for so long that, once all its records were fetched, it is whole.
-func (c *Cell) Settle(now time.Time) (ripe bool) {
-	switch count := c.Total().Count + c.adrift; {
-	case c.phase == Divided && c.lately()+c.adrift <= Merge:
+func (c *Cell) UpdatePhase(now time.Time) (ripe bool) {
+	switch count := c.Total().Count + c.unplaced; {
+	case c.phase == Split && c.recentCount()+c.unplaced <= Merge:
 		c.phase, c.since = Merging, now
 	case c.phase == Merging && count > Full:
-		c.phase, c.since = Divided, now
+		c.phase, c.since = Split, now
 	case c.phase == Merging:
 		return now.Sub(c.since) >= Grace
 	}
 	return false
 }
 
-// Fill takes a record that is held anyway into the sample, if it belongs there.
-func (c *Cell) Fill(m Member) {
+// FillSample takes a record that is held anyway into the sample, if it belongs there.
+func (c *Cell) FillSample(m Member) {
 	if _, ok := ChildOf(c.place, m.Record); ok && Rank(m.Record.Name()) < c.sample.Below() {
 		c.sample.Offer(m)
 	}

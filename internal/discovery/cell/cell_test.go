@@ -34,19 +34,19 @@ func TestChildren(t *testing.T) {
 // Whoever is alone, as a provider or as a prefix, cannot divide a cell, whatever it does.
 func TestNobodyAloneDivides(t *testing.T) {
 	honest := members(t, 10_000, Full-PrefixShare, "")
-	require.False(t, Divides(city, join(honest, services(t, 1, 3*ProviderShare))))
+	require.False(t, Splits(city, join(honest, services(t, 1, 3*ProviderShare))))
 	crowd := members(t, 20_000, 1200, "198.51.100.0/24")
-	require.False(t, Divides(city, join(honest, crowd)))
-	require.False(t, Divides(city, honest))
+	require.False(t, Splits(city, join(honest, crowd)))
+	require.False(t, Splits(city, honest))
 	two := members(t, 30_000, 1200, "203.0.113.0/24")
-	require.True(t, Divides(city, join(honest, crowd, two)), "more than one is many")
-	require.True(t, Divides(geo.Global, join(honest, members(t, 40_000, 501, ""))))
-	require.False(t, Divides("u33dc0xy", join(honest, crowd, two)), "a leaf has no children")
+	require.True(t, Splits(city, join(honest, crowd, two)), "more than one is many")
+	require.True(t, Splits(geo.Global, join(honest, members(t, 40_000, 501, ""))))
+	require.False(t, Splits("u33dc0xy", join(honest, crowd, two)), "a leaf has no children")
 }
 
 func TestFairAgainstAnyAttacker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var honest, all Census
+		var honest, all ProviderCounter
 		for i := range rapid.IntRange(0, 50).Draw(t, "honest") {
 			id := peerOf(i)
 			honest.Add(id, netip.Prefix{})
@@ -116,10 +116,10 @@ func TestSampleWhateverTheOrder(t *testing.T) {
 		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		require.Equal(t, want.Names(), sampleOf(all).Names())
 	}
-	counts := map[origin]int{}
+	counts := map[quotaBucket]int{}
 	for _, m := range all {
 		if want.Has(m.Record.Name()) {
-			counts[originOf(m)]++
+			counts[bucketOf(m)]++
 		}
 	}
 	for _, n := range counts {
@@ -133,15 +133,15 @@ func TestSampleWhateverTheOrder(t *testing.T) {
 // only when it has come down to a quarter, and after its publishers have heard.
 func TestCellDividesAndMerges(t *testing.T) {
 	now := t0()
-	c := New(city, Dividing, now)
+	c := New(city, Splitting, now)
 	all := members(t, 10_000, Full+1, "")
 	for _, m := range all {
 		kept, _ := c.Offer(m)
 		require.True(t, kept, "nothing goes before it is handed over")
 	}
 	require.Equal(t, Full+1, c.Total().Count)
-	require.False(t, c.Settle(now))
-	c.Handed(now)
+	require.False(t, c.UpdatePhase(now))
+	c.FinishSplit(now)
 	kept := 0
 	for _, m := range all {
 		if c.Keeps(m.Record) {
@@ -149,7 +149,7 @@ func TestCellDividesAndMerges(t *testing.T) {
 		}
 	}
 	require.Equal(t, SampleSize, kept)
-	require.Equal(t, []geo.Cell{"u33"}, c.Parts())
+	require.Equal(t, []geo.Cell{"u33"}, c.Populated())
 	said := map[geo.Cell]Summary{"u33": c.Summary("u33")}
 	wanted := 0
 	for _, m := range all {
@@ -176,42 +176,42 @@ func TestCellDividesAndMerges(t *testing.T) {
 	}
 	exchange(Full + 2)
 	exchange(Merge)
-	require.False(t, c.Settle(now))
-	require.Equal(t, Divided, c.phase, "a keeper that has just begun says little")
+	require.False(t, c.UpdatePhase(now))
+	require.Equal(t, Split, c.phase, "a keeper that has just begun says little")
 	for range 2 {
 		now = now.Add(Grace)
 		exchange(Merge + 1)
 	}
-	require.False(t, c.Settle(now))
-	require.Equal(t, Divided, c.phase)
+	require.False(t, c.UpdatePhase(now))
+	require.Equal(t, Split, c.phase)
 	for range 3 {
 		now = now.Add(Grace)
 		exchange(Merge)
 	}
-	c.Adrift(1)
-	require.False(t, c.Settle(now))
-	require.Equal(t, Divided, c.phase, "records without a place count")
-	c.Adrift(0)
-	require.False(t, c.Settle(now))
+	c.SetUnplaced(1)
+	require.False(t, c.UpdatePhase(now))
+	require.Equal(t, Split, c.phase, "records without a place count")
+	c.SetUnplaced(0)
+	require.False(t, c.UpdatePhase(now))
 	require.Equal(t, Merging, c.phase)
 	require.True(t, c.phase.Open() && !c.phase.Complete())
-	require.True(t, c.Settle(now.Add(Grace)))
+	require.True(t, c.UpdatePhase(now.Add(Grace)))
 	exchange(Full + 1)
-	require.False(t, c.Settle(now.Add(Grace)), "it has grown again")
-	require.Equal(t, Divided, c.phase)
+	require.False(t, c.UpdatePhase(now.Add(Grace)), "it has grown again")
+	require.Equal(t, Split, c.phase)
 	exchange(0)
 	require.Equal(t, 1, c.Total().Count, "a publisher may know the child from before and not tell")
 	now = now.Add(Grace)
 	exchange(0)
-	require.Len(t, c.Parts(), 1)
+	require.Len(t, c.Populated(), 1)
 	now = now.Add(Grace)
 	exchange(0)
-	require.Empty(t, c.Parts())
+	require.Empty(t, c.Populated())
 	require.Empty(t, c.children)
 }
 
 func TestChildrenAreBounded(t *testing.T) {
-	c := New(geo.Global, Divided, t0())
+	c := New(geo.Global, Split, t0())
 	for i := range 40 {
 		for j := range 40 {
 			o := offer(fmt.Sprintf("s%d-%d", i, j))
@@ -228,28 +228,28 @@ func TestChildrenAreBounded(t *testing.T) {
 func TestWait(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		crowd Crowd
+		crowd Load
 		want  time.Duration
 	}{
-		{"room", Crowd{Count: 1600, Capacity: 2000, OfPrefix: 1600, OfProvider: 100}, 0},
-		{"crowded, unlike", Crowd{Count: 1601, Capacity: 2000}, 0},
-		{"crowded, alike", Crowd{Count: 1601, Capacity: 2000, OfPrefix: 1, OfProvider: 1}, 143 * time.Second},
-		{"nearly full, unlike", Crowd{Count: 1980, Capacity: 2000}, 90 * time.Second},
-		{"full", Crowd{Count: 2000, Capacity: 2000}, MaxWait},
-		{"over full", Crowd{Count: 3000, Capacity: 2000}, MaxWait},
-		{"one prefix", Crowd{Count: 1601, Capacity: 2000, OfPrefix: 500}, MaxWait},
-		{"gives way", Crowd{Count: 1999, Capacity: 2000, OfPrefix: 500, OfProvider: 100, Divides: true}, 0},
-		{"gives way, but not to one", Crowd{Count: 1700, Capacity: 2000, OfPrefix: 501, OfProvider: 1, Divides: true}, 156 * time.Second},
+		{"room", Load{Count: 1600, Capacity: 2000, OfPrefix: 1600, OfProvider: 100}, 0},
+		{"crowded, unlike", Load{Count: 1601, Capacity: 2000}, 0},
+		{"crowded, alike", Load{Count: 1601, Capacity: 2000, OfPrefix: 1, OfProvider: 1}, 143 * time.Second},
+		{"nearly full, unlike", Load{Count: 1980, Capacity: 2000}, 90 * time.Second},
+		{"full", Load{Count: 2000, Capacity: 2000}, MaxWait},
+		{"over full", Load{Count: 3000, Capacity: 2000}, MaxWait},
+		{"one prefix", Load{Count: 1601, Capacity: 2000, OfPrefix: 500}, MaxWait},
+		{"gives way", Load{Count: 1999, Capacity: 2000, OfPrefix: 500, OfProvider: 100, Splits: true}, 0},
+		{"gives way, but not to one", Load{Count: 1700, Capacity: 2000, OfPrefix: 501, OfProvider: 1, Splits: true}, 156 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			require.InDelta(t, tt.want.Seconds(), Wait(tt.crowd).Seconds(), 2)
 		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		c := Crowd{
+		c := Load{
 			Count: rapid.IntRange(0, 3000).Draw(t, "count"), Capacity: rapid.IntRange(1, 3000).Draw(t, "capacity"),
 			OfProvider: rapid.IntRange(0, 500).Draw(t, "provider"), OfPrefix: rapid.IntRange(0, 500).Draw(t, "prefix"),
-			Divides: rapid.Bool().Draw(t, "divides"),
+			Splits: rapid.Bool().Draw(t, "divides"),
 		}
 		w := Wait(c)
 		require.True(t, w >= 0 && w <= MaxWait)
@@ -260,7 +260,7 @@ func TestWait(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	l, now := NewLine(), t0()
+	l, now := NewAdmissionQueue(), t0()
 	name := func(i int) records.Name { return records.Name{Provider: "p", ID: fmt.Sprint(i)} }
 	require.Zero(t, l.Admit(name(1), 0, now))
 	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now))
@@ -268,8 +268,8 @@ func TestLine(t *testing.T) {
 	require.Zero(t, l.Admit(name(1), time.Minute, now.Add(time.Minute)))
 	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(time.Minute)), "once in, a place is given up")
 	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(2*time.Minute+MaxWait+1)), "it came back too late")
-	for i := range 2 * maxLine {
+	for i := range 2 * maxQueue {
 		l.Admit(name(i), time.Minute, now)
 	}
-	require.Equal(t, maxLine, l.since.Len())
+	require.Equal(t, maxQueue, l.since.Len())
 }

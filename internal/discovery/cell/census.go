@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Census counts the records of a cell by who they are of. The zero value is empty.
-type Census struct {
+// ProviderCounter counts the records of a cell by who they are of. The zero value is empty.
+type ProviderCounter struct {
 	count     int
 	unknown   int // without a prefix
 	providers map[peer.ID]int
@@ -19,7 +19,7 @@ type Census struct {
 }
 
 // Add counts a record. The zero prefix is an unknown one.
-func (c *Census) Add(provider peer.ID, prefix netip.Prefix) {
+func (c *ProviderCounter) Add(provider peer.ID, prefix netip.Prefix) {
 	if c.providers == nil {
 		c.providers, c.prefixes = make(map[peer.ID]int), make(map[netip.Prefix]int)
 	}
@@ -33,17 +33,17 @@ func (c *Census) Add(provider peer.ID, prefix netip.Prefix) {
 }
 
 // Count is the number of records.
-func (c *Census) Count() int { return c.count }
+func (c *ProviderCounter) Count() int { return c.count }
 
 // Of gives the numbers of records of a provider and of a prefix.
-func (c *Census) Of(provider peer.ID, prefix netip.Prefix) (ofProvider, ofPrefix int) {
+func (c *ProviderCounter) Of(provider peer.ID, prefix netip.Prefix) (ofProvider, ofPrefix int) {
 	return c.providers[provider], c.prefixes[prefix]
 }
 
 // Fair is the number of records where no provider counts for more than ProviderShare and
 // no prefix for more than PrefixShare. One prefix can have many providers, and one
 // provider many prefixes: the lower of the two counts holds.
-func (c *Census) Fair() int {
+func (c *ProviderCounter) Fair() int {
 	byProvider, byPrefix := 0, c.unknown
 	for _, n := range c.providers {
 		byProvider += min(n, ProviderShare)
@@ -62,24 +62,24 @@ func Surplus(members []Member, most int) []records.Name {
 	if len(members) <= most {
 		return nil
 	}
-	groups := make(map[origin][]sampled)
+	groups := make(map[quotaBucket][]ranked)
 	for _, m := range members {
-		x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
-		groups[x.group] = append(groups[x.group], x)
+		x := ranked{Rank(m.Record.Name()), m.Record.Name(), bucketOf(m)}
+		groups[x.bucket] = append(groups[x.bucket], x)
 	}
 	sizes := make([]int, 0, len(groups))
 	for _, g := range groups {
 		sizes = append(sizes, len(g))
 	}
 	level := levelOf(sizes, most)
-	var out []sampled
+	var out []ranked
 	for _, g := range groups {
 		if len(g) > level {
-			slices.SortFunc(g, sampled.compare)
+			slices.SortFunc(g, ranked.compare)
 			out = append(out, g[level:]...)
 		}
 	}
-	slices.SortFunc(out, sampled.compare)
+	slices.SortFunc(out, ranked.compare)
 	names := make([]records.Name, len(out))
 	for i, x := range out {
 		names[i] = x.name

@@ -33,31 +33,31 @@ const sampleShare = SampleSize / 4
 // ranks are cheap to choose for who invents names. It depends on what was offered and not on
 // the order. The zero value is empty.
 type Sample struct {
-	members []sampled // by rank
+	members []ranked // by rank
 	names   map[records.Name]struct{}
-	of      map[origin]int
+	of      map[quotaBucket]int
 }
 
-type sampled struct {
-	rank  uint64
-	name  records.Name
-	group origin
+type ranked struct {
+	rank   uint64
+	name   records.Name
+	bucket quotaBucket
 }
 
-// origin is who a record is counted for: a prefix or, where that is unknown, a provider.
-type origin struct {
+// quotaBucket is who a record is counted for: a prefix or, where that is unknown, a provider.
+type quotaBucket struct {
 	prefix   netip.Prefix
 	provider string
 }
 
-func originOf(m Member) origin {
+func bucketOf(m Member) quotaBucket {
 	if m.Prefix.IsValid() {
-		return origin{prefix: m.Prefix}
+		return quotaBucket{prefix: m.Prefix}
 	}
-	return origin{provider: string(m.Record.Name().Provider)}
+	return quotaBucket{provider: string(m.Record.Name().Provider)}
 }
 
-func (a sampled) compare(b sampled) int {
+func (a ranked) compare(b ranked) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), a.name.Compare(b.name))
 }
 
@@ -68,17 +68,17 @@ func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
 		return true, nil
 	}
 	if s.of == nil {
-		s.of, s.names = make(map[origin]int), make(map[records.Name]struct{})
+		s.of, s.names = make(map[quotaBucket]int), make(map[records.Name]struct{})
 	}
-	x := sampled{Rank(m.Record.Name()), m.Record.Name(), originOf(m)}
-	at, _ := slices.BinarySearchFunc(s.members, x, sampled.compare)
+	x := ranked{Rank(m.Record.Name()), m.Record.Name(), bucketOf(m)}
+	at, _ := slices.BinarySearchFunc(s.members, x, ranked.compare)
 	s.members = slices.Insert(s.members, at, x)
 	s.names[x.name] = struct{}{}
-	s.of[x.group]++
+	s.of[x.bucket]++
 	out := -1
 	switch {
-	case s.of[x.group] > sampleShare:
-		out = s.last(x.group)
+	case s.of[x.bucket] > sampleShare:
+		out = s.last(x.bucket)
 	case len(s.members) > SampleSize:
 		out = len(s.members) - 1
 	default:
@@ -93,16 +93,16 @@ func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
 }
 
 // last is the position of the last member of an origin.
-func (s *Sample) last(group origin) int {
+func (s *Sample) last(group quotaBucket) int {
 	for i := len(s.members) - 1; ; i-- {
-		if s.members[i].group == group {
+		if s.members[i].bucket == group {
 			return i
 		}
 	}
 }
 
 func (s *Sample) remove(at int) {
-	group := s.members[at].group
+	group := s.members[at].bucket
 	if s.of[group]--; s.of[group] == 0 {
 		delete(s.of, group)
 	}
@@ -119,7 +119,7 @@ func (s *Sample) Has(n records.Name) bool {
 // Remove takes a record out, if it is in.
 func (s *Sample) Remove(n records.Name) {
 	if s.Has(n) {
-		at, _ := slices.BinarySearchFunc(s.members, sampled{rank: Rank(n), name: n}, sampled.compare)
+		at, _ := slices.BinarySearchFunc(s.members, ranked{rank: Rank(n), name: n}, ranked.compare)
 		s.remove(at)
 	}
 }

@@ -17,9 +17,9 @@ const MaxPrices = 8
 // none of them betters. The zero value is that of no records. What nothing is known about
 // counts as the best there can be.
 type Summary struct {
-	Count  int
-	Prices []Price // by currency and unit, each pair once
-	More   bool    // there are prices in other currencies and units, about which nothing is known
+	Count      int
+	Prices     []Price // by currency and unit, each pair once
+	MorePrices bool    // there are prices in other currencies and units, about which nothing is known
 
 	Known         records.Known // which of the following some record states
 	MaxUptime     float64       // percent
@@ -65,7 +65,7 @@ func priceOf(x *records.Facts) []Price {
 // values and the larger of their counts.
 func (s *Summary) Merge(o Summary) {
 	s.Count = max(s.Count, o.Count)
-	s.take(o)
+	s.improve(o)
 }
 
 // Join adds the records of another cell.
@@ -74,11 +74,11 @@ func (s *Summary) Join(o Summary) {
 		s.Count = math.MaxInt - o.Count
 	}
 	s.Count += o.Count
-	s.take(o)
+	s.improve(o)
 }
 
-// take betters the values of s by those of o.
-func (s *Summary) take(o Summary) {
+// improve betters the values of s by those of o.
+func (s *Summary) improve(o Summary) {
 	pick := func(k records.Known, better bool) bool {
 		return o.Known&k != 0 && (s.Known&k == 0 || better)
 	}
@@ -92,13 +92,13 @@ func (s *Summary) take(o Summary) {
 		s.MinResponseMS = o.MinResponseMS
 	}
 	s.Known |= o.Known & summarised
-	s.takePrices(o)
+	s.improvePrices(o)
 }
 
-// takePrices keeps of each pair the lower price. A pair that one side may have left out for
+// improvePrices keeps of each pair the lower price. A pair that one side may have left out for
 // want of room is left out: its lowest price is not known.
-func (s *Summary) takePrices(o Summary) {
-	if len(o.Prices) == 0 && !o.More {
+func (s *Summary) improvePrices(o Summary) {
+	if len(o.Prices) == 0 && !o.MorePrices {
 		return
 	}
 	var all []Price
@@ -107,16 +107,16 @@ func (s *Summary) takePrices(o Summary) {
 		case ok:
 			p.Least = min(p.Least, q)
 			all = append(all, p)
-		case !o.More:
+		case !o.MorePrices:
 			all = append(all, p)
 		}
 	}
 	for _, p := range o.Prices {
-		if _, both := s.price(p.Currency, p.Unit); !both && !s.More {
+		if _, both := s.price(p.Currency, p.Unit); !both && !s.MorePrices {
 			all = append(all, p)
 		}
 	}
-	s.More = s.More || o.More || len(all) > MaxPrices
+	s.MorePrices = s.MorePrices || o.MorePrices || len(all) > MaxPrices
 	slices.SortFunc(all, Price.compare)
 	s.Prices = all[:min(len(all), MaxPrices)]
 }
@@ -130,8 +130,8 @@ func (s *Summary) price(currency, unit string) (least float64, ok bool) {
 	return s.Prices[at].Least, true
 }
 
-// Betters reports whether a record has a value that s does not account for.
-func (s *Summary) Betters(r *records.Record) bool {
+// ImprovedBy reports whether a record has a value that s does not account for.
+func (s *Summary) ImprovedBy(r *records.Record) bool {
 	x := r.Facts()
 	new := func(k records.Known, better bool) bool { return x.Has(k) && (s.Known&k == 0 || better) }
 	if s.Count == 0 ||
@@ -141,7 +141,7 @@ func (s *Summary) Betters(r *records.Record) bool {
 		return true
 	}
 	for _, p := range priceOf(x) {
-		if least, ok := s.price(p.Currency, p.Unit); ok && p.Least < least || !ok && !s.More {
+		if least, ok := s.price(p.Currency, p.Unit); ok && p.Least < least || !ok && !s.MorePrices {
 			return true
 		}
 	}
@@ -157,7 +157,7 @@ func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool
 	best := records.Facts{
 		Known: s.Known, Uptime: s.MaxUptime, ErrorRate: s.MinErrorRate, ResponseMS: s.MinResponseMS,
 	}
-	if least, ok := s.price(p.Prices()); ok || s.More {
+	if least, ok := s.price(p.Prices()); ok || s.MorePrices {
 		best.Known |= records.KnownPrice
 		best.Price = least // 0, the least there is, of a pair that is not told apart
 	}

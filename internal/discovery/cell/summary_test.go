@@ -74,7 +74,7 @@ func TestBoundsAgainstBruteForce(t *testing.T) {
 			}
 		}
 		for _, r := range inside {
-			require.False(t, whole.Betters(r), "a summary accounts for what it is of")
+			require.False(t, whole.ImprovedBy(r), "a summary accounts for what it is of")
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestBoundsAreTight(t *testing.T) {
 func TestSummariesStaySafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const child geo.Cell = "u33"
-		parent := New(city, Divided, t0())
+		parent := New(city, Split, t0())
 		live := map[string]*records.Record{} // what there is
 		held := map[string]*records.Record{} // at the child's keeper
 		var late []*records.Record           // on the way there
@@ -158,8 +158,8 @@ func TestSummariesStaySafe(t *testing.T) {
 				}
 			case 5: // a publisher hears what the keepers know
 				said, heard = map[geo.Cell]Summary{}, now
-				for _, place := range parent.Parts() {
-					if s := parent.Lasting(place); s.Count > 0 {
+				for _, place := range parent.Populated() {
+					if s := parent.Stable(place); s.Count > 0 {
 						said[place] = s
 					}
 				}
@@ -196,7 +196,7 @@ func TestManyCurrencies(t *testing.T) {
 		s.Add(sign(t, 1, o, 1))
 	}
 	require.Len(t, s.Prices, MaxPrices)
-	require.True(t, s.More)
+	require.True(t, s.MorePrices)
 	for currency, want := range map[string]float64{"C00": 5, "C15": 0, "USDC": 0} {
 		p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice, Price: query.Price{Currency: currency}}, query.Defaults{})
 		require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestWireRefusesNonsense(t *testing.T) {
 	good := func() *pb.Split {
 		return &pb.Split{Children: []*pb.Summary{{Cell: "u33", Count: 1, Prices: []*pb.BestPrice{{Currency: "a", Price: 1}, {Currency: "b"}}}}}
 	}
-	s, err := SplitFromProto(city, good())
+	s, err := SplitInfoFromProto(city, good())
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Children["u33"].Count)
 	for name, break_ := range map[string]func(*pb.Split){
@@ -229,10 +229,10 @@ func TestWireRefusesNonsense(t *testing.T) {
 	} {
 		m := good()
 		break_(m)
-		_, err := SplitFromProto(city, m)
+		_, err := SplitInfoFromProto(city, m)
 		require.ErrorIs(t, err, fault.Unauthentic, name)
 	}
-	_, err = SplitFromProto("u33dc0xy", &pb.Split{})
+	_, err = SplitInfoFromProto("u33dc0xy", &pb.Split{})
 	require.ErrorIs(t, err, fault.Unauthentic, "a leaf has no children")
 }
 
@@ -247,7 +247,7 @@ func FuzzSplit(f *testing.F) {
 		if proto.Unmarshal(b, m) != nil {
 			return
 		}
-		s, err := SplitFromProto(city, m)
+		s, err := SplitInfoFromProto(city, m)
 		if err != nil {
 			require.ErrorIs(t, err, fault.Unauthentic)
 			return
@@ -271,7 +271,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
 	require.NoError(t, err)
 	now := t0()
-	parent := New(city, Divided, now)
+	parent := New(city, Split, now)
 	ask := func(held ...*records.Record) {
 		require.Len(t, parent.Stale(10, now.Add(1), now), 1)
 		var s Summary
@@ -286,7 +286,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 	for range 40 { // what was told is long over, and only the child's keepers know it
 		ask(cheap, dear)
 	}
-	said := map[geo.Cell]Summary{"u33": parent.Lasting("u33")}
+	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
 	require.Equal(t, []Price{{"usdc", "per-hour", 1}}, said["u33"].Prices)
 	ask(dear)
 	require.False(t, Wants(city, 0, said, unheard))
@@ -303,7 +303,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 // What is about to be dropped is not told to publishers: they would remember it for longer.
 func TestPublishersHearWhatLasts(t *testing.T) {
 	now := t0()
-	parent := New(city, Divided, now)
+	parent := New(city, Split, now)
 	ask := func(held *records.Record) {
 		require.Len(t, parent.Stale(1, now.Add(1), now), 1)
 		var s Summary
@@ -317,7 +317,7 @@ func TestPublishersHearWhatLasts(t *testing.T) {
 	ask(dear) // cheap is of the window before now
 	require.Equal(t, 1.0, parent.Summary("u33").Prices[0].Least)
 	now = now.Add(Grace)
-	said := map[geo.Cell]Summary{"u33": parent.Lasting("u33")}
+	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
 	ask(dear)
 	require.Equal(t, 5.0, parent.Summary("u33").Prices[0].Least)
 	require.True(t, Wants(city, 0, said, priced(t, "unheard", 3)), "it betters what is known now")

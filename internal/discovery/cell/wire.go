@@ -20,7 +20,7 @@ const (
 
 // Proto is the summary of a cell on the wire.
 func (s *Summary) Proto(place geo.Cell) *pb.Summary {
-	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.More}
+	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.MorePrices}
 	for _, p := range s.Prices {
 		m.Prices = append(m.Prices, &pb.BestPrice{Currency: p.Currency, PriceUnit: p.Unit, Price: p.Least})
 	}
@@ -49,7 +49,7 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	if len(m.Prices) > MaxPrices {
 		return bad("a summary with %d prices", len(m.Prices))
 	}
-	s := Summary{Count: int(min(m.Count, maxCount)), More: m.MorePrices}
+	s := Summary{Count: int(min(m.Count, maxCount)), MorePrices: m.MorePrices}
 	for _, p := range m.Prices {
 		price := Price{query.Fold(p.GetCurrency()), query.Fold(p.GetPriceUnit()), p.GetPrice()}
 		if len(price.Currency) > maxLabel || len(price.Unit) > maxLabel || math.IsNaN(price.Least) {
@@ -76,9 +76,9 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	return place, s, nil
 }
 
-// SplitProto is a divided cell on the wire: its sample's bound, and what is to be said of its children,
+// Proto is a divided cell on the wire: its sample's bound, and what is to be said of its children,
 // by their places.
-func (c *Cell) SplitProto(key string, children map[geo.Cell]Summary) *pb.Split {
+func (c *Cell) Proto(key string, children map[geo.Cell]Summary) *pb.Split {
 	m := &pb.Split{Cell: key, SampleBelow: c.Below()}
 	for _, place := range slices.Sorted(maps.Keys(children)) {
 		if s := children[place]; s.Count > 0 {
@@ -88,28 +88,28 @@ func (c *Cell) SplitProto(key string, children map[geo.Cell]Summary) *pb.Split {
 	return m
 }
 
-// Split is what a keeper says of a cell that it has divided.
-type Split struct {
+// SplitInfo is what a keeper says of a cell that it has divided.
+type SplitInfo struct {
 	Below    uint64
 	Children map[geo.Cell]Summary
 }
 
-// SplitFromProto takes a division of a cell off the wire. It returns Unauthentic for what no
+// SplitInfoFromProto takes a division of a cell off the wire. It returns Unauthentic for what no
 // honest keeper says: see FromProto, and children that are not the cell's or come twice.
-func SplitFromProto(place geo.Cell, m *pb.Split) (Split, error) {
+func SplitInfoFromProto(place geo.Cell, m *pb.Split) (SplitInfo, error) {
 	const op = "cell.SplitFromProto"
 	length, some := Children(place)
 	if !some || len(m.GetChildren()) > MaxChildren {
-		return Split{}, fault.New(op, fault.Unauthentic, "%d children of %s", len(m.GetChildren()), place)
+		return SplitInfo{}, fault.New(op, fault.Unauthentic, "%d children of %s", len(m.GetChildren()), place)
 	}
-	s := Split{Below: m.GetSampleBelow(), Children: make(map[geo.Cell]Summary, len(m.GetChildren()))}
+	s := SplitInfo{Below: m.GetSampleBelow(), Children: make(map[geo.Cell]Summary, len(m.GetChildren()))}
 	for _, part := range m.GetChildren() {
 		child, summary, err := FromProto(part)
 		if err != nil {
-			return Split{}, fault.Wrap(op, err)
+			return SplitInfo{}, fault.Wrap(op, err)
 		}
 		if _, twice := s.Children[child]; twice || child.Len() != length || !place.ContainsCell(child) {
-			return Split{}, fault.New(op, fault.Unauthentic, "%s is not a child of %s", child, place)
+			return SplitInfo{}, fault.New(op, fault.Unauthentic, "%s is not a child of %s", child, place)
 		}
 		s.Children[child] = summary
 	}

@@ -31,11 +31,11 @@ type listBound struct {
 
 // splitBounds and summaryBounds limit what is repeated in messages of these kinds.
 func splitBounds() []listBound {
-	return []listBound{{3, "splits.children", maxParts, summaryBounds()}}
+	return []listBound{{3, "splits.children", maxChildren, summaryBounds()}}
 }
 
 func summaryBounds() []listBound {
-	return []listBound{{3, "summaries.prices", maxParts * cell.MaxPrices, nil}}
+	return []listBound{{3, "summaries.prices", maxChildren * cell.MaxPrices, nil}}
 }
 
 func requestBounds() opBounds {
@@ -61,7 +61,7 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
-		{op: 7, lists: []listBound{{3, "watch.envelopes", max(watchBatch, watchHave), nil}}},
+		{op: 7, lists: []listBound{{3, "watch.envelopes", max(watchBatch, maxWatchHave), nil}}},
 	}
 }
 

@@ -24,7 +24,7 @@ func newPool(c *Config) *rpc.Pool {
 
 // withTimeout returns a copy of a request that states how long the caller waits.
 func withTimeout(m proto.Message, left time.Duration) proto.Message {
-	return &pb.Request{TimeoutMs: uint32(min(left, serveMost).Milliseconds()), Op: m.(*pb.Request).Op}
+	return &pb.Request{TimeoutMs: uint32(min(left, serveMax).Milliseconds()), Op: m.(*pb.Request).Op}
 }
 
 // call sends a request to a keeper and returns its response. Refused reports that err is the

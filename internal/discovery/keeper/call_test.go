@@ -119,7 +119,7 @@ func TestCorruptKeepers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 4)
+				w := newCluster(t, 4)
 				recs := batch(t, newProvider(t), 5, time.Now())
 				for _, o := range w.nodes[0].Store(t.Context(), recs) {
 					require.Equal(t, 4, o.Stored.On)
@@ -148,7 +148,7 @@ func TestCorruptKeepers(t *testing.T) {
 // A keeper that does not answer costs patience, not its deadline.
 func TestHedging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 4)
+		w := newCluster(t, 4)
 		a := w.nodes[0]
 		recs := batch(t, newProvider(t), 5, time.Now())
 		a.Store(t.Context(), recs)
@@ -171,7 +171,7 @@ func TestHedging(t *testing.T) {
 // Where many are silent, each turn asks more of them than the one before.
 func TestHedgingAmongTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 9)
+		w := newCluster(t, 9)
 		a := w.nodes[0]
 		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
 		for _, id := range a.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
@@ -190,7 +190,7 @@ func TestHedgingAmongTheDead(t *testing.T) {
 // With nobody else answering, the answer is this peer's own and says that it lacks others.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newCluster(t, 3)
 		a := w.nodes[0]
 		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
 		for _, n := range w.nodes[1:] {
@@ -216,7 +216,7 @@ func TestSilence(t *testing.T) {
 // A keeper's answer about records is as long as the question, or none.
 func TestShortStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, never)
+		w := newCluster(t, 2, never)
 		var n int // changes between two answers: a stream that is kept leads to whom it led
 		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
 			results := make([]*pb.StoreResult, n)
@@ -236,7 +236,7 @@ func TestShortStoreAnswers(t *testing.T) {
 // A reader that is no keeper needs two keepers, and fails when there is none.
 func TestReaderWithoutKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 24)
+		w := newCluster(t, 24)
 		plan := compile(t, query.Query{})
 		keepers := w.keepersOf(plan.Cells(coverCells)[0])
 		var reader *node

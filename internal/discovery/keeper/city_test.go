@@ -150,9 +150,9 @@ func TestHotCity(t *testing.T) {
 
 // dividedAt is how many cells a keeper holds as divided.
 func dividedAt(k *Keeper) int {
-	k.divisions.mu.Lock()
-	defer k.divisions.mu.Unlock()
-	return len(k.divisions.cells)
+	k.splits.mu.Lock()
+	defer k.splits.mu.Unlock()
+	return len(k.splits.cells)
 }
 
 // division is how a keeper holds a cell that it does not hold whole.
@@ -163,10 +163,10 @@ type division struct {
 
 // divisionsOf copies them: a requirement that fails under the lock would never let the keeper close.
 func divisionsOf(k *Keeper) map[records.CellKey]division {
-	k.divisions.mu.Lock()
-	defer k.divisions.mu.Unlock()
-	all := make(map[records.CellKey]division, len(k.divisions.cells))
-	for c, x := range k.divisions.cells {
+	k.splits.mu.Lock()
+	defer k.splits.mu.Unlock()
+	all := make(map[records.CellKey]division, len(k.splits.cells))
+	for c, x := range k.splits.cells {
 		phase, _ := x.Phase()
 		all[c] = division{phase, len(x.Sampled())}
 	}
@@ -180,7 +180,7 @@ func requireBounded(t *testing.T, w *lightWorld) {
 	for _, n := range w.nodes {
 		held = max(held, n.Index.Len())
 		for c, d := range divisionsOf(n.Keeper) {
-			require.Equal(t, cell.Divided, d.phase, c)
+			require.Equal(t, cell.Split, d.phase, c)
 			require.LessOrEqual(t, d.sampled, cell.SampleSize)
 			divided[string(c.Cell)]++
 		}
@@ -191,7 +191,7 @@ func requireBounded(t *testing.T, w *lightWorld) {
 					continue
 				}
 				seen[c] = true
-				if slices.Contains(w.keepersOf(c), n) && n.divisions.phase(c) == cell.Whole {
+				if slices.Contains(w.keepersOf(c), n) && n.splits.phase(c) == cell.Whole {
 					count := n.Index.CountIn(c, time.Now(), 1<<30)
 					require.LessOrEqual(t, count, cell.Capacity(c.Cell), c)
 					most = max(most, count)

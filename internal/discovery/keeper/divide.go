@@ -20,46 +20,46 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// divisions are the cells that this peer has divided, because they have more records than
+// splits are the cells that this peer has divided, because they have more records than
 // a keeper holds whole. A cell without a division is whole. Where everybody keeps
 // everything nothing is divided: the children's keepers would be the same peers.
-type divisions struct {
-	k       *Keeper
-	origins *lru.Cache[records.Name, netip.Prefix] // of records brought from known addresses; has its own lock
-	deep    *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that this peer was asked to keep; likewise
-	looked  uint64                                 // Index.Seq of the last look for what is not needed; of the tending goroutine
+type splits struct {
+	k        *Keeper
+	prefixes *lru.Cache[records.Name, netip.Prefix] // parentepers records brought from known addresses; has its own lock
+	deep     *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that this peer was asked to keep; likewise
+	lastSeq  uint64                                 // Index.Seq of the last look for what is not needed; of the tending goroutine
 
-	mu     sync.Mutex // guards what follows, and the cells themselves
-	cells  map[records.CellKey]*cell.Cell
-	handed map[records.CellKey]bool // of cells being divided: this peer has done its part
-	busy   map[records.CellKey]bool // being handed over
-	doubts map[records.CellKey]bool // what was pulled of them may be but the sample
-	crowds *lru.Cache[records.CellKey, *crowd]
-	line   *cell.Line
+	mu        sync.Mutex // guards what follows, and the cells themselves
+	cells     map[records.CellKey]*cell.Cell
+	handed    map[records.CellKey]bool // parentepers cells being divided: this peer has done its part
+	busy      map[records.CellKey]bool // being handed over
+	suspected map[records.CellKey]bool // what was pulled of them may be but the sample
+	nearFull  *lru.Cache[records.CellKey, *nearFullCell]
+	queue     *cell.AdmissionQueue
 }
 
-// crowd is a census of a cell that is nearly full.
-type crowd struct {
-	census cell.Census
-	until  time.Time
+// nearFullCell is a census of a cell that is nearly full.
+type nearFullCell struct {
+	counter cell.ProviderCounter
+	until   time.Time
 }
 
-func newDivisions(k *Keeper) *divisions {
-	origins, err := lru.New[records.Name, netip.Prefix](originsRemembered)
-	deep, err2 := lru.New[records.CellKey, struct{}](cellsRemembered)
-	crowds, err3 := lru.New[records.CellKey, *crowd](crowdsRemembered)
+func newSplits(k *Keeper) *splits {
+	origins, err := lru.New[records.Name, netip.Prefix](prefixesOfRecords)
+	deep, err2 := lru.New[records.CellKey, struct{}](maxCachedCells)
+	crowds, err3 := lru.New[records.CellKey, *nearFullCell](maxNearFull)
 	if err = errors.Join(err, err2, err3); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
 	}
-	return &divisions{
-		k: k, origins: origins, deep: deep, crowds: crowds, line: cell.NewLine(),
+	return &splits{
+		k: k, prefixes: origins, deep: deep, nearFull: crowds, queue: cell.NewAdmissionQueue(),
 		cells: make(map[records.CellKey]*cell.Cell), handed: make(map[records.CellKey]bool), busy: make(map[records.CellKey]bool),
-		doubts: make(map[records.CellKey]bool),
+		suspected: make(map[records.CellKey]bool),
 	}
 }
 
-// with calls do with the division of a cell, under the lock, and reports whether there is one.
-func (d *divisions) with(c records.CellKey, do func(*cell.Cell)) bool {
+// sharedWithte calls do with the division of a cell, under the lock, and reports whether there is one.
+func (d *splits) with(c records.CellKey, do func(*cell.Cell)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x, ok := d.cells[c]
@@ -69,23 +69,23 @@ func (d *divisions) with(c records.CellKey, do func(*cell.Cell)) bool {
 	return ok
 }
 
-// complete reports whether this peer's index has all that the keepers of the cells have.
-func (d *divisions) complete(cells []records.CellKey) bool {
+// holdsAll reports whether this peer's index has all that the keepers of the cells have.
+func (d *splits) holdsAll(cells []records.CellKey) bool {
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !d.phase(c).Complete() })
 }
 
-func (d *divisions) phase(c records.CellKey) (p cell.Phase) {
+func (d *splits) phase(c records.CellKey) (p cell.Phase) {
 	d.with(c, func(x *cell.Cell) { p, _ = x.Phase() })
 	return p
 }
 
 // member is a record with its origin as far as it is remembered.
-func (d *divisions) member(r *records.Record) cell.Member {
-	from, _ := d.origins.Peek(r.Name())
+func (d *splits) member(r *records.Record) cell.Member {
+	from, _ := d.prefixes.Peek(r.Name())
 	return cell.Member{Record: r, Prefix: from}
 }
 
-func (d *divisions) members(c records.CellKey) []cell.Member {
+func (d *splits) members(c records.CellKey) []cell.Member {
 	var all []cell.Member
 	for r := range d.k.Index.In(c, d.k.Now()) {
 		all = append(all, d.member(r))
@@ -95,13 +95,13 @@ func (d *divisions) members(c records.CellKey) []cell.Member {
 
 // offer hands a record to the divisions of the cells it was brought for. It reports whether
 // one of the cells needs it here.
-func (d *divisions) offer(m cell.Member, cells []records.CellKey) (wanted bool) {
+func (d *splits) offer(m cell.Member, cells []records.CellKey) (wanted bool) {
 	var gone []records.Name
 	for _, c := range cells {
 		divided := d.with(c, func(x *cell.Cell) {
 			kept, displaced := x.Offer(m)
 			wanted = wanted || kept
-			if p, _ := x.Phase(); p == cell.Divided {
+			if p, _ := x.Phase(); p == cell.Split {
 				gone = append(gone, displaced...)
 			}
 		})
@@ -114,20 +114,20 @@ func (d *divisions) offer(m cell.Member, cells []records.CellKey) (wanted bool) 
 }
 
 // release gives up a record that no cell needs here.
-func (d *divisions) release(n records.Name) {
-	if r, ok := d.k.Index.Get(n); ok && !d.needed(r, d.k.places.holds) {
+func (d *splits) release(n records.Name) {
+	if r, ok := d.k.Index.Get(n); ok && !d.needed(r, d.k.closest.retains) {
 		d.k.Index.Remove(n)
-		d.origins.Remove(n)
+		d.prefixes.Remove(n)
 	}
 }
 
 // needed reports whether this peer is to hold a record: it is its own, or wanted, or of a
 // cell that it holds and that is whole here or has it in its sample.
-func (d *divisions) needed(r *records.Record, holds func(records.CellKey) bool) bool {
+func (d *splits) needed(r *records.Record, holds func(records.CellKey) bool) bool {
 	if r.Name().Provider == d.k.Self || d.k.Wanted != nil && d.k.Wanted(r) {
 		return true
 	}
-	return slices.ContainsFunc(append(r.Cells(), deepCells(r)...), func(c records.CellKey) bool {
+	return slices.ContainsFunc(append(r.Cells(), cellsBelow(r)...), func(c records.CellKey) bool {
 		if c.Cell.Len() > geo.MaxLen && !d.deep.Contains(c) || !holds(c) {
 			return false
 		}
@@ -137,8 +137,8 @@ func (d *divisions) needed(r *records.Record, holds func(records.CellKey) bool) 
 	})
 }
 
-// deepCells are the cells that a record lies in below those that it is put into at first.
-func deepCells(r *records.Record) []records.CellKey {
+// cellsBelow are the cells that a record lies in below those that it is put into at first.
+func cellsBelow(r *records.Record) []records.CellKey {
 	at, ok := r.Facts().Place()
 	if !ok {
 		return nil
@@ -156,34 +156,34 @@ func deepCells(r *records.Record) []records.CellKey {
 
 // overflow brings a whole cell that has grown too large back to its size: it is divided, or,
 // if only few are so many, those lose what is too much.
-func (d *divisions) overflow(c records.CellKey) {
-	if d.k.Router.Size() < slack {
+func (d *splits) overflow(c records.CellKey) {
+	if d.k.Router.Size() < acceptWithin {
 		return // everybody keeps everything
 	}
 	members := d.members(c)
 	most := cell.Capacity(c.Cell)
 	switch {
 	case len(members) <= most:
-	case cell.Divides(c.Cell, members):
-		d.divide(c, members)
+	case cell.Splits(c.Cell, members):
+		d.split(c, members)
 	default:
 		gone := cell.Surplus(members, most-most/surplusShare)
 		for _, n := range gone {
 			if n.Provider != d.k.Self {
 				d.k.Index.Remove(n)
-				d.origins.Remove(n)
+				d.prefixes.Remove(n)
 			}
 		}
 		d.k.Logger.Info("cell is full of few origins", "cell", c, "records", len(members), "dropped", len(gone))
 	}
 }
 
-// divide begins to hold only a part of a cell. The keepers of children that publishers did
+// split begins to hold only a part of a cell. The keepers of children that publishers did
 // not bring the records to before are handed them first.
-func (d *divisions) divide(c records.CellKey, members []cell.Member) {
-	phase := cell.Divided
+func (d *splits) split(c records.CellKey, members []cell.Member) {
+	phase := cell.Split
 	if c.Cell.Len() >= geo.MaxLen {
-		phase = cell.Dividing
+		phase = cell.Splitting
 	}
 	x := cell.New(c.Cell, phase, d.k.Now())
 	for _, m := range members {
@@ -191,7 +191,7 @@ func (d *divisions) divide(c records.CellKey, members []cell.Member) {
 	}
 	d.mu.Lock()
 	_, twice := d.cells[c]
-	room := !twice && len(d.cells) < maxDivided
+	room := !twice && len(d.cells) < maxSplits
 	if room {
 		d.cells[c] = x
 	}
@@ -200,20 +200,20 @@ func (d *divisions) divide(c records.CellKey, members []cell.Member) {
 		return
 	}
 	d.k.Logger.Info("cell divided", "cell", c, "records", len(members))
-	if phase == cell.Dividing {
+	if phase == cell.Splitting {
 		d.handOver(c)
 	} else {
-		d.shed(c)
+		d.prune(c)
 	}
 }
 
-// shed gives up what is not needed of a cell that is divided.
-func (d *divisions) shed(c records.CellKey) {
+// prune gives up what is not needed of a cell that is divided.
+func (d *splits) prune(c records.CellKey) {
 	held := make(map[records.CellKey]bool)
 	holds := func(c records.CellKey) bool {
 		is, ok := held[c]
 		if !ok {
-			is = d.k.places.holds(c)
+			is = d.k.closest.retains(c)
 			held[c] = is
 		}
 		return is
@@ -221,19 +221,19 @@ func (d *divisions) shed(c records.CellKey) {
 	for r := range d.k.Index.In(c, d.k.Now()) {
 		if !d.needed(r, holds) {
 			d.k.Index.Remove(r.Name())
-			d.origins.Remove(r.Name())
+			d.prefixes.Remove(r.Name())
 		}
 	}
 }
 
-// splits tells which of the cells are divided, with the children that may have a match.
-func (d *divisions) splits(p *query.Plan, cells []records.CellKey) []*pb.Split {
-	return d.tell(cells, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+// forQuery tells which of the cells are divided, with the children that may have a match.
+func (d *splits) forQuery(p *query.Plan, cells []records.CellKey) []*pb.Split {
+	return d.describe(cells, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Complete() {
 			return nil, false
 		}
 		children := map[geo.Cell]cell.Summary{}
-		for _, place := range x.Parts() {
+		for _, place := range x.Populated() {
 			s := x.Summary(place)
 			if _, some := s.Bound(p, place); some {
 				children[place] = s
@@ -243,17 +243,17 @@ func (d *divisions) splits(p *query.Plan, cells []records.CellKey) []*pb.Split {
 	})
 }
 
-// refusals tells publishers which of the cells are divided, with the children that their
+// forPublisher tells publishers which of the cells are divided, with the children that their
 // records lie in.
-func (d *divisions) refusals(cells map[records.CellKey][]geo.Cell) []*pb.Split {
+func (d *splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split {
 	keys := slices.SortedFunc(maps.Keys(cells), compareCells)
-	return d.tell(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+	return d.describe(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Open() {
 			return nil, false
 		}
 		children := map[geo.Cell]cell.Summary{}
 		for _, place := range cells[c] {
-			children[place] = x.Lasting(place)
+			children[place] = x.Stable(place)
 		}
 		return children, true
 	})
@@ -263,8 +263,8 @@ func compareCells(a, b records.CellKey) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// tell gives the divisions among cells of which there is something to say, with the children that are spoken of.
-func (d *divisions) tell(cells []records.CellKey, say func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
+// describeRecords gives the divisions among cells of which there is something to say, with the children that are spoken of.
+func (d *splits) describe(cells []records.CellKey, say func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
 	var all []*pb.Split
 	told := 0
 	for _, c := range cells {
@@ -273,8 +273,8 @@ func (d *divisions) tell(cells []records.CellKey, say func(records.CellKey, *cel
 				return
 			}
 			children, some := say(c, x)
-			if told += len(children); some && told <= maxParts {
-				all = append(all, x.SplitProto(c.String(), children))
+			if told += len(children); some && told <= maxChildren {
+				all = append(all, x.Proto(c.String(), children))
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func (d *divisions) tell(cells []records.CellKey, say func(records.CellKey, *cel
 }
 
 // summaryOf tells how many and how good the records of a cell are.
-func (d *divisions) summaryOf(c records.CellKey) cell.Summary {
+func (d *splits) summaryOf(c records.CellKey) cell.Summary {
 	var s cell.Summary
 	if d.with(c, func(x *cell.Cell) { s = x.Total() }) {
 		return s
@@ -304,9 +304,9 @@ func (s *server) summary(ctx context.Context, req *pb.SummaryRequest) (*pb.Summa
 		if ctx.Err() != nil {
 			return nil, fault.Wrap("", ctx.Err())
 		}
-		sum := s.k.divisions.summaryOf(c)
+		sum := s.k.splits.summaryOf(c)
 		resp.Summaries = append(resp.Summaries, sum.Proto(c.Cell))
-		if !s.k.places.keeps(c) {
+		if !s.k.closest.accepts(c) {
 			resp.NotKept = append(resp.NotKept, c.String())
 		}
 	}

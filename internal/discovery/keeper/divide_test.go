@@ -41,7 +41,7 @@ func many(t testing.TB, n, each int) []*records.Record {
 }
 
 // bring stores records for one cell with a keeper, from an origin, and gives the refusals.
-func bring(k *Keeper, from origin, c records.CellKey, recs []*records.Record) (refused []error, splits []*pb.Split) {
+func bring(k *Keeper, from source, c records.CellKey, recs []*records.Record) (refused []error, splits []*pb.Split) {
 	for some := range slices.Chunk(recs, MaxItems) {
 		req := &pb.StoreRequest{}
 		for _, r := range some {
@@ -60,15 +60,15 @@ func bring(k *Keeper, from origin, c records.CellKey, recs []*records.Record) (r
 
 // accepting is a keeper in a large network that accepts every cell.
 func accepting(t *testing.T) (*Keeper, *counts) {
-	k, counts := bare(t, slack, Limits{StoreRate: 1e6, StoreBurst: 1e6})
+	k, counts := bare(t, acceptWithin, Limits{StoreRate: 1e6, StoreBurst: 1e6})
 	for n := geo.MinLen; n <= geo.DeepLen; n++ {
-		k.places.own.Add(cellOfBerlin(n), custody{kept: true, held: true, until: time.Now().Add(time.Hour)})
+		k.closest.own.Add(cellOfBerlin(n), ownership{accepts: true, retains: true, until: time.Now().Add(time.Hour)})
 	}
 	return k, counts
 }
 
-func from(prefix string) origin {
-	return origin{peer: "publisher", prefix: netip.MustParsePrefix(prefix)}
+func from(prefix string) source {
+	return source{peer: "publisher", prefix: netip.MustParsePrefix(prefix)}
 }
 
 // A flood from one address prefix, of as many providers as it likes, neither divides a cell
@@ -137,15 +137,15 @@ func TestFloodOfALeaf(t *testing.T) {
 func TestKeeperDivides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
-		k.places.own.Remove(cellOfBerlin(5))
+		k.closest.own.Remove(cellOfBerlin(5))
 		c := cellOfBerlin(4)
 		recs := many(t, cell.Full+500, 20)
-		refused, splits := bring(k, origin{exempt: true}, c, recs)
+		refused, splits := bring(k, source{exempt: true}, c, recs)
 		require.Empty(t, refused)
 		require.Len(t, splits, 1)
 		require.Equal(t, c.String(), splits[0].Cell)
 		require.Len(t, splits[0].Children, 1)
-		require.Equal(t, cell.Divided, k.divisions.phase(c))
+		require.Equal(t, cell.Split, k.splits.phase(c))
 		sampled := 0
 		for _, r := range recs {
 			if cell.Rank(r.Name()) < splits[0].SampleBelow {
@@ -153,17 +153,17 @@ func TestKeeperDivides(t *testing.T) {
 			}
 		}
 		require.Equal(t, cell.SampleSize, sampled)
-		sum := k.divisions.summaryOf(c)
+		sum := k.splits.summaryOf(c)
 		require.Equal(t, len(recs), sum.Count)
 
 		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 5})
 		q := &pb.QueryRequest{Query: plan.Query().Proto(), Cells: []string{c.String()}}
-		resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
 		require.Len(t, resp.Envelopes, 5)
 		require.Len(t, resp.Splits, 1)
 		worst := 0.5 // all cost 1
 		q.Worst = &worst
-		resp = k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
+		resp = k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
 		require.Empty(t, resp.Envelopes)
 		require.True(t, resp.Withheld)
 		require.InDelta(t, 1, resp.Bound, 0)
@@ -172,7 +172,7 @@ func TestKeeperDivides(t *testing.T) {
 
 // What publishers hear of one keeper holds for that keeper alone, for a while.
 func TestHeard(t *testing.T) {
-	h, now := newHeard(), time.Now()
+	h, now := newSplitHints(), time.Now()
 	r := many(t, 1, 1)[0]
 	c := cellOfBerlin(4)
 	var s cell.Summary
@@ -181,16 +181,16 @@ func TestHeard(t *testing.T) {
 	split := &pb.Split{Cell: c.String(), Children: []*pb.Summary{s.Proto(child)}}
 	asked := func(o records.CellKey) bool { return o == c }
 	require.True(t, h.wants("a", c, r, now))
-	require.NoError(t, h.learn("a", []*pb.Split{split}, asked, now))
+	require.NoError(t, h.add("a", []*pb.Split{split}, asked, now))
 	require.False(t, h.wants("a", c, r, now))
 	require.True(t, h.wants("b", c, r, now))
-	require.True(t, h.isDivided(c, now))
-	require.NoError(t, h.learn("a", []*pb.Split{{Cell: c.String()}}, asked, now.Add(heardFor/2)))
-	require.False(t, h.wants("a", c, r, now.Add(heardFor-1)))
-	require.True(t, h.wants("a", c, r, now.Add(heardFor)), "what was heard first is as old as it is")
-	require.False(t, h.isDivided(c, now.Add(2*heardFor)))
-	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: cellOfBerlin(5).String()}}, asked, now), fault.Unauthentic)
-	require.ErrorIs(t, h.learn("a", []*pb.Split{{Cell: "x"}}, asked, now), fault.Unauthentic)
+	require.True(t, h.isSplit(c, now))
+	require.NoError(t, h.add("a", []*pb.Split{{Cell: c.String()}}, asked, now.Add(hintTTL/2)))
+	require.False(t, h.wants("a", c, r, now.Add(hintTTL-1)))
+	require.True(t, h.wants("a", c, r, now.Add(hintTTL)), "what was heard first is as old as it is")
+	require.False(t, h.isSplit(c, now.Add(2*hintTTL)))
+	require.ErrorIs(t, h.add("a", []*pb.Split{{Cell: cellOfBerlin(5).String()}}, asked, now), fault.Unauthentic)
+	require.ErrorIs(t, h.add("a", []*pb.Split{{Cell: "x"}}, asked, now), fault.Unauthentic)
 }
 
 // lie changes what a node answers.
@@ -203,7 +203,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 			if err := c.ReadMessage(req); err != nil {
 				return
 			}
-			resp := n.server.respond(originOf(s.Conn()), req, nil)
+			resp := n.server.respond(sourceOf(s.Conn()), req, nil)
 			change(resp)
 			if err := c.WriteMessage(resp); err != nil {
 				return
@@ -263,11 +263,11 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 			time.Sleep(2 * idleFor) // streams from before end
 			work := ask(asker)
 			t.Logf("%s: %d descents, honest %d", name, work, honest)
-			require.LessOrEqual(t, work, maxDescents*len(plans))
+			require.LessOrEqual(t, work, maxSearchedCells*len(plans))
 			if name == "too good" {
 				require.Greater(t, work, honest)
 			}
-			liar.host.SetStreamHandler(Protocol, liar.served.Serve)
+			liar.host.SetStreamHandler(Protocol, liar.listener.Serve)
 		}
 	})
 }
@@ -292,21 +292,21 @@ func TestJoinerOfADividedCell(t *testing.T) {
 		if other == joined {
 			other = w.keepersOf(global)[1]
 		}
-		in := joined.intake(origin{exempt: true}) // as SYNC does
-		in.waited = true
+		in := joined.newStoreHandler(source{exempt: true}) // as SYNC does
+		in.admitted = true
 		var sampled uint64
-		other.divisions.with(global, func(x *cell.Cell) { sampled = x.Below() })
+		other.splits.with(global, func(x *cell.Cell) { sampled = x.Below() })
 		for _, r := range recs {
 			if cell.Rank(r.Name()) < sampled {
-				_, err := in.take(r, []records.CellKey{global})
+				_, err := in.store(r, []records.CellKey{global})
 				require.NoError(t, err)
 			}
 		}
 		in.finish()
 		require.Equal(t, cell.SampleSize, joined.Index.Len())
-		require.Equal(t, cell.Whole, joined.divisions.phase(global))
-		time.Sleep(2 * tendEvery)
-		require.Equal(t, cell.Divided, joined.divisions.phase(global))
+		require.Equal(t, cell.Whole, joined.splits.phase(global))
+		time.Sleep(2 * maintainEvery)
+		require.Equal(t, cell.Split, joined.splits.phase(global))
 		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 20})
 		for _, n := range []*lightNode{joined, w.nodes[3]} {
 			found, err := n.Query(t.Context(), plan)
@@ -329,7 +329,7 @@ func TestHandedOverFromAnotherKeeper(t *testing.T) {
 		o.peer = id
 		refused, _ := bring(k, o, c, []*records.Record{r})
 		require.Empty(t, refused)
-		_, known := k.divisions.origins.Get(r.Name())
+		_, known := k.splits.prefixes.Get(r.Name())
 		require.Equal(t, want, known)
 	}
 }
@@ -358,18 +358,18 @@ func TestStaleRecordsAreNonsense(t *testing.T) {
 		return &pb.QueryResponse{Total: 1, Envelopes: [][]byte{r.Envelope()}}
 	}
 	plan := compile(t, query.Query{})
-	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
-	a, err := judge(q, lapsed(5*time.Minute), newVerifier(t), now)
+	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	a, err := verifyAnswer(q, lapsed(5*time.Minute), newVerifier(t), now)
 	require.NoError(t, err)
 	require.Empty(t, a.records)
-	_, err = judge(q, lapsed(time.Hour), newVerifier(t), now)
+	_, err = verifyAnswer(q, lapsed(time.Hour), newVerifier(t), now)
 	require.ErrorIs(t, err, fault.Unauthentic)
 }
 
 // A division of a cell that was not asked for, or that makes no sense, is nonsense.
 func TestDivisionsAreJudged(t *testing.T) {
 	plan := compile(t, query.Query{})
-	q := question{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
+	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
 	global := q.cells[0].String()
 	for name, splits := range map[string][]*pb.Split{
 		"not asked for": {{Cell: cellOfBerlin(4).String()}},
@@ -377,10 +377,10 @@ func TestDivisionsAreJudged(t *testing.T) {
 		"twice":         {{Cell: global}, {Cell: global}},
 		"no child":      {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
 	} {
-		_, err := judge(q, &pb.QueryResponse{Splits: splits}, newVerifier(t), time.Now())
+		_, err := verifyAnswer(q, &pb.QueryResponse{Splits: splits}, newVerifier(t), time.Now())
 		require.ErrorIs(t, err, fault.Unauthentic, name)
 	}
-	a, err := judge(q, &pb.QueryResponse{Splits: []*pb.Split{{Cell: global}}}, newVerifier(t), time.Now())
+	a, err := verifyAnswer(q, &pb.QueryResponse{Splits: []*pb.Split{{Cell: global}}}, newVerifier(t), time.Now())
 	require.NoError(t, err)
 	require.Len(t, a.splits, 1)
 }

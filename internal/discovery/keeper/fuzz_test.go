@@ -40,7 +40,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil && !rpc.IsFault(err) {
 			return // the bytes ended
 		}
-		resp := k.server.respond(origin{}, req, err)
+		resp := k.server.respond(source{}, req, err)
 		switch {
 		case resp.Refusal != nil:
 			require.Error(t, faultOf("", resp.Refusal))
@@ -62,21 +62,21 @@ func FuzzAnswer(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(b)
 	plan := compile(f, query.Query{Limit: 3})
-	q := question{plan: plan, cells: plan.Cells(coverCells)}
+	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
 	verifier := newVerifier(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		resp := new(pb.QueryResponse)
 		if proto.Unmarshal(b, resp) != nil {
 			return
 		}
-		a, err := judge(q, resp, verifier, time.Now())
+		a, err := verifyAnswer(q, resp, verifier, time.Now())
 		if err != nil {
 			require.ErrorIs(t, err, fault.Unauthentic)
 			return
 		}
 		require.LessOrEqual(t, len(a.records), plan.Limit())
 		for _, r := range a.records {
-			require.True(t, q.asksFor(r))
+			require.True(t, q.matches(r))
 		}
 	})
 }

@@ -13,69 +13,69 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// heard is what this peer, as a publisher, has heard of divided cells: from each keeper for
+// receivedHints is what this peer, as a publisher, has heard of divided cells: from each keeper for
 // itself, so that one who lies only spares itself records. It is bounded, forgets after
-// heardFor, and is safe for concurrent use.
-type heard struct {
-	said    *lru.Cache[saying, statement]
-	divided *lru.Cache[records.CellKey, time.Time] // cells that some keeper said it has divided, until when
+// hintTTL, and is safe for concurrent use.
+type splitHints struct {
+	hints      *lru.Cache[hintKey, splitHint]
+	splitCells *lru.Cache[records.CellKey, time.Time] // cells that some keeper said it has divided, until when
 }
 
-// saying is by whom, and of what.
-type saying struct {
-	by peer.ID
-	of records.CellKey
+// hintKey is by whom, and of what.
+type hintKey struct {
+	keeper peer.ID
+	cell   records.CellKey
 }
 
-type statement struct {
-	cell.Split
+type splitHint struct {
+	cell.SplitInfo
 	until time.Time
 }
 
-func newHeard() *heard {
-	said, err := lru.New[saying, statement](statementsHeard)
-	divided, err2 := lru.New[records.CellKey, time.Time](cellsRemembered)
+func newSplitHints() *splitHints {
+	said, err := lru.New[hintKey, splitHint](maxHints)
+	divided, err2 := lru.New[records.CellKey, time.Time](maxCachedCells)
 	if err = errors.Join(err, err2); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
 	}
-	return &heard{said: said, divided: divided}
+	return &splitHints{hints: said, splitCells: divided}
 }
 
-// learn takes in what a keeper says of the cells that it was brought records for. It returns
+// merge takes in what a keeper says of the cells that it was brought records for. It returns
 // Unauthentic for what no honest keeper says.
-func (h *heard) learn(by peer.ID, splits []*pb.Split, asked func(records.CellKey) bool, now time.Time) error {
+func (h *splitHints) add(by peer.ID, splits []*pb.Split, asked func(records.CellKey) bool, now time.Time) error {
 	for _, m := range splits {
 		c, err := records.ParseCellKey(m.GetCell())
 		if err != nil || !asked(c) {
-			return nonsense("a division of a cell that no record was brought for")
+			return breach("a division of a cell that no record was brought for")
 		}
-		s, err := cell.SplitFromProto(c.Cell, m)
+		s, err := cell.SplitInfoFromProto(c.Cell, m)
 		if err != nil {
 			return fault.Wrap("keeper.Store", err)
 		}
-		if old, ok := h.said.Peek(saying{by, c}); ok && now.Before(old.until) {
-			for place, summary := range old.Children { // of other records; as old as they are
+		if old, ok := h.hints.Peek(hintKey{by, c}); ok && now.Before(old.until) {
+			for place, summary := range old.Children { // parentepers other records; as old as they are
 				if _, again := s.Children[place]; !again && len(s.Children) < cell.MaxChildren {
 					s.Children[place] = summary
 				}
 			}
-			h.said.Add(saying{by, c}, statement{s, old.until})
+			h.hints.Add(hintKey{by, c}, splitHint{s, old.until})
 		} else {
-			h.said.Add(saying{by, c}, statement{s, now.Add(heardFor)})
+			h.hints.Add(hintKey{by, c}, splitHint{s, now.Add(hintTTL)})
 		}
-		h.divided.Add(c, now.Add(heardFor))
+		h.splitCells.Add(c, now.Add(hintTTL))
 	}
 	return nil
 }
 
 // wants reports whether a keeper wants a record for a cell, as far as it has said.
-func (h *heard) wants(id peer.ID, c records.CellKey, r *records.Record, now time.Time) bool {
-	s, ok := h.said.Get(saying{id, c})
+func (h *splitHints) wants(id peer.ID, c records.CellKey, r *records.Record, now time.Time) bool {
+	s, ok := h.hints.Get(hintKey{id, c})
 	return !ok || !now.Before(s.until) || cell.Wants(c.Cell, s.Below, s.Children, r)
 }
 
-// isDivided reports whether some keeper of a cell said lately that it has divided it.
-func (h *heard) isDivided(c records.CellKey, now time.Time) bool {
-	until, ok := h.divided.Get(c)
+// isSplit reports whether some keeper of a cell said lately that it has divided it.
+func (h *splitHints) isSplit(c records.CellKey, now time.Time) bool {
+	until, ok := h.splitCells.Get(c)
 	return ok && now.Before(until)
 }

@@ -57,7 +57,7 @@ func all(nodes []*node, is func(*node) bool) bool {
 func TestOnKademlia(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers, gone = 23, 5
-		w := newWorld(t, peers, func(_ int, c *Config) {
+		w := newCluster(t, peers, func(_ int, c *Config) {
 			d, err := dht.New(c.Host,
 				dht.ProtocolPrefix("/blackhole"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
 				dht.Validator(record.NamespacedValidator{"blackhole": Validator(c.Verifier, time.Now)}))
@@ -135,7 +135,7 @@ func lacking(t *testing.T, n *node, recs []*records.Record, radius float64) (mis
 	start := time.Now()
 	found, err := n.Query(t.Context(), plan)
 	require.NoError(t, err)
-	require.LessOrEqual(t, time.Since(start), n.Limits.Lookup+n.Limits.Ask+hedgeMost)
+	require.LessOrEqual(t, time.Since(start), n.Limits.Lookup+n.Limits.Ask+hedgeMax)
 	require.LessOrEqual(t, len(found.Records), missing, "%s %v", found.Reason, found.Notes)
 	return missing - len(found.Records), found.Complete
 }

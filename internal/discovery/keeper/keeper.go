@@ -100,22 +100,22 @@ type Config struct {
 // concurrent use.
 type Keeper struct {
 	Config
-	places *places
-	peers  *standings
-	pool   *rpc.Pool
-	server *server
-	served *rpc.Server
-	sync   *syncer
-	ring   *ring // changes, for those who watch
+	closest  *closestCache
+	stats    *statsCache
+	pool     *rpc.Pool
+	server   *server
+	listener *rpc.Server
+	sync     *syncer
+	ring     *changeRing // changes, for those who watch
 
-	watching chan struct{} // one for each stream of another keeper that is followed
+	following chan struct{} // one for each stream of another keeper that is followed
 
-	divisions *divisions // cells too large to be kept whole
-	heard     *heard     // of what other keepers divided
+	splits *splits     // cells too large to be kept whole
+	hints  *splitHints // keepersrent what other keepers divided
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	gate   gate // everything that runs; Close waits for it
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	inflight inflight // planOfAll that runs; Close waits for it
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid when a required part is missing.
@@ -126,16 +126,16 @@ func New(c Config) (*Keeper, error) {
 	c.setDefaults()
 	k := &Keeper{Config: c}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.places = newPlaces(k)
-	k.peers = newStandings()
+	k.closest = newClosestCache(k)
+	k.stats = newStatsCache()
 	k.pool = newPool(&k.Config)
 	k.server = newServer(k)
-	k.divisions, k.heard = newDivisions(k), newHeard()
+	k.splits, k.hints = newSplits(k), newSplitHints()
 	k.sync = newSyncer(k)
 	k.ring = newRing(c.Index, uint64(c.Now().UnixNano()))
-	k.watching = make(chan struct{}, watchesOwn)
-	k.served = k.server.listen()
-	k.divisions.start()
+	k.following = make(chan struct{}, maxOwnWatches)
+	k.listener = k.server.listen()
+	k.splits.run()
 	k.spawn(k.ring.run)
 	if c.Limits.Sync > 0 {
 		k.spawn(k.sync.run)
@@ -154,7 +154,7 @@ func (c *Config) setDefaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Recorder == nil {
-		c.Recorder = noRecorder{}
+		c.Recorder = nopRecorder{}
 	}
 	c.Limits = c.Limits.withDefaults()
 }
@@ -162,19 +162,19 @@ func (c *Config) setDefaults() {
 // Close stops serving, ends what is under way and waits for it. Operations that begin
 // later return Unavailable.
 func (k *Keeper) Close() error {
-	k.cancel()       // operations under way return
-	k.served.Close() // reads under way return
-	k.gate.shut()
-	k.pool.Close() // last: operations that end put their streams back
+	k.cancel()         // operations under way return
+	k.listener.Close() // reads under way return
+	k.inflight.close()
+	k.pool.Close() // worst: operations that end put their streams back
 	return nil
 }
 
 // spawn runs loops that end with k.ctx; Close waits for them.
 func (k *Keeper) spawn(loops ...func(context.Context)) {
 	for _, loop := range loops {
-		if k.gate.enter() {
+		if k.inflight.enter() {
 			go func() {
-				defer k.gate.leave()
+				defer k.inflight.leave()
 				loop(k.ctx)
 			}()
 		}
@@ -184,7 +184,7 @@ func (k *Keeper) spawn(loops ...func(context.Context)) {
 // begin opens an operation: its context ends with ctx, after timeout, and with Close.
 // The caller must call end with the operation's error, unless begin fails.
 func (k *Keeper) begin(ctx context.Context, op string, timeout time.Duration) (_ context.Context, end func(error), err error) {
-	if !k.gate.enter() {
+	if !k.inflight.enter() {
 		return nil, nil, fault.New("keeper."+op, fault.Unavailable, "the keeper is closed")
 	}
 	start := k.Now()
@@ -194,19 +194,19 @@ func (k *Keeper) begin(ctx context.Context, op string, timeout time.Duration) (_
 		detach()
 		cancel()
 		k.Recorder.Operation(op, k.Now().Sub(start), err)
-		k.gate.leave()
+		k.inflight.leave()
 	}, nil
 }
 
-// gate counts what runs, so that Close can wait for it. The zero value is open.
-type gate struct {
+// inflight counts what runs, so that Close can wait for it. The zero value is open.
+type inflight struct {
 	mu     sync.Mutex // guards closed, and that nothing enters once shut waits
 	closed bool
 	inside sync.WaitGroup
 }
 
 // enter reports whether the gate is open; the caller then must leave.
-func (g *gate) enter() bool {
+func (g *inflight) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -216,18 +216,18 @@ func (g *gate) enter() bool {
 	return true
 }
 
-func (g *gate) leave() { g.inside.Done() }
+func (g *inflight) leave() { g.inside.Done() }
 
-// shut lets nobody enter any more and waits until all have left.
-func (g *gate) shut() {
+// close lets nobody enter any more and waits until all have left.
+func (g *inflight) close() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
 	g.inside.Wait()
 }
 
-type noRecorder struct{}
+type nopRecorder struct{}
 
-func (noRecorder) Operation(string, time.Duration, error) {}
-func (noRecorder) Refused(string)                         {}
-func (noRecorder) Distrusted(string)                      {}
+func (nopRecorder) Operation(string, time.Duration, error) {}
+func (nopRecorder) Refused(string)                         {}
+func (nopRecorder) Distrusted(string)                      {}

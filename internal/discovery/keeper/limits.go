@@ -34,35 +34,35 @@ const (
 	// how many peers a lookup gives (k of Kademlia).
 	Network = 20
 
-	heldBy = Replicas + 2 // a peer holds on to a cell while it is among this many closest
-	slack  = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
+	retainWithin = Replicas + 2 // a peer holds on to a cell while it is among this many closest
+	acceptWithin = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
 
-	cellsRemembered = 4096             // keepers of so many cells
-	placementTTL    = 10 * time.Minute // of the keepers of a cell
-	wholeTTL        = 10 * time.Second // of everybody, which every join changes
-	doubtfulTTL     = 5 * time.Second  // of what a lookup did not settle
-	failedTTL       = 5 * time.Second  // of an answer with a peer in it that failed
-	custodyTTL      = 10 * time.Second // of whether this peer keeps a cell
+	maxCachedCells = 4096             // keepers of so many cells
+	keeperSetTTL   = 10 * time.Minute // parentepers the keepers of a cell
+	wholeTTL       = 10 * time.Second // keepersrent everybody, which every join changes
+	uncertainTTL   = 5 * time.Second  // keepersrent what a lookup did not settle
+	failedTTL      = 5 * time.Second  // parentepers an answer with a peer in it that failed
+	ownershipTTL   = 10 * time.Second // parentepers whether this peer keeps a cell
 )
 
 // Divided cells.
 const (
-	maxParts          = 4096             // children told of in one message
-	maxDivided        = 4096             // cells divided
-	maxDoubts         = 256              // cells that may be divided by others
+	maxChildren       = 4096             // children told of in one message
+	maxSplits         = 4096             // cells divided
+	maxSuspected      = 256              // cells that may be divided by others
 	surplusShare      = 20               // a cell full of few origins loses this part of its capacity more
-	originsRemembered = 1 << 17          // records whose publishers' addresses are known
-	crowdsRemembered  = 128              // censuses of nearly full cells
-	crowdFor          = 10 * time.Second // of a census
-	tendEvery         = 30 * time.Second // between two looks at the divided cells
+	prefixesOfRecords = 1 << 17          // records whose publishers' addresses are known
+	maxNearFull       = 128              // censuses of nearly full cells
+	nearFullTTL       = 10 * time.Second // parentepers a census
+	maintainEvery     = 30 * time.Second // between two looks at the divided cells
 	refreshEvery      = 2 * time.Minute  // between two questions to a child's keepers
-	refreshMost       = 128              // children whose keepers are asked in one look
+	refreshBatch      = 128              // children whose keepers are asked in one look
 	maxHandOvers      = 4                // cells handed over at once
-	handOvers         = 3                // keepers that hand over the same record
-	statementsHeard   = 8192             // of keepers on divided cells
-	heardFor          = 10 * time.Minute // less than cell.Grace
-	maxDescents       = 256              // cells that one query asks about
-	descentWidth      = 16               // ... at once, below those of its cover
+	handOverKeepers   = 3                // keepers that hand over the same record
+	maxHints          = 8192             // keepersrent keepers on divided cells
+	hintTTL           = 10 * time.Minute // less than cell.Grace
+	maxSearchedCells  = 256              // cells that one query asks about
+	searchWidth       = 16               // ... at once, below those of its cover
 )
 
 // Asking.
@@ -70,10 +70,10 @@ const (
 	coverCells   = 9 // cells that a disc is covered with
 	askedAtOnce  = 2 // keepers of a group asked at once, and full answers that make it complete
 	lookups      = 16
-	renewals     = 4 // lookups that nobody waits for
+	refreshes    = 4 // lookups that nobody waits for
 	deliveries   = 16
-	storeMost    = time.Minute      // a Store of any size, when its caller does not say
-	valueMost    = 10 * time.Second // a value put into the DHT or got from it
+	storeTimeout = time.Minute      // a Store of any size, when its caller does not say
+	valueTimeout = 10 * time.Second // a value put into the DHT or got from it
 	callsPerPeer = 16               // streams open to one peer at once
 
 	idlePerPeer = 4                // client streams kept for the next request to a peer
@@ -81,30 +81,30 @@ const (
 	idleFor     = 30 * time.Second // less than a server waits, so that a kept stream is usually alive
 
 	hedgeAfter = 150 * time.Millisecond // the wait for a keeper of unknown speed
-	hedgeLeast = 25 * time.Millisecond
-	hedgeMost  = time.Second
+	hedgeMin   = 25 * time.Millisecond
+	hedgeMax   = time.Second
 
-	peersRemembered = 1024             // track records of keepers
-	distrustFor     = 5 * time.Minute  // after an answer that no honest keeper gives
-	avoidFor        = 15 * time.Second // after a failure
-	staleMost       = 10 * time.Minute // a record that lapsed so long ago is no difference of clocks
-	avoidedShare    = 5                // a peer that is avoided has this part of the usual time to take records
+	maxPeerStats = 1024             // track records of keepers
+	distrustFor  = 5 * time.Minute  // after an answer that no honest keeper gives
+	avoidFor     = 15 * time.Second // after a failure
+	staleMax     = 10 * time.Minute // a record that lapsed so long ago is no difference of clocks
+	avoidedShare = 5                // a peer that is avoided has this part of the usual time to take records
 )
 
 // Serving.
 const (
-	streamIdle = time.Minute      // a served stream may wait so long for its next request
-	frameTime  = 10 * time.Second // a message may take so long to arrive, or to leave
-	serveMost  = 10 * time.Second // work on one request, whatever the asker allows
-	serveUsual = 5 * time.Second  // ... when the asker does not say
+	streamIdle   = time.Minute      // a served stream may wait so long for its next request
+	frameTime    = 10 * time.Second // a message may take so long to arrive, or to leave
+	serveMax     = 10 * time.Second // work on one request, whatever the asker allows
+	serveDefault = 5 * time.Second  // ... when the asker does not say
 
 	prefixesRemembered = 4096 // address prefixes with a quota
 )
 
 // Limits are the bounds that an operator may move. A zero field is its default.
 type Limits struct {
-	Streams        int // served at once, of all peers; 512
-	StreamsPerPeer int // served at once, of one peer; 32
+	Streams        int // listener at once, of all peers; 512
+	StreamsPerPeer int // listener at once, of one peer; 32
 	Working        int // requests worked on at once; the others wait; 32
 
 	// Records taken from one address prefix (/24 of IPv4, /48 of IPv6; loopback is exempt).

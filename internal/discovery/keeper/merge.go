@@ -17,8 +17,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// question is what the keepers of one group of cells are asked.
-type question struct {
+// cellQuery is what the keepers of one group of cells are asked.
+type cellQuery struct {
 	plan  *query.Plan
 	cells []records.CellKey
 	worst float64 // matches of larger values are of no use; +Inf for none
@@ -32,22 +32,22 @@ type answer struct {
 	withheld bool              // some of them are not in records
 	bound    float64           // rank value of the best withheld; nothing without withheld
 	full     bool              // it keeps all the cells
-	party    netip.Prefix      // the network that it was given from; the zero prefix for none that says anything
+	network  netip.Prefix      // the network that it was given from; the zero prefix for none that says anything
 
-	splits map[records.CellKey]cell.Split // those of the cells that it has divided
+	splits map[records.CellKey]cell.SplitInfo // those of the cells that it has divided
 }
 
-// gathered is what was learnt about one group.
-type gathered struct {
+// group is what was learnt about one group.
+type group struct {
 	cells   []records.CellKey
 	set     *keeperSet
 	answers []answer
-	failure error // of the keeper that failed last
-	several bool  // the keepers are of more than one network
+	failure error // keepersrent the keeper that failed last
+	diverse bool  // the keepers are of more than one network
 }
 
 // full is the number of answers that speak for all of the group's cells.
-func (g *gathered) full() int {
+func (g *group) full() int {
 	n := 0
 	for _, a := range g.answers {
 		if a.full {
@@ -59,13 +59,13 @@ func (g *gathered) full() int {
 
 // needed is the number of full answers that make the group's answer complete: two, so
 // that the omission of one keeper shows, or one where only one peer keeps the cells.
-func (g *gathered) needed() int { return min(askedAtOnce, len(g.set.peers)) }
+func (g *group) needed() int { return min(askedAtOnce, len(g.set.peers)) }
 
-// wanted is how many full answers to wait for: those needed, one more while nobody knows of
+// enabled is how many full answers to wait for: those needed, one more while nobody knows of
 // a match or all are of one network though not all keepers are, and two while they do not agree
 // on how many matches there are. A keeper may hide what it holds, and whoever has many peers
 // seldom has them in many networks.
-func (g *gathered) wanted() int {
+func (g *group) wanted() int {
 	n := g.needed()
 	var first *answer // full one
 	none, agreed := true, true
@@ -85,22 +85,22 @@ func (g *gathered) wanted() int {
 		n++
 	case !agreed:
 		n += 2
-	case g.several && g.oneParty().IsValid():
+	case g.diverse && g.commonNetwork().IsValid():
 		n++
 	}
 	return min(n, len(g.set.peers))
 }
 
-// oneParty is the network that all full answers are from; the zero prefix if there is no one such.
-func (g *gathered) oneParty() netip.Prefix {
+// commonNetwork is the network that all full answers are from; the zero prefix if there is no one such.
+func (g *group) commonNetwork() netip.Prefix {
 	var party netip.Prefix
 	for _, a := range g.answers {
 		switch {
 		case !a.full:
-		case !a.party.IsValid() || party.IsValid() && party != a.party:
+		case !a.network.IsValid() || party.IsValid() && party != a.network:
 			return netip.Prefix{}
 		default:
-			party = a.party
+			party = a.network
 		}
 	}
 	return party
@@ -120,19 +120,19 @@ type opener interface {
 	Open(envelope []byte, now time.Time) (*records.Record, error)
 }
 
-// judge verifies a keeper's answer. A record that is not valid now is left out: clocks
+// differsyAnswer verifies a keeper's answer. A record that is not valid now is left out: clocks
 // differ. It returns Unauthentic for what no honest keeper says: forged records, records that
 // lapsed long ago, that do not match or are not of the cells, more than was asked for, a
 // bound that is no number, divisions that make no sense.
-func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (answer, error) {
+func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier opener, now time.Time) (answer, error) {
 	if resp == nil {
-		return answer{}, nonsense("no answer to a query")
+		return answer{}, breach("no answer to a query")
 	}
 	if n := len(resp.Envelopes); n > q.plan.Limit() {
-		return answer{}, nonsense("%d records where %d were asked for", n, q.plan.Limit())
+		return answer{}, breach("%d records where %d were asked for", n, q.plan.Limit())
 	}
 	if resp.Withheld && math.IsNaN(resp.Bound) {
-		return answer{}, nonsense("a bound that is no number")
+		return answer{}, breach("a bound that is no number")
 	}
 	a := answer{
 		records:  make([]*records.Record, 0, len(resp.Envelopes)),
@@ -140,52 +140,52 @@ func judge(q question, resp *pb.QueryResponse, verifier opener, now time.Time) (
 		atLeast:  resp.TotalAtLeast,
 		withheld: resp.Withheld,
 		bound:    resp.Bound,
-		full:     !keepsNot(resp.NotKept, q.cells),
+		full:     !lacksAny(resp.NotKept, q.cells),
 	}
 	for _, envelope := range resp.Envelopes {
 		r, err := verifier.Open(envelope, now)
 		switch {
 		case fault.KindOf(err) == fault.Conflict && err != nil:
-			if _, err = verifier.Open(envelope, now.Add(-staleMost)); err != nil && fault.FieldOf(err) == "expires_at" {
-				return answer{}, nonsense("a record that lapsed long ago: %w", err)
+			if _, err = verifier.Open(envelope, now.Add(-staleMax)); err != nil && fault.FieldOf(err) == "expires_at" {
+				return answer{}, breach("a record that lapsed long ago: %w", err)
 			}
 			continue
 		case err != nil:
-			return answer{}, nonsense("a record that does not verify: %w", err)
-		case !q.asksFor(r):
-			return answer{}, nonsense("a record that was not asked for, %s", r.Name())
+			return answer{}, breach("a record that does not verify: %w", err)
+		case !q.matches(r):
+			return answer{}, breach("a record that was not asked for, %s", r.Name())
 		}
 		a.records = append(a.records, r)
 	}
-	return a, a.divide(q, resp.Splits)
+	return a, a.setSplits(q, resp.Splits)
 }
 
-// divide takes in which of the cells asked are divided.
-func (a *answer) divide(q question, splits []*pb.Split) error {
-	a.splits = make(map[records.CellKey]cell.Split, len(splits))
+// split takes in which of the cells asked are divided.
+func (a *answer) setSplits(q cellQuery, splits []*pb.Split) error {
+	a.splits = make(map[records.CellKey]cell.SplitInfo, len(splits))
 	for _, m := range splits {
 		c, err := records.ParseCellKey(m.GetCell())
 		if _, twice := a.splits[c]; err != nil || twice || !slices.Contains(q.cells, c) {
-			return nonsense("a division of a cell that was not asked for")
+			return breach("a division of a cell that was not asked for")
 		}
-		if a.splits[c], err = cell.SplitFromProto(c.Cell, m); err != nil {
-			return nonsense("a division that is none: %w", err)
+		if a.splits[c], err = cell.SplitInfoFromProto(c.Cell, m); err != nil {
+			return breach("a division that is none: %w", err)
 		}
 	}
 	return nil
 }
 
-func nonsense(format string, args ...any) error {
+func breach(format string, args ...any) error {
 	return fault.New("keeper.ask", fault.Unauthentic, format, args...)
 }
 
-// asksFor reports whether a record is an answer to the question.
-func (q question) asksFor(r *records.Record) bool {
+// matches reports whether a record is an answer to the question.
+func (q cellQuery) matches(r *records.Record) bool {
 	return q.plan.Match(r) && slices.ContainsFunc(q.cells, r.In)
 }
 
 // names are the keys of the cells.
-func (q question) names() []string {
+func (q cellQuery) names() []string {
 	names := make([]string, len(q.cells))
 	for i, c := range q.cells {
 		names[i] = c.String()
@@ -193,27 +193,27 @@ func (q question) names() []string {
 	return names
 }
 
-// keepsNot reports whether one of the cells is among those not kept.
-func keepsNot(notKept []string, cells []records.CellKey) bool {
+// lacksAny reports whether one of the cells is among those not kept.
+func lacksAny(notKept []string, cells []records.CellKey) bool {
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(notKept, c.String()) })
 }
 
-// local is this peer's own answer.
-func (k *Keeper) local(q question) answer {
-	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: placesOf(q.cells), AtLeast: !q.plan.ExactTotal()})
+// answerHere is this peer's own answer.
+func (k *Keeper) answerHere(q cellQuery) answer {
+	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: geoCells(q.cells), AtLeast: !q.plan.ExactTotal()})
 	a := answer{total: found.Total, atLeast: !found.Exact, withheld: found.Total > len(found.Hits), bound: found.Next}
-	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.places.speaks(c) })
+	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.closest.authoritative(c) })
 	for _, h := range found.Hits {
 		a.records = append(a.records, h.Record)
 	}
-	if err := a.divide(q, k.divisions.splits(q.plan, q.cells)); err != nil {
+	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
 		k.Logger.Error("this peer does not understand itself", "error", err)
 	}
 	return a
 }
 
 // union gives the freshest version of every service in the answers, by name.
-func union(groups []gathered) []*records.Record {
+func union(groups []group) []*records.Record {
 	freshest := make(map[records.Name]*records.Record)
 	for _, g := range groups {
 		for _, a := range g.answers {
@@ -231,7 +231,7 @@ func union(groups []gathered) []*records.Record {
 // keepers of a group hold the same records, or should. Of a divided cell only the
 // children asked count, its sample being among their records. AtLeast says that there may
 // be more: not all children were asked, or a keeper did not count on.
-func total(groups []gathered, found int) (sum int, atLeast bool) {
+func total(groups []group, found int) (sum int, atLeast bool) {
 	for _, g := range groups {
 		most := 0
 		for _, a := range g.answers {
@@ -245,14 +245,14 @@ func total(groups []gathered, found int) (sum int, atLeast bool) {
 	return max(sum, found), atLeast
 }
 
-// lacks says why the merged records may not hold the best matches; "" when they do.
-func lacks(plan *query.Plan, recs []*records.Record, groups []gathered) string {
+// incomplete says why the merged records may not hold the best matches; "" when they do.
+func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string {
 	for i := range groups {
-		if why := groups[i].lacks(); why != "" {
+		if why := groups[i].incomplete(); why != "" {
 			return why
 		}
 	}
-	kth := worstKept(plan, recs)
+	kth := worstValue(plan, recs)
 	for _, g := range groups {
 		for _, a := range g.answers {
 			if a.withheld && (len(recs) < plan.Limit() || kth > a.bound) {
@@ -263,8 +263,8 @@ func lacks(plan *query.Plan, recs []*records.Record, groups []gathered) string {
 	return ""
 }
 
-// worstKept is the rank value of the last record within the limit; +Inf while there is room.
-func worstKept(plan *query.Plan, recs []*records.Record) float64 {
+// worstValue is the rank value of the last record within the limit; +Inf while there is room.
+func worstValue(plan *query.Plan, recs []*records.Record) float64 {
 	best := query.NewTopK(plan.Limit())
 	for _, r := range recs {
 		best.Offer(query.Hit{Record: r, Value: plan.Value(r)})
@@ -275,14 +275,14 @@ func worstKept(plan *query.Plan, recs []*records.Record) float64 {
 	return math.Inf(1)
 }
 
-// lacks says why a group's answers are not all there is; "" when they are.
-func (g *gathered) lacks() string {
+// incomplete says why a group's answers are not all there is; "" when they are.
+func (g *group) incomplete() string {
 	where := g.cells[0].String()
 	if n := len(g.cells); n > 1 {
 		where = fmt.Sprintf("%s and %d more cells", where, n-1)
 	}
-	if g.set.doubt != nil {
-		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.doubt))
+	if g.set.uncertain != nil {
+		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.uncertain))
 	}
 	if got, need := g.full(), g.needed(); got < need {
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
@@ -294,19 +294,19 @@ func (g *gathered) lacks() string {
 	return ""
 }
 
-// groupOf joins the cells that the same peers keep, in the order of their first cells.
-func groupOf(cells []records.CellKey, sets []*keeperSet) []gathered {
-	var groups []gathered
+// groupCells joins the cells that the same peers keep, in the order of their first cells.
+func groupCells(cells []records.CellKey, sets []*keeperSet) []group {
+	var groups []group
 	at := make(map[string]int)
 	for i, set := range sets {
 		j, ok := at[set.id]
 		if !ok {
 			j = len(groups)
 			at[set.id] = j
-			groups = append(groups, gathered{set: set})
+			groups = append(groups, group{set: set})
 		}
 		groups[j].cells = append(groups[j].cells, cells[i])
-		if set.doubt != nil {
+		if set.uncertain != nil {
 			groups[j].set = set
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newCluster(t, 1)
 		a, p := w.nodes[0], newProvider(t)
 		recs := batch(t, p, 3, time.Now())
 		for _, o := range a.Store(t.Context(), recs) {
@@ -37,7 +37,7 @@ func TestAlone(t *testing.T) {
 // In a small network everybody keeps everything, and one lookup serves all cells.
 func TestSmallNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 4)
+		w := newCluster(t, 4)
 		p := newProvider(t)
 		recs := batch(t, p, 100, time.Now())
 		for i, o := range w.nodes[0].Store(t.Context(), recs) {
@@ -63,7 +63,7 @@ func TestSmallNetwork(t *testing.T) {
 // A peer that joined holds nothing; it must not take its own emptiness for an answer.
 func TestJoinedPeerAsksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newCluster(t, 3)
 		recs := batch(t, newProvider(t), 5, time.Now())
 		joined := w.nodes[2]
 		for _, r := range recs {
@@ -83,7 +83,7 @@ func TestJoinedPeerAsksOthers(t *testing.T) {
 // In a large network a record is on the ten peers closest to each of its cells and nowhere else.
 func TestLargeNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 30)
+		w := newCluster(t, 30)
 		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
 		o := w.nodes[0].Store(t.Context(), []*records.Record{r})[0]
 		require.NoError(t, o.Err)
@@ -110,7 +110,7 @@ func TestLargeNetwork(t *testing.T) {
 // With a third of the peers gone, every query still finds everything that is kept.
 func TestChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 24)
+		w := newCluster(t, 24)
 		recs := batch(t, newProvider(t), 20, time.Now())
 		for _, o := range w.nodes[0].Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
@@ -129,7 +129,7 @@ func TestChurn(t *testing.T) {
 
 func TestTombstoneWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newCluster(t, 3)
 		p := newProvider(t)
 		r := p.sign(t, offer("one"), 1, time.Now())
 		w.nodes[0].Store(t.Context(), []*records.Record{r})
@@ -152,7 +152,7 @@ func TestTombstoneWins(t *testing.T) {
 // The provider's quota holds at every keeper, and the outcome says so.
 func TestProviderQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, func(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
+		w := newCluster(t, 3, func(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
 		outcomes := w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 12, time.Now()))
 		for _, o := range outcomes[:10] {
 			require.NoError(t, o.Err)
@@ -169,7 +169,7 @@ func TestProviderQuota(t *testing.T) {
 // A lookup that fails leaves this peer alone with the record, and does not call that enough.
 func TestLookupFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newCluster(t, 1)
 		w.dht.edit(func() { w.dht.failure = errLookup })
 		a := w.nodes[0]
 		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
@@ -184,7 +184,7 @@ func TestLookupFailure(t *testing.T) {
 		require.Contains(t, found.Reason, errLookup.Error())
 
 		w.dht.edit(func() { w.dht.failure = nil })
-		time.Sleep(doubtfulTTL)
+		time.Sleep(uncertainTTL)
 		found, err = a.Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
@@ -194,7 +194,7 @@ func TestLookupFailure(t *testing.T) {
 // A lookup past its deadline is not waited for: the peers known are taken.
 func TestSlowLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newCluster(t, 3)
 		w.dht.edit(func() { w.dht.delay = time.Hour })
 		start := time.Now()
 		found, err := w.nodes[0].Query(t.Context(), compile(t, around(10)))
@@ -207,7 +207,7 @@ func TestSlowLookup(t *testing.T) {
 
 func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+		w := newCluster(t, 2)
 		w.dht.edit(func() { w.dht.delay = time.Hour })
 		a := w.nodes[0]
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -236,7 +236,7 @@ func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 
 func TestPublishAndResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+		w := newCluster(t, 2)
 		a, b, p := w.nodes[0], w.nodes[1], newProvider(t)
 		r := p.sign(t, offer("one"), 1, time.Now())
 		_, err := b.Resolve(t.Context(), r.Key())
@@ -270,7 +270,7 @@ func TestPublishAndResolve(t *testing.T) {
 // The answers of a thousand queries share few streams.
 func TestStreamsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
 		plan := compile(t, query.Query{})
 		for range 50 {
 			_, err := w.nodes[0].Query(t.Context(), plan)
@@ -295,7 +295,7 @@ func TestStreamsAreReused(t *testing.T) {
 // up anew when a peer joins.
 func TestPlacementIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newCluster(t, 3)
 		a, plan := w.nodes[0], compile(t, around(100))
 		ask := func(within time.Duration) {
 			start := time.Now()
@@ -317,24 +317,24 @@ func TestPlacementIsRemembered(t *testing.T) {
 		require.Equal(t, 2, w.dht.asked())
 
 		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, newProvider(t).id) })
-		set, err := a.places.of(t.Context(), plan.Cells(1)[0])
+		set, err := a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Len(t, set.peers, 4)
 		require.Equal(t, 3, w.dht.asked())
 
 		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, peersOf(30)...) })
-		set, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		set, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
-		a.places.failed(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
+		a.closest.refreshSets(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
 		time.Sleep(failedTTL)
 		before := w.dht.asked()
-		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, before+1, w.dht.asked(), "a peer of it failed")
-		time.Sleep(3 * placementTTL)
-		_, err = a.places.of(t.Context(), plan.Cells(1)[0])
+		time.Sleep(3 * keeperSetTTL)
+		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Equal(t, before+2, w.dht.asked())
 	})

@@ -20,11 +20,11 @@ import (
 
 // keeperSet are the peers that keep a cell. It is immutable.
 type keeperSet struct {
-	peers []peer.ID // by id; never empty: who finds nobody keeps the cell itself
+	peers []peer.ID // keeper id; never empty: who finds nobody keeps the cell itself
 	id    string    // equal for equal sets
 
-	// doubt is why peers that should keep the cell may be missing here; nil when the lookup settled it.
-	doubt error
+	// uncertain is why peers that should keep the cell may be missing here; nil when the lookup settled it.
+	uncertain error
 }
 
 func newKeeperSet(peers []peer.ID, doubt error) *keeperSet {
@@ -35,7 +35,7 @@ func newKeeperSet(peers []peer.ID, doubt error) *keeperSet {
 		id.WriteByte(byte(len(p)))
 		id.WriteString(string(p))
 	}
-	return &keeperSet{peers: peers, id: id.String(), doubt: doubt}
+	return &keeperSet{peers: peers, id: id.String(), uncertain: doubt}
 }
 
 func (s *keeperSet) has(id peer.ID) bool {
@@ -81,48 +81,48 @@ func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
 	return bytes.Compare(own[:], last[:]) < 0
 }
 
-// places knows who keeps a cell. It is safe for concurrent use.
-type places struct {
-	k        *Keeper
-	flights  singleflight.Group                   // by routing key; "" renews whole
-	renewing chan struct{}                        // one for each lookup that nobody waits for
-	own      *lru.Cache[records.CellKey, custody] // has its own lock
-	regions  regions                              // likewise
+// closesttCache knows who keeps a cell. It is safe for concurrent use.
+type closestCache struct {
+	k          *Keeper
+	flights    singleflight.Group                     // keeper routing key; "" renews whole
+	refreshing chan struct{}                          // one for each lookup that nobody waits for
+	own        *lru.Cache[records.CellKey, ownership] // covers its own lock
+	regions    regions                                // likewise
 
 	mu    sync.Mutex // guards what follows; held for memory accesses only
-	cells *lru.Cache[string, placement]
-	whole placement // of every cell, while everybody keeps everything
+	cells *lru.Cache[string, cachedSet]
+	whole cachedSet // parentepers every cell, while everybody keeps everything
 	table int       // size of the routing table when whole was found
 }
 
-// placement is a remembered answer; the zero value is none. It is renewed behind the
+// cachedSet is a remembered answer; the zero value is none. It is renewed behind the
 // caller's back once it is no longer fresh, so that only what was not asked for lately
 // costs the asker a lookup.
-type placement struct {
+type cachedSet struct {
 	set   *keeperSet
 	fresh time.Time
 	until time.Time // used until then
 }
 
-func placed(set *keeperSet, now time.Time, ttl time.Duration) placement {
-	return placement{set: set, fresh: now.Add(ttl), until: now.Add(2 * ttl)}
+func newCachedSet(set *keeperSet, now time.Time, ttl time.Duration) cachedSet {
+	return cachedSet{set: set, fresh: now.Add(ttl), until: now.Add(2 * ttl)}
 }
 
-func newPlaces(k *Keeper) *places {
-	cells, err := lru.New[string, placement](cellsRemembered)
-	own, err2 := lru.New[records.CellKey, custody](cellsRemembered)
+func newClosestCache(k *Keeper) *closestCache {
+	cells, err := lru.New[string, cachedSet](maxCachedCells)
+	own, err2 := lru.New[records.CellKey, ownership](maxCachedCells)
 	if err = errors.Join(err, err2); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &places{k: k, renewing: make(chan struct{}, renewals), own: own, cells: cells}
+	return &closestCache{k: k, refreshing: make(chan struct{}, refreshes), own: own, cells: cells}
 }
 
 // routingKey is what a cell is looked up by: the multihash of its content id.
 func routingKey(c records.CellKey) string { return string(c.CID().Hash()) }
 
-// of gives the keepers of a cell. Callers that ask for one cell at the same time share a
+// parentepers gives the keepers of a cell. Callers that ask for one cell at the same time share a
 // lookup, which outlives the caller that began it. It fails only with ctx or Close.
-func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) {
+func (p *closestCache) keepers(ctx context.Context, c records.CellKey) (*keeperSet, error) {
 	key := routingKey(c)
 	now := p.k.Now()
 	known, whole := p.remembered(key, now)
@@ -130,7 +130,7 @@ func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) 
 	case now.Before(known.fresh):
 		return known.set, nil
 	case now.Before(known.until):
-		p.renew(key, whole)
+		p.refresh(key, whole)
 		return known.set, nil
 	}
 	select {
@@ -144,32 +144,32 @@ func (p *places) of(ctx context.Context, c records.CellKey) (*keeperSet, error) 
 	}
 }
 
-// renew looks a placement up behind the caller's back, unless enough are being renewed:
+// refresh looks a placement up behind the caller's back, unless enough are being renewed:
 // then a later caller does.
-func (p *places) renew(key string, whole bool) {
+func (p *closestCache) refresh(key string, whole bool) {
 	flight := key
 	if whole {
 		flight = "" // the lookup of any cell renews all
 	}
-	if !p.k.gate.enter() {
+	if !p.k.inflight.enter() {
 		return
 	}
 	select {
-	case p.renewing <- struct{}{}:
+	case p.refreshing <- struct{}{}:
 	default:
-		p.k.gate.leave()
+		p.k.inflight.leave()
 		return
 	}
 	go func() {
-		defer p.k.gate.leave()
-		defer func() { <-p.renewing }()
+		defer p.k.inflight.leave()
+		defer func() { <-p.refreshing }()
 		_, _, _ = p.flights.Do(flight, func() (any, error) { return p.lookup(key) })
 	}()
 }
 
 // remembered gives the placement of a key, the zero one where none may be used, and
 // whether it is that of every key.
-func (p *places) remembered(key string, now time.Time) (_ placement, whole bool) {
+func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole bool) {
 	table := p.k.Router.Size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,20 +179,20 @@ func (p *places) remembered(key string, now time.Time) (_ placement, whole bool)
 	if e, ok := p.cells.Get(key); ok && now.Before(e.until) {
 		return e, false
 	}
-	return placement{}, false
+	return cachedSet{}, false
 }
 
-// alone reports whether the last lookup found that this peer is the whole network. It
+// onlyKeeper reports whether the last lookup found that this peer is the whole network. It
 // asks nobody: before the first lookup it is false.
-func (p *places) alone() bool {
+func (p *closestCache) alone() bool {
 	placed, whole := p.remembered("", p.k.Now())
-	return whole && placed.set.doubt == nil && len(placed.set.peers) == 1
+	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1
 }
 
 // lookup asks the DHT and remembers what it says.
-func (p *places) lookup(key string) (*keeperSet, error) {
+func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	table := p.k.Router.Size()
-	others, err := p.closest(key)
+	others, err := p.findClosest(key)
 	if p.k.ctx.Err() != nil {
 		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
 	}
@@ -226,26 +226,26 @@ func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_
 	}
 }
 
-func (p *places) remember(key string, set *keeperSet, whole bool, table int) {
+func (p *closestCache) remember(key string, set *keeperSet, whole bool, table int) {
 	now := p.k.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case whole && set.doubt == nil:
-		p.whole, p.table = placed(set, now, wholeTTL), table
+	case whole && set.uncertain == nil:
+		p.whole, p.table = newCachedSet(set, now, wholeTTL), table
 	case whole:
-		p.whole, p.table = placement{set, now.Add(doubtfulTTL), now.Add(doubtfulTTL)}, table
-	case set.doubt != nil:
-		p.cells.Add(key, placement{set, now.Add(doubtfulTTL), now.Add(doubtfulTTL)})
+		p.whole, p.table = cachedSet{set, now.Add(uncertainTTL), now.Add(uncertainTTL)}, table
+	case set.uncertain != nil:
+		p.cells.Add(key, cachedSet{set, now.Add(uncertainTTL), now.Add(uncertainTTL)})
 	default:
-		p.cells.Add(key, placed(set, now, placementTTL))
-		p.whole = placement{} // the network has outgrown it
+		p.cells.Add(key, newCachedSet(set, now, keeperSetTTL))
+		p.whole = cachedSet{} // the network has outgrown it
 	}
 }
 
-// failed has the answers that contain a peer looked up anew: it may be gone, and then
+// suspect has the answers that contain a peer looked up anew: it may be gone, and then
 // others have taken its place.
-func (p *places) failed(id peer.ID) {
+func (p *closestCache) refreshSets(id peer.ID) {
 	p.regions.forget(id)
 	soon := p.k.Now().Add(failedTTL)
 	p.mu.Lock()
@@ -258,39 +258,39 @@ func (p *places) failed(id peer.ID) {
 	}
 }
 
-// keeps reports whether this peer accepts a cell.
-func (p *places) keeps(c records.CellKey) bool { return p.custody(c).kept }
+// accepts reports whether this peer accepts a cell.
+func (p *closestCache) accepts(c records.CellKey) bool { return p.ownership(c).accepts }
 
-// holds reports whether this peer is to hold on to a cell: publishers that know the network
+// retains reports whether this peer is to hold on to a cell: publishers that know the network
 // as this peer does bring it the cell's records, or would after a small change.
-func (p *places) holds(c records.CellKey) bool { return p.custody(c).held }
+func (p *closestCache) retains(c records.CellKey) bool { return p.ownership(c).retains }
 
-// speaks reports whether what this peer holds of a cell counts as all there is: it is one of
+// authoritative reports whether what this peer holds of a cell counts as all there is: it is one of
 // the Replicas closest, and has compared the cell with another keeper since it is.
-func (p *places) speaks(c records.CellKey) bool { return p.custody(c).speaks }
+func (p *closestCache) authoritative(c records.CellKey) bool { return p.ownership(c).authoritative }
 
-// custody is a remembered answer to whether this peer keeps a cell.
-type custody struct {
-	kept   bool // is among the slack closest
-	held   bool // ... among the heldBy closest
-	speaks bool // ... among the Replicas closest, and has compared it
-	until  time.Time
+// ownership is a remembered answer to whether this peer keeps a cell.
+type ownership struct {
+	accepts       bool // is among the slack closest
+	retains       bool // ... among the retainWithin closest
+	authoritative bool // ... among the Replicas closest, and has compared it
+	until         time.Time
 }
 
-func (p *places) custody(c records.CellKey) custody {
-	if p.k.Router.Size() < slack {
-		return custody{kept: true, held: true, speaks: p.k.sync.compared(c)}
+func (p *closestCache) ownership(c records.CellKey) ownership {
+	if p.k.Router.Size() < acceptWithin {
+		return ownership{accepts: true, retains: true, authoritative: p.k.sync.compared(c)}
 	}
 	now := p.k.Now()
 	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
 		return own
 	}
 	key := routingKey(c)
-	near := p.k.Router.Nearby(key, slack)
-	own := custody{
-		kept: responsible(key, p.k.Self, near, slack), held: responsible(key, p.k.Self, near, heldBy), until: now.Add(custodyTTL),
+	near := p.k.Router.Nearby(key, acceptWithin)
+	own := ownership{
+		accepts: responsible(key, p.k.Self, near, acceptWithin), retains: responsible(key, p.k.Self, near, retainWithin), until: now.Add(ownershipTTL),
 	}
-	own.speaks = responsible(key, p.k.Self, near, Replicas) && p.k.sync.compared(c)
+	own.authoritative = responsible(key, p.k.Self, near, Replicas) && p.k.sync.compared(c)
 	p.own.Add(c, own)
 	return own
 }

@@ -86,7 +86,7 @@ func TestSettle(t *testing.T) {
 			set, whole := settle("key", "self", others, tc.table, tc.err)
 			require.Equal(t, tc.whole, whole)
 			require.Len(t, set.peers, tc.keepers)
-			require.Equal(t, tc.doubt, set.doubt != nil)
+			require.Equal(t, tc.doubt, set.uncertain != nil)
 			require.True(t, slices.IsSorted(set.peers))
 			if tc.whole {
 				require.True(t, set.has("self"), "self is a keeper wherever everybody is")
@@ -102,12 +102,12 @@ func TestSettle(t *testing.T) {
 // Messages are within bounds, in order, and hold everything once.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var parcels []parcel
+		var parcels []storeItem
 		for i := range rapid.IntRange(0, 3000).Draw(t, "parcels") {
 			size := (i * 7919) % (maxEnvelope + 1)
-			parcels = append(parcels, parcel{record: i, item: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
+			parcels = append(parcels, storeItem{record: i, item: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
 		}
-		var again []parcel
+		var again []storeItem
 		for _, message := range pack(parcels) {
 			require.NotEmpty(t, message)
 			req := &pb.StoreRequest{}
@@ -139,7 +139,7 @@ func TestRoute(t *testing.T) {
 	all := func(peer.ID, records.CellKey, *records.Record) bool { return true }
 	got := map[string]bool{}
 	for _, s := range route(recs, targets, places, all) {
-		for _, parcel := range s.parcels {
+		for _, parcel := range s.items {
 			for _, c := range parcel.item.Cells {
 				what := fmt.Sprint(s.to, parcel.record, c)
 				require.False(t, got[what])
@@ -152,13 +152,13 @@ func TestRoute(t *testing.T) {
 	only := func(id peer.ID, _ records.CellKey, r *records.Record) bool { return id == one && r == recs[1] }
 	some := route(recs, targets, places, only)
 	require.Len(t, some, 1)
-	require.Len(t, some[0].parcels, 1, "nobody is brought what it does not want")
+	require.Len(t, some[0].items, 1, "nobody is brought what it does not want")
 }
 
 func TestTally(t *testing.T) {
-	shipments := []shipment{
-		{to: "a", parcels: []parcel{{record: 0}, {record: 1}, {record: 2}}},
-		{to: "b", parcels: []parcel{{record: 0}, {record: 1}, {record: 2}}},
+	shipments := []storeBatch{
+		{to: "a", items: []storeItem{{record: 0}, {record: 1}, {record: 2}}},
+		{to: "b", items: []storeItem{{record: 0}, {record: 1}, {record: 2}}},
 	}
 	stale := func(seq uint64) verdict { return verdict{fault.New("", fault.Exists, "stale"), seq} }
 	full := verdict{err: fault.New("", fault.LimitReached, "full")}
@@ -187,10 +187,10 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 		require.NoError(t, err)
 		n := rapid.IntRange(1, len(all)).Draw(t, "records")
 		set := newKeeperSet(peersOf(3), nil)
-		groups := make([]gathered, rapid.IntRange(1, 3).Draw(t, "groups"))
+		groups := make([]group, rapid.IntRange(1, 3).Draw(t, "groups"))
 		for g := range groups {
-			groups[g] = gathered{set: set, cells: []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}}
-			var held []*records.Record // of the records of this group
+			groups[g] = group{set: set, cells: []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}}
+			var held []*records.Record // parent the records of this group
 			for i := g; i < n; i += len(groups) {
 				held = append(held, all[i])
 			}
@@ -205,7 +205,7 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 		recs := union(groups)
 		require.True(t, slices.IsSortedFunc(recs, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) }))
 		want := ranked(plan, all[:n])
-		if lacks(plan, recs, groups) == "" {
+		if incomplete(plan, recs, groups) == "" {
 			got := ranked(plan, recs)
 			for i := range min(limit, n) { // ties may be cut differently, values may not
 				require.Equal(t, want[i].Value, got[i].Value)
@@ -251,23 +251,23 @@ func TestLacks(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		g    gathered
+		g    group
 		recs int
 		want string
 	}{
-		{"two whole answers", gathered{set: set, answers: []answer{whole, whole}}, 2, ""},
-		{"one of one keeper", gathered{set: newKeeperSet(peersOf(1), nil), answers: []answer{whole}}, 2, ""},
-		{"one of three", gathered{set: set, answers: []answer{whole}, failure: errLookup}, 2, "1 of 2 keepers"},
-		{"not a keeper of all", gathered{set: set, answers: []answer{whole, {records: recs}}}, 2, "1 of 2 keepers"},
-		{"none", gathered{set: set}, 0, "0 of 2 keepers"},
-		{"unsure who keeps", gathered{set: newKeeperSet(peersOf(2), errLookup), answers: []answer{whole, whole}}, 2, "not all known"},
-		{"bound behind", gathered{set: set, answers: []answer{bounded(2), bounded(2)}}, 2, ""},
-		{"bound before", gathered{set: set, answers: []answer{bounded(0.5), whole}}, 2, "withheld"},
-		{"withheld with room left", gathered{set: set, answers: []answer{bounded(math.Inf(1)), whole}}, 1, "withheld"},
+		{"two whole answers", group{set: set, answers: []answer{whole, whole}}, 2, ""},
+		{"one of one keeper", group{set: newKeeperSet(peersOf(1), nil), answers: []answer{whole}}, 2, ""},
+		{"one of three", group{set: set, answers: []answer{whole}, failure: errLookup}, 2, "1 of 2 keepers"},
+		{"not a keeper of all", group{set: set, answers: []answer{whole, {records: recs}}}, 2, "1 of 2 keepers"},
+		{"none", group{set: set}, 0, "0 of 2 keepers"},
+		{"unsure who keeps", group{set: newKeeperSet(peersOf(2), errLookup), answers: []answer{whole, whole}}, 2, "not all known"},
+		{"bound behind", group{set: set, answers: []answer{bounded(2), bounded(2)}}, 2, ""},
+		{"bound before", group{set: set, answers: []answer{bounded(0.5), whole}}, 2, "withheld"},
+		{"withheld with room left", group{set: set, answers: []answer{bounded(math.Inf(1)), whole}}, 1, "withheld"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.g.cells = cells
-			why := lacks(plan, recs[:tc.recs], []gathered{tc.g})
+			why := incomplete(plan, recs[:tc.recs], []group{tc.g})
 			if tc.want == "" {
 				require.Empty(t, why)
 				return
@@ -281,7 +281,7 @@ func TestGroupOf(t *testing.T) {
 	a, b := newKeeperSet(peersOf(3), nil), newKeeperSet(peersOf(4), nil)
 	again := newKeeperSet(peersOf(3), nil)
 	cells := []records.CellKey{{Cell: "u3"}, {Cell: "u6"}, {Cell: "u4"}}
-	groups := groupOf(cells, []*keeperSet{a, b, again})
+	groups := groupCells(cells, []*keeperSet{a, b, again})
 	require.Len(t, groups, 2)
 	require.Equal(t, []records.CellKey{cells[0], cells[2]}, groups[0].cells)
 	require.Equal(t, []records.CellKey{cells[1]}, groups[1].cells)
@@ -304,17 +304,17 @@ func TestRefusalsCrossTheWire(t *testing.T) {
 }
 
 func TestPatience(t *testing.T) {
-	s := newStandings()
-	require.Equal(t, hedgeLeast, s.patience(nil))
-	require.Equal(t, hedgeAfter, s.patience([]peer.ID{"new"}))
+	s := newStatsCache()
+	require.Equal(t, hedgeMin, s.hedgeDelay(nil))
+	require.Equal(t, hedgeAfter, s.hedgeDelay([]peer.ID{"new"}))
 	for range 50 {
-		s.answered("fast", time.Millisecond)
-		s.answered("slow", 400*time.Millisecond)
+		s.observe("fast", time.Millisecond)
+		s.observe("slow", 400*time.Millisecond)
 	}
-	require.Equal(t, hedgeLeast, s.patience([]peer.ID{"fast"}))
-	require.InDelta(t, 400*time.Millisecond, s.patience([]peer.ID{"fast", "slow"}), float64(50*time.Millisecond))
-	s.answered("slow", time.Minute)
-	require.Equal(t, hedgeMost, s.patience([]peer.ID{"slow"}))
+	require.Equal(t, hedgeMin, s.hedgeDelay([]peer.ID{"fast"}))
+	require.InDelta(t, 400*time.Millisecond, s.hedgeDelay([]peer.ID{"fast", "slow"}), float64(50*time.Millisecond))
+	s.observe("slow", time.Minute)
+	require.Equal(t, hedgeMax, s.hedgeDelay([]peer.ID{"slow"}))
 }
 
 func TestPrefixes(t *testing.T) {
@@ -332,16 +332,16 @@ func TestPrefixes(t *testing.T) {
 func TestQuotasRefill(t *testing.T) {
 	q := newQuotas(Limits{StoreRate: 2, StoreBurst: 3})
 	now := time.Now()
-	from := origin{prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	from := source{prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	for range 3 {
 		require.True(t, q.take(from, now))
 	}
 	require.False(t, q.take(from, now))
-	require.True(t, q.take(origin{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "others have their own")
+	require.True(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "others have their own")
 	require.True(t, q.take(from, now.Add(time.Second)))
-	require.True(t, q.take(origin{exempt: true, prefix: from.prefix}, now))
+	require.True(t, q.take(source{exempt: true, prefix: from.prefix}, now))
 	for i := range 2 * prefixesRemembered {
-		q.take(origin{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
+		q.take(source{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
 	}
 	require.Equal(t, prefixesRemembered, q.prefixes.Len())
 }
@@ -379,7 +379,7 @@ func TestWanted(t *testing.T) {
 		{newKeeperSet(peersOf(3), nil), full(0, 1), 3},
 		{newKeeperSet(peersOf(1), nil), full(0), 1},
 	} {
-		g := gathered{set: c.set, answers: c.answers}
+		g := group{set: c.set, answers: c.answers}
 		require.Equal(t, c.want, g.wanted(), "%v of %d", c.answers, len(c.set.peers))
 	}
 	here, there := netip.MustParsePrefix("40.1.7.0/24"), netip.MustParsePrefix("41.1.7.0/24")
@@ -395,9 +395,9 @@ func TestWanted(t *testing.T) {
 		{[]netip.Prefix{{}, {}}, true, 2},
 		{[]netip.Prefix{here}, true, 2},
 	} {
-		g := gathered{set: ten, several: c.several, answers: full(slices.Repeat([]int{5}, len(c.parties))...)}
+		g := group{set: ten, diverse: c.several, answers: full(slices.Repeat([]int{5}, len(c.parties))...)}
 		for i, party := range c.parties {
-			g.answers[i].party = party
+			g.answers[i].network = party
 		}
 		require.Equal(t, c.want, g.wanted(), "%v", c.parties)
 	}

@@ -40,20 +40,20 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 // the cells undivided, and has compared them with their other keepers. Otherwise it is false.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if !k.settled(cells) || !k.divisions.complete(cells) {
+	if !k.settled(cells) || !k.splits.holdsAll(cells) {
 		return query.Found{}, false
 	}
-	return k.answerAlone(p, cells), true
+	return k.findHere(p, cells), true
 }
 
 // find is Query among cells given.
 func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
-	d := newDescent(k, p)
+	d := newTreeSearch(k, p)
 	if err := d.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
 	recs := k.reconcile(p, d.cells, union(d.groups))
-	reason := d.lacks(recs)
+	reason := d.incomplete(recs)
 	matches, atLeast := total(d.groups, len(recs))
 	return query.Found{
 		Records:  recs,
@@ -61,8 +61,8 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
-		Local:    k.alone(d.groups),
-		Notes:    d.notes.sorted(),
+		Local:    k.onlyKeeper(d.groups),
+		Notes:    d.trace.sorted(),
 	}, nil
 }
 
@@ -70,7 +70,7 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 func (k *Keeper) keepersOf(ctx context.Context, cells []records.CellKey) ([]*keeperSet, error) {
 	sets := make([]*keeperSet, len(cells))
 	errs := make([]error, len(cells))
-	place := func(i int) { sets[i], errs[i] = k.places.of(ctx, cells[i]) }
+	place := func(i int) { sets[i], errs[i] = k.closest.keepers(ctx, cells[i]) }
 	first := 0
 	if len(cells) > 0 && k.Router.Size() < Network {
 		place(0) // in a small network the first answer is that of all
@@ -100,7 +100,7 @@ func bounded(width, n int, do func(int)) {
 }
 
 // unanswered is the error of a query that got no answer at all.
-func unanswered(ctx context.Context, groups []gathered) error {
+func unanswered(ctx context.Context, groups []group) error {
 	var failure error
 	for _, g := range groups {
 		if len(g.answers) > 0 {
@@ -120,10 +120,10 @@ func unanswered(ctx context.Context, groups []gathered) error {
 	}
 }
 
-// alone reports whether this peer keeps all the cells and nobody else does.
-func (k *Keeper) alone(groups []gathered) bool {
-	return !slices.ContainsFunc(groups, func(g gathered) bool {
-		return len(g.set.peers) != 1 || !g.set.has(k.Self) || g.set.doubt != nil
+// onlyKeeper reports whether this peer keeps all the cells and nobody else does.
+func (k *Keeper) onlyKeeper(groups []group) bool {
+	return !slices.ContainsFunc(groups, func(g group) bool {
+		return len(g.set.peers) != 1 || !g.set.has(k.Self) || g.set.uncertain != nil
 	})
 }
 
@@ -134,26 +134,26 @@ type reply struct {
 	err    error
 }
 
-// gather asks keepers of one group until enough gave a full answer: askedAtOnce at first, another
+// askGroup asks keepers of one group until enough gave a full answer: askedAtOnce at first, another
 // one for each that fails or does not speak for all cells, further ones when the answers leave
 // doubt, and when those asked take longer than they usually do as many as are missing, more each
 // time: where many are gone, asking one after the other would meet one dead peer after the other.
-func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *journal) {
+func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, notes *queryTrace) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before the wait: whoever is slow is not waited for
 	q.cells = g.cells
 	order := k.askingOrder(g.set)
-	if notes.wanted {
+	if notes.enabled {
 		notes.add("cells %s are kept by %d peers", q.names(), len(order))
 	}
 	replies := make(chan reply, len(order))
-	g.several = k.several(order)
+	g.diverse = k.diverse(order)
 	next, awaited := 0, make(map[peer.ID]bool) // who is late is not awaited, but heard
 	ask := func() {
 		if next < len(order) {
-			k.prefer(order[next:], g.oneParty())
+			k.prefer(order[next:], g.commonNetwork())
 			id := order[next]
 			next++
 			awaited[id] = true
@@ -163,7 +163,7 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 	for range g.needed() {
 		ask()
 	}
-	patience := k.peers.patience(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
+	patience := k.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
 	hedge := time.NewTimer(patience)
 	defer hedge.Stop()
 	for heard, hedges := 0, 0; heard < next && g.full() < g.wanted(); {
@@ -190,7 +190,7 @@ func (k *Keeper) gather(ctx context.Context, q question, g *gathered, notes *jou
 }
 
 // add takes a reply in and reports whether it is a full answer.
-func (g *gathered) add(r reply) bool {
+func (g *group) add(r reply) bool {
 	if r.err != nil {
 		g.failure = r.err
 		return false
@@ -207,7 +207,7 @@ func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
 	order := nearest(string(k.Self), set.peers, len(set.peers))
 	var last []peer.ID
 	first := slices.DeleteFunc(order, func(id peer.ID) bool {
-		avoided := k.peers.avoided(id, now)
+		avoided := k.stats.avoided(id, now)
 		if avoided {
 			last = append(last, id)
 		}
@@ -233,8 +233,8 @@ func (k *Keeper) spread(ids []peer.ID) []peer.ID {
 	return append(first, again...)
 }
 
-// several reports whether peers are of more than one network.
-func (k *Keeper) several(ids []peer.ID) bool {
+// diverse reports whether peers are of more than one network.
+func (k *Keeper) diverse(ids []peer.ID) bool {
 	first, _ := k.prefixOfPeer(ids[0])
 	return slices.ContainsFunc(ids[1:], func(id peer.ID) bool {
 		other, _ := k.prefixOfPeer(id)
@@ -259,9 +259,9 @@ func (k *Keeper) prefer(ids []peer.ID, party netip.Prefix) {
 }
 
 // ask puts a question to one keeper, which may be this peer.
-func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal) reply {
+func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, notes *queryTrace) reply {
 	if id == k.Self {
-		a := k.local(q)
+		a := k.answerHere(q)
 		notes.add("asked this peer itself about %d cells: %s", len(q.cells), a)
 		return reply{from: id, answer: a}
 	}
@@ -272,7 +272,7 @@ func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal
 	}
 	a, err := k.askPeer(ctx, id, q)
 	took := k.Now().Sub(start)
-	k.judged(ctx, id, took, err)
+	k.observe(ctx, id, took, err)
 	end(err)
 	if err != nil {
 		notes.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
@@ -280,12 +280,12 @@ func (k *Keeper) ask(ctx context.Context, id peer.ID, q question, notes *journal
 	}
 	notes.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
 	if from, ok := k.prefixOfPeer(id); ok {
-		a.party = from
+		a.network = from
 	}
 	return reply{from: id, answer: a}
 }
 
-func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, error) {
+func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // explanations are the asker's
 	req.Cells = q.names()
@@ -299,41 +299,41 @@ func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q question) (answer, e
 	if err != nil {
 		return answer{}, err
 	}
-	return judge(q, resp.GetQuery(), k.Verifier, k.Now())
+	return verifyAnswer(q, resp.GetQuery(), k.Verifier, k.Now())
 }
 
-// judged draws the consequences of how a peer answered, or did not.
-func (k *Keeper) judged(ctx context.Context, id peer.ID, took time.Duration, err error) {
+// observe draws the consequences of how a peer answered, or did not.
+func (k *Keeper) observe(ctx context.Context, id peer.ID, took time.Duration, err error) {
 	switch {
 	case err == nil:
-		k.peers.answered(id, took)
+		k.stats.observe(id, took)
 	case fault.KindOf(err) == fault.Unauthentic:
 		k.Recorder.Distrusted(fault.KindOf(err).String())
 		k.Logger.Warn("keeper gave an answer that does not hold", "peer", id, "error", err)
-		k.peers.avoid(id, k.Now().Add(distrustFor))
+		k.stats.avoid(id, k.Now().Add(distrustFor))
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
 		// nobody waited for it any more: others, asked later, were faster
-		if took > k.peers.patience([]peer.ID{id}) {
-			k.failed(id)
+		if took > k.stats.hedgeDelay([]peer.ID{id}) {
+			k.suspect(id)
 		}
 	default:
-		k.failed(id)
+		k.suspect(id)
 	}
 }
 
-// failed has a peer asked last for a while, and looked into whether it is gone.
-func (k *Keeper) failed(id peer.ID) {
-	k.peers.avoid(id, k.Now().Add(avoidFor))
-	k.places.failed(id)
-	if r, ok := k.Router.(doubting); ok {
-		r.Doubt(id)
+// suspect has a peer asked last for a while, and looked into whether it is gone.
+func (k *Keeper) suspect(id peer.ID) {
+	k.stats.avoid(id, k.Now().Add(avoidFor))
+	k.closest.refreshSets(id)
+	if r, ok := k.Router.(suspectReporter); ok {
+		r.Suspect(id)
 	}
 }
 
-// doubting is a Router that looks into it when a peer does not answer.
-type doubting interface {
-	// Doubt has peers measured soon, and dropped from the routing table if they are gone.
-	Doubt(ids ...peer.ID)
+// suspectReporter is a Router that looks into it when a peer does not answer.
+type suspectReporter interface {
+	// Suspect has peers measured soon, and dropped from the routing table if they are gone.
+	Suspect(ids ...peer.ID)
 }
 
 // reconcile takes found records into the index and lets what the index knows win: a
@@ -343,9 +343,9 @@ func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*reco
 	now := k.Now()
 	hits := make([]query.Hit, 0, len(found))
 	for _, r := range found {
-		if _, err := k.keep(r); err != nil && fault.KindOf(err) == fault.Exists {
+		if _, err := k.put(r); err != nil && fault.KindOf(err) == fault.Exists {
 			fresher, ok := k.Index.Get(r.Name())
-			if !ok || fresher.Expired(now) || !(question{plan: p, cells: cells}).asksFor(fresher) {
+			if !ok || fresher.Expired(now) || !(cellQuery{plan: p, cells: cells}).matches(fresher) {
 				continue
 			}
 			r = fresher
@@ -380,27 +380,27 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// journal collects what an explained query tells about its own course. It is safe for concurrent use.
-type journal struct {
-	wanted bool
+// queryTrace collects what an explained query tells about its own course. It is safe for concurrent use.
+type queryTrace struct {
+	enabled bool
 
-	mu   sync.Mutex // guards said
-	said []string
+	mu    sync.Mutex // guards said
+	lines []string
 }
 
-func (j *journal) add(format string, args ...any) {
-	if !j.wanted {
+func (j *queryTrace) add(format string, args ...any) {
+	if !j.enabled {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.said = append(j.said, fmt.Sprintf(format, args...))
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
 }
 
 // sorted gives the notes, in an order that does not depend on who was faster.
-func (j *journal) sorted() []string {
+func (j *queryTrace) sorted() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	slices.Sort(j.said)
-	return j.said
+	slices.Sort(j.lines)
+	return j.lines
 }

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// origin is where a request came from.
-type origin struct {
+// source is where a request came from.
+type source struct {
 	peer   peer.ID
 	prefix netip.Prefix // /24 of IPv4, /48 of IPv6; the zero prefix when the address is none of these
 	exempt bool         // this very machine
 }
 
-func originOf(c network.Conn) origin {
-	o := origin{peer: c.RemotePeer()}
+func sourceOf(c network.Conn) source {
+	o := source{peer: c.RemotePeer()}
 	ip, err := manet.ToIP(c.RemoteMultiaddr())
 	if err != nil {
 		return o // one bucket for all that have no address
@@ -60,8 +60,8 @@ func newQuotas(l Limits) *quotas {
 	return &quotas{rate: rate.Limit(l.StoreRate), burst: l.StoreBurst, prefixes: prefixes}
 }
 
-// take reports whether one more record may come from o.
-func (q *quotas) take(o origin, now time.Time) bool {
+// store reports whether one more record may come from o.
+func (q *quotas) take(o source, now time.Time) bool {
 	if o.exempt {
 		return true
 	}
@@ -82,7 +82,7 @@ func (k *Keeper) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	for _, c := range k.Host.Network().ConnsToPeer(id) {
-		o := originOf(c)
+		o := sourceOf(c)
 		return o.prefix, !o.exempt && o.prefix.IsValid()
 	}
 	for _, a := range k.Host.Peerstore().Addrs(id) {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	regionFor       = time.Minute // a lookup's answer is used for other keys; much less than a placement is
-	regionsAtMost   = 512         // answers remembered
+	regionTTL       = time.Minute // a lookup's answer is used for other keys; much less than a placement is
+	maxRegions      = 512         // answers remembered
 	bitsOfDistances = 8 * sha256.Size
 )
 
@@ -24,14 +24,14 @@ const (
 type region struct {
 	target [sha256.Size]byte
 	radius distance // from target to the farthest of peers
-	peers  []neighbour
+	peers  []hashedPeer
 	until  time.Time
 }
 
 func newRegion(key string, answer []peer.ID, until time.Time) region {
-	g := region{target: sha256.Sum256([]byte(key)), peers: make([]neighbour, len(answer)), until: until}
+	g := region{target: sha256.Sum256([]byte(key)), peers: make([]hashedPeer, len(answer)), until: until}
 	for i, id := range answer {
-		g.peers[i] = neighbour{id, sha256.Sum256([]byte(id))}
+		g.peers[i] = hashedPeer{id, sha256.Sum256([]byte(id))}
 		if d := xor(g.target, g.peers[i].hash); bytes.Compare(d[:], g.radius[:]) > 0 {
 			g.radius = d
 		}
@@ -85,7 +85,7 @@ type regions struct {
 func (r *regions) add(g region) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.known) >= regionsAtMost {
+	if len(r.known) >= maxRegions {
 		r.known = slices.Delete(r.known, 0, 1)
 	}
 	r.known = append(r.known, g)
@@ -115,12 +115,12 @@ func (r *regions) forget(id peer.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known = slices.DeleteFunc(r.known, func(g region) bool {
-		return slices.ContainsFunc(g.peers, func(n neighbour) bool { return n.id == id })
+		return slices.ContainsFunc(g.peers, func(n hashedPeer) bool { return n.id == id })
 	})
 }
 
-// closest looks a key up, unless an earlier answer tells who is closest to it.
-func (p *places) closest(key string) (others []peer.ID, err error) {
+// findClosest looks a key up, unless an earlier answer tells who is closest to it.
+func (p *closestCache) findClosest(key string) (others []peer.ID, err error) {
 	if others, ok := p.regions.around(key, p.k.Self, p.k.Now()); ok {
 		return others, nil
 	}
@@ -131,7 +131,7 @@ func (p *places) closest(key string) (others []peer.ID, err error) {
 	others, err = p.k.Router.Closest(ctx, key)
 	end(err)
 	if err == nil && len(others) == Network {
-		p.regions.add(newRegion(key, others, p.k.Now().Add(regionFor)))
+		p.regions.add(newRegion(key, others, p.k.Now().Add(regionTTL)))
 	}
 	return others, err
 }

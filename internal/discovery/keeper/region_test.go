@@ -71,18 +71,18 @@ func TestKeysShareLookups(t *testing.T) {
 			continue
 		}
 		lookups++
-		r.add(newRegion(key, nearest(key, others, Network), now.Add(regionFor)))
+		r.add(newRegion(key, nearest(key, others, Network), now.Add(regionTTL)))
 	}
 	t.Logf("%d keys on %d peers cost %d lookups", keys, peers, lookups)
 	require.Less(t, lookups, peers/2)
-	_, ok := r.around("key-1", self, now.Add(regionFor))
+	_, ok := r.around("key-1", self, now.Add(regionTTL))
 	require.False(t, ok, "answers are forgotten")
 }
 
 // A provider's records all over a continent are stored with few lookups, each where it belongs.
 func TestStoreLooksUpByRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 32, large, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		w := newCluster(t, 32, large, func(_ int, c *Config) { c.Limits.Sync = -1 })
 		recs := spread(t, 100, rand.New(rand.NewPCG(8, 8)))
 		cells := map[string]bool{}
 		for _, r := range recs {
@@ -105,14 +105,14 @@ func TestStoreLooksUpByRegion(t *testing.T) {
 			}
 		}
 
-		set, err := w.nodes[0].places.of(t.Context(), recs[0].Cells()[0])
+		set, err := w.nodes[0].closest.keepers(t.Context(), recs[0].Cells()[0])
 		require.NoError(t, err)
 		other := set.peers[0]
 		if other == w.nodes[0].Self {
 			other = set.peers[1]
 		}
-		w.nodes[0].places.failed(other)
-		_, known := w.nodes[0].places.regions.around(routingKey(recs[0].Cells()[0]), w.nodes[0].Self, time.Now())
+		w.nodes[0].closest.refreshSets(other)
+		_, known := w.nodes[0].closest.regions.around(routingKey(recs[0].Cells()[0]), w.nodes[0].Self, time.Now())
 		require.False(t, known, "who failed is in none of the answers used")
 	})
 }

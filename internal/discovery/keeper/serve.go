@@ -14,8 +14,8 @@ import (
 )
 
 // store judges each item by itself: what is wrong with one record is no reason against the others.
-func (s *server) store(ctx context.Context, from origin, req *pb.StoreRequest) (*pb.StoreResponse, error) {
-	in := s.k.intake(from)
+func (s *server) store(ctx context.Context, from source, req *pb.StoreRequest) (*pb.StoreResponse, error) {
+	in := s.k.newStoreHandler(from)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
 	for i, item := range req.GetItems() {
 		sequence, err := s.accept(ctx, from, item, in)
@@ -28,7 +28,7 @@ func (s *server) store(ctx context.Context, from origin, req *pb.StoreRequest) (
 // "cells" for cells that the record is not of, Exists when a fresher version is known,
 // Forbidden naming "cells" when this peer does not keep one of them, and what
 // records.Open returns. The cheap checks come first. Sequence is the highest known of the record.
-func (s *server) accept(ctx context.Context, from origin, item *pb.StoreItem, in *intake) (sequence uint64, err error) {
+func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in *storeHandler) (sequence uint64, err error) {
 	reason := ""
 	defer func() {
 		if err != nil {
@@ -57,16 +57,16 @@ func (s *server) accept(ctx context.Context, from origin, item *pb.StoreItem, in
 			reason = "wrong_cell"
 			return 0, fault.Invalidf("cells", c.String(), "the record is not of the cell %s", c)
 		}
-		if in.keeps(c) {
+		if in.accepts(c) {
 			kept = append(kept, c)
 		}
 	}
 	if len(kept) > 0 {
-		if sequence, err = in.take(r, kept); err != nil {
+		if sequence, err = in.store(r, kept); err != nil {
 			return sequence, err
 		}
 	}
-	if len(kept) < len(cells) { // kept for the others all the same: it costs nothing more
+	if len(kept) < len(cells) { // acceptssal for the others all the same: it costs nothing more
 		reason = "not_kept"
 		return sequence, &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
@@ -82,9 +82,9 @@ func reasonOf(reason string, err error) string {
 	return reason
 }
 
-// keep takes a verified record into the index. It is no error that the index has this very
+// put takes a verified record into the index. It is no error that the index has this very
 // version; a fresher one is Exists. Sequence is the highest known.
-func (k *Keeper) keep(r *records.Record) (sequence uint64, err error) {
+func (k *Keeper) put(r *records.Record) (sequence uint64, err error) {
 	known, ok := k.Index.Latest(r.Name())
 	if ok && records.Equivocates(known, r) {
 		k.Recorder.Refused("equivocation") // whichever of the two wins
@@ -103,11 +103,11 @@ func (k *Keeper) keep(r *records.Record) (sequence uint64, err error) {
 // query answers from the index, restricted to the cells asked. Cells that this peer does
 // not keep, or has only just come to keep, are named, and answered with what it happens to have.
 func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResponse, error) {
-	plan, cells, err := s.question(req)
+	plan, cells, err := s.parseQuery(req)
 	if err != nil {
 		return nil, err
 	}
-	found := s.k.Index.Search(plan, index.SearchOptions{Now: s.k.Now(), Cells: placesOf(cells), AtLeast: !plan.ExactTotal()})
+	found := s.k.Index.Search(plan, index.SearchOptions{Now: s.k.Now(), Cells: geoCells(cells), AtLeast: !plan.ExactTotal()})
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
@@ -116,17 +116,17 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 		worst = *w
 	}
 	resp := responseOf(found, worst)
-	resp.Splits = s.k.divisions.splits(plan, cells)
+	resp.Splits = s.k.splits.forQuery(plan, cells)
 	for _, c := range cells {
-		if !s.k.places.speaks(c) {
+		if !s.k.closest.authoritative(c) {
 			resp.NotKept = append(resp.NotKept, c.String())
 		}
 	}
 	return resp, nil
 }
 
-// question reads a query and the cells it is asked of.
-func (s *server) question(req *pb.QueryRequest) (*query.Plan, []records.CellKey, error) {
+// cellQuery reads a query and the cells it is asked of.
+func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKey, error) {
 	if req.GetQuery() == nil {
 		return nil, nil, fault.Invalidf("query", nil, "is missing")
 	}
@@ -169,8 +169,8 @@ func cellsOf(keys []string, most int) ([]records.CellKey, error) {
 	return cells, nil
 }
 
-// placesOf gives the cells' places for a search: nil, which is no restriction, when one is Global.
-func placesOf(cells []records.CellKey) []geo.Cell {
+// geoCells gives the cells' places for a search: nil, which is no restriction, when one is Global.
+func geoCells(cells []records.CellKey) []geo.Cell {
 	places := make([]geo.Cell, len(cells))
 	for i, c := range cells {
 		if c.Cell == geo.Global {

@@ -17,8 +17,8 @@ type server struct {
 	working chan struct{} // semaphore of the requests being processed
 	quotas  *quotas
 
-	comparing comparing // peers that SYNC with this one
-	watches   watches   // of others
+	comparing comparing // stats that SYNC with this one
+	watches   watches   // parentepers others
 }
 
 func newServer(k *Keeper) *server {
@@ -46,18 +46,18 @@ func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto
 	if w := req.GetWatch(); w != nil && malformed == nil {
 		return nil, s.watch(st, w)
 	}
-	return s.respond(originOf(st.Conn()), req, malformed), nil
+	return s.respond(sourceOf(st.Conn()), req, malformed), nil
 }
 
 // respond works on one request, or says why it was not even read.
-func (s *server) respond(from origin, req *pb.Request, refused error) *pb.Response {
+func (s *server) respond(from source, req *pb.Request, refused error) *pb.Response {
 	if refused != nil {
 		s.k.Recorder.Refused("malformed")
 		return &pb.Response{Refusal: refusalOf(refused)}
 	}
-	allowed := serveUsual
+	allowed := serveDefault
 	if req.TimeoutMs > 0 {
-		allowed = min(time.Duration(req.TimeoutMs)*time.Millisecond, serveMost)
+		allowed = min(time.Duration(req.TimeoutMs)*time.Millisecond, serveMax)
 	}
 	ctx, end, err := s.k.begin(s.k.ctx, operationOf(req), allowed)
 	if err != nil {
@@ -90,7 +90,7 @@ func operationOf(req *pb.Request) string {
 }
 
 // work waits for its turn and does what is asked.
-func (s *server) work(ctx context.Context, from origin, req *pb.Request) (*pb.Response, error) {
+func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Response, error) {
 	select {
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()

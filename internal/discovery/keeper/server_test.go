@@ -40,9 +40,9 @@ func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	k.setDefaults()
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	t.Cleanup(k.cancel)
-	k.places, k.peers, k.server, k.sync = newPlaces(k), newStandings(), newServer(k), newSyncer(k)
-	k.sync.keep(&outcome{alone: true})
-	k.divisions, k.heard = newDivisions(k), newHeard()
+	k.closest, k.stats, k.server, k.sync = newClosestCache(k), newStatsCache(), newServer(k), newSyncer(k)
+	k.sync.keep(&syncRound{alone: true})
+	k.splits, k.hints = newSplits(k), newSplitHints()
 	return k, counts
 }
 
@@ -95,7 +95,7 @@ func TestStoreIsJudgedItemByItem(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := counts.of(counts.refused, tc.reason)
-			resp := k.server.respond(origin{}, storeOf(tc.item), nil)
+			resp := k.server.respond(source{}, storeOf(tc.item), nil)
 			require.Len(t, resp.GetStore().GetResults(), 1)
 			got := resp.GetStore().Results[0]
 			require.NotNil(t, got.Refusal)
@@ -107,7 +107,7 @@ func TestStoreIsJudgedItemByItem(t *testing.T) {
 		})
 	}
 
-	resp := k.server.respond(origin{}, storeOf(item(lapsed), item(r), item(r), item(p.sign(t, offer("one"), 4, now)), item(twin)), nil)
+	resp := k.server.respond(source{}, storeOf(item(lapsed), item(r), item(r), item(p.sign(t, offer("one"), 4, now)), item(twin)), nil)
 	got := resp.GetStore().Results
 	require.NotNil(t, got[0].Refusal, "what is wrong with one is no reason against the next")
 	require.Nil(t, got[1].Refusal)
@@ -132,10 +132,10 @@ func TestStoreOnlyWhatItKeeps(t *testing.T) {
 		o.ID, o.Metadata.Type, o.Capabilities = "x", "type-"+string(rune('a'+i%26))+string(rune('a'+i/26)), nil
 		r := p.sign(t, o, 1, time.Now())
 		key := routingKey(r.Cells()[0])
-		near := nearest(key, append(k.Router.(router).others(), "self"), slack)
+		near := nearest(key, append(k.Router.(router).others(), "self"), acceptWithin)
 		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1])
 		before := k.Index.Len()
-		resp := k.server.respond(origin{}, storeOf(item(r, r.Cells()[0])), nil)
+		resp := k.server.respond(source{}, storeOf(item(r, r.Cells()[0])), nil)
 		require.Equal(t, keeps, resp.GetStore().Results[0].Refusal == nil)
 		require.Equal(t, keeps, k.Index.Len() > before || before == 1)
 		if !keeps {
@@ -161,13 +161,13 @@ func TestStoreIsMetered(t *testing.T) {
 	for _, r := range recs {
 		items = append(items, item(r))
 	}
-	from := origin{prefix: prefixOf(netip.MustParseAddr("198.51.100.7"))}
+	from := source{prefix: prefixOf(netip.MustParseAddr("198.51.100.7"))}
 	resp := k.server.respond(from, storeOf(items...), nil)
 	for i, r := range resp.GetStore().Results {
 		require.Equal(t, i < 3, r.Refusal == nil)
 	}
 	require.Equal(t, 2, counts.of(counts.refused, "rate"))
-	resp = k.server.respond(origin{exempt: true}, storeOf(items...), nil)
+	resp = k.server.respond(source{exempt: true}, storeOf(items...), nil)
 	for _, r := range resp.GetStore().Results {
 		require.Nil(t, r.Refusal)
 	}
@@ -199,13 +199,13 @@ func TestQueryIsChecked(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}
-			resp := k.server.respond(origin{}, req, nil)
+			resp := k.server.respond(source{}, req, nil)
 			require.NotNil(t, resp.Refusal)
 			require.Equal(t, uint32(fault.Invalid), resp.Refusal.Kind)
 			require.Equal(t, tc.field, resp.Refusal.Field)
 		})
 	}
-	resp := k.server.respond(origin{}, new(pb.Request), nil)
+	resp := k.server.respond(source{}, new(pb.Request), nil)
 	require.Equal(t, uint32(fault.Unsupported), resp.Refusal.Kind, "an operation of a later version")
 }
 
@@ -222,7 +222,7 @@ func TestQueryAnswer(t *testing.T) {
 		for _, c := range cells {
 			req.Cells = append(req.Cells, c.String())
 		}
-		resp := k.server.respond(origin{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
+		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
 		require.Nil(t, resp.Refusal, resp.Refusal)
 		return resp.GetQuery()
 	}
@@ -242,8 +242,8 @@ func TestQueryAnswer(t *testing.T) {
 	require.Empty(t, got.Envelopes)
 	require.False(t, got.Withheld)
 	for _, c := range []records.CellKey{munich, berlin} {
-		near := k.Router.Nearby(routingKey(c), slack)
-		require.Equal(t, !responsible(routingKey(c), "self", near, slack), len(ask(1, c).NotKept) == 1)
+		near := k.Router.Nearby(routingKey(c), acceptWithin)
+		require.Equal(t, !responsible(routingKey(c), "self", near, acceptWithin), len(ask(1, c).NotKept) == 1)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestGarbage(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2)
+				w := newCluster(t, 2)
 				s := raw(t, w.nodes[0], w.nodes[1], tc.bytes)
 				resp := new(pb.Response)
 				require.NoError(t, responseCodec(s).ReadMessage(resp))
@@ -328,7 +328,7 @@ func TestSlowSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2)
+				w := newCluster(t, 2)
 				s := raw(t, w.nodes[0], w.nodes[1], tc.bytes)
 				require.NoError(t, s.SetReadDeadline(time.Now().Add(2*streamIdle)))
 				start := time.Now()
@@ -343,8 +343,8 @@ func TestSlowSender(t *testing.T) {
 // One peer may open only so many streams.
 func TestStreamsPerPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
-		ping := delimited(nil) // refused as unsupported, but answered
+		w := newCluster(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
+		ping := delimited(nil) // refusalError as unsupported, but answered
 		answered := func(from int) bool {
 			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol)
 			if err == nil {
@@ -369,12 +369,12 @@ func TestBusy(t *testing.T) {
 		start := time.Now()
 		req := storeOf()
 		req.TimeoutMs = 700
-		resp := k.server.respond(origin{}, req, nil)
+		resp := k.server.respond(source{}, req, nil)
 		require.Equal(t, uint32(fault.Unavailable), resp.Refusal.Kind)
 		require.Equal(t, 700*time.Millisecond, time.Since(start))
 		req.TimeoutMs = 1 << 31
 		start = time.Now()
-		k.server.respond(origin{}, req, nil)
-		require.Equal(t, serveMost, time.Since(start), "the asker's patience is not this peer's")
+		k.server.respond(source{}, req, nil)
+		require.Equal(t, serveMax, time.Since(start), "the asker's patience is not this peer's")
 	})
 }

@@ -18,15 +18,15 @@ import (
 // has compared it with those that stay.
 func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 30)
+		w := newCluster(t, 30)
 		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
 		require.NoError(t, w.nodes[0].Store(t.Context(), []*records.Record{r})[0].Err)
 		c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 		order := nearest(routingKey(c), w.dht.peers, len(w.nodes))
 		heir := w.node(order[Replicas])
-		q := question{plan: compile(t, query.Query{}), cells: []records.CellKey{c}}
-		require.False(t, heir.local(q).full, "not its cell")
-		require.True(t, w.node(order[0]).local(q).full)
+		q := cellQuery{plan: compile(t, query.Query{}), cells: []records.CellKey{c}}
+		require.False(t, heir.answerHere(q).full, "not its cell")
+		require.True(t, w.node(order[0]).answerHere(q).full)
 
 		for _, id := range order[:2] {
 			w.node(id).leave(t)
@@ -35,9 +35,9 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 			w.dht.peers = slices.DeleteFunc(w.dht.peers, func(id peer.ID) bool { return slices.Contains(order[:2], id) })
 			w.dht.fire()
 		})
-		heir.places.own.Purge() // as if nobody had asked before
-		require.True(t, heir.places.keeps(c))
-		require.False(t, heir.local(q).full, "it has only just become a keeper")
+		heir.closest.own.Purge() // as if nobody had asked before
+		require.True(t, heir.closest.accepts(c))
+		require.False(t, heir.answerHere(q).full, "it has only just become a keeper")
 		for _, n := range w.nodes {
 			if !n.gone {
 				found, err := n.Query(t.Context(), q.plan)
@@ -47,8 +47,8 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * syncGap)
-		require.True(t, heir.local(q).full)
-		require.Equal(t, 1, heir.local(q).total)
+		require.True(t, heir.answerHere(q).full)
+		require.Equal(t, 1, heir.answerHere(q).total)
 	})
 }
 
@@ -66,7 +66,7 @@ func TestComparedIsRemembered(t *testing.T) {
 		for _, id := range done {
 			met[id] = false
 		}
-		n.sync.keep(&outcome{near: &survey{neighbourhood: newNeighbourhood(n.Self, known, false)}, done: met})
+		n.sync.keep(&syncRound{table: &tableState{peerTable: newPeerTable(n.Self, known, false)}, done: met})
 	}
 	n.Limits.Sync = syncEvery
 	require.False(t, n.sync.compared(c), "before the first round")
@@ -99,11 +99,11 @@ func TestNewcomersToASmallNetworkSpeak(t *testing.T) {
 	n, c := w.nodes[0], records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 	n.Limits.Sync = syncEvery
 	require.True(t, n.sync.compared(c), "before the first round")
-	n.sync.keep(&outcome{near: &survey{neighbourhood: newNeighbourhood(n.Self, nil, true)}})
+	n.sync.keep(&syncRound{table: &tableState{peerTable: newPeerTable(n.Self, nil, true)}})
 	require.True(t, n.sync.compared(c), "a round with nobody in sight")
-	both := newNeighbourhood(n.Self, []peer.ID{w.nodes[1].Self, w.nodes[2].Self}, true)
-	n.sync.keep(&outcome{near: &survey{neighbourhood: both}})
+	both := newPeerTable(n.Self, []peer.ID{w.nodes[1].Self, w.nodes[2].Self}, true)
+	n.sync.keep(&syncRound{table: &tableState{peerTable: both}})
 	require.False(t, n.sync.compared(c), "nobody answered")
-	n.sync.keep(&outcome{near: &survey{neighbourhood: both}, done: map[peer.ID]bool{w.nodes[1].Self: true}})
+	n.sync.keep(&syncRound{table: &tableState{peerTable: both}, done: map[peer.ID]bool{w.nodes[1].Self: true}})
 	require.True(t, n.sync.compared(c))
 }

@@ -8,97 +8,97 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// standings remembers how keepers answered: how fast, and whether they are to be asked
+// statsCache remembers how keepers answered: how fast, and whether they are to be asked
 // last for a while. It forgets the peers that were not asked for the longest time. It is
 // safe for concurrent use.
-type standings struct {
+type statsCache struct {
 	mu    sync.Mutex // guards known and what it points to
-	known *simplelru.LRU[peer.ID, *standing]
+	peers *simplelru.LRU[peer.ID, *peerStats]
 }
 
-// standing is one peer's track record.
-type standing struct {
-	pace  pace
-	shunt time.Time // asked last until then
+// peerStats is one peer's track record.
+type peerStats struct {
+	rtt        rttEstimator
+	avoidUntil time.Time // asked last until then
 }
 
-// pace estimates how long a peer takes: smoothed mean and deviation with the gains of
+// rtt estimates how long a peer takes: smoothed mean and deviation with the gains of
 // RFC 6298. Mean plus two deviations stands for the 95th percentile. The zero value knows nothing.
-type pace struct {
+type rttEstimator struct {
 	mean, deviation time.Duration
 	known           bool
 }
 
-func (p *pace) observe(took time.Duration) {
+func (p *rttEstimator) observe(took time.Duration) {
 	if !p.known {
-		*p = pace{mean: took, deviation: took / 2, known: true}
+		*p = rttEstimator{mean: took, deviation: took / 2, known: true}
 		return
 	}
 	p.deviation += ((p.mean - took).Abs() - p.deviation) / 4
 	p.mean += (took - p.mean) / 8
 }
 
-// patience is how long to wait for the peer before another one is asked as well.
-func (p *pace) patience() time.Duration {
+// hedgeDelay is how long to wait for the peer before another one is asked as well.
+func (p *rttEstimator) hedgeDelay() time.Duration {
 	if !p.known {
 		return hedgeAfter
 	}
-	return min(max(p.mean+2*p.deviation, hedgeLeast), hedgeMost)
+	return min(max(p.mean+2*p.deviation, hedgeMin), hedgeMax)
 }
 
-func newStandings() *standings {
-	known, err := simplelru.NewLRU[peer.ID, *standing](peersRemembered, nil)
+func newStatsCache() *statsCache {
+	known, err := simplelru.NewLRU[peer.ID, *peerStats](maxPeerStats, nil)
 	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &standings{known: known}
+	return &statsCache{peers: known}
 }
 
-// with changes a peer's record under the lock.
-func (s *standings) with(id peer.ID, change func(*standing)) {
+// sharedWithte changes a peer's record under the lock.
+func (s *statsCache) update(id peer.ID, change func(*peerStats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, ok := s.known.Get(id)
+	st, ok := s.peers.Get(id)
 	if !ok {
-		st = new(standing)
-		s.known.Add(id, st)
+		st = new(peerStats)
+		s.peers.Add(id, st)
 	}
 	change(st)
 }
 
-// answered notes how long an answer took.
-func (s *standings) answered(id peer.ID, took time.Duration) {
-	s.with(id, func(st *standing) { st.pace.observe(took) })
+// observe notes how long an answer took.
+func (s *statsCache) observe(id peer.ID, took time.Duration) {
+	s.update(id, func(st *peerStats) { st.rtt.observe(took) })
 }
 
 // avoid has a peer asked last until a time.
-func (s *standings) avoid(id peer.ID, until time.Time) {
-	s.with(id, func(st *standing) {
-		if st.shunt.Before(until) {
-			st.shunt = until
+func (s *statsCache) avoid(id peer.ID, until time.Time) {
+	s.update(id, func(st *peerStats) {
+		if st.avoidUntil.Before(until) {
+			st.avoidUntil = until
 		}
 	})
 }
 
 // avoided reports whether a peer is to be asked last.
-func (s *standings) avoided(id peer.ID, now time.Time) bool {
+func (s *statsCache) avoided(id peer.ID, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, ok := s.known.Peek(id)
-	return ok && now.Before(st.shunt)
+	st, ok := s.peers.Peek(id)
+	return ok && now.Before(st.avoidUntil)
 }
 
-// patience is the longest wait that any of the peers deserves.
-func (s *standings) patience(ids []peer.ID) time.Duration {
+// hedgeDelay is the longest wait that any of the peers deserves.
+func (s *statsCache) hedgeDelay(ids []peer.ID) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := hedgeLeast
+	wait := hedgeMin
 	for _, id := range ids {
-		var p pace
-		if st, ok := s.known.Peek(id); ok {
-			p = st.pace
+		var p rttEstimator
+		if st, ok := s.peers.Peek(id); ok {
+			p = st.rtt
 		}
-		wait = max(wait, p.patience())
+		wait = max(wait, p.hedgeDelay())
 	}
 	return wait
 }

@@ -30,7 +30,7 @@ import (
 // Err is nil when at least one keeper holds the record, and otherwise Exists with the
 // highest sequence known as its value, or what the first keeper said.
 func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
-	ctx, end, err := k.begin(ctx, "store", storeMost)
+	ctx, end, err := k.begin(ctx, "store", storeTimeout)
 	if err != nil {
 		return failAll(recs, err)
 	}
@@ -50,10 +50,10 @@ func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Ou
 // those are known to be divided or turn out to be.
 func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) []records.Outcome {
 	places := make(map[records.CellKey]*keeperSet)
-	var shipments []shipment
+	var shipments []storeBatch
 	var verdicts [][]verdict
 	done := make([][]records.CellKey, len(recs))
-	targets = k.deepen(recs, targets, done)
+	targets = k.nextCells(recs, targets, done)
 	for depth := geo.MaxLen; depth <= geo.DeepLen && slices.ContainsFunc(targets, func(c []records.CellKey) bool { return len(c) > 0 }); depth++ {
 		if err := k.placeAll(ctx, targets, places); err != nil {
 			if shipments == nil {
@@ -68,11 +68,11 @@ func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets []
 		for i := range done {
 			done[i] = append(done[i], targets[i]...)
 		}
-		targets = k.deepen(recs, done, done)
+		targets = k.nextCells(recs, done, done)
 	}
 	outcomes := tally(len(recs), shipments, verdicts)
 	for i := range outcomes {
-		if doubtful(done[i], places) {
+		if uncertainAny(done[i], places) {
 			o := &outcomes[i].Stored
 			o.Of = max(o.Of, o.On+1)
 		}
@@ -80,16 +80,16 @@ func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets []
 	return outcomes
 }
 
-// deepen gives for each record the cells, and the children that it lies in of those of them
+// nextCells gives for each record the cells, and the children that it lies in of those of them
 // that publishers must descend into, but for what is done.
-func (k *Keeper) deepen(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
+func (k *Keeper) nextCells(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
 	now := k.Now()
 	deeper := make([][]records.CellKey, len(recs))
 	for i, r := range recs {
 		all := slices.Clone(cells[i])
 		for j := 0; j < len(all); j++ { // which grows
 			c := all[j]
-			if c.Cell.Len() < geo.MaxLen || !k.heard.isDivided(c, now) {
+			if c.Cell.Len() < geo.MaxLen || !k.hints.isSplit(c, now) {
 				continue
 			}
 			if child, ok := cell.ChildOf(c.Cell, r); ok {
@@ -107,7 +107,7 @@ func (k *Keeper) deepen(recs []*records.Record, cells, done [][]records.CellKey)
 // wants tells which keepers are to be brought a record for a cell.
 func (k *Keeper) wants() func(peer.ID, records.CellKey, *records.Record) bool {
 	now := k.Now()
-	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return k.heard.wants(id, c, r, now) }
+	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return k.hints.wants(id, c, r, now) }
 }
 
 func failAll(recs []*records.Record, err error) []records.Outcome {
@@ -140,19 +140,19 @@ func (k *Keeper) placeAll(ctx context.Context, targets [][]records.CellKey, plac
 	return err
 }
 
-// doubtful reports whether the lookup of one of the cells did not settle who keeps it.
-func doubtful(cells []records.CellKey, places map[records.CellKey]*keeperSet) bool {
-	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return places[c].doubt != nil })
+// uncertainAny reports whether the lookup of one of the cells did not settle who keeps it.
+func uncertainAny(cells []records.CellKey, places map[records.CellKey]*keeperSet) bool {
+	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return places[c].uncertain != nil })
 }
 
-// shipment is all that one keeper is to be given.
-type shipment struct {
-	to      peer.ID
-	parcels []parcel // by record
+// storeBatch is all that one keeper is to be given.
+type storeBatch struct {
+	to    peer.ID
+	items []storeItem // keeper record
 }
 
-// parcel is one record and the cells that the keeper is to hold it for.
-type parcel struct {
+// storeItem is one record and the cells that the keeper is to hold it for.
+type storeItem struct {
 	record int // position among the records stored
 	item   *pb.StoreItem
 }
@@ -160,8 +160,8 @@ type parcel struct {
 // route turns records, the cells they go to, and the keepers of these that want them into
 // one shipment for each keeper, by id.
 func route(recs []*records.Record, targets [][]records.CellKey, places map[records.CellKey]*keeperSet,
-	wants func(peer.ID, records.CellKey, *records.Record) bool) []shipment {
-	byKeeper := make(map[peer.ID]*shipment)
+	wants func(peer.ID, records.CellKey, *records.Record) bool) []storeBatch {
+	byKeeper := make(map[peer.ID]*storeBatch)
 	for i, r := range recs {
 		for _, c := range targets[i] {
 			key := c.String()
@@ -171,32 +171,32 @@ func route(recs []*records.Record, targets [][]records.CellKey, places map[recor
 				}
 				s, ok := byKeeper[id]
 				if !ok {
-					s = &shipment{to: id}
+					s = &storeBatch{to: id}
 					byKeeper[id] = s
 				}
 				s.add(i, r.Envelope(), key)
 			}
 		}
 	}
-	shipments := make([]shipment, 0, len(byKeeper))
+	shipments := make([]storeBatch, 0, len(byKeeper))
 	for _, id := range slices.Sorted(maps.Keys(byKeeper)) {
 		shipments = append(shipments, *byKeeper[id])
 	}
 	return shipments
 }
 
-func (s *shipment) add(record int, envelope []byte, key string) {
-	if n := len(s.parcels); n == 0 || s.parcels[n-1].record != record {
-		s.parcels = append(s.parcels, parcel{record: record, item: &pb.StoreItem{Envelope: envelope}})
+func (s *storeBatch) add(record int, envelope []byte, key string) {
+	if n := len(s.items); n == 0 || s.items[n-1].record != record {
+		s.items = append(s.items, storeItem{record: record, item: &pb.StoreItem{Envelope: envelope}})
 	}
-	item := s.parcels[len(s.parcels)-1].item
+	item := s.items[len(s.items)-1].item
 	item.Cells = append(item.Cells, key)
 }
 
 // pack cuts parcels into messages within the protocol's bounds.
-func pack(parcels []parcel) [][]parcel {
+func pack(parcels []storeItem) [][]storeItem {
 	const most = MaxRequest - 64 // the rest is the request's own framing
-	var messages [][]parcel
+	var messages [][]storeItem
 	size, start := 0, 0
 	for i, p := range parcels {
 		n := protowire.SizeTag(1) + protowire.SizeBytes(proto.Size(p.item))
@@ -220,16 +220,16 @@ type verdict struct {
 
 // deliver gives a keeper its shipment, message by message, and returns a verdict for each
 // parcel. After a message that fails the rest is not tried.
-func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s shipment) []verdict {
-	verdicts := make([]verdict, 0, len(s.parcels))
+func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s storeBatch) []verdict {
+	verdicts := make([]verdict, 0, len(s.items))
 	if s.to == k.Self {
-		return k.deliverHere(recs, s)
+		return k.storeHere(recs, s)
 	}
-	for _, message := range pack(s.parcels) {
+	for _, message := range pack(s.items) {
 		some, err := k.send(ctx, s.to, message)
 		if err != nil {
-			k.Logger.Debug("records not delivered", "peer", s.to, "records", len(s.parcels)-len(verdicts), "error", err)
-			for len(verdicts) < len(s.parcels) {
+			k.Logger.Debug("records not delivered", "peer", s.to, "records", len(s.items)-len(verdicts), "error", err)
+			for len(verdicts) < len(s.items) {
 				verdicts = append(verdicts, verdict{err: err})
 			}
 			return verdicts
@@ -239,31 +239,31 @@ func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s shipment
 	return verdicts
 }
 
-// deliverHere keeps records for this peer's own cells.
-func (k *Keeper) deliverHere(recs []*records.Record, s shipment) []verdict {
-	in := k.intake(origin{exempt: true})
-	verdicts := make([]verdict, len(s.parcels))
+// storeHere keeps records for this peer's own cells.
+func (k *Keeper) storeHere(recs []*records.Record, s storeBatch) []verdict {
+	in := k.newStoreHandler(source{exempt: true})
+	verdicts := make([]verdict, len(s.items))
 	asked := make(map[records.CellKey]bool)
-	for i, p := range s.parcels {
+	for i, p := range s.items {
 		cells, err := cellsOf(p.item.Cells, MaxItemCells)
 		if err == nil {
 			for _, c := range cells {
 				asked[c] = true
 			}
-			verdicts[i].sequence, err = in.take(recs[p.record], cells)
+			verdicts[i].sequence, err = in.store(recs[p.record], cells)
 		}
 		verdicts[i].err = err
 	}
-	if err := k.heard.learn(k.Self, in.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
+	if err := k.hints.add(k.Self, in.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
 		k.Logger.Error("this peer does not understand itself", "error", err)
 	}
 	return verdicts
 }
 
 // send gives a keeper one message. One that failed lately is not waited for as long.
-func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []verdict, err error) {
+func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []storeItem) (_ []verdict, err error) {
 	allowed := k.Limits.Deliver
-	if k.peers.avoided(to, k.Now()) {
+	if k.stats.avoided(to, k.Now()) {
 		allowed /= avoidedShare
 	}
 	ctx, end, err := k.begin(ctx, "deliver", allowed)
@@ -278,21 +278,21 @@ func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []ve
 	resp, refused, err := k.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
 	if err != nil {
 		if !refused {
-			k.judged(ctx, to, 0, err)
+			k.observe(ctx, to, 0, err)
 		}
 		return nil, err
 	}
 	results := resp.GetStore().GetResults()
 	if len(results) != len(parcels) {
-		err = nonsense("%d results for %d records", len(results), len(parcels))
-		k.judged(ctx, to, 0, err)
+		err = breach("%d results for %d records", len(results), len(parcels))
+		k.observe(ctx, to, 0, err)
 		return nil, err
 	}
 	asked := func(c records.CellKey) bool {
-		return slices.ContainsFunc(parcels, func(p parcel) bool { return slices.Contains(p.item.Cells, c.String()) })
+		return slices.ContainsFunc(parcels, func(p storeItem) bool { return slices.Contains(p.item.Cells, c.String()) })
 	}
-	if err = k.heard.learn(to, resp.GetStore().GetSplits(), asked, k.Now()); err != nil {
-		k.judged(ctx, to, 0, err)
+	if err = k.hints.add(to, resp.GetStore().GetSplits(), asked, k.Now()); err != nil {
+		k.observe(ctx, to, 0, err)
 		return nil, err
 	}
 	verdicts := make([]verdict, len(results))
@@ -303,11 +303,11 @@ func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []parcel) (_ []ve
 }
 
 // tally counts the verdicts on each of n records.
-func tally(n int, shipments []shipment, verdicts [][]verdict) []records.Outcome {
+func tally(n int, shipments []storeBatch, verdicts [][]verdict) []records.Outcome {
 	outcomes := make([]records.Outcome, n)
 	newest := make([]uint64, n)
 	for i, s := range shipments {
-		for j, p := range s.parcels {
+		for j, p := range s.items {
 			o, v := &outcomes[p.record], verdicts[i][j]
 			o.Stored.Of++
 			switch {

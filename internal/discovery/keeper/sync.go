@@ -22,24 +22,24 @@ import (
 // pulls for itself: nobody is handed what it did not ask for, and two who both ask end with
 // the same.
 const (
-	syncEvery    = 30 * time.Second // between rounds unless configured otherwise, give or take syncJitter
-	syncJitter   = 10               // percent
-	syncSoon     = time.Second      // after a change of the routing table: one rarely comes alone
-	syncGap      = 5 * time.Second  // between rounds, however often the table changes
-	syncCall     = 10 * time.Second // one message and its answer
-	syncPeer     = time.Minute      // all with one peer
-	syncLook     = 128              // nearest peers among which those that share cells are looked for
-	syncPeers    = 64               // compared with in one round
-	syncWidth    = 4                // compared with at once
-	tablesKnown  = 512              // peers of the routing table looked at
-	viewFor      = 2 * time.Second  // a view is used so long although the index has changed, and longer when it is large
-	viewSize     = 10_000           // records for each viewFor
-	viewMost     = time.Minute      // ... and no longer, for records lapse
-	takenEntries = 1 << 16          // versions pulled lately
-	takenFor     = 10 * time.Minute // ... are not pulled again, whatever became of them
+	syncEvery        = 30 * time.Second // between rounds unless configured otherwise, give or take syncJitter
+	syncJitter       = 10               // percent
+	syncSoon         = time.Second      // after a change of the routing table: one rarely comes alone
+	syncGap          = 5 * time.Second  // between rounds, however often the table changes
+	syncCall         = 10 * time.Second // one message and its answer
+	syncPeer         = time.Minute      // all with one peer
+	syncLook         = 128              // nearest peers among which those that share cells are looked for
+	syncPeers        = 64               // compared with in one round
+	syncWidth        = 4                // compared with at once
+	maxTablePeers    = 512              // stats of the routing table looked at
+	viewTTL          = 2 * time.Second  // a view is used so long although the index has changed, and longer when it is large
+	viewSize         = 10_000           // records for each viewTTL
+	viewMaxTTL       = time.Minute      // ... and no longer, for records lapse
+	maxPulledEntries = 1 << 16          // versions pulled lately
+	pulledTTL        = 10 * time.Minute // ... are not pulled again, whatever became of them
 
-	settledBy  = 2 // co-keepers compared with make a cell settled
-	roundsKept = 8
+	settledPartners = 2 // co-keepers compared with make a cell settled
+	roundsKept      = 8
 )
 
 // Bounds of SYNC messages: both sides know them.
@@ -50,12 +50,12 @@ const (
 	maxListed      = 1 << 20    // entries looked at in one comparison of two peers
 	maxPull        = 512        // records pulled by one message
 	maxPulled      = 1 << 20    // bytes of their envelopes
-	fewEntries     = 64         // of a cell with fewer every entry is asked for: shorter than sums
+	fewEntries     = 64         // keepersrent a cell with fewer every entry is asked for: shorter than sums
 	maxSyncRequest = 512 * 1024 // bytes: 64 cells with their sums
 )
 
-// changing is a Router that tells when its table changes.
-type changing interface {
+// tableNotifier is a Router that tells when its table changes.
+type tableNotifier interface {
 	// Changed gives a channel that is closed when a peer next enters or leaves the table.
 	Changed() <-chan struct{}
 }
@@ -63,42 +63,42 @@ type changing interface {
 // syncer compares this peer's index with its co-keepers'. One goroutine runs its rounds.
 type syncer struct {
 	k     *Keeper
-	clock func() time.Time // of the rounds' pace: the runtime's, whatever time the records live in
+	clock func() time.Time // parentepers the rounds' pace: the runtime's, whatever time the records live in
 
-	last  atomic.Pointer[outcome] // of the last round
-	taken *lru.Cache[digest.Entry, time.Time]
-	turn  chan struct{} // one for whoever pulls, so that two peers are not asked for the same
+	last    atomic.Pointer[syncRound] // parentepers the last round
+	pulled  *lru.Cache[digest.Entry, time.Time]
+	pulling chan struct{} // one for whoever pulls, so that two peers are not asked for the same
 
-	making sync.Mutex           // held while a view is made
+	making sync.Mutex           // retains while a view is made
 	view   atomic.Pointer[view] // written under making, but for a view given up
 
-	mu   sync.Mutex // guards near
-	near *survey
+	mu      sync.Mutex // guards near
+	current *tableState
 }
 
-// survey is the routing table at one time.
-type survey struct {
-	*neighbourhood
+// splitRelatedis the routing table at one time.
+type tableState struct {
+	*peerTable
 	changed <-chan struct{} // closed when it is out of date; nil when nobody tells
 	size    int
 	made    time.Time
 }
 
-// outcome is what a round came to. It is immutable.
-type outcome struct {
-	near   *survey
-	age    time.Duration    // of the routing table at the beginning
-	done   map[peer.ID]bool // with whom everything was compared; true for those that keep everything
+// syncRound is what a round came to. It is immutable.
+type syncRound struct {
+	table  *tableState
+	age    time.Duration    // parentepers the routing table at the beginning
+	done   map[peer.ID]bool // updateedWith whom everything was compared; true for those that keep everything
 	alone  bool             // there was nobody else in the network
-	before []*outcome       // the rounds before, the latest first, at most roundsKept, without theirs
+	before []*syncRound     // the rounds before, the latest first, at most roundsKept, without theirs
 }
 
 func newSyncer(k *Keeper) *syncer {
-	taken, err := lru.New[digest.Entry, time.Time](takenEntries)
+	taken, err := lru.New[digest.Entry, time.Time](maxPulledEntries)
 	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &syncer{k: k, clock: time.Now, taken: taken, turn: make(chan struct{}, 1)}
+	return &syncer{k: k, clock: time.Now, pulled: taken, pulling: make(chan struct{}, 1)}
 }
 
 // run makes rounds until ctx ends: at the start, every Limits.Sync, and soon after a change
@@ -146,43 +146,43 @@ func (y *syncer) pause(round int) time.Duration {
 	span := y.k.Limits.Sync * 2 * syncJitter / 100
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
 	last := y.last.Load()
-	if last != nil && len(last.done) == 0 && len(last.near.peers) > 0 {
+	if last != nil && len(last.done) == 0 && len(last.table.peers) > 0 {
 		return min(pause, syncSoon*time.Duration(round)) // nobody answered: this peer may not speak yet
 	}
 	if last != nil && y.k.Router.Size() > 0 && !last.steady() {
-		return min(pause, last.near.lull()+syncSoon) // so that what is known may soon be relied on
+		return min(pause, last.table.settleTime()+syncSoon) // so that what is known may soon be relied on
 	}
 	return pause
 }
 
 // changed is nil when the router does not tell.
 func (y *syncer) changed() <-chan struct{} {
-	if r, ok := y.k.Router.(changing); ok {
+	if r, ok := y.k.Router.(tableNotifier); ok {
 		return r.Changed()
 	}
 	return nil
 }
 
-// survey gives the routing table, anew when it has changed.
-func (y *syncer) survey() *survey {
+// splitRelatedgives the routing table, anew when it has changed.
+func (y *syncer) table() *tableState {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	size, now := y.k.Router.Size(), y.clock()
-	if s := y.near; s != nil && !s.stale(size) && (s.changed != nil || now.Sub(s.made) < custodyTTL) {
+	if s := y.current; s != nil && !s.stale(size) && (s.changed != nil || now.Sub(s.made) < ownershipTTL) {
 		return s
 	}
-	s := &survey{changed: y.changed(), size: size, made: now} // first, so that no change is missed
-	others := y.k.Router.Nearby(string(y.k.Self), tablesKnown)
-	s.neighbourhood = newNeighbourhood(y.k.Self, others, size < slack)
-	if old := y.near; old != nil && s.equal(old.neighbourhood) {
-		s.neighbourhood, s.made = old.neighbourhood, old.made // a peer left and came back, or nobody tells
+	s := &tableState{changed: y.changed(), size: size, made: now} // first, so that no change is missed
+	others := y.k.Router.Nearby(string(y.k.Self), maxTablePeers)
+	s.peerTable = newPeerTable(y.k.Self, others, size < acceptWithin)
+	if old := y.current; old != nil && s.equal(old.peerTable) {
+		s.peerTable, s.made = old.peerTable, old.made // a peer left and came back, or nobody tells
 	}
-	y.near = s
+	y.current = s
 	return s
 }
 
 // stale reports whether the table has changed since.
-func (s *survey) stale(size int) bool {
+func (s *tableState) stale(size int) bool {
 	select {
 	case <-s.changed:
 		return true
@@ -191,37 +191,37 @@ func (s *survey) stale(size int) bool {
 	}
 }
 
-// lull is how long the table must have been as it is before all who hand records to
+// settleTime is how long the table must have been as it is before all who hand records to
 // keepers know that this peer is one: they remember placements that long.
-func (s *survey) lull() time.Duration {
+func (s *tableState) settleTime() time.Duration {
 	if s.whole {
 		return wholeTTL // and they look again when they see the change themselves
 	}
-	return 2 * placementTTL
+	return 2 * keeperSetTTL
 }
 
-func (n *neighbourhood) equal(o *neighbourhood) bool {
+func (n *peerTable) equal(o *peerTable) bool {
 	return n.whole == o.whole && slices.Equal(n.peers, o.peers)
 }
 
-// lasts is how long a view is used although the index has changed: making them is to be a
+// lifetime is how long a view is used although the index has changed: making them is to be a
 // small part of a peer's work, however much it holds.
-func (v *view) lasts() time.Duration {
-	return min(viewFor*time.Duration(1+len(v.all)/viewSize), syncEvery)
+func (v *view) lifetime() time.Duration {
+	return min(viewTTL*time.Duration(1+len(v.all)/viewSize), syncEvery)
 }
 
-// current gives the view of the index, not much behind it.
-func (y *syncer) current(near *survey) *view {
+// viewOf gives the view of the index, not much behind it.
+func (y *syncer) viewOf(near *tableState) *view {
 	y.making.Lock()
 	defer y.making.Unlock()
 	seq, now := y.k.Index.Seq(), y.k.Now()
-	if v := y.view.Load(); v != nil && v.near == near.neighbourhood {
+	if v := y.view.Load(); v != nil && v.table == near.peerTable {
 		age := now.Sub(v.made).Abs()
-		if age < v.lasts() || v.seq == seq && age < viewMost {
+		if age < v.lifetime() || v.seq == seq && age < viewMaxTTL {
 			return v
 		}
 	}
-	v := newView(y.k.Index, near.neighbourhood, now, y.k.divisions)
+	v := newView(y.k.Index, near.peerTable, now, y.k.splits)
 	y.view.Store(v)
 	return v
 }
@@ -231,8 +231,8 @@ func (y *syncer) current(near *survey) *view {
 // there was nobody.
 func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
-	near := y.survey()
-	v := y.current(near)
+	near := y.table()
+	v := y.viewOf(near)
 	peers := y.partners(v)
 	results := make([]error, len(peers))
 	whole := make([]bool, len(peers))
@@ -241,7 +241,7 @@ func (y *syncer) round(ctx context.Context) bool {
 		talk(0)
 		bounded(syncWidth, len(peers)-1, func(i int) { talk(i + 1) })
 	}
-	o := &outcome{near: near, age: began.Sub(near.made), done: make(map[peer.ID]bool)}
+	o := &syncRound{table: near, age: began.Sub(near.made), done: make(map[peer.ID]bool)}
 	for i, id := range peers {
 		if results[i] == nil {
 			o.done[id] = whole[i]
@@ -257,15 +257,15 @@ func (y *syncer) round(ctx context.Context) bool {
 	return len(peers) > 0
 }
 
-// keep makes an outcome the last.
-func (y *syncer) keep(o *outcome) {
+// put makes an outcome the last.
+func (y *syncer) keep(o *syncRound) {
 	if last := y.last.Load(); last != nil {
 		bare := *last
 		bare.before = nil
-		o.before = append([]*outcome{&bare}, last.before[:min(len(last.before), roundsKept-1)]...)
+		o.before = append([]*syncRound{&bare}, last.before[:min(len(last.before), roundsKept-1)]...)
 	}
 	y.last.Store(o)
-	y.k.places.own.Purge() // what was not compared may be by now
+	y.k.closest.own.Purge() // what was not compared may be by now
 }
 
 // compared reports whether this peer has compared a cell with another of its keepers since it
@@ -275,38 +275,38 @@ func (y *syncer) keep(o *outcome) {
 func (y *syncer) compared(c records.CellKey) bool {
 	last := y.last.Load()
 	switch {
-	case y.k.Limits.Sync < 0, y.k.places.alone():
+	case y.k.Limits.Sync < 0, y.k.closest.alone():
 		return true
 	case last == nil:
-		return y.k.Router.Size() < slack
+		return y.k.Router.Size() < acceptWithin
 	}
 	key := routingKey(c)
 	lonely := true
-	for _, o := range append([]*outcome{last}, last.before...) {
-		if kept, met := o.met(key); met || !kept {
+	for _, o := range append([]*syncRound{last}, last.before...) {
+		if kept, met := o.comparedKey(key); met || !kept {
 			return met
 		}
-		lonely = lonely && len(o.near.peers) == 0
+		lonely = lonely && len(o.table.peers) == 0
 	}
-	return lonely && y.k.Router.Size() < slack
+	return lonely && y.k.Router.Size() < acceptWithin
 }
 
-// met reports whether this peer kept a cell at the time of the round, and compared it then
+// comparedKey reports whether this peer kept a cell at the time of the round, and compared it then
 // with another keeper, or there was none.
-func (o *outcome) met(key string) (kept, met bool) {
+func (o *syncRound) comparedKey(key string) (kept, met bool) {
 	if o.alone {
 		return true, true
 	}
-	if o.near.whole {
+	if o.table.whole {
 		return true, len(o.done) > 0
 	}
-	r, kept := o.near.reachOf(key)
+	r, kept := o.table.radiusOf(key)
 	if !kept {
 		return false, false
 	}
-	return true, slices.ContainsFunc(o.near.peers, func(n neighbour) bool {
+	return true, slices.ContainsFunc(o.table.peers, func(n hashedPeer) bool {
 		_, done := o.done[n.id]
-		return done && r.has(n.hash)
+		return done && r.covers(n.hash)
 	})
 }
 
@@ -315,14 +315,14 @@ func (o *outcome) met(key string) (kept, met bool) {
 // keep a cell it holds. Peers that failed lately come last.
 func (y *syncer) partners(v *view) []peer.ID {
 	var ids []peer.ID
-	for i := range v.near.peers[:min(len(v.near.peers), syncLook)] {
-		if v.near.whole || i < Network || y.sharesAny(v, v.near.peers[i].hash) {
-			ids = append(ids, v.near.peers[i].id)
+	for i := range v.table.peers[:min(len(v.table.peers), syncLook)] {
+		if v.table.whole || i < Network || y.sharesAny(v, v.table.peers[i].hash) {
+			ids = append(ids, v.table.peers[i].id)
 		}
 	}
 	now := y.k.Now()
 	slices.SortStableFunc(ids, func(a, b peer.ID) int {
-		return btoi(y.k.peers.avoided(a, now)) - btoi(y.k.peers.avoided(b, now))
+		return btoi(y.k.stats.avoided(a, now)) - btoi(y.k.stats.avoided(b, now))
 	})
 	return ids[:min(len(ids), syncPeers)]
 }
@@ -336,7 +336,7 @@ func btoi(b bool) int {
 
 func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 	for _, h := range v.cells() {
-		if h.reach.has(hash) {
+		if h.radius.covers(hash) {
 			return true
 		}
 	}
@@ -344,15 +344,15 @@ func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 }
 
 // settled reports whether this peer's own index answers for all the cells: it keeps them,
-// and its last round compared everything with at least settledBy of those who also do, or
+// and its last round compared everything with at least settledPartners of those who also do, or
 // with all of them, when the routing table had long been as it still is. With nobody to
 // compare with it is so only for a peer that is alone, not for one that has lost the others.
 func (k *Keeper) settled(cells []records.CellKey) bool {
-	if k.places.alone() {
+	if k.closest.alone() {
 		return true
 	}
 	o := k.sync.last.Load()
-	if o == nil || len(o.near.peers) == 0 || o.near.stale(k.Router.Size()) || !o.steady() {
+	if o == nil || len(o.table.peers) == 0 || o.table.stale(k.Router.Size()) || !o.steady() {
 		return false
 	}
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !o.covers(c) })
@@ -360,32 +360,32 @@ func (k *Keeper) settled(cells []records.CellKey) bool {
 
 // steady reports whether the round began so long after the table last changed that nobody
 // still hands records to the keepers of before.
-func (o *outcome) steady() bool { return o.age >= o.near.lull() }
+func (o *syncRound) steady() bool { return o.age >= o.table.settleTime() }
 
 // covers reports whether enough was compared for a cell.
-func (o *outcome) covers(c records.CellKey) bool {
-	if o.near.whole {
-		return o.enough(o.near.ids(), true)
+func (o *syncRound) covers(c records.CellKey) bool {
+	if o.table.whole {
+		return o.enough(o.table.ids(), true)
 	}
-	r, kept := o.near.reachOf(routingKey(c))
-	return kept && o.enough(o.near.keepers(&r), false)
+	r, kept := o.table.radiusOf(routingKey(c))
+	return kept && o.enough(o.table.keepers(&r), false)
 }
 
-// enough reports whether settledBy of the keepers, or all, are among those compared with.
+// enough reports whether settledPartners of the keepers, or all, are among those compared with.
 // One that does not think that everybody keeps everything does not speak for everything.
-func (o *outcome) enough(keepers []peer.ID, whole bool) bool {
+func (o *syncRound) enough(keepers []peer.ID, whole bool) bool {
 	n := 0
 	for _, id := range keepers {
 		if keepsAll, ok := o.done[id]; ok && (keepsAll || !whole) {
 			n++
 		}
 	}
-	return n >= min(settledBy, len(keepers))
+	return n >= min(settledPartners, len(keepers))
 }
 
-// answerAlone answers a plan from this peer's index, which is settled for its cells.
-func (k *Keeper) answerAlone(p *query.Plan, cells []records.CellKey) query.Found {
-	found := k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: placesOf(cells), AtLeast: !p.ExactTotal()})
+// findHere answers a plan from this peer's index, which is settled for its cells.
+func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
+	found := k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
 	f := query.Found{Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true, Records: make([]*records.Record, len(found.Hits))}
 	for i, h := range found.Hits {
 		f.Records[i] = h.Record

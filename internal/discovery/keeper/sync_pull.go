@@ -15,16 +15,16 @@ import (
 // compare finds what a peer has that this peer should have, and pulls it. It reports
 // whether the peer says that everybody keeps everything. Without an error nothing is left
 // that could be had.
-func (y *syncer) compare(ctx context.Context, id peer.ID, near *survey) (whole bool, err error) {
+func (y *syncer) compare(ctx context.Context, id peer.ID, near *tableState) (whole bool, err error) {
 	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
 	if err != nil {
 		return false, err
 	}
 	defer func() { end(err) }()
-	c := &comparison{y: y, peer: id, near: near, view: y.current(near)}
+	c := &diff{y: y, peer: id, table: near, view: y.viewOf(near)}
 	if err = c.run(ctx); err != nil {
 		y.k.Logger.Debug("not compared", "peer", id, "error", err)
-		y.drop(ctx, id, err)
+		y.reportFailure(ctx, id, err)
 	}
 	if c.pulled > 0 {
 		y.view.Store(nil) // the next comparison is to know what this one brought
@@ -32,45 +32,45 @@ func (y *syncer) compare(ctx context.Context, id peer.ID, near *survey) (whole b
 	return c.whole, err
 }
 
-// drop draws the consequences of a comparison that failed. A refusal is none: whoever is
+// reportFailure draws the consequences of a comparison that failed. A refusal is none: whoever is
 // busy, or of an older version, is not worse at answering queries.
-func (y *syncer) drop(ctx context.Context, id peer.ID, err error) {
+func (y *syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
 	switch fault.KindOf(err) {
 	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
-		y.k.judged(ctx, id, 0, err)
+		y.k.observe(ctx, id, 0, err)
 	}
 }
 
-// comparison is one peer's side of comparing with another.
-type comparison struct {
+// diff is one peer's side of comparing with another.
+type diff struct {
 	y     *syncer
 	peer  peer.ID
-	near  *survey
+	table *tableState
 	view  *view
 	whole bool // both say that everybody keeps everything
 
 	pulled int // records
 }
 
-// differing is a cell of which the peer has something else.
-type differing struct {
+// differingCell is a cell of which the peer has something else.
+type differingCell struct {
 	cell records.CellKey
 	mine *digest.Set // nil when this peer has nothing of it
 }
 
-func (c *comparison) run(ctx context.Context) error {
-	mine := c.view.with(c.peer, c.near.whole)
+func (c *diff) run(ctx context.Context) error {
+	mine := c.view.sharedWith(c.peer, c.table.whole)
 	root := mine.set.Root()
 	resp, err := c.ask(ctx, &pb.SyncRequest{Sums: root[:]})
 	if err != nil {
 		return err
 	}
-	c.whole = resp.Whole && c.near.whole
+	c.whole = resp.Whole && c.table.whole
 	if resp.Same {
 		return nil
 	}
 	if !c.whole {
-		mine = c.view.with(c.peer, false)
+		mine = c.view.sharedWith(c.peer, false)
 	}
 	cells, err := c.cells(ctx, mine)
 	if err != nil {
@@ -95,19 +95,19 @@ func (c *comparison) run(ctx context.Context) error {
 }
 
 // ask sends one step.
-func (c *comparison) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, error) {
-	req.Whole = c.near.whole
+func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, error) {
+	req.Whole = c.table.whole
 	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
 	if err != nil {
 		return nil, err
 	}
 	if resp.GetSync() == nil {
-		return nil, nonsense("no answer to a comparison")
+		return nil, breach("no answer to a comparison")
 	}
 	return resp.GetSync(), nil
 }
 
-func (c *comparison) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
+func (c *diff) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncCall)
 	defer cancel()
 	resp, refused, err := c.y.k.call(ctx, c.peer, req)
@@ -118,8 +118,8 @@ func (c *comparison) call(ctx context.Context, req *pb.Request) (*pb.Response, e
 }
 
 // cells gives those that differ, of the ones that this peer accepts.
-func (c *comparison) cells(ctx context.Context, mine *overlap) ([]differing, error) {
-	var found []differing
+func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, error) {
+	var found []differingCell
 	req := &pb.SyncRequest{Sums: mine.set.Sums().Bytes()}
 	for {
 		resp, err := c.ask(ctx, req)
@@ -129,9 +129,9 @@ func (c *comparison) cells(ctx context.Context, mine *overlap) ([]differing, err
 		for _, m := range resp.Cells {
 			cell, err := records.ParseCellKey(m.Cell)
 			if err != nil || len(m.Sums) != digest.SumSize {
-				return nil, nonsense("a cell that is none")
+				return nil, breach("a cell that is none")
 			}
-			if d, ok := c.judge(cell, digest.Sum(m.Sums)); ok {
+			if d, ok := c.differs(cell, digest.Sum(m.Sums)); ok {
 				found = append(found, d)
 			}
 		}
@@ -139,26 +139,26 @@ func (c *comparison) cells(ctx context.Context, mine *overlap) ([]differing, err
 		case next == nil:
 			return found, nil
 		case next.Bucket <= req.Bucket || next.Bucket >= digest.Buckets:
-			return nil, nonsense("cells without an end")
+			return nil, breach("cells without an end")
 		default:
 			req.Bucket = next.Bucket
 		}
 	}
 }
 
-// judge tells whether a cell differs and is to be kept.
-func (c *comparison) judge(cell records.CellKey, root digest.Sum) (differing, bool) {
-	d := differing{cell: cell}
+// verifyAnswerrs tells whether a cell differs and is to be kept.
+func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bool) {
+	d := differingCell{cell: cell}
 	if h := c.view.held(cell, c.whole); h != nil {
 		if d.mine = h.set(); d.mine.Root() == root {
 			return d, false
 		}
 	}
-	return d, c.whole || c.y.k.places.keeps(cell)
+	return d, c.whole || c.y.k.closest.accepts(cell)
 }
 
 // entries gives what the peer lists of cells that differ.
-func (c *comparison) entries(ctx context.Context, cells []differing) ([]digest.Entry, error) {
+func (c *diff) entries(ctx context.Context, cells []differingCell) ([]digest.Entry, error) {
 	req := &pb.SyncRequest{Cells: make([]*pb.SyncCell, len(cells))}
 	for i, d := range cells {
 		req.Cells[i] = &pb.SyncCell{Cell: d.cell.String()}
@@ -174,7 +174,7 @@ func (c *comparison) entries(ctx context.Context, cells []differing) ([]digest.E
 		}
 		some, err := digest.Parse(resp.Entries)
 		if err != nil || len(some) > maxEntries || len(all)+len(some) > maxListed {
-			return nil, nonsense("entries that are none, or too many")
+			return nil, breach("entries that are none, or too many")
 		}
 		all = append(all, some...)
 		switch next := resp.Next; {
@@ -182,7 +182,7 @@ func (c *comparison) entries(ctx context.Context, cells []differing) ([]digest.E
 			return all, nil
 		case next.Cell < req.Cell, next.Cell == req.Cell && next.Bucket <= req.Bucket,
 			next.Cell >= uint32(len(cells)), next.Bucket >= digest.Buckets:
-			return nil, nonsense("entries without an end")
+			return nil, breach("entries without an end")
 		default:
 			req.Cell, req.Bucket = next.Cell, next.Bucket
 		}
@@ -191,10 +191,10 @@ func (c *comparison) entries(ctx context.Context, cells []differing) ([]digest.E
 
 // pull gets what this peer lacks of the entries listed and takes it in. One peer is pulled
 // from at a time, so that what one gives is not asked of the next.
-func (c *comparison) pull(ctx context.Context, cells []differing, listed []digest.Entry) error {
+func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.Entry) error {
 	select {
-	case c.y.turn <- struct{}{}:
-		defer func() { <-c.y.turn }()
+	case c.y.pulling <- struct{}{}:
+		defer func() { <-c.y.pulling }()
 	case <-ctx.Done():
 		return fault.Wrap("keeper.sync", ctx.Err())
 	}
@@ -215,8 +215,8 @@ func (c *comparison) pull(ctx context.Context, cells []differing, listed []diges
 	return nil
 }
 
-// wanted gives the entries that are fresher than what is known here and were not pulled lately.
-func (c *comparison) wanted(listed []digest.Entry) []digest.Entry {
+// enabled gives the entries that are fresher than what is known here and were not pulled lately.
+func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
 	known := c.view.byID()
 	now := c.y.k.Now()
 	var wanted []digest.Entry
@@ -224,7 +224,7 @@ func (c *comparison) wanted(listed []digest.Entry) []digest.Entry {
 		if r, ok := known[e.ID]; ok && !e.Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
 			continue
 		}
-		if until, ok := c.y.taken.Get(e); ok && now.Before(until) {
+		if until, ok := c.y.pulled.Get(e); ok && now.Before(until) {
 			continue
 		}
 		wanted = append(wanted, e)
@@ -234,7 +234,7 @@ func (c *comparison) wanted(listed []digest.Entry) []digest.Entry {
 
 // page pulls the first of the entries wanted and gives how many are done with. The answer
 // is in the order asked, so that those left out before the last one given do not exist any more.
-func (c *comparison) page(ctx context.Context, cells []differing, wanted []digest.Entry) (done int, err error) {
+func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.Entry) (done int, err error) {
 	ids := make([]byte, 0, len(wanted)*digest.IDSize)
 	at := make(map[digest.ID]int, len(wanted))
 	for i, e := range wanted {
@@ -247,10 +247,10 @@ func (c *comparison) page(ctx context.Context, cells []differing, wanted []diges
 	}
 	envelopes := resp.GetPull().GetEnvelopes()
 	if len(envelopes) > len(wanted) {
-		return 0, nonsense("%d records where %d were asked for", len(envelopes), len(wanted))
+		return 0, breach("%d records where %d were asked for", len(envelopes), len(wanted))
 	}
-	in := c.y.k.intake(origin{exempt: true})
-	in.waited = true
+	in := c.y.k.newStoreHandler(source{exempt: true})
+	in.admitted = true
 	defer in.finish()
 	for _, envelope := range envelopes {
 		r, err := c.y.k.Verifier.Open(envelope, c.y.k.Now())
@@ -259,23 +259,23 @@ func (c *comparison) page(ctx context.Context, cells []differing, wanted []diges
 		case fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
 			continue
 		default:
-			return 0, nonsense("a record that does not verify: %w", err)
+			return 0, breach("a record that does not verify: %w", err)
 		}
 		i, asked := at[digest.IDOf(r.Name().String())]
 		if !asked || i < done || !inAny(cells, r) {
-			return 0, nonsense("a record that was not asked for, %s", r.Name())
+			return 0, breach("a record that was not asked for, %s", r.Name())
 		}
 		if wanted[i].Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
-			return 0, nonsense("an older version than it listed of %s", r.Name())
+			return 0, breach("an older version than it listed of %s", r.Name())
 		}
 		done = i + 1
 		c.pulled++
-		c.take(in, cells, wanted[i], r)
+		c.store(in, cells, wanted[i], r)
 	}
 	return done, nil
 }
 
-func inAny(cells []differing, r *records.Record) bool {
+func inAny(cells []differingCell, r *records.Record) bool {
 	for _, d := range cells {
 		if r.In(d.cell) {
 			return true
@@ -284,18 +284,18 @@ func inAny(cells []differing, r *records.Record) bool {
 	return false
 }
 
-// take hands a record in as if it had been stored for those of its cells that this peer
+// store hands a record in as if it had been stored for those of its cells that this peer
 // keeps. What is refused is not pulled again soon.
-func (c *comparison) take(in *intake, compared []differing, e digest.Entry, r *records.Record) {
-	c.y.taken.Add(e, in.now.Add(takenFor))
-	cells := c.y.k.divisions.cellsOf(r)
+func (c *diff) store(in *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
+	c.y.pulled.Add(e, in.now.Add(pulledTTL))
+	cells := c.y.k.splits.cellsOf(r)
 	for _, d := range compared {
 		if r.In(d.cell) && !slices.Contains(cells, d.cell) {
 			cells = append(cells, d.cell)
 		}
 	}
-	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !in.keeps(k) })
-	if _, err := in.take(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
+	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !in.accepts(k) })
+	if _, err := in.store(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
 		c.y.k.Recorder.Refused(fault.KindOf(err).String())
 	}
 }

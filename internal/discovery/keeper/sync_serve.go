@@ -38,15 +38,15 @@ func (c *comparing) leave(id peer.ID) {
 	delete(c.peers, id)
 }
 
-// sync answers one step of a comparison from a view that may be viewFor old: what came
+// sync answers one step of a comparison from a view that may be viewTTL old: what came
 // meanwhile shows at the next one.
 func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
 	if !s.comparing.enter(from) {
 		return nil, fault.New("", fault.LimitReached, "a comparison with this peer is under way")
 	}
 	defer s.comparing.leave(from)
-	near := s.k.sync.survey()
-	v := s.k.sync.current(near)
+	near := s.k.sync.table()
+	v := s.k.sync.viewOf(near)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
@@ -55,11 +55,11 @@ func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*
 	if len(req.Cells) > 0 {
 		return resp, listEntries(v, whole, req, resp)
 	}
-	return resp, listCells(v.with(from, whole), req, resp)
+	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
 }
 
-// listCells tells whether the cells that both keep differ, and which.
-func listCells(o *overlap, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+// listDiffering tells whether the cells that both keep differ, and which.
+func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) error {
 	if len(req.Sums) == digest.SumSize {
 		resp.Same = digest.Sum(req.Sums) == o.set.Root()
 		return nil
@@ -125,7 +125,7 @@ func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullRespons
 	if err != nil {
 		return nil, err
 	}
-	known := s.k.sync.current(s.k.sync.survey()).byID()
+	known := s.k.sync.viewOf(s.k.sync.table()).byID()
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}

@@ -53,7 +53,7 @@ func large(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 
 // too, and soon answers by itself; what comes later it is handed.
 func TestJoinerIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 4, large)
+		w := newCluster(t, 4, large)
 		recs := spread(t, 2000, rand.New(rand.NewPCG(1, 1)))
 		p := newProvider(t)
 		gone := p.sign(t, offer("gone"), 1, time.Now())
@@ -101,7 +101,7 @@ func mustGet(t *testing.T, n *node, r *records.Record) *records.Record {
 // they have compared nobody answers alone.
 func TestHalvesConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 6, large)
+		w := newCluster(t, 6, large)
 		everybody := w.dht.peers
 		halves := [2][]peer.ID{everybody[:3], everybody[3:]}
 		w.dht.split(halves[:]...)
@@ -144,7 +144,7 @@ func TestHalvesConverge(t *testing.T) {
 // one that takes the place of another learns what exists from those that were there.
 func TestResponsibilityMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 28, large)
+		w := newCluster(t, 28, large)
 		random := rand.New(rand.NewPCG(2, 2))
 		recs := spread(t, 40, random)
 		for _, o := range w.nodes[0].Store(t.Context(), recs) {
@@ -175,7 +175,7 @@ func TestResponsibilityMoves(t *testing.T) {
 // An idle network exchanges a root.
 func TestIdleRoundIsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, large)
+		w := newCluster(t, 3, large)
 		recs := spread(t, 500, rand.New(rand.NewPCG(3, 3)))
 		for _, n := range w.nodes {
 			n.put(t, recs...)
@@ -186,7 +186,7 @@ func TestIdleRoundIsSmall(t *testing.T) {
 		require.Positive(t, served)
 		require.Zero(t, c.of(c.operations, "serve_pull"))
 		y := w.nodes[0].sync
-		mine := y.current(y.survey()).with(w.nodes[1].Self, true)
+		mine := y.viewOf(y.table()).sharedWith(w.nodes[1].Self, true)
 		require.Equal(t, 1, mine.set.Len(), "one type, one cell")
 		root := mine.set.Root()
 		asked := &pb.Request{TimeoutMs: 10_000, Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: root[:]}}}
@@ -198,11 +198,11 @@ func TestIdleRoundIsSmall(t *testing.T) {
 
 // comparisonWith runs one comparison of the first node with a peer that answers as told.
 func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ...*records.Record) (*node, error) {
-	w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+	w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
 	honest, hostile := w.nodes[0], w.nodes[1]
 	honest.put(t, held...)
 	hostile.corrupt(answer)
-	_, err := honest.sync.compare(t.Context(), hostile.Self, honest.sync.survey())
+	_, err := honest.sync.compare(t.Context(), hostile.Self, honest.sync.table())
 	return honest, err
 }
 
@@ -261,7 +261,7 @@ func TestHostileKeeperIsNotBelieved(t *testing.T) {
 // What a peer lists and does not have is left alone; what the index refuses is not pulled again.
 func TestEmptyPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, func(_ int, c *Config) {
+		w := newCluster(t, 2, func(_ int, c *Config) {
 			c.Index = index.New(index.Config{MaxPerProvider: 5})
 			c.Limits.Sync = -1
 		})
@@ -270,10 +270,10 @@ func TestEmptyPromises(t *testing.T) {
 		b.put(t, batch(t, p, 5, time.Now())...)
 		a.put(t, p.sign(t, offer("mine"), 1, time.Now()))
 		for range 2 {
-			_, err := a.sync.compare(t.Context(), b.Self, a.sync.survey())
+			_, err := a.sync.compare(t.Context(), b.Self, a.sync.table())
 			require.NoError(t, err)
 			require.Equal(t, 5, a.Index.Len(), "the provider's share holds")
-			time.Sleep(viewFor)
+			time.Sleep(viewTTL)
 		}
 		require.Equal(t, 1, b.counts.of(b.counts.operations, "serve_pull"))
 	})
@@ -295,16 +295,16 @@ func TestReach(t *testing.T) {
 	for range 200 {
 		everybody := peersOf(1 + random.IntN(60))
 		self := everybody[0]
-		n := newNeighbourhood(self, everybody, false)
+		n := newPeerTable(self, everybody, false)
 		key := fmt.Sprint(random.Int64())
 		closest := nearest(key, everybody, Replicas)
-		r, kept := n.reachOf(key)
+		r, kept := n.radiusOf(key)
 		require.Equal(t, slices.Contains(closest, self), kept)
 		if !kept {
 			continue
 		}
 		for _, id := range everybody {
-			require.Equal(t, slices.Contains(closest, id), r.has(sha256.Sum256([]byte(id))))
+			require.Equal(t, slices.Contains(closest, id), r.covers(sha256.Sum256([]byte(id))))
 		}
 		require.ElementsMatch(t, closest, append(n.keepers(&r), self))
 	}
@@ -324,16 +324,16 @@ func TestOverlap(t *testing.T) {
 			_, err := x.Put(r, time.Now())
 			require.NoError(t, err)
 		}
-		small := newView(x, newNeighbourhood("self", []peer.ID{"a", "b"}, false), time.Now(), undivided{})
-		require.Len(t, small.with("a", false).cells, 1)
-		require.Same(t, small.with("a", false), small.with("a", false))
+		small := newView(x, newPeerTable("self", []peer.ID{"a", "b"}, false), time.Now(), undivided{})
+		require.Len(t, small.sharedWith("a", false).cells, 1)
+		require.Same(t, small.sharedWith("a", false), small.sharedWith("a", false))
 		all := small.cells()
 		for _, h := range all {
 			if h.cell.Cell == "global" {
 				h.sample = map[digest.ID]struct{}{}
 			}
 		}
-		rest := newOverlap(all)
+		rest := newSharedCells(all)
 		require.Greater(t, len(rest.cells), 2)
 		for _, h := range rest.cells {
 			require.True(t, h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
@@ -350,9 +350,9 @@ func BenchmarkView(b *testing.B) {
 	}
 	for name, whole := range map[string]bool{"whole": true, "cells": false} {
 		b.Run(name, func(b *testing.B) {
-			near := newNeighbourhood("self", peersOf(40), whole)
+			near := newPeerTable("self", peersOf(40), whole)
 			for b.Loop() {
-				newView(x, near, time.Now(), undivided{}).with("other", whole)
+				newView(x, near, time.Now(), undivided{}).sharedWith("other", whole)
 			}
 		})
 	}
@@ -373,7 +373,7 @@ func BenchmarkSync(b *testing.B) {
 	b.Run("idle", func(b *testing.B) {
 		ks := pair(b)
 		compare := func() {
-			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil {
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.table()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -387,7 +387,7 @@ func BenchmarkSync(b *testing.B) {
 			b.StopTimer()
 			ks := pair(b)
 			b.StartTimer()
-			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.survey()); err != nil || ks[0].Index.Len() != len(recs) {
+			if _, err := ks[0].sync.compare(b.Context(), ks[1].Self, ks[0].sync.table()); err != nil || ks[0].Index.Len() != len(recs) {
 				b.Fatal(err, ks[0].Index.Len())
 			}
 		}

@@ -19,21 +19,21 @@ import (
 // moment: live records and tombstones. It is safe for concurrent use; what is costly is
 // computed when it is first asked for.
 type view struct {
-	near *neighbourhood
-	seq  uint64    // of the index: changes up to here are in it
-	made time.Time // by the keeper's clock
-	all  []version
-	byID func() map[digest.ID]*records.Record
+	table *peerTable
+	seq   uint64    // keepersrent the index: changes up to here are in it
+	made  time.Time // keeper the keeper's clock
+	all   []version
+	byID  func() map[digest.ID]*records.Record
 
-	types func() holdings // everything, by type: what is compared where everybody keeps everything
+	types func() holdings // planOfAll, by type: what is compared where everybody keeps everything
 	cells func() holdings // the cells that this peer keeps
 
 	mu     sync.Mutex // guards shared
-	shared map[peer.ID]*overlap
+	shared map[peer.ID]*sharedCells
 }
 
-// overlapsKept bounds the overlaps that a view remembers.
-const overlapsKept = 128
+// maxSharedCells bounds the overlaps that a view remembers.
+const maxSharedCells = 128
 
 // version is one record of a view.
 type version struct {
@@ -45,19 +45,19 @@ type holdings map[records.CellKey]*holding
 
 // holding is one cell of a view.
 type holding struct {
-	cell  records.CellKey
-	key   string
-	whole bool  // everybody keeps it
-	reach reach // of a cell that is not kept by everybody
-	set   func() *digest.Set
+	cell   records.CellKey
+	key    string
+	whole  bool   // everybody keeps it
+	radius radius // parentepers a cell that is not kept by everybody
+	set    func() *digest.Set
 
 	// sample are the records that the keepers have in common of a divided cell; nil for one
 	// that they hold whole.
 	sample map[digest.ID]struct{}
 }
 
-// overlap is what two peers keep both.
-type overlap struct {
+// sharedCells is what two peers keep both.
+type sharedCells struct {
 	set   *digest.Set // one entry for each cell: the id of its key, its root
 	cells map[digest.ID]*holding
 }
@@ -71,8 +71,8 @@ func entryOf(r *records.Record, provider string) digest.Entry {
 }
 
 // newView looks through the index once. Divisions tell of cells that are not held whole.
-func newView(x *index.Index, near *neighbourhood, now time.Time, d divider) *view {
-	v := &view{near: near, seq: x.Seq(), made: now, shared: make(map[peer.ID]*overlap)}
+func newView(x *index.Index, near *peerTable, now time.Time, d splitInfo) *view {
+	v := &view{table: near, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
 	providers := make(map[peer.ID]string)
 	for r := range x.Versions() {
 		if r.Expired(now) {
@@ -94,8 +94,8 @@ func newView(x *index.Index, near *neighbourhood, now time.Time, d divider) *vie
 	})
 	v.cells = sync.OnceValue(func() holdings {
 		return v.grouped(d.cellsOf, func(c records.CellKey) *holding {
-			if r, ok := near.reachOf(routingKey(c)); ok {
-				return &holding{cell: c, key: c.String(), reach: r, sample: d.sampleOf(c)}
+			if r, ok := near.radiusOf(routingKey(c)); ok {
+				return &holding{cell: c, key: c.String(), radius: r, sample: d.sampleOf(c)}
 			}
 			return nil
 		})
@@ -147,20 +147,20 @@ func (h *holding) sum(entries []digest.Entry) *digest.Set {
 	return digest.New(entries)
 }
 
-// divider knows which cells are divided; *divisions is one.
-type divider interface {
+// splitInfo knows which cells are divided; *divisions is one.
+type splitInfo interface {
 	// cellsOf gives the cells that a record may have been brought for.
 	cellsOf(r *records.Record) []records.CellKey
 	// sampleOf gives what is held of a divided cell; nil for one that is held whole.
 	sampleOf(c records.CellKey) map[digest.ID]struct{}
 }
 
-func (d *divisions) cellsOf(r *records.Record) []records.CellKey {
+func (d *splits) cellsOf(r *records.Record) []records.CellKey {
 	cells := r.Cells()
 	if d.deep.Len() == 0 {
 		return cells
 	}
-	for _, c := range deepCells(r) {
+	for _, c := range cellsBelow(r) {
 		if d.deep.Contains(c) {
 			cells = append(cells, c)
 		}
@@ -168,7 +168,7 @@ func (d *divisions) cellsOf(r *records.Record) []records.CellKey {
 	return cells
 }
 
-func (d *divisions) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
+func (d *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
 	d.with(c, func(x *cell.Cell) {
 		if phase, _ := x.Phase(); phase.Complete() {
 			return
@@ -182,8 +182,8 @@ func (d *divisions) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
 	return ids
 }
 
-// with gives what a peer keeps as well.
-func (v *view) with(id peer.ID, whole bool) *overlap {
+// sharedWithte gives what a peer keeps as well.
+func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 	if whole {
 		id = "" // the same for all
 	}
@@ -192,13 +192,13 @@ func (v *view) with(id peer.ID, whole bool) *overlap {
 	if o, ok := v.shared[id]; ok {
 		return o
 	}
-	var o *overlap
+	var o *sharedCells
 	if whole {
-		o = newOverlap(v.types())
+		o = newSharedCells(v.types())
 	} else {
-		o = newOverlap(keptBy(v.cells(), id))
+		o = newSharedCells(keptBy(v.cells(), id))
 	}
-	if len(v.shared) < overlapsKept {
+	if len(v.shared) < maxSharedCells {
 		v.shared[id] = o
 	}
 	return o
@@ -209,19 +209,19 @@ func keptBy(all holdings, id peer.ID) holdings {
 	hash := sha256.Sum256([]byte(id))
 	kept := make(holdings)
 	for c, h := range all {
-		if h.reach.has(hash) {
+		if h.radius.covers(hash) {
 			kept[c] = h
 		}
 	}
 	return kept
 }
 
-// newOverlap leaves out the cells that lie in others: those that are equal when the others are.
-func newOverlap(kept holdings) *overlap {
-	o := &overlap{cells: make(map[digest.ID]*holding)}
+// newSharedCells leaves out the cells that lie in others: those that are equal when the others are.
+func newSharedCells(kept holdings) *sharedCells {
+	o := &sharedCells{cells: make(map[digest.ID]*holding)}
 	entries := make([]digest.Entry, 0, len(kept))
 	for c, h := range kept {
-		if kept.cover(c) {
+		if kept.containsOuter(c) {
 			continue
 		}
 		id := digest.IDOf(h.key)
@@ -232,8 +232,8 @@ func newOverlap(kept holdings) *overlap {
 	return o
 }
 
-// cover reports whether a cell that is held whole contains c.
-func (all holdings) cover(c records.CellKey) bool {
+// containsOuter reports whether a cell that is held whole contains c.
+func (all holdings) containsOuter(c records.CellKey) bool {
 	for _, subtype := range slices.Compact([]string{c.Subtype, records.AnySubtype}) {
 		for place, ok := c.Cell, true; ok; place, ok = place.Parent() {
 			outer := records.CellKey{Type: c.Type, Subtype: subtype, Cell: place}
@@ -245,7 +245,7 @@ func (all holdings) cover(c records.CellKey) bool {
 	return false
 }
 
-// held gives one cell of the view; nil when nothing is known of it.
+// retains gives one cell of the view; nil when nothing is known of it.
 func (v *view) held(c records.CellKey, whole bool) *holding {
 	if whole {
 		return v.types()[c]

@@ -17,100 +17,100 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// start tends the divisions every tendEvery until Close.
-func (d *divisions) start() {
-	if !d.k.gate.enter() {
+// run tends the divisions every maintainEvery until Close.
+func (d *splits) run() {
+	if !d.k.inflight.enter() {
 		return
 	}
 	go func() {
-		defer d.k.gate.leave()
-		tick := time.NewTicker(tendEvery)
+		defer d.k.inflight.leave()
+		tick := time.NewTicker(maintainEvery)
 		defer tick.Stop()
 		for round := 0; ; round++ {
 			select {
 			case <-d.k.ctx.Done():
 				return
 			case <-tick.C:
-				d.tend(d.k.ctx, round)
+				d.maintain(d.k.ctx, round)
 			}
 		}
 	}()
 }
 
-// part is one child of a divided cell.
-type part struct {
-	of  records.CellKey
-	key records.CellKey
+// staleChild is one child of a divided cell.
+type staleChild struct {
+	parent records.CellKey
+	key    records.CellKey
 }
 
-// tend moves every division on: hands over, fills samples, asks the children's keepers, and
+// maintain moves every division on: hands over, fills samples, asks the children's keepers, and
 // makes cells whole again that have become small.
-func (d *divisions) tend(ctx context.Context, round int) {
-	d.confirm(ctx)
+func (d *splits) maintain(ctx context.Context, round int) {
+	d.confirmSuspected(ctx)
 	d.mu.Lock()
 	keys := slices.SortedFunc(maps.Keys(d.cells), compareCells)
 	d.mu.Unlock()
-	now, looked := d.k.Now(), d.looked
-	var due []part
+	now, looked := d.k.Now(), d.lastSeq
+	var due []staleChild
 	for _, c := range keys {
-		if !d.k.places.keeps(c) {
-			d.end(c)
+		if !d.k.closest.accepts(c) {
+			d.remove(c)
 			continue
 		}
 		d.progress(c, now)
-		d.refill(c)
-		if seq := d.k.Index.Seq(); looked != seq && round%(int(refreshEvery/tendEvery)) == 0 && d.phase(c) == cell.Divided {
-			d.survey(c)
-			d.shed(c) // what was learnt otherwise
+		d.refillSample(c)
+		if seq := d.k.Index.Seq(); looked != seq && round%(int(refreshEvery/maintainEvery)) == 0 && d.phase(c) == cell.Split {
+			d.splitRelated(c)
+			d.prune(c) // what was learnt otherwise
 		}
 		d.with(c, func(x *cell.Cell) {
-			for _, place := range x.Stale(refreshMost-len(due), now.Add(-refreshEvery), now) {
-				due = append(due, part{of: c, key: records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}})
+			for _, place := range x.Stale(refreshBatch-len(due), now.Add(-refreshEvery), now) {
+				due = append(due, staleChild{parent: c, key: records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}})
 			}
 		})
 	}
-	if round%(int(refreshEvery/tendEvery)) == 0 {
-		d.looked = d.k.Index.Seq()
+	if round%(int(refreshEvery/maintainEvery)) == 0 {
+		d.lastSeq = d.k.Index.Seq()
 	}
 	d.refresh(ctx, due)
 	for _, c := range keys {
 		ripe := false
-		d.with(c, func(x *cell.Cell) { ripe = x.Settle(now) })
+		d.with(c, func(x *cell.Cell) { ripe = x.UpdatePhase(now) })
 		if ripe {
-			d.fetch(ctx, c)
+			d.makeWhole(ctx, c)
 		}
 	}
 }
 
-// suspect has a cell looked into of which so many records were pulled that they may be but
+// suspectSplit has a cell looked into of which so many records were pulled that they may be but
 // the sample of a cell that its other keepers have divided.
-func (d *divisions) suspect(c records.CellKey) {
+func (d *splits) suspectSplit(c records.CellKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.doubts) < maxDoubts {
-		d.doubts[c] = true
+	if len(d.suspected) < maxSuspected {
+		d.suspected[c] = true
 	}
 }
 
-// confirm asks the other keepers of suspect cells, and takes over what they have divided. Who
+// confirmSuspected asks the other keepers of suspect cells, and takes over what they have divided. Who
 // wrongly says so costs a division until the children's keepers say how few records they have.
-func (d *divisions) confirm(ctx context.Context) {
+func (d *splits) confirmSuspected(ctx context.Context) {
 	d.mu.Lock()
-	cells := slices.SortedFunc(maps.Keys(d.doubts), compareCells)
-	clear(d.doubts)
+	cells := slices.SortedFunc(maps.Keys(d.suspected), compareCells)
+	clear(d.suspected)
 	d.mu.Unlock()
 	for _, c := range cells {
-		set, err := d.k.places.of(ctx, c)
-		if err != nil || d.phase(c) != cell.Whole || d.k.Router.Size() < slack {
+		set, err := d.k.closest.keepers(ctx, c)
+		if err != nil || d.phase(c) != cell.Whole || d.k.Router.Size() < acceptWithin {
 			continue
 		}
-		plan, err := d.everything(c, 1)
+		plan, err := d.planOfAll(c, 1)
 		if err != nil {
 			continue
 		}
 		order := slices.DeleteFunc(d.k.askingOrder(set), func(id peer.ID) bool { return id == d.k.Self })
 		for _, id := range order[:min(askedAtOnce, len(order))] {
-			r := d.k.ask(ctx, id, question{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &journal{})
+			r := d.k.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
 			if s, ok := r.answer.splits[c]; r.err == nil && ok {
 				d.adopt(c, s)
 			}
@@ -119,15 +119,15 @@ func (d *divisions) confirm(ctx context.Context) {
 }
 
 // adopt takes over a division of another keeper.
-func (d *divisions) adopt(c records.CellKey, s cell.Split) {
+func (d *splits) adopt(c records.CellKey, s cell.SplitInfo) {
 	now := d.k.Now()
 	members := d.members(c)
 	d.mu.Lock()
 	x, ok := d.cells[c]
-	if !ok && len(d.cells) < maxDivided {
-		x, ok = cell.New(c.Cell, cell.Divided, now), true
+	if !ok && len(d.cells) < maxSplits {
+		x, ok = cell.New(c.Cell, cell.Split, now), true
 		for _, m := range members {
-			x.Fill(m)
+			x.FillSample(m)
 		}
 		d.cells[c] = x
 	}
@@ -139,8 +139,8 @@ func (d *divisions) adopt(c records.CellKey, s cell.Split) {
 	d.mu.Unlock()
 }
 
-// everything asks for all records of a cell, whatever they claim, up to a number.
-func (d *divisions) everything(c records.CellKey, limit int) (*query.Plan, error) {
+// planOfAll asks for all records of a cell, whatever they claim, up to a number.
+func (d *splits) planOfAll(c records.CellKey, limit int) (*query.Plan, error) {
 	q := query.Query{Type: c.Type, Quality: query.Quality{Health: query.HealthAny}, Limit: limit}
 	if c.Subtype != records.AnySubtype {
 		q.Subtype = c.Subtype
@@ -148,26 +148,26 @@ func (d *divisions) everything(c records.CellKey, limit int) (*query.Plan, error
 	return query.Compile(q, query.Defaults{})
 }
 
-// survey divides the cells around and within a divided one that have grown too large by
+// tableelated divides the cells around and within a divided one that have grown too large by
 // what this peer was brought for others.
-func (d *divisions) survey(c records.CellKey) {
+func (d *splits) splitRelated(c records.CellKey) {
 	var near []geo.Cell
 	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
 		if place == geo.Global || place.Len() >= geo.MinLen {
 			near = append(near, place)
 		}
 	}
-	d.with(c, func(x *cell.Cell) { near = append(near, x.Parts()...) })
+	d.with(c, func(x *cell.Cell) { near = append(near, x.Populated()...) })
 	for _, place := range near {
 		o := records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
 		most := cell.Capacity(place)
-		if d.phase(o) == cell.Whole && d.k.places.holds(o) && d.k.Index.CountIn(o, d.k.Now(), most+1) > most {
+		if d.phase(o) == cell.Whole && d.k.closest.retains(o) && d.k.Index.CountIn(o, d.k.Now(), most+1) > most {
 			d.overflow(o)
 		}
 	}
 }
 
-func (d *divisions) end(c records.CellKey) {
+func (d *splits) remove(c records.CellKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.cells, c)
@@ -176,15 +176,15 @@ func (d *divisions) end(c records.CellKey) {
 
 // progress ends a division's first phase once this peer has done its part and the others
 // had time for theirs.
-func (d *divisions) progress(c records.CellKey, now time.Time) {
+func (d *splits) progress(c records.CellKey, now time.Time) {
 	var again, done bool
 	d.with(c, func(x *cell.Cell) {
 		phase, since := x.Phase()
-		if phase != cell.Dividing {
+		if phase != cell.Splitting {
 			return
 		}
-		if again = !d.handed[c]; !again && now.Sub(since) >= tendEvery {
-			x.Handed(now)
+		if again = !d.handed[c]; !again && now.Sub(since) >= maintainEvery {
+			x.FinishSplit(now)
 			delete(d.handed, c)
 			done = true
 		}
@@ -193,12 +193,12 @@ func (d *divisions) progress(c records.CellKey, now time.Time) {
 	case again:
 		d.handOver(c)
 	case done:
-		d.shed(c)
+		d.prune(c)
 	}
 }
 
-// refill takes lapsed records out of a sample and fills the room from what is held.
-func (d *divisions) refill(c records.CellKey) {
+// refillSample takes lapsed records out of a sample and fills the room from what is held.
+func (d *splits) refillSample(c records.CellKey) {
 	room := false
 	d.with(c, func(x *cell.Cell) {
 		for _, n := range x.Sampled() {
@@ -217,18 +217,18 @@ func (d *divisions) refill(c records.CellKey) {
 		if _, placed := r.Facts().Place(); !placed {
 			adrift = append(adrift, m)
 		} else if room {
-			d.with(c, func(x *cell.Cell) { x.Fill(m) })
+			d.with(c, func(x *cell.Cell) { x.FillSample(m) })
 		}
 	}
-	d.with(c, func(x *cell.Cell) { x.Adrift(len(adrift)) })
+	d.with(c, func(x *cell.Cell) { x.SetUnplaced(len(adrift)) })
 	for _, n := range cell.Surplus(adrift, cell.LeafFull) {
 		d.k.Index.Remove(n)
 	}
 }
 
 // handOver brings the records of a cell to its children's keepers, behind the caller's back.
-// Each record is brought by handOvers of the cell's keepers, those nearest to its name.
-func (d *divisions) handOver(c records.CellKey) {
+// Each record is brought by handOverKeepers of the cell's keepers, those nearest to its name.
+func (d *splits) handOver(c records.CellKey) {
 	d.mu.Lock()
 	busy := d.busy[c] || len(d.busy) >= maxHandOvers
 	if !busy {
@@ -238,7 +238,7 @@ func (d *divisions) handOver(c records.CellKey) {
 	if busy {
 		return
 	}
-	ctx, end, err := d.k.begin(d.k.ctx, "hand_over", storeMost)
+	ctx, end, err := d.k.begin(d.k.ctx, "hand_over", storeTimeout)
 	if err != nil {
 		return
 	}
@@ -256,8 +256,8 @@ func (d *divisions) handOver(c records.CellKey) {
 	}()
 }
 
-func (d *divisions) handOverNow(ctx context.Context, c records.CellKey) error {
-	set, err := d.k.places.of(ctx, c)
+func (d *splits) handOverNow(ctx context.Context, c records.CellKey) error {
+	set, err := d.k.closest.keepers(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (d *divisions) handOverNow(ctx context.Context, c records.CellKey) error {
 	var targets [][]records.CellKey
 	for r := range d.k.Index.In(c, d.k.Now()) {
 		child, ok := cell.ChildOf(c.Cell, r)
-		if ok && slices.Contains(nearest(r.Name().String(), set.peers, handOvers), d.k.Self) {
+		if ok && slices.Contains(nearest(r.Name().String(), set.peers, handOverKeepers), d.k.Self) {
 			recs = append(recs, r)
 			targets = append(targets, []records.CellKey{{Type: c.Type, Subtype: c.Subtype, Cell: child}})
 		}
@@ -284,11 +284,11 @@ func (d *divisions) handOverNow(ctx context.Context, c records.CellKey) error {
 }
 
 // refresh asks the children's keepers how many and how good their records are.
-func (d *divisions) refresh(ctx context.Context, due []part) {
+func (d *splits) refresh(ctx context.Context, due []staleChild) {
 	if len(due) == 0 {
 		return
 	}
-	ctx, end, err := d.k.begin(ctx, "summarise", tendEvery/2)
+	ctx, end, err := d.k.begin(ctx, "summarise", maintainEvery/2)
 	if err != nil {
 		return
 	}
@@ -301,17 +301,17 @@ func (d *divisions) refresh(ctx context.Context, due []part) {
 	if err != nil {
 		return
 	}
-	groups := groupOf(cells, sets)
+	groups := groupCells(cells, sets)
 	parents := make(map[records.CellKey]records.CellKey, len(due))
 	for _, p := range due {
-		parents[p.key] = p.of
+		parents[p.key] = p.parent
 	}
 	bounded(deliveries, len(groups), func(i int) { d.refreshGroup(ctx, groups[i], parents) })
 }
 
 // refreshGroup takes the safer of the views of two keepers. What one alone says only makes
 // a summary better.
-func (d *divisions) refreshGroup(ctx context.Context, g gathered, parents map[records.CellKey]records.CellKey) {
+func (d *splits) refreshGroup(ctx context.Context, g group, parents map[records.CellKey]records.CellKey) {
 	for cells := range slices.Chunk(g.cells, MaxQueryCells) {
 		said := make([]cell.Summary, len(cells))
 		heard := 0
@@ -345,7 +345,7 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 	all := make([]cell.Summary, len(cells))
 	if id == k.Self {
 		for i, c := range cells {
-			all[i] = k.divisions.summaryOf(c)
+			all[i] = k.splits.summaryOf(c)
 		}
 		return all, nil
 	}
@@ -355,10 +355,10 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 		return nil, err
 	}
 	defer func() {
-		k.judged(ctx, id, k.Now().Sub(start), err)
+		k.observe(ctx, id, k.Now().Sub(start), err)
 		end(err)
 	}()
-	req := &pb.SummaryRequest{Cells: question{cells: cells}.names()}
+	req := &pb.SummaryRequest{Cells: cellQuery{cells: cells}.names()}
 	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Summary{Summary: req}})
 	if refused {
 		err = fault.As("keeper.ask", fault.Unavailable, err)
@@ -368,7 +368,7 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 	}
 	told := resp.GetSummary()
 	if len(told.GetSummaries()) != len(cells) {
-		return nil, nonsense("%d summaries of %d cells", len(told.GetSummaries()), len(cells))
+		return nil, breach("%d summaries of %d cells", len(told.GetSummaries()), len(cells))
 	}
 	for i, m := range told.Summaries {
 		place, s, err := cell.FromProto(m)
@@ -376,26 +376,26 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 			return nil, err
 		}
 		if place != cells[i].Cell {
-			return nil, nonsense("a summary of %s, asked of %s", place, cells[i].Cell)
+			return nil, breach("a summary of %s, asked of %s", place, cells[i].Cell)
 		}
 		all[i] = s
 	}
-	if keepsNot(told.NotKept, cells) {
+	if lacksAny(told.NotKept, cells) {
 		return nil, fault.New("keeper.ask", fault.Unavailable, "it does not keep all the cells")
 	}
 	return all, nil
 }
 
-// fetch makes a cell whole again: it takes everything in that the children's keepers have.
-func (d *divisions) fetch(ctx context.Context, c records.CellKey) {
-	plan, err := d.everything(c, query.MaxLimit)
+// makeWhole makes a cell whole again: it takes everything in that the children's keepers have.
+func (d *splits) makeWhole(ctx context.Context, c records.CellKey) {
+	plan, err := d.planOfAll(c, query.MaxLimit)
 	if err != nil {
 		d.k.Logger.Error("a cell's own query does not compile", "cell", c, "error", err)
 		return
 	}
 	var cells []records.CellKey
 	d.with(c, func(x *cell.Cell) {
-		for _, place := range x.Parts() {
+		for _, place := range x.Populated() {
 			cells = append(cells, records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place})
 		}
 	})
@@ -410,7 +410,7 @@ func (d *divisions) fetch(ctx context.Context, c records.CellKey) {
 		complete = err == nil && found.Complete
 	}
 	if complete {
-		d.end(c)
+		d.remove(c)
 		d.k.Logger.Info("cell is whole again", "cell", c)
 	}
 }

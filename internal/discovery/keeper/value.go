@@ -28,7 +28,7 @@ func (v validator) Validate(key string, value []byte) error {
 	return fault.Wrap("keeper.Validate", err)
 }
 
-// open gives the record of a value, if it is one of the key.
+// candidates gives the record of a value, if it is one of the key.
 func (v validator) open(key string, value []byte) (*records.Record, error) {
 	if len(key) > records.MaxKey {
 		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", records.MaxKey, len(key))
@@ -74,7 +74,7 @@ func (v validator) Select(key string, values [][]byte) (int, error) {
 // Publish puts a record under its own key into the DHT, so that the key alone resolves. It
 // returns what the router does; the DHT does not tell how many peers took it.
 func (k *Keeper) Publish(ctx context.Context, r *records.Record) (err error) {
-	ctx, end, err := k.begin(ctx, "publish", valueMost)
+	ctx, end, err := k.begin(ctx, "publish", valueTimeout)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (k *Keeper) Publish(ctx context.Context, r *records.Record) (err error) {
 // learns what the DHT had. It returns NotFound when there is none, or when it was withdrawn.
 func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
 	const op = "keeper.Resolve"
-	ctx, end, err := k.begin(ctx, "resolve", valueMost)
+	ctx, end, err := k.begin(ctx, "resolve", valueTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +95,13 @@ func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Recor
 	if failure == nil {
 		var r *records.Record
 		if r, failure = (validator{k.Verifier, k.Now}).open(key.String(), value); failure == nil {
-			if _, err := k.keep(r); err != nil && fault.KindOf(err) != fault.Exists {
-				return living(op, r) // the index is full: it is right all the same
+			if _, err := k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
+				return liveOnly(op, r) // the index is full: it is right all the same
 			}
 		}
 	}
 	if known, ok := k.Index.Latest(key.Name); ok && !known.Expired(k.Now()) && key.Matches(known) == nil {
-		return living(op, known)
+		return liveOnly(op, known)
 	}
 	if failure == nil {
 		failure = fault.New("", fault.NotFound, "a later version of the record has another key")
@@ -109,8 +109,8 @@ func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Recor
 	return nil, fault.Wrap(op, failure)
 }
 
-// living refuses a tombstone.
-func living(op string, r *records.Record) (*records.Record, error) {
+// liveOnly refuses a tombstone.
+func liveOnly(op string, r *records.Record) (*records.Record, error) {
 	if r.Withdrawn() {
 		return nil, fault.New(op, fault.NotFound, "the record was withdrawn at %s", r.Issued().UTC().Format(time.RFC3339))
 	}

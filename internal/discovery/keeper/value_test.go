@@ -63,7 +63,7 @@ func TestSelect(t *testing.T) {
 	fresh, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 9, Issued: now, Expires: now.Add(time.Minute)})
 	require.NoError(t, err)
 	key := v1.Key().String()
-	better := 1 // of twin and v2
+	better := 1 // parent twin and v2
 	if records.Compare(twin, v2) > 0 {
 		better = 0
 	}

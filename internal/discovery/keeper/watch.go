@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	watchLook    = 30 * time.Second       // how often a cell that needs no stream, or can have none, is looked at again
+	watchRecheck = 30 * time.Second       // how often a cell that needs no stream, or can have none, is looked at again
 	watchRetry   = 250 * time.Millisecond // before the next keeper is tried, doubling
 	watchRetries = 6                      // doublings: up to 16 s
 )
@@ -33,14 +33,14 @@ func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop 
 	ctx, cancel := context.WithCancel(ctx)
 	detach := context.AfterFunc(k.ctx, cancel)
 	var running sync.WaitGroup
-	asking := &requery{do: resync, slot: make(chan struct{}, 1)}
+	asking := &sharedQuery{do: resync, slot: make(chan struct{}, 1)}
 	for _, c := range p.Cells(coverCells) {
-		if !k.gate.enter() {
+		if !k.inflight.enter() {
 			break
 		}
 		f := &follower{k: k, plan: p, cell: c, resync: asking.run}
 		running.Go(func() {
-			defer k.gate.leave()
+			defer k.inflight.leave()
 			f.run(ctx)
 		})
 	}
@@ -51,16 +51,16 @@ func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop 
 	}
 }
 
-// requery is what the followers of one plan share: one question answers all who asked
+// sharedQuery is what the followers of one plan share: one question answers all who asked
 // before it was put.
-type requery struct {
+type sharedQuery struct {
 	do    func()
 	slot  chan struct{} // one for whoever asks
 	calls atomic.Uint64
 	begun atomic.Uint64 // calls before the last question was put
 }
 
-func (r *requery) run(ctx context.Context) {
+func (r *sharedQuery) run(ctx context.Context) {
 	mine := r.calls.Add(1)
 	select {
 	case r.slot <- struct{}{}:
@@ -82,10 +82,10 @@ type follower struct {
 	cell   records.CellKey
 	resync func(context.Context)
 
-	at     peer.ID    // keeper that gave the cookie
-	cookie *pb.Cookie // nil before the first
-	heard  bool       // since the stream began
-	shun   peer.ID    // refused last
+	at       peer.ID    // keeper that gave the cookie
+	cookie   *pb.Cookie // nil before the first
+	received bool       // since the stream began
+	avoid    peer.ID    // refusalError last
 }
 
 // run follows the cell at one keeper after the other until ctx ends. A stream that breaks
@@ -97,56 +97,56 @@ func (f *follower) run(ctx context.Context) {
 		if !ok {
 			failures = 0
 			f.at, f.cookie = "", nil
-			wait(ctx, watchLook)
+			sleep(ctx, watchRecheck)
 			continue
 		}
-		f.heard = false
+		f.received = false
 		err := f.follow(ctx, id)
 		if ctx.Err() != nil {
 			return
 		}
-		if f.judge(ctx, id, err) {
+		if f.handleEnd(ctx, id, err) {
 			failures = 0
 			f.resync(ctx)
-			wait(ctx, watchLook)
+			sleep(ctx, watchRecheck)
 			continue
 		}
-		if f.heard {
+		if f.received {
 			failures = 0
 		}
-		wait(ctx, watchRetry<<min(failures, watchRetries))
+		sleep(ctx, watchRetry<<min(failures, watchRetries))
 		failures++
 	}
 }
 
-// judge draws the consequences of how a stream ended. It reports whether no keeper can be
+// differsyAnswer draws the consequences of how a stream ended. It reports whether no keeper can be
 // followed now: the cell is divided, or this peer follows enough.
-func (f *follower) judge(ctx context.Context, id peer.ID, err error) (futile bool) {
-	var refusal refused
-	f.shun = ""
+func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile bool) {
+	var refusal refusalError
+	f.avoid = ""
 	switch {
 	case err == nil:
 	case errors.As(err, &refusal):
 		if fault.KindOf(err) == fault.Unsupported {
 			return true
 		}
-		f.shun, f.at, f.cookie = id, "", nil
+		f.avoid, f.at, f.cookie = id, "", nil
 	case fault.KindOf(err) == fault.LimitReached:
 		return true
-	case !f.heard || fault.KindOf(err) == fault.Unauthentic:
-		f.k.judged(ctx, id, 0, err)
+	case !f.received || fault.KindOf(err) == fault.Unauthentic:
+		f.k.observe(ctx, id, 0, err)
 		f.at, f.cookie = "", nil
 	}
 	return false
 }
 
-// refused is an error that the keeper told.
-type refused struct{ error }
+// refusalError is an error that the keeper told.
+type refusalError struct{ error }
 
-func (r refused) Unwrap() error { return r.error }
+func (r refusalError) Unwrap() error { return r.error }
 
-// wait waits for a time, or for ctx to end.
-func wait(ctx context.Context, d time.Duration) {
+// sleep waits for a time, or for ctx to end.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -158,7 +158,7 @@ func wait(ctx context.Context, d time.Duration) {
 // next gives the keeper to follow: the one followed before, while it has not failed. There
 // is none to follow while this peer keeps the cell, or nobody is known who does.
 func (f *follower) next(ctx context.Context) (peer.ID, bool) {
-	set, err := f.k.places.of(ctx, f.cell)
+	set, err := f.k.closest.keepers(ctx, f.cell)
 	if err != nil || set.has(f.k.Self) {
 		return "", false
 	}
@@ -166,7 +166,7 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 		return f.at, true
 	}
 	order := f.k.askingOrder(set) // never empty
-	if order[0] == f.shun {
+	if order[0] == f.avoid {
 		return order[len(order)-1], true
 	}
 	return order[0], true
@@ -175,8 +175,8 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 // follow has one stream from a keeper until it ends or is to be given up.
 func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	select {
-	case f.k.watching <- struct{}{}:
-		defer func() { <-f.k.watching }()
+	case f.k.following <- struct{}{}:
+		defer func() { <-f.k.following }()
 	default:
 		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows enough")
 	}
@@ -200,10 +200,10 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 		if err := s.ReadMessage(resp); err != nil {
 			return rpc.Classify(ctx, err)
 		}
-		if err := f.take(ctx, id, resp); err != nil {
+		if err := f.receive(ctx, id, resp); err != nil {
 			return err
 		}
-		set, err := f.k.places.of(ctx, f.cell)
+		set, err := f.k.closest.keepers(ctx, f.cell)
 		if err != nil || !set.has(id) || set.has(f.k.Self) {
 			return err // responsibility has moved
 		}
@@ -216,7 +216,7 @@ func (f *follower) request() *pb.WatchRequest {
 	req.Query.Explain = false
 	n := 0
 	for r := range f.k.Index.In(f.cell, f.k.Now()) {
-		if n == watchHave {
+		if n == maxWatchHave {
 			break
 		}
 		if f.plan.Match(r) {
@@ -227,15 +227,15 @@ func (f *follower) request() *pb.WatchRequest {
 	return req
 }
 
-// take takes one message in. It returns the refusal, or Unauthentic for what no honest
+// store takes one message in. It returns the refusal, or Unauthentic for what no honest
 // keeper says.
-func (f *follower) take(ctx context.Context, id peer.ID, resp *pb.Response) error {
+func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) error {
 	if resp.Refusal != nil {
-		return refused{faultOf("keeper.Watch", resp.Refusal)}
+		return refusalError{faultOf("keeper.Watch", resp.Refusal)}
 	}
 	m := resp.GetWatch()
 	if m == nil {
-		return nonsense("no answer to a watch")
+		return breach("no answer to a watch")
 	}
 	for _, envelope := range m.Envelopes {
 		r, err := f.k.Verifier.Open(envelope, f.k.Now())
@@ -243,11 +243,11 @@ func (f *follower) take(ctx context.Context, id peer.ID, resp *pb.Response) erro
 		case err != nil && fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
 			continue
 		case err != nil:
-			return nonsense("a record that does not verify: %w", err)
+			return breach("a record that does not verify: %w", err)
 		case !r.In(f.cell) && !f.knows(r):
-			return nonsense("a record that was not watched, %s", r.Name())
+			return breach("a record that was not watched, %s", r.Name())
 		}
-		if _, err := f.k.keep(r); err != nil && fault.KindOf(err) != fault.Exists {
+		if _, err := f.k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
 			f.k.Recorder.Refused(fault.KindOf(err).String())
 		}
 	}
@@ -255,7 +255,7 @@ func (f *follower) take(ctx context.Context, id peer.ID, resp *pb.Response) erro
 		f.resync(ctx)
 	}
 	if m.Cookie != nil { // not before everything is taken in
-		f.at, f.cookie, f.heard = id, m.Cookie, true
+		f.at, f.cookie, f.received = id, m.Cookie, true
 	}
 	return nil
 }

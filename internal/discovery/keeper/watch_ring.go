@@ -11,10 +11,10 @@ import (
 // ringSize bounds the changes kept for watchers: who is further behind begins anew.
 const ringSize = 4096
 
-// ring keeps the newest changes of the index, with a cursor for each stream and a buffer
+// changeRing keeps the newest changes of the index, with a cursor for each stream and a buffer
 // for none. Places are the index's sequence; they are without gaps within an epoch, which
 // ends with the process, and when changes came faster than they were taken.
-type ring struct {
+type changeRing struct {
 	index *index.Index
 	sub   *index.Subscription
 
@@ -28,15 +28,15 @@ type ring struct {
 
 // newRing subscribes to the index; run must be called to drain it. The epoch must not be
 // that of an earlier process.
-func newRing(x *index.Index, epoch uint64) *ring {
-	r := &ring{index: x, sub: x.Subscribe(ringSize), epoch: epoch, changes: make([]index.Change, ringSize), grown: make(chan struct{})}
+func newRing(x *index.Index, epoch uint64) *changeRing {
+	r := &changeRing{index: x, sub: x.Subscribe(ringSize), epoch: epoch, changes: make([]index.Change, ringSize), grown: make(chan struct{})}
 	r.last = x.Seq()
 	r.first = r.last + 1
 	return r
 }
 
 // run takes changes in until ctx ends.
-func (r *ring) run(ctx context.Context) {
+func (r *changeRing) run(ctx context.Context) {
 	defer r.sub.Close()
 	for {
 		select {
@@ -49,7 +49,7 @@ func (r *ring) run(ctx context.Context) {
 }
 
 // add takes in one change. With a gap before it no cursor can be served any more.
-func (r *ring) add(ch index.Change, gap bool) {
+func (r *changeRing) add(ch index.Change, gap bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if gap {
@@ -67,7 +67,7 @@ func (r *ring) add(ch index.Change, gap bool) {
 
 // after gives up to most changes that follow a place. Without any, wait is closed when
 // there may be; lost says that the place can no longer be served.
-func (r *ring) after(at *pb.Cookie, most int) (some []index.Change, wait <-chan struct{}, lost bool) {
+func (r *changeRing) after(at *pb.Cookie, most int) (some []index.Change, wait <-chan struct{}, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq := at.GetSeq()
@@ -81,7 +81,7 @@ func (r *ring) after(at *pb.Cookie, most int) (some []index.Change, wait <-chan 
 }
 
 // place gives the place of a sequence, or the present where that can no longer be served.
-func (r *ring) place(seq uint64) *pb.Cookie {
+func (r *changeRing) place(seq uint64) *pb.Cookie {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if seq+1 < r.first || seq > r.last {

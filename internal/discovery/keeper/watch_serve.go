@@ -22,18 +22,18 @@ import (
 // carries a cookie after which a later stream goes on without loss, or is told that it
 // cannot: then the watcher asks the keepers again.
 const (
-	watchBeat       = 15 * time.Second                             // a stream without changes still shows that it lives
-	watchSilence    = 3 * watchBeat                                // a stream is given up after it
-	watchBatch      = 512                                          // changes looked at, and records sent, at once
-	watchHave       = 1024                                         // matches a watcher may tell that it has
-	maxWatchRequest = maxQueryRequest + watchHave*digest.EntrySize // bytes
-	watchesServe    = 256                                          // streams served in all
-	watchesPeer     = 16                                           // ... to one peer
-	watchesOwn      = 256                                          // streams followed
+	watchBeat        = 15 * time.Second                                // a stream without changes still shows that it lives
+	watchSilence     = 3 * watchBeat                                   // a stream is given up after it
+	watchBatch       = 512                                             // changes looked at, and records sent, at once
+	maxWatchHave     = 1024                                            // matches a watcher may tell that it has
+	maxWatchRequest  = maxQueryRequest + maxWatchHave*digest.EntrySize // bytes
+	maxServedWatches = 256                                             // streams served in all
+	maxPeerWatches   = 16                                              // ... to one peer
+	maxOwnWatches    = 256                                             // streams followed
 )
 
 var (
-	errDivided = errors.New("the cell is divided: its keepers see only some of its changes")
+	errSplit   = errors.New("the cell is divided: its keepers see only some of its changes")
 	errWatches = errors.New("this peer serves too many watches")
 )
 
@@ -48,7 +48,7 @@ type watches struct {
 func (w *watches) enter(id peer.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.all >= watchesServe || w.ofPeer[id] >= watchesPeer {
+	if w.all >= maxServedWatches || w.ofPeer[id] >= maxPeerWatches {
 		return false
 	}
 	if w.ofPeer == nil {
@@ -68,8 +68,8 @@ func (w *watches) leave(id peer.ID) {
 	}
 }
 
-// served is one watch of another peer.
-type served struct {
+// listener is one watch of another peer.
+type watchServer struct {
 	s     *server
 	plan  *query.Plan
 	cells []records.CellKey
@@ -85,7 +85,7 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 		return st.WriteMessage(resp)
 	}
 	id := st.Remote()
-	w, have, err := s.watched(req)
+	w, have, err := s.newWatchServer(req)
 	if err == nil && !s.watches.enter(id) {
 		err = fault.As("", fault.LimitReached, errWatches)
 	} else if err == nil {
@@ -115,43 +115,43 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	return w.run(ctx)
 }
 
-// watched reads a request. It returns what question does, Forbidden naming "cells" for
+// newWatchServer reads a request. It returns what question does, Forbidden naming "cells" for
 // cells that are not kept here, and Unsupported for divided ones.
-func (s *server) watched(req *pb.WatchRequest) (*served, []digest.Entry, error) {
-	plan, cells, err := s.question(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
+func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.Entry, error) {
+	plan, cells, err := s.parseQuery(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
 	if err != nil {
 		return nil, nil, err
 	}
 	have, err := digest.Parse(req.GetHave())
-	if err != nil || len(have) > watchHave {
-		return nil, nil, fault.Invalidf("have", len(req.GetHave()), "must be up to %d entries", watchHave)
+	if err != nil || len(have) > maxWatchHave {
+		return nil, nil, fault.Invalidf("have", len(req.GetHave()), "must be up to %d entries", maxWatchHave)
 	}
-	w := &served{s: s, plan: plan, cells: cells}
-	return w, have, w.kept()
+	w := &watchServer{s: s, plan: plan, cells: cells}
+	return w, have, w.refusal()
 }
 
-// kept is nil while this peer sees all changes of the cells.
-func (w *served) kept() error {
-	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.places.keeps(c) }) {
+// acceptssal is nil while this peer sees all changes of the cells.
+func (w *watchServer) refusal() error {
+	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.closest.accepts(c) }) {
 		return &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
-	if !w.s.k.divisions.complete(w.cells) {
-		return &fault.Error{Kind: fault.Unsupported, Field: "cells", Err: errDivided}
+	if !w.s.k.splits.holdsAll(w.cells) {
+		return &fault.Error{Kind: fault.Unsupported, Field: "cells", Err: errSplit}
 	}
 	return nil
 }
 
 // begin goes on after a cookie, or begins anew: it says so, and what became of the records
 // that the watcher has.
-func (w *served) begin(after *pb.Cookie, have []digest.Entry) error {
+func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
 	if after != nil {
 		if _, _, lost := w.s.k.ring.after(after, 0); !lost {
 			w.at = after
-			return w.tell(nil, false)
+			return w.sendRecords(nil, false)
 		}
 	}
 	y := w.s.k.sync
-	v := y.current(y.survey())
+	v := y.viewOf(y.table())
 	w.at = w.s.k.ring.place(v.seq)
 	known := v.byID()
 	var fresher []*records.Record
@@ -160,11 +160,11 @@ func (w *served) begin(after *pb.Cookie, have []digest.Entry) error {
 			fresher = append(fresher, r)
 		}
 	}
-	return w.tell(fresher, true)
+	return w.sendRecords(fresher, true)
 }
 
 // run sends changes as they come, and a sign of life when none do.
-func (w *served) run(ctx context.Context) error {
+func (w *watchServer) run(ctx context.Context) error {
 	beat := time.NewTicker(watchBeat)
 	defer beat.Stop()
 	for {
@@ -173,7 +173,7 @@ func (w *served) run(ctx context.Context) error {
 			return nil // the watcher comes again, and is told
 		}
 		if len(changes) > 0 {
-			if err := w.pass(changes); err != nil {
+			if err := w.sendChanges(changes); err != nil {
 				return err
 			}
 			continue
@@ -183,18 +183,18 @@ func (w *served) run(ctx context.Context) error {
 			return nil
 		case <-wait:
 		case <-beat.C:
-			if w.kept() != nil {
+			if w.refusal() != nil {
 				return nil
 			}
-			if err := w.tell(nil, false); err != nil {
+			if err := w.sendRecords(nil, false); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// pass moves over changes and sends those that concern the watcher.
-func (w *served) pass(changes []index.Change) error {
+// sendChanges moves over changes and sends those that concern the watcher.
+func (w *watchServer) sendChanges(changes []index.Change) error {
 	var news []*records.Record
 	for _, ch := range changes {
 		if w.concerns(ch) {
@@ -205,12 +205,12 @@ func (w *served) pass(changes []index.Change) error {
 	if len(news) == 0 {
 		return nil
 	}
-	return w.tell(news, false)
+	return w.sendRecords(news, false)
 }
 
 // concerns reports whether a change may alter what the plan matches. That a record lapsed
 // the watcher knows by itself.
-func (w *served) concerns(ch index.Change) bool {
+func (w *watchServer) concerns(ch index.Change) bool {
 	in := func(r *records.Record) bool { return r != nil && slices.ContainsFunc(w.cells, r.In) }
 	if ch.New == nil || !in(ch.New) && !in(ch.Old) {
 		return false
@@ -218,9 +218,9 @@ func (w *served) concerns(ch index.Change) bool {
 	return w.plan.Match(ch.New) || ch.Old != nil && w.plan.Match(ch.Old) || ch.Old == nil && ch.New.Withdrawn()
 }
 
-// tell sends records, in as many messages as they need. Only the last one has the cookie
+// sendRecordsribe sends records, in as many messages as they need. Only the last one has the cookie
 // of the place: who loses the stream between them gets them all again.
-func (w *served) tell(news []*records.Record, reset bool) error {
+func (w *watchServer) sendRecords(news []*records.Record, reset bool) error {
 	m := &pb.WatchResponse{Reset_: reset}
 	size := 0
 	for _, r := range news {

@@ -17,9 +17,9 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// watched is a peer of a large network that follows a plan of which it keeps nothing.
+// newWatchServer is a peer of a large network that follows a plan of which it keeps nothing.
 type watched struct {
-	*world
+	*cluster
 	watcher *node
 	plan    *query.Plan
 	keepers []*node
@@ -27,7 +27,7 @@ type watched struct {
 }
 
 func newWatched(t *testing.T, edit ...func(*query.Query)) *watched {
-	w := &watched{world: newWorld(t, 24, func(_ int, c *Config) { c.Limits.Sync = -1 })}
+	w := &watched{cluster: newCluster(t, 24, func(_ int, c *Config) { c.Limits.Sync = -1 })}
 	q := around(0.05)
 	q.Price = query.Price{}
 	for _, e := range edit {
@@ -197,7 +197,7 @@ func TestHostileWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+				w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
 				a, b := w.nodes[0], w.nodes[1]
 				b.corrupt(func(*pb.Request) *pb.Response {
 					if m == nil {
@@ -209,10 +209,10 @@ func TestHostileWatch(t *testing.T) {
 				f := &follower{k: a.Keeper, plan: plan, cell: berlin(plan)}
 				err := f.follow(t.Context(), b.Self)
 				require.ErrorIs(t, err, fault.Unauthentic)
-				require.False(t, f.judge(t.Context(), b.Self, err))
+				require.False(t, f.handleEnd(t.Context(), b.Self, err))
 				require.Nil(t, f.cookie)
 				require.Zero(t, a.Index.Len())
-				require.True(t, a.peers.avoided(b.Self, time.Now()))
+				require.True(t, a.stats.avoided(b.Self, time.Now()))
 			})
 		})
 	}
@@ -220,7 +220,7 @@ func TestHostileWatch(t *testing.T) {
 
 func TestWatchRefuses(t *testing.T) {
 	var w watches
-	for range watchesPeer {
+	for range maxPeerWatches {
 		require.True(t, w.enter("a"))
 	}
 	require.False(t, w.enter("a"))

@@ -102,8 +102,8 @@ type directory struct {
 	peers   []peer.ID
 	values  map[string][]byte
 	lookups int
-	delay   time.Duration // of a lookup
-	failure error         // of a lookup
+	delay   time.Duration // parent a lookup
+	failure error         // parent a lookup
 	halves  [][]peer.ID   // who sees whom; nil: everybody everybody
 	changed chan struct{} // closed with the next change; nil while nobody waits
 }
@@ -245,17 +245,17 @@ func (n *node) leave(t testing.TB) {
 	}
 }
 
-// world is a network of peers with 10 ms between any two, in the virtual time of a bubble.
-type world struct {
+// cluster is a network of peers with 10 ms between any two, in the virtual time of a bubble.
+type cluster struct {
 	t     testing.TB
 	dht   *directory
 	nodes []*node
 }
 
-// newWorld makes n peers. It ends with the test.
-func newWorld(t testing.TB, n int, configure ...func(i int, c *Config)) *world {
+// newCluster makes n peers. It ends with the test.
+func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *cluster {
 	t.Helper()
-	w := &world{t: t, dht: &directory{values: map[string][]byte{}}}
+	w := &cluster{t: t, dht: &directory{values: map[string][]byte{}}}
 	const mbps = 100 * simlibp2p.OneMbps
 	link := simnet.NodeBiDiLinkSettings{Downlink: simnet.LinkSettings{BitsPerSecond: mbps}, Uplink: simnet.LinkSettings{BitsPerSecond: mbps}}
 	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
@@ -301,7 +301,7 @@ func newWorld(t testing.TB, n int, configure ...func(i int, c *Config)) *world {
 // never has a node compare nothing.
 func never(_ int, c *Config) { c.Limits.Sync = -1 }
 
-func (w *world) start(i int, h host.Host, configure []func(int, *Config)) *node {
+func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *node {
 	verifier, err := records.NewVerifier(10_000)
 	require.NoError(w.t, err)
 	n := &node{host: h, counts: newCounts()}
@@ -317,7 +317,7 @@ func (w *world) start(i int, h host.Host, configure []func(int, *Config)) *node 
 }
 
 // keepersOf are the nodes that keep a cell, by the definition and not by the code under test.
-func (w *world) keepersOf(c records.CellKey) []*node {
+func (w *cluster) keepersOf(c records.CellKey) []*node {
 	if len(w.nodes) <= Network {
 		return w.nodes
 	}
@@ -330,7 +330,7 @@ func (w *world) keepersOf(c records.CellKey) []*node {
 	return sorted[:Replicas]
 }
 
-func (w *world) node(id peer.ID) *node {
+func (w *cluster) node(id peer.ID) *node {
 	return w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.Self == id })]
 }
 

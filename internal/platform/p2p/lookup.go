@@ -45,8 +45,8 @@ type finder struct {
 
 // measuring is the prober as lookups see it.
 type measuring interface {
-	// Doubt has peers measured soon, for there is reason to think that they are gone.
-	Doubt(ids ...peer.ID)
+	// Suspect has peers measured soon, for there is reason to think that they are gone.
+	Suspect(ids ...peer.ID)
 	// Measured gives the verdict on a peer; false while there is none.
 	Measured(id peer.ID) (records.Measured, bool)
 }
@@ -167,7 +167,7 @@ func (f *finder) blame(ids []peer.ID) {
 	for _, id := range ids {
 		f.suspects.add(id, time.Now())
 	}
-	f.measuring.Doubt(ids...)
+	f.measuring.Suspect(ids...)
 }
 
 // avoids reports whether a peer was silent lately, or was measured and is.

@@ -106,9 +106,9 @@ func (p *Prober) Track(ids ...peer.ID) {
 	p.rouse()
 }
 
-// Doubt has peers measured soon, for there is reason to think that they are gone, and keeps
+// Suspect has peers measured soon, for there is reason to think that they are gone, and keeps
 // them measured as Track does.
-func (p *Prober) Doubt(ids ...peer.ID) {
+func (p *Prober) Suspect(ids ...peer.ID) {
 	p.Track(ids...)
 	now := time.Now()
 	p.mu.Lock()

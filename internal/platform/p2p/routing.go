@@ -78,9 +78,9 @@ func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	return peers, fault.Wrap(op, err)
 }
 
-// Doubt says that peers did not answer. They are measured soon, and leave the routing table
+// Suspect says that peers did not answer. They are measured soon, and leave the routing table
 // if they are gone.
-func (r *Routing) Doubt(ids ...peer.ID) { r.finder.measuring.Doubt(ids...) }
+func (r *Routing) Suspect(ids ...peer.ID) { r.finder.measuring.Suspect(ids...) }
 
 // arrived says that one of those was met whom this peer was told of.
 func (r *Routing) arrived() {
