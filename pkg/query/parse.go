@@ -1,25 +1,48 @@
 package query
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"maps"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // MaxInput bounds what ParseJSON and ParseValues read, in bytes.
 const MaxInput = 64 << 10
 
-// member gives a pointer to the field of a JSON name, or nil for a name that is none.
-// The types of what it points to are those that setJSON and setText know.
+// ParseJSON reads a query in its JSON form under the rules of package strictjson. A text of
+// more than MaxInput bytes is fault.TooLarge. Compile validates the values.
+func ParseJSON(data []byte) (Query, error) {
+	const op = "query.ParseJSON"
+	var in struct {
+		Query
+		Near *struct { // unlike Near, it tells 0 from a missing number
+			Latitude  *float64 `json:"latitude"`
+			Longitude *float64 `json:"longitude"`
+			RadiusKM  *float64 `json:"radius_km"`
+		} `json:"near"`
+	}
+	if err := strictjson.Decode(data, MaxInput, &in); err != nil {
+		return Query{}, fault.Wrap(op, err)
+	}
+	if n := in.Near; n != nil {
+		switch {
+		case n.Latitude == nil:
+			return Query{}, fault.Wrap(op, fault.Invalidf("near.latitude", nil, "is required"))
+		case n.Longitude == nil:
+			return Query{}, fault.Wrap(op, fault.Invalidf("near.longitude", nil, "is required"))
+		}
+		in.Query.Near = &Near{Latitude: *n.Latitude, Longitude: *n.Longitude, RadiusKM: n.RadiusKM}
+	}
+	return in.Query, nil
+}
+
+// member gives a pointer to the field of a parameter, or nil for an unknown name. setText
+// handles the types of all fields but the lists.
 func (q *Query) member(name string) any {
 	switch name {
 	case "type":
@@ -32,27 +55,6 @@ func (q *Query) member(name string) any {
 		return &q.Countries
 	case "regions":
 		return &q.Regions
-	case "provider_id":
-		return &q.ProviderID
-	case "attributes":
-		return &q.Attributes
-	case "sort":
-		return (*string)(&q.Sort)
-	case "limit":
-		return &q.Limit
-	case "explain":
-		return &q.Explain
-	case "exact_total":
-		return &q.ExactTotal
-	case "seed":
-		return &q.Seed
-	}
-	return q.bound(name)
-}
-
-// bound is member for the fields that set a bound.
-func (q *Query) bound(name string) any {
-	switch name {
 	case "min_cpu_cores":
 		return &q.MinCPUCores
 	case "min_memory_mb":
@@ -75,11 +77,23 @@ func (q *Query) bound(name string) any {
 		return &q.MaxErrorRate
 	case "health":
 		return (*string)(&q.Health)
+	case "provider_id":
+		return &q.ProviderID
+	case "sort":
+		return (*string)(&q.Sort)
+	case "limit":
+		return &q.Limit
+	case "explain":
+		return &q.Explain
+	case "exact_total":
+		return &q.ExactTotal
+	case "seed":
+		return &q.Seed
 	}
 	return nil
 }
 
-// member gives a pointer to the field of a JSON name, or nil.
+// member gives a pointer to the field of a parameter, or nil for an unknown name.
 func (n *Near) member(name string) any {
 	switch name {
 	case "latitude":
@@ -90,132 +104,6 @@ func (n *Near) member(name string) any {
 		return &n.RadiusKM
 	}
 	return nil
-}
-
-// ParseJSON reads a query in its JSON form, as it stands: Compile validates. It is
-// strict: an unknown or repeated name, a wrong type, a name in other case, or anything
-// behind the object is a fault.Invalid error that names the field; more than MaxInput is
-// fault.TooLarge. A null is as if left out.
-func ParseJSON(data []byte) (Query, error) {
-	const op = "query.ParseJSON"
-	if len(data) > MaxInput {
-		return Query{}, fault.New(op, fault.TooLarge, "a query of %d bytes is above the bound of %d", len(data), MaxInput)
-	}
-	if q, ok := quick(data); ok {
-		return q, nil
-	}
-	var q Query
-	if err := setObject(data, q.member); err != nil {
-		return Query{}, fault.Wrap(op, err)
-	}
-	return q, nil
-}
-
-// setObject reads a JSON object whose fields member gives.
-func setObject(data []byte, member func(name string) any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return syntax(err, "must be a JSON object")
-	}
-	seen := make(map[string]bool)
-	for dec.More() {
-		token, err := dec.Token()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return syntax(err, "must have names as strings")
-		}
-		target := member(name)
-		switch {
-		case target == nil:
-			return fault.Invalidf(shown(name), nil, "is not a field of a query")
-		case seen[name]:
-			return fault.Invalidf(name, nil, "is given more than once")
-		}
-		seen[name] = true
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return fault.In(name, syntax(err, ""))
-		}
-		if err := setJSON(target, value); err != nil {
-			return fault.In(name, err)
-		}
-	}
-	if _, err := dec.Token(); err != nil { // the closing brace
-		return syntax(err, "")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalidf("", nil, "must end with the JSON object")
-	}
-	return nil
-}
-
-// syntax is an error of the JSON text itself.
-func syntax(err error, otherwise string) error {
-	switch {
-	case err == nil:
-		return fault.Invalidf("", nil, "%s", otherwise)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Invalidf("", nil, "ends early: not complete JSON")
-	default:
-		return fault.Invalidf("", nil, "is not JSON: %w", err)
-	}
-}
-
-// setJSON stores one JSON value in a field.
-func setJSON(target any, value json.RawMessage) error {
-	if string(value) == "null" {
-		return nil
-	}
-	if near, ok := target.(**Near); ok {
-		return setNear(near, value)
-	}
-	err := json.Unmarshal(value, target)
-	var mismatch *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &mismatch):
-		return fault.Invalidf("", shown(mismatch.Value), "must be %s, not %s", wanted(target), shown(mismatch.Value))
-	default:
-		return syntax(err, "")
-	}
-}
-
-func setNear(near **Near, value json.RawMessage) error {
-	n := &Near{Latitude: math.NaN(), Longitude: math.NaN()}
-	if err := setObject(value, n.member); err != nil {
-		return err
-	}
-	switch {
-	case math.IsNaN(n.Latitude): // JSON has no NaN: it was not given
-		return fault.Invalidf("latitude", nil, "is required")
-	case math.IsNaN(n.Longitude):
-		return fault.Invalidf("longitude", nil, "is required")
-	}
-	*near = n
-	return nil
-}
-
-// wanted describes the type of a field for people.
-func wanted(target any) string {
-	switch target.(type) {
-	case *string:
-		return "a string"
-	case *bool:
-		return "true or false"
-	case *int:
-		return "a whole number"
-	case *uint32, **uint32, *uint64:
-		return "a whole number of at least 0, within range"
-	case *float64, **float64:
-		return "a number"
-	case *[]string:
-		return "a list of strings"
-	case *map[string]string:
-		return "an object of strings"
-	default:
-		return "an object"
-	}
 }
 
 // ParseValues reads a query from URL parameters, which have the names of the JSON fields,
@@ -267,7 +155,7 @@ func (q *Query) setParameter(name string, values []string) error {
 		return q.setAttribute(key, values)
 	}
 	target := q.member(name)
-	if _, whole := target.(*map[string]string); target == nil || whole {
+	if target == nil {
 		return fault.Invalidf(shown(name), nil, "is not a parameter of a query")
 	}
 	if list, ok := target.(*[]string); ok {
@@ -408,6 +296,20 @@ func setText(target any, s string) error {
 		return fault.Invalidf("", shown(s), "must be %s, not %q", wanted(target), shown(s))
 	}
 	return nil
+}
+
+// wanted describes the text of a parameter.
+func wanted(target any) string {
+	switch target.(type) {
+	case *bool:
+		return "true or false"
+	case *int:
+		return "a whole number"
+	case *uint32, **uint32, *uint64:
+		return "a whole number of at least 0, within range"
+	default:
+		return "a number"
+	}
 }
 
 func parseUint32(s string) (uint32, error) {

@@ -1,0 +1,163 @@
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+
+	v1 "encoding/json"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// ErrUnknown is the cause of an error about an unknown name.
+var ErrUnknown = errors.New("is not a known field")
+
+// maxShown bounds the part of a name or a value that an error quotes, in bytes.
+const maxShown = 64
+
+// explain turns an error of the library into one with a path and a message for people.
+func explain(text []byte, err error) error {
+	if s := (*jsontext.SyntacticError)(nil); errors.As(err, &s) {
+		return at(text, s.JSONPointer, s.ByteOffset, syntax(s))
+	}
+	s := (*json.SemanticError)(nil)
+	if !errors.As(err, &s) {
+		return fault.Invalidf("", nil, "is not JSON: %w", err)
+	}
+	return at(text, s.JSONPointer, s.ByteOffset, meaning(text, s))
+}
+
+func syntax(s *jsontext.SyntacticError) error {
+	switch {
+	case errors.Is(s.Err, jsontext.ErrDuplicateName):
+		return fault.Invalidf("", nil, "is given twice")
+	case errors.Is(s.Err, io.ErrUnexpectedEOF), errors.Is(s.Err, io.EOF):
+		return fault.Invalidf("", nil, "is not JSON: the text ends early")
+	default:
+		return fault.Invalidf("", nil, "is not JSON: %w at byte %d", s.Err, s.ByteOffset)
+	}
+}
+
+func meaning(text []byte, s *json.SemanticError) error {
+	var own *fault.Error
+	var mismatch *v1.UnmarshalTypeError
+	switch {
+	case errors.Is(s.Err, json.ErrUnknownName):
+		return fault.Invalidf("", nil, "%w", ErrUnknown)
+	case errors.As(s.Err, &own): // of the type's own reader, or of nulls
+		return s.Err
+	case errors.As(s.Err, &mismatch):
+		return fault.Invalidf("", nil, "has the wrong type or is out of range")
+	}
+	want := wanted(s.GoType)
+	if want == "" {
+		return fault.Invalidf("", nil, "is invalid: %w", s.Err)
+	}
+	got, value := found(text[min(int(s.ByteOffset), len(text)):])
+	return fault.Invalidf("", value, "must be %s, not %s", want, got)
+}
+
+// at puts the path of a JSON pointer in front of an error. The text up to offset tells list
+// indices from names.
+func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
+	in := jsontext.NewDecoder(bytes.NewReader(text))
+	for in.InputOffset() < offset {
+		if _, err := in.ReadToken(); err != nil {
+			break
+		}
+	}
+	path, depth := "", 0
+	for name := range pointer.Tokens() {
+		depth++
+		list := false
+		if depth <= in.StackDepth() {
+			kind, _ := in.StackIndex(depth)
+			list = kind == '['
+		}
+		switch {
+		case list:
+			path += "[" + name + "]"
+		case path == "":
+			path = shown(name)
+		default:
+			path += "." + shown(name)
+		}
+	}
+	if path == "" {
+		return err
+	}
+	return fault.In(path, err)
+}
+
+// shown bounds a name or a value for an error.
+func shown(s string) string {
+	if len(s) > maxShown {
+		return strings.ToValidUTF8(s[:maxShown], "") + "..."
+	}
+	return s
+}
+
+// wanted describes the JSON form of a type, or is empty for a type with its own reader.
+func wanted(t reflect.Type) string {
+	if t == nil {
+		return ""
+	}
+	if t.Kind() == reflect.Pointer {
+		return wanted(t.Elem())
+	}
+	if t == reflect.TypeFor[time.Time]() {
+		return "a time as in RFC 3339"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number of 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Int8, reflect.Int16, reflect.Int32:
+		most := int64(math.MaxInt64) >> (64 - t.Bits())
+		return fmt.Sprintf("a whole number of %d to %d", -most-1, most)
+	case reflect.Float32, reflect.Float64:
+		return "a finite number"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "base64 text"
+		}
+		return "a list"
+	}
+	return ""
+}
+
+// found describes the value at the front of a text, and gives its value where it is short.
+func found(text []byte) (description string, value any) {
+	token, err := jsontext.NewDecoder(bytes.NewReader(bytes.TrimLeft(text, " \t\r\n:,"))).ReadToken()
+	if err != nil {
+		return "another value", nil
+	}
+	switch s := token.String(); {
+	case token.Kind() == '{':
+		return "an object", nil
+	case token.Kind() == '[':
+		return "a list", nil
+	case token.Kind() == '"' && len(s) > maxShown:
+		return "a long string", nil
+	case token.Kind() == '"':
+		return fmt.Sprintf("the string %q", s), s
+	default:
+		return shown(s), shown(s)
+	}
+}
