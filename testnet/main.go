@@ -1,8 +1,8 @@
-// Command testnet starts a local network of real peers, fills it with services, walks
-// through what it promises, and stays up until interrupted.
+// Command testnet starts a local network of real peers, registers offers, takes a tour of the
+// promises, and stays up until interrupted.
 //
-// It is a demonstration that checks itself: every answer is compared with a brute force
-// over everything that was registered. See README.md.
+// The demonstration checks itself: it compares every answer with brute force over everything
+// registered. See README.md.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 // Exit codes.
 const (
 	exitOK     = 0
-	exitFailed = 1 // a step did not hold, or the network did not come up
+	exitFailed = 1 // a step failed, or the network did not start
 	exitUsage  = 2
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends at once; the kernel then ends the peers
+	context.AfterFunc(ctx, stop) // the second signal ends the program at once; the kernel then ends the peers
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// trial is the command line of a network that is broken while it is used.
+// trial is the command line of the nemesis: faults under client load.
 type trial struct {
 	nemesis.Config
 	scenario string
@@ -26,20 +26,20 @@ type trial struct {
 	json     bool
 }
 
-// sorts are the scenarios: the words that their faults begin with.
+// sorts maps each scenario to the name prefixes of its faults.
 func sorts() map[string][]string {
 	return map[string][]string{
 		"all": nil, "stop": {"stop"}, "kill": {"kill", "interrupt", "hand"}, "partition": {"cut"},
 	}
 }
 
-// scenarioNames names all there are.
+// scenarioNames lists the scenarios.
 func scenarioNames() string {
 	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders))), ", ")
 }
 
-// torment breaks a network of real peers and checks what its clients saw. The exit code is 0 only if
-// nothing was violated.
+// torment breaks a network of real peers and checks the observations of its clients. The exit
+// code is 0 only without violations.
 func torment(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	t, err := parseTrial(args, stderr)
 	switch {
@@ -108,7 +108,7 @@ func (t *trial) validate() error {
 	return nil
 }
 
-// run reports whether every promise was kept.
+// run reports whether every promise held.
 func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, err error) {
 	const op = "testnet.nemesis"
 	people := stdout
@@ -121,7 +121,7 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	}
 	defer func() {
 		if held || t.Dir != scratch {
-			_ = os.RemoveAll(scratch) // a leftover in the temporary directory harms nobody
+			_ = os.RemoveAll(scratch) // leftovers in the temporary directory are harmless
 		}
 	}()
 	fmt.Fprintln(people, "building blackholed ...")

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
-// maxPeers is what one machine can be asked for.
+// maxPeers is the limit for one machine.
 const maxPeers = 200
 
 // options are the command line.
@@ -24,8 +24,8 @@ type options struct {
 	json    bool
 	keep    bool
 	verbose bool
-	data    string // directory of the peers' data; empty: a temporary one
-	ports   string // file to write the peers' addresses to; empty: none
+	data    string // data directory of the peers; empty means a temporary directory
+	ports   string // file for the addresses of the peers; empty means none
 }
 
 // parse reads and validates the command line. It fails with Invalid, naming the flag.

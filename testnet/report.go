@@ -11,8 +11,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
-// report is the object of -json. Times are of this process's clock but for CachedQueryUs,
-// which is what the peer said.
+// report is the object of -json. This process measures all times except CachedQueryUs, which the
+// peer reports.
 type report struct {
 	Peers              int          `json:"peers"`
 	Records            int          `json:"records"`
@@ -38,7 +38,7 @@ type reportStep struct {
 	Detail string  `json:"detail"`
 }
 
-// spread summarises one figure of all peers.
+// spread summarises one figure over all peers.
 type spread struct {
 	Min    float64 `json:"min"`
 	Median float64 `json:"median"`
@@ -68,7 +68,7 @@ func (r *report) end(n *network.Network) {
 	r.RSSEndMiB = spreadOf(n.Living(), func(p *network.Peer) uint64 { return p.Resident() })
 }
 
-// write prints the object, if it was asked for.
+// write prints the report if -json was given.
 func (r *report) write(s *session) error {
 	if !r.print {
 		return nil
@@ -90,10 +90,10 @@ func spreadOf(peers []*network.Peer, of func(*network.Peer) uint64) spread {
 	return spread{Min: all[0], Median: all[(len(all)-1)/2], Max: all[len(all)-1]}
 }
 
-// mib is bytes in MiB, to a tenth.
+// mib converts bytes to MiB, rounded to a tenth.
 func mib(bytes uint64) float64 { return math.Round(float64(bytes)/(1<<20)*10) / 10 }
 
-// millis is a duration in milliseconds, to the microsecond.
+// millis converts a duration to milliseconds, rounded to the microsecond.
 func millis(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }

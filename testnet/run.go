@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	checkInterval = 2 * time.Second // of providers: a killed one is found out in seconds
-	lookInterval  = 2 * time.Second // between two tables of a network that stays up
-	seed          = 1               // of the services on offer
-	founders      = 5               // of the coordination group: three vote, one learns, one is to spare
-	replaceAfter  = 5 * time.Second // a voter's silence
+	checkInterval = 2 * time.Second // interval of provider checks; short, to notice a killed provider within seconds
+	lookInterval  = 2 * time.Second // interval between two status tables
+	seed          = 1               // seed of the offers
+	founders      = 5               // founders of the group: three voters, one learner, one spare
+	replaceAfter  = 5 * time.Second // silence of a voter before its replacement
 )
 
 // session is one run of the command.
 type session struct {
 	options
-	out    io.Writer // for people
+	out    io.Writer // readable output
 	stdout io.Writer
 	stderr io.Writer
 
@@ -37,7 +37,7 @@ type session struct {
 	report  report
 }
 
-// run does what the options say and reports whether every step of the tour held.
+// run starts the network, takes the tour and reports whether every step held.
 func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, err error) {
 	s := &session{options: o, out: stdout, stdout: stdout, stderr: stderr, market: new(market.Market), report: newReport(o)}
 	if o.json {
@@ -68,7 +68,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, e
 // start builds blackholed into the scratch directory and brings the network up.
 func (s *session) start(ctx context.Context, scratch string) error {
 	if s.ports != "" {
-		if err := os.Remove(s.ports); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier network
+		if err := os.Remove(s.ports); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier network
 			return fault.As("testnet.start", fault.Invalid, err)
 		}
 	}
@@ -128,7 +128,7 @@ func (s *session) register(ctx context.Context) error {
 	return nil
 }
 
-// show takes the tour and then, unless told otherwise, stays.
+// show takes the tour, then stays up unless -exit was given.
 func (s *session) show(ctx context.Context) (held bool, err error) {
 	held = true
 	if s.tour {
@@ -161,7 +161,7 @@ func (s *session) walk(ctx context.Context) bool {
 	return tour.Held(results)
 }
 
-// stay shows the network until it is interrupted.
+// stay prints the status table until the network is interrupted.
 func (s *session) stay(ctx context.Context) {
 	screen := newScreen(s.out)
 	tick := time.NewTicker(lookInterval)

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	maxSimulated     = 1000 // peers; each takes about 25 MiB with 100 connections, 16 with light ones
+	maxSimulated     = 1000 // limit of peers; each takes about 25 MiB with 100 connections, 16 MiB with light links
 	leastConnections = 24
 )
 
-// simulation is what a played network is asked for. Its JSON is that of internal/sim.Params.
+// simulation holds the parameters of a simulated network. Its JSON matches internal/sim.Params.
 type simulation struct {
 	Scenario string        `json:"scenario"`
 	Peers    int           `json:"peers"`
@@ -42,8 +42,8 @@ type simulation struct {
 
 func scenarios() []string { return []string{"join", "churn", "partition", "hotcell", "sybil"} }
 
-// simulate plays a network in virtual time: it builds the tests of internal/sim and runs
-// the scenario. The exit code is 0 only if no property was broken.
+// simulate plays a network in virtual time: it builds the tests of internal/sim and runs the
+// scenario. The exit code is 0 only without a broken property.
 func simulate(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, raw, err := parseSimulation(args, stderr)
 	switch {
@@ -91,7 +91,7 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 }
 
 func (s simulation) validate() error {
-	const most = 100 // services of one provider
+	const most = 100 // offers of one provider
 	switch {
 	case !slices.Contains(scenarios(), s.Scenario):
 		return fault.Invalidf("-scenario", s.Scenario, "must be one of %s", strings.Join(scenarios(), ", "))
@@ -109,7 +109,7 @@ func (s simulation) validate() error {
 	return nil
 }
 
-// run fails with Conflict when a property was broken.
+// run fails with Conflict after a broken property.
 func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer) error {
 	const op = "testnet.sim"
 	people := stdout
@@ -120,7 +120,7 @@ func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer)
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // a leftover in the temporary directory harms nobody
+	defer func() { _ = os.RemoveAll(scratch) }() // leftovers in the temporary directory are harmless
 	fmt.Fprintln(people, "building the simulation ...")
 	binary := filepath.Join(scratch, "sim.test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "github.com/blackhole/blackhole/internal/sim")
@@ -146,8 +146,8 @@ func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer)
 	return nil
 }
 
-// play runs the test and gives its line of figures, nil without one. The error is how the
-// test ended.
+// play runs the test and returns its line of figures, nil without one. The error reports the end
+// of the test.
 func (s simulation) play(ctx context.Context, binary string, people, stderr io.Writer) ([]byte, error) {
 	asked, err := json.Marshal(s)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s simulation) play(ctx context.Context, binary string, people, stderr io.W
 	return line, test.Wait()
 }
 
-// follow shows the stages as they end, and gives the line of figures; nil when there was none.
+// follow prints the stages as they end and returns the line of figures, nil without one.
 func follow(r io.Reader, people io.Writer) (figures []byte) {
 	const longest = 16 << 20
 	lines := bufio.NewScanner(r)
@@ -185,11 +185,11 @@ func follow(r io.Reader, people io.Writer) (figures []byte) {
 			fmt.Fprintf(people, "  %s\n", line)
 		}
 	}
-	_, _ = io.Copy(io.Discard, r) // a line above the bound: the test must not block on it
+	_, _ = io.Copy(io.Discard, r) // a line above the limit must not block the test
 	return figures
 }
 
-// figures are what is shown of the simulation's; see internal/sim.Figures.
+// figures are the printed part of the simulation's figures; see internal/sim.Figures.
 type figures struct {
 	VirtualSeconds float64         `json:"virtual_s"`
 	WallSeconds    float64         `json:"wall_s"`

@@ -12,16 +12,16 @@ import (
 	"github.com/blackhole/blackhole/testnet/startup"
 )
 
-// orders is the scenario in which peers start in any order. It has no faults to choose from.
+// orders is the scenario with peer starts in any order. It has no choice of faults.
 const orders = "startup"
 
-// starts is the object of -json of that scenario.
+// starts is the -json object of this scenario.
 type starts struct {
 	Skipped  string            `json:"skipped,omitempty"` // why there were no cuts
 	Outcomes []startup.Outcome `json:"seeds"`
 }
 
-// rise plays seed after seed and reports whether every promise was kept in all of them.
+// rise plays seed after seed and reports whether every promise held in all of them.
 func (t *trial) rise(ctx context.Context, people, stdout io.Writer) (held bool, err error) {
 	c := startup.Config{Binary: t.Binary, Dir: t.Dir, Peers: startup.Peers, Founders: min(t.Founders, startup.Peers), Bound: t.Recovery}
 	all := starts{Outcomes: []startup.Outcome{}}
@@ -56,7 +56,7 @@ func (t *trial) rise(ctx context.Context, people, stdout io.Writer) (held bool, 
 	return held, fault.As("testnet.rise", fault.Unavailable, err)
 }
 
-// show prints a line for one seed.
+// show prints one line for one seed.
 func show(w io.Writer, o startup.Outcome) {
 	cut := "none"
 	if o.Cut > 0 {
@@ -72,7 +72,7 @@ func show(w io.Writer, o startup.Outcome) {
 	}
 }
 
-// summarize prints what all seeds came to.
+// summarize prints totals over all seeds.
 func summarize(w io.Writer, all []startup.Outcome) {
 	var converged, healed []float64
 	instances, violations, killed, overtaken := 0, 0, 0, 0

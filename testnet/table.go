@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// tableOf shows every peer as it is now, a line each.
+// tableOf renders the current state of every peer, one line each.
 func tableOf(ctx context.Context, n *network.Network) []byte {
 	rows := make([]string, len(n.Peers))
 	var wg sync.WaitGroup
@@ -27,7 +27,7 @@ func tableOf(ctx context.Context, n *network.Network) []byte {
 	for _, r := range rows {
 		fmt.Fprintln(w, r)
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // writes to memory
 	return b.Bytes()
 }
 
@@ -44,8 +44,7 @@ func row(ctx context.Context, p *network.Peer) string {
 	return fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f MiB", who, v.Connected, v.Kept, v.Own, mib(v.Resident))
 }
 
-// screen draws a table over its own last drawing where the output is a terminal, and
-// below it elsewhere.
+// screen draws a table over its last drawing on a terminal, and below it on other outputs.
 type screen struct {
 	out  io.Writer
 	live bool
@@ -65,9 +64,9 @@ func (s *screen) draw(table []byte) {
 	if s.live && s.left > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.left) // ECMA-48: cursor up, erase to the end of the page
 	}
-	if s.live { // no wrapping (DECAWM): a long line would be two, and the next drawing too low
+	if s.live { // no wrapping (DECAWM): a wrapped line takes two rows and shifts the next drawing
 		table = slices.Concat([]byte("\x1b[?7l"), table, []byte("\x1b[?7h"))
 	}
-	_, _ = s.out.Write(table) // a reader that left is no reason to stop
+	_, _ = s.out.Write(table) // a closed output must not stop the network
 	s.left = bytes.Count(table, []byte{'\n'})
 }

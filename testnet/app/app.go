@@ -1,5 +1,5 @@
-// Package app is the applications of a testnet: servers, and what they and their consumers say to
-// peers by REST, as a program in any language would.
+// Package app plays the applications of a testnet: servers and consumers that call peers by REST,
+// like programs in any language.
 package app
 
 import (
@@ -12,10 +12,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Health is the path at which a Server tells that it lives.
+// Health is the health path of a Server.
 const Health = "/health"
 
-// Server is an application: an HTTP server on loopback. Die must be called; its methods are safe for concurrent use.
+// Server is an application: an HTTP server on loopback. Callers must call Die. Methods are safe
+// for concurrent use.
 type Server struct {
 	Host string
 	Port int
@@ -45,8 +46,8 @@ func Serve() (*Server, error) {
 // Address is host:port.
 func (s *Server) Address() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
 
-// Die ends the server as a crash would: connections are cut, and nobody is told.
+// Die ends the server like a crash: it cuts connections and deregisters nothing.
 func (s *Server) Die() {
-	_ = s.http.Close() // whoever was connected notices
+	_ = s.http.Close() // clients notice the closed connections
 	s.work.Wait()
 }

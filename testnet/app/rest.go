@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer bounds the bytes read from an answer.
 const maxAnswer = 16 << 20
 
 // REST is the HTTP API of one peer. It is safe for concurrent use.
@@ -25,7 +25,8 @@ type REST struct {
 	http *http.Client
 }
 
-// At is the API at host:port. A nil dial is the usual one. Close gives its connections back.
+// At returns the API at host:port. A nil dial means the usual dialer. Close releases its
+// connections.
 func At(address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *REST {
 	return &REST{base: "http://" + address, http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4}}}
 }
@@ -33,8 +34,8 @@ func At(address string, dial func(ctx context.Context, network, address string) 
 // Close ends idle connections.
 func (r *REST) Close() { r.http.CloseIdleConnections() }
 
-// Registration is what an application says when it registers, in the words of the low-level design
-// "Service Discovery". Durations are texts such as 2s.
+// Registration is a registration in the form of the low-level design "Service Discovery".
+// Durations are texts such as 2s.
 type Registration struct {
 	ID             string            `json:"id"`
 	Host           string            `json:"host"`
@@ -46,7 +47,7 @@ type Registration struct {
 	Offer          any               `json:"offer,omitempty"`
 }
 
-// Check is how a peer is to find out whether an application lives.
+// Check tells a peer how to probe an application.
 type Check struct {
 	Type               string `json:"type"`
 	Endpoint           string `json:"endpoint"`
@@ -62,8 +63,8 @@ type Receipt struct {
 	Committed bool   `json:"committed"` // the whole cluster knows
 }
 
-// Register registers an instance. With commit it fails with Unavailable, and nothing is kept, unless the whole
-// cluster can be told.
+// Register registers an instance. With commit it fails with Unavailable and keeps nothing unless
+// the group commits.
 func (r *REST) Register(ctx context.Context, service string, i Registration, commit bool) (Receipt, error) {
 	var got Receipt
 	path := instances(service)
@@ -80,7 +81,8 @@ func (r *REST) Deregister(ctx context.Context, service, id string) error {
 	return err
 }
 
-// Heartbeat renews an instance by its name, in the words of the SAP-044 Registry. Errors: NotFound; Gone.
+// Heartbeat renews an instance by name, in the form of the SAP-044 Registry. Errors: NotFound;
+// Gone.
 func (r *REST) Heartbeat(ctx context.Context, service, id string) error {
 	_, err := r.call(ctx, http.MethodPut, services(service)+"/"+url.PathEscape(id)+"/heartbeat", nil, nil)
 	return err
@@ -89,7 +91,7 @@ func (r *REST) Heartbeat(ctx context.Context, service, id string) error {
 func services(service string) string  { return "/v1/services/" + url.PathEscape(service) }
 func instances(service string) string { return services(service) + "/instances" }
 
-// Instance is one that was found.
+// Instance is one instance in an answer.
 type Instance struct {
 	ID       string         `json:"id"`
 	Host     string         `json:"host"`
@@ -105,10 +107,10 @@ func (i Instance) Address() string { return net.JoinHostPort(i.Host, strconv.Ito
 // List is an answer, ordered by id.
 type List struct {
 	Instances []Instance
-	Stale     bool // contact with the cluster is lost
+	Stale     bool // no contact to the group
 }
 
-// IDs gives the ids in the list.
+// IDs returns the ids in the list.
 func (l List) IDs() []string {
 	ids := make([]string, len(l.Instances))
 	for n, i := range l.Instances {
@@ -118,7 +120,7 @@ func (l List) IDs() []string {
 	return ids
 }
 
-// Instances looks a service up by dialect A: those that are up, or all there are.
+// Instances queries a service by dialect A: UP instances, or all instances.
 func (r *REST) Instances(ctx context.Context, service string, all bool) (List, error) {
 	var got struct {
 		Instances []Instance `json:"instances"`
@@ -131,8 +133,8 @@ func (r *REST) Instances(ctx context.Context, service string, all bool) (List, e
 	return List{got.Instances, stale(h)}, err
 }
 
-// Service looks a service up by dialect B, of whatever status: one instance is an object and several are an
-// array. A service that nobody knows is an empty list.
+// Service queries a service by dialect B, in any status: one instance is an object, several are
+// an array. An unknown service gives an empty list.
 func (r *REST) Service(ctx context.Context, service string) (List, error) {
 	var text json.RawMessage
 	h, err := r.call(ctx, http.MethodGet, services(service), nil, &text)
@@ -151,22 +153,22 @@ func (r *REST) Service(ctx context.Context, service string) (List, error) {
 
 func stale(h http.Header) bool { return h.Get("X-Blackhole-Stale") == "true" }
 
-// Change is what a watch tells: a Reset with the instances that there are, or events.
+// Change is a message of a watch: a Reset with the present instances, or events.
 type Change struct {
 	Reset     bool
 	Instances []Instance
 	Events    []Event
 }
 
-// Event is what became of an instance.
+// Event is a change of one instance.
 type Event struct {
 	Type     string   `json:"type"` // ADDED, MODIFIED or DELETED
 	Instance Instance `json:"instance"`
 	Revision uint64   `json:"revision"`
 }
 
-// Watch streams what becomes of the instances of a service, whatever their status, by server-sent events, until ctx ends,
-// the stream does, or send fails.
+// Watch streams changes of the instances of a service, in any status, by server-sent events,
+// until ctx ends, the stream ends, or send fails.
 func (r *REST) Watch(ctx context.Context, service string, send func(Change) error) error {
 	const op = "app.Watch"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+services(service)+"/watch?health=any", nil)
@@ -203,13 +205,13 @@ func (r *REST) Watch(ctx context.Context, service string, send func(Change) erro
 	return fault.New(op, fault.Unavailable, "the stream ended: %v", lines.Err())
 }
 
-// Requirement asks for so many instances of a service.
+// Requirement asks for a number of instances of a service.
 type Requirement struct {
 	Service string `json:"service"`
 	Min     int    `json:"min"`
 }
 
-// Standing is how a requirement stands.
+// Standing is the status of a requirement.
 type Standing struct {
 	State     string `json:"state"` // satisfied or insufficient_nodes
 	Needed    int    `json:"needed"`
@@ -222,7 +224,8 @@ func (r *REST) Require(ctx context.Context, name string, q Requirement) error {
 	return err
 }
 
-// Stands tells how a requirement stands: at once, or with a wait when it is satisfied or the time is over.
+// Stands returns the status of a requirement: at once, or with wait once it is satisfied or the
+// wait ends.
 func (r *REST) Stands(ctx context.Context, name, wait string) (Standing, error) {
 	path := requirement(name)
 	if wait != "" {
@@ -241,8 +244,8 @@ func (r *REST) DropRequirement(ctx context.Context, name string) error {
 
 func requirement(name string) string { return "/v1/coordination/requirements/" + url.PathEscape(name) }
 
-// call makes one request. What is refused has the kind of its status; what has no answer is Unavailable, or the
-// context's own kind.
+// call sends one request. A refusal has the kind of its status; a missing answer is Unavailable,
+// or the kind of the context's error.
 func (r *REST) call(ctx context.Context, method, path string, body, into any) (http.Header, error) {
 	const op = "app.REST"
 	var text io.Reader
@@ -278,7 +281,7 @@ func (r *REST) call(ctx context.Context, method, path string, body, into any) (h
 	return resp.Header, fault.As(op, fault.Internal, json.Unmarshal(answer, into))
 }
 
-// kind is what a status says of a request.
+// kind maps a status code to a kind of error.
 func kind(status int) fault.Kind {
 	switch status {
 	case http.StatusNotFound:

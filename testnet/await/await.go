@@ -1,5 +1,4 @@
-// Package await waits for conditions of a network of real processes, where nothing says
-// when they come true: it asks again until they do, and not for ever.
+// Package await polls conditions of a network of real processes until they hold, within a limit.
 package await
 
 import (
@@ -10,12 +9,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// interval paces the questions.
+// interval is the pause between two attempts.
 const interval = 20 * time.Millisecond
 
-// Until asks f until it gives nil. When that has not come about within limit, it fails
-// with Timeout, naming what was awaited and what f last objected. It fails at once when
-// f gives an error marked by Never, or ctx ends. The context of f ends with the limit.
+// Until calls f until it returns nil. After limit it fails with Timeout and names what and the
+// last error of f. It fails at once after an error marked by Never, or after the end of ctx. The
+// context of f ends with the limit.
 func Until(ctx context.Context, limit time.Duration, what string, f func(context.Context) error) error {
 	const op = "await.Until"
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -31,7 +30,7 @@ func Until(ctx context.Context, limit time.Duration, what string, f func(context
 			return nil
 		case errors.As(err, &n):
 			return fault.Wrap(what, n.error)
-		case objection == nil || bounded.Err() == nil: // what is refused for want of time says nothing
+		case objection == nil || bounded.Err() == nil: // an error caused by the time limit itself carries no information
 			objection = err
 		}
 		select {
@@ -45,7 +44,7 @@ func Until(ctx context.Context, limit time.Duration, what string, f func(context
 	}
 }
 
-// Never marks an error that waiting does not mend.
+// Never marks an error as permanent: waiting cannot fix it.
 func Never(err error) error { return never{err} }
 
 type never struct{ error }

@@ -1,5 +1,5 @@
-// Package cities is a small gazetteer: the thousand biggest cities of the world and the
-// places around the antimeridian, where every search across 180 degrees has to prove itself.
+// Package cities is a small gazetteer: the thousand largest cities of the world, and places
+// around the antimeridian for searches across 180 degrees.
 package cities
 
 import (
@@ -25,14 +25,14 @@ type City struct {
 	Population int
 }
 
-// All gives every city, the biggest first and the small places of the Pacific last.
+// All returns every city, largest first, small Pacific places last.
 func All() ([]City, error) {
 	rows, err := csv.NewReader(strings.NewReader(table)).ReadAll()
 	if err != nil {
 		return nil, fault.As("cities.All", fault.Internal, err)
 	}
 	all := make([]City, 0, len(rows))
-	for _, row := range rows[1:] { // the first names the columns
+	for _, row := range rows[1:] { // the first row names the columns
 		city, err := parse(row)
 		if err != nil {
 			return nil, fault.Wrap("cities.All", err)
@@ -61,7 +61,7 @@ func parse(row []string) (City, error) {
 	return c, nil
 }
 
-// Find gives the biggest city of a name.
+// Find returns the largest city with a name.
 func Find(all []City, name string) (City, error) {
 	for _, c := range all {
 		if c.Name == name {

@@ -1,12 +1,12 @@
-// Package lan makes a network of hosts inside this machine, each a network namespace of Linux,
-// whose packets to any other host can be lost from one moment to the next, in one direction or both.
+// Package lan builds a network of hosts inside this machine. Each host is a Linux network
+// namespace. Packets between two hosts can be dropped at any time, in one or both directions.
 //
-// Nothing of it has a name outside this process: the namespaces live as long as somebody holds
-// them or runs in them, the devices in them as long as they do. So nothing is left over,
-// however the process ends, and the machine's own network is not touched.
+// The namespaces have no names outside this process. They live as long as a process holds or uses
+// them, and their devices live as long as they do. So no end of the process leaves anything
+// behind, and the network of the machine stays untouched.
 //
-// A cut gives a host a wrong link-layer address for another one. Packets leave and nobody takes
-// them: no error tells the sender, as with a broken switch and unlike with a closed port.
+// A cut gives a host a wrong link-layer address for another host. Packets leave and nobody
+// receives them: senders see no error, as with a broken switch and unlike a closed port.
 package lan
 
 import (
@@ -15,13 +15,13 @@ import (
 	"net"
 )
 
-// Most hosts that a LAN has.
+// Most is the largest number of hosts in a LAN.
 const Most = 200
 
-// subnet is of RFC 2544, for tests of networks: no address that anybody has.
+// subnet is reserved for network tests (RFC 2544), so it collides with no real address.
 const subnet = "198.18.0."
 
-// nowhere is a unicast address (the bit for locally administered ones is set) that no device has.
+// nowhere is a locally administered unicast address without a device.
 const nowhere = "02:00:00:00:00:01"
 
 // Host is one host of a LAN. Its methods are safe for concurrent use.
@@ -32,35 +32,35 @@ type Host struct {
 	space *space
 }
 
-// LAN is a network of hosts. Close it when nothing runs in it any more. Cut and Mend are for one
+// LAN is a network of hosts. Close it after its last process ended. Cut and Mend are for one
 // goroutine.
 type LAN struct {
 	Hosts []*Host
 
-	middle *space // has the bridge
+	middle *space // holds the bridge
 }
 
 func address(i int) string { return fmt.Sprintf("%s%d", subnet, i+1) }
 
-// Cut loses whatever host from sends to host to, indices of Hosts.
+// Cut drops all packets from host from to host to. Both are indices of Hosts.
 func (l *LAN) Cut(from, to int) error {
 	return l.Hosts[from].ip("neigh", "replace", l.Hosts[to].IP, "lladdr", nowhere, "nud", "permanent", "dev", "eth0")
 }
 
-// Mend ends a cut. Where there is none it does nothing.
+// Mend ends a cut. Without a cut it does nothing.
 func (l *LAN) Mend(from, to int) error {
-	// What resolution finds is a cut's absence as well: the entry is replaced, then made to be resolved again.
+	// Resolution itself ends the cut: replace the entry, then make it resolve again.
 	if err := l.Hosts[from].ip("neigh", "replace", l.Hosts[to].IP, "lladdr", nowhere, "nud", "stale", "dev", "eth0"); err != nil {
 		return err
 	}
 	return l.Hosts[from].ip("neigh", "del", l.Hosts[to].IP, "dev", "eth0")
 }
 
-// Do runs f on a thread that is on the host: what f dials, listens on and starts is there. What
-// f leaves to other goroutines is not.
+// Do runs f on a thread inside the host: f dials, listens and starts processes there. Other
+// goroutines started by f stay outside.
 func (h *Host) Do(f func() error) error { return h.space.do(f) }
 
-// Dial connects to a literal address as from the host, its own loopback included.
+// Dial connects to a literal address from inside the host, its own loopback included.
 func (h *Host) Dial(ctx context.Context, address string) (conn net.Conn, err error) {
 	err = h.Do(func() error {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -69,7 +69,7 @@ func (h *Host) Dial(ctx context.Context, address string) (conn net.Conn, err err
 	return conn, err
 }
 
-// Close gives the LAN back.
+// Close releases the LAN.
 func (l *LAN) Close() {
 	for _, h := range l.Hosts {
 		h.space.close()

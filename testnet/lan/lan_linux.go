@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// New makes a LAN of n hosts, at most Most. Errors: Unsupported where this process may not, or the
-// system has no ip(8).
+// New builds a LAN of n hosts, at most Most. Errors: Unsupported without the permission or
+// without ip(8).
 func New(n int) (*LAN, error) {
 	const op = "lan.New"
 	if n < 1 || n > Most {
@@ -52,10 +52,10 @@ func (l *LAN) wire(n int) error {
 	return nil
 }
 
-// plug gives a host its cable: a pair of devices, one end here and one in the bridge.
+// plug connects a host: a pair of devices, one end in the host and one in the bridge.
 func (l *LAN) plug(h *Host, i int) error {
 	port := fmt.Sprintf("port%d", i)
-	// The host makes the pair and hands one end over, by the descriptor under which ip(8) finds the middle.
+	// The host creates the pair and passes one end to the descriptor of the bridge's namespace.
 	at := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.middle.file.Fd())
 	for _, c := range []string{
 		"link set lo up",
@@ -75,7 +75,7 @@ func (h *Host) ip(args ...string) error { return h.space.ip(args...) }
 // space is a network namespace, held open.
 type space struct{ file *os.File }
 
-// newSpace makes an empty one: on a thread that moves into it for a moment.
+// newSpace creates an empty namespace on a thread that enters it for a moment.
 func newSpace() (*space, error) {
 	var s space
 	err := abroad(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
@@ -95,8 +95,8 @@ func (s *space) do(f func() error) error {
 	return abroad(func() error { return unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
-// abroad runs f on a thread that has left for another namespace, and brings the thread back. It is
-// the same one that others run on later: processes that f starts may be bound to its life.
+// abroad runs f on a thread in another namespace and brings the thread back. Later work runs on
+// the same thread, since processes started by f may depend on it.
 func abroad(leave, f func() error) error {
 	runtime.LockOSThread()
 	home, err := here()
@@ -111,7 +111,7 @@ func abroad(leave, f func() error) error {
 	}
 	failed := f()
 	if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-		panic("lan: cannot return from a network namespace: " + err.Error()) // nothing on this thread would be where it says
+		panic("lan: cannot return from a network namespace: " + err.Error()) // a thread in the wrong namespace would corrupt all later work
 	}
 	runtime.UnlockOSThread()
 	return failed

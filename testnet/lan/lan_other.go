@@ -4,7 +4,7 @@ package lan
 
 import "github.com/blackhole/blackhole/pkg/fault"
 
-// New fails with Unsupported: there are no network namespaces.
+// New fails with Unsupported: this system has no network namespaces.
 func New(int) (*LAN, error) {
 	return nil, fault.New("lan.New", fault.Unsupported, "network namespaces are of Linux")
 }

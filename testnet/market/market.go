@@ -1,8 +1,7 @@
-// Package market knows what is on offer in a testnet: the services to register, who
-// offers which, and, by looking at every one of them, what any search must find.
+// Package market is the list of all offers in a testnet, with their providers. It computes the
+// expected result of every search by looking at each offer.
 //
-// It is the dumb version that the network's answers are held against: one slice, one
-// loop, no index, no cells.
+// It is the simple version that checks the network: one slice, one loop, no index, no cells.
 package market
 
 import (
@@ -19,12 +18,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Listing is one registered service.
+// Listing is one registered offer.
 type Listing struct {
 	Offer    records.Offer
 	Provider peer.ID
-	Key      string // the record's, as its receipt told
-	Down     bool   // its provider does not run
+	Key      string // key of the record, from its receipt
+	Down     bool   // its provider is stopped
 }
 
 // Name is the service's name in the network.
@@ -33,7 +32,7 @@ func (l Listing) Name() records.Name { return records.Name{Provider: l.Provider,
 // Type is the service's type.
 func (l Listing) Type() string { return l.Offer.Metadata.Type }
 
-// Country is where the service says it is.
+// Country is the claimed country of the offer.
 func (l Listing) Country() string { return l.Offer.Location.Country }
 
 // Price is the base price.
@@ -50,24 +49,24 @@ func (l Listing) Point() geo.Point {
 	return geo.Point{Lat: *l.Offer.Location.Latitude, Lon: *l.Offer.Location.Longitude}
 }
 
-// Usable reports whether a query for usable services may offer it: its provider runs and
-// does not call it unhealthy.
+// Usable reports whether queries for usable services may return the offer: its provider runs and
+// does not claim to be unhealthy.
 func (l Listing) Usable() bool { return !l.Down && l.Offer.Health.Status != unhealthy }
 
-// Market is what is registered now. Its methods are safe for concurrent use.
+// Market is the list of current offers. Methods are safe for concurrent use.
 type Market struct {
 	mu       sync.Mutex // guards listings
 	listings []Listing
 }
 
-// Add lists a service that was registered.
+// Add lists a registered offer.
 func (m *Market) Add(l Listing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listings = append(m.listings, l)
 }
 
-// Update replaces a service's offer.
+// Update replaces an offer.
 func (m *Market) Update(provider peer.ID, o records.Offer) {
 	m.change(func(l *Listing) {
 		if l.Provider == provider && l.Offer.ID == o.ID {
@@ -76,14 +75,14 @@ func (m *Market) Update(provider peer.ID, o records.Offer) {
 	})
 }
 
-// Withdraw strikes a service off.
+// Withdraw removes an offer.
 func (m *Market) Withdraw(name records.Name) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listings = slices.DeleteFunc(m.listings, func(l Listing) bool { return l.Name() == name })
 }
 
-// Down notes that a provider does not run any more. What it offers stays on the list.
+// Down marks a provider as stopped. Its offers stay listed.
 func (m *Market) Down(provider peer.ID) {
 	m.change(func(l *Listing) { l.Down = l.Down || l.Provider == provider })
 }
@@ -96,7 +95,7 @@ func (m *Market) change(f func(*Listing)) {
 	}
 }
 
-// Where gives every listing that keep accepts, by name.
+// Where returns every listing accepted by keep, sorted by name.
 func (m *Market) Where(keep func(Listing) bool) Selection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,10 +108,10 @@ func (m *Market) Where(keep func(Listing) bool) Selection {
 	return s.By(func(Listing) float64 { return 0 })
 }
 
-// Selection are listings in an order.
+// Selection is an ordered list of listings.
 type Selection []Listing
 
-// By orders a selection, the smallest value first, ties by name.
+// By sorts a selection by value, smallest first, ties by name.
 func (s Selection) By(value func(Listing) float64) Selection {
 	return slices.SortedFunc(slices.Values(s), func(a, b Listing) int {
 		return cmp.Or(cmp.Compare(value(a), value(b)), a.Name().Compare(b.Name()))
@@ -140,8 +139,8 @@ func DistanceKM(from geo.Point) func(Listing) float64 {
 // Price is Listing.Price, for By.
 func Price(l Listing) float64 { return l.Price() }
 
-// Compare fails with Conflict, naming the first difference, unless an answer is the
-// selection: the same services in the same order.
+// Compare fails with Conflict at the first difference between an answer and the selection: same
+// offers, same order.
 func (s Selection) Compare(a query.AnswerView) error {
 	const op = "market.Compare"
 	for i, r := range a.Results {
@@ -164,7 +163,7 @@ func (s Selection) Compare(a query.AnswerView) error {
 	return nil
 }
 
-// because says what the peer says of an answer that is not complete.
+// because returns the peer's reasons for an incomplete answer.
 func because(a query.AnswerView) string {
 	if a.Complete {
 		return ""

@@ -11,23 +11,23 @@ import (
 	"github.com/blackhole/blackhole/testnet/cities"
 )
 
-// MinOffers is the least number of offers with which every kind of search finds something.
+// MinOffers is the smallest number of offers with results for every search of the tour.
 const MinOffers = 24
 
-// Claims of a provider about its own condition.
+// Health claims of a provider.
 const (
 	healthy   = "HEALTHY"
 	degraded  = "DEGRADED"
 	unhealthy = "UNHEALTHY"
 )
 
-// sites is how far at most, in degrees, a service is from its city's centre: about 5 km.
+// sites is the largest distance of an offer from the centre of its city, in degrees: about 5 km.
 const sites = 0.05
 
-// Offers makes n services at real cities, the same for the same seed: first content delivery in Fiji
-// and around, on both sides of the antimeridian, then the four types by turns through the
-// biggest cities. Where n is larger than the list, it begins again, at other sites of the
-// same cities. It fails with Invalid for n below MinOffers.
+// Offers generates n offers at real cities, equal for equal seeds: first CDN in and around Fiji,
+// on both sides of the antimeridian, then the four types in turn through the largest cities.
+// Beyond the end of the list it continues at other sites of the same cities. It fails with
+// Invalid for n below MinOffers.
 func Offers(all []cities.City, n int, seed uint64) ([]records.Offer, error) {
 	if n < MinOffers {
 		return nil, fault.Wrap("market.Offers", fault.Invalidf("records", n, "must be at least %d", MinOffers))
@@ -46,12 +46,13 @@ func Offers(all []cities.City, n int, seed uint64) ([]records.Offer, error) {
 	return offers, nil
 }
 
-// aroundFiji reports whether a place is within 3 degrees of the antimeridian, at Fiji's latitude.
+// aroundFiji reports whether a place lies within 3 degrees of the antimeridian, at the latitude
+// of Fiji.
 func aroundFiji(p geo.Point) bool {
 	return math.Abs(p.Lon) >= 177 && p.Lat > -20 && p.Lat < -14
 }
 
-// maker draws what distinguishes one service from another.
+// maker draws the differences between offers.
 type maker struct{ *rand.Rand }
 
 func (m *maker) offer(i int, c cities.City, kind func(*maker) (string, *records.Capabilities, *records.Pricing)) records.Offer {
@@ -78,7 +79,7 @@ func (m *maker) offer(i int, c cities.City, kind func(*maker) (string, *records.
 	}
 }
 
-// claim makes one service in ten degraded and one in twenty unhealthy.
+// claim declares one offer in ten degraded and one in twenty unhealthy.
 func claim(i int) string {
 	switch {
 	case i%10 == 7:

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	shortest   = time.Second // pause or cut
+	shortest   = time.Second // of a pause or a cut
 	longestOff = 8 * time.Second
-	quiet      = 3 * time.Second // at most, from a recovery to the next fault
+	quiet      = 3 * time.Second // longest time from a recovery to the next fault
 	probeLimit = 2 * time.Second
 )
 
-// kind is one kind of fault. It breaks something; heal repairs it.
+// kind is one kind of fault. heal repairs its damage.
 type kind struct {
 	name   string
 	weight int
@@ -29,14 +29,14 @@ type kind struct {
 	do     func(*run, context.Context, victims) error
 }
 
-// victims are the peers by their part in the group, as indices.
+// victims are the indices of peers, by their part in the group.
 type victims struct {
 	leader    int
-	followers []int // that vote
-	others    []int // the rest
+	followers []int // voters besides the leader
+	others    []int // all other peers
 }
 
-// Faults lists the names of what can happen that begin with one of some words; without words, all.
+// Faults lists the faults with a name that begins with one of words; without words, all faults.
 func Faults(words ...string) []string {
 	var names []string
 	for _, k := range kinds() {
@@ -72,14 +72,14 @@ func kinds() []kind {
 	}
 }
 
-// chosen gives the kinds that this run chooses from.
+// chosen returns the kinds of faults of this run.
 func (r *run) chosen() []kind {
 	return slices.DeleteFunc(kinds(), func(k kind) bool {
 		return k.cuts && r.lan == nil || len(r.Faults) > 0 && !slices.Contains(r.Faults, k.name)
 	})
 }
 
-// torment lets fault follow fault until the time is up.
+// torment applies one fault after the other until the deadline.
 func (r *run) torment(ctx context.Context, until time.Duration) error {
 	all, total := r.chosen(), 0
 	for _, k := range all {
@@ -118,7 +118,7 @@ func (r *run) victims(ctx context.Context) (victims, error) {
 	s := r.group(ctx)
 	v := victims{leader: r.index(s.Leader)}
 	if v.leader < 0 {
-		return r.victims(ctx) // it has changed meanwhile
+		return r.victims(ctx) // the leader changed meanwhile
 	}
 	votes := func(i int) bool {
 		return slices.ContainsFunc(s.Voters, func(m client.Member) bool { return r.index(m.Peer) == i })
@@ -182,7 +182,7 @@ func (r *run) stopOther(ctx context.Context, v victims) error {
 	return r.stopFor(ctx, r.any(v.others), r.outage())
 }
 
-// flapLeader stops whoever leads for moments about as long as an election takes.
+// flapLeader pauses each leader for about the time of an election, several times.
 func (r *run) flapLeader(ctx context.Context, v victims) error {
 	for range 4 {
 		if err := errors.Join(r.stopFor(ctx, v.leader, r.span(100*time.Millisecond, 3*time.Second)), r.wait(ctx, r.span(0, time.Second))); err != nil {
@@ -195,7 +195,8 @@ func (r *run) flapLeader(ctx context.Context, v victims) error {
 	return nil
 }
 
-// stopTwo leaves no majority for a while: the leader and a follower are stopped, and go on in the other order.
+// stopTwo removes the majority for a while: it pauses the leader and a follower, and resumes them
+// in the other order.
 func (r *run) stopTwo(ctx context.Context, v victims) error {
 	second := r.any(v.followers)
 	return errors.Join(
@@ -217,7 +218,7 @@ func (r *run) killFollower(ctx context.Context, v victims) error {
 	return r.kill(ctx, r.any(v.followers))
 }
 
-// killMinority kills one of three voters and one that does not vote, which may be the one to replace it.
+// killMinority kills one of three voters and one peer without a vote, possibly the replacement.
 func (r *run) killMinority(ctx context.Context, v victims) error {
 	return r.kill(ctx, r.any(append(v.followers, v.leader)), r.any(v.others))
 }
@@ -230,7 +231,7 @@ func (r *run) killAll(ctx context.Context, _ victims) error {
 	return r.kill(ctx, all...)
 }
 
-// loseVoter kills a voter and waits until another is in its place.
+// loseVoter kills a voter and waits for its replacement.
 func (r *run) loseVoter(ctx context.Context, v victims) error {
 	lost := r.any(append(v.followers, v.leader))
 	id := r.net.Peers[lost].ID.String()
@@ -250,7 +251,7 @@ func (r *run) loseVoter(ctx context.Context, v victims) error {
 	return nil
 }
 
-// interruptLeader stops the leader as an operator would.
+// interruptLeader stops the leader like an operator.
 func (r *run) interruptLeader(ctx context.Context, v victims) error {
 	r.net.Peers[v.leader].Interrupt()
 	return r.wait(ctx, r.span(0, longestOff))
@@ -261,12 +262,12 @@ func (r *run) transfer(ctx context.Context, v victims) error {
 	defer cancel()
 	to := r.net.Peers[r.any(v.followers)].ID.String()
 	if err := r.net.Peers[v.leader].Coordination().Transfer(ctx, to); err != nil {
-		r.say("not handed over: %v", err) // a busy group may refuse
+		r.say("not handed over: %v", err) // a busy group may refuse the transfer
 	}
 	return nil
 }
 
-// cut loses what goes from some hosts to others.
+// cut drops all packets from some hosts to others.
 func (r *run) cut(from, to []int) error {
 	for _, a := range from {
 		for _, b := range to {
@@ -320,7 +321,7 @@ func (r *run) split(ctx context.Context, v victims) error {
 	return r.cutFor(ctx, side, r.rest(side...), true)
 }
 
-// cutBridge leaves the other voter between the two.
+// cutBridge separates two voters and leaves the third connected to both.
 func (r *run) cutBridge(ctx context.Context, v victims) error {
 	return r.cutFor(ctx, []int{v.leader}, []int{r.any(v.followers)}, true)
 }
@@ -366,7 +367,7 @@ func (r *run) heal(ctx context.Context) error {
 	return nil
 }
 
-// probe writes through every peer until each has done it, and gives the last one to do so.
+// probe writes through every peer until each write succeeds, and returns the slowest peer.
 func (r *run) probe(ctx context.Context) (last int) {
 	limit := r.now() + r.Recovery
 	var wg sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
-// Keys. All lie under one prefix, which the watches follow.
+// Keys share one prefix, and the watches follow it.
 const (
 	prefix    = "nemesis/"
 	registers = prefix + "register"
@@ -29,16 +29,16 @@ const (
 
 const (
 	registerKeys = 4
-	generation   = 15 * time.Second // a register's life: short histories are checked fast
+	generation   = 15 * time.Second // lifetime of a register: porcupine checks short histories fast
 	lockKeys     = 2
 	permits      = 2
-	ttl          = 5 * time.Second // of sessions, the shortest there is
+	ttl          = 5 * time.Second // of sessions; the minimum
 	callTimeout  = 4 * time.Second
 	lockTimeout  = 12 * time.Second
-	breath       = 100 * time.Millisecond // after an operation that failed
+	breath       = 100 * time.Millisecond // pause after a failed operation
 )
 
-// worker is one client: it does one thing after the other.
+// worker is one client with one operation at a time.
 type worker struct {
 	*run
 	id     int
@@ -46,17 +46,17 @@ type worker struct {
 	client *client.Client
 	rng    *rand.Rand
 
-	session *client.Session // nil: none
+	session *client.Session // nil without a session
 	known   map[string]version
 }
 
-// version is what a worker last saw in a register.
+// version is the last observation of a register by a worker.
 type version struct {
 	value string
 	mod   coord.Revision
 }
 
-// crew is goroutines that end together.
+// crew is a group of goroutines with a common end.
 type crew struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -67,7 +67,7 @@ func (c *crew) stop() {
 	c.wg.Wait()
 }
 
-// startLoad puts clients to work, at every peer.
+// startLoad starts workers at every peer.
 func (r *run) startLoad(ctx context.Context) *crew {
 	ctx, cancel := context.WithCancel(ctx)
 	l, id := &crew{cancel: cancel}, 0
@@ -92,7 +92,7 @@ func (r *run) startLoad(ctx context.Context) *crew {
 	return l
 }
 
-// work does a job again and again.
+// work repeats a job.
 func (w *worker) work(ctx context.Context, job func(*worker, context.Context)) {
 	defer w.leave()
 	for ctx.Err() == nil {
@@ -107,11 +107,12 @@ func (w *worker) work(ctx context.Context, job func(*worker, context.Context)) {
 	}
 }
 
-// leave ends the worker's connection, and its session without a word: others wait for its lease to end.
+// leave closes the connection of the worker and abandons its session: other workers wait for the
+// end of the lease.
 func (w *worker) leave() {
 	w.session = nil
 	if w.client != nil {
-		_ = w.client.Close() // a goodbye that did not arrive is one of the faults
+		_ = w.client.Close() // a lost goodbye is one of the faults
 		w.client = nil
 	}
 }
@@ -119,10 +120,10 @@ func (w *worker) leave() {
 func (w *worker) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func (w *worker) think(ctx context.Context, most time.Duration) {
-	_ = w.wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // whoever loops looks at the context
+	_ = w.wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
 }
 
-// outcome tells what an error says of whether an operation was done. Who is not served takes a breath.
+// outcome maps an error to the outcome of an operation. It pauses a worker without service.
 func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 	if err == nil {
 		return history.OK
@@ -134,8 +135,8 @@ func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 	case fault.Conflict:
 		return history.Refused
 	case fault.Unavailable, fault.Timeout, fault.Canceled:
-	case fault.NotFound: // a lease that has ended
-	case fault.LimitReached: // a peer's own bound
+	case fault.NotFound: // an ended lease
+	case fault.LimitReached: // a limit of the peer itself
 	default:
 		w.violated("X1", "unexpected: client %d at %s: %v", w.id, w.peer.name, err)
 	}
@@ -143,7 +144,7 @@ func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 	return history.Unknown
 }
 
-// do executes a command once, without an identity: the peer sees to it that it is not done twice.
+// do executes a command once, without an identity: the peer prevents a second execution.
 func (w *worker) do(ctx context.Context, op coord.Op) (coord.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -151,7 +152,7 @@ func (w *worker) do(ctx context.Context, op coord.Op) (coord.Result, error) {
 	return r, err
 }
 
-// register reads, puts and swaps one of a few keys.
+// register reads, writes and swaps one of a few keys.
 func (w *worker) register(ctx context.Context) {
 	w.think(ctx, 40*time.Millisecond)
 	key := fmt.Sprintf("%s/%d/%d", registers, w.rng.IntN(registerKeys), w.now()/generation)
@@ -166,7 +167,7 @@ func (w *worker) register(ctx context.Context) {
 	}
 }
 
-// read reads a key from whoever can tell the present.
+// read reads a key from a member with the present state.
 func (w *worker) read(ctx context.Context, o history.Op) {
 	o.Client = w.id
 	o = w.begin(o)
@@ -187,12 +188,12 @@ func (w *worker) read(ctx context.Context, o history.Op) {
 
 func (w *worker) remember(key string, v version) {
 	if len(w.known) > 2*registerKeys {
-		clear(w.known) // of earlier generations
+		clear(w.known) // keys of earlier generations
 	}
 	w.known[key] = v
 }
 
-// put writes a value that nobody else writes.
+// put writes a unique value.
 func (w *worker) put(ctx context.Context, o history.Op, guards ...coord.Guard) history.Op {
 	o.Client = w.id
 	o = w.begin(o)

@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
-// resource is something outside the group that is written under a lock and checks tokens. A real
-// one is a file or a row; what matters is that it knows nothing but the tokens it has seen.
+// resource is an object outside the group, written under a lock, that checks tokens. A real
+// resource is a file or a row; it knows only the tokens of earlier writes.
 type resource struct {
 	mu    sync.Mutex // guards the fence
 	fence coord.Fence
@@ -26,7 +26,7 @@ func (r *resource) write(token coord.Token) error {
 	return r.fence.Check(token)
 }
 
-// begun makes sure of a session; false when there is none.
+// begun starts a session if needed; false without a session.
 func (w *worker) begun(ctx context.Context) bool {
 	if w.session != nil && w.session.Err() == nil {
 		return true
@@ -40,7 +40,7 @@ func (w *worker) begun(ctx context.Context) bool {
 	return err == nil
 }
 
-// claim takes a lock, waiting for it or not. What it gives is nil when it was not acquired.
+// claim acquires a lock, with or without waiting. The result is nil without the lock.
 func (w *worker) claim(ctx context.Context, o history.Op, options ...client.LockOption) (*client.Held, history.Op) {
 	o.Client = w.id
 	o = w.begin(o)
@@ -63,7 +63,7 @@ func (w *worker) claim(ctx context.Context, o history.Op, options ...client.Lock
 	return held, o
 }
 
-// contend takes an exclusive lock and writes under it.
+// contend acquires an exclusive lock and writes under it.
 func (w *worker) contend(ctx context.Context) {
 	if w.think(ctx, 40*time.Millisecond); !w.begun(ctx) {
 		return
@@ -80,14 +80,15 @@ func (w *worker) contend(ctx context.Context) {
 		w.guarded(ctx, o, held)
 		w.think(ctx, 20*time.Millisecond)
 	}
-	if w.chance(1) { // longer than the lease lives if it is not renewed
+	if w.chance(1) { // longer than an unrenewed lease
 		w.think(ctx, 2*ttl)
 		w.guarded(ctx, o, held)
 	}
 	w.part(ctx, o, held)
 }
 
-// guarded writes to a key in the group and to the resource outside, as the holder of a lock; and reads the key.
+// guarded writes to a key of the group and to the outside resource as lock holder, and reads the
+// key.
 func (w *worker) guarded(ctx context.Context, by history.Op, belief history.Belief) {
 	token := coord.Token(by.Token)
 	o := history.Op{Kind: history.Guarded, Object: fencedBy + by.Object, Lock: by.Object, Token: by.Token}
@@ -106,7 +107,7 @@ func (w *worker) guarded(ctx context.Context, by history.Op, belief history.Beli
 	}
 }
 
-// part gives a lock back in one of the ways in which clients do.
+// part releases a lock in one of the ways of real clients.
 func (w *worker) part(ctx context.Context, by history.Op, held *client.Held) {
 	o := history.Op{Client: w.id, Kind: history.Unlock, Object: by.Object, Token: by.Token}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -126,12 +127,12 @@ func (w *worker) part(ctx context.Context, by history.Op, held *client.Held) {
 		err := held.Unlock(limited)
 		w.end(o, w.outcome(ctx, err), err)
 		if err != nil && !errors.Is(err, client.ErrLost) {
-			w.leave() // it would go on trying in the name of the session
+			w.leave() // the client would continue to try in the name of the session
 		}
 	}
 }
 
-// try takes a lock that nobody waits for.
+// try acquires an uncontended lock.
 func (w *worker) try(ctx context.Context) {
 	if w.think(ctx, 100*time.Millisecond); !w.begun(ctx) {
 		return
@@ -141,11 +142,11 @@ func (w *worker) try(ctx context.Context) {
 		w.think(ctx, 30*time.Millisecond)
 		w.part(ctx, o, held)
 	} else if o.Outcome == history.Unknown {
-		w.leave() // the claim may be on its way, and the session would refuse another one by itself
+		w.leave() // the claim may be in flight, and the session would refuse a second claim
 	}
 }
 
-// share takes a lock that several may hold: readers beside each other, or so many permits.
+// share acquires a shared lock: readers together, or a number of permits.
 func (w *worker) share(ctx context.Context) {
 	if w.think(ctx, 40*time.Millisecond); !w.begun(ctx) {
 		return
@@ -163,7 +164,7 @@ func (w *worker) share(ctx context.Context) {
 	}
 }
 
-// term is a belief by the clock alone: until the lease ends that nobody renews.
+// term is a belief by the clock alone: it ends with an unrenewed lease.
 type term struct {
 	run  *run
 	ends time.Duration
@@ -177,8 +178,8 @@ func (t term) Check() error {
 	return fault.New("nemesis.term", fault.Timeout, "the lease has run out")
 }
 
-// neglect is a holder that pauses, does not know, and writes: it takes an exclusive lock under a lease that it does
-// not renew, and goes on writing after the lease's end.
+// neglect plays a paused holder without knowledge of its loss: it acquires an exclusive lock
+// under an unrenewed lease and continues to write after the end of the lease.
 func (w *worker) neglect(ctx context.Context) {
 	w.think(ctx, 2*time.Second)
 	limited, cancel := context.WithTimeout(ctx, callTimeout)

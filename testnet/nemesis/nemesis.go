@@ -1,9 +1,9 @@
-// Package nemesis breaks a network of real peers while clients use its coordination group, and
-// checks that the group kept its promises: every process is blackholed as it ships, every fault is
-// one that the system makes. Faults and load come from one seed; what they meet does not, for real
-// processes run as they like. So a seed gives the same kind of day, and a violation its whole history.
+// Package nemesis breaks a network of real peers under clients of its group, and checks the
+// promises of the group. Every process is the shipped blackholed, every fault comes from the
+// operating system. One seed decides faults and load, but real processes run freely: a seed gives
+// a similar day, and a violation leaves its whole history.
 //
-// Package history has the checks. The way is that of Jepsen and of etcd's robustness tests.
+// Package history has the checks. The method follows Jepsen and the robustness tests of etcd.
 package nemesis
 
 import (
@@ -25,34 +25,34 @@ import (
 )
 
 const (
-	// Founders and Others of a Config that does not say.
+	// Default Founders and Others of a Config.
 	Founders, Others = 5, 2
 
-	replaceAfter = 6 * time.Second // a voter's silence
-	checkEvery   = time.Minute     // of providers, of which there are none
-	formLimit    = 5 * time.Minute // from the peers' start to their group
-	patience     = 2 * time.Minute // of one check by porcupine
-	apiPort      = 8500            // of every peer, on its own loopback, and the next one
+	replaceAfter = 6 * time.Second // silence before a voter is replaced
+	checkEvery   = time.Minute     // interval of provider checks; no providers exist
+	formLimit    = 5 * time.Minute // from the start of the peers to their group
+	patience     = 2 * time.Minute // of one porcupine check
+	apiPort      = 8500            // on the loopback of every peer, and the next port
 	listenPort   = 4001            // for other peers
-	portsEach    = 4               // where all are on one machine
+	portsEach    = 4               // ports for each peer, with all peers on one machine
 )
 
-// Config is what is asked for.
+// Config describes a run.
 type Config struct {
 	Binary   string
-	Dir      string // exists; gets data, logs, and the history if something was violated
+	Dir      string // existing directory for data, logs, and the history of a violation
 	Seed     uint64
 	Duration time.Duration // of load and faults
-	Founders int           // peers that found the group, three of which vote
-	Others   int           // peers that are never members
+	Founders int           // peers that bootstrap the group; three vote
+	Others   int           // peers that never become members
 
-	// Faults to choose from, by name; none: all of them. See Faults.
+	// Faults names the faults to choose from; empty means all. See Faults.
 	Faults []string
-	// Pause bounds how long a process is stopped, and a cut lasts.
+	// Pause bounds the pause of a process and the length of a cut.
 	Pause time.Duration
-	// Recovery bounds how long it may take, after a fault is over, until every peer's clients are served.
+	// Recovery bounds the time from the end of a fault until every peer serves its clients.
 	Recovery time.Duration
-	// Progress gets a line for each fault.
+	// Progress receives one line for each fault.
 	Progress io.Writer
 }
 
@@ -60,21 +60,21 @@ type Config struct {
 type run struct {
 	Config
 	*recorder
-	lan     *lan.LAN // nil: all on loopback, and no cuts
+	lan     *lan.LAN // nil: all peers on loopback, without cuts
 	net     *network.Network
 	peers   []*peer
 	report  *Report
 	rng     *rand.Rand // of the faults
-	cuts    [][2]int   // from and to, as they are now
+	cuts    [][2]int   // current cuts: from and to
 	ledger  history.Ledger
 	beliefs history.Beliefs
 
 	resources map[string]*resource // by lock
-	resumed   atomic.Int64         // watches, elsewhere
+	resumed   atomic.Int64         // watches resumed at another peer
 }
 
-// Run starts the peers, lets clients work on them and faults fall on them, and checks what came of
-// it. The error is about the run itself; violations are in the report.
+// Run starts the peers, applies load and faults, and checks the histories. The error concerns the
+// run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	r := &run{Config: c, recorder: newRecorder(), rng: rand.New(rand.NewPCG(c.Seed, 1))}
 	r.report, r.resources = newReport(c), make(map[string]*resource)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return r.report, r.keep()
 }
 
-// form brings the network up and waits for its group.
+// form starts the network and waits for its group.
 func (r *run) form(ctx context.Context) (err error) {
 	n := r.Founders + r.Others
 	if r.lan, err = lan.New(n); err != nil {
@@ -102,7 +102,7 @@ func (r *run) form(ctx context.Context) (err error) {
 		r.report.Skipped = append(r.report.Skipped, "partitions: "+err.Error())
 		r.lan = nil
 	}
-	var free []string // ports of all peers at once, so that none is given twice
+	var free []string // all ports at once, so that none is used twice
 	if r.lan == nil {
 		if free, err = process.FreePorts(n * portsEach); err != nil {
 			return err
@@ -129,11 +129,11 @@ func (r *run) form(ctx context.Context) (err error) {
 	return err
 }
 
-// dissolve ends every process and gives the LAN back.
+// dissolve ends every process and releases the LAN.
 func (r *run) dissolve() {
 	if r.net != nil {
 		for _, p := range r.net.Peers {
-			_ = p.Resume() // so that it can be asked to stop
+			_ = p.Resume() // a paused process cannot handle SIGTERM
 		}
 		r.net.Stop()
 	}
@@ -147,7 +147,7 @@ func (r *run) dissolve() {
 	}
 }
 
-// play runs load and faults for their time, then repairs everything and hears the watches out.
+// play runs load and faults, then repairs everything and waits for the watches.
 func (r *run) play(ctx context.Context) error {
 	load := r.startLoad(ctx)
 	watches := r.startWatches(ctx)
@@ -178,7 +178,7 @@ func (r *run) judge() {
 	r.report.conclude(h, verdicts)
 }
 
-// keep leaves what is needed to understand a violation, and else removes what the peers left.
+// keep stores the evidence of a violation; without violations it removes the files of the peers.
 func (r *run) keep() error {
 	const op = "nemesis.keep"
 	if len(r.report.Violations) == 0 {

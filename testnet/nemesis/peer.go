@@ -19,29 +19,29 @@ import (
 
 type dialOption = grpc.DialOption
 
-// callLimit bounds one question about how the group stands.
+// callLimit bounds one request for the state of the group.
 const callLimit = 2 * time.Second
 
-// peer is where one peer runs, whatever process it is at the moment. Its addresses stay.
+// peer is the place of one peer across its processes. Its addresses stay.
 type peer struct {
 	process.Place
 	index int
 	name  string
-	host  *lan.Host // nil: this machine
+	host  *lan.Host // nil means this machine
 	log   *os.File
 
-	paused bool // only torment writes it
+	paused bool // written by torment only
 }
 
-// place gives peer i its host and its addresses, of those that are free where all are on one machine.
+// place assigns host and addresses to peer i; free has the ports for peers on one machine.
 func (r *run) place(i int, free []string) (p *peer, err error) {
 	p = &peer{index: i, name: fmt.Sprintf("peer-%d", i+1)}
 	if p.log, err = os.Create(filepath.Join(r.Dir, p.name+".log")); err != nil {
 		return nil, fault.As("nemesis.place", fault.Unavailable, err)
 	}
 	if r.lan == nil {
-		at := free[i*portsEach:]               // a restarted peer has its old ones again
-		_, port, _ := net.SplitHostPort(at[0]) // it is one
+		at := free[i*portsEach:]               // a restarted peer keeps its ports
+		_, port, _ := net.SplitHostPort(at[0]) // FreePorts returns host:port
 		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
 		return p, nil
 	}
@@ -53,7 +53,7 @@ func (r *run) place(i int, free []string) (p *peer, err error) {
 	return p, nil
 }
 
-// options dial the peer's API: a client is on the host of its peer.
+// options dial the API of the peer from its own host.
 func (p *peer) options() []dialOption {
 	if p.host == nil {
 		return nil
@@ -63,12 +63,13 @@ func (p *peer) options() []dialOption {
 	})}
 }
 
-// client makes a client of the peer. It outlives the peer's processes.
+// client creates a client of the peer. It outlives the processes of the peer.
 func (p *peer) client() (*client.Client, error) {
 	return client.New(p.GRPC, p.options()...)
 }
 
-// group asks every running peer how the group stands and gives the answer of the latest term.
+// group asks every running peer for the state of the group and returns the answer with the latest
+// term.
 func (r *run) group(ctx context.Context) (latest client.GroupState) {
 	answers := make(chan client.GroupState, len(r.peers))
 	for i, p := range r.net.Peers {
@@ -77,7 +78,7 @@ func (r *run) group(ctx context.Context) (latest client.GroupState) {
 			defer cancel()
 			var state client.GroupState
 			if p.Running() && !r.peers[i].paused {
-				state, _ = p.Coordination().Group(ctx) // no answer is the zero state
+				state, _ = p.Coordination().Group(ctx) // a missing answer is the zero state
 			}
 			answers <- state
 		}()
@@ -101,10 +102,10 @@ func (r *run) awaitGroup(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// voters of the group, where so many may found it.
+// voters is the number of voters with enough founders.
 const voters = 3
 
-// index gives the peer of an id; -1 when there is none.
+// index returns the index of a peer id, -1 for an unknown id.
 func (r *run) index(id string) int {
 	for i, p := range r.net.Peers {
 		if p.ID.String() == id {

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
-// recorder has the clock of a run and writes down what happens on it.
+// recorder has the clock of a run and records its operations and events.
 type recorder struct {
 	began time.Time
 	ids   atomic.Int64
@@ -27,16 +27,16 @@ type recorder struct {
 
 func newRecorder() *recorder { return &recorder{began: time.Now()} }
 
-// now is the time since the beginning, on the monotonic clock.
+// now is the time since the start, on the monotonic clock.
 func (r *recorder) now() time.Duration { return time.Since(r.began) }
 
-// begin gives an operation its id and the time of its call.
+// begin assigns an id and the call time to an operation.
 func (r *recorder) begin(o history.Op) history.Op {
 	o.ID, o.Call = r.ids.Add(1), r.now()
 	return o
 }
 
-// end writes an operation down that returns now, with what came of it.
+// end records an operation with return time and outcome.
 func (r *recorder) end(o history.Op, outcome history.Outcome, err error) history.Op {
 	o.Return, o.Outcome = r.now(), outcome
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *recorder) end(o history.Op, outcome history.Outcome, err error) history
 	return o
 }
 
-// violated notes what no check of the history would find.
+// violated records a violation outside the reach of the history checks.
 func (r *recorder) violated(rule, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *recorder) found() []history.Violation {
 	return slices.Clone(r.violations)
 }
 
-// write leaves the whole history in a directory: the operations, the events, the report.
+// write stores the whole history in a directory: operations, events, report.
 func (r *recorder) write(dir string, report *Report, events []history.Event) error {
 	return errors.Join(
 		writeLines(filepath.Join(dir, "operations.jsonl"), r.operations()),

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
-// Report is what a run came to. It is written as JSON; times are seconds.
+// Report is the result of a run, written as JSON. Times are seconds.
 type Report struct {
 	Seed       uint64                    `json:"seed"`
 	Founders   int                       `json:"founders"`
@@ -33,7 +33,7 @@ type Report struct {
 	term uint64
 }
 
-// Check is one rule and what it took.
+// Check is the result and the cost of one rule.
 type Check struct {
 	Rule       string  `json:"rule"`
 	Checked    int     `json:"checked"`
@@ -41,7 +41,7 @@ type Check struct {
 	Violations int     `json:"violations"`
 }
 
-// noteTerm counts the terms that had a leader: they are looked at between faults only.
+// noteTerm counts terms with a leader, observed between faults only.
 func (r *Report) noteTerm(term uint64) {
 	if term > r.term {
 		r.term = term

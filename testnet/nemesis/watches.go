@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	wanderers = 2               // watches that go from peer to peer
-	stay      = 8 * time.Second // at one, at most
+	wanderers = 2               // watches that move from peer to peer
+	stay      = 8 * time.Second // longest stay at one peer
 	lateness  = 2 * time.Minute
 )
 
 // watches follow all keys, from the first revision on.
 type watches struct {
 	crew
-	passed []chan int64 // of each: how far it has come, the latest value only
+	passed []chan int64 // progress of each watch, latest value only
 }
 
-// startWatches has a watch at every peer, and some that move.
+// startWatches starts one watch at every peer, and some that move.
 func (r *run) startWatches(ctx context.Context) *watches {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watches{crew: crew{cancel: cancel}}
@@ -50,7 +50,7 @@ func (r *run) startWatches(ctx context.Context) *watches {
 	return w
 }
 
-// follow goes on at one peer after the other until ctx ends.
+// follow watches at one peer after the other until ctx ends.
 func (r *run) follow(ctx context.Context, s *history.Stream, passed chan int64, at func() (*peer, time.Duration)) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if n > 0 {
@@ -88,7 +88,7 @@ func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed c
 		}
 		s.Take(events, int64(batch.Next))
 		select {
-		case <-passed: // nobody has looked yet
+		case <-passed: // replaces an unread value
 		default:
 		}
 		passed <- s.Next()
@@ -96,7 +96,7 @@ func (r *run) followAt(ctx context.Context, p *peer, s *history.Stream, passed c
 	return nil
 }
 
-// event translates what a watch tells.
+// event converts an event of a watch.
 func event(e client.KeyEvent, at time.Duration) history.Event {
 	h := history.Event{Revision: int64(e.Revision), Key: e.Key, Deleted: e.KV == nil, Seen: at}
 	if e.Prev != nil {
@@ -130,8 +130,8 @@ func modes(m coordv1.LockMode) history.Mode {
 	return history.Exclusive
 }
 
-// settle writes a last time, hears every watch out up to there, and compares what each peer has then with
-// what the watches told.
+// settle writes a last key, waits for every watch to reach it, and compares the state of each
+// peer with the watched events.
 func (r *run) settle(ctx context.Context, w *watches) {
 	var last coord.Revision
 	err := await.Until(ctx, r.Recovery, "a last write", func(ctx context.Context) error {
@@ -166,7 +166,7 @@ func (r *run) settle(ctx context.Context, w *watches) {
 	}
 }
 
-// compare looks at the keys of a peer as they were at a revision, which it may have yet to hear of.
+// compare reads the keys of a peer at a revision, which may not have arrived there yet.
 func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 	name := r.peers[i].name
 	err := await.Until(ctx, lateness, name+" reads what it has", func(ctx context.Context) error {
@@ -181,7 +181,7 @@ func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 	}
 }
 
-// contrast compares what a peer has with what the watches told.
+// contrast compares the keys of a peer with the watched events.
 func (r *run) contrast(name string, at coord.Revision, keys []*client.KeyValue) {
 	want := r.ledger.Keys(int64(at))
 	for _, kv := range keys {

@@ -1,5 +1,5 @@
-// Package network starts a local network of real peers: one process each, on loopback,
-// the first of them the bootstrap of the others.
+// Package network starts a local network of real peers: one process each, on loopback. All peers
+// bootstrap from the first.
 package network
 
 import (
@@ -24,37 +24,37 @@ import (
 )
 
 const (
-	launchLimit  = 2 * time.Minute  // from a process's start to its first answer
-	readyLimit   = 5 * time.Minute  // from all processes' start until all know each other
-	callLimit    = 10 * time.Second // of one question about a peer's status
-	launchTrials = 3                // when another process took a port
+	launchLimit  = 2 * time.Minute  // from the start of a process to its first answer
+	readyLimit   = 5 * time.Minute  // from the start of all processes until all know each other
+	callLimit    = 10 * time.Second // for one status request
+	launchTrials = 3                // attempts, if another process takes a port
 	atOnce       = 4                // processes launched at the same time
-	enough       = 20               // peers that a peer of a large network must know: k of Kademlia
+	enough       = 20               // peers known to each peer of a large network: k of Kademlia
 )
 
 // Config describes the network.
 type Config struct {
 	Peers  int
-	Binary string        // blackholed
-	Dir    string        // gets one data directory for each peer
-	Check  time.Duration // how often a peer checks a provider
+	Binary string        // the blackholed binary
+	Dir    string        // parent of the data directories
+	Check  time.Duration // interval of provider checks
 
-	Founders int           // peers, the first ones, that found one coordination group; 0: each founds its own
-	Replace  time.Duration // silence after which a voter of it is replaced; 0: as usual
+	Founders int           // number of peers, from the first, that bootstrap one group; 0 means one group for each peer
+	Replace  time.Duration // silence before a voter is replaced; 0 means the default
 
-	Adapt func(i int, s *process.Spec)  // changes how peer i is started; nil: nothing
-	Dial  func(i int) []grpc.DialOption // how clients reach its API; nil: as usual
+	Adapt func(i int, s *process.Spec)  // changes the start of peer i; may be nil
+	Dial  func(i int) []grpc.DialOption // dial options of clients; nil means the default
 
-	Log  io.Writer // gets the peers' logs; nil: nobody
-	Keep bool      // the data directories stay when the network stops
+	Log  io.Writer // receives the logs of all peers; may be nil
+	Keep bool      // keep the data directories after the stop
 }
 
-// Network is a running network. Stop must be called.
+// Network is a running network. Callers must call Stop.
 type Network struct {
-	Peers []*Peer // peers[0] is the bootstrap
+	Peers []*Peer // peers[0] is the bootstrap peer
 
 	config   Config
-	dirs     []string // of the peers, as far as they were made
+	dirs     []string // existing data directories
 	founders []string // peer ids
 }
 
@@ -66,13 +66,13 @@ type Peer struct {
 	ID     peer.ID
 	Listen []string // multiaddrs
 	Data   string
-	Idle   uint64 // bytes resident when the network was ready and empty
+	Idle   uint64 // resident bytes of the ready, empty network
 
-	ended bool // by us; only Kill and Stop write it
+	ended bool // by Kill or Stop
 }
 
-// Start starts the peers and waits until they are ready and know each other. It fails
-// with the last words of the peer that failed, and then nothing runs any more.
+// Start starts the peers and waits until they are ready and know each other. It fails with the
+// last log lines of the failed peer, after stopping all.
 func Start(ctx context.Context, c Config) (*Network, error) {
 	n := &Network{config: c, Peers: make([]*Peer, c.Peers), dirs: make([]string, c.Peers)}
 	if err := n.start(ctx); err != nil {
@@ -108,7 +108,7 @@ func (n *Network) start(ctx context.Context) error {
 	return nil
 }
 
-// house makes the data directory of peer i, and its identity if it is a founder.
+// house creates the data directory of peer i, and the identity of a founder.
 func (n *Network) house(ctx context.Context, i int) error {
 	data := filepath.Join(n.config.Dir, nameOf(i))
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -131,7 +131,7 @@ func (n *Network) house(ctx context.Context, i int) error {
 
 func nameOf(i int) string { return fmt.Sprintf("peer-%d", i+1) }
 
-// launch starts peer i and waits until it tells its addresses.
+// launch starts peer i and waits for its addresses.
 func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 	c := n.config
 	spec := process.Spec{
@@ -159,18 +159,18 @@ func (n *Network) launch(ctx context.Context, i int, bootstrap []string) error {
 	}
 }
 
-// Restart starts a peer that was killed, on its data, with new ports; the rest of the network
-// tells it what it missed. It fails with the last words of the peer.
+// Restart starts a killed peer on its old data with new ports; the network brings it up to date.
+// It fails with the last log lines of the peer.
 func (n *Network) Restart(ctx context.Context, p *Peer) error {
 	var bootstrap []string
 	for _, other := range n.Living() {
 		bootstrap = append(bootstrap, other.Listen...)
 	}
-	_ = p.Close() // nothing answers it any more
+	_ = p.Close() // the old process is dead
 	return n.launch(ctx, slices.Index(n.Peers, p), bootstrap)
 }
 
-// start starts a process and makes a client of it; a process that cannot have one is stopped.
+// start starts a process and creates its client; a process without a client is stopped.
 func start(spec process.Spec, options []grpc.DialOption) (*Peer, error) {
 	proc, err := process.Start(spec)
 	if err != nil {
@@ -221,7 +221,7 @@ func (n *Network) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// excuse makes an error final when the peer's process is gone.
+// excuse makes an error permanent after the end of the process.
 func (p *Peer) excuse(err error) error {
 	if p.Running() {
 		return fault.New("network.Start", fault.Unavailable, "%w; %w", err, p.Failure())
@@ -229,13 +229,13 @@ func (p *Peer) excuse(err error) error {
 	return await.Never(p.Failure())
 }
 
-// View is what a peer says of itself, and what its process weighs.
+// View is the status of a peer, and the memory of its process.
 type View struct {
 	PeerID    string
 	Listen    []string
 	Ready     bool
 	Connected int // peers
-	Known     int // peers in the DHT's routing table
+	Known     int // peers in the routing table of the DHT
 	Kept      int // records
 	Own       int // records
 	Resident  uint64
@@ -255,13 +255,13 @@ func (p *Peer) Look(ctx context.Context) (View, error) {
 	}, nil
 }
 
-// Kill ends the peer as a crash would.
+// Kill ends the peer like a crash.
 func (p *Peer) Kill() {
 	p.ended = true
 	p.Process.Kill()
 }
 
-// Interrupt ends the peer as an operator would, and waits until it is gone.
+// Interrupt ends the peer like an operator, and waits for the end.
 func (p *Peer) Interrupt() {
 	p.ended = true
 	p.Process.Stop()
@@ -270,10 +270,10 @@ func (p *Peer) Interrupt() {
 func (p *Peer) stop() {
 	p.ended = true
 	p.Process.Stop()
-	_ = p.Close() // nothing is under way any more
+	_ = p.Close() // no call is in flight
 }
 
-// Lost lists the peers that ended by themselves, with their last words.
+// Lost lists the peers that ended by themselves, with their last log lines.
 func (n *Network) Lost() []error {
 	var lost []error
 	for _, p := range n.Peers {
@@ -284,16 +284,15 @@ func (n *Network) Lost() []error {
 	return lost
 }
 
-// Founding gives the number of peers that found the coordination group together.
+// Founding returns the number of founders of the shared group.
 func (n *Network) Founding() int { return len(n.founders) }
 
-// Living gives the peers that run.
+// Living returns the running peers.
 func (n *Network) Living() []*Peer {
 	return slices.DeleteFunc(slices.Clone(n.Peers), func(p *Peer) bool { return p == nil || !p.Running() })
 }
 
-// Stop ends every peer, waits until all are gone, and deletes their data unless it is to
-// be kept.
+// Stop ends every peer, waits for the end, and deletes the data unless Keep is set.
 func (n *Network) Stop() {
 	var wg sync.WaitGroup
 	for _, p := range n.Peers {
@@ -304,7 +303,7 @@ func (n *Network) Stop() {
 	wg.Wait()
 	for _, dir := range n.dirs {
 		if dir != "" && !n.config.Keep {
-			_ = os.RemoveAll(dir) // what cannot be removed is in a temporary directory, or for who named it
+			_ = os.RemoveAll(dir) // leftovers lie in a temporary directory or in a directory named by the user
 		}
 	}
 }

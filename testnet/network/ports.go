@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Port is where one peer is reached: an element of the file of WritePorts.
+// Port has the addresses of one peer: an element of the file written by WritePorts.
 type Port struct {
 	Name   string   `json:"name"`
 	PeerID string   `json:"peer_id"`
@@ -20,8 +20,8 @@ type Port struct {
 	Data   string   `json:"data"`
 }
 
-// WritePorts writes where the peers are reached, as a JSON list. The file appears whole,
-// or not at all.
+// WritePorts writes the addresses of the peers as a JSON list. The file appears whole or not at
+// all.
 func (n *Network) WritePorts(path string) error {
 	ports := make([]Port, 0, len(n.Peers))
 	for _, p := range n.Peers {
@@ -41,7 +41,7 @@ func writeWhole(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // already renamed on success
 	if _, err = f.Write(text); err == nil {
 		err = f.Chmod(0o644)
 	}

@@ -17,12 +17,12 @@ const (
 	spreadLimit   = 2 * time.Minute
 )
 
-// Register announces the offers, spread evenly over the peers, each through its provider's
-// own API: all providers at once, each its whole share in one call.
+// Register announces the offers through their providers, spread evenly: all providers at once,
+// each with its whole share in one call.
 func (n *Network) Register(ctx context.Context, m *market.Market, offers []records.Offer) error {
 	shares := make([][]records.Offer, len(n.Peers))
 	for i, o := range offers {
-		at := (i + i/len(shares)) % len(shares) // another order in each round, so that nobody gets one type only
+		at := (i + i/len(shares)) % len(shares) // a different order in each round, so that each provider gets several types
 		shares[at] = append(shares[at], o)
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -50,8 +50,8 @@ func (p *Peer) register(ctx context.Context, m *market.Market, offers []records.
 	return nil
 }
 
-// AwaitSpread waits until every peer keeps all records, which it does in a network of at
-// most 20 peers. In a larger one each keeps its part, and there is nothing to wait for.
+// AwaitSpread waits until every peer keeps all records, in a network of at most 20 peers. In
+// larger networks each peer keeps its part, and AwaitSpread returns at once.
 func (n *Network) AwaitSpread(ctx context.Context, records int) error {
 	if len(n.Peers) > enough {
 		return nil

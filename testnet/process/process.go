@@ -1,5 +1,4 @@
-// Package process runs one blackholed as a child process: its ports, its last words, its
-// memory, its end.
+// Package process runs one blackholed as a child process: ports, last log lines, memory, end.
 package process
 
 import (
@@ -21,13 +20,13 @@ import (
 )
 
 const (
-	grace       = 10 * time.Second // from the request to end to the kill
-	outputGrace = 2 * time.Second  // from a process's end to the end of its output
+	grace       = 10 * time.Second // from SIGTERM to SIGKILL
+	outputGrace = 2 * time.Second  // from the end of a process to the end of its output
 
-	checkTimeout = 30 * time.Second // of a check of a provider: who is gone refuses at once, who is slow is not gone
+	checkTimeout = 30 * time.Second // of a provider check: a dead process refuses at once, a slow process is not dead
 )
 
-// Build compiles blackholed into dir and gives the path of the binary.
+// Build compiles blackholed into dir and returns the path of the binary.
 func Build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "blackholed")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
@@ -41,7 +40,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return binary, nil
 }
 
-// Identity gives the peer id of a data directory, which is made if need be.
+// Identity returns the peer id of a data directory, and creates both if missing.
 func Identity(ctx context.Context, binary, data string) (string, error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return "", fault.As("process.Identity", fault.Invalid, err)
@@ -58,32 +57,32 @@ func Identity(ctx context.Context, binary, data string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Spec is one blackholed to run.
+// Spec describes one blackholed process.
 type Spec struct {
-	Name      string // of the peer, for people
+	Name      string // name for people
 	Binary    string
 	Data      string        // its data directory
-	Bootstrap []string      // multiaddrs of the peers that it joins by
-	Check     time.Duration // between two checks of one provider
-	Founders  []string      // peer ids of those that found the coordination group; none: each its own
-	Replace   time.Duration // silence after which a voter is replaced; 0: as usual
-	Log       io.Writer     // gets its log, each line with the name before it; nil: nobody
+	Bootstrap []string      // multiaddrs of its bootstrap peers
+	Check     time.Duration // interval of provider checks
+	Founders  []string      // peer ids of the founders; empty means a group of its own
+	Replace   time.Duration // silence before a voter is replaced; 0 means the default
+	Log       io.Writer     // receives log lines, each after the name; may be nil
 
 	Place
 }
 
-// Place is where a blackholed runs. The zero Place is loopback, on ports that are free.
+// Place is the address set of a blackholed. The zero Place is loopback with free ports.
 type Place struct {
 	Listen string // multiaddr for other peers
 	HTTP   string // host:port
 	GRPC   string // host:port
 	DNS    string // IP:port, over UDP and TCP
 
-	// Within runs start where the process is to live; nil: here.
+	// Within runs start inside the network of the process; nil means this one.
 	Within func(start func() error) error
 }
 
-// fill chooses what is left open.
+// fill sets the empty fields.
 func (p *Place) fill() error {
 	ports, err := FreePorts(3)
 	if err != nil {
@@ -97,7 +96,7 @@ func (p *Place) fill() error {
 	return nil
 }
 
-// Process is a blackholed that was started. Its methods are safe for concurrent use.
+// Process is a started blackholed. Methods are safe for concurrent use.
 type Process struct {
 	HTTP string // host:port
 	GRPC string // host:port
@@ -106,11 +105,11 @@ type Process struct {
 	name   string
 	cmd    *exec.Cmd
 	log    *tail
-	exited chan struct{} // closed when the process is gone and cmd.ProcessState is set
+	exited chan struct{} // closed after the end of the process, with cmd.ProcessState set
 }
 
-// Start starts a blackholed. Where it may choose the ports they are free now, but another process may
-// take them first: then this one ends soon, and Clashed tells so. Stop must be called.
+// Start starts a blackholed. Ports chosen here are free now, but another process may take them
+// first: then the process ends soon, and Clashed reports it. Callers must call Stop.
 func Start(s Spec) (*Process, error) {
 	if err := s.fill(); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
@@ -130,7 +129,7 @@ func Start(s Spec) (*Process, error) {
 	if err := s.Within(p.cmd.Start); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
-	go func() { // ends with the process, which Stop sees to
+	go func() { // ends with the process; Stop ends the process
 		defer close(p.exited)
 		_ = p.cmd.Wait() // Failure reads the state
 	}()
@@ -149,7 +148,8 @@ func (s Spec) settings() []string {
 	return env
 }
 
-// cleanEnvironment drops the settings of the peers of whoever runs this: each of ours is as we say.
+// cleanEnvironment drops blackholed settings from the environment of the caller: Spec alone
+// decides.
 func cleanEnvironment(env []string) []string {
 	var kept []string
 	for _, v := range env {
@@ -160,8 +160,8 @@ func cleanEnvironment(env []string) []string {
 	return kept
 }
 
-// FreePorts finds n addresses of loopback, host:port, that nobody listens on, all different. Systems give none of
-// these ports to who asks for any, nor to who connects: they are likely to stay free.
+// FreePorts returns n different free addresses of loopback, host:port. Systems assign none of
+// these ports to clients or to listeners on port 0, so they are likely to stay free.
 func FreePorts(n int) ([]string, error) {
 	const first, last, tries = 16_000, 32_000, 1000
 	var addrs []string
@@ -175,9 +175,9 @@ func FreePorts(n int) ([]string, error) {
 		if streams, err = net.Listen("tcp", address); err != nil {
 			continue
 		}
-		defer streams.Close() // held until all are found
+		defer streams.Close() // held until all ports are found
 		var packets net.PacketConn
-		if packets, err = net.ListenPacket("udp", address); err != nil { // of DNS
+		if packets, err = net.ListenPacket("udp", address); err != nil { // for DNS
 			continue
 		}
 		defer packets.Close()
@@ -189,10 +189,10 @@ func FreePorts(n int) ([]string, error) {
 // PID is the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed when the process is gone.
+// Exited is closed after the end of the process.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Running reports whether the process lives.
+// Running reports whether the process runs.
 func (p *Process) Running() bool {
 	select {
 	case <-p.exited:
@@ -202,12 +202,12 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Clashed reports whether the process ended because one of its ports was taken.
+// Clashed reports whether the process ended because of a taken port.
 func (p *Process) Clashed() bool {
 	return !p.Running() && strings.Contains(p.log.String(), "address already in use")
 }
 
-// Failure tells how the process ended, or that it runs, with the last lines of its log.
+// Failure describes the end of the process, or its running state, with the last log lines.
 func (p *Process) Failure() error {
 	state := "is running"
 	if !p.Running() {
@@ -216,14 +216,14 @@ func (p *Process) Failure() error {
 	return fault.New("process.Failure", fault.Unavailable, "%s %s; its last lines:\n%s", p.name, state, p.log)
 }
 
-// Kill ends the process as a crash would: at once, by SIGKILL. It waits until it is gone.
+// Kill ends the process like a crash: at once, by SIGKILL. It waits for the end.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may be gone already
+	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.exited
 }
 
-// Pause stops the process where it stands, by SIGSTOP: its connections stay, and nobody answers on
-// them. Resume lets it go on.
+// Pause stops the process by SIGSTOP: its connections stay open without answers. Resume continues
+// it.
 func (p *Process) Pause() error { return p.signal("process.Pause", suspend) }
 
 // Resume ends a Pause.
@@ -233,9 +233,8 @@ func (p *Process) signal(op string, s os.Signal) error {
 	return fault.As(op, fault.Unavailable, p.cmd.Process.Signal(s))
 }
 
-// Stop ends the process: it asks first, by SIGTERM, and kills what does not listen. It waits until it is
-// gone. (An interrupt would not do: who is started in the background of a script ignores it, and so do
-// its children.)
+// Stop ends the process by SIGTERM, and after a grace period by SIGKILL. It waits for the end.
+// SIGINT would not do: background jobs of scripts ignore it, and so do their children.
 func (p *Process) Stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.Kill()
@@ -250,8 +249,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Resident is the memory that the process holds now, in bytes; 0 where the system does
-// not tell.
+// Resident returns the resident memory in bytes, 0 on systems without this figure.
 func (p *Process) Resident() uint64 {
 	if !p.Running() {
 		return 0

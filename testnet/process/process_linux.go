@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// orphanless puts the child into a process group of its own, so that Ctrl-C reaches it
-// through Stop and not beside it, and has the kernel kill it when the thread that started
-// it ends: with this process, for Go's threads otherwise stay.
+// orphanless puts the child into its own process group, so that Ctrl-C reaches it only through
+// Stop. The kernel kills the child after the end of its parent thread, which in Go means the end
+// of this process.
 func orphanless() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -19,7 +19,7 @@ func orphanless() *syscall.SysProcAttr {
 func resident(pid int) uint64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0 // gone meanwhile
+		return 0 // the process ended
 	}
 	for line := range bytes.Lines(status) {
 		if value, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
@@ -27,7 +27,7 @@ func resident(pid int) uint64 {
 			if len(fields) == 0 {
 				return 0
 			}
-			kb, _ := strconv.ParseUint(string(fields[0]), 10, 64) // 0 for what is no number
+			kb, _ := strconv.ParseUint(string(fields[0]), 10, 64) // 0 for an invalid number
 			return kb << 10
 		}
 	}

@@ -2,7 +2,7 @@
 
 package process
 
-// What Pause and Resume send: the system has nothing of the kind, and refuses it.
+// Signals of Pause and Resume: the system has none, and refuses them.
 const suspend, proceed = absent("SIGSTOP"), absent("SIGCONT")
 
 type absent string

@@ -4,7 +4,7 @@ package process
 
 import "syscall"
 
-// What Pause and Resume send.
+// Signals of Pause and Resume.
 const (
 	suspend = syscall.SIGSTOP
 	proceed = syscall.SIGCONT

@@ -10,22 +10,22 @@ import (
 
 const (
 	tailLines = 30
-	tailLine  = 4 << 10 // bytes of a line that are kept
+	tailLine  = 4 << 10 // kept bytes of a line
 )
 
-// tail keeps the last lines written to it and passes all on, named.
+// tail keeps the last lines, and forwards all lines with the name in front.
 type tail struct {
 	name string
-	show io.Writer // nil: nobody
+	show io.Writer // may be nil
 
 	mu      sync.Mutex // guards all below
 	lines   []string
-	partial []byte // of a line without its end, at most tailLine
+	partial []byte // an unfinished line, at most tailLine bytes
 }
 
 func newTail(name string, show io.Writer) *tail { return &tail{name: name, show: show} }
 
-// Write implements io.Writer. It never fails: a log that nobody reads stops no peer.
+// Write implements io.Writer. It never fails: an unread log must not stop a peer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +52,7 @@ func (t *tail) take(line string) {
 	}
 }
 
-// String gives the last lines.
+// String returns the last lines.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

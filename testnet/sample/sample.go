@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Quantile gives the q-quantile (0 to 1) of measurements by the nearest rank: the least
-// measured value that is not less than a share q of them. Of none it is 0.
+// Quantile returns the q-quantile (0 to 1) by the nearest rank: the smallest value with at least
+// a share q of all values at or below it. Without measurements it is 0.
 func Quantile(measured []time.Duration, q float64) time.Duration {
 	if len(measured) == 0 {
 		return 0

@@ -1,21 +1,20 @@
-// Package history is what clients of a coordination group did and saw while everything around them
-// failed, and the checks of it: whether the group can have kept its promises.
+// Package history records the operations and observations of group clients under faults, and
+// checks the promises of the group.
 //
-// It knows nothing of how a group works. The rules have the names of the reliability notes,
-// where they are told there:
+// It knows nothing about the workings of a group. Rules have the names of the reliability notes:
 //
-//	H1  a register behaves as one register: writes, swaps and reads can be put into one order (porcupine)
-//	H2  a lock that nobody waits for behaves as one lock, with tries, unlocks and ends of leases
-//	H3  a register written under a lock behaves as one that knows the last holder
-//	R2  an answer has everything that was answered before the question, whoever asked whom
-//	L1  the tokens granted on a lock strictly increase, in the order of real time
-//	L2  no write is accepted with a token once a later one was granted
-//	L3  no two clients believe at one moment to hold what excludes each other
-//	L4  a lock is not lost while its client may count on it
-//	L7  claims are granted in the order of the queue
-//	D1  what was acknowledged is in the history, what was refused is not
-//	E1  nothing is done twice
-//	W   all watches see the same events, in the order of revisions, without gap or duplicate
+// H1  a register is linearizable: one order explains all writes, swaps and reads (porcupine)
+// H2  an uncontended lock is linearizable, with tries, unlocks and lease ends
+// H3  a register written under a lock accepts the last holder only
+// R2  a read sees everything acknowledged before its call, at any peer
+// L1  tokens of a lock strictly increase in real time
+// L2  no write succeeds with a token older than a granted one
+// L3  no two clients believe in conflicting locks at one moment
+// L4  a lock is not lost while its client may rely on it
+// L7  claims are granted in queue order
+// D1  acknowledged operations are in the history, refused operations are not
+// E1  no operation is applied twice
+// W   all watches see the same events, in revision order, without gap or duplicate
 package history
 
 import (
@@ -26,7 +25,7 @@ import (
 	"time"
 )
 
-// Kind of an operation.
+// Kind is the kind of an operation.
 type Kind string
 
 // Kinds of operations.
@@ -44,7 +43,7 @@ const (
 	Close   Kind = "close"   // end of one
 )
 
-// Outcome of an operation, as its client knows it.
+// Outcome is the outcome of an operation from the view of its client.
 type Outcome string
 
 // Outcomes.
@@ -54,7 +53,7 @@ const (
 	Unknown Outcome = "unknown" // it may have been done, or may yet be
 )
 
-// Mode of a lock.
+// Mode is the mode of a lock.
 type Mode string
 
 // Modes.
@@ -82,16 +81,16 @@ type Op struct {
 	Error    string        `json:"error,omitempty"`
 }
 
-// metadata is what a claim carries, so that it can be found among the events.
+// metadata marks a claim, to find it among the events.
 func (o Op) metadata() string { return strconv.FormatInt(o.ID, 10) }
 
-// String shows the operation on a line.
+// String formats the operation on one line.
 func (o Op) String() string {
 	return fmt.Sprintf("%12v..%-12v client %-3d %s %s value %q old %q token %d revision %d: %s %s",
 		o.Call, o.Return, o.Client, o.Kind, o.Object, o.Value, o.Old, o.Token, o.Revision, o.Outcome, o.Error)
 }
 
-// Event is one change of one key, as all watches saw it.
+// Event is one change of one key, equal in all watches.
 type Event struct {
 	Revision int64         `json:"revision"`
 	Key      string        `json:"key"`
@@ -107,13 +106,13 @@ type Event struct {
 	Seen     time.Duration `json:"seen"` // by the first of the watches
 }
 
-// History is what happened: the operations in any order, and all events.
+// History is the record of a run: operations in any order, and all events.
 type History struct {
 	Ops    []Op
 	Events []Event
 }
 
-// Violation is a promise that was not kept.
+// Violation is a broken promise.
 type Violation struct {
 	Rule   string `json:"rule"`
 	Detail string `json:"detail"`
@@ -130,11 +129,11 @@ type Verdict struct {
 	Violations []Violation
 }
 
-// perRule bounds the violations told of one rule.
+// perRule bounds the reported violations of one rule.
 const perRule = 10
 
-// Check applies every rule that can be checked afterwards. A check by porcupine that has no
-// answer after patience counts as violated: what cannot be decided is no proof.
+// Check applies every rule to a finished history. A porcupine check without an answer after
+// patience counts as violated: an undecided check proves nothing.
 func Check(h History, now func() time.Time, patience time.Duration) []Verdict {
 	h.Ops, h.Events = slices.Clone(h.Ops), slices.Clone(h.Events)
 	slices.SortFunc(h.Ops, func(a, b Op) int { return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.ID, b.ID)) })
@@ -158,7 +157,7 @@ func Check(h History, now func() time.Time, patience time.Duration) []Verdict {
 	return verdicts
 }
 
-// checker has a history and what is looked up in it again and again.
+// checker is a history with look-up tables.
 type checker struct {
 	History
 	patience time.Duration
@@ -166,8 +165,8 @@ type checker struct {
 	written map[string]Event // by value
 	made    map[string]Event // claims, by metadata
 	ended   map[claim]Event  // deletions of claims
-	claims  map[string][]Op  // acknowledged, by lock, in the order of their calls
-	given   map[claim]Op     // the Unlock of a claim
+	claims  map[string][]Op  // acknowledged, by lock, ordered by call
+	given   map[claim]Op     // Unlock of each claim
 }
 
 func (c *checker) index() {
@@ -193,7 +192,7 @@ func (c *checker) index() {
 	}
 }
 
-// acquired reports whether the operation got a lock, and its client knows.
+// acquired reports whether the client knows that the operation acquired a lock.
 func (o Op) acquired() bool { return (o.Kind == Lock || o.Kind == Try) && o.Outcome == OK }
 
 // claim is one holder of one lock.

@@ -10,11 +10,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// forever is the return of an operation that nobody saw end.
+// forever is the return time of an operation without a known end.
 const forever = time.Duration(math.MaxInt64)
 
-// settle tells what came of a write that its client knows nothing of: the events know. One
-// that left no event had no effect and is left out; one that did had it before anybody saw it.
+// settle resolves a write with an unknown outcome by the events: a write without an event had no
+// effect and is left out; a write with an event took effect before its first observation.
 func (c *checker) settle(o Op) (Op, bool) {
 	if o.Outcome != Unknown {
 		return o, true
@@ -27,7 +27,7 @@ func (c *checker) settle(o Op) (Op, bool) {
 	return o, true
 }
 
-// registers checks H1 for each key that is put, swapped and read.
+// registers checks H1 for each key with puts, swaps and reads.
 func (c *checker) registers(v *verdict) {
 	keys := make(map[string][]Op)
 	for _, o := range c.Ops {
@@ -41,7 +41,7 @@ func (c *checker) registers(v *verdict) {
 	c.explain(v, keys, register())
 }
 
-// tries checks H2 for each lock that was only tried.
+// tries checks H2 for each lock with tries only.
 func (c *checker) tries(v *verdict) {
 	waited := make(map[string]bool)
 	for _, o := range c.Ops {
@@ -67,8 +67,8 @@ func (c *checker) tries(v *verdict) {
 	c.explain(v, locks, lock())
 }
 
-// ending adds the end of a claim: when it was unlocked, or, of a lease that nobody renewed any more, at
-// some time until a watch saw it.
+// ending adds the end of a claim: its unlock, or for an unrenewed lease some time before a watch
+// saw the end.
 func (c *checker) ending(ops []Op, o Op) []Op {
 	of := claim{o.Object, o.Token}
 	given, asked := c.given[of]
@@ -83,7 +83,7 @@ func (c *checker) ending(ops []Op, o Op) []Op {
 	return append(ops, end)
 }
 
-// fenced checks H3 for each lock under which a key is written.
+// fenced checks H3 for each lock with a guarded key.
 func (c *checker) fenced(v *verdict) {
 	locks := make(map[string][]Op)
 	for _, o := range c.Ops {
@@ -106,7 +106,7 @@ func (c *checker) fenced(v *verdict) {
 	c.explain(v, locks, guard())
 }
 
-// explain asks porcupine whether some order of the operations on each object explains what they saw.
+// explain asks porcupine for an order of the operations on each object that explains all results.
 func (c *checker) explain(v *verdict, objects map[string][]Op, model porcupine.Model) {
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		ops := make([]porcupine.Operation, len(objects[name]))
@@ -124,7 +124,7 @@ func (c *checker) explain(v *verdict, objects map[string][]Op, model porcupine.M
 	}
 }
 
-// stuck shows the shortest beginning of a history that cannot be explained, by its end.
+// stuck shows the end of the shortest history prefix without an explanation.
 func stuck(ops []Op, model porcupine.Model) string {
 	slices.SortFunc(ops, func(a, b Op) int { return int(a.Call - b.Call) })
 	fits := func(n int) bool {
@@ -169,10 +169,10 @@ func register() porcupine.Model {
 	}
 }
 
-// holder is who holds a lock, 0 for nobody, and the greatest token granted.
+// holder is the current holder of a lock (0 for none) and the greatest granted token.
 type holder struct{ token, last int64 }
 
-// lock is the model of an exclusive lock for which nobody waits.
+// lock is the model of an uncontended exclusive lock.
 func lock() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return holder{} },
@@ -190,13 +190,14 @@ func lock() porcupine.Model {
 	}
 }
 
-// guarded is a value, and the token last granted on the lock under which it is written.
+// guarded is a value with the last granted token of its lock.
 type guarded struct {
 	token int64
 	value string
 }
 
-// guard is the model of a key that is written by the holders of an exclusive lock: only the last one can.
+// guard is the model of a key written by holders of an exclusive lock: only the last holder
+// succeeds.
 func guard() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return guarded{} },

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// latest sweeps over operations in the order of their calls and tells, for each, the one with the
-// greatest number of those that had returned before.
+// latest sweeps over operations in call order and returns, for each call, the operation with the
+// greatest number among those returned earlier.
 type latest struct {
 	number  func(Op) int64
 	pending []Op // sorted by Return
@@ -22,7 +22,8 @@ func newLatest(ops []Op, number func(Op) int64) *latest {
 	return l
 }
 
-// before gives the operation, or one without a number when none had returned. Calls never decrease.
+// before returns the operation, or one without a number if none had returned. Calls never
+// decrease.
 func (l *latest) before(call time.Duration) Op {
 	for l.next < len(l.pending) && l.pending[l.next].Return < call {
 		if o := l.pending[l.next]; l.number(o) > l.number(l.found) {
@@ -37,7 +38,7 @@ func token(o Op) int64 { return o.Token }
 
 func (o Op) writes() bool { return o.Kind == Put || o.Kind == Swap || o.Kind == Guarded }
 
-// fresh checks R2 over all keys at once, by the revisions of the answers.
+// fresh checks R2 over all keys at once, by the revisions of answers.
 func (c *checker) fresh(v *verdict) {
 	var ops []Op
 	for _, o := range c.Ops {
@@ -71,8 +72,8 @@ func (c *checker) tokens(v *verdict) {
 	}
 }
 
-// stale checks L2 as clients see it: once somebody has a token, no write with a smaller one is accepted
-// in the group; nor outside, once somebody has written there.
+// stale checks L2 from the view of clients: after a grant of a token, no write with a smaller
+// token succeeds in the group; after a write with it outside, none succeeds there.
 func (c *checker) stale(v *verdict) {
 	outside := make(map[string][]Op)
 	for _, o := range c.Ops {
@@ -99,7 +100,8 @@ func (c *checker) stale(v *verdict) {
 	}
 }
 
-// replay checks L2 as the events tell it: each write under a lock is of who held the lock at its revision.
+// replay checks L2 by the events: each write under a lock belongs to the lock holder at its
+// revision.
 func (c *checker) replay(v *verdict) {
 	writer := make(map[string]Op)
 	for _, o := range c.Ops {
@@ -129,7 +131,7 @@ func (c *checker) replay(v *verdict) {
 	}
 }
 
-// holders gives the tokens of the longest beginning of a queue that may hold together.
+// holders returns the tokens of the longest queue prefix that may hold together.
 func holders(queue map[int64]Event) (tokens []int64) {
 	var first Event
 	for _, t := range slices.Sorted(maps.Keys(queue)) {
@@ -144,8 +146,8 @@ func holders(queue map[int64]Event) (tokens []int64) {
 	return tokens
 }
 
-// order checks L7 on locks that are only claimed exclusively: a token is a place in the queue, and whoever
-// comes later in the queue hears later that it holds, for the one before had to give way first.
+// order checks L7 on exclusive locks: a token is a place in the queue, and a later claim learns
+// later about its grant, since the earlier claim had to end first.
 func (c *checker) order(v *verdict) {
 	for _, name := range slices.Sorted(maps.Keys(c.claims)) {
 		claims := slices.Clone(c.claims[name])
@@ -198,8 +200,8 @@ func (c *checker) once(v *verdict) {
 	}
 }
 
-// Freed gives how long it took until each claim was gone whose client had died: the time to live,
-// less what had passed of it, and what the group took beside.
+// Freed returns the time until each claim of a dead client ended: the rest of its time to live
+// plus the delay of the group.
 func Freed(h History) (all []time.Duration) {
 	gone := make(map[claim]time.Duration)
 	for _, e := range h.Events {

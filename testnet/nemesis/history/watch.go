@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// Ledger is the history of a span of keys as all watches tell it. The first watch that sees an event
-// writes it down, every other is compared with it. The zero Ledger is ready, and safe for
-// concurrent use.
+// Ledger merges the events of all watches over a span of keys. The first watch records an event,
+// all other watches are compared with it. The zero Ledger is ready and safe for concurrent use.
 type Ledger struct {
 	mu         sync.Mutex // guards what follows
 	events     []Event
@@ -17,24 +16,25 @@ type Ledger struct {
 	compared   int
 }
 
-// Stream is one watch, from the beginning of the history, whichever peers serve it. It is for one goroutine.
+// Stream is one watch from the beginning of the history, across serving peers. It is for one
+// goroutine.
 type Stream struct {
 	Name string
 
 	ledger *Ledger
-	at     int   // events of the ledger that it has seen
+	at     int   // events of the ledger already seen
 	next   int64 // revision
-	broken bool  // it was told of already
+	broken bool  // a violation was recorded
 }
 
 // Follow begins a stream.
 func (l *Ledger) Follow(name string) *Stream { return &Stream{Name: name, ledger: l, next: 1} }
 
-// Next is the revision from which the stream goes on.
+// Next is the next revision of the stream.
 func (s *Stream) Next() int64 { return s.next }
 
-// Take checks the next events of the stream, and that all events before the revision next were in it.
-// Seen of the events is when they came.
+// Take checks the next events of the stream and their completeness before revision next. Seen of
+// the events is their arrival time.
 func (s *Stream) Take(events []Event, next int64) {
 	l := s.ledger
 	l.mu.Lock()
@@ -83,7 +83,7 @@ func (l *Ledger) append(e Event) {
 	}
 }
 
-// violated notes the first violation of a stream: the others follow from it.
+// violated records the first violation of a stream; later ones are consequences.
 func (s *Stream) violated(format string, args ...any) {
 	if !s.broken {
 		s.broken = true
@@ -91,21 +91,21 @@ func (s *Stream) violated(format string, args ...any) {
 	}
 }
 
-// Events gives the history so far.
+// Events returns the history so far.
 func (l *Ledger) Events() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events)
 }
 
-// Verdict tells how many events were compared with what other watches saw, and what was wrong.
+// Verdict returns the number of compared events, and all violations.
 func (l *Ledger) Verdict() Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Verdict{Rule: "W", Checked: l.compared, Violations: slices.Clone(l.violations)}
 }
 
-// Keys gives what the keys had come to at a revision.
+// Keys returns the state of all keys at a revision.
 func (l *Ledger) Keys(at int64) map[string]Event {
 	keys := make(map[string]Event)
 	for _, e := range l.Events() {
@@ -132,14 +132,14 @@ func (e Event) brief() string {
 	return fmt.Sprintf("%s at revision %d (%q, version %d, made at %d, deleted %t)", e.Key, e.Revision, e.Value, e.Version, e.Create, e.Deleted)
 }
 
-// Belief is a client's that it holds a lock.
+// Belief is the belief of a client in its lock.
 type Belief interface {
-	// Check is nil while the client believes, and else tells why it does not.
+	// Check returns nil while the client believes, and the reason afterwards.
 	Check() error
 }
 
-// Beliefs compares what clients believe at each moment, by the clock of the one machine that all
-// of them are on. The zero Beliefs is ready, and safe for concurrent use.
+// Beliefs compares the beliefs of clients over time, by the shared clock of one machine. The zero
+// Beliefs is ready and safe for concurrent use.
 type Beliefs struct {
 	mu         sync.Mutex // guards what follows
 	locks      map[string][]believer
@@ -153,7 +153,7 @@ type believer struct {
 	permits int
 }
 
-// Enter notes that a client holds a lock from now on, as o says. It is called at once when the client hears of it.
+// Enter records that a client holds a lock from now on. Call it directly after the grant.
 func (b *Beliefs) Enter(o Op, permits int, belief Belief) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,8 +175,8 @@ func (b *Beliefs) Enter(o Op, permits int, belief Belief) {
 	b.locks[o.Object] = append(still, believer{belief, o, permits})
 }
 
-// Lost notes that a write of a holder was refused, or that its lock could not be given back, for it
-// does not hold the lock. That is a violation if it believes still: call it at once.
+// Lost records that a write or a release was refused because the lock was lost. A client that
+// still believes is a violation: call it at once.
 func (b *Beliefs) Lost(o Op, belief Belief) {
 	if belief.Check() != nil {
 		return
@@ -186,7 +186,7 @@ func (b *Beliefs) Lost(o Op, belief Belief) {
 	b.violations = append(b.violations, Violation{Rule: "L4", Detail: fmt.Sprintf("its client could count on the lock:\n  %v", o)})
 }
 
-// Verdict tells how many beliefs were compared, and what was wrong.
+// Verdict returns the number of compared beliefs, and all violations.
 func (b *Beliefs) Verdict() Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
