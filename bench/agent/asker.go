@@ -11,19 +11,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// asker is a client with a connection of its own. It does what a load generator in C does, and no
-// more: it writes a request that was made before, and reads the whole answer without a look at what
-// is in it. net/http's client would take more of the processors than the servers that it measures.
+// asker is a client with its own connection. It does the work of a load generator in C: it writes
+// a prepared request and reads the whole answer without parsing the body. The client of net/http
+// would take more processor time than the measured servers.
 type asker struct {
 	conn  net.Conn
 	in    *bufio.Reader
-	index string // header of which the value is told, as it is written
-	body  []byte // of the last answer that was fetched
+	index string // name of the header to report
+	body  []byte // of the last fetched answer
 
 	release func() bool
 }
 
-// answer is what a server said; its body is valid until the next.
+// answer is an answer of a server. Its body is valid until the next answer.
 type answer struct {
 	status int
 	length int // of the body; -1: in chunks
@@ -39,16 +39,16 @@ func dial(ctx context.Context, address, index string) (*asker, error) {
 		return nil, fault.As("dial", fault.Unavailable, err)
 	}
 	a := &asker{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), index: index}
-	a.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // whoever reads or writes fails
+	a.release = context.AfterFunc(ctx, func() { _ = conn.Close() }) // fails pending reads and writes
 	return a, nil
 }
 
 func (a *asker) close() {
 	a.release()
-	_ = a.conn.Close() // nothing is under way
+	_ = a.conn.Close() // no call is in flight
 }
 
-// request makes the text of a request.
+// request formats a request.
 func request(method, host, path, body string) []byte {
 	dst := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: */*\r\n", method, path, host)
 	if body != "" {
@@ -57,13 +57,13 @@ func request(method, host, path, body string) []byte {
 	return append(append(dst, "\r\n"...), body...)
 }
 
-// ask sends a request and reads its answer. Any but a success is an error.
+// ask sends a request and reads its answer. Every status except success is an error.
 func (a *asker) ask(request []byte) error {
 	_, err := a.exchange(request, false)
 	return err
 }
 
-// fetch is ask for who wants to know the answer.
+// fetch is ask with the answer.
 func (a *asker) fetch(request []byte) (answer, error) {
 	return a.exchange(request, true)
 }
@@ -89,7 +89,7 @@ func (a *asker) exchange(request []byte, keep bool) (answer, error) {
 	return got, nil
 }
 
-// header reads the status and, of the fields, those that tell where the answer ends.
+// header reads the status and the fields that delimit the body.
 func (a *asker) header() (got answer, err error) {
 	line, err := a.in.ReadSlice('\n')
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *asker) read(length int, keep bool) error {
 	}
 }
 
-// take reads some bytes, and keeps them or not.
+// take reads n bytes and keeps them on request.
 func (a *asker) take(n int, keep bool) error {
 	if !keep {
 		_, err := a.in.Discard(n)

@@ -17,12 +17,12 @@ import (
 const (
 	checkEvery  = 10 * time.Second
 	checkWithin = 5 * time.Second
-	calm        = 5 * time.Second // for a server that has just started
+	calm        = 5 * time.Second // pause after the start of a server
 )
 
-// checks has each system in turn, alone, check instances, and tells what that takes. All of them only
-// ours does: Consul's agent compares all that it has with the server at each registration, and had not
-// come to 10,000 after six minutes.
+// checks lets each system check instances alone, one after the other, and reports the cost. Only
+// ours checks all of them: the Consul agent compares its whole state with the server at each
+// registration, and had not reached 10,000 after six minutes.
 func (s *session) checks(ctx context.Context) error {
 	fmt.Fprintf(s.out, "\nInstances with HTTP checks every %v, for %v\n\n"+
 		"| | instances | checks a second | healthy | CPU, of one core | RSS MiB (anonymous) without instances | with them | growth an instance | live heap an instance | load |\n"+
@@ -81,7 +81,7 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	return nil
 }
 
-// healthy counts the instances that are listed as such.
+// healthy counts the healthy instances of all lists.
 func (s *session) healthy(ctx context.Context, one *system) (n int, err error) {
 	for i := range services {
 		err := one.once(ctx, one.list(fmt.Sprintf("crowd%d", i)), func(got answer) error {
@@ -95,14 +95,14 @@ func (s *session) healthy(ctx context.Context, one *system) (n int, err error) {
 	return n, nil
 }
 
-// held is what a server holds in memory.
+// held is the memory of a server.
 type held struct {
 	memory
-	live int64 // bytes of its heap that are in use, at the last collection; 0: not told
+	live int64 // heap bytes in use at the last collection; 0 if unknown
 }
 
-// footprint asks a server of ours, too, when its collector will run next: at twice what was live at the
-// last collection (runtime package, GOGC), and what is resident is mostly that room.
+// footprint also asks our own server for its next collection: it runs at twice the live heap of
+// the last one (runtime package, GOGC), and most resident memory is that room.
 func footprint(ctx context.Context, one *system) (held, error) {
 	h := held{memory: memoryOf(one.server.ID())}
 	if one.metrics == nil {

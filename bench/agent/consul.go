@@ -11,13 +11,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// peerName is the name of what is measured beside.
+// peerName is the name of the other system.
 const peerName = "Consul"
 
-// consul speaks to a Consul agent.
+// consul formats requests to a Consul agent.
 type consul struct{ host string }
 
-// startConsul starts an agent that is the server too, and has its state in memory.
+// startConsul starts an agent in server mode with its state in memory.
 func startConsul(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
 	free, err := child.Ports(6)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c consul) await(service, index string) []byte {
 	return request("GET", c.host, "/v1/health/service/"+service+"?passing&wait=60s&index="+index, "")
 }
 
-// put writes to the catalog, past the agent: a node of its own with one instance and one check.
+// put writes to the catalog directly: a node of its own with one instance and one check.
 func (c consul) put(e entry) []byte {
 	return request("PUT", c.host, "/v1/catalog/register", fmt.Sprintf(
 		`{"Node":"node-%[1]s","Address":%[2]q,"Service":{"ID":%[1]q,"Service":%[3]q,"Address":%[2]q,"Port":8080,"Tags":["a","b"],"Meta":{"v":%[4]q}},`+

@@ -1,12 +1,12 @@
 // Command agent measures the agent plane: a blackholed process on loopback with its data on disk,
-// asked by applications of this host over HTTP and gRPC. With -consul it measures a Consul agent
-// in -dev mode in between, run by run, and tells the ratios.
+// asked by local applications over HTTP and gRPC. With -consul it measures a Consul agent in -dev
+// mode in between, run by run, and prints the ratios.
 //
 //	go run ./bench/agent -consul "$(which consul)" -only reads,wake -duration 3s -runs 3
 //
-// It prints rows for Markdown tables, of which each is the median of the runs. Servers and clients
-// share the machine: where others work on it too, the processor time of an operation and the ratio
-// to Consul say more than the rate. The name server has a command of its own, bench/dns.
+// It prints rows for Markdown tables; each row is the median of the runs. Servers and clients
+// share the machine. On a busy machine the processor time of an operation and the ratio to Consul
+// say more than the rate. The name server has its own command, bench/dns.
 package main
 
 import (
@@ -41,7 +41,7 @@ type options struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends at once
+	context.AfterFunc(ctx, stop) // the second signal ends the program at once
 	err := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
@@ -104,7 +104,7 @@ func (o options) parts() []string {
 	return strings.Split(o.only, ",")
 }
 
-// execute measures part by part, each with servers that are new.
+// execute measures part by part, each with new servers.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {

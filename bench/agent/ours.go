@@ -9,13 +9,13 @@ import (
 	"github.com/blackhole/blackhole/bench/child"
 )
 
-// maxInstances is the bound that blackholed has, and that of one peer's entries in the directory.
+// maxInstances is the limit of blackholed for one peer, and for its entries in the directory.
 const maxInstances = 10_000
 
-// ours speaks to blackholed.
+// ours formats requests to blackholed.
 type ours struct{ host string }
 
-// startOurs starts a peer that knows nobody.
+// startOurs starts a lone peer.
 func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
 	free, err := child.Ports(3)
 	if err != nil {
@@ -65,8 +65,7 @@ func (o ours) beats(e entry, enrolled []byte) []beat {
 	}
 }
 
-// leaseOf reads the answer to a registration; without a lease it is no such answer, and heartbeats
-// are refused.
+// leaseOf reads the lease from the answer to a registration. Heartbeats fail without it.
 func leaseOf(enrolled []byte) string {
 	var got struct {
 		Lease string `json:"lease_id"`

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// reads asks for the healthy instances of services of three sizes.
+// reads queries the healthy instances of services of three sizes.
 func (s *session) reads(ctx context.Context) error {
 	systems, end, err := s.open(ctx, s.kinds)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *session) reads(ctx context.Context) error {
 	return nil
 }
 
-// readers are tasks that ask for one service.
+// readers are tasks that query one service.
 func (s *session) readers(systems []*system, service, label string, clients int) (tasks []task) {
 	for _, one := range systems {
 		request := one.list(service)
@@ -60,7 +60,7 @@ func (s *session) readers(systems []*system, service, label string, clients int)
 	return tasks
 }
 
-// meanwhile is a task while instances change, so that no answer is good for long.
+// meanwhile runs a task under changes of instances, so that every answer ages fast.
 func meanwhile(t task, all []entry) task {
 	calm := t.run
 	t.run = func(ctx context.Context, run int) (sample, error) {
@@ -76,7 +76,7 @@ func meanwhile(t task, all []entry) task {
 	return t
 }
 
-// change registers instances again, each in turn with another mark, until the context ends.
+// change registers instances again, one after the other with a new mark, until the context ends.
 func change(ctx context.Context, one *system, all []entry) error {
 	a, err := dial(ctx, one.address, one.index)
 	if err != nil {
@@ -99,7 +99,7 @@ func change(ctx context.Context, one *system, all []entry) error {
 	}
 }
 
-// listed makes sure that an answer has all instances, and tells its size.
+// listed checks that an answer has all instances, and returns its size.
 func listed(ctx context.Context, one *system, service string, n int) (size int, err error) {
 	err = one.once(ctx, one.list(service), func(got answer) error {
 		size = len(got.body)
@@ -111,7 +111,7 @@ func listed(ctx context.Context, one *system, service string, n int) (size int, 
 	return size, err
 }
 
-// register registers one instance after the other, each new, where others are present.
+// register registers new instances one after the other, beside existing ones.
 func (s *session) register(ctx context.Context) error {
 	systems, end, err := s.open(ctx, s.kinds)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *session) register(ctx context.Context) error {
 	return nil
 }
 
-// enroll has clients register, each in a service of its own, until there are as many as one peer may
-// publish, or the time is over, and takes it all back.
+// enroll lets clients register, each in its own service, up to the limit of one peer or the end
+// of the time, and deregisters all.
 func (s *session) enroll(ctx context.Context, one *system, clients int) (sample, error) {
 	enrolled, room := make([][]entry, clients), newcomers/clients
 	out, err := one.run(ctx, s.duration, clients, func(i int, a *asker) worker {
@@ -163,7 +163,7 @@ func (s *session) enroll(ctx context.Context, one *system, clients int) (sample,
 	return out, nil
 }
 
-// heartbeats sends them over HTTP, each for another instance than the one before.
+// heartbeats sends heartbeats over HTTP, each for the next instance.
 func (s *session) heartbeats(ctx context.Context) error {
 	systems, end, err := s.open(ctx, s.kinds)
 	if err != nil {
@@ -187,14 +187,14 @@ func (s *session) heartbeats(ctx context.Context) error {
 	return nil
 }
 
-// pulse is one way for many instances to say that they live.
+// pulse is one way to send heartbeats for many instances.
 type pulse struct {
 	one      *system
 	label    string
 	requests [][]byte
 }
 
-// enrolled registers those that will send heartbeats with each system.
+// enrolled registers the heartbeating instances with each system.
 func enrolled(ctx context.Context, systems []*system) (kinds []pulse, err error) {
 	all := alike("beating", beating)
 	for _, one := range systems {

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/bench/figure"
 )
 
-// sample is what one run came to.
+// sample is the result of one run.
 type sample struct {
 	count   int
 	seconds float64
@@ -27,14 +27,13 @@ type sample struct {
 
 func (s sample) rate() float64 { return float64(s.count) / s.seconds }
 
-// worker does one operation each time that it is called, and says how many it counts for.
+// worker does one operation and returns its weight.
 type worker func() (int, error)
 
-// errEnough is the error of a worker that has no more to do.
+// errEnough is the error of a finished worker.
 var errEnough = errors.New("enough")
 
-// closed has each worker do its operation again and again, for a time. The first that fails ends
-// the run.
+// closed lets each worker repeat its operation for a time. The first failure ends the run.
 func closed(ctx context.Context, d time.Duration, workers []worker) (sample, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,7 +84,7 @@ func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
 const head = "| | clients | | per second | range | p50 ms | p99 ms | max ms | CPU us/op, server + clients | load |\n" +
 	"|---|---|---|---|---|---|---|---|---|---|\n"
 
-// row is the medians of samples.
+// row prints the medians of samples.
 func row(label string, clients int, name string, all []sample) string {
 	rates := make([]float64, len(all))
 	for i, s := range all {
@@ -100,7 +99,7 @@ func row(label string, clients int, name string, all []sample) string {
 		medianOf(all, func(s sample) float64 { return perOp(s.client, s) }), all[len(all)-1].load)
 }
 
-// ratio compares what two systems did in turn: rates, latencies and processor time of the server.
+// ratio compares two systems measured in turn: rates, latencies and processor time of the server.
 func ratio(label string, a, b []sample) string {
 	times := func(of func(sample) float64) float64 { return medianOf(a, of) / medianOf(b, of) }
 	var each []float64
@@ -112,7 +111,7 @@ func ratio(label string, a, b []sample) string {
 		times(func(s sample) float64 { return perOp(s.server, s) }))
 }
 
-// perOp is microseconds of processor time for each operation.
+// perOp returns microseconds of processor time for each operation.
 func perOp(d time.Duration, s sample) float64 {
 	return figure.PerOp(d, s.count)
 }

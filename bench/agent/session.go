@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	connections = 16   // of clients that work together
-	services    = 100  // among which the instances are that are only present
-	newcomers   = 2000 // instances that are registered in a run, at most
-	beating     = 1000 // instances that send heartbeats over HTTP
-	atOnce      = 100  // watchers, beside one alone
-	churn       = 100  // changes a second of what is read
+	connections = 16   // clients that work together
+	services    = 100  // services of the passive instances
+	newcomers   = 2000 // most registrations of a run
+	beating     = 1000 // instances with heartbeats over HTTP
+	atOnce      = 100  // watchers, beside a lone one
+	churn       = 100  // changes a second of the queried service
 )
 
 // session is one run of the command.
 type session struct {
 	options
 	out     io.Writer
-	log     io.Writer // nil: nobody
+	log     io.Writer // may be nil
 	scratch string
 
 	kinds   []kind
 	started int
 }
 
-// kind is a sort of system, ready to be started.
+// kind is a sort of system, ready to start.
 type kind struct {
 	binary string
 	start  starter
 }
 
-// part is one of the things that are measured.
+// part is one measured part.
 type part struct {
 	name string
 	run  func(*session, context.Context) error
@@ -72,7 +72,7 @@ func (s *session) build(ctx context.Context) error {
 	return nil
 }
 
-// open starts systems, each with a directory that is new.
+// open starts systems, each with a new directory.
 func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end func(), err error) {
 	end = func() {
 		for _, one := range all {
@@ -96,12 +96,12 @@ func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end fu
 	return all, end, nil
 }
 
-// table begins one.
+// table begins a table.
 func (s *session) table(title string) {
 	fmt.Fprintf(s.out, "\n%s\n\n%s", title, head)
 }
 
-// task is one thing that is measured of one system.
+// task is one measurement of one system.
 type task struct {
 	one     *system
 	label   string
@@ -109,8 +109,8 @@ type task struct {
 	run     func(ctx context.Context, run int) (sample, error)
 }
 
-// compare does tasks in turn, as often as there are runs. It prints a row for each and, for those
-// after which Consul's comes last, their ratios to it.
+// compare runs tasks in turn, once for each run. It prints a row for each task and, after a task
+// of Consul, the ratios to it.
 func (s *session) compare(ctx context.Context, tasks []task) error {
 	all := make([][]sample, len(tasks))
 	for run := range s.runs {
@@ -134,13 +134,13 @@ func (s *session) compare(ctx context.Context, tasks []task) error {
 	return nil
 }
 
-// fill puts instances into services.
+// fill registers instances.
 func fill(ctx context.Context, one *system, all []entry) error {
 	_, err := one.each(ctx, all, one.put)
 	return err
 }
 
-// crowd are instances spread over services.
+// crowd spreads n instances over services.
 func crowd(n int, check string) []entry {
 	all := make([]entry, n)
 	for i := range all {
@@ -149,7 +149,7 @@ func crowd(n int, check string) []entry {
 	return all
 }
 
-// alike are instances of one service.
+// alike puts n instances into one service.
 func alike(service string, n int) []entry {
 	all := make([]entry, n)
 	for i := range all {

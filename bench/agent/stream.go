@@ -14,13 +14,13 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// flow is how heartbeats are sent on a stream.
+// flow is a way to send heartbeats on a stream.
 type flow struct {
 	leases int // in a message
-	window int // messages that are not answered yet
+	window int // unanswered messages
 }
 
-// stream sends heartbeats over one stream. Consul has no such thing.
+// stream sends heartbeats over one stream. Consul has no equivalent.
 func (s *session) stream(ctx context.Context) error {
 	systems, end, err := s.open(ctx, s.kinds[:1])
 	if err != nil {
@@ -57,15 +57,15 @@ func (s *session) stream(ctx context.Context) error {
 	return nil
 }
 
-// pump renews leases in turn for a time. Answers come in the order of the requests.
+// pump renews leases in turn for a time. Answers come in request order.
 func pump(ctx context.Context, conn *grpc.ClientConn, f flow, leases []string, d time.Duration) (sample, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream, and with it whoever sends
+	defer cancel() // ends the stream, and with it the sender
 	stream, err := agentv1.NewDiscoveryServiceClient(conn).HeartbeatStream(ctx)
 	if err != nil {
 		return sample{}, fault.As("pump", fault.Unavailable, err)
 	}
-	sent, failed := make(chan time.Time, f.window-1), make(chan error, 1) // the one that is received is under way too
+	sent, failed := make(chan time.Time, f.window-1), make(chan error, 1) // the answer being received is in flight too
 	before, began := child.Used(), time.Now()
 	go func() { // ends with the stream
 		defer close(sent)
@@ -102,7 +102,7 @@ func pump(ctx context.Context, conn *grpc.ClientConn, f flow, leases []string, d
 	}
 }
 
-// beats is a message with some leases, in turn.
+// beats is a message with the next n leases.
 func beats(leases []string, from, n int) *agentv1.HeartbeatRequest {
 	from %= len(leases)
 	if n == 1 {
@@ -115,7 +115,7 @@ func beats(leases []string, from, n int) *agentv1.HeartbeatRequest {
 	return &agentv1.HeartbeatRequest{LeaseIds: some}
 }
 
-// renewed makes sure that each lease was.
+// renewed checks that each lease was renewed.
 func renewed(got *agentv1.HeartbeatResponse, n int) error {
 	if n == 1 && got.GetTtl() > 0 {
 		return nil

@@ -14,13 +14,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// api is how a registry is spoken to: a method for each request, which is ready to be sent.
+// api formats the requests of a registry, ready to send.
 type api interface {
-	// list asks for the healthy instances of a service.
+	// list queries the healthy instances of a service.
 	list(service string) []byte
-	// await is list once the answer is another than that with the index.
+	// await is list with a wait for an answer newer than index.
 	await(service, index string) []byte
-	// put registers an instance in the way that costs the registry least.
+	// put registers an instance in the cheapest way for the registry.
 	put(e entry) []byte
 	// enroll registers an instance as an application on this host does.
 	enroll(e entry) []byte

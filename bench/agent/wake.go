@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	settle = 20 * time.Millisecond // for the watchers to ask again
-	late   = 10 * time.Second      // without an answer a watcher has missed a change
+	settle = 20 * time.Millisecond // pause until the watchers ask again
+	late   = 10 * time.Second      // a watcher without an answer for this long has missed a change
 )
 
-// wake tells how long after a registration was sent watchers have the whole new answer.
+// wake measures the time from a registration until watchers have the whole new answer.
 func (s *session) wake(ctx context.Context) error {
 	systems, end, err := s.open(ctx, s.kinds)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *session) wake(ctx context.Context) error {
 	return nil
 }
 
-// changed registers an instance again and again, each time with another mark, and has watchers wait
-// for it.
+// changed registers an instance repeatedly, each time with a new mark, and waits for the
+// watchers.
 func (s *session) changed(ctx context.Context, one *system, watchers, run int) (sample, error) {
 	e := entry{service: "watched", mark: fmt.Sprintf("r%d.", run)}
 	if err := one.once(ctx, one.put(e), nil); err != nil {
@@ -63,7 +63,7 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 	for _, a := range askers[1:] {
 		all.Go(func() { cancel(follow(ctx, a, one, e.service, woken)) })
 	}
-	if _, err := gather(ctx, woken, e.mark, watchers); err != nil { // what there is
+	if _, err := gather(ctx, woken, e.mark, watchers); err != nil { // the initial answers
 		return sample{}, err
 	}
 	var took []time.Duration
@@ -81,7 +81,8 @@ func (s *session) changed(ctx context.Context, one *system, watchers, run int) (
 	return out, nil
 }
 
-// announce has the watchers ask, sends a registration, and tells how long after that the answers came.
+// announce waits until the watchers ask, sends a registration, and returns the delays of their
+// answers.
 func announce(ctx context.Context, a *asker, registration []byte, answers func() ([]time.Time, error)) (took []time.Duration, err error) {
 	if err := child.Rest(ctx, settle); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ type arrival struct {
 	at   time.Time
 }
 
-// follow asks again and again for what is newer than the last answer.
+// follow repeatedly asks for an answer newer than the last.
 func follow(ctx context.Context, a *asker, one *system, service string, woken chan<- arrival) error {
 	request := one.list(service)
 	for {
@@ -120,8 +121,8 @@ func follow(ctx context.Context, a *asker, one *system, service string, woken ch
 	}
 }
 
-// gather waits until as many answers as there are watchers have a mark. Others are of no interest:
-// a registry may wake its watchers in vain.
+// gather waits for one answer with the mark from each watcher. Other answers are ignored: a
+// registry may wake its watchers without a change.
 func gather(ctx context.Context, woken <-chan arrival, mark string, watchers int) ([]time.Time, error) {
 	patience := time.NewTimer(late)
 	defer patience.Stop()

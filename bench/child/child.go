@@ -1,5 +1,5 @@
-// Package child starts and ends the processes of the measuring programs, and knows of them: free ports, whether one
-// answers, and the processor time that it has had.
+// Package child starts and ends the processes of the measuring programs: free ports, readiness,
+// processor time.
 package child
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// once bounds one question of Until.
+// once bounds one attempt of Until.
 const once = 2 * time.Second
 
-// Spent is the processor time that a process has had, user and system, in steps of 10 ms; 0 when it is gone, and on
-// other systems than Linux.
+// Spent returns the processor time of a process, user and system, in steps of 10 ms; 0 after its
+// end, and on systems other than Linux.
 func Spent(pid int) time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -30,12 +30,12 @@ func Spent(pid int) time.Duration {
 	if len(fields) < 13 {
 		return 0
 	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64) // 0 for what is no number
+	user, _ := strconv.ParseInt(fields[11], 10, 64) // 0 for an invalid number
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// Ports are some of loopback that are free now. Errors: Unavailable.
+// Ports returns free ports of loopback. Errors: Unavailable.
 func Ports(n int) ([]string, error) {
 	var all []string
 	for range n {
@@ -43,13 +43,14 @@ func Ports(n int) ([]string, error) {
 		if err != nil {
 			return nil, fault.As("child.Ports", fault.Unavailable, err)
 		}
-		defer l.Close() // held until all are found
+		defer l.Close() // held until all ports are found
 		all = append(all, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return all, nil
 }
 
-// Until asks until there is no objection any more, 2 s at most each time. Errors: Timeout, with the last objection.
+// Until calls ask until it returns nil, at most 2 s for each call. Errors: Timeout, with the last
+// error of ask.
 func Until(ctx context.Context, limit, every time.Duration, what string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -70,7 +71,7 @@ func Until(ctx context.Context, limit, every time.Duration, what string, ask fun
 	}
 }
 
-// Rest waits. Errors: Timeout, Canceled.
+// Rest sleeps. Errors: Timeout, Canceled.
 func Rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -2,7 +2,7 @@ package child
 
 import "syscall"
 
-// orphanless has the kernel end a process whose parent is gone.
+// orphanless makes the kernel end a process after its parent.
 func orphanless() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// grace is from the interrupt to the kill.
+// grace is the time from SIGINT to SIGKILL.
 const grace = 10 * time.Second
 
-// Build compiles a command, as seen from a directory of the module that it is of. Errors: Unavailable, with what
-// the compiler says.
+// Build compiles a command from a directory of its module. Errors: Unavailable, with the message
+// of the compiler.
 func Build(ctx context.Context, dir, to, what string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, what)
 	cmd.Dir = dir
@@ -26,21 +26,21 @@ func Build(ctx context.Context, dir, to, what string) error {
 	return nil
 }
 
-// Process is a server that can be ended and started again as it was. On Linux it ends with this process, however that
-// ends. Start goes with no other method at a time.
+// Process is a server that can end and start again. On Linux it ends with this process in every
+// case. Start must not run beside another method.
 type Process struct {
 	Binary string
 	Args   []string
-	Env    []string // beside this process's own
+	Env    []string // added to the environment of this process
 	Log    io.Writer
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it is gone
+	exited chan struct{} // closed after its end
 }
 
-// Start starts what does not run. Errors: Unavailable.
+// Start starts a stopped process. Errors: Unavailable.
 func (p *Process) Start() error {
-	cmd, exited := exec.Command(p.Binary, p.Args...), make(chan struct{}) //nolint:gosec // what the measuring program built or was given
+	cmd, exited := exec.Command(p.Binary, p.Args...), make(chan struct{}) //nolint:gosec // built by or given to the measuring program
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdout, cmd.Stderr = p.Log, p.Log
 	cmd.SysProcAttr = orphanless()
@@ -50,12 +50,12 @@ func (p *Process) Start() error {
 	p.cmd, p.exited = cmd, exited
 	go func() { // ends with the process
 		defer close(exited)
-		_ = cmd.Wait() // only that it is gone matters
+		_ = cmd.Wait() // only the end matters
 	}()
 	return nil
 }
 
-// Runs reports whether the process is there.
+// Runs reports whether the process runs.
 func (p *Process) Runs() bool {
 	if p.cmd == nil {
 		return false
@@ -68,7 +68,7 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// ID is that of the process that runs, or ran last; 0 before it was ever started.
+// ID is the id of the running or last process; 0 before the first start.
 func (p *Process) ID() int {
 	if p.cmd == nil {
 		return 0
@@ -76,25 +76,25 @@ func (p *Process) ID() int {
 	return p.cmd.Process.Pid
 }
 
-// Signal sends a signal to the process that runs. Errors: Unavailable.
+// Signal sends a signal to the running process. Errors: Unavailable.
 func (p *Process) Signal(s os.Signal) error {
 	return fault.As("child.Signal", fault.Unavailable, p.cmd.Process.Signal(s))
 }
 
-// Kill ends the process as a crash does, and waits for that.
+// Kill ends the process like a crash, and waits.
 func (p *Process) Kill() {
 	if p.Runs() {
-		_ = p.cmd.Process.Kill() // it may be gone already
+		_ = p.cmd.Process.Kill() // it may have ended already
 		<-p.exited
 	}
 }
 
-// Stop interrupts the process, waits for its end, and kills it when that takes 10 s.
+// Stop interrupts the process, waits for its end, and kills it after 10 s.
 func (p *Process) Stop() {
 	if !p.Runs() {
 		return
 	}
-	_ = p.Signal(os.Interrupt) // it may be gone already
+	_ = p.Signal(os.Interrupt) // it may have ended already
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
 	select {
@@ -104,7 +104,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Spent is the processor time that the process has had, as of the function Spent; 0 when it does not run.
+// Spent returns the processor time of the process, like the function Spent; 0 while stopped.
 func (p *Process) Spent() time.Duration {
 	if !p.Runs() {
 		return 0
@@ -112,7 +112,7 @@ func (p *Process) Spent() time.Duration {
 	return Spent(p.ID())
 }
 
-// Load is the load average of the last minute; "?" on other systems than Linux.
+// Load is the load average of the last minute; "?" on systems other than Linux.
 func Load() string {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

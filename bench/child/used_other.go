@@ -4,5 +4,5 @@ package child
 
 import "time"
 
-// Used is 0 here.
+// Used is 0 on this system.
 func Used() time.Duration { return 0 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Used is the processor time that this process has had, user and system; 0 on systems that are no Unix.
+// Used is the processor time of this process, user and system.
 func Used() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// etcd is a cluster of three etcd and the program that drives it, which has etcd's own client.
+// etcd is a cluster of three etcd with its driver, which uses etcd's own client.
 type etcd struct {
 	binary, driver, dir string
 	log                 io.Writer
 
 	nodes   []*child.Process
-	address []string // of clients, by index
+	address []string // for clients, by index
 }
 
 func (e *etcd) name() string { return "etcd" }

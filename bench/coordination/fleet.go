@@ -21,11 +21,11 @@ import (
 
 const (
 	members        = 3
-	maxConnections = 16 // of clients, spread over the servers; etcd's driver has as many
+	maxConnections = 16 // clients, spread over the servers; the driver of etcd has as many
 	sessionTTL     = time.Minute
 )
 
-// Where clients connect.
+// Targets of clients.
 const (
 	spread    = "spread" // over all servers
 	leading   = "leader"
@@ -48,7 +48,7 @@ func (f *fleet) name() string { return "blackholed" }
 
 func (f *fleet) servers() []*child.Process { return f.peers }
 
-// start makes three peers that know each other by their identities.
+// start starts three peers that know each other's identities.
 func (f *fleet) start(ctx context.Context) error {
 	free, err := child.Ports(2 * members)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *fleet) start(ctx context.Context) error {
 		return err
 	}
 	for _, c := range f.clients {
-		_ = c.Close() // nothing is under way
+		_ = c.Close() // no call is in flight
 	}
 	if f.at == leading {
 		return f.connect(func(int) int { return leader })
@@ -85,7 +85,7 @@ func (f *fleet) start(ctx context.Context) error {
 
 func (f *fleet) data(i int) string { return filepath.Join(f.dir, fmt.Sprint(i)) }
 
-// house makes a peer's directory and identity.
+// house creates directory and identity of a peer.
 func (f *fleet) house(ctx context.Context, i int) error {
 	if err := os.MkdirAll(f.data(i), 0o700); err != nil {
 		return fault.As("house", fault.Invalid, err)
@@ -98,7 +98,7 @@ func (f *fleet) house(ctx context.Context, i int) error {
 	return nil
 }
 
-// peer is a peer to be started, which joins by the members.
+// peer is a peer ready to start. It joins through the members.
 func (f *fleet) peer(i int, contact, address string) *child.Process {
 	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--dns", "off", "--grpc", address}
 	for j := range members {
@@ -112,7 +112,7 @@ func (f *fleet) peer(i int, contact, address string) *child.Process {
 
 func spreadOver(i int) int { return i % members }
 
-// connect makes the clients, each of a server.
+// connect creates the clients, one server each.
 func (f *fleet) connect(to func(i int) int) error {
 	f.clients = nil
 	for i := range maxConnections {
@@ -155,7 +155,7 @@ func (f *fleet) mend(ctx context.Context) error {
 func (f *fleet) stop() {
 	var all sync.WaitGroup
 	for _, c := range f.clients {
-		all.Go(func() { _ = c.Close() }) // nothing is under way
+		all.Go(func() { _ = c.Close() }) // no call is in flight
 	}
 	all.Wait()
 	for _, p := range f.peers {
@@ -184,12 +184,12 @@ func (f *fleet) do(ctx context.Context, t task) (sample, error) {
 
 func (f *fleet) client(i int) *client.Client { return f.clients[i%len(f.clients)] }
 
-// sessions begins one for each client and gives what ends them.
+// sessions starts one session for each client and returns their end.
 func (f *fleet) sessions(ctx context.Context, n int) (all []*client.Session, end func(), err error) {
 	end = func() {
 		var closing sync.WaitGroup
 		for _, s := range all {
-			closing.Go(func() { _ = s.Close(ctx) }) // else it lapses
+			closing.Go(func() { _ = s.Close(ctx) }) // otherwise it lapses
 		}
 		closing.Wait()
 	}
@@ -203,8 +203,8 @@ func (f *fleet) sessions(ctx context.Context, n int) (all []*client.Session, end
 	return all, end, nil
 }
 
-// lock takes and gives back locks: each client one of its own, or all the same. The tokens of one
-// lock's holders must rise: they are given out in the order of the claims.
+// lock acquires and releases locks: one lock for each client, or one for all. The tokens of one
+// lock must rise from holder to holder.
 func (f *fleet) lock(ctx context.Context, t task) (sample, error) {
 	sessions, end, err := f.sessions(ctx, t.Clients)
 	defer end()
@@ -240,13 +240,13 @@ func (f *fleet) lock(ctx context.Context, t task) (sample, error) {
 		return got, fault.New("contended", fault.Internal, "the lock was not given in the order of the claims")
 	}
 	if t.Op == opContended {
-		got.latencies(waits.after(2 * t.Clients)) // the first came at once
+		got.latencies(waits.after(2 * t.Clients)) // the first waits came at once
 		got.Extra = map[string]float64{"longest/median": float64(got.Max) / float64(max(1, got.P50))}
 	}
 	return got, nil
 }
 
-// durations are gathered from several goroutines, in order.
+// durations collects durations from several goroutines, in order.
 type durations struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -264,7 +264,7 @@ func (d *durations) after(n int) []time.Duration {
 	return d.all[min(n, len(d.all)):]
 }
 
-// grants has clients be granted leases, one after the other in turn, to live for a time.
+// grants lets clients grant leases in turn, each with a time to live.
 func grants(ctx context.Context, clients []*client.Client, n int, ttl func() time.Duration) ([]coord.LeaseID, error) {
 	const atOnce = 256
 	ids := make([]coord.LeaseID, n)
@@ -296,7 +296,7 @@ func grants(ctx context.Context, clients []*client.Client, n int, ttl func() tim
 
 // keepAlive renews leases, Batch in a message.
 func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
-	const strides = maxConnections // a lease is its peer's: it is renewed where it was granted
+	const strides = maxConnections // a lease belongs to its peer and is renewed there
 	ids, err := grants(ctx, f.clients, max(t.Clients, strides)*t.Batch, func() time.Duration { return sessionTTL })
 	if err != nil {
 		return sample{}, err

@@ -1,11 +1,11 @@
 // Command coordination measures the coordination plane: a group of three blackholed processes on
 // loopback with real fsync, driven by package client. With -etcd it drives an etcd cluster of
-// three by etcd's own Go client in between, on the same disk, run by run, and tells the ratios.
+// three by etcd's own Go client in between, on the same disk, run by run, and prints the ratios.
 //
 //	go run ./bench/coordination -etcd "$(which etcd)" -only locks -duration 5s -runs 3
 //
-// It prints rows for a Markdown table. Servers and clients share the machine: where others work on
-// it too, the processor time of an operation and the ratio to etcd say more than the rate.
+// It prints rows for a Markdown table. Servers and clients share the machine. On a busy machine
+// the processor time of an operation and the ratio to etcd say more than the rate.
 package main
 
 import (
@@ -40,7 +40,7 @@ type options struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends at once
+	context.AfterFunc(ctx, stop) // the second signal ends the program at once
 	err := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
@@ -103,7 +103,7 @@ func (o options) parts() []string {
 	return strings.Split(o.only, ",")
 }
 
-// execute brings the systems up, one directory each, and measures part by part.
+// execute starts the systems, one directory each, and measures part by part.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/bench/figure"
 )
 
-// Operations of tasks. The driver of etcd knows them by these names too.
+// Operations of tasks. The driver of etcd uses the same names.
 const (
 	opLock      = "lock"
 	opContended = "contended"
@@ -24,7 +24,7 @@ const (
 	opStorm     = "storm"
 )
 
-// task is what a system is to do, once.
+// task is one unit of work for a system.
 type task struct {
 	Op       string        `json:"op"`
 	Clients  int           `json:"clients"`
@@ -40,7 +40,7 @@ func (t task) label() string {
 	return t.Op
 }
 
-// sample is what a task came to. The driver of etcd tells it as JSON.
+// sample is the result of a task. The driver of etcd prints it as JSON.
 type sample struct {
 	Count      int           `json:"count"`
 	Seconds    float64       `json:"seconds"`
@@ -59,10 +59,10 @@ type sample struct {
 
 func (s sample) rate() float64 { return float64(s.Count) / s.Seconds }
 
-// worker does one operation each time that it is called, and says how many it counts for.
+// worker does one operation and returns its weight.
 type worker func(ctx context.Context) (int, error)
 
-// closed has each worker do its operation again and again, for a time. A worker that fails goes on.
+// closed lets each worker repeat its operation for a time. A failed worker continues.
 func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 	took, counts := make([][]time.Duration, len(workers)), make([]int, len(workers))
 	var mu sync.Mutex
@@ -111,7 +111,7 @@ func medianOf[T cmp.Ordered](all []sample, of func(sample) T) T {
 
 func medianRate(all []sample) float64 { return medianOf(all, sample.rate) }
 
-// row is the medians of samples.
+// row prints the medians of samples.
 func row(name string, clients int, all []sample) string {
 	lo, hi := medianRate(all), medianRate(all)
 	errs, last := 0, all[len(all)-1]
@@ -129,10 +129,10 @@ func row(name string, clients int, all []sample) string {
 		medianOf(all, func(s sample) float64 { return perOp(s.Client, s) }), last.Load)
 }
 
-// perOp is microseconds of processor time for each operation.
+// perOp returns microseconds of processor time for each operation.
 func perOp(d time.Duration, s sample) float64 { return figure.PerOp(d, s.Count) }
 
-// ratios is the smallest and the largest ratio of rates of runs one after the other.
+// ratios returns the smallest and the largest ratio of rates of consecutive runs.
 func ratios(a, b []sample) string {
 	var all []float64
 	for i := range a {

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	serving = 60 * time.Second       // from a start to the first answer of all
-	asking  = 100 * time.Millisecond // between two questions whether all answer
+	serving = 60 * time.Second       // from a start to the first answer of all servers
+	asking  = 100 * time.Millisecond // between two attempts
 )
 
-// spent is the processor time that processes have had together.
+// spent returns the processor time of processes together.
 func spent(all []*child.Process) (sum time.Duration) {
 	for _, p := range all {
 		sum += p.Spent()

@@ -12,16 +12,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// system is one that is measured: three servers, and who drives them.
+// system is a measured system: three servers and their driver.
 type system interface {
 	name() string
-	// start starts the servers and waits until they serve.
+	// start starts the servers and waits until they answer.
 	start(ctx context.Context) error
-	// do carries a task out once.
+	// do runs a task once.
 	do(ctx context.Context, t task) (sample, error)
-	// servers are the processes, by index.
+	// servers returns the processes, by index.
 	servers() []*child.Process
-	// mend starts the servers that were killed and waits until all serve.
+	// mend starts killed servers and waits until all answer.
 	mend(ctx context.Context) error
 	stop()
 }
@@ -30,11 +30,11 @@ type system interface {
 type session struct {
 	options
 	out     io.Writer
-	log     io.Writer // nil: nobody
+	log     io.Writer // may be nil
 	systems []system
 }
 
-// part is one of the things that are measured.
+// part is one measured part.
 type part struct {
 	name string
 	run  func(*session, context.Context) error
@@ -55,7 +55,7 @@ func names() []string {
 	return all
 }
 
-// start builds what is to be built and starts the systems.
+// start builds the programs and starts the systems.
 func (s *session) start(ctx context.Context, scratch string) error {
 	binary := s.blackholed
 	if binary == "" {
@@ -94,8 +94,8 @@ func (s *session) head(title string) {
 		"|---|---|---|---|---|---|---|---|---|---|\n", title)
 }
 
-// compare does a task with each system in turn, as often as there are runs, and prints a row for
-// each and, if there are two, the ratio of their rates.
+// compare runs a task with each system in turn, once for each run, and prints a row for each and,
+// with two systems, the ratio of their rates.
 func (s *session) compare(ctx context.Context, t task) error {
 	all := make([][]sample, len(s.systems))
 	for run := range s.runs {
@@ -119,7 +119,7 @@ func (s *session) compare(ctx context.Context, t task) error {
 	return nil
 }
 
-// measured does a task once, and tells what it took of the processors.
+// measured runs a task once, and adds the processor time.
 func (s *session) measured(ctx context.Context, one system, t task) (sample, error) {
 	before := spent(one.servers())
 	got, err := one.do(ctx, t)
@@ -155,7 +155,7 @@ func (s *session) keepalive(ctx context.Context) error {
 		}
 	}
 	ours := *s
-	ours.systems = s.systems[:1] // a message of etcd's renews one lease
+	ours.systems = s.systems[:1] // a message of etcd renews one lease
 	return ours.compare(ctx, task{Op: opKeepAlive, Clients: 16, Duration: s.duration, Batch: 500})
 }
 

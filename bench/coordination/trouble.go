@@ -14,10 +14,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// settling is how long a group is left alone after a server came back.
+// settling is the pause after the return of a server.
 const settling = 3 * time.Second
 
-// failover kills the leader and times the next lock, again and again, each system in turn.
+// failover kills the leader and times the next lock, repeatedly, each system in turn.
 func (s *session) failover(ctx context.Context) error {
 	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills)
 	took := make([][]time.Duration, len(s.systems))
@@ -46,7 +46,7 @@ func (s *session) failover(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the leader as a crash does and times the next lock, of a session at a survivor.
+// kill ends the leader like a crash and times the next lock, in a session at a survivor.
 func (f *fleet) kill(ctx context.Context) (sample, error) {
 	leader, err := f.leader(ctx)
 	if err != nil {
@@ -56,12 +56,12 @@ func (f *fleet) kill(ctx context.Context) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer func() { _ = c.Close() }() // nothing is under way
+	defer func() { _ = c.Close() }() // no call is in flight
 	s, err := c.Session(ctx, client.TTL(sessionTTL))
 	if err != nil {
 		return sample{}, err
 	}
-	defer func() { _ = s.Close(ctx) }() // else it lapses
+	defer func() { _ = s.Close(ctx) }() // otherwise it lapses
 	cycle := func(name string) error {
 		held, err := s.Lock(ctx, name)
 		if err != nil {
@@ -82,7 +82,7 @@ func (f *fleet) kill(ctx context.Context) (sample, error) {
 	return sample{Count: 1, Seconds: took.Seconds(), Max: took}, held.Unlock(ctx)
 }
 
-// leader is the index of the server that leads.
+// leader returns the index of the leader.
 func (f *fleet) leader(ctx context.Context) (int, error) {
 	at := -1
 	err := child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
@@ -95,8 +95,8 @@ func (f *fleet) leader(ctx context.Context) (int, error) {
 	return at, err
 }
 
-// storm has many leases end at one time, and compares what others get done meanwhile with what
-// they got done before.
+// storm lets many leases end at one time, and compares the work of other clients during and
+// before.
 func (s *session) storm(ctx context.Context) error {
 	fmt.Fprintf(s.out, "\n%d leases that end within a second: a client each that writes, reads and locks, before and meanwhile; "+
 		"then how long a lock outlived the time to live of a holder that died in it\n\n"+
@@ -114,9 +114,9 @@ func (s *session) storm(ctx context.Context) error {
 	return nil
 }
 
-// storm is the storm of one system.
+// storm runs the storm of one system.
 func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
-	const granting = 1500 // leases a second, at least, and more peers started before
+	const granting = 1500 // leases a second, at least; otherwise more peers start first
 	out := sample{Extra: map[string]float64{}}
 	ends := time.Now().Add(time.Duration(t.Batch/granting)*time.Second + 2*t.Duration + 15*time.Second)
 	if err := f.crowd(ctx, t.Batch, func() time.Duration { return time.Until(ends) }); err != nil {
@@ -148,8 +148,8 @@ func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
 	return out, err
 }
 
-// crowd has more peers than the members be granted leases, for each may have so many only, and
-// stops those others, who are of no further use.
+// crowd grants leases through additional peers, since each peer has a quota, and stops those
+// peers afterwards.
 func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration) error {
 	const each = 9000
 	clients := []*client.Client{f.clients[0], f.clients[1], f.clients[2]}
@@ -172,7 +172,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = c.Close() }() // nothing is under way
+		defer func() { _ = c.Close() }() // no call is in flight
 		clients = append(clients, c)
 	}
 	for _, c := range clients {
@@ -188,11 +188,11 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 	return err
 }
 
-// dies gives a lock to a lease that is not renewed and that ends with the storm, and tells by how
-// much its end was late for who waits.
+// dies binds a lock to an unrenewed lease that ends with the storm, and returns the delay of its
+// end for a waiter.
 func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Duration, error) {
 	const name = "bench/dies"
-	// The lease ends after the storm has begun, in the thick of it.
+	// The lease ends in the middle of the storm.
 	granted := time.Now()
 	id, ttl, err := f.client(0).GrantLease(ctx, ttl+500*time.Millisecond)
 	if err != nil {
@@ -207,11 +207,11 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 		return nil, err
 	}
 	freed := make(chan time.Duration, 1)
-	go func() { // ends when the lock is free, at the latest with ctx
+	go func() { // ends with the free lock, at the latest with ctx
 		held, err := waiting.Lock(ctx, name)
 		if err == nil {
 			freed <- time.Since(granted) - ttl
-			_ = held.Unlock(ctx) // else it lapses
+			_ = held.Unlock(ctx) // otherwise it lapses
 		} else {
 			freed <- time.Hour
 		}
@@ -220,7 +220,8 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 	return freed, nil
 }
 
-// others has three clients do one thing each, all at the same time, and tells what each got done.
+// others lets three clients do one operation each, all at the same time, and reports the work of
+// each.
 func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string, s sample)) error {
 	sessions, end, err := f.sessions(ctx, 1)
 	defer end()

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	writers  = 32               // that share the rate of writes
+	writers  = 32               // that share the write rate
 	catching = 30 * time.Second // for the last event, after the last write
 )
 
-// watch writes at a rate, and has watchers at all servers look for a gap and for repetitions. The
-// age of an event counts from when its write was sent.
+// watch writes at a rate, while watchers at all servers look for gaps and repetitions. The age of
+// an event counts from the start of its write.
 func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	prefix := fmt.Sprintf("bench/watch/%d/", t.Run)
 	ctx, cancel := context.WithCancel(ctx)
@@ -61,8 +61,8 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 	return out, nil
 }
 
-// pour writes events at a rate: the clock says when the next is due, so that what falls behind catches up.
-// How long each write took goes to took.
+// pour writes events at a rate: the clock sets the time of the next write, so late writes catch
+// up. took collects the duration of each write.
 func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took *durations) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -93,7 +93,7 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took
 	return nil
 }
 
-// watcher is one that looks on.
+// watcher checks the events of one watch.
 type watcher struct {
 	total int
 	seen  map[string]coord.Revision
@@ -104,12 +104,12 @@ type watcher struct {
 	batches int
 }
 
-// follow ends when it has seen all, or with ctx.
+// follow ends after the last event, or with ctx.
 func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, ready func()) {
 	told := sync.OnceFunc(ready)
 	defer told()
 	for batch, err := range c.Follow(ctx, client.Watch{Span: coord.Under(prefix)}) {
-		told() // the first says that it has begun
+		told() // the first message announces the start of the watch
 		now := time.Now()
 		if len(batch.Events) > 0 {
 			w.batches++

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// fill registers a number of instances at each of some peers, each in a service of its peer, or each in its own.
+// fill registers instances at each peer, in one service for each peer or one for each instance.
 func fill(ctx context.Context, at []*peer, each int, name func(p *peer, n int) entry) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(at))
@@ -28,7 +28,7 @@ func fill(ctx context.Context, at []*peer, each int, name func(p *peer, n int) e
 	return errors.Join(errs...)
 }
 
-// led tells when a peer knew of a leader.
+// led returns the time at which a peer knew of a leader.
 func (p *peer) led(ctx context.Context) (at time.Time, err error) {
 	err = child.Until(ctx, serving, tight, "a leader", func(ctx context.Context) error {
 		g, err := p.rpc.Coordination().Group(ctx)
@@ -40,8 +40,9 @@ func (p *peer) led(ctx context.Context) (at time.Time, err error) {
 	return time.Now(), err
 }
 
-// cold starts peers that have instances registered, but no leader before all of them serve, and tells when all peers
-// see all instances after there is one; then it registers one after the other.
+// cold starts peers with registered instances and without a leader until all of them answer. It
+// measures the time from the leader until all peers see all instances, and then single
+// registrations.
 func (s *session) cold(ctx context.Context) error {
 	var took, alone []float64
 	s.table(fmt.Sprintf("%d instances in the registries of %d peers that start without a leader: from the moment at which a member knew one until the peers saw all",
@@ -76,7 +77,7 @@ func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := child.Rest(ctx, time.Second); err != nil { // what a start takes is over
+	if err := child.Rest(ctx, time.Second); err != nil { // let the costs of the start pass
 		return 0, 0, errors.Join(err, end())
 	}
 	returned := time.Now()
@@ -101,12 +102,12 @@ func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err
 	return at.last.Sub(known).Seconds(), alone, err
 }
 
-// leaderless starts the peers of a fleet again, as those of a group, of which never more than one member is at work: one
-// pauses when the next starts. What it gives has all go on.
+// leaderless starts the peers of a fleet again as a group with one running member at most: each
+// member pauses before the next starts. The returned function resumes all.
 func (f *fleet) leaderless(ctx context.Context) (end func() error, err error) {
 	f.halt()
 	f.alone = false
-	for i, p := range slices.Backward(f.peers) { // the members last
+	for i, p := range slices.Backward(f.peers) { // members come last
 		f.found(p)
 		if i < members-1 {
 			if err := f.peers[i+1].pause(); err != nil {
@@ -132,7 +133,7 @@ func (f *fleet) leaderless(ctx context.Context) (end func() error, err error) {
 	return func() error { return errors.Join(f.peers[1].resume(), f.peers[2].resume()) }, nil
 }
 
-// led tells when the first of the members knew of a leader.
+// led returns the time at which the first member knew of a leader.
 func (f *fleet) led(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,10 +156,11 @@ func (f *fleet) led(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// sighting is when peers followed the directory, and when they saw all.
+// sighting has the times at which peers followed the directory and saw all instances.
 type sighting struct{ follows, first, last time.Time }
 
-// allSee tells when the last peer followed the directory, and when the first and the last saw a number of instances.
+// allSee returns the time at which the last peer followed the directory, and the times at which
+// the first and the last peer saw n instances.
 func (f *fleet) allSee(ctx context.Context, n int) (sighting, error) {
 	var all sync.WaitGroup
 	follows, sees, errs := make([]time.Time, len(f.peers)), make([]time.Time, len(f.peers)), make([]error, len(f.peers))
@@ -173,7 +175,8 @@ func (f *fleet) allSee(ctx context.Context, n int) (sighting, error) {
 		errors.Join(errs...)
 }
 
-// oneByOne has an application at each of some peers register one instance after the other, each once the group has the one before.
+// oneByOne lets an application at each peer register instances one after the other, each after
+// the commit of the previous one.
 func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate float64, err error) {
 	var all sync.WaitGroup
 	counts, errs := make([]int, len(at)), make([]error, len(at))
@@ -197,8 +200,8 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 	return rate, errors.Join(errs...)
 }
 
-// pull starts peers without a leader, of which one has many services registered, and tells how long after that peer knew
-// a leader the group had all of them.
+// pull starts peers without a leader, one of them with many services, and measures the time from
+// its first leader until the group has all services.
 func (s *session) pull(ctx context.Context) error {
 	s.table(fmt.Sprintf("%d services in the registry of a peer that is no member, of %d that start without a leader: from the moment at which it knew one until the leader's peer had them",
 		services, s.peers), "", "ms", "ms until it knew a leader", "CPU s of all peers, from then", "load")
@@ -232,7 +235,7 @@ func (s *session) pulled(ctx context.Context, run int) (took float64, err error)
 	if err != nil {
 		return 0, err
 	}
-	if err := child.Rest(ctx, time.Second); err != nil { // what a start takes is over
+	if err := child.Rest(ctx, time.Second); err != nil { // let the costs of the start pass
 		return 0, errors.Join(err, end())
 	}
 	returned := time.Now()
@@ -256,8 +259,8 @@ func (s *session) pulled(ctx context.Context, run int) (took float64, err error)
 	return took, nil
 }
 
-// has waits until a peer has the services that one other registered. They come in one batch, so that the last is there
-// when all are.
+// has waits until a peer has the services of another peer. They come in one batch, so the last
+// implies all.
 func (f *fleet) has(ctx context.Context, at *peer, service string, n int) error {
 	return child.Until(ctx, serving, tight, "the services are there", func(ctx context.Context) error {
 		for _, one := range []int{0, n / 2, n - 1} {

@@ -26,10 +26,10 @@ import (
 
 const (
 	services = 1000 // of one peer
-	repeated = 20   // times that one learns who leads
+	repeated = 20   // times that a peer learns about the leader
 )
 
-// core is a group of three members, each a process, without the rest of their peers.
+// core is a group of three members, each a process without the rest of a peer.
 type core struct {
 	members []*process
 	ids     []string
@@ -89,7 +89,7 @@ func (s *session) core(ctx context.Context) (*core, error) {
 	return g, g.find(ctx)
 }
 
-// find finds the leader.
+// find searches the leader.
 func (g *core) find(ctx context.Context) error {
 	for i, address := range g.address {
 		c, err := client.New(address, grpc.WithPerRPCCredentials(said{ownerKey, "bench"}))
@@ -123,7 +123,7 @@ func (g *core) find(ctx context.Context) error {
 
 func (g *core) stop() {
 	if g.shared != nil {
-		_ = g.shared.Close() // nothing is under way
+		_ = g.shared.Close() // no call is in flight
 	}
 	var all sync.WaitGroup
 	for _, p := range g.members {
@@ -132,7 +132,8 @@ func (g *core) stop() {
 	all.Wait()
 }
 
-// played is a peer that this process plays: a directory with a lease, a catalog and connections of its own.
+// played is a peer played by this process: a directory with its own lease, catalog and
+// connections.
 type played struct {
 	*client.Coordination
 	*directory.Directory
@@ -140,17 +141,17 @@ type played struct {
 	core   *core
 	id     string
 	client *client.Client  // of the leader
-	watch  *client.Client  // of the member that is watched at
-	whole  bool            // lists the directory; the others begin with what comes after gate
-	gate   <-chan struct{} // closed when the others may begin to watch; nil: at once, and with what comes after their list
-	begun  func()          // called once when a watch has begun
+	watch  *client.Client  // client of the watched member
+	whole  bool            // lists the whole directory; other peers start with changes after gate
+	gate   <-chan struct{} // closed when the other peers may start to watch; nil: at once, after their list
+	begun  func()          // called once after the start of a watch
 	seen   func(key string, p *played)
-	known  chan struct{} // closed when the peer may know who leads, who stays
+	known  chan struct{} // closed when the peer may learn about the leader, who stays
 }
 
 var _ directory.Group = (*played)(nil)
 
-// play makes a peer.
+// play creates a peer.
 func (g *core) play(n int, whole bool, gate <-chan struct{}, begun func(), seen func(string, *played)) (*played, error) {
 	p := &played{core: g, id: fmt.Sprintf("played-%04d", n), whole: whole, gate: gate, begun: sync.OnceFunc(begun), seen: seen, known: make(chan struct{})}
 	var err error
@@ -179,13 +180,14 @@ func (p *played) end() error {
 func (p *played) Leading() (uint64, string, <-chan struct{}) {
 	select {
 	case <-p.known:
-		return p.core.term, p.core.ids[p.core.leader], nil // it stays so
+		return p.core.term, p.core.ids[p.core.leader], nil // the leader stays
 	default:
 		return 0, "", p.known
 	}
 }
 
-// Range implements directory.Group. A thousand whole catalogs have no room: most have nothing that was there before.
+// Range implements directory.Group. A thousand whole catalogs exceed the memory, so most peers
+// start empty.
 func (p *played) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	if p.whole {
 		return p.Coordination.Range(ctx, q, c)
@@ -218,7 +220,7 @@ func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 	})
 }
 
-// publish has instances run at the peer.
+// publish adds instances to the peer.
 func (p *played) publish(entries ...entry) {
 	changes := make([]directory.Change, len(entries))
 	for i, e := range entries {
@@ -231,7 +233,7 @@ func (e entry) key() instance.Key {
 	return instance.Key{Namespace: instance.DefaultNamespace, Service: e.service, ID: e.id}
 }
 
-// instance is what is registered as body has it.
+// instance is the registered form of body.
 func (e entry) instance() *instance.Instance {
 	return &instance.Instance{
 		Key: e.key(), Status: instance.StatusUp, Lease: "lease-" + e.id, RegisteredAt: time.Now(),
@@ -246,7 +248,8 @@ func entryOf(e entry) coord.Entry {
 	return coord.Entry{Key: coord.DirectoryKey(e.key()), Value: instance.Marshal(e.instance())}
 }
 
-// known tells how long after a peer learned who leads the group had all that runs there.
+// known measures the time from a peer learning about the leader until the group has all its
+// instances.
 func (s *session) known(ctx context.Context) error {
 	g, err := s.core(ctx)
 	if g != nil {
@@ -270,7 +273,7 @@ func (s *session) known(ctx context.Context) error {
 	return nil
 }
 
-// learns plays a peer that learns who leads when all its services run.
+// learns plays a peer that learns about the leader after all its services started.
 func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error) {
 	p, err := g.play(n, false, nil, func() {}, func(string, *played) {})
 	if err != nil {
@@ -288,7 +291,7 @@ func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error
 	}
 	began := time.Now()
 	close(p.known)
-	for _, e := range all { // of a leader that is not known yet it says that there is none
+	for _, e := range all { // it reports the missing leader first
 		err := child.Until(ctx, late, time.Millisecond, "it is registered", func(ctx context.Context) error {
 			_, err := p.Committed(ctx, e.key())
 			return err
@@ -300,7 +303,7 @@ func (g *core) learns(ctx context.Context, n int) (took time.Duration, err error
 	return time.Since(began), nil
 }
 
-// batched has one peer give the group entries one by one, and in batches.
+// batched publishes the entries of one peer one by one, and in batches.
 func (s *session) batched(ctx context.Context) error {
 	g, err := s.core(ctx)
 	if g != nil {
@@ -321,7 +324,7 @@ func (s *session) batched(ctx context.Context) error {
 		for ; time.Since(began) < s.duration; commands++ {
 			batch := &coord.RegisterBatch{Lease: got.Lease, Generation: uint64(generation) + 1}
 			for n := range size {
-				id := (commands*size + n) % 5000 // of so many, each with another mark every time
+				id := (commands*size + n) % 5000 // ids repeat, each time with a new mark
 				batch.Puts = append(batch.Puts, entryOf(entry{fmt.Sprintf("batched%d", id%100), fmt.Sprint(id), fmt.Sprintf("%d-%d", size, commands)}))
 			}
 			if _, _, err := p.Do(ctx, coord.Command{Op: batch}); err != nil {
@@ -336,7 +339,7 @@ func (s *session) batched(ctx context.Context) error {
 	return nil
 }
 
-// sight is who has seen a change.
+// sight records the observers of a change.
 type sight struct {
 	began time.Time
 	left  atomic.Int64

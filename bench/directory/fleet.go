@@ -16,25 +16,25 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// members is how many of the peers, the first ones, are the group.
+// members is the number of members; the first peers are the group.
 const members = 3
 
-// peer is a blackholed and the ways to it.
+// peer is a blackholed with its clients.
 type peer struct {
 	process
 	*web
 	name  string
 	id    string
-	ports []string // of HTTP, gRPC and peers
+	ports []string // for HTTP, gRPC and peers
 	rpc   *client.Client
 }
 
-// fleet is peers that know each other.
+// fleet is a set of connected peers.
 type fleet struct {
 	binary, dir string
 	log         io.Writer
 	size        int
-	alone       bool // no peer takes part in a group
+	alone       bool // no peer belongs to a group
 
 	peers []*peer
 }
@@ -64,14 +64,14 @@ func (f *fleet) start(ctx context.Context) error {
 	return f.ready(ctx)
 }
 
-// found says how a peer is to be started. It joins by the last peer, which is no member.
+// found sets the arguments of a peer. It joins through the last peer, which is no member.
 func (f *fleet) found(p *peer) {
 	p.process = f.process(p, f.peers[f.size-1])
 }
 
 func (f *fleet) data(p *peer) string { return filepath.Join(f.dir, p.name) }
 
-// house makes a peer's directory and identity.
+// house creates directory and identity of a peer.
 func (f *fleet) house(ctx context.Context, p *peer) error {
 	if err := os.MkdirAll(f.data(p), 0o700); err != nil {
 		return fault.As("house", fault.Invalid, err)
@@ -102,7 +102,7 @@ func (f *fleet) process(p, contact *peer) process {
 	return process{child.Process{Binary: f.binary, Args: args, Env: env, Log: f.log}}
 }
 
-// ready waits until all peers that run know all that the directory has.
+// ready waits until all running peers have the whole directory.
 func (f *fleet) ready(ctx context.Context) error {
 	for _, p := range f.living() {
 		err := child.Until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
@@ -119,7 +119,7 @@ func (f *fleet) ready(ctx context.Context) error {
 	return nil
 }
 
-// seen waits until peers have a number of instances, and nothing is old there.
+// seen waits until peers have n instances, with fresh answers.
 func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
 	for _, p := range at {
 		if err := p.sees(ctx, n, func() {}); err != nil {
@@ -129,7 +129,8 @@ func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
 	return nil
 }
 
-// sees waits until the peer has a number of instances, and nothing is old there. It tells when it begins to follow.
+// sees waits until the peer has n instances, with fresh answers. It calls follows at the start of
+// the watch.
 func (p *peer) sees(ctx context.Context, n int, follows func()) error {
 	follows = sync.OnceFunc(follows)
 	return child.Until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
@@ -148,7 +149,7 @@ func (f *fleet) living() []*peer {
 	return slices.DeleteFunc(slices.Clone(f.peers), func(p *peer) bool { return !p.Runs() })
 }
 
-// processes are all that run.
+// processes returns all running processes.
 func (f *fleet) processes() []*process {
 	var all []*process
 	for _, p := range f.living() {
@@ -157,7 +158,7 @@ func (f *fleet) processes() []*process {
 	return all
 }
 
-// leader is the peer that leads, as one of the members says that is neither ended nor paused.
+// leader returns the leader according to a running member.
 func (f *fleet) leader(ctx context.Context, witness *peer) (leader *peer, err error) {
 	err = child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 		g, err := witness.rpc.Coordination().Group(ctx)
@@ -174,12 +175,12 @@ func (f *fleet) leader(ctx context.Context, witness *peer) (leader *peer, err er
 	return leader, err
 }
 
-// followers are the members that do not lead.
+// followers returns the members except the leader.
 func (f *fleet) followers(leader *peer) []*peer {
 	return slices.DeleteFunc(slices.Clone(f.peers[:members]), func(p *peer) bool { return p == leader })
 }
 
-// halt ends the peers, which may be started again.
+// halt ends the peers; they can start again.
 func (f *fleet) halt() {
 	var all sync.WaitGroup
 	for _, p := range f.peers {
@@ -190,7 +191,7 @@ func (f *fleet) halt() {
 
 func (f *fleet) stop() {
 	for _, p := range f.peers {
-		_ = p.rpc.Close() // nothing is under way
+		_ = p.rpc.Close() // no call is in flight
 		p.close()
 	}
 	f.halt()

@@ -14,17 +14,18 @@ import (
 
 const (
 	watching = 10 * time.Millisecond // between two reads at a peer
-	absence  = 3 * time.Second       // from the kill to the leader's return: shorter than its lease
+	absence  = 3 * time.Second       // from the kill to the return of the leader: shorter than its lease
 	trying   = 500 * time.Millisecond
 )
 
-// observer is what reads at a peer came to.
+// observer is the result of reads at a peer.
 type observer struct {
 	reads, failed, short, unsure, stale int
 	first                               error
 }
 
-// kill ends the leader as a crash does, while applications read at all other peers and register at one.
+// kill ends the leader like a crash, while applications read at all other peers and register at
+// one.
 func (s *session) kill(ctx context.Context) error {
 	f, err := s.open(ctx)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 		return err
 	}
 	returned := time.Now()
-	if err := f.seen(ctx, total+1+run, f.peers...); err != nil { // and what was registered after each kill
+	if err := f.seen(ctx, total+1+run, f.peers...); err != nil { // plus one registration after each kill
 		return err
 	}
 	took := time.Since(returned)
@@ -105,7 +106,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 	return nil
 }
 
-// observe reads a service again and again until the context ends.
+// observe reads a service repeatedly until the context ends.
 func (o *observer) observe(ctx context.Context, p *peer, total int) {
 	for child.Rest(ctx, watching) == nil {
 		got, n, err := p.list(ctx, "kept")
@@ -127,7 +128,7 @@ func (o *observer) observe(ctx context.Context, p *peer, total int) {
 	}
 }
 
-// resumed tells when the group had a registration that was tried again and again.
+// resumed repeats a registration and returns the time of its commit.
 func resumed(ctx context.Context, at *peer, run int) (time.Time, error) {
 	e := entry{"after", fmt.Sprint(run), "1"}
 	err := child.Until(ctx, serving, tight, "writes resume", func(ctx context.Context) error {

@@ -1,14 +1,14 @@
-// Command directory measures the directory of a group: blackholed processes on loopback with real fsync, of which
-// the first three are the group and the others its clients, and services that are registered at one and seen at
-// another.
+// Command directory measures the directory of a group: blackholed processes on loopback with real
+// fsync. The first three are the group, the others its clients. Services register at one peer and
+// appear at another.
 //
 //	go run ./bench/directory -only cold,wake,reads -runs 3
 //
-// It prints rows for Markdown tables, and with each how busy the machine was and what processor time the peers
-// took together. Peers and clients share the machine: where others work on it too, the processor time
-// says more than the clock.
+// It prints rows for Markdown tables, each with the load of the machine and the processor time of
+// all peers. Peers and clients share the machine. On a busy machine the processor time says more
+// than the clock.
 //
-// The part peers is of a thousand peers, which are played by this process, at a group of three real ones.
+// Part peers plays a thousand peers in this process, against a group of three real ones.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends at once
+	context.AfterFunc(ctx, stop) // the second signal ends the program at once
 	exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -127,7 +127,7 @@ func (o options) parts() []string {
 	return strings.Split(o.only, ",")
 }
 
-// execute measures part by part, each with peers that are new.
+// execute measures part by part, each with new peers.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {

@@ -41,8 +41,8 @@ const (
 	manyWatches   = 100_000        // at a member
 )
 
-// member is a member of a group without the rest of a peer, which takes the word of its callers for who
-// they are. It ends with an interrupt.
+// member is a group member without the rest of a peer. It trusts its callers' claims of identity,
+// and ends with SIGINT.
 func member(args []string) error {
 	var data, listen, serve, contact, founders string
 	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
@@ -87,7 +87,7 @@ func member(args []string) error {
 	return errors.Join(plane.Close(), node.Close())
 }
 
-// owner is who calls, by its own word.
+// owner is the claimed identity of the caller.
 func owner(ctx context.Context) (string, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if is := md.Get(ownerKey); len(is) == 1 {
@@ -107,7 +107,7 @@ func (s said) GetRequestMetadata(context.Context, ...string) (map[string]string,
 
 func (s said) RequireTransportSecurity() bool { return false }
 
-// join begins the network of a member.
+// join starts the network of a member.
 func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) {
 	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
 	if err != nil {
@@ -135,7 +135,7 @@ func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) 
 	})
 }
 
-// found makes a node a member of the group of the founders.
+// found makes a node a member of the founders' group.
 func found(node *p2p.Node, data string, founders []string) (*coordination.Plane, error) {
 	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
 	if err != nil {
@@ -165,7 +165,7 @@ func found(node *p2p.Node, data string, founders []string) (*coordination.Plane,
 	})
 }
 
-// remote is the contract at another member, and the connection to it.
+// remote is the contract at another member, with its connection.
 type remote struct {
 	*client.Coordination
 	io.Closer

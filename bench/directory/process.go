@@ -9,24 +9,25 @@ import (
 
 const (
 	serving = 60 * time.Second      // from a start to the first answer
-	asking  = 50 * time.Millisecond // between two questions whether it answers
+	asking  = 50 * time.Millisecond // between two attempts
 )
 
-// process is a peer that can be paused, too.
+// process is a peer with pause and resume.
 type process struct{ child.Process }
 
-// pause has the process stand still, and resume go on.
+// pause stops the process, resume continues it.
 func (p *process) pause() error  { return p.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.Signal(syscall.SIGCONT) }
 
 func (p *process) stop() {
 	if p.Runs() {
-		_ = p.resume() // it may be paused, or gone already
+		_ = p.resume() // it may be paused, or ended already
 	}
 	p.Stop()
 }
 
-// spent is the processor time that processes have had together, in steps of 10 ms; 0 on other systems than Linux.
+// spent returns the processor time of processes together, in steps of 10 ms; 0 on systems other
+// than Linux.
 func spent(all ...*process) (sum time.Duration) {
 	for _, p := range all {
 		sum += p.Spent()

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	listed      = 100 // instances of the service that is read
+	listed      = 100 // instances of the queried service
 	connections = 16
 )
 
-// reading is what a run of reads came to.
+// reading is the result of a run of reads.
 type reading struct {
 	rate     float64
 	p50, p99 time.Duration
 	cpu      float64 // us of the peer, each
 }
 
-// reads asks for the healthy instances of a service at a peer with the group switched off, and at peers of a group.
+// reads queries the healthy instances of a service at a peer without a group, and at peers of a
+// group.
 func (s *session) reads(ctx context.Context) error {
 	f, err := s.open(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *session) reads(ctx context.Context) error {
 	return nil
 }
 
-// readers reads at places in turn and tells each beside the first.
+// readers reads at places in turn and prints each beside the first.
 func (s *session) readers(ctx context.Context, at []place, clients int) error {
 	all := make([][]reading, len(at))
 	for range s.runs {

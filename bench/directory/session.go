@@ -15,12 +15,12 @@ import (
 type session struct {
 	options
 	out     io.Writer
-	log     io.Writer // nil: nobody
+	log     io.Writer // may be nil
 	scratch string
 	opened  int
 }
 
-// part is one of the things that are measured.
+// part is one measured part.
 type part struct {
 	name string
 	run  func(*session, context.Context) error
@@ -49,7 +49,7 @@ func (s *session) build(ctx context.Context) error {
 	return child.Build(ctx, ".", s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
 }
 
-// open starts a fleet of new peers, a group of three among them.
+// open starts a fleet of new peers with a group of three.
 func (s *session) open(ctx context.Context) (*fleet, error) {
 	dir, err := s.room()
 	if err != nil {
@@ -63,14 +63,14 @@ func (s *session) open(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// room is a directory that is new.
+// room creates a directory.
 func (s *session) room() (string, error) {
 	s.opened++
 	dir := filepath.Join(s.scratch, fmt.Sprint(s.opened))
 	return dir, fault.As("room", fault.Invalid, os.Mkdir(dir, 0o700))
 }
 
-// table begins one.
+// table begins a table.
 func (s *session) table(title string, columns ...string) {
 	fmt.Fprintf(s.out, "\n%s\n\n|", title)
 	for _, c := range columns {

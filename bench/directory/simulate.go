@@ -18,13 +18,14 @@ import (
 
 const (
 	wholes  = 10               // peers with a whole catalog
-	quiet   = 10 * time.Second // in which only keepalives are sent, two of each peer
+	quiet   = 10 * time.Second // with keepalives only, two from each peer
 	steady  = 10 * time.Second // of changes
 	changed = 20               // changes a second
 )
 
-// simulate plays peers at a group of three members. All have a lease and register; some have whole catalogs
-// from the beginning, the others' begin empty when all are registered, and follow from there.
+// simulate plays peers at a group of three members. All have a lease and register. Some have
+// whole catalogs from the start; the catalogs of the others start empty after all registrations
+// and follow from there.
 func (s *session) simulate(ctx context.Context) (err error) {
 	if s.profile != "" {
 		stop, err := profile(s.profile)
@@ -64,10 +65,10 @@ func profile(path string) (stop func(), err error) {
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return nil, fault.As("profile", fault.Invalid, errors.Join(err, f.Close()))
 	}
-	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil // what is missing shows in the profile
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil // a failed close shows in the profile
 }
 
-// crowd is the peers that are played.
+// crowd is the set of played peers.
 type crowd struct {
 	*session
 	core  *core
@@ -79,7 +80,7 @@ type crowd struct {
 	all      durations
 }
 
-// durations are gathered from several goroutines.
+// durations collects durations from several goroutines.
 type durations struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -101,7 +102,7 @@ func (c *crowd) end() error {
 	return errors.Join(errs...)
 }
 
-// cost tells what the leader and its followers take of the processors meanwhile, in seconds.
+// cost measures the processor time of leader and followers during f, in seconds.
 func (c *crowd) cost(f func() error) (bill, error) {
 	l := c.core.members[c.core.leader]
 	before, whole, own, began := spent(l), spent(c.core.members...), child.Used(), time.Now()
@@ -112,7 +113,7 @@ func (c *crowd) cost(f func() error) (bill, error) {
 	}, err
 }
 
-// bill is what something took, in seconds of processor time, and of the clock.
+// bill is a cost in seconds of processor time, and of the clock.
 type bill struct{ leader, followers, played, lasted float64 }
 
 func (b bill) seconds() string {
@@ -129,7 +130,7 @@ func (c *crowd) idle(ctx context.Context) error {
 	return err
 }
 
-// register has all peers start with their instances, and waits until the whole catalogs have all.
+// register starts all peers with their instances, and waits until the whole catalogs have all.
 func (c *crowd) register(ctx context.Context) error {
 	for n := range c.options.crowd {
 		p, err := c.core.play(n, n < wholes, c.gate, func() { c.watching.Add(1) }, c.see)
@@ -173,7 +174,7 @@ func (c *crowd) register(ctx context.Context) error {
 	return err
 }
 
-// connect has all peers connect to the leader, which takes as long as what they do there.
+// connect connects all peers to the leader, which costs as much as their later work.
 func (c *crowd) connect(ctx context.Context) error {
 	const atOnce = 16
 	var next atomic.Int64
@@ -194,7 +195,7 @@ func (c *crowd) connect(ctx context.Context) error {
 	return err
 }
 
-// follow has the others begin to watch.
+// follow starts the watches of the other peers.
 func (c *crowd) follow(ctx context.Context) error {
 	b, err := c.cost(func() error {
 		close(c.gate)
@@ -209,7 +210,7 @@ func (c *crowd) follow(ctx context.Context) error {
 	return err
 }
 
-// keep tells what the keepalives of all take of the leader.
+// keep measures the leader's cost of all keepalives.
 func (c *crowd) keep(ctx context.Context) error {
 	if err := child.Rest(ctx, time.Second); err != nil {
 		return err
@@ -219,7 +220,7 @@ func (c *crowd) keep(ctx context.Context) error {
 	return err
 }
 
-// see notes that a peer has a change in its catalog.
+// see records that a peer has a change in its catalog.
 func (c *crowd) see(key string, _ *played) {
 	got, ok := c.sights.Load(key)
 	if !ok {
@@ -232,7 +233,8 @@ func (c *crowd) see(key string, _ *played) {
 	}
 }
 
-// change registers instances, each at another peer, and tells when every peer has each.
+// change registers instances, each at the next peer, and measures the time until every peer has
+// each.
 func (c *crowd) change(ctx context.Context) error {
 	var everywhere []time.Duration
 	b, err := c.cost(func() error {

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	settle = 20 * time.Millisecond // for the watchers to ask again
-	late   = 10 * time.Second      // without an answer a watcher has missed a change
+	settle = 20 * time.Millisecond // pause until the watchers ask again
+	late   = 10 * time.Second      // a watcher without an answer for this long has missed a change
 )
 
-// place is a peer that is watched at, or registered at.
+// place is a peer for watches or registrations.
 type place struct {
 	what string
 	at   *peer
 }
 
-// arrival is what a watcher was told.
+// arrival is an answer to a watcher.
 type arrival struct {
 	watcher int
 	mark    string
@@ -38,7 +38,7 @@ type watcher struct {
 	follow func(ctx context.Context, service string, told func(mark string)) error
 }
 
-// wake tells how long after a registration was sent at one peer watchers at others have it.
+// wake measures the time from a registration at one peer until watchers at other peers have it.
 func (s *session) wake(ctx context.Context) error {
 	f, err := s.open(ctx)
 	if err != nil {
@@ -74,7 +74,8 @@ func (s *session) wake(ctx context.Context) error {
 	return nil
 }
 
-// changed registers an instance again and again, each time with another mark, once all watchers have the one before.
+// changed registers an instance repeatedly, each time with a new mark, after all watchers have
+// the previous one.
 func (s *session) changed(ctx context.Context, w place, watchers []watcher) (took, after [][]time.Duration, answered []time.Duration, err error) {
 	service := "watched" + w.at.name
 	e := entry{service, "one", "r0."}
@@ -122,7 +123,7 @@ func (s *session) changed(ctx context.Context, w place, watchers []watcher) (too
 	return took, after, answered, nil
 }
 
-// gather waits until all watchers were told of a mark, and gives when each was.
+// gather waits until all watchers have a mark, and returns the times.
 func gather(ctx context.Context, told <-chan arrival, mark string, watchers int) ([]time.Time, error) {
 	patience := time.NewTimer(late)
 	defer patience.Stop()
@@ -158,7 +159,7 @@ func (p *peer) stream(ctx context.Context, service string, told func(mark string
 	return err
 }
 
-// poll follows a service by asking again for what is newer than the last answer.
+// poll follows a service by repeated requests for an answer newer than the last.
 func (p *peer) poll(ctx context.Context, service string, told func(mark string)) error {
 	path := "/v1/services/" + service + "/instances"
 	for {

@@ -13,10 +13,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// tight is the time between two looks at what is measured.
+// tight is the time between two samples.
 const tight = 5 * time.Millisecond
 
-// web speaks to a peer over HTTP.
+// web is an HTTP client of a peer.
 type web struct {
 	base   string
 	client *http.Client
@@ -28,7 +28,7 @@ func newWeb(address string) *web {
 
 func (w *web) close() { w.client.CloseIdleConnections() }
 
-// answer is what a peer said.
+// answer is an answer of a peer.
 type answer struct {
 	status int
 	index  string
@@ -37,7 +37,7 @@ type answer struct {
 	body   []byte
 }
 
-// ask sends a request. Any answer but a success is an error.
+// ask sends a request. Every status except success is an error.
 func (w *web) ask(ctx context.Context, method, path string, body []byte) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -50,9 +50,9 @@ func (w *web) ask(ctx context.Context, method, path string, body []byte) (answer
 	if err != nil {
 		return answer{}, fault.As("ask", fault.Unavailable, err)
 	}
-	defer resp.Body.Close() // it is read to its end
+	defer resp.Body.Close() // the body is read to its end
 	got := answer{status: resp.StatusCode, index: resp.Header.Get("X-Blackhole-Index"), stale: resp.Header.Get("X-Blackhole-Stale") != ""}
-	got.total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count")) // 0: it has none
+	got.total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count")) // 0 without the header
 	if got.body, err = io.ReadAll(resp.Body); err != nil {
 		return got, fault.As("ask", fault.Unavailable, err)
 	}
@@ -62,13 +62,13 @@ func (w *web) ask(ctx context.Context, method, path string, body []byte) (answer
 	return got, nil
 }
 
-// count tells how many instances a peer knows of.
+// count returns the number of instances known to a peer.
 func (w *web) count(ctx context.Context) (n int, stale bool, err error) {
 	got, err := w.ask(ctx, "GET", "/v1/services?limit=1", nil)
 	return got.total, got.stale, err
 }
 
-// list tells how many instances of a service a peer knows of, in whatever status.
+// list returns the number of instances of a service known to a peer, in any status.
 func (w *web) list(ctx context.Context, service string) (answer, int, error) {
 	got, err := w.ask(ctx, "GET", "/v1/services/"+service+"/instances?health=any", nil)
 	return got, bytes.Count(got.body, []byte(`"host":`)), err
@@ -77,14 +77,14 @@ func (w *web) list(ctx context.Context, service string) (answer, int, error) {
 // entry is an instance to register.
 type entry struct {
 	service, id string
-	mark        string // makes it differ from what was registered before
+	mark        string // distinguishes it from earlier registrations
 }
 
 func (e entry) body() []byte {
 	return fmt.Appendf(nil, `{"id":%q,"host":"10.0.0.1","port":8080,"tags":["a","b"],"metadata":{"v":%q},"unhealthy_after":"1h","remove_after":"1h"}`, e.id, e.mark)
 }
 
-// register registers an instance, and tells whether the group has it.
+// register registers an instance, and reports whether the group committed it.
 func (w *web) register(ctx context.Context, e entry, must bool) (committed bool, err error) {
 	path := "/v1/services/" + e.service + "/instances"
 	if must {

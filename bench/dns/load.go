@@ -19,12 +19,12 @@ import (
 
 const (
 	service  = "payment.service.blackhole."
-	edns     = 4096                   // as dnsperf says
+	edns     = 4096                   // as in dnsperf
 	patience = 200 * time.Millisecond // for an answer
-	samples  = 2000                   // one at a time
+	samples  = 2000                   // questions one at a time
 )
 
-// total is what a load counted.
+// total is the count of a load.
 type total struct {
 	answers, lost uint64
 	took          time.Duration
@@ -70,7 +70,7 @@ func alone(address string, qtype uint16) (size int, p50, p99 time.Duration, err 
 	return size, took[samples/2], took[samples*99/100], nil
 }
 
-// ask is a load of this program.
+// ask is the built-in load.
 func (o options) ask(address string, qtype uint16) (total, error) {
 	query, err := packed(qtype)
 	if err != nil {
@@ -98,7 +98,7 @@ func (o options) ask(address string, qtype uint16) (total, error) {
 	return all, failed
 }
 
-// flow keeps window questions under way on a socket. It asks a new one for each answer, whichever.
+// flow keeps window questions in flight on a socket. Each answer triggers the next question.
 func flow(address string, query []byte, window int, until time.Time) (t total, err error) {
 	c, err := net.Dial("udp", address)
 	if err != nil {
@@ -144,7 +144,7 @@ func flow(address string, query []byte, window int, until time.Time) (t total, e
 	}
 }
 
-// perf is the load of dnsperf.
+// perf is the load by dnsperf.
 func (o options) perf(address string, qtype uint16) (total, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command dns measures the DNS front end: a server process of its own over a catalog of one service,
-// asked over UDP with EDNS, by a load of its own or by dnsperf.
+// Command dns measures the DNS front end: a separate server process over a catalog of one
+// service, asked over UDP with EDNS, by a built-in load or by dnsperf.
 //
 //	go run ./bench/dns -dnsperf "$(which dnsperf)" -instances 10 -duration 3s -runs 3
 //
-// It prints rows for a Markdown table. Server and load share the machine: the processor time of an
-// answer, user and system, says more than the rate where others work on it too.
+// It prints rows for a Markdown table. Server and load share the machine. On a busy machine the
+// processor time of an answer, user and system, says more than the rate.
 package main
 
 import (
@@ -91,14 +91,14 @@ func execute(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// run is what one run gave.
+// run is the result of one run.
 type run struct {
 	rate float64
 	lost uint64
 	cpu  time.Duration // of the server, for one answer
 }
 
-// measure prints the row of a type.
+// measure prints the row of a query type.
 func measure(o options, s *server, qtype uint16, stdout io.Writer) error {
 	size, p50, p99, err := alone(s.address, qtype)
 	if err != nil {
@@ -130,7 +130,7 @@ func measure(o options, s *server, qtype uint16, stdout io.Writer) error {
 	return nil
 }
 
-// load asks for a run.
+// load runs one load.
 func (o options) load(address string, qtype uint16) (total, error) {
 	if o.dnsperf != "" {
 		return o.perf(address, qtype)

@@ -19,7 +19,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// known is the catalog with what its owner adds.
+// known is the catalog with the additions of its owner.
 type known struct {
 	*catalog.Catalog
 	expires time.Time
@@ -29,8 +29,8 @@ func (k known) LastBeat(instance.Key) (time.Time, bool) { return time.Time{}, fa
 
 func (k known) Expires([]*instance.Instance) time.Time { return k.expires }
 
-// serve is the server process: it prints its address, answers each line of stdin with the processor
-// time that it has had, and ends with stdin.
+// serve is the server process: it prints its address, answers each line of stdin with its
+// processor time, and ends with stdin.
 func serve(o options, stdin io.Reader, stdout io.Writer) error {
 	c, err := catalog.New(catalog.Config{})
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *server) line() (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-// used is the processor time that the server has had, user and system.
+// used is the processor time of the server, user and system.
 func (s *server) used() (time.Duration, error) {
 	if _, err := io.WriteString(s.in, "\n"); err != nil {
 		return 0, err

@@ -1,4 +1,4 @@
-// Package figure is what the measuring programs make of many measurements.
+// Package figure summarises the measurements of the measuring programs.
 package figure
 
 import (
@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Quantile is the value that a share q of all is not above, q from 0 to 1; 0 of none. The order does not matter.
+// Quantile is the smallest value with at least a share q of all values at or below it, q from 0
+// to 1; 0 without values. The order does not matter.
 func Quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -16,10 +17,10 @@ func Quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Median is the upper one of an even number, of at least one.
+// Median is the upper median; it needs at least one value.
 func Median[T cmp.Ordered](all []T) T { return sorted(all)[len(all)/2] }
 
-// sorted copies what is not in order.
+// sorted returns a sorted copy.
 func sorted[T cmp.Ordered](all []T) []T {
 	if slices.IsSorted(all) {
 		return all

@@ -22,13 +22,13 @@ type Report struct {
 	Skipped    []string                  `json:"skipped,omitempty"`
 	Events     int                       `json:"events"`
 	Watches    int                       `json:"watches"`
-	Resumed    int                       `json:"resumed"`    // times that a watch went on at another peer
-	Leaders    int                       `json:"leaders"`    // terms in which a leader was seen
-	Recoveries []float64                 `json:"recoveries"` // from each fault's end until every peer served
-	Freed      []float64                 `json:"freed"`      // from a client's death until each of its locks was free
+	Resumed    int                       `json:"resumed"`    // watches resumed at another peer
+	Leaders    int                       `json:"leaders"`    // terms with an observed leader
+	Recoveries []float64                 `json:"recoveries"` // from the end of a fault until every peer answers
+	Freed      []float64                 `json:"freed"`      // from the death of a client to the end of its locks
 	Checks     []Check                   `json:"checks"`
 	Violations []history.Violation       `json:"violations"`
-	Kept       string                    `json:"kept,omitempty"` // where data, logs and history are
+	Kept       string                    `json:"kept,omitempty"` // directory of data, logs and history
 
 	term uint64
 }

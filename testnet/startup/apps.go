@@ -23,21 +23,21 @@ const (
 	lasting   = "1h"                  // without a heartbeat
 	callLimit = 8 * time.Second       // longer than a peer waits for the directory
 	breath    = 50 * time.Millisecond // between two attempts of an application
-	patience  = 3 * time.Minute       // of an application that nobody answers
+	patience  = 3 * time.Minute       // of an application without an answer
 	turnKey   = "turn"                // metadata: which of its registrations it is
 )
 
-// entry is what an application was told last.
+// entry is the last answer to an application.
 type entry struct {
 	turn      int
-	committed bool     // of that registration
-	sure      bool     // committed, and so were all before it when it was made
-	gone      bool     // it deregistered
-	uncertain bool     // a registration had no answer, and may have been taken and be heard of later; or nobody knew whom to deregister
-	story     []string // all that it was told, for people
+	committed bool     // that registration was committed
+	sure      bool     // committed, like all earlier ones at that time
+	gone      bool     // deregistered
+	uncertain bool     // a registration without an answer may have been accepted and may surface later; or no peer knew the instance to deregister
+	story     []string // all answers, for people
 }
 
-// visit lets applications do what they plan.
+// visit runs the plans of applications.
 func (r *run) visit(ctx context.Context, group *errgroup.Group, all []visit) {
 	for n, v := range all {
 		rng := r.rng(100 + n)
@@ -45,10 +45,10 @@ func (r *run) visit(ctx context.Context, group *errgroup.Group, all []visit) {
 	}
 }
 
-// rng draws what one application does.
+// rng draws the actions of one application.
 func (r *run) rng(n int) *rand.Rand { return rand.New(rand.NewPCG(r.Seed, uint64(n))) }
 
-// attend is the life of one application.
+// attend plays the life of one application.
 func (r *run) attend(ctx context.Context, rng *rand.Rand, v visit) error {
 	began := time.Now()
 	if err := sleep(ctx, v.at); err != nil {
@@ -74,7 +74,8 @@ func (r *run) attend(ctx context.Context, rng *rand.Rand, v visit) error {
 	return nil
 }
 
-// register tries one peer after the other until one takes the application, and gives that one.
+// register tries one peer after the other until one accepts the application, and returns that
+// peer.
 func (r *run) register(ctx context.Context, rng *rand.Rand, id string, turn int) (*peer, error) {
 	var home *peer
 	err := r.insist(ctx, id+" registers", func(ctx context.Context) error {
@@ -91,19 +92,19 @@ func (r *run) register(ctx context.Context, rng *rand.Rand, id string, turn int)
 	return home, err
 }
 
-// deregister has an application leave the peer that took it, which may have to come back first.
+// deregister removes an application at its accepting peer, which may have to restart first.
 func (r *run) deregister(ctx context.Context, home *peer, id string) error {
 	return r.insist(ctx, id+" leaves", func(ctx context.Context) error {
 		err := home.api.Deregister(ctx, service, id)
 		if kind := fault.KindOf(err); err != nil && (kind == fault.Gone || kind == fault.NotFound) {
-			err = nil // of an earlier attempt
+			err = nil // by an earlier attempt
 		}
 		r.note(home, id, entry{gone: true}, err)
 		return err
 	})
 }
 
-// leave has an application leave by way of whatever peer answers, while its own may be cut off.
+// leave removes an application through any answering peer, while its own peer may be cut off.
 func (r *run) leave(ctx context.Context, rng *rand.Rand, id string) error {
 	return r.insist(ctx, id+" leaves by way of any peer", func(ctx context.Context) error {
 		by := r.peers[rng.IntN(len(r.peers))]
@@ -112,7 +113,7 @@ func (r *run) leave(ctx context.Context, rng *rand.Rand, id string) error {
 		switch fault.KindOf(err) {
 		case fault.Gone:
 			err = nil // by an earlier attempt
-		case fault.NotFound: // perhaps so too, or its peer's lease has ended
+		case fault.NotFound: // perhaps the same, or the lease of its peer has ended
 			e.uncertain, err = true, nil
 		}
 		r.note(by, id, e, err)
@@ -120,20 +121,20 @@ func (r *run) leave(ctx context.Context, rng *rand.Rand, id string) error {
 	})
 }
 
-// insist does something again until it succeeds.
+// insist repeats do until it succeeds.
 func (r *run) insist(ctx context.Context, what string, do func(context.Context) error) error {
 	return await.Until(ctx, patience, what, func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, callLimit)
 		defer cancel()
 		err := do(bounded)
 		if err != nil && ctx.Err() == nil {
-			_ = sleep(ctx, breath) // whoever waits looks at the context
+			_ = sleep(ctx, breath) // the loop checks the context
 		}
 		return err
 	})
 }
 
-// note writes down what an application was told by a peer.
+// note records the answer of a peer to an application.
 func (r *run) note(p *peer, id string, e entry, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +160,8 @@ func (r *run) note(p *peer, id string, e entry, err error) {
 	r.book[id] = e
 }
 
-// settle takes note that every peer has every instance: a first registration that was kept is committed by now.
+// settle records that every peer has every instance: a kept first registration is committed by
+// now.
 func (r *run) settle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,8 +173,8 @@ func (r *run) settle() {
 	}
 }
 
-// converge waits until every peer knows what applications were told, and gives how long that took from now. What is not
-// so within the bound is violated.
+// converge waits until every peer agrees with the answers given to applications, and returns the
+// time that took. A disagreement after the limit is a violation.
 func (r *run) converge(ctx context.Context, after string) (seconds float64, err error) {
 	began := time.Now()
 	wrong := make([]error, len(r.peers))
@@ -211,7 +213,7 @@ func (r *run) converge(ctx context.Context, after string) (seconds float64, err 
 	return took.Seconds(), nil
 }
 
-// stories tells what the applications were told that are named in a text.
+// stories returns the answers to the applications named in a text.
 func (r *run) stories(text string) string {
 	var all strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(r.book)) {
@@ -222,14 +224,16 @@ func (r *run) stories(text string) string {
 	return all.String()
 }
 
-// expected are the instances that there must be. What left may be there where the book is not sure of it.
+// expected returns the required instances. A departed instance may remain only if the records are
+// uncertain.
 func (r *run) expected() map[string]entry {
 	all := maps.Clone(r.book)
 	maps.DeleteFunc(all, func(_ string, e entry) bool { return e.gone && !e.uncertain })
 	return all
 }
 
-// complete fails unless a peer has every instance once, by both dialects, and nothing else, and its answers are fresh.
+// complete fails unless a peer has exactly the expected instances, each once, by both dialects,
+// with fresh answers.
 func (r *run) complete(ctx context.Context, p *peer) error {
 	list, err := p.api.Instances(ctx, service, true)
 	if err != nil {
@@ -245,8 +249,8 @@ func (r *run) complete(ctx context.Context, p *peer) error {
 	return fault.Wrap("dialect B", compare(other, r.expected()))
 }
 
-// compare fails unless a list has every instance once, and as it was last registered where nothing was under way
-// that could be heard of later, and nothing else.
+// compare fails unless a list has exactly the expected instances, each once, in the form of the
+// last certain registration.
 func compare(list app.List, want map[string]entry) error {
 	const op = "startup.compare"
 	if list.Stale {
@@ -277,8 +281,8 @@ func compare(list app.List, want map[string]entry) error {
 	return nil
 }
 
-// turnOf is which registration of its application an instance is.
+// turnOf returns the number of the registration of an instance.
 func turnOf(i app.Instance) int {
-	n, _ := strconv.Atoi(fmt.Sprint(i.Metadata[turnKey])) // 0 for what no application here wrote
+	n, _ := strconv.Atoi(fmt.Sprint(i.Metadata[turnKey])) // 0 for foreign metadata
 	return n
 }

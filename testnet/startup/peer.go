@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	apiPort    = 8500 // of every host, on its own loopback, and the next two
+	apiPort    = 8500 // on the loopback of every host, and the next two ports
 	listenPort = 4001 // for other peers
-	portsEach  = 4    // where all are on one machine
+	portsEach  = 4    // ports for each peer, with all peers on one machine
 	checkEvery = time.Minute
-	replace    = 6 * time.Second // a voter's silence
+	replace    = 6 * time.Second // silence before a voter is replaced
 )
 
-// peer is where one peer runs, whatever process it is at the moment. Its addresses stay.
+// peer is the place of one peer across its processes. Its addresses stay.
 type peer struct {
 	process.Place
 	name string
@@ -35,13 +35,14 @@ type peer struct {
 
 	mu     sync.Mutex // guards what follows
 	now    *process.Process
-	killed bool // by us
+	killed bool // by this program
 }
 
-// house gives every peer its place and its identity, so that each can know all others before any runs.
+// house gives every peer its place and its identity, so that each knows all others before the
+// first start.
 func (r *run) house(ctx context.Context) (err error) {
 	r.peers = make([]*peer, r.Peers)
-	var free []string // ports of all peers at once, so that none is given twice
+	var free []string // all ports at once, so that none is used twice
 	if r.LAN == nil {
 		if free, err = process.FreePorts(r.Peers * portsEach); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (r *run) house(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// place gives a peer its addresses, of those that are free where all are on one machine.
+// place assigns addresses to a peer; free has the ports for peers on one machine.
 func (r *run) place(i int, free []string) (err error) {
 	p := r.peers[i]
 	if p.log, err = os.Create(filepath.Join(r.dir, p.name+".log")); err != nil {
@@ -72,7 +73,7 @@ func (r *run) place(i int, free []string) (err error) {
 	}
 	if r.LAN == nil {
 		at := free[i*portsEach:]
-		_, port, _ := net.SplitHostPort(at[0]) // it is one
+		_, port, _ := net.SplitHostPort(at[0]) // FreePorts returns host:port
 		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
 		p.api = app.At(p.HTTP, nil)
 		return nil
@@ -86,7 +87,7 @@ func (r *run) place(i int, free []string) (err error) {
 	return nil
 }
 
-// start starts a peer that does not run.
+// start starts a stopped peer.
 func (r *run) start(i int) error {
 	p := r.peers[i]
 	spec := process.Spec{
@@ -110,7 +111,7 @@ func (r *run) start(i int) error {
 	return nil
 }
 
-// kill ends a peer as a crash would.
+// kill ends a peer like a crash.
 func (p *peer) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +127,7 @@ func (p *peer) running() bool {
 	return p.now != nil && p.now.Running()
 }
 
-// failure tells why a peer ended by itself; nil when it did not.
+// failure explains why a peer ended by itself; nil if it did not.
 func (p *peer) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,48 +8,48 @@ import (
 	"time"
 )
 
-// What a plan draws from.
+// Parameters of a plan.
 const (
-	spread    = 2500 * time.Millisecond // from the first start to the last, at most
-	uptime    = 2 * time.Second         // of a peer that is killed, at most
-	downtime  = time.Second             // until it is started again, at most
-	busy      = 4500 * time.Millisecond // registrations go on for
+	spread    = 2500 * time.Millisecond // longest time from the first start to the last
+	uptime    = 2 * time.Second         // longest uptime of a killed peer
+	downtime  = time.Second             // longest time until its restart
+	busy      = 4500 * time.Millisecond // duration of registrations
 	maxKilled = 4
 	arrivals  = 32              // applications that register
-	movers    = 6               // of them that register again later, with whatever peer answers then
-	leavers   = 6               // of them that deregister later
-	cutApps   = 8               // applications that register while the network is cut
-	cutMovers = 8               // of the arrivals that stay: register again just before the cut
-	cutLeft   = 6               // of them: deregister while the network is cut, with whatever peer answers
-	shortCut  = 2 * time.Second // at least, and twice as long at most
+	movers    = 6               // of these register again later, with any answering peer
+	leavers   = 6               // of these deregister later
+	cutApps   = 8               // applications that register during the cut
+	cutMovers = 8               // of the remaining arrivals register again just before the cut
+	cutLeft   = 6               // of these deregister during the cut, through any answering peer
+	shortCut  = 2 * time.Second // shortest cut; the longest is twice as long
 	longCut   = 17 * time.Second
 	longEvery = 10 // seeds
 )
 
 // outage is the end and the return of one process, counted from its first start.
 type outage struct {
-	kill time.Duration // 0: none
+	kill time.Duration // 0 means none
 	back time.Duration
 }
 
-// visit is what one application does.
+// visit is the plan of one application.
 type visit struct {
 	id    string
 	at    time.Duration
-	again time.Duration // when it registers again; 0: never
-	leave time.Duration // when it deregisters; 0: never
+	again time.Duration // time of the second registration; 0 means never
+	leave time.Duration // time of the deregistration; 0 means never
 }
 
-// plan is what happens to one network. It is drawn from a seed alone.
+// plan is the course of one network, drawn from a seed alone.
 type plan struct {
 	starts  []time.Duration // of each peer
 	outages []outage        // of each peer
 	visits  []visit
 	cut     time.Duration
 	side    []int   // the peers on one side of the cut
-	during  []visit // while it is cut, counted from its beginning
-	moving  []visit // just before
-	parting []visit // while it is cut, counted from its beginning
+	during  []visit // during the cut, counted from its start
+	moving  []visit // just before the cut
+	parting []visit // during the cut, counted from its start
 }
 
 func draw(seed uint64, peers int) plan {
@@ -93,7 +93,7 @@ func draw(seed uint64, peers int) plan {
 	return p
 }
 
-// order lists the peers by their start, and marks those that are killed.
+// order lists the peers by start, and marks the killed ones.
 func (p plan) order() string {
 	all := make([]int, len(p.starts))
 	for i := range all {

@@ -1,9 +1,9 @@
-// Package startup starts the peers of a network in any order, kills some and starts them again, and cuts the network in
-// two, while applications register with whatever peer answers, move from one to another and leave by way of any. Whatever
-// the order, every peer must come to know every instance, once each, as it was registered last, and none that left,
-// within a bound.
+// Package startup starts the peers of a network in any order, kills and restarts some, and cuts
+// the network in two, while applications register with any answering peer, move between peers and
+// leave through any peer. In every order, every peer must learn every instance within a limit:
+// once, in the form registered last, and without departed instances.
 //
-// The order is drawn from a seed; what it meets is not, for real processes run as they like.
+// A seed decides the order, but real processes run freely.
 package startup
 
 import (
@@ -25,18 +25,18 @@ import (
 // Peers of a network.
 const Peers = 8
 
-// Config is what is asked for.
+// Config describes a run.
 type Config struct {
 	Binary   string
-	Dir      string // exists; gets data and logs of what was violated
+	Dir      string // existing directory for data and logs of violations
 	Seed     uint64
 	Peers    int
-	Founders int           // of the coordination group, of which three vote
-	Bound    time.Duration // from the last event until every peer knows every instance
-	LAN      *lan.LAN      // of as many hosts; nil: all on loopback, and no cut
+	Founders int           // founders of the group; three vote
+	Bound    time.Duration // longest time from the last event until every peer knows every instance
+	LAN      *lan.LAN      // one host for each peer; nil: all on loopback, without a cut
 }
 
-// Outcome is what one seed came to. It is written as JSON; times are seconds.
+// Outcome is the result of one seed, written as JSON. Times are seconds.
 type Outcome struct {
 	Seed         uint64   `json:"seed"`
 	Order        string   `json:"order"` // of starts, by number; ! for those that were killed and started again
@@ -69,7 +69,7 @@ type run struct {
 	outcome Outcome
 }
 
-// Run plays one seed. The error is about the run itself; violations are in the outcome.
+// Run plays one seed. The error concerns the run itself; the outcome has the violations.
 func Run(ctx context.Context, c Config) (Outcome, error) {
 	const op = "startup.Run"
 	r := &run{Config: c, plan: draw(c.Seed, c.Peers), dir: filepath.Join(c.Dir, fmt.Sprintf("seed-%d", c.Seed)), book: make(map[string]entry)}
@@ -83,7 +83,7 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	return r.outcome, fault.Wrap(op, err)
 }
 
-// play lets the plan happen.
+// play executes the plan.
 func (r *run) play(ctx context.Context) error {
 	if err := r.house(ctx); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *run) play(ctx context.Context) error {
 	return err
 }
 
-// rise has the peers start, and some end and start again, while applications come and go.
+// rise starts the peers, and kills and restarts some, while applications come and go.
 func (r *run) rise(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, at := range r.plan.starts {
@@ -116,7 +116,7 @@ func (r *run) rise(ctx context.Context) error {
 	return group.Wait()
 }
 
-// live starts a peer, and kills it and starts it again if that is planned.
+// live starts a peer, and kills and restarts it if planned.
 func (r *run) live(ctx context.Context, i int, at time.Duration) error {
 	if err := errors.Join(sleep(ctx, at), r.start(i)); err != nil {
 		return err
@@ -132,7 +132,8 @@ func (r *run) live(ctx context.Context, i int, at time.Duration) error {
 	return errors.Join(sleep(ctx, o.back-o.kill), r.start(i))
 }
 
-// move has applications register elsewhere. The peers that they left hear of it only after a while, or a cut.
+// move registers applications elsewhere. Their old peers learn about it after a delay, or after a
+// cut.
 func (r *run) move(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for n, v := range r.plan.moving {
@@ -179,7 +180,8 @@ func (r *run) part(ctx context.Context) (err error) {
 	return nil
 }
 
-// end kills every peer, notes those that ended by themselves, and removes what nobody needs to look at.
+// end kills every peer, records peers that ended by themselves, and removes files without
+// evidence.
 func (r *run) end() (err error) {
 	var work sync.WaitGroup
 	for _, p := range r.peers {

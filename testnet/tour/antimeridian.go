@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/market"
 )
 
-// acrossAntimeridian looks for all content delivery within 300 km, from a place on either
-// side of the 180th meridian. Each answer must have services of both sides.
+// acrossAntimeridian searches all CDN offers within 300 km, from a place on either side of the
+// 180th meridian. Each answer must have offers on both sides.
 func (t *Tour) acrossAntimeridian(ctx context.Context) (string, error) {
 	detail := ""
 	for _, name := range []string{"Waiyevo", "Lomaloma"} {

@@ -11,7 +11,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/app"
 )
 
-// applicationMoves has an application of the killed peer send its heartbeat to another one, which adopts the instance.
+// applicationMoves sends the heartbeat of an application of the killed peer to another peer,
+// which adopts the instance.
 func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
 	victim, home := t.victim(), t.consumer()
 	id, began := idOf(moves, victim), time.Now()
@@ -34,8 +35,8 @@ func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
 		time.Since(began).Round(time.Millisecond)), nil
 }
 
-// peerForgotten waits until the instances of the killed peer are gone with its lease. The one that moved stays, and
-// so do all of the others.
+// peerForgotten waits until the instances of the killed peer leave with its lease. The moved
+// instance stays, and so do the instances of other peers.
 func (t *Tour) peerForgotten(ctx context.Context) (string, error) {
 	victim := t.victim()
 	if err := t.followAll(ctx, resident, present(t.remaining()...)); err != nil {
@@ -45,7 +46,7 @@ func (t *Tour) peerForgotten(ctx context.Context) (string, error) {
 		time.Since(t.bereft).Round(100*time.Millisecond), victim.Name, idOf(moves, victim), t.consumer().Name), nil
 }
 
-// remaining are the residents but for the one that goes with the lease of the killed peer, sooner or later.
+// remaining lists the residents without the one that leaves with the lease of the killed peer.
 func (t *Tour) remaining() []string {
 	return slices.DeleteFunc(slices.Clone(t.residents), func(id string) bool { return id == idOf(stays, t.victim()) })
 }

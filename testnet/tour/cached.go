@@ -13,11 +13,11 @@ import (
 	"github.com/blackhole/blackhole/testnet/sample"
 )
 
-// repeats are how often the cached question is asked.
+// repeats is the number of cached queries.
 const repeats = 200
 
-// cachedAnswer asks one question again and again. After the first answer the consumer's
-// cache gives it, and it is still the right one.
+// cachedAnswer repeats one query. From the second time on the cache of the consumer answers,
+// still correctly.
 func (t *Tour) cachedAnswer(ctx context.Context) (string, error) {
 	here, err := cities.Find(t.Cities, "Berlin")
 	if err != nil {
@@ -41,7 +41,7 @@ func (t *Tour) cachedAnswer(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if a.Source == query.SourceCache { // a provider's new measurement may renew the answer meanwhile
+		if a.Source == query.SourceCache { // a new measurement of a provider may renew the answer meanwhile
 			took = append(took, time.Duration(a.TookMs*float64(time.Millisecond)))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/market"
 )
 
-// cheapestStorage looks for the ten cheapest storage offers of the country that has the most.
+// cheapestStorage searches the ten cheapest storage offers of the country with the most.
 func (t *Tour) cheapestStorage(ctx context.Context) (string, error) {
 	country := busiest(t.Market.Where(of("storage", always)))
 	q := query.Query{Type: "storage", Sort: query.SortPrice, Limit: 10}
@@ -24,7 +24,7 @@ func (t *Tour) cheapestStorage(ctx context.Context) (string, error) {
 		best.ID, best.Location.City, *best.Pricing.BasePrice, best.Pricing.Currency, best.Pricing.PriceUnit, len(all), country), nil
 }
 
-// busiest is the country with the most listings, of equals the first by its code.
+// busiest returns the country with the most listings; the first code wins a tie.
 func busiest(all market.Selection) string {
 	counts := map[string]int{}
 	for _, l := range all {

@@ -12,17 +12,17 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// When a server is checked, and what its end takes then.
+// Check times of a server, and the effects of its end.
 const (
 	checkEvery   = time.Second
 	checkTimeout = time.Second
-	failures     = 3                // in a row, until it is DOWN
-	unhealthy    = 8 * time.Second  // without a passed check, until nobody counts on it
-	deadAfter    = 10 * time.Second // without a passed check, until it is gone
-	late         = time.Minute      // of whatever a busy machine does
+	failures     = 3                // failures in a row until DOWN
+	unhealthy    = 8 * time.Second  // without a passed check until UNHEALTHY
+	deadAfter    = 10 * time.Second // without a passed check until removal
+	late         = time.Minute      // allowance for a busy machine
 )
 
-// scene is an event of a watch, without what depends on when it is looked at.
+// scene is an event of a watch, without the parts that depend on time.
 type scene struct {
 	what     string // ADDED, MODIFIED or DELETED
 	status   string
@@ -31,16 +31,17 @@ type scene struct {
 
 func (s scene) String() string { return strings.ToLower(s.what) + " " + s.status }
 
-// watcher collects what a watch of a service tells, where nothing is yet. Its goroutine ends with the context of the watch.
+// watcher collects the events of a watch of a service without instances. Its goroutine ends with
+// the context of the watch.
 type watcher struct {
 	peer   *network.Peer
 	began  bool
-	ready  chan struct{} // closed when the watch has begun
+	ready  chan struct{} // closed after the watch began
 	scenes chan scene
-	err    error // when scenes is closed
+	err    error // set before scenes is closed
 }
 
-// watchInstance begins to watch a service in one of two ways, which block until the watch is over.
+// watchInstance starts a watch of a service in one of two ways. Both block until the watch ends.
 func watchInstance(ctx context.Context, p *network.Peer, way func(*watcher, context.Context) error) *watcher {
 	w := &watcher{peer: p, ready: make(chan struct{}), scenes: make(chan scene, 64)}
 	go func() {
@@ -80,7 +81,8 @@ func (w *watcher) bySSE(ctx context.Context) error {
 	})
 }
 
-// begin takes the first batch for the beginning. To begin anew later, or with instances, is a gap.
+// begin accepts the first batch as the beginning. A later reset, or instances at the beginning,
+// is a gap.
 func (w *watcher) begin(reset bool, there int) error {
 	if reset && (w.began || there > 0) {
 		return fault.New(w.peer.Name, fault.Conflict, "the watch begins with %d instances, or anew", there)
@@ -92,7 +94,7 @@ func (w *watcher) begin(reset bool, there int) error {
 	return nil
 }
 
-// until reads on until an instance is DOWN by an event, and gives all that came up to it.
+// until reads events until an instance is DOWN, and returns all of them.
 func (w *watcher) until(ctx context.Context, what string, limit time.Duration) (seen []scene, err error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -114,8 +116,8 @@ func (w *watcher) until(ctx context.Context, what string, limit time.Duration) (
 	}
 }
 
-// instanceDies has a server die. Watchers at every other peer see that it was added, that it is DOWN and that it
-// is gone, in the order of revisions, and in time, and none sees what another contradicts.
+// instanceDies kills a server. Watchers at every other peer see ADDED, DOWN and removal, in
+// revision order, in time, and without contradiction between watchers.
 func (t *Tour) instanceDies(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -157,7 +159,8 @@ func (t *Tour) instanceDies(ctx context.Context) (string, error) {
 		took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), len(watchers), told[0]), t.found(ctx, web)
 }
 
-// attend gives what each watcher saw up to the end, and when all had seen it DOWN, and gone.
+// attend returns the events of each watcher, and the times until all had seen DOWN and the
+// removal.
 func attend(ctx context.Context, watchers []*watcher, died time.Time) (told [][]scene, took [2]time.Duration, err error) {
 	told = make([][]scene, len(watchers))
 	down := died.Add(failures*checkEvery + checkTimeout + late)
@@ -179,9 +182,9 @@ func attend(ctx context.Context, watchers []*watcher, died time.Time) (told [][]
 	return told, took, nil
 }
 
-// alike fails unless what the watchers saw is of one history: each begins with the registration, goes on by revisions and
-// ends as all do, and none says of a revision what another does not. Of changes that come together a watcher is told the
-// last, and what comes together for one may be apart for another.
+// alike fails unless all watchers saw one history: each begins with the registration, continues
+// by revisions, ends like the others, and agrees with the others at every revision. A watcher
+// gets the last of several merged changes, and watchers may merge differently.
 func alike(watchers []*watcher, told [][]scene) error {
 	const op = "tour.alike"
 	by, statuses := make(map[uint64]string), make(map[uint64]string) // by revision

@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// Bounds of what the coordination group takes.
+// Time limits of the group.
 const (
-	formed   = 2 * time.Minute // from the peers' start to their group
-	replaced = 2 * time.Minute // from a voter's end to another in its place
+	formed   = 2 * time.Minute // from the start of the peers to their group
+	replaced = 2 * time.Minute // from the end of a voter to its replacement
 	revived  = 2 * time.Minute // from the restart of all peers to their group
 )
 
@@ -29,8 +29,8 @@ func (t *Tour) groupFormed(ctx context.Context) (string, error) {
 		state.ID, len(state.Voters), len(state.Learners), t.nameOf(state.Leader), state.Term), nil
 }
 
-// awaitGroup waits until all living peers know one group that has all its voters, a leader
-// among the living, and whatever else is wanted of it.
+// awaitGroup waits until all living peers know one group with all voters, a living leader, and
+// the property fits.
 func (t *Tour) awaitGroup(ctx context.Context, limit time.Duration, fits func(client.GroupState) error) (client.GroupState, error) {
 	var agreed client.GroupState
 	err := await.Until(ctx, limit, "one coordination group", func(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (t *Tour) awaitGroup(ctx context.Context, limit time.Duration, fits func(cl
 	return agreed, err
 }
 
-// voters of the group, where so many may found it.
+// voters is the number of voters with enough founders.
 const voters = 3
 
 func group(ctx context.Context, p *network.Peer) (client.GroupState, error) {
@@ -69,7 +69,7 @@ func group(ctx context.Context, p *network.Peer) (client.GroupState, error) {
 	return s, fault.Wrap(p.Name, err)
 }
 
-// living gives the running peer of an id, nil when there is none.
+// living returns the running peer with an id, or nil.
 func (t *Tour) living(id string) *network.Peer {
 	for _, p := range t.Network.Living() {
 		if p.ID.String() == id {
@@ -88,10 +88,10 @@ func (t *Tour) nameOf(id string) string {
 	return id
 }
 
-// bystander is a running peer that does not lead the group.
+// bystander returns a running peer that does not lead the group.
 func (t *Tour) bystander(leader string) *network.Peer {
 	all := t.Network.Living()
-	slices.Reverse(all) // those that found the group come first
+	slices.Reverse(all) // founders come first
 	for _, p := range all {
 		if p.ID.String() != leader {
 			return p
@@ -100,8 +100,8 @@ func (t *Tour) bystander(leader string) *network.Peer {
 	return nil
 }
 
-// voterReplaced waits until another founder votes in the place of the leader that was killed.
-// Where no founder is to spare, the killed one comes back and votes again.
+// voterReplaced waits until another founder votes in place of the killed leader. Without a spare
+// founder the killed peer returns and votes again.
 func (t *Tour) voterReplaced(ctx context.Context) (string, error) {
 	lost := t.killed
 	if lost == nil {

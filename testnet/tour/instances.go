@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// What the applications of the tour are called.
+// Names of the applications.
 const (
 	web      = "tour-web"      // one server that is checked, and dies
 	resident = "tour-resident" // some at every peer, from early on to the end
@@ -27,14 +27,14 @@ const (
 	turn        = time.Minute
 )
 
-// everything asks for the instances of a service, whatever their status.
+// everything queries the instances of a service in any status.
 func everything(service string) instance.Query {
 	return instance.Query{
 		Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: instance.Selector{AnyStatus: true},
 	}
 }
 
-// follow waits until what a peer has of a service is fresh and as wanted, by a watch.
+// follow watches a service at a peer until its view is fresh and fits.
 func follow(ctx context.Context, p *network.Peer, service string, fits func(instance.Result) error) error {
 	ctx, cancel := context.WithTimeout(ctx, turn)
 	defer cancel()
@@ -54,7 +54,7 @@ func follow(ctx context.Context, p *network.Peer, service string, fits func(inst
 	return fault.Wrap(p.Name, ctx.Err())
 }
 
-// followAll is follow at every living peer.
+// followAll runs follow at every living peer.
 func (t *Tour) followAll(ctx context.Context, service string, fits func(instance.Result) error) error {
 	for _, p := range t.Network.Living() {
 		if err := follow(ctx, p, service, fits); err != nil {
@@ -64,7 +64,7 @@ func (t *Tour) followAll(ctx context.Context, service string, fits func(instance
 	return nil
 }
 
-// present wants instances of these ids, each once, and no others.
+// present demands instances with exactly these ids, each once.
 func present(ids ...string) func(instance.Result) error {
 	want := slices.Sorted(slices.Values(ids))
 	return func(r instance.Result) error {
@@ -79,7 +79,7 @@ func present(ids ...string) func(instance.Result) error {
 	}
 }
 
-// up wants one instance that serves, and no other.
+// up demands exactly one instance, in status UP.
 func up(r instance.Result) error {
 	if len(r.Instances) != 1 || r.Instances[0].Status != instance.StatusUp {
 		return fault.New("tour.up", fault.Conflict, "%d instances, of which the first is not one that is UP", len(r.Instances))
@@ -87,7 +87,7 @@ func up(r instance.Result) error {
 	return nil
 }
 
-// rest does something by the REST API of a peer.
+// rest runs do with the REST API of a peer.
 func rest(ctx context.Context, p *network.Peer, do func(context.Context, *app.REST) error) error {
 	return restWithin(ctx, callLimit, p, do)
 }
@@ -100,7 +100,8 @@ func restWithin(ctx context.Context, limit time.Duration, p *network.Peer, do fu
 	return fault.Wrap(p.Name, do(ctx, api))
 }
 
-// register registers an instance with a peer, so that the whole cluster knows, as soon as that can be had.
+// register registers an instance with a peer and requires the commit, and repeats until it
+// succeeds.
 func register(ctx context.Context, p *network.Peer, service string, i app.Registration) error {
 	return await.Until(ctx, takeover, p.Name+" takes a registration", func(ctx context.Context) error {
 		err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
@@ -114,12 +115,12 @@ func register(ctx context.Context, p *network.Peer, service string, i app.Regist
 	})
 }
 
-// comer is an application that nobody checks, and that stays until it is told to go.
+// comer is an application without a check that stays until deregistered.
 func comer(id string) app.Registration {
 	return app.Registration{ID: id, Host: "127.0.0.1", Port: 9, UnhealthyAfter: lastingLife, RemoveAfter: lastingLife}
 }
 
-// way is one of the ways to find out where the instances of a service are that are up.
+// way is one way to find the UP instances of a service.
 type way struct {
 	name string
 	find func(ctx context.Context, p *network.Peer, service string) ([]string, error)
@@ -164,7 +165,7 @@ func byDiscover(ctx context.Context, p *network.Peer, service string) (addresses
 	return addresses, nil
 }
 
-// byDNS asks as a stub resolver does: SRV, then the addresses of each target.
+// byDNS asks like a stub resolver: SRV, then the addresses of each target.
 func byDNS(ctx context.Context, p *network.Peer, service string) (addresses []string, err error) {
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, p.DNS)
@@ -189,7 +190,7 @@ func byDNS(ctx context.Context, p *network.Peer, service string) (addresses []st
 	return addresses, nil
 }
 
-// found looks a service up at every living peer in every way: what is found must be what is wanted.
+// found queries a service at every living peer in every way and compares the results.
 func (t *Tour) found(ctx context.Context, service string, want ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, turn)
 	defer cancel()
@@ -208,8 +209,9 @@ func (t *Tour) found(ctx context.Context, service string, want ...string) error 
 	return nil
 }
 
-// instanceFound has a server register with its peer, and finds it at every peer in every way, as soon as that peer's
-// watch has it. Then applications settle at every peer for the rest of the tour.
+// instanceFound registers a server with its peer and finds it at every peer in every way, once
+// the watch of that peer has it. Afterwards applications register at every peer for the rest of
+// the tour.
 func (t *Tour) instanceFound(ctx context.Context) (string, error) {
 	s, err := app.Serve()
 	if err != nil {
@@ -242,7 +244,7 @@ func (t *Tour) instanceFound(ctx context.Context) (string, error) {
 		home.Name, committed.Round(time.Millisecond), len(t.Network.Living()), known.Round(time.Millisecond)), nil
 }
 
-// checked is a server that its peer looks at each second.
+// checked is a server with a check every second.
 func checked(s *app.Server) app.Registration {
 	return app.Registration{
 		ID: "server", Host: s.Host, Port: s.Port, UnhealthyAfter: unhealthy.String(), RemoveAfter: deadAfter.String(),
@@ -252,7 +254,7 @@ func checked(s *app.Server) app.Registration {
 	}
 }
 
-// What the residents of a peer do when it dies: nothing, or go on at another one.
+// Behaviour of the residents after the end of their peer: nothing, or a move to another peer.
 const (
 	stays = "stays"
 	moves = "moves"

@@ -11,9 +11,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/market"
 )
 
-// killProvider kills a provider as a crash would. Its records stay on record, but the
-// consumer must soon offer none of them as usable, and show beside the provider's claim
-// of health that it does not answer.
+// killProvider kills a provider like a crash. Its records stay, but the consumer soon lists none
+// of them as usable, and shows the failed measurement beside the claimed health.
 func (t *Tour) killProvider(ctx context.Context) (string, error) {
 	victim := t.victim()
 	owned := t.Market.Where(func(l market.Listing) bool { return l.Provider == victim.ID })
@@ -51,8 +50,8 @@ func (t *Tour) killProvider(ctx context.Context) (string, error) {
 		len(owned), victim.Name, took.Round(time.Millisecond), claims["HEALTHY"]), nil
 }
 
-// victimAnswers compares what the consumer finds of the victim's services with what is
-// registered.
+// victimAnswers compares the consumer's results for the offers of the victim with the registered
+// offers.
 func (t *Tour) victimAnswers(ctx context.Context, owned market.Selection, health query.Health) error {
 	for _, kind := range owned.Kinds() {
 		a, err := ask(ctx, t.consumer(), t.ofVictim(kind, health))
@@ -75,8 +74,8 @@ func (t *Tour) ofVictim(kind string, health query.Health) query.Query {
 	return q
 }
 
-// shownDead checks that each result is measured as unreachable beside an unchanged claim,
-// and counts the claims.
+// shownDead checks that each result is measured as unreachable beside an unchanged claim, and
+// counts the claims.
 func shownDead(a query.AnswerView, owned market.Selection, claims map[string]int) error {
 	const op = "tour.shownDead"
 	for _, r := range a.Results {

@@ -19,8 +19,8 @@ const (
 	takeover  = time.Minute
 )
 
-// lockHandedOver lets the clients of two peers contend for one lock. Who waits gets it from who
-// holds it, in the order of asking, each time with a greater token.
+// lockHandedOver lets the clients of two peers contend for one lock. Waiters get it in the order
+// of arrival, each time with a greater token.
 func (t *Tour) lockHandedOver(ctx context.Context) (string, error) {
 	const name = "tour/contended"
 	state, err := group(ctx, t.consumer())
@@ -43,7 +43,7 @@ func (t *Tour) lockHandedOver(ctx context.Context) (string, error) {
 	for i := range handovers {
 		next := make(chan error, 1)
 		var got *client.Held
-		go func() { // ends with ctx at the latest, and is waited for
+		go func() { // ends with ctx at the latest; the caller waits for it
 			var err error
 			got, err = sessions[(i+1)%2].Lock(ctx, name)
 			next <- err
@@ -64,7 +64,7 @@ func (t *Tour) lockHandedOver(ctx context.Context) (string, error) {
 		(took / handovers).Round(10*time.Microsecond)), held.Unlock(ctx)
 }
 
-// awaitQueue waits until so many wait for a lock.
+// awaitQueue waits until n claims wait for a lock.
 func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 	return await.Until(ctx, callLimit, "a waiter for "+name, func(ctx context.Context) error {
 		locks, _, err := t.consumer().Coordination().Locks(ctx, client.LockQuery{Name: name})
@@ -78,8 +78,8 @@ func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 	})
 }
 
-// leaderKilled kills the group's leader by SIGKILL while a lock is held. The lock stays held, by
-// the same token, and the next lock is acquired under a new leader.
+// leaderKilled kills the leader of the group by SIGKILL under a held lock. The lock stays held
+// with the same token, and the next lock is acquired under a new leader.
 func (t *Tour) leaderKilled(ctx context.Context) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, allActive)
 	if err != nil {
@@ -121,8 +121,8 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 	return s.Lock(ctx, name)
 }
 
-// restartAll kills every peer by SIGKILL and starts all of them again. The same group comes back
-// from the disks, with the lock held as it was, and the directory has the instances of every peer once.
+// restartAll kills every peer by SIGKILL and starts all again. The same group returns from disk,
+// with the held lock, and the directory has the instances of every peer once.
 func (t *Tour) restartAll(ctx context.Context) (string, error) {
 	const name = "tour/lasting"
 	before, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })

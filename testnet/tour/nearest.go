@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/market"
 )
 
-// nearestGPU looks for the five GPUs nearest to a city.
+// nearestGPU searches the five GPUs nearest to a city.
 func (t *Tour) nearestGPU(ctx context.Context) (string, error) {
 	here, err := cities.Find(t.Cities, "Berlin")
 	if err != nil {

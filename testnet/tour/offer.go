@@ -11,8 +11,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/market"
 )
 
-// offerAnnounced has a server register with an offer. A consumer at another peer finds the offer while the server
-// lives, and no more when it is dead.
+// offerAnnounced registers a server with an offer. A consumer at another peer finds the offer
+// while the server lives, and loses it after the end of the server.
 func (t *Tour) offerAnnounced(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,14 +50,14 @@ func (t *Tour) offerAnnounced(ctx context.Context) (string, error) {
 	}
 	withdrawn := time.Since(died)
 	err = rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Deregister(ctx, web, registration.ID) })
-	if kind := fault.KindOf(err); err != nil && kind != fault.Gone && kind != fault.NotFound { // on a busy machine it was dead for long
+	if kind := fault.KindOf(err); err != nil && kind != fault.Gone && kind != fault.NotFound { // on a busy machine it may be long dead
 		return "", err
 	}
 	return fmt.Sprintf("found at %s %v after the registration with %s, and withdrawn %v after the server's death", t.consumer().Name,
 		announced.Round(time.Millisecond), home.Name, withdrawn.Round(time.Millisecond)), nil
 }
 
-// sighted waits for an event of one record. Updates, by what its provider measures, may come before.
+// sighted waits for an event of one record. Updates from new measurements may come earlier.
 func sighted(ctx context.Context, seen <-chan sighting, id, kind string) error {
 	for {
 		s, err := nextSighting(ctx, seen)

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// readers read at every peer but one, again and again, until they are stopped.
+// readers read at every peer but one, repeatedly, until stopped.
 type readers struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -22,10 +22,10 @@ type readers struct {
 	stale  atomic.Int64
 
 	once   sync.Once
-	failed error // the first
+	failed error // the first error
 }
 
-// read puts a reader to work at each of some peers. Each answer must have all of some instances.
+// read starts one reader for each peer. Every answer must fit.
 func read(ctx context.Context, peers []*network.Peer, fits func(instance.Result) error) *readers {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &readers{cancel: cancel}
@@ -67,15 +67,16 @@ func (r *readers) both(ctx context.Context, p *network.Peer, api *app.REST, fits
 	return fault.Wrap("gRPC", fits(found))
 }
 
-// stop ends the readers and gives the first error that any of them had.
+// stop ends the readers and returns their first error.
 func (r *readers) stop() error {
 	r.cancel()
 	r.work.Wait()
 	return r.failed
 }
 
-// readsGoOn kills the leader while clients read at every other peer. No read fails or lacks an instance. What registers
-// meanwhile, at every peer, is kept and then known everywhere; a requirement set under the old leader is met under the new one.
+// readsGoOn kills the leader under readers at every other peer. No read fails or lacks an
+// instance. Registrations made meanwhile, at every peer, are kept and later known everywhere. A
+// requirement set under the old leader is satisfied under the new leader.
 func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, allActive)
 	if err != nil {
@@ -85,12 +86,12 @@ func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 	var steady []string
 	var others []*network.Peer
 	for _, p := range t.Network.Living() {
-		if p == killed { // whose own instances go with its lease
+		if p == killed { // its own instances leave with its lease
 			continue
 		}
 		steady, others = append(steady, idOf(stays, p), idOf(moves, p)), append(others, p)
 		if p == t.consumer() {
-			steady = append(steady, idOf(moves, t.victim())) // which it adopted
+			steady = append(steady, idOf(moves, t.victim())) // the adopted instance
 		}
 	}
 	if err := t.followAll(ctx, resident, includes(steady)); err != nil {
@@ -119,7 +120,8 @@ func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
 		took.Round(time.Millisecond)), nil
 }
 
-// awaitMany requires so many instances where there are none, and gives what comes of waiting for them.
+// awaitMany requires n instances of a service without instances, and returns the result of the
+// wait.
 func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error) {
 	const name = "tour-awaited"
 	err := rest(ctx, p, func(ctx context.Context, api *app.REST) error {
@@ -135,8 +137,8 @@ func awaitMany(ctx context.Context, p *network.Peer, n int) (<-chan error, error
 	return met, nil
 }
 
-// registerMeanwhile registers an instance with each of some peers, whether there is a leader or not, and gives the time
-// until a registration was committed.
+// registerMeanwhile registers an instance with each peer, with or without a leader, and returns
+// the time until a commit.
 func registerMeanwhile(ctx context.Context, peers []*network.Peer, began time.Time) (ids []string, took time.Duration, err error) {
 	for _, p := range peers {
 		id := idOf("new", p)
@@ -155,7 +157,7 @@ func registerMeanwhile(ctx context.Context, peers []*network.Peer, began time.Ti
 	return ids, time.Since(began), nil
 }
 
-// includes wants instances of these ids, each once; others may be there.
+// includes demands instances with these ids, each once; others may be present.
 func includes(ids []string) func(instance.Result) error {
 	return func(r instance.Result) error {
 		times := make(map[string]int, len(r.Instances))

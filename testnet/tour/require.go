@@ -13,8 +13,8 @@ import (
 
 const satisfied, insufficient = "satisfied", "insufficient_nodes"
 
-// requirementSatisfied asks for two instances where there is one. Whoever waits for them at another peer is woken by
-// the second, which comes late at a third.
+// requirementSatisfied requires two instances of a service with one. A waiter at another peer
+// wakes after the second instance, which registers late at a third peer.
 func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
 	const name = "tour"
 	all := t.Network.Living()
@@ -32,7 +32,7 @@ func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
 		return "", err
 	}
 	woken := make(chan error, 1)
-	go func() { // ends with its call, and is waited for
+	go func() { // ends with its call; the caller waits for it
 		woken <- restWithin(ctx, 2*turn, there, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
 	}()
 	began := time.Now()
@@ -41,7 +41,7 @@ func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
 		return "", fault.New("tour.requirementSatisfied", fault.Conflict, "registered: %v; woken: %w", err, failed)
 	}
 	took := time.Since(began)
-	for _, p := range all { // who did not wait sees it too
+	for _, p := range all { // peers without a waiter see the status too
 		err := await.Until(ctx, soon, p.Name+" knows", func(ctx context.Context) error {
 			return rest(ctx, p, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, "") })
 		})
@@ -54,7 +54,7 @@ func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
 		there.Name, took.Round(100*time.Microsecond), third.Name), err
 }
 
-// stalled waits until a peer knows that a requirement lacks one of two.
+// stalled waits until a peer knows that a requirement lacks one of two instances.
 func stalled(ctx context.Context, p *network.Peer, name string) error {
 	return await.Until(ctx, soon, p.Name+" knows what is missing", func(ctx context.Context) error {
 		return rest(ctx, p, func(ctx context.Context, api *app.REST) error {

@@ -1,6 +1,5 @@
-// Package tour walks through what a network promises, on a running one: each step does
-// something that a user would do. What is discovered is held against a brute force over
-// everything that is registered; locks, against their tokens.
+// Package tour walks through the promises of a running network. Each step acts like a user. Brute
+// force over all registered offers checks discovery; tokens check locks.
 package tour
 
 import (
@@ -15,13 +14,13 @@ import (
 )
 
 const (
-	// MinPeers is the least network: three peers that found a group, and a provider to kill.
+	// MinPeers is the smallest network: three founders, and a provider to kill.
 	MinPeers = 4
 
-	// Bounds are for what never comes, and wide: a busy machine breaks no promise.
+	// Limits catch events that never come, and are wide: a busy machine breaks no promise.
 	stepLimit = 5 * time.Minute
 	callLimit = 30 * time.Second
-	soon      = time.Minute // by when a change must have arrived everywhere
+	soon      = time.Minute // for a change to arrive everywhere
 )
 
 // Tour is one walk through one network. It is for one goroutine.
@@ -31,33 +30,33 @@ type Tour struct {
 	Cities  []cities.City
 	Updates int // price changes to measure, at least 1
 
-	FirstQuery  time.Duration // of the first step, as the consumer's client saw it
-	PublishP95  time.Duration // from an update's call to its receipt, which says on how many peers it is stored
-	UpdateP99   time.Duration // from before an update's call to its arrival at a watching consumer
-	CachedQuery time.Duration // median of what the peer took for an answer from its cache
-	Failover    time.Duration // from the kill of the group's leader to the next lock acquired
-	Resumed     time.Duration // from the kill of its next leader to the next registration committed
+	FirstQuery  time.Duration // duration of the first step at the client of the consumer
+	PublishP95  time.Duration // from the call of an update to its receipt with the number of storing peers
+	UpdateP99   time.Duration // from before the call of an update to its arrival at a watching consumer
+	CachedQuery time.Duration // median time of the peer for an answer from its cache
+	Failover    time.Duration // from the kill of the leader to the next acquired lock
+	Resumed     time.Duration // from the kill of the next leader to the next committed registration
 
 	killed    *network.Peer // the leader
 	residents []string      // ids of instances of all peers
-	bereft    time.Time     // when the victim was killed
+	bereft    time.Time     // time of the kill of the victim
 }
 
-// Result is how one step went.
+// Result is the result of one step.
 type Result struct {
 	Name   string
 	OK     bool
 	Took   time.Duration
-	Detail string // what was found, or what is wrong
+	Detail string // findings, or the failure
 }
 
-// step is one promise. It returns what it found, in a few words.
+// step is one promise. It returns its findings in a few words.
 type step struct {
 	name string
 	walk func(*Tour, context.Context) (string, error)
 }
 
-// steps are in an order in which each leaves the network fit for the next.
+// steps returns the steps in order. Each leaves the network fit for the next.
 func steps() []step {
 	return []step{
 		{"nearest GPU compute", (*Tour).nearestGPU},
@@ -82,8 +81,8 @@ func steps() []step {
 	}
 }
 
-// Walk takes every step and tells each result as it is known. It stops early only when
-// ctx ends.
+// Walk takes every step and reports each result at once. It stops early only after the end of
+// ctx.
 func (t *Tour) Walk(ctx context.Context, tell func(Result)) []Result {
 	var results []Result
 	for _, s := range steps() {
@@ -97,7 +96,7 @@ func (t *Tour) Walk(ctx context.Context, tell func(Result)) []Result {
 	return results
 }
 
-// Held reports whether every step of a whole tour was taken and held.
+// Held reports whether every step of a whole tour held.
 func Held(results []Result) bool {
 	for _, r := range results {
 		if !r.OK {
@@ -119,13 +118,14 @@ func (t *Tour) take(ctx context.Context, s step) Result {
 	return r
 }
 
-// consumer asks and watches. It is not the bootstrap, and lives until a leader is killed, which it may be.
+// consumer asks and watches. It is not the bootstrap peer, and lives until a leader is killed,
+// possibly itself.
 func (t *Tour) consumer() *network.Peer { return t.Network.Peers[1] }
 
-// victim is the provider that will be killed.
+// victim is the provider to kill.
 func (t *Tour) victim() *network.Peer { return t.Network.Peers[len(t.Network.Peers)-1] }
 
-// expect asks the consumer and compares its answer with what must be found.
+// expect asks the consumer and compares the answer with the expected listings.
 func (t *Tour) expect(ctx context.Context, q query.Query, want market.Selection) (query.AnswerView, error) {
 	if len(want) == 0 {
 		return query.AnswerView{}, fault.New("tour.expect", fault.Invalid, "nothing registered fits the question: register more")
@@ -145,7 +145,7 @@ func ask(ctx context.Context, p *network.Peer, q query.Query) (query.AnswerView,
 	return a, fault.Wrap(p.Name, err)
 }
 
-// near is a place as a query takes it; radius 0 is without bound.
+// near is a place in a query; radius 0 means no limit.
 func near(c cities.City, radiusKM float64) *query.Near {
 	n := &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}
 	if radiusKM > 0 {
@@ -154,7 +154,7 @@ func near(c cities.City, radiusKM float64) *query.Near {
 	return n
 }
 
-// of selects the usable services of a type that also fit keep.
+// of selects the usable offers of a type accepted by keep.
 func of(kind string, keep func(market.Listing) bool) func(market.Listing) bool {
 	return func(l market.Listing) bool { return l.Type() == kind && l.Usable() && keep(l) }
 }

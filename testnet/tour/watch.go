@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	pace       = 50 * time.Millisecond // between two updates, at least
+	pace       = 50 * time.Millisecond // least time between two updates
 	eventLimit = time.Minute           // from an update to its event
 )
 
-// watchUpdates changes prices of compute services, one provider after the other, while
-// another peer's consumer watches, and measures from just before each call of Update to
-// the arrival of the event that shows its price. Both clocks are this process's.
+// watchUpdates changes prices of compute offers, one provider after the other, under a watch of a
+// consumer at another peer. It measures from before each call of Update to the arrival of the
+// event with its price, on the clock of this process.
 func (t *Tour) watchUpdates(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	q := query.Query{Type: "compute", Limit: query.MaxLimit} // what matches already is found by a search
+	q := query.Query{Type: "compute", Limit: query.MaxLimit} // the search fills the initial matches
 	q.Health = query.HealthAny
 	seen, err := t.watch(ctx, q)
 	if err != nil {
@@ -60,15 +60,15 @@ func (t *Tour) watchUpdates(ctx context.Context) (string, error) {
 		sample.Quantile(visible, 0.5).Round(10*time.Microsecond), t.UpdateP99.Round(10*time.Microsecond)), nil
 }
 
-// sighting is an event of the watch and when it came.
+// sighting is an event of the watch with its arrival time.
 type sighting struct {
 	client.Event
 	at  time.Time
-	err error // the watch is over
+	err error // the watch ended
 }
 
-// watch begins a watch at the consumer and reads past what matches already. Its goroutine
-// ends with ctx.
+// watch starts a watch at the consumer and skips the initial matches. Its goroutine ends with
+// ctx.
 func (t *Tour) watch(ctx context.Context, q query.Query) (<-chan sighting, error) {
 	w, err := t.consumer().Watch(ctx, q, "")
 	if err != nil {
@@ -112,13 +112,13 @@ func nextSighting(ctx context.Context, seen <-chan sighting) (sighting, error) {
 	}
 }
 
-// timing is what one update took, both from just before its call.
+// timing has the durations of one update, both from before its call.
 type timing struct {
 	published time.Duration // to its receipt
 	visible   time.Duration // to its event
 }
 
-// update sets a service's price and waits until the watch shows it.
+// update sets the price of an offer and waits for its event.
 func (t *Tour) update(ctx context.Context, l market.Listing, price float64, seen <-chan sighting) (timing, error) {
 	o := priced(l.Offer, price)
 	callCtx, cancel := context.WithTimeout(ctx, callLimit)
@@ -149,7 +149,7 @@ func showsPrice(s sighting, price float64) error {
 	return nil
 }
 
-// priced is an offer with another price; it shares nothing that it changes.
+// priced copies an offer with another price, without sharing changed parts.
 func priced(o records.Offer, price float64) records.Offer {
 	pricing := *o.Pricing
 	pricing.BasePrice = &price
@@ -157,7 +157,7 @@ func priced(o records.Offer, price float64) records.Offer {
 	return o
 }
 
-// peer gives the peer that provides a listing.
+// peer returns the provider of a listing.
 func (t *Tour) peer(l market.Listing) *network.Peer {
 	for _, p := range t.Network.Peers {
 		if p.ID == l.Provider {

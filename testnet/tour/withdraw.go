@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// withdraw ends one service at its provider. No living peer may find it any more, neither
-// by search nor by key; what else its provider offers must stay.
+// withdraw ends one offer at its provider. No living peer may find it afterwards, by search or by
+// key; other offers of the provider stay.
 func (t *Tour) withdraw(ctx context.Context) (string, error) {
 	provider := t.Network.Peers[0]
 	owned := func(l market.Listing) bool { return l.Provider == provider.ID }
@@ -47,7 +47,7 @@ func (t *Tour) withdraw(ctx context.Context) (string, error) {
 		len(t.Network.Living()), time.Since(began).Round(time.Millisecond)), nil
 }
 
-// lacks reports what a peer still finds, or what it should and does not.
+// lacks reports a withdrawn offer that a peer still finds, or an expected offer that it lacks.
 func lacks(ctx context.Context, p *network.Peer, q query.Query, want market.Selection, key string) error {
 	a, err := ask(ctx, p, q)
 	if err != nil {
@@ -65,7 +65,7 @@ func lacks(ctx context.Context, p *network.Peer, q query.Query, want market.Sele
 	return nil
 }
 
-// resolve gives the sequence of the record under a key.
+// resolve returns the sequence of the record under a key.
 func resolve(ctx context.Context, p *network.Peer, key string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Command etcd drives an etcd cluster by etcd's own Go client, for one task of bench/coordination,
-// and prints what it came to as JSON. It is a module of its own so that the project does not
-// depend on etcd.
+// Command etcd drives an etcd cluster by etcd's own Go client, for one task of
+// bench/coordination, and prints the result as JSON. It is a separate module, so the project does
+// not depend on etcd.
 package main
 
 import (
@@ -24,7 +24,7 @@ const (
 	sessionTTL     = 60 // seconds
 )
 
-// task and sample are those of the command that runs this one.
+// task and sample match those of the calling command.
 type task struct {
 	Op       string        `json:"op"`
 	Clients  int           `json:"clients"`
@@ -47,7 +47,7 @@ type sample struct {
 
 func (s sample) rate() float64 { return float64(s.Count) / s.Seconds }
 
-// driver is the cluster as its clients see it.
+// driver is the cluster from the view of its clients.
 type driver struct {
 	endpoints []string
 	pids      []string
@@ -111,7 +111,7 @@ func dial(endpoints ...string) (*clientv3.Client, error) {
 
 func (d *driver) client(i int) *clientv3.Client { return d.clients[i%len(d.clients)] }
 
-// ready waits until each server answers by itself.
+// ready waits until each server answers.
 func (d *driver) ready(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -132,10 +132,10 @@ func (d *driver) ready(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// worker does one operation each time that it is called.
+// worker does one operation.
 type worker func(ctx context.Context) error
 
-// closed has each worker do its operation again and again, for a time.
+// closed lets each worker repeat its operation for a time.
 func closed(ctx context.Context, d time.Duration, workers []worker) sample {
 	took := make([][]time.Duration, len(workers))
 	var mu sync.Mutex
@@ -178,7 +178,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// used is the processor time that this process has had.
+// used is the processor time of this process.
 func used() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 )
 
-// lock is etcd's client-side mutex, the faster of its two on names of one's own.
+// lock is the client-side mutex of etcd, the faster of its two for uncontended names.
 func (d *driver) lock(ctx context.Context, t task) (sample, error) {
 	workers := make([]worker, t.Clients)
 	for i := range workers {
@@ -34,7 +34,7 @@ func (d *driver) lock(ctx context.Context, t task) (sample, error) {
 	return closed(ctx, t.Duration, workers), nil
 }
 
-// contended is etcd's server-side lock, the faster of its two on one name.
+// contended is the server-side lock of etcd, the faster of its two for one name.
 func (d *driver) contended(ctx context.Context, t task) (sample, error) {
 	name := fmt.Appendf(nil, "/bench/contended/%d", t.Run)
 	var mu sync.Mutex
@@ -65,7 +65,7 @@ func (d *driver) contended(ctx context.Context, t task) (sample, error) {
 	return got, nil
 }
 
-// keepAlive has a stream and a lease for each client.
+// keepAlive uses one stream and one lease for each client.
 func (d *driver) keepAlive(ctx context.Context, t task) (sample, error) {
 	workers := make([]worker, t.Clients)
 	for i := range workers {
@@ -100,8 +100,8 @@ func (d *driver) read(ctx context.Context, t task) (sample, error) {
 	return closed(ctx, t.Duration, workers), nil
 }
 
-// watch writes at a rate; each watcher is a stream. The age of an event counts from when its
-// write was sent.
+// watch writes at a rate; each watcher is a stream. The age of an event counts from the start of
+// its write.
 func (d *driver) watch(ctx context.Context, t task) (sample, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,7 +135,7 @@ func (d *driver) watch(ctx context.Context, t task) (sample, error) {
 	return out, nil
 }
 
-// watcher is the key of a context's value.
+// watcher is a context key.
 type watcher struct{}
 
 func follow(ctx context.Context, c *clientv3.Client, prefix string, total int, ready func()) (ages []time.Duration) {

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// leader is the index of the server that leads.
+// leader returns the index of the leader.
 func (d *driver) leader(ctx context.Context) (int, error) {
 	for i, e := range d.endpoints {
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
@@ -27,7 +27,7 @@ func (d *driver) leader(ctx context.Context) (int, error) {
 	return 0, errors.New("there is no leader")
 }
 
-// kill ends the leader and times the next lock of a session at the two others.
+// kill ends the leader and times the next lock of a session at the other two.
 func (d *driver) kill(ctx context.Context) (sample, error) {
 	leader, err := d.leader(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *driver) kill(ctx context.Context) (sample, error) {
 		return sample{}, err
 	}
 	for n := 0; time.Since(began) < time.Minute; n++ {
-		// Its client does not try a write again whose fate it does not know.
+		// The client does not retry a write with an unknown outcome.
 		bounded, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		err = concurrency.NewMutex(s, fmt.Sprintf("/bench/kill/%d/%d", pid, n)).Lock(bounded)
 		cancel()
@@ -74,7 +74,7 @@ func (d *driver) kill(ctx context.Context) (sample, error) {
 	return sample{}, fmt.Errorf("no lock in a minute: %w", err)
 }
 
-// storm has leases end together; see the command of which this is a part.
+// storm lets leases end together; see the calling command.
 func (d *driver) storm(ctx context.Context, t task) (sample, error) {
 	const granting = 4000
 	out := sample{Extra: map[string]float64{}}
@@ -125,8 +125,7 @@ func (d *driver) grants(ctx context.Context, n int, ends time.Time) error {
 	return nil
 }
 
-// dies gives a lock to a lease that is not renewed, and tells by how much its end was late for
-// who waits.
+// dies binds a lock to an unrenewed lease, and returns the delay of its end for a waiter.
 func (d *driver) dies(ctx context.Context, left time.Duration) (<-chan time.Duration, error) {
 	const name = "/bench/dies"
 	granted := time.Now()
@@ -134,7 +133,7 @@ func (d *driver) dies(ctx context.Context, left time.Duration) (<-chan time.Dura
 	if err != nil {
 		return nil, err
 	}
-	// A session would renew it; a client that is closed does not.
+	// A session would renew the lease; a closed client does not.
 	holder, err := dial(d.endpoints[0])
 	if err != nil {
 		return nil, err
@@ -147,7 +146,7 @@ func (d *driver) dies(ctx context.Context, left time.Duration) (<-chan time.Dura
 		return nil, err
 	}
 	s.Orphan()
-	_ = holder.Close() // nothing is under way
+	_ = holder.Close() // no call is in flight
 	waiting, err := concurrency.NewSession(d.client(1), concurrency.WithTTL(600))
 	if err != nil {
 		return nil, err
@@ -160,13 +159,13 @@ func (d *driver) dies(ctx context.Context, left time.Duration) (<-chan time.Dura
 			return
 		}
 		freed <- time.Since(granted) - time.Duration(lease.TTL)*time.Second
-		_ = m.Unlock(ctx) // else it lapses
+		_ = m.Unlock(ctx) // otherwise it lapses
 		_ = waiting.Close()
 	}()
 	return freed, nil
 }
 
-// others has three clients do one thing each, all at the same time.
+// others lets three clients do one operation each, all at the same time.
 func (d *driver) others(ctx context.Context, length time.Duration, tell func(op string, s sample)) error {
 	s, err := concurrency.NewSession(d.client(2), concurrency.WithTTL(600))
 	if err != nil {

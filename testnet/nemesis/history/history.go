@@ -32,15 +32,15 @@ type Kind string
 const (
 	Read    Kind = "read"    // of a key
 	Put     Kind = "put"     // of a key
-	Swap    Kind = "swap"    // of a key, if it still is as it was read
-	Guarded Kind = "guarded" // put of a key, while a token holds a lock
-	Fenced  Kind = "fenced"  // write to something outside the group that checks tokens
+	Swap    Kind = "swap"    // of a key, unless it changed since the read
+	Guarded Kind = "guarded" // put of a key, guarded by a fencing token
+	Fenced  Kind = "fenced"  // write to an outside resource that checks tokens
 	Lock    Kind = "lock"    // waiting
 	Try     Kind = "trylock" // not waiting
 	Unlock  Kind = "unlock"
-	Abandon Kind = "abandon" // of a session: nobody renews it any more
-	Open    Kind = "session" // begin of one
-	Close   Kind = "close"   // end of one
+	Abandon Kind = "abandon" // of a session, without renewals from now on
+	Open    Kind = "session" // start of a session
+	Close   Kind = "close"   // end of a session
 )
 
 // Outcome is the outcome of an operation from the view of its client.
@@ -49,8 +49,8 @@ type Outcome string
 // Outcomes.
 const (
 	OK      Outcome = "ok"
-	Refused Outcome = "refused" // for a reason of the operation's: nothing was done
-	Unknown Outcome = "unknown" // it may have been done, or may yet be
+	Refused Outcome = "refused" // by the operation itself: no effect
+	Unknown Outcome = "unknown" // may have happened, or may happen later
 )
 
 // Mode is the mode of a lock.
