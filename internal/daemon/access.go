@@ -101,19 +101,14 @@ func (e *authSetup) http(c *httpapi.Config) {
 	}
 }
 
-// guarded lets those requests through whose caller may make them.
-func (e *authSetup) guarded(next http.Handler) http.Handler {
-	needs := httpapi.Needs()
-	need := func(r *http.Request) access.Need {
-		name, service := needs(r)
-		return access.Need{Role: role(name), Service: service}
-	}
-	return e.guard.HTTP(next, need, func(w http.ResponseWriter, _ *http.Request, err error) { httpapi.WriteError(w, err) })
+// guarded admits only callers with the role of a route.
+func (e *authSetup) guarded(role access.Role, next http.Handler) http.Handler {
+	return e.guard.HTTP(access.Need{Role: role}, next, httpapi.WriteError)
 }
 
-// need is what a method of gRPC asks of its caller.
+// need returns the role that a method of gRPC needs.
 func (e *authSetup) need(method string) access.Need {
-	return access.Need{Role: role(grpcapi.Need(method))}
+	return access.Need{Role: grpcapi.Need(method)}
 }
 
 // grpc gives the parts of a gRPC front end that let callers in.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -28,7 +29,7 @@ type agent struct {
 	Agent
 	limit   func(context.Context) error
 	may     func(ctx context.Context, service string) error
-	watches slots
+	watches access.Slots
 	closing context.Context
 }
 

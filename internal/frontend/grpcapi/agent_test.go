@@ -384,18 +384,18 @@ func TestNeed(t *testing.T) {
 		"/blackhole.api.v1.RecordService/Withdraw", "/blackhole.api.v1.CoordinationService/Transfer",
 		"/blackhole.api.v1.CoordinationService/PublishInstances",
 	}
-	count := map[string]int{}
+	count := map[access.Role]int{}
 	for _, method := range everything(t).Methods() {
 		role := grpcapi.Need(method)
 		count[role]++
-		require.Equal(t, slices.Contains(admin, method), role == "admin", method)
+		require.Equal(t, slices.Contains(admin, method), role == access.RoleAdmin, method)
 	}
 	require.Len(t, count, 4)
-	require.Equal(t, "admin", grpcapi.Need("/x.Y/Z"))
-	require.Equal(t, "admin", grpcapi.Need(""))
-	require.Equal(t, "service", grpcapi.Need("/blackhole.agent.v1.DiscoveryService/HeartbeatStream"))
-	require.Equal(t, "read-only", grpcapi.Need("/blackhole.agent.v1.DiscoveryService/Watch"))
-	require.Equal(t, "none", grpcapi.Need("/grpc.health.v1.Health/Check"))
+	require.Equal(t, access.RoleAdmin, grpcapi.Need("/x.Y/Z"))
+	require.Equal(t, access.RoleAdmin, grpcapi.Need(""))
+	require.Equal(t, access.RoleService, grpcapi.Need("/blackhole.agent.v1.DiscoveryService/HeartbeatStream"))
+	require.Equal(t, access.RoleReadOnly, grpcapi.Need("/blackhole.agent.v1.DiscoveryService/Watch"))
+	require.Equal(t, access.RoleNone, grpcapi.Need("/grpc.health.v1.Health/Check"))
 }
 
 // TestInterceptors run around every call, in bundles too, in their order, and may refuse.
@@ -414,7 +414,7 @@ func TestInterceptors(t *testing.T) {
 		}
 		second := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 			note("second")
-			if grpcapi.Need(info.FullMethod) == "admin" {
+			if grpcapi.Need(info.FullMethod) == access.RoleAdmin {
 				return nil, fault.New("test", fault.Forbidden, "not for you")
 			}
 			return call(ctx, req)

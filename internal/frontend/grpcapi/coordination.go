@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -29,9 +30,9 @@ type coordination struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
 	Coordination
-	waits   slots // calls of Lock
-	bundled slots // calls in bundles
-	watches slots
+	waits   access.Slots // calls of Lock
+	bundled access.Slots // calls in bundles
+	watches access.Slots
 	closing context.Context
 	table   map[string]method // that a bundle can carry
 }
@@ -73,7 +74,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	release, err := c.waits.take("grpcapi.Lock", "waits for locks")
+	release, err := c.waits.Take("grpcapi.Lock", "waits for locks")
 	if err != nil {
 		return nil, err
 	}

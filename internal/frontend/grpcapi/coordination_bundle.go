@@ -189,7 +189,7 @@ func (c *coordination) call(ctx context.Context, call *api.BundledCall) *api.Bun
 }
 
 func (c *coordination) respond(ctx context.Context, call *api.BundledCall) ([]byte, error) {
-	release, err := c.bundled.take("grpcapi.Bundle", "calls in bundles")
+	release, err := c.bundled.Take("grpcapi.Bundle", "calls in bundles")
 	if err != nil {
 		return nil, err
 	}

@@ -232,7 +232,7 @@ func TestKeyWatchesAreBounded(t *testing.T) {
 		two.open(&api.WatchKeysRequest{WatchId: id, Key: "a"})
 	}
 	two.ask(&api.WatchKeysRequest{WatchId: 44, Key: "a"})
-	require.Contains(t, two.next().GetReason(), "300 watches are open")
+	require.Contains(t, two.next().GetReason(), "all 300 watches are in use")
 	one.ask(&api.WatchKeysRequest{WatchId: 7, Cancel: true})
 	require.True(t, one.next().GetCanceled())
 	require.Eventually(t, func() bool { // its place is free soon

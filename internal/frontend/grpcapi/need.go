@@ -6,29 +6,21 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Roles that calls need, by the names of package access.
-const (
-	needNone    = "none"
-	needRead    = "read-only"
-	needService = "service"
-	needAdmin   = "admin"
-)
-
-// Need is the least role that a caller of a method must have, by the full name of the method. It
-// is "admin" for methods that are not known. A caller with the role "service" has its own
-// services only: that is asked of Config.May.
-func Need(fullMethod string) string {
+// Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown
+// methods. Config.May restricts callers with RoleService to their own services.
+func Need(fullMethod string) access.Role {
 	path := strings.TrimPrefix(fullMethod, "/")
 	service, method, _ := strings.Cut(path, "/")
 	switch service {
 	case healthpb.Health_ServiceDesc.ServiceName:
-		return needNone // probes have no credentials
+		return access.RoleNone // probes have no credentials
 	case "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
-		return needRead
+		return access.RoleReadOnly
 	case agentv1.DiscoveryService_ServiceDesc.ServiceName:
 		return least(method, []string{"Discover", "ListServices", "ListInstances", "Watch"},
 			[]string{"Register", "Deregister", "Heartbeat", "HeartbeatStream", "SetStatus", "RegisterStream"})
@@ -40,19 +32,19 @@ func Need(fullMethod string) string {
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
-		return least(method, []string{"Range", "Group", "Bundle"}, // each call in a bundle is asked about by itself
+		return least(method, []string{"Range", "Group", "Bundle"}, // the calls in a bundle are checked one by one
 			[]string{"Write", "OpenClient", "CloseClient", "SetRequirement", "DeleteRequirement"})
 	}
-	return needAdmin
+	return access.RoleAdmin
 }
 
-// least is the role for a method that only reads, that a service may call, or neither.
-func least(method string, reads, services []string) string {
+// least returns the role for a method that only reads, for a method of services, or for others.
+func least(method string, reads, services []string) access.Role {
 	switch {
 	case slices.Contains(reads, method):
-		return needRead
+		return access.RoleReadOnly
 	case slices.Contains(services, method):
-		return needService
+		return access.RoleService
 	}
-	return needAdmin
+	return access.RoleAdmin
 }

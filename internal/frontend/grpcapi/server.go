@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -90,7 +91,7 @@ type Server struct {
 	Config
 	grpc    *grpc.Server
 	health  *health.Server
-	watches slots
+	watches access.Slots
 
 	closing context.Context // done when Close begins: watches end
 	close   context.CancelFunc
@@ -107,7 +108,7 @@ func New(c Config) *Server {
 	if c.MaxWaits == 0 {
 		c.MaxWaits = 8192
 	}
-	s := &Server{Config: c, health: health.NewServer(), watches: make(slots, c.MaxWatches)}
+	s := &Server{Config: c, health: health.NewServer(), watches: make(access.Slots, c.MaxWatches)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.Creds(c.Credentials),
@@ -146,7 +147,7 @@ func (s *Server) register() {
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
-			waits: make(slots, s.MaxWaits), watches: make(slots, s.MaxWatches), bundled: make(slots, maxAtOnce),
+			waits: make(access.Slots, s.MaxWaits), watches: make(access.Slots, s.MaxWatches), bundled: make(access.Slots, maxAtOnce),
 		}
 		c.table = c.methods(s.intercept())
 		api.RegisterLockServiceServer(s.grpc, c)
@@ -155,7 +156,7 @@ func (s *Server) register() {
 }
 
 func (s *Server) agent() *agent {
-	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: make(slots, s.MaxWatches), closing: s.closing}
+	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: make(access.Slots, s.MaxWatches), closing: s.closing}
 	if a.limit == nil {
 		a.limit = func(context.Context) error { return nil }
 	}
@@ -163,19 +164,6 @@ func (s *Server) agent() *agent {
 		a.may = func(context.Context, string) error { return nil }
 	}
 	return a
-}
-
-// slots bound how many of something there are at a time.
-type slots chan struct{}
-
-// take takes one until release is called. It fails with LimitReached when none is free.
-func (s slots) take(op, what string) (release func(), err error) {
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	default:
-		return nil, fault.New(op, fault.LimitReached, "%d %s are open already", cap(s), what)
-	}
 }
 
 // Serve answers on l until Close; it takes l over.
@@ -329,7 +317,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}
-	release, err := s.watches.take("grpcapi.Watch", "watches")
+	release, err := s.watches.Take("grpcapi.Watch", "watches")
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -20,16 +19,10 @@ func TestAccess(t *testing.T) {
 		{Token: access.NewSecret(strings.Repeat("a", 32)), Name: "operator", Role: access.RoleAdmin},
 	}}, access.Options{})
 	require.NoError(t, err)
-	needs := Needs()
 	a := newAgent(t, func(c *Config) {
 		watch := c.Guard
-		c.Guard = func(next http.Handler) http.Handler {
-			return watch(guard.HTTP(next, func(r *http.Request) access.Need {
-				name, service := needs(r)
-				role, err := access.ParseRole(name)
-				assert.NoError(t, err)
-				return access.Need{Role: role, Service: service}
-			}, func(w http.ResponseWriter, _ *http.Request, err error) { WriteError(w, err) }))
+		c.Guard = func(role access.Role, next http.Handler) http.Handler {
+			return watch(role, guard.HTTP(access.Need{Role: role}, next, WriteError))
 		}
 		c.May = func(ctx context.Context, service string) error {
 			return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"errors"
+	"context"
 	"net"
 	"net/http"
 	"net/url"
@@ -10,17 +10,18 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Agent are the parts of the agent plane; Registrar and Catalog are required.
+// Agent holds the parts of the agent plane. Registrar and Catalog are required.
 type Agent struct {
 	Registrar instance.Registrar
 	Catalog   instance.Catalog
 
-	Census  func() map[instance.Status]int // how many instances of all namespaces there are; nil: not known
-	Storage func() error                   // why the registry cannot be written to; nil: it always can
+	Census  func() map[instance.Status]int // counts the instances of all namespaces; nil means unknown
+	Storage func() error                   // fails while the registry cannot be written; nil means always writable
 }
 
 func (a *Agent) census() map[instance.Status]int {
@@ -37,21 +38,60 @@ func (a *Agent) storage() error {
 	return a.Storage()
 }
 
-// named is plain with the field names of dialect B in errors.
-func named(h func(*Server, http.ResponseWriter, *http.Request) error) func(*Server) http.Handler {
-	return plain(func(s *Server, w http.ResponseWriter, r *http.Request) error {
-		return dialect.Renamed(h(s, w, r))
-	})
+// agentAPI handles the routes of the agent plane.
+type agentAPI struct {
+	*shared
+	Agent
+	limit func(*http.Request) error
+	allow func(ctx context.Context, service string) error
 }
 
-// registration reads a request to register: what its parameters and its origin add to the body.
-// Nothing is read of who may not register, or not now.
-func (s *Server) registration(w http.ResponseWriter, r *http.Request, parse func(body []byte, namespace string) (instance.Registration, error)) (instance.Registration, error) {
+func newAgentAPI(s *shared, c *Config) *agentAPI {
+	a := &agentAPI{shared: s, Agent: *c.Agent, limit: c.Limit, allow: c.May}
+	if a.limit == nil {
+		a.limit = func(*http.Request) error { return nil }
+	}
+	if a.allow == nil {
+		a.allow = func(context.Context, string) error { return nil }
+	}
+	return a
+}
+
+// routes are those of both dialects, which share paths: "instances" and "watch" are not ids of
+// instances.
+func (a *agentAPI) routes() []route {
+	return []route{
+		// The low-level design "Service Discovery".
+		{pattern: "POST /v1/services/{service}/instances", role: access.RoleService, serve: handler(a.registerInstance)},
+		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, serve: handler(a.listInstances)},
+		{pattern: "GET /v1/services/{service}/instances/{id}", role: access.RoleReadOnly, serve: handler(a.getInstance)},
+		{pattern: "DELETE /v1/services/{service}/instances/{id}", role: access.RoleService, serve: handler(a.deregister)},
+		{pattern: "PUT /v1/services/{service}/instances/{id}/status", role: access.RoleService, serve: handler(a.setStatus)},
+		{pattern: "GET /v1/services/{service}/watch", role: access.RoleReadOnly, waits: true, serve: handler(a.watchInstances)},
+		{pattern: "PUT /v1/leases/{lease}/renew", role: access.RoleService, serve: handler(a.renewLease)},
+		// SAP-044 Registry.
+		{pattern: "POST /v1/services", role: access.RoleService, serve: dialectB(a.registerService)},
+		{pattern: "GET /v1/services", role: access.RoleReadOnly, serve: dialectB(a.listServices)},
+		{pattern: "GET /v1/services/{service}", role: access.RoleReadOnly, serve: dialectB(a.getServices)},
+		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, serve: dialectB(a.getService)},
+		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, serve: dialectB(a.deregister)},
+		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, endpoint: "/heartbeat", serve: dialectB(a.heartbeat)},
+		// Prometheus.
+		{pattern: "GET /v1/prometheus/sd", role: access.RoleReadOnly, serve: handler(a.prometheusTargets)},
+	}
+}
+
+// dialectB renames the fields in errors to those of dialect B.
+func dialectB(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error { return dialect.Renamed(h(w, r)) }
+}
+
+// registration reads a request to register: its body, parameters and origin. The rate limit
+// comes first, before anything is read.
+func (a *agentAPI) registration(w http.ResponseWriter, r *http.Request, parse func(body []byte, namespace string) (instance.Registration, error)) (instance.Registration, error) {
 	var none instance.Registration
-	if s.Limit != nil {
-		if err := s.Limit(r); err != nil {
-			return none, err
-		}
+	if err := a.limit(r); err != nil {
+		return none, err
 	}
 	values, err := input.Known(r.URL, "namespace", "strict", "require_commit")
 	if err != nil {
@@ -74,7 +114,7 @@ func (s *Server) registration(w http.ResponseWriter, r *http.Request, parse func
 		return none, within("body", err)
 	}
 	reg.Strict, reg.RequireCommit, reg.Local = strict, commit, isLocal(r)
-	return reg, s.may(r, reg.Name())
+	return reg, a.may(r, reg.Name())
 }
 
 // isLocal reports whether a request came from this host.
@@ -86,15 +126,12 @@ func isLocal(r *http.Request) bool {
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// may refuses a caller that may not act for a service.
-func (s *Server) may(r *http.Request, n instance.Name) error {
-	if s.May == nil {
-		return nil
-	}
-	return s.May(r.Context(), n.Namespace+"/"+n.Service)
+// may refuses a caller without permission to change a service.
+func (a *agentAPI) may(r *http.Request, n instance.Name) error {
+	return a.allow(r.Context(), n.Namespace+"/"+n.Service)
 }
 
-// keyOf names the instance of a path, of which the namespace may be a parameter.
+// keyOf reads the instance of a path; the namespace is a parameter.
 func keyOf(r *http.Request) (instance.Key, error) {
 	values, err := input.Known(r.URL, "namespace")
 	if err != nil {
@@ -104,16 +141,16 @@ func keyOf(r *http.Request) (instance.Key, error) {
 	return k, k.Validate()
 }
 
-// deregister removes an instance; both dialects have it.
-func (s *Server) deregister(w http.ResponseWriter, r *http.Request) error {
+// deregister removes an instance, in both dialects.
+func (a *agentAPI) deregister(w http.ResponseWriter, r *http.Request) error {
 	k, err := keyOf(r)
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Name()); err != nil {
+	if err := a.may(r, k.Name()); err != nil {
 		return err
 	}
-	done, err := s.Agent.Registrar.Deregister(r.Context(), k)
+	done, err := a.Registrar.Deregister(r.Context(), k)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return missed(err, "Service '%s' not found (may already be deregistered)", k.ID)
 	}
@@ -124,14 +161,13 @@ func (s *Server) deregister(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return writeJSON(w, http.StatusOK, struct {
 		Message string `json:"message"`
 		At      string `json:"deregistered_at"`
 	}{"Service '" + k.ID + "' deregistered successfully", dialect.Time(done.At)})
-	return nil
 }
 
-// missed is an error of a kind in the words of the specifications.
+// missed replaces the text of an error by the words of the specifications.
 func missed(err error, format string, args ...any) error {
 	kind := fault.KindOf(err)
 	e := fault.New("", kind, format, args...)
@@ -141,8 +177,8 @@ func missed(err error, format string, args ...any) error {
 	return e
 }
 
-// prefersBody reports whether the client wants an answer with a body where it may be without
-// (RFC 7240, section 4.2).
+// prefersBody reports whether the client wants a body in an answer that may omit it (RFC 7240,
+// section 4.2).
 func prefersBody(w http.ResponseWriter, r *http.Request) bool {
 	for _, line := range r.Header["Prefer"] {
 		for preference := range strings.SplitSeq(line, ",") {
@@ -157,18 +193,18 @@ func prefersBody(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // beat renews one lease.
-func (s *Server) beat(r *http.Request, ref instance.Ref) (instance.Beat, error) {
-	beats, err := s.Agent.Registrar.Heartbeat(r.Context(), []instance.Ref{ref})
+func (a *agentAPI) beat(r *http.Request, ref instance.Ref) (instance.Beat, error) {
+	beats, err := a.Registrar.Heartbeat(r.Context(), []instance.Ref{ref})
 	switch {
 	case err != nil:
 		return instance.Beat{}, err
-	case len(beats) != 1: // a bug of the registrar's
-		return instance.Beat{}, fault.New("httpapi.beat", fault.Internal, "one lease was renewed with %d outcomes", len(beats))
+	case len(beats) != 1: // a bug of the registrar
+		return instance.Beat{}, fault.New("httpapi.beat", fault.Internal, "the registrar gave %d results for one heartbeat", len(beats))
 	}
 	return beats[0], beats[0].Err
 }
 
-// tell says how new an answer is.
+// tell sets the headers that describe the age of an answer.
 func tell(h http.Header, index uint64, c instance.Contact) {
 	h.Set("X-Blackhole-Index", strconv.FormatUint(index, 10))
 	h.Set("X-Blackhole-Revision", strconv.FormatUint(c.Revision, 10))
@@ -178,29 +214,28 @@ func tell(h http.Header, index uint64, c instance.Contact) {
 	}
 }
 
-// prometheusTargets is for Prometheus' HTTP service discovery. It keeps the targets that it has
-// when it is given none but an error: so it is, rather than an empty list that may be so for lack
-// of contact.
-func (s *Server) prometheusTargets(w http.ResponseWriter, r *http.Request) error {
+// prometheusTargets serves the HTTP service discovery of Prometheus. Without contact to the group
+// an empty list becomes an error, because Prometheus keeps its targets after an error.
+func (a *agentAPI) prometheusTargets(w http.ResponseWriter, r *http.Request) error {
 	values, err := input.Known(r.URL, append(dialect.SelectorParameters(), "service")...)
 	if err != nil {
 		return parameterError{err}
 	}
-	if values.Get("health") == "" { // what is down is to be seen as down
+	if values.Get("health") == "" { // Prometheus must see that an instance is down
 		values = withHealth(values)
 	}
-	result, err := s.selected(r, values)
+	result, err := a.selected(r, values)
 	if err != nil && fault.KindOf(err) == fault.Invalid {
-		return parameterError{err} // the service too is one
+		return parameterError{err} // the service is a parameter here
 	}
 	if err != nil {
 		return err
 	}
 	if result.Stale && len(result.Instances) == 0 {
-		return fault.New("httpapi.prometheusTargets", fault.Unavailable, "contact is lost: %s", result.Reason)
+		return fault.New("httpapi.prometheusTargets", fault.Unavailable, "contact to the group is lost: %s", result.Reason)
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	s.writeAppended(w, func(dst []byte) []byte { return dialect.AppendTargets(dst, result.Instances) })
+	a.buffers.write(w, func(dst []byte) []byte { return dialect.AppendTargets(dst, result.Instances) })
 	return nil
 }
 
@@ -212,23 +247,14 @@ func withHealth(values url.Values) url.Values {
 	return values
 }
 
-// selected finds the instances of one service, or of all.
-func (s *Server) selected(r *http.Request, values url.Values) (instance.Result, error) {
+// selected finds the instances of one service, or of all services.
+func (a *agentAPI) selected(r *http.Request, values url.Values) (instance.Result, error) {
 	q, err := dialect.Query(values, values.Get("service"))
 	if err != nil {
 		return instance.Result{}, err
 	}
 	if q.Service == "" {
-		return s.Agent.Catalog.List(r.Context(), instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+		return a.Catalog.List(r.Context(), instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
 	}
-	return s.Agent.Catalog.Discover(r.Context(), q)
-}
-
-// orClosing is the answer to who waits when the server ends.
-func (s *Server) orClosing(err error) error {
-	kind := fault.KindOf(err)
-	if err != nil && s.closing.Err() != nil && (kind == fault.Canceled || kind == fault.Unavailable) {
-		return &fault.Error{Op: "httpapi", Kind: fault.Unavailable, Err: errors.New("the peer is shutting down")}
-	}
-	return err
+	return a.Catalog.Discover(r.Context(), q)
 }

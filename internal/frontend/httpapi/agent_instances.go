@@ -11,16 +11,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// registerInstance answers 201 for an instance that is new, 200 for one that was there, and 202 for one
-// of which the cluster does not know yet.
-func (s *Server) registerInstance(w http.ResponseWriter, r *http.Request) error {
-	reg, err := s.registration(w, r, func(body []byte, namespace string) (instance.Registration, error) {
+// registerInstance answers 201 for a new instance, 200 for a known instance, and 202 before the
+// cluster has committed it.
+func (a *agentAPI) registerInstance(w http.ResponseWriter, r *http.Request) error {
+	reg, err := a.registration(w, r, func(body []byte, namespace string) (instance.Registration, error) {
 		return dialect.Parse(body, instance.Name{Namespace: namespace, Service: r.PathValue("service")})
 	})
 	if err != nil {
 		return err
 	}
-	done, err := s.Agent.Registrar.Register(r.Context(), reg)
+	done, err := a.Registrar.Register(r.Context(), reg)
 	if err != nil {
 		return err
 	}
@@ -29,17 +29,16 @@ func (s *Server) registerInstance(w http.ResponseWriter, r *http.Request) error 
 	if done.Created {
 		code = http.StatusCreated
 	}
-	writeJSON(w, committed(done, code), struct {
+	return writeJSON(w, committed(done, code), struct {
 		ID        string `json:"instance_id"`
 		Lease     string `json:"lease_id"`
 		TTL       int64  `json:"lease_ttl"`
 		Committed bool   `json:"committed"`
 		Revision  uint64 `json:"revision,omitempty"`
 	}{done.ID, done.Lease, dialect.Seconds(done.TTL), done.Committed, revision(done)})
-	return nil
 }
 
-// committed is a status for a registration that the cluster knows of, or 202.
+// committed returns code for a committed registration, and otherwise 202.
 func committed(done instance.Registered, code int) int {
 	if !done.Committed {
 		return http.StatusAccepted
@@ -47,7 +46,7 @@ func committed(done instance.Registered, code int) int {
 	return code
 }
 
-// revision is that at which the cluster knows of a registration; 0 when it does not.
+// revision returns the revision of a committed registration, and otherwise zero.
 func revision(done instance.Registered) uint64 {
 	if !done.Committed {
 		return 0
@@ -55,7 +54,7 @@ func revision(done instance.Registered) uint64 {
 	return done.Revision
 }
 
-// location is the path of an instance below another.
+// location returns the path of an instance below a base path.
 func location(below string, k instance.Key) string {
 	at := below + url.PathEscape(k.ID)
 	if k.Namespace != instance.DefaultNamespace {
@@ -64,10 +63,10 @@ func location(below string, k instance.Key) string {
 	return at
 }
 
-// renewLease is the heartbeat of who knows its lease.
-func (s *Server) renewLease(w http.ResponseWriter, r *http.Request) error {
+// renewLease is the heartbeat by lease.
+func (a *agentAPI) renewLease(w http.ResponseWriter, r *http.Request) error {
 	lease := r.PathValue("lease")
-	beat, err := s.beat(r, instance.Ref{Lease: lease})
+	beat, err := a.beat(r, instance.Ref{Lease: lease})
 	switch kind := fault.KindOf(err); {
 	case err != nil && kind == fault.NotFound:
 		return missed(err, "Lease not found")
@@ -76,16 +75,15 @@ func (s *Server) renewLease(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return writeJSON(w, http.StatusOK, struct {
 		Lease   string    `json:"lease_id"`
 		TTL     int64     `json:"ttl"`
 		Expires time.Time `json:"expires_at"`
 	}{beat.Lease, dialect.Seconds(beat.TTL), beat.Expires.UTC().Truncate(time.Millisecond)})
-	return nil
 }
 
 // setStatus overrides the status of an instance, or ends the override.
-func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) error {
+func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	k, err := keyOf(r)
 	if err != nil {
 		return err
@@ -104,22 +102,22 @@ func (s *Server) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Name()); err != nil {
+	if err := a.may(r, k.Name()); err != nil {
 		return err
 	}
-	i, err := s.Agent.Registrar.SetStatus(r.Context(), k, status)
+	i, err := a.Registrar.SetStatus(r.Context(), k, status)
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return notFound(k)
 	}
 	if err != nil {
 		return err
 	}
-	s.writeDetail(w, i)
+	a.writeDetail(w, i)
 	return nil
 }
 
-func (s *Server) writeDetail(w http.ResponseWriter, i *instance.Instance) {
-	last, _ := s.Agent.Catalog.LastBeat(i.Key)
+func (a *agentAPI) writeDetail(w http.ResponseWriter, i *instance.Instance) {
+	last, _ := a.Catalog.LastBeat(i.Key)
 	writeJSON(w, http.StatusOK, dialect.DetailOf(i, last))
 }
 
@@ -127,19 +125,19 @@ func notFound(k instance.Key) error {
 	return fault.New("", fault.NotFound, "Service '%s' with ID '%s' not found", k.Service, k.ID)
 }
 
-// getInstance gives one instance, whatever its status.
-func (s *Server) getInstance(w http.ResponseWriter, r *http.Request) error {
-	i, result, err := s.one(r)
+// getInstance returns one instance in any status.
+func (a *agentAPI) getInstance(w http.ResponseWriter, r *http.Request) error {
+	i, result, err := a.one(r)
 	if err != nil {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	s.writeDetail(w, i)
+	a.writeDetail(w, i)
 	return nil
 }
 
 // one finds the instance of a path.
-func (s *Server) one(r *http.Request) (*instance.Instance, instance.Result, error) {
+func (a *agentAPI) one(r *http.Request) (*instance.Instance, instance.Result, error) {
 	values, err := input.Known(r.URL, "namespace", "consistency")
 	if err != nil {
 		return nil, instance.Result{}, parameterError{err}
@@ -152,7 +150,7 @@ func (s *Server) one(r *http.Request) (*instance.Instance, instance.Result, erro
 	if err := k.Validate(); err != nil {
 		return nil, instance.Result{}, err
 	}
-	result, err := s.Agent.Catalog.Discover(r.Context(), instance.Query{
+	result, err := a.Catalog.Discover(r.Context(), instance.Query{
 		Name: k.Name(), Selector: instance.Selector{AnyStatus: true, ID: k.ID}, Consistency: consistency,
 	})
 	if err != nil {
@@ -164,13 +162,13 @@ func (s *Server) one(r *http.Request) (*instance.Instance, instance.Result, erro
 	return result.Instances[0], result, nil
 }
 
-// listInstances gives the instances of a service, those that are UP unless others are asked for.
-func (s *Server) listInstances(w http.ResponseWriter, r *http.Request) error {
+// listInstances returns the instances of a service, by default those that are UP.
+func (a *agentAPI) listInstances(w http.ResponseWriter, r *http.Request) error {
 	q, _, err := readQuery(r)
 	if err != nil {
 		return err
 	}
-	result, err := s.Agent.Catalog.Discover(r.Context(), q)
+	result, err := a.Catalog.Discover(r.Context(), q)
 	if err != nil {
 		return ofParameters(err)
 	}
@@ -178,7 +176,7 @@ func (s *Server) listInstances(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readQuery reads what a request looks for; more are parameters beside those.
+// readQuery reads the selection of a request. It accepts the parameters in more besides.
 func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, error) {
 	var values url.Values
 	if r.URL.RawQuery != "" {
@@ -191,11 +189,11 @@ func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, err
 	return q, values, ofParameters(err)
 }
 
-// writeInstances writes a result. Its text is made once, for all who ask the same.
+// writeInstances writes a result. All requests with the same view share one rendering.
 func writeInstances(w http.ResponseWriter, service string, result instance.Result) {
 	render := func() []byte { return append(dialect.AppendList(nil, service, result.View), '\n') }
 	var body []byte
-	if len(result.Instances) == 0 { // such a view may be that of many services
+	if len(result.Instances) == 0 { // several services may share an empty view
 		body = render()
 	} else {
 		body = result.Form("httpapi", render)

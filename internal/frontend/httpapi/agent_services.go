@@ -33,36 +33,35 @@ type registered struct {
 	Revision  uint64    `json:"revision,omitempty"`
 }
 
-// registerService answers 201 whether the instance is new or was there, and 202 when the cluster does not
-// know of it yet.
-func (s *Server) registerService(w http.ResponseWriter, r *http.Request) error {
-	reg, err := s.registration(w, r, dialect.ParseService)
+// registerService answers 201 for a new or known instance, and 202 before the cluster has
+// committed it.
+func (a *agentAPI) registerService(w http.ResponseWriter, r *http.Request) error {
+	reg, err := a.registration(w, r, dialect.ParseService)
 	if err != nil {
 		return err
 	}
-	done, err := s.Agent.Registrar.Register(r.Context(), reg)
+	done, err := a.Registrar.Register(r.Context(), reg)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", location("/v1/services/"+done.Service+"/", done.Key))
-	writeJSON(w, committed(done, http.StatusCreated), registered{
+	return writeJSON(w, committed(done, http.StatusCreated), registered{
 		ID: done.ID, Name: done.Service, Version: done.Version, Status: dialect.ServiceStatus(done.Status),
 		At: done.RegisteredAt.UTC().Truncate(time.Millisecond), Lease: done.Lease,
 		Interval: max(dialect.Seconds(done.Interval), 1), Timeout: dialect.Seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
 	})
-	return nil
 }
 
-// heartbeat is that of who knows its name and id.
-func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) error {
+// heartbeat is the heartbeat by service and id.
+func (a *agentAPI) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	k, err := keyOf(r)
 	if err != nil {
 		return err
 	}
-	if err := s.may(r, k.Name()); err != nil {
+	if err := a.may(r, k.Name()); err != nil {
 		return err
 	}
-	beat, err := s.beat(r, instance.Ref{Key: k})
+	beat, err := a.beat(r, instance.Ref{Key: k})
 	switch kind := fault.KindOf(err); {
 	case err != nil && kind == fault.NotFound:
 		return notFound(k)
@@ -75,18 +74,17 @@ func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	writeJSON(w, http.StatusOK, struct {
+	return writeJSON(w, http.StatusOK, struct {
 		Status  string    `json:"status"`
 		At      time.Time `json:"last_heartbeat"`
 		Renewed bool      `json:"lease_renewed"`
 		TTL     int64     `json:"ttl_remaining"`
 	}{dialect.ServiceStatus(beat.Status), beat.At.UTC().Truncate(time.Millisecond), true, dialect.Seconds(beat.TTL)})
-	return nil
 }
 
-// getServices gives the instances of a service: an object for one, an array for several, and for
-// none that the filter lets pass.
-func (s *Server) getServices(w http.ResponseWriter, r *http.Request) error {
+// getServices returns the instances of a service: an object for one, and otherwise an array,
+// which is empty if the filter matches none.
+func (a *agentAPI) getServices(w http.ResponseWriter, r *http.Request) error {
 	values, err := input.Known(r.URL, "instance_id", "status", "namespace", "consistency")
 	if err != nil {
 		return parameterError{err}
@@ -99,30 +97,29 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) error {
 		return parameterError{err}
 	}
 	q.ID = values.Get("instance_id")
-	result, err := s.Agent.Catalog.Discover(r.Context(), q)
+	result, err := a.Catalog.Discover(r.Context(), q)
 	if err != nil {
 		return ofParameters(err)
 	}
 	if len(result.Instances) == 0 {
-		if err := s.present(r, q); err != nil {
+		if err := a.present(r, q); err != nil {
 			return err
 		}
 	}
 	tell(w.Header(), result.Index, result.Contact)
 	if len(result.Instances) == 1 {
-		s.writeAppended(w, func(dst []byte) []byte { return s.appendService(dst, result.Instances[0]) })
+		a.buffers.write(w, func(dst []byte) []byte { return a.appendService(dst, result.Instances[0]) })
 		return nil
 	}
-	s.writeServices(w, result.Instances)
+	a.writeServices(w, result.Instances)
 	return nil
 }
 
-// present fails unless there are instances of the service, and the one that is asked for, in
-// whatever status.
-func (s *Server) present(r *http.Request, q instance.Query) error {
+// present fails unless the service, or the instance with the given id, exists in any status.
+func (a *agentAPI) present(r *http.Request, q instance.Query) error {
 	id := q.ID
 	q.Selector = instance.Selector{AnyStatus: true, ID: id}
-	result, err := s.Agent.Catalog.Discover(r.Context(), q)
+	result, err := a.Catalog.Discover(r.Context(), q)
 	switch {
 	case err != nil || len(result.Instances) > 0:
 		return err
@@ -133,19 +130,19 @@ func (s *Server) present(r *http.Request, q instance.Query) error {
 	}
 }
 
-// getService gives one instance: what the Location of a registration names.
-func (s *Server) getService(w http.ResponseWriter, r *http.Request) error {
-	i, result, err := s.one(r)
+// getService returns one instance, to which the Location of a registration points.
+func (a *agentAPI) getService(w http.ResponseWriter, r *http.Request) error {
+	i, result, err := a.one(r)
 	if err != nil {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	s.writeAppended(w, func(dst []byte) []byte { return s.appendService(dst, i) })
+	a.buffers.write(w, func(dst []byte) []byte { return a.appendService(dst, i) })
 	return nil
 }
 
-// listServices gives a page of the instances of all services.
-func (s *Server) listServices(w http.ResponseWriter, r *http.Request) error {
+// listServices returns a page of the instances of all services.
+func (a *agentAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	values, err := input.Known(r.URL, "status", "tag", "environment", "dependency", "limit", "offset", "namespace", "consistency")
 	if err != nil {
 		return parameterError{err}
@@ -165,18 +162,18 @@ func (s *Server) listServices(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return parameterError{err}
 	}
-	result, err := s.Agent.Catalog.List(r.Context(), q)
+	result, err := a.Catalog.List(r.Context(), q)
 	if err != nil {
 		return ofParameters(err)
 	}
 	tell(w.Header(), result.Index, result.Contact)
 	w.Header().Set("X-Total-Count", strconv.Itoa(len(result.Instances)))
 	from = min(from, len(result.Instances))
-	s.writeServices(w, result.Instances[from:min(from+limit, len(result.Instances))])
+	a.writeServices(w, result.Instances[from:min(from+limit, len(result.Instances))])
 	return nil
 }
 
-// page reads which part of a list is wanted.
+// page reads the bounds of a page.
 func page(values url.Values) (from, limit int, err error) {
 	offset, err := input.Number(values, "offset")
 	if err != nil {
@@ -187,25 +184,25 @@ func page(values url.Values) (from, limit int, err error) {
 	case given == "":
 		n = defaultPage
 	case err != nil || n < 1 || n > maxPage:
-		return 0, 0, fault.Invalidf("limit", input.Shown(given), "must be 1 to %d", maxPage)
+		return 0, 0, fault.Invalidf("limit", input.Shown(given), "must be a number from 1 to %d", maxPage)
 	}
 	return int(min(offset, math.MaxInt32)), int(n), nil
 }
 
-func (s *Server) writeServices(w http.ResponseWriter, list []*instance.Instance) {
-	s.writeAppended(w, func(dst []byte) []byte {
+func (a *agentAPI) writeServices(w http.ResponseWriter, list []*instance.Instance) {
+	a.buffers.write(w, func(dst []byte) []byte {
 		dst = append(dst, '[')
 		for n, i := range list {
 			if n > 0 {
 				dst = append(dst, ',')
 			}
-			dst = s.appendService(dst, i)
+			dst = a.appendService(dst, i)
 		}
 		return append(dst, ']')
 	})
 }
 
-func (s *Server) appendService(dst []byte, i *instance.Instance) []byte {
-	last, _ := s.Agent.Catalog.LastBeat(i.Key)
+func (a *agentAPI) appendService(dst []byte, i *instance.Instance) []byte {
+	last, _ := a.Catalog.LastBeat(i.Key)
 	return dialect.AppendService(dst, i, last)
 }

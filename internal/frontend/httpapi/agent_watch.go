@@ -15,15 +15,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Bounds of the time that a watch waits for a change.
+// Default and bound of the time that a watch waits for a change.
 const (
 	defaultWatch = 5 * time.Minute
 	maxWatch     = 10 * time.Minute
 )
 
-// watchInstances waits until a result is another than that of an index, and gives it; or, for who
-// accepts server-sent events, streams its changes.
-func (s *Server) watchInstances(w http.ResponseWriter, r *http.Request) error {
+// watchInstances waits until the result differs from that of an index and returns it. A client
+// that accepts server-sent events gets a stream of changes instead.
+func (a *agentAPI) watchInstances(w http.ResponseWriter, r *http.Request) error {
 	q, values, err := readQuery(r, "index", "wait")
 	if err != nil {
 		return err
@@ -32,48 +32,47 @@ func (s *Server) watchInstances(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return parameterError{err}
 	}
-	release, err := s.watches.take("watches")
+	release, err := a.watches.Take("httpapi.watchInstances", "watches")
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := a.untilClosing(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
-	// The request has arrived: the time to read it does not bound the wait.
+	// The request has arrived, so the bound on reading it must not end the wait.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		return s.orClosing(ofParameters(s.streamInstances(ctx, w, r, question{q, after})))
+		return a.orClosing(ofParameters(a.streamInstances(ctx, w, r, question{q, after})))
 	}
-	result, err := s.await(ctx, question{q, after}, wait, r.Method)
+	result, err := a.await(ctx, question{q, after}, wait, r.Method)
 	if err != nil {
-		return s.orClosing(ofParameters(err))
+		return a.orClosing(ofParameters(err))
 	}
 	writeInstances(w, q.Service, result)
 	return nil
 }
 
-// question is what is watched, and up to where it is known.
+// question is a watched query and the last index that the client has.
 type question struct {
 	instance.Query
 	after uint64
 }
 
-// await gives a result at once to who knows none, and to who wants the header only.
-func (s *Server) await(ctx context.Context, q question, wait time.Duration, method string) (instance.Result, error) {
+// await answers at once to a client without index or with a HEAD request.
+func (a *agentAPI) await(ctx context.Context, q question, wait time.Duration, method string) (instance.Result, error) {
 	if q.after == 0 || method == http.MethodHead {
-		return s.Agent.Catalog.Discover(ctx, q.Query)
+		return a.Catalog.Discover(ctx, q.Query)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	return s.Agent.Catalog.Await(ctx, q.Query, q.after)
+	return a.Catalog.Await(ctx, q.Query, q.after)
 }
 
-// readPatience reads what a client knows already, and how long it waits to know more.
+// readPatience reads the index that the client has and the longest wait for a newer one.
 func readPatience(values url.Values) (after uint64, wait time.Duration, err error) {
 	if text := values.Get("index"); text != "" {
 		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return 0, 0, fault.Invalidf("index", input.Shown(text), "is no index of an answer")
+			return 0, 0, fault.Invalidf("index", input.Shown(text), "is not the index of an answer: use the header X-Blackhole-Index")
 		}
 	}
 	text := values.Get("wait")
@@ -85,67 +84,45 @@ func readPatience(values url.Values) (after uint64, wait time.Duration, err erro
 		wait, err = time.Duration(n)*time.Second, nil
 	}
 	if err != nil || wait < 0 || wait > maxWatch {
-		return 0, 0, fault.Invalidf("wait", input.Shown(text), "must be a time such as 30s, at most %s", maxWatch)
+		return 0, 0, fault.Invalidf("wait", input.Shown(text), "must be a duration such as 30s, at most %s", maxWatch)
 	}
 	return after, wait, nil
 }
 
-// streamInstances sends reset, with all that there is, and then change for each change; contact
-// when it is lost or found again; and comments, that the client knows of a connection that lives.
-// Ids are indexes; a client resumes with the last in Last-Event-ID.
-func (s *Server) streamInstances(ctx context.Context, w http.ResponseWriter, r *http.Request, q question) error {
+// streamInstances sends the event reset with all instances, then change for each change, contact
+// when contact to the group is lost or regained, and comments that keep the connection alive.
+// Ids are indexes. A client resumes with the last id in Last-Event-ID.
+func (a *agentAPI) streamInstances(ctx context.Context, w http.ResponseWriter, r *http.Request, q question) error {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {
-			return fault.Invalidf("Last-Event-ID", input.Shown(id), "is no id of this watch")
+			return fault.Invalidf("Last-Event-ID", input.Shown(id), "is not an id of this watch: send the id of the last event")
 		}
 		q.after = last
 	}
-	out := &instanceStream{w: w, control: http.NewResponseController(w), service: q.Service, head: r.Method == http.MethodHead}
-	err := s.Agent.Catalog.Watch(ctx, q.Query, q.after, out.send)
-	if out.begun {
-		return nil // the stream is all there is to say it in: the client comes back
-	}
-	return err
+	out := &instanceStream{eventStream: newEventStream(w, r), service: q.Service}
+	return out.end(a.Catalog.Watch(ctx, q.Query, q.after, out.send))
 }
 
-// instanceStream is the answer to a watch.
+// instanceStream is the answer to a watch of instances.
 type instanceStream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
+	*eventStream
 	service string
-	head    bool // only the header is wanted
-	begun   bool
-	stale   bool // as the client was told last
+	stale   bool // as last sent to the client
 	buf     []byte
 }
 
-// send writes one batch; a client that does not read it in time is gone.
+// send writes one batch.
 func (o *instanceStream) send(b instance.Batch) error {
 	if !o.begun {
-		o.begun = true
-		h := o.w.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		tell(h, b.Index, b.Contact)
-		o.w.WriteHeader(http.StatusOK)
-	}
-	if o.head {
-		return fault.New("httpapi.watchInstances", fault.Canceled, "only the header is wanted")
-	}
-	if err := o.control.SetWriteDeadline(time.Now().Add(writeAnswer)); err != nil {
-		return err
+		tell(o.w.Header(), b.Index, b.Contact)
 	}
 	o.buf = o.append(o.buf[:0], b)
-	if _, err := o.w.Write(o.buf); err != nil {
-		return err
-	}
-	return o.control.Flush()
+	return o.write(o.buf)
 }
 
-// append appends what a batch has to say. That of a mark of progress is a comment with an id, of
-// which clients take note (WHATWG HTML, section 9.2.6).
+// append appends the events of a batch. A mark of progress becomes a comment with an id, which
+// clients remember (WHATWG HTML, section 9.2.6).
 func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 	told := len(dst)
 	if b.Stale != o.stale {
@@ -187,7 +164,7 @@ type contactBody struct {
 func appendContact(dst []byte, c instance.Contact) []byte {
 	text, err := json.Marshal(contactBody{c.Stale, c.Reason, c.Age.Seconds()})
 	if err != nil {
-		return dst // impossible: the fields have a JSON form
+		return dst // unreachable: the fields have a JSON form
 	}
 	dst = append(dst, "event: contact\ndata: "...)
 	return append(append(dst, text...), "\n\n"...)

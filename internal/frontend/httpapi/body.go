@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// readBody reads the body of a request about one record or one query.
+// readBody reads the body of a request, up to maxBody bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	var body []byte
 	var err error
@@ -27,26 +27,26 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, unread(err)
 	case len(body) == 0:
-		return nil, fault.Invalidf("body", nil, "is empty")
+		return nil, fault.Invalidf("body", nil, "is empty: send a JSON object")
 	}
 	return body, nil
 }
 
-// unread is the error about a body that is too large, breaks off, or is not JSON.
+// unread is the error for a body that is too large, incomplete or not JSON.
 func unread(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("is over %d bytes", large.Limit)}
+		return &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("is longer than %d bytes: send less in one request", large.Limit)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Invalidf("body", nil, "ends early")
+		return fault.Invalidf("body", nil, "ends before the JSON object does: send the whole object")
 	default:
 		return fault.Invalidf("body", nil, "cannot be read: %w", err)
 	}
 }
 
-// within names where it was, the body or the url, when an error names no field of it: text
-// that is not JSON, a field whose name is empty.
+// within sets the field of an error without field, such as for text that is not JSON, to the
+// body or the url.
 func within(where string, err error) error {
 	if err != nil && fault.FieldOf(err) == "" {
 		return fault.In(where, err)
@@ -54,14 +54,14 @@ func within(where string, err error) error {
 	return err
 }
 
-// entry is one record of a batch: an offer, or why it is none.
+// entry is one record of a batch: an offer, or the error of its text.
 type entry struct {
 	offer records.Offer
 	err   error
 }
 
-// readBatch reads {"records": [...]} one record after the other, so that a batch takes no
-// more memory than its offers. It fails only where there is no batch.
+// readBatch reads {"records": [...]} record by record, so that a batch takes no more memory than
+// its offers. It fails only if the text is not a batch.
 func readBatch(body io.Reader) (entries []entry, err error) {
 	d := json.NewDecoder(body)
 	if t, err := d.Token(); err != nil {
@@ -76,9 +76,9 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		}
 		switch name, _ := t.(string); {
 		case name != "records":
-			return nil, fault.Invalidf(input.Shown(name), nil, "is not a field of a batch")
+			return nil, fault.Invalidf(input.Shown(name), nil, "is not a field of a batch: send only records")
 		case entries != nil:
-			return nil, fault.Invalidf("records", nil, "is given more than once")
+			return nil, fault.Invalidf("records", nil, "occurs more than once: send one list")
 		}
 		if entries, err = readEntries(d); err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		return nil, unread(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fault.Invalidf("body", nil, "must end with the JSON object")
+		return nil, fault.Invalidf("body", nil, "has text after the JSON object: remove it")
 	}
 	if len(entries) == 0 {
 		return nil, fault.Invalidf("records", 0, "must have 1 to %d entries", discovery.MaxBatch)
@@ -96,7 +96,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 	return entries, nil
 }
 
-// readEntries reads the list; the result is not nil.
+// readEntries reads the list. The result is never nil.
 func readEntries(d *json.Decoder) ([]entry, error) {
 	if t, err := d.Token(); err != nil {
 		return nil, unread(err)

@@ -7,19 +7,19 @@ import (
 	"net/http"
 )
 
-// maxHeld is the longest answer that is sent in one piece.
+// maxHeld is the longest answer, in bytes, that is sent in one piece.
 const maxHeld = 32 << 10
 
-// conn is a connection that can send what is written to it in one piece. net/http writes
-// an answer of more than 4 KiB in two or more, and for each the kernel is called and the
-// client woken. The goroutine that serves the connection owns it.
+// conn is a connection that can combine several writes into one. net/http writes an answer of
+// more than 4 KiB in several pieces, and each piece costs a system call and wakes the client.
+// The goroutine that serves the connection owns it.
 type conn struct {
 	net.Conn
 	holding bool
-	held    []byte // kept for the next answer
+	held    []byte // reused for the next answer
 }
 
-// Write writes, or keeps a copy of p while writes are held.
+// Write implements net.Conn. While writes are held it keeps a copy of p.
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.holding {
 		return c.Conn.Write(p)
@@ -28,21 +28,21 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hold keeps what is written until release.
+// hold keeps further writes until release.
 func (c *conn) hold() { c.holding, c.held = true, c.held[:0] }
 
-// release sends what was kept. A connection that fails says so at the next write or read,
-// as it does to net/http, which buffers too.
+// release sends the held writes. A failed connection reports its error at the next read or
+// write, as with the buffers of net/http.
 func (c *conn) release() {
 	c.holding = false
 	_, _ = c.Conn.Write(c.held)
 }
 
-// conns is a listener of such connections.
+// conns is a listener whose connections can hold writes.
 type conns struct{ net.Listener }
 
-// Accept waits for the next connection. Those of TLS stay as they are: net/http has to know
-// them, and several requests share one.
+// Accept implements net.Listener. TLS connections stay unchanged: net/http must recognise them,
+// and several requests of HTTP/2 share one.
 func (l conns) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -54,25 +54,24 @@ func (l conns) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of the connection of a request.
 type connKey struct{}
 
-// withConn is an http.Server.ConnContext.
+// withConn implements http.Server.ConnContext.
 func (s *Server) withConn(ctx context.Context, c net.Conn) context.Context {
-	if s.ConnContext != nil {
-		ctx = s.ConnContext(ctx, c)
+	if s.connContext != nil {
+		ctx = s.connContext(ctx, c)
 	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf gives the connection of a request, or nil where it did not come over a conn.
+// connOf returns the connection of a request, or nil for other types than conn.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
 }
 
-// writeWhole writes a whole body in one piece, if the answer goes over a conn and is not
-// long.
+// writeWhole writes a body, in one piece over a conn and up to maxHeld bytes.
 func writeWhole(w http.ResponseWriter, body []byte) {
 	r, ok := w.(*response)
 	if !ok || r.conn == nil || len(body) > maxHeld {

@@ -4,26 +4,54 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// answerWithin bounds every call to the group beside the time that it may wait for a lock: who
-// asks a group without a leader is told so, in time.
+// answerWithin bounds each call to the group, besides a wait for a lock or a requirement. A
+// client of a group without a leader thus gets an error in time.
 const answerWithin = 10 * time.Second
 
-// Coordination are the parts of the coordination plane; all of them are required.
+// Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
 	Actor    coord.Actor
 	Reader   coord.Reader
 	Overseer coord.Overseer
 
-	// Owner tells on whose behalf a request is, or why it may not be.
+	// Owner names the client on whose behalf a request acts, or fails if the client may not act.
 	Owner func(r *http.Request) (string, error)
+}
+
+// coordinationAPI handles the routes of the coordination plane.
+type coordinationAPI struct {
+	*shared
+	Coordination
+}
+
+func (p *coordinationAPI) routes() []route {
+	return []route{
+		{pattern: "POST /v1/coordination/leases", role: access.RoleService, serve: p.bounded(p.grantLease)},
+		{pattern: "GET /v1/coordination/leases", role: access.RoleReadOnly, serve: p.bounded(p.listLeases)},
+		{pattern: "GET /v1/coordination/leases/{id}", role: access.RoleReadOnly, serve: p.bounded(p.getLease)},
+		{pattern: "DELETE /v1/coordination/leases/{id}", role: access.RoleService, serve: p.bounded(p.revokeLease)},
+		{pattern: "PUT /v1/coordination/leases/{id}/keepalive", role: access.RoleService, serve: p.bounded(p.keepLease)},
+		{pattern: "GET /v1/coordination/locks", role: access.RoleReadOnly, serve: p.bounded(p.listLocks)},
+		{pattern: "POST /v1/coordination/locks/{name}", role: access.RoleService, waits: true, serve: p.unbounded(p.lock)},
+		{pattern: "GET /v1/coordination/locks/{name}", role: access.RoleReadOnly, serve: p.bounded(p.getLock)},
+		{pattern: "DELETE /v1/coordination/locks/{name}", role: access.RoleService, serve: p.bounded(p.unlock)},
+		{pattern: "GET /v1/coordination/requirements", role: access.RoleReadOnly, serve: p.bounded(p.listRequirements)},
+		{pattern: "GET /v1/coordination/requirements/{id}", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.getRequirement)},
+		{pattern: "PUT /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.setRequirement)},
+		{pattern: "DELETE /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.deleteRequirement)},
+		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.watchKeys)},
+		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
+	}
 }
 
 // call is a request to the coordination plane.
@@ -33,65 +61,71 @@ type call struct {
 	owner string
 }
 
-// planeHandler answers a call, or returns why not. Its context ends when the client goes or
-// the server closes, and is for the handler to bound.
-type planeHandler func(ctx context.Context, c call) error
+// callHandler answers a call or returns an error. Its context ends when the client leaves or the
+// server closes.
+type callHandler func(ctx context.Context, c call) error
 
-// plane makes a handler of the server: it finds out who calls, and writes the error.
-func (s *Server) plane(h planeHandler) http.Handler {
+// bounded serves calls that end within answerWithin.
+func (p *coordinationAPI) bounded(h callHandler) http.Handler {
+	return p.unbounded(func(ctx context.Context, c call) error {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		return h(ctx, c)
+	})
+}
+
+// unbounded serves calls that bound their time themselves.
+func (p *coordinationAPI) unbounded(h callHandler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		owner, err := s.Coordination.Owner(r)
+		owner, err := p.Owner(r)
 		if err == nil {
-			ctx, cancel := context.WithCancel(r.Context())
+			ctx, cancel := p.untilClosing(r.Context())
 			defer cancel()
-			defer context.AfterFunc(s.closing, cancel)()
 			err = h(ctx, call{w, r, owner})
 		}
 		if err != nil {
-			s.refuse(w, err)
+			p.writeError(w, p.orClosing(err))
 		}
 	})
 }
 
-// planeError is an error of the coordination plane in the one form.
+// planeError is an error of the coordination plane.
 type planeError struct {
 	errorBody
-	Missing string `json:"missing,omitempty"` // what the group is without
+	Missing string `json:"missing,omitempty"` // reason why the group cannot serve
 }
 
-// refuse writes an error in the words of the coordination plane.
-func (s *Server) refuse(w http.ResponseWriter, err error) {
-	kind := fault.KindOf(err)
-	if s.closing.Err() != nil && (kind == fault.Canceled || kind == fault.Unavailable) {
-		writeError(w, fault.New("httpapi", fault.Unavailable, "the peer is shutting down"))
-		return
-	}
+// writeError writes an error with the names of this plane.
+func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 	code, body := bodyOf(err)
 	answer := planeError{errorBody: body}
-	switch body.Field { // as this API has it
+	switch body.Field {
 	case "lease":
 		answer.Field = "lease_id"
 	case "token":
 		answer.Field = "fencing_token"
 	}
-	switch kind {
+	switch kind := fault.KindOf(err); kind {
 	case fault.NotFound:
 		answer.Error = "not_found"
 	case fault.Exists:
 		answer.Error = "already_exists"
 	case fault.Unavailable, fault.Timeout:
-		if g := s.state(); g.Missing != "" || kind == fault.Unavailable {
+		if p.closing.Err() != nil {
+			break
+		}
+		if g := p.state(); g.Missing != "" || kind == fault.Unavailable {
 			code, answer.Error, answer.Missing = http.StatusServiceUnavailable, "no_quorum", g.Missing
 		}
 	}
-	writeJSON(w, code, answer)
+	writeErrorBody(w, err, code, answer)
 }
 
-// state is that of the group, as far as it is known soon.
-func (s *Server) state() coord.GroupState {
+// state returns the state of the group for the text of an error, within a second.
+func (p *coordinationAPI) state() coord.GroupState {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	g, err := s.Coordination.Overseer.Group(ctx)
+	g, err := p.Overseer.Group(ctx)
 	if err != nil {
 		g.Missing = fault.Message(err)
 	}
@@ -99,18 +133,14 @@ func (s *Server) state() coord.GroupState {
 }
 
 // do executes a command for the owner of a call.
-func (s *Server) do(ctx context.Context, c call, op coord.Op) (coord.Result, headerBody, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	r, h, err := s.Coordination.Actor.Do(ctx, coord.Command{Owner: c.owner, Op: op})
+func (p *coordinationAPI) do(ctx context.Context, c call, op coord.Op) (coord.Result, headerBody, error) {
+	r, h, err := p.Actor.Do(ctx, coord.Command{Owner: c.owner, Op: op})
 	return r, fromHeader(h), err
 }
 
-// group tells how the group stands, with the status of an error while it cannot serve.
-func (s *Server) group(ctx context.Context, c call) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	g, err := s.Coordination.Overseer.Group(ctx)
+// group describes the group, with an error status while the group cannot serve.
+func (p *coordinationAPI) group(ctx context.Context, c call) error {
+	g, err := p.Overseer.Group(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,18 +151,17 @@ func (s *Server) group(ctx context.Context, c call) error {
 		g.Learners = []coord.Member{}
 	}
 	if g.Missing == "" {
-		writeJSON(c.w, http.StatusOK, g)
-		return nil
+		return writeJSON(c.w, http.StatusOK, g)
 	}
-	writeJSON(c.w, http.StatusServiceUnavailable, struct {
+	return writeJSON(c.w, http.StatusServiceUnavailable, struct {
 		Error   string `json:"error"`
 		Message string `json:"message"`
 		coord.GroupState
 	}{"no_quorum", g.Missing, g})
-	return nil
 }
 
-// headerBody is a header; the ids have more digits than a number of JavaScript.
+// headerBody is the header of an answer. Ids are strings, because they have more digits than a
+// JavaScript number.
 type headerBody struct {
 	Cluster  uint64         `json:"cluster_id,string"`
 	Member   uint64         `json:"member_id,string"`
@@ -144,7 +173,7 @@ func fromHeader(h coord.Header) headerBody {
 	return headerBody{Cluster: h.Group, Member: h.Member, Revision: h.Revision, Term: h.Term}
 }
 
-// leaseID is the id of a lease: a string, for the same reason.
+// leaseID is the id of a lease, a string in JSON like the ids of a header.
 type leaseID coord.LeaseID
 
 // MarshalJSON implements json.Marshaler.
@@ -159,7 +188,7 @@ func (id *leaseID) UnmarshalJSON(b []byte) error {
 		*id, err = parseLeaseID(text)
 	}
 	if err != nil {
-		return &json.UnmarshalTypeError{Value: string(b)} // which names the field
+		return &json.UnmarshalTypeError{Value: string(b)} // the decoder adds the field
 	}
 	return nil
 }
@@ -172,11 +201,17 @@ func parseLeaseID(text string) (leaseID, error) {
 	return leaseID(n), nil
 }
 
-// decode reads a body that is one JSON object into v, and knows every field of it.
+// decode reads a body into v.
 func decode(c call, v any) error {
 	body, err := readBody(c.w, c.r)
 	if err != nil {
 		return err
 	}
 	return input.Object(body, v)
+}
+
+// readPage reads the bound of a page of leases or locks. Zero is the default of the plane.
+func readPage(values url.Values) (limit int, err error) {
+	n, err := input.Number(values, "limit")
+	return int(min(n, maxListed)), err
 }

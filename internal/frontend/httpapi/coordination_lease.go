@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxListed bounds one page of leases or locks.
+// maxListed bounds a page of leases or locks.
 const maxListed = 10_000
 
-// leaseBody is a lease. Times are in seconds, rounded down, and beside them exactly.
+// leaseBody is a lease. TTL is in seconds, rounded down, and TTLMs is exact.
 type leaseBody struct {
 	Header *headerBody `json:"header,omitempty"`
 	ID     leaseID     `json:"id"`
@@ -23,7 +23,7 @@ type leaseBody struct {
 	TTLMs  int64       `json:"ttl_ms"`
 }
 
-// leaseState is a lease as it stands.
+// leaseState is the current state of a lease.
 type leaseState struct {
 	leaseBody
 	RemainingMs int64    `json:"remaining_ms"`
@@ -38,7 +38,7 @@ func fromLease(l coord.LeaseState) leaseState {
 	}
 }
 
-func (s *Server) grantLease(ctx context.Context, c call) error {
+func (p *coordinationAPI) grantLease(ctx context.Context, c call) error {
 	var req struct {
 		ID    leaseID `json:"id"`
 		TTL   int64   `json:"ttl"`
@@ -49,7 +49,7 @@ func (s *Server) grantLease(ctx context.Context, c call) error {
 	}
 	switch {
 	case req.TTL != 0 && req.TTLMs != 0:
-		return fault.Invalidf("ttl_ms", req.TTLMs, "does not go with ttl")
+		return fault.Invalidf("ttl_ms", req.TTLMs, "must not be given together with ttl: give one of them")
 	case req.TTLMs < 0:
 		return fault.Invalidf("ttl_ms", req.TTLMs, "must be above 0")
 	case req.TTLMs == 0 && req.TTL <= 0:
@@ -57,53 +57,46 @@ func (s *Server) grantLease(ctx context.Context, c call) error {
 	case req.TTLMs == 0:
 		req.TTLMs = min(req.TTL, math.MaxInt64/1000) * 1000
 	}
-	r, h, err := s.do(ctx, c, &coord.LeaseGrant{ID: coord.LeaseID(req.ID), TTL: req.TTLMs})
+	r, h, err := p.do(ctx, c, &coord.LeaseGrant{ID: coord.LeaseID(req.ID), TTL: req.TTLMs})
 	if err != nil {
 		return err
 	}
 	c.w.Header().Set("Location", "/v1/coordination/leases/"+strconv.FormatInt(int64(r.Lease), 10))
-	writeJSON(c.w, http.StatusCreated, leaseBody{&h, leaseID(r.Lease), r.TTL / 1000, r.TTL})
-	return nil
+	return writeJSON(c.w, http.StatusCreated, leaseBody{&h, leaseID(r.Lease), r.TTL / 1000, r.TTL})
 }
 
-func (s *Server) keepLease(ctx context.Context, c call) error {
+func (p *coordinationAPI) keepLease(ctx context.Context, c call) error {
 	id, err := parseLeaseID(c.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	renewals, header, err := s.Coordination.Actor.KeepAlive(ctx, c.owner, []coord.LeaseID{coord.LeaseID(id)})
+	renewals, header, err := p.Actor.KeepAlive(ctx, c.owner, []coord.LeaseID{coord.LeaseID(id)})
 	if err != nil {
 		return err
 	}
 	ttl := renewals[0].TTL
 	if ttl == 0 {
-		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("does not exist, or is another client's")}
+		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("does not exist or belongs to another client: grant a new lease")}
 	}
 	h := fromHeader(header)
-	writeJSON(c.w, http.StatusOK, leaseBody{&h, id, ttl / 1000, ttl})
-	return nil
+	return writeJSON(c.w, http.StatusOK, leaseBody{&h, id, ttl / 1000, ttl})
 }
 
-func (s *Server) getLease(ctx context.Context, c call) error {
+func (p *coordinationAPI) getLease(ctx context.Context, c call) error {
 	id, err := parseLeaseID(c.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	states, h, err := s.leases(ctx, coord.LeaseQuery{ID: coord.LeaseID(id)})
+	states, h, err := p.leases(ctx, coord.LeaseQuery{ID: coord.LeaseID(id)})
 	if err != nil {
 		return err
 	}
 	states[0].Header = &h
-	writeJSON(c.w, http.StatusOK, states[0])
-	return nil
+	return writeJSON(c.w, http.StatusOK, states[0])
 }
 
-func (s *Server) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, headerBody, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	states, h, err := s.Coordination.Reader.Leases(ctx, q)
+func (p *coordinationAPI) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, headerBody, error) {
+	states, h, err := p.Reader.Leases(ctx, q)
 	out := make([]leaseState, len(states))
 	for i, l := range states {
 		out[i] = fromLease(l)
@@ -111,8 +104,8 @@ func (s *Server) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, 
 	return out, fromHeader(h), err
 }
 
-// listLeases gives a page of them; who wants all asks again after the last.
-func (s *Server) listLeases(ctx context.Context, c call) error {
+// listLeases returns a page. A client continues with the id of the last lease in after.
+func (p *coordinationAPI) listLeases(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "after", "limit")
 	if err != nil {
 		return err
@@ -121,27 +114,26 @@ func (s *Server) listLeases(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	limit, err := input.Number(values, "limit")
+	limit, err := readPage(values)
 	if err != nil {
 		return err
 	}
-	states, h, err := s.leases(ctx, coord.LeaseQuery{After: coord.LeaseID(after), Limit: int(min(limit, maxListed))})
+	states, h, err := p.leases(ctx, coord.LeaseQuery{After: coord.LeaseID(after), Limit: limit})
 	if err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, struct {
+	return writeJSON(c.w, http.StatusOK, struct {
 		Header headerBody   `json:"header"`
 		Leases []leaseState `json:"leases"`
 	}{h, states})
-	return nil
 }
 
-func (s *Server) revokeLease(ctx context.Context, c call) error {
+func (p *coordinationAPI) revokeLease(ctx context.Context, c call) error {
 	id, err := parseLeaseID(c.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.do(ctx, c, &coord.LeaseRevoke{ID: coord.LeaseID(id)}); err != nil {
+	if _, _, err := p.do(ctx, c, &coord.LeaseRevoke{ID: coord.LeaseID(id)}); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -14,56 +13,31 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxWait is the longest time to wait for a lock that is reckoned with; without one a request
-// waits for as long as its client.
+// maxWait caps timeout_ms. Without a timeout a request waits as long as its client.
 const maxWait = 30 * 24 * time.Hour
-
-// lockName gives the name in the path of a lock: all that follows, to the letter. The router
-// would clean it, and so make one lock of two names.
-func lockName(r *http.Request) (string, bool) {
-	return strings.CutPrefix(r.URL.Path, "/v1/coordination/locks/")
-}
-
-// lockRoute serves the paths of single locks.
-func (s *Server) lockRoute(w http.ResponseWriter, r *http.Request, name string) {
-	handlers := map[string]func(ctx context.Context, c call, name string) error{
-		http.MethodPost: s.lock, http.MethodGet: s.getLock, http.MethodHead: s.getLock, http.MethodDelete: s.unlock,
-	}
-	h := handlers[r.Method]
-	if h == nil {
-		writeNotAllowed(w, r, "DELETE, GET, HEAD, POST")
-		return
-	}
-	s.plane(func(ctx context.Context, c call) error {
-		if name == "" {
-			return fault.Invalidf("name", nil, "is missing")
-		}
-		return h(ctx, c, name)
-	}).ServeHTTP(w, r)
-}
 
 // lockRequest is the body of a request for a lock.
 type lockRequest struct {
 	Lease     leaseID         `json:"lease_id"`
 	Try       bool            `json:"try"`
-	TimeoutMs int64           `json:"timeout_ms"` // longest wait; 0: as long as the client
+	TimeoutMs int64           `json:"timeout_ms"` // longest wait; zero means as long as the client
 	Shared    bool            `json:"shared"`
 	Permits   uint32          `json:"permits"`
-	Metadata  json.RawMessage `json:"metadata"` // a string, or an object, kept as its text
+	Metadata  json.RawMessage `json:"metadata"` // a string, or an object that is stored as text
 }
 
-// op makes the operation that is asked for.
+// op returns the requested operation.
 func (q *lockRequest) op(name string) (*coord.Lock, error) {
 	o := &coord.Lock{Name: name, Lease: coord.LeaseID(q.Lease), Permits: q.Permits, Wait: !q.Try}
 	switch {
 	case q.Lease == 0:
-		return nil, fault.Invalidf("lease_id", nil, "is missing")
+		return nil, fault.Invalidf("lease_id", nil, "is missing: name the lease that owns the claim")
 	case q.TimeoutMs < 0:
-		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must not be negative")
+		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must be 0 or more")
 	case q.Try && q.TimeoutMs > 0:
-		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "does not go with try")
+		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must not be given with try, which does not wait")
 	case q.Shared && q.Permits > 0:
-		return nil, fault.Invalidf("permits", q.Permits, "do not go with shared")
+		return nil, fault.Invalidf("permits", q.Permits, "must not be given with shared: choose one mode")
 	case q.Shared:
 		o.Mode = coord.Shared
 	case q.Permits > 0:
@@ -82,26 +56,26 @@ func (q *lockRequest) op(name string) (*coord.Lock, error) {
 	return o, nil
 }
 
-// lockAnswer is where a claim stands.
+// lockAnswer is the state of a claim.
 type lockAnswer struct {
 	Header   headerBody  `json:"header"`
 	Key      string      `json:"key"`
-	Token    coord.Token `json:"fencing_token"` // 0 unless acquired
+	Token    coord.Token `json:"fencing_token"` // zero unless acquired
 	Acquired bool        `json:"acquired"`
-	Count    uint32      `json:"count"` // claims that the lease has
+	Count    uint32      `json:"count"` // claims of the lease on the lock
 }
 
-// lock takes a lock, and waits for it unless told otherwise.
-func (s *Server) lock(ctx context.Context, c call, name string) error {
+// lock acquires a lock and, except with try, waits for it.
+func (p *coordinationAPI) lock(ctx context.Context, c call) error {
 	var req lockRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	op, err := req.op(name)
+	op, err := req.op(c.r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	result, header, err := s.acquire(ctx, c, op, time.Duration(min(req.TimeoutMs, maxWait.Milliseconds()))*time.Millisecond)
+	result, header, err := p.acquire(ctx, c, op, time.Duration(min(req.TimeoutMs, maxWait.Milliseconds()))*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -109,33 +83,34 @@ func (s *Server) lock(ctx context.Context, c call, name string) error {
 	if !answer.Acquired {
 		answer.Token = 0
 	}
-	writeJSON(c.w, http.StatusOK, answer)
-	return nil
+	return writeJSON(c.w, http.StatusOK, answer)
 }
 
-func (s *Server) acquire(ctx context.Context, c call, op *coord.Lock, wait time.Duration) (coord.Result, headerBody, error) {
+func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, wait time.Duration) (coord.Result, headerBody, error) {
 	if !op.Wait {
-		return s.do(ctx, c, op)
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		return p.do(ctx, c, op)
 	}
-	release, err := s.waits.take("waits for locks")
+	release, err := p.waits.Take("httpapi.lock", "waits for locks")
 	if err != nil {
 		return coord.Result{}, headerBody{}, err
 	}
 	defer release()
-	// The request has arrived: the time to read it does not bound the wait.
+	// The request has arrived, so the bound on reading it must not end the wait.
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	if wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait+answerWithin)
 		defer cancel()
 	}
-	r, h, err := s.Coordination.Actor.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
+	r, h, err := p.Actor.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
 	return r, fromHeader(h), err
 }
 
-// unlock gives back a claim that holds. Who has none that does is told of the conflict: it
-// does not hold the lock, whatever it believes.
-func (s *Server) unlock(ctx context.Context, c call, name string) error {
+// unlock releases a claim that holds the lock. Without such a claim it fails with Conflict,
+// because the client wrongly believes that it holds the lock.
+func (p *coordinationAPI) unlock(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "lease_id", "fencing_token")
 	if err != nil {
 		return err
@@ -148,7 +123,7 @@ func (s *Server) unlock(ctx context.Context, c call, name string) error {
 	if err != nil || token <= 0 {
 		return fault.Invalidf("fencing_token", input.Shown(values.Get("fencing_token")), "must be a number above 0")
 	}
-	_, _, err = s.do(ctx, c, &coord.Unlock{Name: name, Lease: coord.LeaseID(id), Token: coord.Token(token)})
+	_, _, err = p.do(ctx, c, &coord.Unlock{Name: c.r.PathValue("name"), Lease: coord.LeaseID(id), Token: coord.Token(token)})
 	if fault.KindOf(err) == fault.NotFound {
 		return fault.As("httpapi.unlock", fault.Conflict, err)
 	}
@@ -159,8 +134,7 @@ func (s *Server) unlock(ctx context.Context, c call, name string) error {
 	return nil
 }
 
-// lockState is a lock as it stands: its first holder, all of them, and who waits, the next
-// one first.
+// lockState is the state of a lock: the first holder, all holders, and the queue in order.
 type lockState struct {
 	Header  *headerBody  `json:"header,omitempty"`
 	Name    string       `json:"name"`
@@ -170,7 +144,7 @@ type lockState struct {
 	Queue   []claimState `json:"queue"`
 }
 
-// claimState is a claim as it stands.
+// claimState is the state of a claim.
 type claimState struct {
 	Key         string         `json:"key"`
 	Holder      string         `json:"holder_id"`
@@ -182,8 +156,8 @@ type claimState struct {
 	Permits     uint32         `json:"permits"`
 	Count       uint32         `json:"count"`
 	Metadata    string         `json:"metadata,omitempty"`
-	Base64      []byte         `json:"metadata_base64,omitempty"` // instead, when it is no text
-	AgeMs       int64          `json:"age_ms"`                    // 0: not known
+	Base64      []byte         `json:"metadata_base64,omitempty"` // instead of metadata for bytes that are not text
+	AgeMs       int64          `json:"age_ms"`                    // zero if unknown
 }
 
 func fromLock(l coord.LockState) lockState {
@@ -206,7 +180,7 @@ func fromClaims(claims []coord.ClaimState) []claimState {
 	return states
 }
 
-// readable gives bytes as text, or to be written in base64.
+// readable returns bytes as text or, if they are not UTF-8, for base64.
 func readable(b []byte) (string, []byte) {
 	if utf8.Valid(b) {
 		return string(b), nil
@@ -214,10 +188,8 @@ func readable(b []byte) (string, []byte) {
 	return "", b
 }
 
-func (s *Server) locks(ctx context.Context, q coord.LockQuery) ([]lockState, headerBody, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	states, h, err := s.Coordination.Reader.Locks(ctx, q)
+func (p *coordinationAPI) locks(ctx context.Context, q coord.LockQuery) ([]lockState, headerBody, error) {
+	states, h, err := p.Reader.Locks(ctx, q)
 	out := make([]lockState, len(states))
 	for i, l := range states {
 		out[i] = fromLock(l)
@@ -225,34 +197,32 @@ func (s *Server) locks(ctx context.Context, q coord.LockQuery) ([]lockState, hea
 	return out, fromHeader(h), err
 }
 
-func (s *Server) getLock(ctx context.Context, c call, name string) error {
-	states, h, err := s.locks(ctx, coord.LockQuery{Name: name})
+func (p *coordinationAPI) getLock(ctx context.Context, c call) error {
+	states, h, err := p.locks(ctx, coord.LockQuery{Name: c.r.PathValue("name")})
 	if err != nil {
 		return err
 	}
 	states[0].Header = &h
-	writeJSON(c.w, http.StatusOK, states[0])
-	return nil
+	return writeJSON(c.w, http.StatusOK, states[0])
 }
 
-// listLocks gives a page of them; who wants all asks again after the last.
-func (s *Server) listLocks(ctx context.Context, c call) error {
+// listLocks returns a page. A client continues with the name of the last lock in after.
+func (p *coordinationAPI) listLocks(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "prefix", "after", "limit")
 	if err != nil {
 		return err
 	}
-	limit, err := input.Number(values, "limit")
+	limit, err := readPage(values)
 	if err != nil {
 		return err
 	}
-	q := coord.LockQuery{Prefix: values.Get("prefix"), After: values.Get("after"), Limit: int(min(limit, maxListed))}
-	states, h, err := s.locks(ctx, q)
+	q := coord.LockQuery{Prefix: values.Get("prefix"), After: values.Get("after"), Limit: limit}
+	states, h, err := p.locks(ctx, q)
 	if err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, struct {
+	return writeJSON(c.w, http.StatusOK, struct {
 		Header headerBody  `json:"header"`
 		Locks  []lockState `json:"locks"`
 	}{h, states})
-	return nil
 }

@@ -17,22 +17,22 @@ import (
 
 // Times of requests for requirements.
 const (
-	maxRequired  = time.Hour              // to wait for one to be satisfied
-	judgedWithin = time.Second            // of one that was set a moment ago, without waiting
-	waitAgain    = 250 * time.Millisecond // while the group cannot be asked, and there is time
+	maxRequired  = time.Hour              // longest wait for a requirement
+	judgedWithin = time.Second            // for the first evaluation of a new requirement
+	waitAgain    = 250 * time.Millisecond // between attempts while the group cannot serve
 )
 
-// requirementBody is what is required.
+// requirementBody is a requirement: at least Min matching instances of a service.
 type requirementBody struct {
 	Service   string       `json:"service"`
-	Namespace string       `json:"namespace"` // "": the default one
+	Namespace string       `json:"namespace"` // empty means the default
 	Min       int          `json:"min"`
 	Selector  selectorBody `json:"selector"`
 }
 
-// selectorBody says which instances count.
+// selectorBody selects the instances that count.
 type selectorBody struct {
-	Health      string   `json:"health,omitempty"` // any, or a list; "": UP
+	Health      string   `json:"health,omitempty"` // any, or a list; empty means UP
 	ID          string   `json:"id,omitempty"`
 	Zone        string   `json:"zone,omitempty"`
 	Version     string   `json:"version,omitempty"`
@@ -41,7 +41,7 @@ type selectorBody struct {
 	Dependency  string   `json:"dependency,omitempty"`
 }
 
-// requirement makes what is asked for. Errors: Invalid.
+// requirement converts the body. Errors: Invalid.
 func (b *requirementBody) requirement(name string) (coord.Requirement, error) {
 	q, err := dialect.Query(url.Values{"namespace": {b.Namespace}, "health": {b.Selector.Health}}, b.Service)
 	if err != nil {
@@ -71,31 +71,31 @@ func fromRequirement(r *coord.Requirement) requirementBody {
 	return b
 }
 
-// requirementAnswer is a requirement, and how it stands.
+// requirementAnswer is a requirement with its status.
 type requirementAnswer struct {
 	Header *headerBody `json:"header,omitempty"`
 	Name   string      `json:"name"`
 	requirementBody
-	*standingBody
+	*statusBody
 }
 
-// standingBody is how a requirement stands.
-type standingBody struct {
+// statusBody is the status of a requirement.
+type statusBody struct {
 	State     verdict.State  `json:"state"`
 	Needed    int            `json:"needed"`
 	Available int            `json:"available"`
-	Revision  coord.Revision `json:"revision"` // since which it is in this state
+	Revision  coord.Revision `json:"revision"` // of the last change of State
 	Problem   string         `json:"problem,omitempty"`
 }
 
 func fromStanding(s verdict.Standing) requirementAnswer {
 	return requirementAnswer{
 		Name: s.Name, requirementBody: fromRequirement(&s.Requirement),
-		standingBody: &standingBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
+		statusBody: &statusBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
 	}
 }
 
-func (s *Server) setRequirement(ctx context.Context, c call) error {
+func (p *coordinationAPI) setRequirement(ctx context.Context, c call) error {
 	body := requirementBody{Namespace: instance.DefaultNamespace}
 	if err := decode(c, &body); err != nil {
 		return err
@@ -104,29 +104,26 @@ func (s *Server) setRequirement(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	_, h, err := s.do(ctx, c, &coord.SetRequirement{Requirement: r})
+	_, h, err := p.do(ctx, c, &coord.SetRequirement{Requirement: r})
 	if err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: fromRequirement(&r)})
-	return nil
+	return writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: fromRequirement(&r)})
 }
 
-func (s *Server) deleteRequirement(ctx context.Context, c call) error {
-	if _, _, err := s.do(ctx, c, &coord.DeleteRequirement{Name: c.r.PathValue("id")}); err != nil {
+func (p *coordinationAPI) deleteRequirement(ctx context.Context, c call) error {
+	if _, _, err := p.do(ctx, c, &coord.DeleteRequirement{Name: c.r.PathValue("id")}); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) listRequirements(ctx context.Context, c call) error {
+func (p *coordinationAPI) listRequirements(ctx context.Context, c call) error {
 	if _, err := input.Known(c.r.URL); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	all, h, err := verdict.List(ctx, s.Coordination.Reader)
+	all, h, err := verdict.List(ctx, p.Reader)
 	if err != nil {
 		return err
 	}
@@ -134,15 +131,15 @@ func (s *Server) listRequirements(ctx context.Context, c call) error {
 	for i, one := range all {
 		list[i] = fromStanding(one)
 	}
-	writeJSON(c.w, http.StatusOK, struct {
+	return writeJSON(c.w, http.StatusOK, struct {
 		Header       headerBody          `json:"header"`
 		Requirements []requirementAnswer `json:"requirements"`
 	}{fromHeader(h), list})
-	return nil
 }
 
-// getRequirement tells how a requirement stands: at once, or when it is satisfied or the time to wait is over.
-func (s *Server) getRequirement(ctx context.Context, c call) error {
+// getRequirement answers the status at once or, with wait, when the requirement is satisfied or
+// the time is over.
+func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "wait")
 	if err != nil {
 		return err
@@ -150,47 +147,46 @@ func (s *Server) getRequirement(ctx context.Context, c call) error {
 	name, wait := c.r.PathValue("id"), time.Duration(0)
 	if given := values.Get("wait"); given != "" {
 		if wait, err = time.ParseDuration(given); err != nil || wait < 0 || wait > maxRequired {
-			return fault.Invalidf("wait", input.Shown(given), "must be a duration such as 30s, %v at most", maxRequired)
+			return fault.Invalidf("wait", input.Shown(given), "must be a duration such as 30s, at most %v", maxRequired)
 		}
 	}
 	if wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		return s.answerRequirement(ctx, c, name, judgedWithin, verdict.Standing.Judged)
+		return p.answerRequirement(ctx, c, name, judgedWithin, verdict.Standing.Judged)
 	}
-	release, err := s.waits.take("waits for requirements")
+	release, err := p.waits.Take("httpapi.getRequirement", "waits for requirements")
 	if err != nil {
 		return err
 	}
 	defer release()
-	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the request has arrived
-	return s.answerRequirement(ctx, c, name, wait, verdict.Standing.Satisfied)
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the bound on reading the request must not end the wait
+	return p.answerRequirement(ctx, c, name, wait, verdict.Standing.Satisfied)
 }
 
-// answerRequirement waits until a requirement stands as is wanted, and answers how it stands then, or when the time
-// is over.
-func (s *Server) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(verdict.Standing) bool) error {
+// answerRequirement waits for a wanted status, at most for the given time, and answers the
+// status at the end.
+func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(verdict.Standing) bool) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	stands, h, err := verdict.Await(waiting, s.Coordination.Reader, name, wanted)
+	stands, h, err := verdict.Await(waiting, p.Reader, name, wanted)
 	for fault.KindOf(err) == fault.Unavailable && err != nil && pauseFor(waiting, waitAgain) {
-		stands, h, err = verdict.Await(waiting, s.Coordination.Reader, name, wanted)
+		stands, h, err = verdict.Await(waiting, p.Reader, name, wanted)
 	}
 	if waiting.Err() != nil && ctx.Err() == nil && fault.KindOf(err) != fault.NotFound && err != nil {
 		bounded, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		stands, h, err = verdict.Get(bounded, s.Coordination.Reader, name)
+		stands, h, err = verdict.Get(bounded, p.Reader, name)
 	}
 	if err != nil {
 		return err
 	}
 	answer, header := fromStanding(stands), fromHeader(h)
 	answer.Header = &header
-	writeJSON(c.w, http.StatusOK, answer)
-	return nil
+	return writeJSON(c.w, http.StatusOK, answer)
 }
 
-// pauseFor waits, and reports whether it was not cut short.
+// pauseFor waits, and reports whether the context outlived the pause.
 func pauseFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

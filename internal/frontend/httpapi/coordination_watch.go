@@ -7,33 +7,32 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// batchBody is the data of one event of the stream: changes of whole revisions, or none.
+// batchBody is the data of one event of the stream: the changes of whole revisions, or no change.
 type batchBody struct {
 	Header headerBody     `json:"header"`
 	Events []changeBody   `json:"events,omitempty"`
-	Next   coord.Revision `json:"next_revision"` // to start from when resuming
+	Next   coord.Revision `json:"next_revision"` // start of a resumed watch
 }
 
-// changeBody is one change of one key.
+// changeBody is one change of a key.
 type changeBody struct {
 	Type string   `json:"type"` // put or delete
-	KV   keyBody  `json:"kv"`   // of delete: key and mod_revision only
+	KV   keyBody  `json:"kv"`   // for delete only key and mod_revision
 	Prev *keyBody `json:"prev_kv,omitempty"`
 }
 
 // keyBody is a version of a key.
 type keyBody struct {
 	Key            string         `json:"key"`
-	KeyBase64      []byte         `json:"key_base64,omitempty"` // instead, when it is no text
+	KeyBase64      []byte         `json:"key_base64,omitempty"` // instead of key for bytes that are not text
 	Value          string         `json:"value,omitempty"`
-	ValueBase64    []byte         `json:"value_base64,omitempty"` // likewise
+	ValueBase64    []byte         `json:"value_base64,omitempty"` // instead of value, likewise
 	CreateRevision coord.Revision `json:"create_revision,omitempty"`
 	ModRevision    coord.Revision `json:"mod_revision"`
 	Version        int64          `json:"version,omitempty"`
@@ -65,8 +64,8 @@ func fromBatch(b coord.Batch, h coord.Header) batchBody {
 	return body
 }
 
-// readKeyWatch reads what to watch. A client resumes with the id of the last event, the last
-// revision that it knows all of.
+// readKeyWatch reads the parameters of a watch. A client resumes with the id of the last event,
+// the last revision that it has received completely.
 func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	values, err := input.Known(r.URL, "key", "prefix", "start_revision", "prev_kv")
 	if err != nil {
@@ -87,7 +86,7 @@ func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseInt(id, 10, 64)
 		if err != nil || last < 0 {
-			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Shown(id), "is no id of this watch")
+			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Shown(id), "is not an id of this watch: send the id of the last event")
 		}
 		from = last + 1
 	}
@@ -96,80 +95,49 @@ func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	case prefix:
 		w.Span = coord.Under(values.Get("key"))
 	case values.Get("key") == "":
-		return w, fault.Invalidf("key", nil, "is missing")
+		return w, fault.Invalidf("key", nil, "is missing: name a key, or set prefix=true for all keys")
 	}
 	return w, nil
 }
 
-// watchKeys streams server-sent events: created, events, progress, and at last compacted when
-// what was asked for is forgotten. The id of that one is the present revision: list the keys
-// as they are at it, and a client that comes back by itself goes on from there.
-func (s *Server) watchKeys(ctx context.Context, c call) error {
+// watchKeys streams the events created, events and progress. The event compacted ends a watch
+// whose start is no longer stored: its id is the current revision, at which a client lists the
+// keys, and from which a client that reconnects continues.
+func (p *coordinationAPI) watchKeys(ctx context.Context, c call) error {
 	w, err := readKeyWatch(c.r)
 	if err != nil {
 		return err
 	}
-	release, err := s.watches.take("watches")
+	release, err := p.watches.Take("httpapi.watchKeys", "watches")
 	if err != nil {
 		return err
 	}
 	defer release()
-	out := keyStream{w: c.w, control: http.NewResponseController(c.w), head: c.r.Method == http.MethodHead}
-	_ = out.control.SetReadDeadline(time.Time{})
-	err = s.Coordination.Reader.Watch(ctx, w, out.batch)
+	out := newEventStream(c.w, c.r)
+	err = p.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+		kind := "events"
+		switch {
+		case !out.begun:
+			kind = "created"
+		case len(b.Events) == 0:
+			kind = "progress"
+		}
+		return writeKeyEvent(out, kind, b.Next-1, fromBatch(b, h))
+	})
 	var gone *coord.Compacted
 	if errors.As(err, &gone) {
-		_ = out.event("compacted", gone.Current, map[string]coord.Revision{
+		_ = writeKeyEvent(out, "compacted", gone.Current, map[string]coord.Revision{
 			"compact_revision": gone.Revision, "current_revision": gone.Current,
 		})
 		return nil
 	}
-	if out.begun {
-		return nil // the stream is all there is to say it in: the client comes back
-	}
-	return err
+	return out.end(err)
 }
 
-// keyStream is the answer to a watch.
-type keyStream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	head    bool // only the header is wanted
-	begun   bool
-}
-
-func (k *keyStream) batch(b coord.Batch, h coord.Header) error {
-	kind := "events"
-	switch {
-	case !k.begun:
-		kind = "created"
-	case len(b.Events) == 0:
-		kind = "progress"
-	}
-	return k.event(kind, b.Next-1, fromBatch(b, h))
-}
-
-// event writes one event; a client that does not read it in time is gone.
-func (k *keyStream) event(kind string, id coord.Revision, data any) error {
-	if !k.begun {
-		k.begun = true
-		k.w.Header().Set("Content-Type", "text/event-stream")
-		k.w.Header().Set("Cache-Control", "no-store")
-		k.w.Header().Set("X-Content-Type-Options", "nosniff")
-		k.w.WriteHeader(http.StatusOK)
-	}
-	if k.head {
-		return fault.New("httpapi.watchKeys", fault.Canceled, "only the header is wanted")
-	}
-	if err := k.control.SetWriteDeadline(time.Now().Add(writeAnswer)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
+func writeKeyEvent(out *eventStream, kind string, id coord.Revision, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return fault.As("httpapi.watchKeys", fault.Internal, err)
 	}
-	if _, err := fmt.Fprintf(k.w, "event: %s\nid: %d\ndata: %s\n\n", kind, id, text); err != nil {
-		return err
-	}
-	return k.control.Flush()
+	return out.write(fmt.Appendf(nil, "event: %s\nid: %d\ndata: %s\n\n", kind, id, text))
 }

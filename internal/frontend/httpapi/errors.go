@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -20,21 +21,20 @@ type errorBody struct {
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"`
 	Value   any    `json:"value,omitempty"`
-	Details string `json:"details,omitempty"` // the whole chain, for the operator, where it tells more
+	Details string `json:"details,omitempty"` // the whole chain, for the operator, if longer than the message
 
 	Missing      []string   `json:"missing_dependencies,omitempty"`
 	Deregistered *time.Time `json:"deregistered_at,omitempty"`
 }
 
-// parameterError is an error about a parameter of a URL, which has a code of its own in the
-// agent plane.
+// parameterError is an error about a parameter of a URL, which has its own code in the agent
+// plane.
 type parameterError struct{ error }
 
-// Unwrap gives the error.
+// Unwrap supports package errors.
 func (e parameterError) Unwrap() error { return e.error }
 
-// ofParameters marks errors about parameters: all that are Invalid but those about a name in
-// the path.
+// ofParameters marks Invalid errors as errors about parameters, except for names in the path.
 func ofParameters(err error) error {
 	if fault.KindOf(err) != fault.Invalid {
 		return err
@@ -46,7 +46,7 @@ func ofParameters(err error) error {
 	return parameterError{err}
 }
 
-// status is the one table from kinds to statuses and error codes.
+// status is the table from kinds of faults to statuses and error codes.
 func status(k fault.Kind) (int, string) {
 	switch k {
 	case fault.Invalid:
@@ -56,7 +56,7 @@ func status(k fault.Kind) (int, string) {
 	case fault.Exists:
 		return http.StatusConflict, "service_already_exists"
 	case fault.LimitReached:
-		return http.StatusTooManyRequests, "rate_limit_exceeded" // the name of any bound
+		return http.StatusTooManyRequests, "rate_limit_exceeded" // for every bound
 	case fault.Unauthentic:
 		return http.StatusUnauthorized, "unauthorized"
 	case fault.Forbidden:
@@ -76,13 +76,13 @@ func status(k fault.Kind) (int, string) {
 	case fault.Unprocessable:
 		return http.StatusUnprocessableEntity, "unprocessable"
 	case fault.Canceled:
-		return 499, "canceled" // the client is gone; the number is nginx's
+		return 499, "canceled" // nginx's number for a client that left
 	default:
 		return http.StatusInternalServerError, "internal_error"
 	}
 }
 
-// bodyOf puts an error into its form.
+// bodyOf renders an error.
 func bodyOf(err error) (int, errorBody) {
 	code, name := status(fault.KindOf(err))
 	b := errorBody{Error: name, Message: fault.Message(err), Field: fault.FieldOf(err), Value: fault.ValueOf(err)}
@@ -99,7 +99,7 @@ func bodyOf(err error) (int, errorBody) {
 	return code, b
 }
 
-// isPlain reports whether all that an error's chain says around its message is operations and fields.
+// isPlain reports whether the chain of an error adds only operations and fields to its message.
 func isPlain(err error) bool {
 	var inner *fault.Error
 	for errors.As(err, &inner) {
@@ -113,8 +113,7 @@ func isPlain(err error) bool {
 	return true
 }
 
-// specify gives the cases of a kind that have names, and the values that have fields, of their
-// own.
+// specify sets the error codes of special cases and the fields of special values.
 func (b *errorBody) specify(err error) {
 	var parameter parameterError
 	switch value := b.Value.(type) {
@@ -137,7 +136,7 @@ func (b *errorBody) specify(err error) {
 	}
 }
 
-// unmet says which dependencies there are none of.
+// unmet lists the missing dependencies in the words of SAP-044 Registry.
 func unmet(services []string) string {
 	if len(services) == 1 {
 		return "Dependency '" + services[0] + "' not found in registry"
@@ -145,19 +144,24 @@ func unmet(services []string) string {
 	return "Dependencies '" + strings.Join(services, "', '") + "' not found in registry"
 }
 
-// isReadable reports whether a value has a JSON form that clients can read: NaN has none,
-// and 1e999 is one that most cannot.
+// isReadable reports whether common clients can read the JSON form of a value. NaN has no form,
+// and most clients cannot read 1e999.
 func isReadable(v any) bool {
 	text, err := json.Marshal(v)
 	var back any
 	return err == nil && json.Unmarshal(text, &back) == nil
 }
 
-// WriteError writes an error in the one form, for guards that refuse a request.
+// WriteError writes an error in the form of this API, for guards that refuse a request.
 func WriteError(w http.ResponseWriter, err error) { writeError(w, err) }
 
 func writeError(w http.ResponseWriter, err error) {
 	code, body := bodyOf(err)
+	writeErrorBody(w, err, code, body)
+}
+
+// writeErrorBody writes the rendered form of err.
+func writeErrorBody(w http.ResponseWriter, err error, code int, body any) {
 	switch h := w.Header(); code {
 	case http.StatusUnauthorized:
 		if h.Get("WWW-Authenticate") == "" {
@@ -168,35 +172,42 @@ func writeError(w http.ResponseWriter, err error) {
 			h.Set("Retry-After", strconv.FormatInt(int64(d/time.Second), 10))
 		}
 	}
-	writeJSON(w, code, body)
+	if writeJSON(w, code, body) != nil { // a bug: every error has a JSON form
+		write(w, http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the error has no JSON form: report this bug"}`+"\n"))
+	}
 }
 
-// writeJSON writes an answer. What cannot be written any more is the client's loss.
-func writeJSON(w http.ResponseWriter, code int, v any) {
+// writeJSON writes an answer. It fails, before writing, for values without a JSON form. A
+// failure to send is the client's loss.
+func writeJSON(w http.ResponseWriter, code int, v any) error {
 	text, err := json.Marshal(v)
-	if err != nil { // a bug: every answer has a JSON form
-		code, text = http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the answer has no JSON form"}`)
+	if err != nil {
+		return fault.As("httpapi", fault.Internal, err)
 	}
 	write(w, code, append(text, '\n'))
+	return nil
 }
 
-// maxKept is the largest buffer that is kept for the next answer.
+// maxKept is the largest buffer, in bytes, kept for the next answer.
 const maxKept = 256 << 10
 
-// writeAppended writes an answer that appends its own JSON, as records and answers do.
-func (s *Server) writeAppended(w http.ResponseWriter, appendJSON func([]byte) []byte) {
-	buf, ok := s.buffers.Get().(*[]byte)
+// bufferPool reuses the buffers of answers that append their own JSON.
+type bufferPool struct{ pool sync.Pool } // of *[]byte
+
+// write writes an answer.
+func (p *bufferPool) write(w http.ResponseWriter, appendJSON func([]byte) []byte) {
+	buf, ok := p.pool.Get().(*[]byte)
 	if !ok {
 		buf = new([]byte)
 	}
 	*buf = append(appendJSON((*buf)[:0]), '\n')
 	write(w, http.StatusOK, *buf)
 	if cap(*buf) <= maxKept {
-		s.buffers.Put(buf)
+		p.pool.Put(buf)
 	}
 }
 
-// write sends a whole body; its length keeps net/http from chunking it.
+// write sends a whole body. The length keeps net/http from chunking it.
 func write(w http.ResponseWriter, code int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -116,7 +116,7 @@ func TestPanicsEndNothing(t *testing.T) {
 	h := failing{}.handler(t)
 	got := do(h, "GET", "/v1/discovery/query?type=x", "")
 	require.Equal(t, 500, got.Code)
-	require.Equal(t, object{"error": "internal_error", "message": "internal error", "details": "httpapi: internal error"}, got.json)
+	require.Equal(t, object{"error": "internal_error", "message": "internal error: see the log of the peer", "details": "httpapi: internal error: see the log of the peer"}, got.json)
 	require.Equal(t, 200, do(h, "GET", "/livez", "").Code)
 }
 

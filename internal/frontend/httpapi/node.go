@@ -7,65 +7,61 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, s.Node.Status())
-	return nil
+func (d *discoveryAPI) status(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, d.node.Status())
 }
 
-func (s *Server) peers(w http.ResponseWriter, _ *http.Request) error {
-	peers := s.Node.Peers()
+func (d *discoveryAPI) peers(w http.ResponseWriter, _ *http.Request) error {
+	peers := d.node.Peers()
 	if peers == nil {
 		peers = []discovery.PeerInfo{}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"peers": peers})
-	return nil
+	return writeJSON(w, http.StatusOK, map[string]any{"peers": peers})
 }
 
-// healthBody is the answer of /v1/health and /readyz. What the SAP-044 Registry adds is there
-// where the agent plane is served.
+// healthBody is the answer of /v1/health and /readyz. With an agent plane it includes the fields
+// of SAP-044 Registry.
 type healthBody struct {
-	Status  string `json:"status"` // healthy, degraded, or unhealthy: of no use
+	Status  string `json:"status"` // healthy, degraded (still serving) or unhealthy
 	Reason  string `json:"reason,omitempty"`
 	Details string `json:"details,omitempty"`
 	*registryHealth
 }
 
-// registryHealth is how the registry of instances stands.
+// registryHealth describes the registry of instances.
 type registryHealth struct {
 	Version        string `json:"version"`
 	UptimeSeconds  int64  `json:"uptime_seconds"`
-	Registered     int    `json:"services_registered"` // instances, as are the next two
-	Healthy        int    `json:"services_healthy"`
-	Unhealthy      int    `json:"services_unhealthy"` // all others
+	Registered     int    `json:"services_registered"` // number of instances
+	Healthy        int    `json:"services_healthy"`    // instances that are UP
+	Unhealthy      int    `json:"services_unhealthy"`  // all other instances
 	StorageBackend string `json:"storage_backend"`
 	StorageHealthy bool   `json:"storage_healthy"`
 }
 
-// health tells the truth with status 200, as long as there is a registry: it is for people and
-// dashboards.
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+// health serves people and dashboards: it answers 200 unless the registry is unusable.
+func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
 	code, body := http.StatusOK, healthBody{Status: "healthy"}
-	if err := s.Node.Ready(); err != nil {
+	if err := d.node.Ready(); err != nil {
 		body.Status, body.Reason = "degraded", err.Error()
 	}
-	if s.Agent != nil {
-		storage := s.Agent.storage()
-		body.registryHealth = s.registryHealth(storage == nil)
+	if d.agent != nil {
+		storage := d.agent.storage()
+		body.registryHealth = d.registryHealth(storage == nil)
 		if storage != nil {
 			code, body.Status = http.StatusServiceUnavailable, "unhealthy"
 			body.Reason, body.Details = "storage_backend_unreachable", storage.Error()
 		}
 	}
-	writeJSON(w, code, body)
-	return nil
+	return writeJSON(w, code, body)
 }
 
-func (s *Server) registryHealth(storage bool) *registryHealth {
-	state := s.Node.Status()
+func (d *discoveryAPI) registryHealth(storage bool) *registryHealth {
+	state := d.node.Status()
 	h := &registryHealth{
 		Version: state.Version, UptimeSeconds: int64(state.UptimeSeconds), StorageBackend: "pebble", StorageHealthy: storage,
 	}
-	for status, n := range s.Agent.census() {
+	for status, n := range d.agent.census() {
 		h.Registered += n
 		if status == instance.StatusUp {
 			h.Healthy += n
@@ -75,17 +71,15 @@ func (s *Server) registryHealth(storage bool) *registryHealth {
 	return h
 }
 
-// live says that the process answers.
-func (s *Server) live(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
-	return nil
+// live reports that the process answers.
+func live(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
 }
 
-// ready says whether the peer can serve, by its status: it is for orchestrators.
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) error {
-	if err := s.Node.Ready(); err != nil {
+// ready serves orchestrators: its status says whether the peer can serve.
+func (d *discoveryAPI) ready(w http.ResponseWriter, _ *http.Request) error {
+	if err := d.node.Ready(); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
-	return nil
+	return writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
 }

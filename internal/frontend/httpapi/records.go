@@ -7,13 +7,12 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
+func (d *discoveryAPI) register(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(w, r)
 	if err != nil {
 		return err
@@ -22,23 +21,22 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return within("body", err)
 	}
-	receipt, err := s.Registrar.Register(r.Context(), offer)
+	receipt, err := d.registrar.Register(r.Context(), offer)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/discovery/records/"+url.PathEscape(receipt.ID))
-	writeJSON(w, http.StatusCreated, receipt)
-	return nil
+	return writeJSON(w, http.StatusCreated, receipt)
 }
 
-// batchResult is one entry of a batch's answer: a receipt's fields, or an error.
+// batchResult is one entry of the answer to a batch: the fields of a receipt, or an error.
 type batchResult struct {
 	*discovery.Receipt
 	Error *errorBody `json:"error,omitempty"`
 }
 
-func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
-	release, err := s.batches.take("batches")
+func (d *discoveryAPI) registerBatch(w http.ResponseWriter, r *http.Request) error {
+	release, err := d.batches.Take("httpapi.registerBatch", "batches")
 	if err != nil {
 		return err
 	}
@@ -51,7 +49,7 @@ func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
 	for i, e := range entries {
 		offers[i], errs[i] = e.offer, within("body", e.err)
 	}
-	outcomes, err := discovery.RegisterAccepted(r.Context(), s.Registrar, offers, errs)
+	outcomes, err := discovery.RegisterAccepted(r.Context(), d.registrar, offers, errs)
 	if err != nil {
 		return err
 	}
@@ -63,8 +61,7 @@ func (s *Server) registerBatch(w http.ResponseWriter, r *http.Request) error {
 			results[i] = batchResult{Receipt: &o.Receipt}
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"results": results})
-	return nil
+	return writeJSON(w, http.StatusOK, map[string]any{"results": results})
 }
 
 func failed(err error) batchResult {
@@ -72,10 +69,10 @@ func failed(err error) batchResult {
 	return batchResult{Error: &body}
 }
 
-func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
-	s.writeAppended(w, func(dst []byte) []byte {
+func (d *discoveryAPI) list(w http.ResponseWriter, _ *http.Request) error {
+	d.buffers.write(w, func(dst []byte) []byte {
 		dst = append(dst, `{"records":[`...)
-		for i, r := range s.Registrar.OwnAll() {
+		for i, r := range d.registrar.OwnAll() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -86,17 +83,17 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
-	rec, err := s.Registrar.Own(r.PathValue("id"))
+func (d *discoveryAPI) get(w http.ResponseWriter, r *http.Request) error {
+	rec, err := d.registrar.Own(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	s.writeAppended(w, rec.AppendJSON)
+	d.buffers.write(w, rec.AppendJSON)
 	return nil
 }
 
-// update takes the id from the path; the body may repeat it, but not contradict it.
-func (s *Server) update(w http.ResponseWriter, r *http.Request) error {
+// update takes the id from the path. The body may repeat the id.
+func (d *discoveryAPI) update(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(w, r)
 	if err != nil {
 		return err
@@ -107,18 +104,16 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) error {
 		return within("body", err)
 	}
 	if offer.ID != id {
-		return fault.Invalidf("id", offer.ID, "differs from the id in the path, %q", id)
+		return fault.Invalidf("id", offer.ID, "differs from the id in the path, %q: use one id, or omit it in the body", id)
 	}
-	receipt, err := s.Registrar.Update(r.Context(), offer)
+	receipt, err := d.registrar.Update(r.Context(), offer)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, receipt)
-	return nil
+	return writeJSON(w, http.StatusOK, receipt)
 }
 
-// withID puts an id into the text of an object that has none. Other text stays as it is,
-// for the parser to refuse.
+// withID puts an id into the text of an object without id. The parser refuses all other text.
 func withID(body []byte, id string) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil || fields == nil || fields["id"] != nil {
@@ -126,7 +121,7 @@ func withID(body []byte, id string) []byte {
 	}
 	quoted, err := json.Marshal(id)
 	if err != nil {
-		return body // impossible: strings have a JSON form
+		return body // unreachable: every string has a JSON form
 	}
 	_, rest, _ := bytes.Cut(body, []byte("{"))
 	if len(fields) > 0 {
@@ -135,28 +130,10 @@ func withID(body []byte, id string) []byte {
 	return slices.Concat([]byte(`{"id":`), quoted, rest)
 }
 
-func (s *Server) withdraw(w http.ResponseWriter, r *http.Request) error {
-	receipt, err := s.Registrar.Withdraw(r.Context(), r.PathValue("id"))
+func (d *discoveryAPI) withdraw(w http.ResponseWriter, r *http.Request) error {
+	receipt, err := d.registrar.Withdraw(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, receipt)
-	return nil
-}
-
-func (s *Server) resolve(w http.ResponseWriter, r *http.Request) error {
-	values, err := input.Query(r.URL)
-	if err != nil {
-		return err
-	}
-	key, err := input.Single(values, "key")
-	if err != nil {
-		return err
-	}
-	rec, err := s.Finder.Resolve(r.Context(), key)
-	if err != nil {
-		return err
-	}
-	s.writeAppended(w, rec.AppendJSON)
-	return nil
+	return writeJSON(w, http.StatusOK, receipt)
 }

@@ -220,7 +220,7 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	a := newAPI(t)
 	for range maxBatches {
-		_, err := a.batches.take("batches")
+		_, err := a.shared.batches.Take("test", "batches")
 		require.NoError(t, err)
 	}
 	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST "+own+":batch", `{"records":[{}]}`)

@@ -1,13 +1,15 @@
-// Package httpapi serves the discovery, the coordination and the agent plane to applications
-// over HTTP: JSON, server-sent events for watches, health endpoints and metrics.
+// Package httpapi serves the discovery, coordination and agent planes to applications over
+// HTTP: JSON, server-sent events for watches, health endpoints and metrics.
 //
-// It translates and nothing else. All routes stand in one table, with the role that each
-// takes. Every error, those of the router included, has one form and passes through one table.
-// The server answers only requests that name a loopback host, or one that it was given, and no
-// cross-origin request of a browser: a web page must not reach the peer.
+// The package only translates. One table holds all routes with the role that each needs, and
+// the router matches a request once, before the guard of its route looks at the caller. All
+// errors, including those of the router, have one form and pass through one table.
 //
-// What a body or a parameter says counts, not the Content-Type of the request: clients
-// such as curl send that of a form by default.
+// The server answers only requests to a loopback host or to a configured host name, and refuses
+// cross-origin requests of browsers: a web page must not reach the peer.
+//
+// The content of a body or parameter counts, not the Content-Type of the request: clients such
+// as curl send the type of a form by default.
 package httpapi
 
 import (
@@ -16,12 +18,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -31,69 +34,69 @@ const (
 	readHeader  = 5 * time.Second
 	readRequest = 30 * time.Second
 	idle        = 60 * time.Second
-	writeAnswer = 30 * time.Second // from its first byte; of a watch, for one event
+	writeAnswer = 30 * time.Second // from the first byte of an answer; in a watch, for one event
 	maxHeader   = 16 << 10
 	maxBody     = 64 << 10 // one record or one query
 	maxBatch    = 32 << 20 // discovery.MaxBatch records of 3 KiB
 	maxBatches  = 4        // at a time
+	maxOpen     = 1024     // default of Config.MaxWatches and Config.MaxWaits
 )
 
-// Config are the parts of a Server; Registrar, Finder, Node and Metrics are required.
+// Config holds the parts of a Server. Registrar, Finder, Node and Metrics are required.
 type Config struct {
 	Registrar  discovery.Registrar
 	Finder     discovery.Finder
 	Node       discovery.Node
-	Metrics    http.Handler // of /v1/metrics
-	Logger     *slog.Logger // nil: silence
-	MaxWatches int          // open at a time; 0 is 1024
-	MaxWaits   int          // requests that wait for locks at a time; 0 is 1024
+	Metrics    http.Handler // answers /v1/metrics
+	Logger     *slog.Logger // nil disables logging
+	MaxWatches int          // open at a time; zero means 1024
+	MaxWaits   int          // requests waiting for locks or requirements at a time; zero means 1024
 
-	Coordination *Coordination // nil: not served
-	Agent        *Agent        // nil: not served
+	Coordination *Coordination // nil disables the coordination plane
+	Agent        *Agent        // nil disables the agent plane
 
-	Hosts    []string                                        // names, without port, that requests may have beside those of loopback
-	Guard    func(http.Handler) http.Handler                 // looks at who calls before a request is routed; nil: nobody does
-	Limit    func(*http.Request) error                       // asked before each registration of an instance; nil: none
-	May      func(ctx context.Context, service string) error // whether the caller may act for a service, namespace/name; nil: everybody
-	Requests Requests                                        // counts requests; nil: nobody
+	Hosts []string // host names, without port, allowed in requests besides loopback
 
-	// ConnContext adds to the context of a connection, as that of http.Server; nil: nothing.
+	// Guard wraps the handler of a route and admits only callers with the role of the route.
+	// Nil admits everybody.
+	Guard func(role access.Role, next http.Handler) http.Handler
+	// Limit runs before each registration of an instance. Nil means no limit.
+	Limit func(*http.Request) error
+	// May checks that the caller may change a service, given as namespace/name. Nil allows everybody.
+	May func(ctx context.Context, service string) error
+	// Requests counts requests. Nil disables counting.
+	Requests Requests
+
+	// ConnContext extends the context of a connection, as http.Server.ConnContext does. Nil adds nothing.
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
 }
 
 // Server is the HTTP front end.
 type Server struct {
-	Config
-	mux          *http.ServeMux          // all routes, and below them what is none
-	known        *http.ServeMux          // all routes
-	lockHandlers map[string]http.Handler // of single locks, by method; "": of all others
-	http         *http.Server
-	watches      slots
-	waits        slots
-	batches      slots
-	buffers      sync.Pool // of *[]byte, for answers
-
-	closing context.Context // done when Close begins: watches end
-	close   context.CancelFunc
+	hosts       []string
+	log         *slog.Logger
+	connContext func(ctx context.Context, c net.Conn) context.Context
+	mux         *http.ServeMux // all routes, and "/" for all other paths
+	http        *http.Server
+	shared      *shared
+	close       context.CancelFunc // ends shared.closing
 }
 
-// New makes a server that Serve starts.
+// New makes a server. Serve starts it.
 func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.MaxWatches == 0 {
-		c.MaxWatches = 1024
+		c.MaxWatches = maxOpen
 	}
 	if c.MaxWaits == 0 {
-		c.MaxWaits = 1024
+		c.MaxWaits = maxOpen
 	}
-	s := &Server{
-		Config: c, mux: http.NewServeMux(), known: http.NewServeMux(), lockHandlers: make(map[string]http.Handler),
-		watches: make(slots, c.MaxWatches), waits: make(slots, c.MaxWaits), batches: make(slots, maxBatches),
-	}
-	s.closing, s.close = context.WithCancel(context.Background())
-	s.mount()
+	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, mux: http.NewServeMux()}
+	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches)}
+	s.shared.closing, s.close = context.WithCancel(context.Background())
+	s.mount(&c)
 	s.http = &http.Server{
 		Handler:           s.Handler(),
 		ConnContext:       s.withConn,
@@ -103,13 +106,9 @@ func New(c Config) *Server {
 	return s
 }
 
-// Handler is the whole server as a handler, guards included.
+// Handler returns the whole server as a handler, guards included.
 func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
-	routes := http.Handler(http.HandlerFunc(s.route))
-	if s.Guard != nil {
-		routes = s.Guard(routes)
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resp := &response{ResponseWriter: w, conn: connOf(r)}
 		defer s.recovered(resp, r)
@@ -117,12 +116,12 @@ func (s *Server) Handler() http.Handler {
 			writeError(resp, err)
 			return
 		}
-		routes.ServeHTTP(resp, r)
+		s.mux.ServeHTTP(resp, r)
 	})
 }
 
-// Serve answers on l until Close; it takes l over. It may be called for several listeners, those of
-// crypto/tls too.
+// Serve answers on l until Close and takes ownership of l. Several listeners may be served,
+// including those of crypto/tls.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(conns{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fault.As("httpapi.Serve", fault.Internal, err)
@@ -130,7 +129,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close lets requests under way finish for a moment, then ends them. Watches end at once.
+// Close ends watches at once and other requests after a short grace period.
 func (s *Server) Close() {
 	const graceful = 3 * time.Second
 	s.close()
@@ -144,73 +143,89 @@ func (s *Server) Close() {
 // handler is an http.HandlerFunc that returns its error instead of writing it.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// ServeHTTP writes the error.
+// ServeHTTP implements http.Handler.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h(w, r); err != nil {
 		writeError(w, err)
 	}
 }
 
-// response knows whether an answer has begun, and bounds the time to write it.
+// response records the start of an answer and bounds the time for writing it.
 type response struct {
 	http.ResponseWriter
-	conn  *conn // that it goes over, or nil
+	conn  *conn // nil for connections that cannot hold writes back
 	begun bool
-	code  int // of the answer, once it has begun
+	code  int // status; zero before the answer has begun
 }
 
-// WriteHeader begins the answer.
+// WriteHeader implements http.ResponseWriter.
 func (r *response) WriteHeader(code int) {
 	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer if need be.
+// Write implements http.ResponseWriter.
 func (r *response) Write(p []byte) (int, error) {
 	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *response) begin(code int) {
 	if !r.begun {
 		r.begun, r.code = true, code
-		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(writeAnswer)) // what has none needs none
+		// Writers without deadlines, such as those of tests, need none.
+		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(writeAnswer))
 	}
 }
 
-// recovered turns a panic into an error: one bad request must not end the daemon. An
-// answer that has begun is cut off, so that nobody takes it for whole.
+// recovered turns a panic into an error: one bad request must not end the daemon. It cuts off
+// an answer that has begun, so that no client takes the answer for complete.
 func (s *Server) recovered(w *response, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	s.Logger.Error("panic in a request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	s.log.Error("a request caused a panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if w.begun {
 		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
-	writeError(w, fault.New("httpapi", fault.Internal, "internal error"))
+	writeError(w, fault.New("httpapi", fault.Internal, "internal error: see the log of the peer"))
 }
 
-// admit lets only requests in that name a loopback host or one of Hosts, which a rebound DNS
-// name is not, and that no page of another origin makes. Reading counts too: it costs lookups,
-// and the browser would hide only the answer.
+// admit refuses three kinds of requests before routing:
+//   - to a host that is neither loopback nor configured, such as a rebound DNS name;
+//   - from a page of another origin. Reading counts too: it costs lookups, and the browser
+//     would only hide the answer;
+//   - with a path that is not clean. The router would redirect it, for example from the lock
+//     "a/../b" to the lock "b".
 func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) error {
-	if host := hostOf(r); !isLoopback(host) && !slices.ContainsFunc(s.Hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
-		return &fault.Error{Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host, Err: errors.New("is no host that this server is known by")}
+	if host := hostOf(r); !isLoopback(host) && !slices.ContainsFunc(s.hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
+		return &fault.Error{
+			Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host,
+			Err: errors.New("is not a name of this server: use localhost, or add the name to the configured hosts"),
+		}
 	}
 	as := *r
-	as.Method = http.MethodPost // of others, Check lets the safe methods pass
+	as.Method = http.MethodPost // Check would let safe methods pass
 	if err := origin.Check(&as); err != nil {
-		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused")
+		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused: call the API from the same origin or outside a browser")
+	}
+	if escaped := r.URL.EscapedPath(); r.Method != http.MethodConnect && !isClean(escaped) {
+		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("has empty or dot segments: remove them, or percent-encode the slashes and dots of a name")}
 	}
 	return nil
 }
 
-// hostOf is the host that a request names, without port and brackets.
+// isClean reports whether the router takes a path as it is.
+func isClean(escaped string) bool {
+	clean := path.Clean(escaped)
+	return escaped == clean || strings.HasPrefix(escaped, "/") && len(escaped) == len(clean)+1 && escaped[len(clean)] == '/'
+}
+
+// hostOf returns the host of a request without port and brackets.
 func hostOf(r *http.Request) string {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -224,17 +239,4 @@ func hostOf(r *http.Request) string {
 
 func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
-}
-
-// slots bound how many of something there are at a time.
-type slots chan struct{}
-
-// take takes one until release is called. It fails with LimitReached when none is free.
-func (s slots) take(what string) (release func(), err error) {
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	default:
-		return nil, fault.New("httpapi", fault.LimitReached, "%d %s are open already", cap(s), what)
-	}
 }

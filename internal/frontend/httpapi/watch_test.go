@@ -233,13 +233,13 @@ func TestWatchRefuses(t *testing.T) {
 	a.refused(t, invalid("after"), path+"type=compute&after=1-1&after=1-2", "")
 	a.refused(t, invalid("after"), path+"type=compute", "", header("Last-Event-ID", "\x01"))
 	a.refused(t, invalid("url"), path+"type=compute;near=1,1", "")
-	require.Empty(t, a.watches, "what is refused takes no place")
+	require.Empty(t, a.shared.watches, "what is refused takes no place")
 }
 
 func TestWatchesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
-		for range cap(a.watches) - 1 {
-			a.watches <- struct{}{}
+		for range cap(a.shared.watches) - 1 {
+			a.shared.watches <- struct{}{}
 		}
 		w := watch(t, c, watchPath)
 		a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET /v1/discovery/watch?type=compute", "")
@@ -258,10 +258,10 @@ func TestWatchOfNobody(t *testing.T) {
 		_, err = io.WriteString(conn, "GET /v1/discovery/watch?type=compute HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Len(t, a.watches, 1)
+		require.Len(t, a.shared.watches, 1)
 		time.Sleep(writeAnswer + 15*time.Second)
 		synctest.Wait()
-		require.Empty(t, a.watches)
+		require.Empty(t, a.shared.watches)
 	})
 }
 
@@ -334,10 +334,6 @@ func TestSlowRequests(t *testing.T) {
 
 // TestEventsWithoutACursor leave the last id standing.
 func TestEventsWithoutACursor(t *testing.T) {
-	var b strings.Builder
-	require.NoError(t, writeEvent(&b, discovery.Event{Kind: discovery.Reset}))
-	require.Equal(t, "event: reset\ndata: {}\n\n", b.String())
-	b.Reset()
-	require.NoError(t, writeEvent(&b, discovery.Event{Kind: discovery.Progress, Cursor: "1-2"}))
-	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", b.String())
+	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset})))
+	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2"})))
 }

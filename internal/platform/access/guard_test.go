@@ -36,7 +36,7 @@ func ask(g *Guard, method, path string, authorization ...string) *httptest.Respo
 		r.Header["Authorization"] = authorization
 	}
 	w := httptest.NewRecorder()
-	g.HTTP(http.HandlerFunc(whoami), needs, refuse).ServeHTTP(w, r)
+	g.HTTP(needs(r), http.HandlerFunc(whoami), refuse).ServeHTTP(w, r)
 	return w
 }
 
@@ -222,7 +222,7 @@ func BenchmarkGuard(b *testing.B) {
 	r := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil)
 	r.Header.Set("Authorization", "Bearer read-token")
 	for name, g := range map[string]*Guard{"open": nil, "token": newGuard(b, threeTokens(), Options{}), "of 103 tokens": newGuard(b, c, Options{})} {
-		h := g.HTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), needs, refuse)
+		h := g.HTTP(needs(r), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), refuse)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			w := httptest.NewRecorder()

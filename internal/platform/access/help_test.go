@@ -145,7 +145,7 @@ func serverFiles(t testing.TB, server, clients *authority) (files, Config) {
 }
 
 // refuse writes an error as a front end would.
-func refuse(w http.ResponseWriter, _ *http.Request, err error) {
+func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusForbidden
 	if fault.KindOf(err) == fault.Unauthentic {
 		code = http.StatusUnauthorized
@@ -177,7 +177,10 @@ func whoami(w http.ResponseWriter, r *http.Request) {
 func serve(t testing.TB, l net.Listener, g *Guard, tlsConfig *tls.Config) {
 	t.Helper()
 	s := &http.Server{
-		Handler: g.HTTP(http.HandlerFunc(whoami), needs, refuse), ConnContext: ConnContext, TLSConfig: tlsConfig,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			g.HTTP(needs(r), http.HandlerFunc(whoami), refuse).ServeHTTP(w, r)
+		}),
+		ConnContext: ConnContext, TLSConfig: tlsConfig,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ReadHeaderTimeout: time.Minute,
 	}
 	done := make(chan error, 1)

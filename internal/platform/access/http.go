@@ -18,20 +18,18 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// HTTP lets only requests through to next whose caller fulfils the need; next finds it in the
-// request's context. Others go to refuse with an error of kind Unauthentic, for which the
-// WWW-Authenticate header is set already, or Forbidden.
-func (g *Guard) HTTP(
-	next http.Handler, need func(*http.Request) Need, refuse func(http.ResponseWriter, *http.Request, error),
-) http.Handler {
+// HTTP wraps next. It admits only callers that fulfil the need, and passes the caller on in the
+// context of the request. All others go to refuse with an error of kind Forbidden or Unauthentic;
+// for the latter the WWW-Authenticate header is set.
+func (g *Guard) HTTP(need Need, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := g.identify(evidenceOf(r))
 		if err == nil {
-			err = c.check(need(r))
+			err = c.check(need)
 		}
 		if err != nil {
 			g.challenge(w, r, err)
-			refuse(w, r, err)
+			refuse(w, err)
 			return
 		}
 		ctx, cancel := c.admitted(r.Context(), g.now())

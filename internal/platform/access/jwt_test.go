@@ -148,7 +148,7 @@ func TestLongCallsEndWithTheirProof(t *testing.T) {
 		until := time.Now().Add(time.Hour)
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", "Bearer "+sign(t, jwt.SigningMethodHS256, []byte(hmacKey), with(jwt.MapClaims{"exp": until.Unix()})))
-		g.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), needs, refuse).
+		g.HTTP(needs(r), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), refuse).
 			ServeHTTP(httptest.NewRecorder(), r)
 		require.Equal(t, until.Add(leeway).Unix(), time.Now().Unix())
 	})

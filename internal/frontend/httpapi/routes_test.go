@@ -22,18 +22,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/platform/access"
 )
+
+// wholeTable returns the routes of all planes.
+func wholeTable() []route { return table(&discoveryAPI{}, &coordinationAPI{}, &agentAPI{}) }
 
 // TestNoTwoRoutes: the router takes all of them, so that no request is of two; where the patterns of
 // two overlap, the narrower one has the request, and those are all such pairs.
 func TestNoTwoRoutes(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, r := range table() {
+	for _, r := range wholeTable() {
 		require.NotPanics(t, func() { mux.Handle(r.pattern, http.NotFoundHandler()) }, r.pattern)
 	}
 	var pairs []string
-	for _, wide := range table() {
-		for _, narrow := range table() {
+	for _, wide := range wholeTable() {
+		for _, narrow := range wholeTable() {
 			if wide.method() == narrow.method() && wide.pattern != narrow.pattern && overlap(wide.path(), narrow.path()) && wide.pattern < narrow.pattern {
 				pairs = append(pairs, wide.pattern+" | "+narrow.path())
 			}
@@ -63,11 +67,11 @@ func overlap(a, b string) bool {
 // TestEachRouteIsReached by a path of its own, and by no other method than its pattern's and HEAD.
 func TestEachRouteIsReached(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, r := range table() {
+	for _, r := range wholeTable() {
 		mux.Handle(r.pattern, http.NotFoundHandler())
 	}
-	for _, r := range table() {
-		path := strings.NewReplacer("{service}", "payment", "{id}", "a", "{lease}", "l", "{name...}", "x/y").Replace(r.path())
+	for _, r := range wholeTable() {
+		path := strings.NewReplacer("{service}", "payment", "{id}", "a", "{lease}", "l", "{name}", "x%2Fy").Replace(r.path())
 		_, got := mux.Handler(httptest.NewRequest(r.method(), path, nil))
 		require.Equal(t, r.pattern, got)
 	}
@@ -81,47 +85,53 @@ func TestRouteTable(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[2]), "`/") {
 			path := strings.Trim(strings.TrimSpace(cells[2]), "`")
-			documented[strings.TrimSpace(cells[1])+" "+pattern(path)] = strings.TrimSpace(cells[3])
+			documented[strings.TrimSpace(cells[1])+" "+path] = strings.TrimSpace(cells[3])
 		}
 	}
 	wanted := map[string]string{}
-	for _, r := range table() {
-		wanted[r.pattern] = r.role
+	for _, r := range wholeTable() {
+		wanted[r.pattern] = r.role.String()
 	}
 	require.Equal(t, wanted, documented)
 }
 
-func TestNeeds(t *testing.T) {
-	needs := Needs()
-	for line, want := range map[string]string{
-		"GET /livez":                              "none ",
-		"GET /v1/health":                          "none ",
-		"GET /openapi.json":                       "none ",
-		"GET /v1/status":                          "read-only ",
-		"GET /nothing":                            "read-only ",
-		"PATCH /v1/services":                      "read-only ",
-		"POST /v1/discovery/query":                "read-only ",
-		"POST /v1/discovery/records":              "admin ",
-		"DELETE /v1/discovery/records/a":          "admin ",
-		"GET /v1/services/payment":                "read-only ",
-		"HEAD /v1/services/payment":               "read-only ",
-		"POST /v1/services":                       "service ",
-		"POST /v1/services/payment/instances":     "service ",
-		"DELETE /v1/services/payment/instances/a": "service default/payment",
-		"DELETE /v1/services/payment/instances/a?namespace=blue": "service blue/payment",
-		"PUT /v1/services/payment/instances/a/status":            "service default/payment",
-		"DELETE /v1/services/payment/a":                          "service default/payment",
-		"PUT /v1/services/payment/a/heartbeat?namespace=blue":    "service blue/payment",
-		"PUT /v1/leases/l/renew":                                 "service ",
-		"POST /v1/coordination/leases":                           "service ",
-		"POST /v1/coordination/locks//x":                         "service ",
-		"DELETE /v1/coordination/locks/a/../b":                   "service ",
-		"HEAD /v1/coordination/locks/a":                          "read-only ",
-		"BREW /v1/coordination/locks/a":                          "read-only ",
+// TestRolesOfRequests checks the role that each request needs, including requests outside the table.
+func TestRolesOfRequests(t *testing.T) {
+	var role access.Role
+	a := newAgent(t, func(c *Config) {
+		c.Guard = func(needed access.Role, _ http.Handler) http.Handler {
+			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { role = needed })
+		}
+		c.Coordination = &Coordination{}
+	})
+	for line, want := range map[string]access.Role{
+		"GET /livez":                                  access.RoleNone,
+		"GET /v1/health":                              access.RoleNone,
+		"GET /openapi.json":                           access.RoleNone,
+		"GET /v1/status":                              access.RoleReadOnly,
+		"GET /nothing":                                access.RoleReadOnly,
+		"PATCH /v1/services":                          access.RoleReadOnly,
+		"POST /v1/discovery/query":                    access.RoleReadOnly,
+		"POST /v1/discovery/records":                  access.RoleAdmin,
+		"DELETE /v1/discovery/records/a":              access.RoleAdmin,
+		"GET /v1/services/payment":                    access.RoleReadOnly,
+		"HEAD /v1/services/payment":                   access.RoleReadOnly,
+		"POST /v1/services":                           access.RoleService,
+		"POST /v1/services/payment/instances":         access.RoleService,
+		"DELETE /v1/services/payment/instances/a":     access.RoleService,
+		"PUT /v1/services/payment/instances/a/status": access.RoleService,
+		"DELETE /v1/services/payment/a":               access.RoleService,
+		"PUT /v1/services/payment/a/heartbeat":        access.RoleService,
+		"PUT /v1/leases/l/renew":                      access.RoleService,
+		"POST /v1/coordination/leases":                access.RoleService,
+		"POST /v1/coordination/locks/%2Fx":            access.RoleService,
+		"DELETE /v1/coordination/locks/a%2F..%2Fb":    access.RoleService,
+		"HEAD /v1/coordination/locks/a":               access.RoleReadOnly,
+		"BREW /v1/coordination/locks/a":               access.RoleReadOnly,
 	} {
-		method, target, _ := strings.Cut(line, " ")
-		role, service := needs(httptest.NewRequest(method, target, nil))
-		require.Equal(t, want, role+" "+service, line)
+		role = 255
+		do(a.Handler(), strings.Split(line, " ")[0], strings.Split(line, " ")[1], "")
+		require.Equal(t, want, role, line)
 	}
 }
 
@@ -170,7 +180,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	defer y.mu.Unlock()
 	require.Equal(t, map[string]int{
 		"POST /services/{service}/instances 201": 1, "GET /services/{service}/instances 200": 2, "GET /services 200": 1, "PUT /heartbeat 204": 1,
-		"GET /services/{service}/watch 200": 1, "other none 404": 2, "other none 405": 2, "GET /coordination/locks/{name...} 404": 1,
+		"GET /services/{service}/watch 200": 1, "other none 404": 2, "other none 405": 2, "GET /coordination/locks/{name} 404": 1,
 	}, y.asked)
 	require.NotContains(t, y.took, "GET /services/{service}/watch", "its time is the client's")
 	require.Equal(t, 2, y.took["GET /services/{service}/instances"])
@@ -191,7 +201,7 @@ func TestNamedHosts(t *testing.T) {
 func TestTLS(t *testing.T) {
 	seen := make(chan bool, 1)
 	a := newAgent(t, func(c *Config) {
-		c.Guard = func(next http.Handler) http.Handler {
+		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				seen <- r.TLS != nil
 				next.ServeHTTP(w, r)
@@ -238,7 +248,7 @@ type connNumber struct{}
 func TestConnContext(t *testing.T) {
 	a := newAgent(t, func(c *Config) {
 		c.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, connNumber{}, 7) }
-		c.Guard = func(next http.Handler) http.Handler {
+		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Context().Value(connNumber{}) == 7 && connOf(r) != nil {
 					next.ServeHTTP(w, r)

@@ -1,0 +1,162 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// discoveryAPI handles the routes of the discovery plane and of the peer itself.
+type discoveryAPI struct {
+	*shared
+	registrar discovery.Registrar
+	finder    discovery.Finder
+	node      discovery.Node
+	metrics   http.Handler
+	agent     *Agent // for the health of the registry; nil without an agent plane
+}
+
+func newDiscoveryAPI(s *shared, c *Config) *discoveryAPI {
+	return &discoveryAPI{
+		shared: s, registrar: c.Registrar, finder: c.Finder, node: c.Node, metrics: c.Metrics, agent: c.Agent,
+	}
+}
+
+func (d *discoveryAPI) routes() []route {
+	return []route{
+		{pattern: "POST /v1/discovery/records", role: access.RoleAdmin, serve: handler(d.register)},
+		{pattern: "POST /v1/discovery/records:batch", role: access.RoleAdmin, serve: handler(d.registerBatch)},
+		{pattern: "GET /v1/discovery/records", role: access.RoleReadOnly, serve: handler(d.list)},
+		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, serve: handler(d.get)},
+		{pattern: "PUT /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.update)},
+		{pattern: "DELETE /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.withdraw)},
+		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, serve: handler(d.resolve)},
+		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.query)},
+		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.queryByParameters)},
+		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, waits: true, serve: handler(d.watch)},
+		{pattern: "GET /v1/status", role: access.RoleReadOnly, serve: handler(d.status)},
+		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
+		{pattern: "GET /v1/health", role: access.RoleNone, serve: handler(d.health)},
+		{pattern: "GET /v1/metrics", role: access.RoleReadOnly, serve: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.metrics.ServeHTTP(w, r) })},
+		{pattern: "GET /readyz", role: access.RoleNone, serve: handler(d.ready)},
+	}
+}
+
+func (d *discoveryAPI) query(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	q, err := query.ParseJSON(body)
+	if err != nil {
+		return within("body", err)
+	}
+	return d.answer(w, r, q)
+}
+
+func (d *discoveryAPI) queryByParameters(w http.ResponseWriter, r *http.Request) error {
+	values, err := input.Query(r.URL)
+	if err != nil {
+		return err
+	}
+	q, err := query.ParseValues(values)
+	if err != nil {
+		return within("url", err)
+	}
+	return d.answer(w, r, q)
+}
+
+func (d *discoveryAPI) answer(w http.ResponseWriter, r *http.Request, q query.Query) error {
+	a, err := d.finder.Query(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	d.buffers.write(w, a.AppendJSON)
+	return nil
+}
+
+func (d *discoveryAPI) resolve(w http.ResponseWriter, r *http.Request) error {
+	values, err := input.Query(r.URL)
+	if err != nil {
+		return err
+	}
+	key, err := input.Single(values, "key")
+	if err != nil {
+		return err
+	}
+	rec, err := d.finder.Resolve(r.Context(), key)
+	if err != nil {
+		return err
+	}
+	d.buffers.write(w, rec.AppendJSON)
+	return nil
+}
+
+// watch streams the events of a query. A client resumes with the id of the last event, in the
+// Last-Event-ID header or in the parameter after.
+func (d *discoveryAPI) watch(w http.ResponseWriter, r *http.Request) error {
+	q, after, err := readWatch(r)
+	if err != nil {
+		return err
+	}
+	release, err := d.watches.Take("httpapi.watch", "watches")
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := d.untilClosing(r.Context())
+	defer cancel()
+	watcher, err := d.finder.Watch(ctx, q, after)
+	if err != nil {
+		return d.orClosing(err)
+	}
+	defer watcher.Close()
+	stream(ctx, newEventStream(w, r), watcher)
+	return nil
+}
+
+// readWatch returns the query and the event to resume after.
+func readWatch(r *http.Request) (q query.Query, after string, err error) {
+	values, err := input.Query(r.URL)
+	if err != nil {
+		return q, "", err
+	}
+	if after, err = input.Single(values, "after"); err != nil {
+		return q, "", err
+	}
+	values.Del("after")
+	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
+		after = id
+	}
+	q, err = query.ParseValues(values)
+	return q, after, within("url", err)
+}
+
+// stream writes events until the client leaves or the server closes. The header precedes the
+// first event, so that the client learns early that the watch is open.
+func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
+	for err := out.begin(); err == nil; {
+		var ev discovery.Event
+		if ev, err = watcher.Next(ctx); err == nil {
+			err = out.write(eventText(ev))
+		}
+	}
+}
+
+// eventText omits a missing id, because an empty id would make a browser forget the last one.
+func eventText(ev discovery.Event) []byte {
+	data := []byte("{}")
+	if ev.Record != nil { // one line, as the framing requires
+		data = append(ev.Record.AppendJSON([]byte(`{"record":`)), '}')
+	}
+	id := ""
+	if ev.Cursor != "" {
+		id = "id: " + ev.Cursor + "\n"
+	}
+	return fmt.Appendf(nil, "event: %s\n%sdata: %s\n\n", ev.Kind, id, data)
+}

@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// route is one entry of the API.
+type route struct {
+	pattern  string      // of http.ServeMux
+	role     access.Role // needed by the caller
+	endpoint string      // label of metrics; empty means the path of the pattern without /v1
+	waits    bool        // the client chooses the duration, so the time measures nothing
+	serve    http.Handler
+}
+
+// table returns the routes of all planes. A server without a plane leaves its routes out.
+func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI) []route {
+	routes := append(generalRoutes(), d.routes()...)
+	if c != nil {
+		routes = append(routes, c.routes()...)
+	}
+	if a != nil {
+		routes = append(routes, a.routes()...)
+	}
+	return routes
+}
+
+func generalRoutes() []route {
+	return []route{
+		{pattern: "GET /livez", role: access.RoleNone, serve: handler(live)},
+		{pattern: "GET /openapi.json", role: access.RoleNone, serve: handler(func(w http.ResponseWriter, _ *http.Request) error {
+			write(w, http.StatusOK, []byte(openapi.Document()))
+			return nil
+		})},
+	}
+}
+
+func (t route) method() string {
+	method, _, _ := strings.Cut(t.pattern, " ")
+	return method
+}
+
+func (t route) path() string {
+	_, path, _ := strings.Cut(t.pattern, " ")
+	return path
+}
+
+// mount gives the router its routes. Paths outside the table need the role read-only, so that
+// they tell strangers nothing.
+func (s *Server) mount(c *Config) {
+	var coordination *coordinationAPI
+	if c.Coordination != nil {
+		coordination = &coordinationAPI{shared: s.shared, Coordination: *c.Coordination}
+	}
+	var agent *agentAPI
+	if c.Agent != nil {
+		agent = newAgentAPI(s.shared, c)
+	}
+	routes := table(newDiscoveryAPI(s.shared, c), coordination, agent)
+	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
+	for _, t := range routes {
+		h := countRequests(c.Requests, t)
+		if c.Guard != nil {
+			h = c.Guard(t.role, h)
+		}
+		s.mux.Handle(t.pattern, h)
+	}
+}
+
+// unknown refuses a path or a method outside the table.
+func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
+	var allowed []string
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
+		as := *r
+		as.Method = method
+		if _, pattern := s.mux.Handler(&as); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("is not a route of this API: see /openapi.json")}
+	}
+	allow := strings.Join(allowed, ", ")
+	w.Header().Set("Allow", allow)
+	return &fault.Error{Kind: fault.Unsupported, Field: "method", Value: r.Method, Err: errors.New("is not allowed here; use " + allow)}
+}
+
+// Requests counts requests. Endpoints and methods are those of the table, or "none" and "other".
+type Requests interface {
+	// Requested counts an answer.
+	Requested(endpoint, method string, status int)
+	// Took records the duration of a request, except of those that wait at the client's request.
+	Took(endpoint, method string, d time.Duration)
+}
+
+// countRequests wraps the handler of a route with counting.
+func countRequests(requests Requests, t route) http.Handler {
+	if requests == nil {
+		return t.serve
+	}
+	endpoint, method := t.endpoint, t.method()
+	if endpoint == "" {
+		endpoint = strings.TrimPrefix(t.path(), "/v1")
+	}
+	if method == "/" { // the catch-all pattern has no method
+		method = "other"
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resp, ok := w.(*response)
+		if !ok { // a guard has wrapped the writer
+			resp = &response{ResponseWriter: w, conn: connOf(r)}
+		}
+		start := time.Now()
+		t.serve.ServeHTTP(resp, r)
+		if !t.waits {
+			requests.Took(endpoint, method, time.Since(start))
+		}
+		requests.Requested(endpoint, method, max(resp.code, http.StatusOK))
+	})
+}
+
+// shared holds the resources that the handlers of all planes share.
+type shared struct {
+	closing context.Context // done when Close begins; ends watches and waits
+	watches access.Slots
+	waits   access.Slots
+	batches access.Slots
+	buffers bufferPool
+}
+
+// untilClosing returns a context that ends with the request or when the server closes.
+func (s *shared) untilClosing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.closing, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// orClosing replaces the error of a watch or wait that ended because the server closes.
+func (s *shared) orClosing(err error) error {
+	kind := fault.KindOf(err)
+	if err != nil && s.closing.Err() != nil && (kind == fault.Canceled || kind == fault.Unavailable) {
+		return fault.New("httpapi", fault.Unavailable, "the peer is shutting down: retry at another peer")
+	}
+	return err
+}
