@@ -75,32 +75,32 @@ func serviceStatus(con *console) *cobra.Command {
 		if err != nil {
 			return renameField(err, instanceFlag)
 		}
-		views, err := picked(showInstances(found.Instances), args[1:])
+		list, err := picked(found.Instances, args[1:])
 		if err != nil {
 			return err
 		}
 		r.warnStale(found.Contact)
 		if len(args) == 2 {
-			return r.print(document{value: views[0], table: instanceDetail(&views[0])})
+			return r.print(instanceDetail(list[0]))
 		}
-		return r.print(document{value: map[string]any{"instances": views}, items: itemsOf(views), table: instanceTable(views)})
+		return r.print(instanceList(list, map[string]any{}))
 	})
 }
 
 // picked returns the instances with these ids, or all instances without ids.
-func picked(all []instanceView, ids []string) ([]instanceView, error) {
+func picked(all []*instance.Instance, ids []string) ([]*instance.Instance, error) {
 	if len(ids) == 0 {
 		return all, nil
 	}
-	var views []instanceView
+	var list []*instance.Instance
 	for _, id := range ids {
-		n := slices.IndexFunc(all, func(v instanceView) bool { return v.ID == id })
+		n := slices.IndexFunc(all, func(i *instance.Instance) bool { return i.ID == id })
 		if n < 0 {
 			return nil, fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: %s is not registered", id)) // nested: see answered
 		}
-		views = append(views, all[n])
+		list = append(list, all[n])
 	}
-	return views, nil
+	return list, nil
 }
 
 func serviceDrain(con *console) *cobra.Command {
@@ -139,7 +139,6 @@ func serviceDrain(con *console) *cobra.Command {
 
 // addInstance notes the success of a change of an instance.
 func (o *results) addInstance(i *instance.Instance) {
-	v := showInstance(i)
 	o.header = instanceHeader()
-	o.add(v, v.row()...)
+	o.add(instanceJSON(i), instanceRow(i)...)
 }

@@ -1,43 +1,28 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Bounds of a file of instances.
-const (
-	maxInstanceFile = 4 << 20 // bytes
-	maxInstances    = 1000
-)
-
-// registerFlags are the flags of service register.
+// registerFlags are the flags of service register. They fill the fields of reg as far as
+// their types allow.
 type registerFlags struct {
 	file       string
-	view       registrationView
-	check      string
+	reg        instance.Registration
 	metadata   []string
 	interfaces []string
+	check      string
 	interval   time.Duration
 	timeout    time.Duration
-	unhealthy  time.Duration
-	remove     time.Duration
 	starting   bool
-	strict     bool
-	commit     bool
 	keep       bool
 }
 
@@ -97,7 +82,7 @@ func registerArgs(cmd *cobra.Command, args []string) error {
 
 func newRegisterFlags(cmd *cobra.Command) *registerFlags {
 	g, f := new(registerFlags), cmd.Flags()
-	v := &g.view
+	v := &g.reg
 	f.StringVarP(&g.file, "file", "f", "", "file of instances, YAML or JSON; - means standard input")
 	f.StringVar(&v.Namespace, "namespace", "", "namespace of the service (default "+instance.DefaultNamespace+")")
 	f.StringVar(&v.ID, "id", "", "id of the instance (default: a new random id)")
@@ -117,64 +102,56 @@ func newRegisterFlags(cmd *cobra.Command) *registerFlags {
 	f.StringVar(&g.check, "check", "", "health check TYPE or TYPE:ENDPOINT: http:/health, tcp, tcp:9000, grpc, script:NAME")
 	f.DurationVar(&g.interval, "check-interval", 0, "time between two checks (default 10s)")
 	f.DurationVar(&g.timeout, "check-timeout", 0, "timeout of a check (default 5s)")
-	f.DurationVar(&g.unhealthy, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
-	f.DurationVar(&g.remove, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
+	f.DurationVar(&v.UnhealthyAfter, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
+	f.DurationVar(&v.RemoveAfter, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
 	f.BoolVar(&g.starting, "starting", false, "register with status STARTING until the first heartbeat or passing check")
-	f.BoolVar(&g.strict, "strict", false, "fail if the id is registered already")
-	f.BoolVar(&g.commit, "require-commit", false, "fail if the group cannot commit the instance now")
+	f.BoolVar(&v.Strict, "strict", false, "fail if the id is registered already")
+	f.BoolVar(&v.RequireCommit, "require-commit", false, "fail if the group cannot commit the instance now")
 	f.BoolVar(&g.keep, "keep", false, "stay registered until interrupted, then deregister")
 	return g
 }
 
 // registrations returns the instances of the flags or of the file.
 func (g *registerFlags) registrations(cmd *cobra.Command, con *console, args []string) ([]instance.Registration, error) {
-	var list []instance.Registration
 	switch {
 	case g.file != "" && len(args) > 0:
 		return nil, fault.Invalidf("SERVICE", args[0], "cannot be used with --file")
 	case g.file != "":
-		var err error
-		if list, err = g.fromFile(cmd, con); err != nil {
-			return nil, err
-		}
+		return g.fromFile(cmd, con)
 	case len(args) == 0:
 		return nil, fault.Invalidf("SERVICE", nil, "is required, or use --file")
-	default:
-		r, err := g.fromFlags(args[0])
-		if err != nil {
-			return nil, renameField(err, instanceFlag)
-		}
-		list = append(list, r)
 	}
-	for n := range list {
-		list[n].Strict, list[n].RequireCommit = g.strict, g.commit
-	}
-	return list, nil
+	r, err := g.fromFlags(args[0])
+	return []instance.Registration{r}, renameField(err, instanceFlag)
 }
 
 func (g *registerFlags) fromFlags(service string) (instance.Registration, error) {
-	v := g.view
-	v.Service, v.UnhealthyAfter, v.RemoveAfter = service, period(g.unhealthy), period(g.remove)
+	r := g.reg
+	r.Service = service
+	r.Key = r.Key.WithDefaults()
 	var err error
-	if v.Metadata, err = assign("--meta", g.metadata); err != nil {
-		return instance.Registration{}, err
+	if r.Metadata, err = assign("--meta", g.metadata); err != nil {
+		return r, err
 	}
-	if v.Interfaces, err = assign("--interface", g.interfaces); err != nil {
-		return instance.Registration{}, err
+	if r.Interfaces, err = assign("--interface", g.interfaces); err != nil {
+		return r, err
 	}
 	if g.starting {
-		v.Status = instance.StatusStarting.String()
+		r.Status = instance.StatusStarting
 	}
 	if g.check != "" {
 		kind, endpoint, _ := strings.Cut(g.check, ":")
-		v.HealthCheck = &checkView{Type: kind, Endpoint: endpoint, Interval: period(g.interval), Timeout: period(g.timeout)}
+		r.Check = &instance.Check{Endpoint: endpoint, Interval: g.interval, Timeout: g.timeout}
+		if r.Check.Type, err = instance.ParseCheckType(kind); err != nil {
+			return r, fault.In("health_check", err)
+		}
 	} else if g.interval != 0 || g.timeout != 0 {
-		return instance.Registration{}, fault.Invalidf("--check", nil, "is required with --check-interval and --check-timeout")
+		return r, fault.Invalidf("--check", nil, "is required with --check-interval and --check-timeout")
 	}
-	return v.registration()
+	return r, r.Normalize()
 }
 
-// fromFile reads at least one instance.
+// fromFile reads at least one instance. Only flags without a field in the file are allowed.
 func (g *registerFlags) fromFile(cmd *cobra.Command, con *console) ([]instance.Registration, error) {
 	for _, flag := range []string{
 		"id", "host", "port", "version", "tag", "meta", "interface", "depends-on", "environment", "region", "owner", "description", "zone",
@@ -188,98 +165,14 @@ func (g *registerFlags) fromFile(cmd *cobra.Command, con *console) ([]instance.R
 	if err != nil {
 		return nil, err
 	}
-	views, err := parseInstances(data)
-	if err != nil {
-		return nil, err
+	list, err := parseInstances(data, g.reg.Namespace)
+	if err == nil && len(list) == 0 {
+		err = fault.Invalidf("--file", g.file, "has no instances")
 	}
-	if len(views) == 0 {
-		return nil, fault.Invalidf("--file", g.file, "has no instances")
+	for n := range list {
+		list[n].Strict, list[n].RequireCommit = g.reg.Strict, g.reg.RequireCommit
 	}
-	list := make([]instance.Registration, len(views))
-	for n := range views {
-		if views[n].Namespace == "" {
-			views[n].Namespace = g.view.Namespace
-		}
-		if list[n], err = views[n].registration(); err != nil {
-			if len(views) > 1 {
-				err = fault.In("["+strconv.Itoa(n)+"]", err)
-			}
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-// parseInstances reads JSON where the data is JSON, and otherwise YAML. Fields that are not known are
-// refused.
-func parseInstances(data []byte) ([]registrationView, error) {
-	if values, _ := jsonValues(data); values != nil {
-		return parseEach(values, func(value json.RawMessage, v *registrationView) error {
-			dec := json.NewDecoder(bytes.NewReader(value))
-			dec.DisallowUnknownFields()
-			return dec.Decode(v)
-		})
-	}
-	var nodes []*yaml.Node
-	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var document yaml.Node
-		err := documents.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fault.Invalidf("--file", nil, "is not YAML: %w", err)
-		}
-		for _, root := range document.Content {
-			if root.Kind == yaml.SequenceNode {
-				nodes = append(nodes, root.Content...)
-			} else if root.Tag != "!!null" {
-				nodes = append(nodes, root)
-			}
-		}
-	}
-	return parseEach(nodes, func(node *yaml.Node, v *registrationView) error {
-		text, err := yaml.Marshal(node) // a node by itself does not refuse unknown fields
-		if err != nil {
-			return err
-		}
-		dec := yaml.NewDecoder(bytes.NewReader(text))
-		dec.KnownFields(true)
-		return dec.Decode(v)
-	})
-}
-
-// parseEach reads some instances. Errors name the one at fault.
-func parseEach[T any](list []T, parse func(T, *registrationView) error) ([]registrationView, error) {
-	if len(list) > maxInstances {
-		return nil, fault.Invalidf("--file", len(list), "has more than %d instances", maxInstances)
-	}
-	views := make([]registrationView, len(list))
-	for n, one := range list {
-		if err := parse(one, &views[n]); err != nil {
-			err = fault.Invalidf("--file", nil, "%s", parseFault(err))
-			if len(list) > 1 {
-				err = fault.In("["+strconv.Itoa(n)+"]", err)
-			}
-			return nil, err
-		}
-	}
-	return views, nil
-}
-
-// parseFault is what a parser has to say, without the names of this program's types and the lines of
-// what it was given, which is not the file.
-func parseFault(err error) string {
-	var several *yaml.TypeError
-	text := err.Error()
-	if errors.As(err, &several) && len(several.Errors) > 0 {
-		text = several.Errors[0]
-		if at, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(at, "line ") {
-			text = rest
-		}
-	}
-	text, _, _ = strings.Cut(text, " in type cli.")
-	return strings.TrimPrefix(text, "json: ")
+	return list, err
 }
 
 // registerOnce registers instances, and warns of instances without a health check.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -198,12 +197,8 @@ func discoverCommand(con *console) *cobra.Command {
 		if err != nil {
 			return renameField(err, instanceFlag)
 		}
-		views := showInstances(found.Instances)
 		r.warnStale(found.Contact)
-		return r.print(document{
-			value: map[string]any{"service": q.Service, "index": found.Index, "instances": views, "stale": found.Stale},
-			items: itemsOf(views), table: instanceTable(views),
-		})
+		return r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
 	})
 }
 
@@ -220,9 +215,9 @@ func (r *remote) warnStale(c instance.Contact) {
 
 // instanceEvent is the JSON form of an event of a watch.
 type instanceEvent struct {
-	Event    string        `json:"event"`
-	Index    uint64        `json:"index"`
-	Instance *instanceView `json:"instance,omitempty"`
+	Event    string               `json:"event"`
+	Index    uint64               `json:"index"`
+	Instance *instance.DetailJSON `json:"instance,omitempty"`
 }
 
 // watchInstances shows events until the watch ends.
@@ -257,16 +252,7 @@ func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instanc
 
 func (r *remote) instanceEvent(e instance.Event) error {
 	kind := map[instance.EventType]string{instance.Added: "added", instance.Modified: "modified", instance.Removed: "removed"}[e.Type]
-	v := showInstance(e.Instance)
-	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, v.ID, v.Status, v.address(), orDash(v.Version), strings.Join(v.Tags, " "))
-	return r.printNext(document{value: instanceEvent{kind, e.Revision, &v}, table: strings.TrimRight(clean(line), " ") + "\n"})
-}
-
-// assignments shows a map as NAME=VALUE in one line.
-func assignments(m map[string]string) string {
-	var words []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		words = append(words, k+"="+m[k])
-	}
-	return strings.Join(words, " ")
+	i := e.Instance
+	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, addressOf(i), orDash(i.Version), strings.Join(i.Tags, " "))
+	return r.printNext(document{value: instanceEvent{kind, e.Revision, instanceJSON(i)}, table: strings.TrimRight(clean(line), " ") + "\n"})
 }

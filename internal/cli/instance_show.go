@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// instanceJSON is the form of an instance in the API, with the id of its lease.
+func instanceJSON(i *instance.Instance) *instance.DetailJSON {
+	d := instance.Detail(i, time.Time{})
+	d.LeaseID = i.Lease
+	return d
+}
+
+// instanceList shows instances. The JSON form is value with the instances added.
+func instanceList(all []*instance.Instance, value map[string]any) document {
+	views, rows := make([]*instance.DetailJSON, len(all)), make([][]string, len(all))
+	for n, i := range all {
+		views[n], rows[n] = instanceJSON(i), instanceRow(i)
+	}
+	value["instances"] = views
+	return document{value: value, items: itemsOf(views), table: table(instanceHeader(), rows)}
+}
+
+func instanceHeader() []string {
+	return []string{"ID", "STATUS", "ADDRESS", "VERSION", "ZONE", "TAGS", "PEER"}
+}
+
+func instanceRow(i *instance.Instance) []string {
+	return []string{
+		i.ID, i.Status.String(), addressOf(i), orDash(i.Version), orDash(i.Zone), orDash(strings.Join(i.Tags, " ")), shortPeer(i.Peer),
+	}
+}
+
+// addressOf is the address of an instance, or the number of its interfaces.
+func addressOf(i *instance.Instance) string {
+	switch {
+	case i.Host != "":
+		return net.JoinHostPort(i.Host, strconv.Itoa(i.Port))
+	case len(i.Interfaces) > 0:
+		return fmt.Sprintf("%d interfaces", len(i.Interfaces))
+	}
+	return "-"
+}
+
+// instanceDetail shows all fields of one instance that have a value.
+func instanceDetail(i *instance.Instance) document {
+	override, check := "", "none: heartbeats keep the instance"
+	if i.Override != instance.StatusUnknown {
+		override = i.Override.String()
+	}
+	if c := i.Check; c != nil {
+		check = strings.Join(strings.Fields(fmt.Sprintf("%s %s every %s", c.Type, c.Endpoint, c.Interval)), " ")
+	}
+	rows := [][]string{
+		{"service", i.Service}, {"namespace", i.Namespace}, {"id", i.ID}, {"status", i.Status.String()}, {"override", override},
+		{"address", addressOf(i)}, {"version", i.Version}, {"zone", i.Zone}, {"weight", strconv.Itoa(i.Weight)},
+		{"tags", strings.Join(i.Tags, " ")}, {"interfaces", assignments(i.Interfaces)}, {"metadata", assignments(i.Metadata)},
+		{"depends on", strings.Join(i.Dependencies, " ")}, {"environment", i.Environment}, {"region", i.Region}, {"owner", i.Owner},
+		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, removed after %s", i.UnhealthyAfter, i.RemoveAfter)},
+		{"registered", at(i.RegisteredAt)}, {"lease", i.Lease}, {"peer", i.Peer},
+	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
+	return document{value: instanceJSON(i), table: pairs(rows)}
+}
+
+// assignments shows a map as NAME=VALUE in one line.
+func assignments(m map[string]string) string {
+	var words []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		words = append(words, k+"="+m[k])
+	}
+	return strings.Join(words, " ")
+}
