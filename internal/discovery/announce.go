@@ -105,7 +105,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Recorder.Failed("gossip.Publish", err)
 		}
 	}
-	s.feed.reach(ctx, s.Index.Seq()) // who announced must not get an older answer from the cache
+	s.feed.waitFor(ctx, s.Index.Seq()) // who announced must not get an older answer from the cache
 	receipts := make([]discovery.Receipt, len(recs))
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]

@@ -21,7 +21,7 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 		}
 	}
 	if !found.Local {
-		hits = append(hits, p.beside(plan, found, now)...)
+		hits = append(hits, p.localMatches(plan, found, now)...)
 	}
 	slices.SortFunc(hits, query.Hit.Compare)
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
@@ -30,17 +30,17 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 		a.Source = query.SourceLocal
 	}
 	if plan.Explain() {
-		a.Notes = slices.Concat(plan.Describe(), found.Notes, p.leftOut(plan))
+		a.Notes = slices.Concat(plan.Describe(), found.Notes, p.explainRejected(plan))
 	}
 	return a
 }
 
-// beside gives the matches of this peer's index that the keepers did not bring and that
+// localMatches gives the matches of this peer's index that the keepers did not bring and that
 // count all the same: its own services, and those issued so lately that the keepers may
 // not have them yet. Any other was learned once and is gone by the word of its keepers:
 // withdrawn, changed or lapsed, though this peer did not hear of it. Where the answer is
 // complete and would have shown it, the index forgets it.
-func (p *Parts) beside(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
+func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
 	brought := make(map[records.Name]bool, len(found.Records))
 	last := query.Hit{Value: math.Inf(-1)} // the worst that was brought
 	for _, r := range found.Records {
@@ -90,9 +90,9 @@ func (p *Parts) result(plan *query.Plan, r *records.Record) query.Result {
 	return res
 }
 
-// leftOut says for an explained query which known records of its type failed which filter:
+// explainRejected says for an explained query which known records of its type failed which filter:
 // every reason is counted, and the first few are shown.
-func (p *Parts) leftOut(plan *query.Plan) []string {
+func (p *Parts) explainRejected(plan *query.Plan) []string {
 	const shown, scanned = 20, 10_000
 	var notes []string
 	passed, failed, seen := 0, 0, 0

@@ -88,7 +88,7 @@ func (c *cache) invalidate(ch index.Change) {
 	defer c.mu.Unlock()
 	for _, key := range c.entries.Keys() {
 		e, _ := c.entries.Peek(key)
-		if ch.Seq > e.seq && touches(e.plan, ch) {
+		if ch.Seq > e.seq && affects(e.plan, ch) {
 			c.entries.Remove(key)
 		}
 	}

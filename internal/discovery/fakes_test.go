@@ -155,7 +155,7 @@ func (l *topics) Follow(*query.Plan) (func(), error) {
 	return sync.OnceFunc(func() { l.followed.Add(-1) }), nil
 }
 
-// verdicts are measurements set by hand.
+// proberEpoch are measurements set by hand.
 type verdicts struct {
 	mu      sync.Mutex
 	found   map[peer.ID]records.Measured

@@ -51,26 +51,26 @@ func (f *feed) run(ctx context.Context) {
 			return
 		case ch := <-f.sub.Changes():
 			if f.sub.Lost() > 0 {
-				f.skip()
+				f.reset()
 			}
 			if f.add(ch) {
 				f.cache.invalidate(ch)
-				f.finish(ch.Seq)
+				f.setDone(ch.Seq)
 			}
 		}
 	}
 }
 
-// skip gives up the changes so far: the index made them faster than they were read. No
+// reset gives up the changes so far: the index made them faster than they were read. No
 // cursor can be served across the gap, and any answer may be wrong.
-func (f *feed) skip() {
+func (f *feed) reset() {
 	seq := f.index.Seq()
 	f.mu.Lock()
 	f.epoch++
 	f.first, f.last = seq+1, seq
 	f.mu.Unlock()
 	f.cache.clear()
-	f.finish(seq)
+	f.setDone(seq)
 }
 
 // add takes a change into the ring, unless it was skipped.
@@ -89,7 +89,7 @@ func (f *feed) add(ch index.Change) bool {
 	return true
 }
 
-func (f *feed) finish(seq uint64) {
+func (f *feed) setDone(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.done = seq
@@ -102,8 +102,8 @@ func (f *feed) wake() {
 	f.grown = make(chan struct{})
 }
 
-// reach waits until the changes up to seq have taken effect, or ctx ends.
-func (f *feed) reach(ctx context.Context, seq uint64) {
+// waitFor waits until the changes up to seq have taken effect, or ctx ends.
+func (f *feed) waitFor(ctx context.Context, seq uint64) {
 	for {
 		f.mu.Lock()
 		reached, wait := f.done >= seq, f.grown
@@ -149,14 +149,14 @@ func (f *feed) altered(p *query.Plan, seq uint64) bool {
 		return true
 	}
 	for ; seq < f.last; seq++ {
-		if touches(p, f.ring[(seq+1)%feedSize]) {
+		if affects(p, f.ring[(seq+1)%feedSize]) {
 			return true
 		}
 	}
 	return false
 }
 
-// touches reports whether a change concerns what the plan matches.
-func touches(p *query.Plan, ch index.Change) bool {
+// affects reports whether a change concerns what the plan matches.
+func affects(p *query.Plan, ch index.Change) bool {
 	return (ch.Old != nil && p.Match(ch.Old)) || (ch.New != nil && p.Match(ch.New))
 }

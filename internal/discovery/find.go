@@ -97,7 +97,7 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 	if !ok {
 		return nil
 	}
-	return s.conclude(e, found)
+	return s.finish(e, found)
 }
 
 // ask answers a plan from the network.
@@ -111,15 +111,15 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 	found, err := s.Keepers.Query(ctx, plan)
 	if err != nil {
 		release()
-		return s.withoutNetwork(plan, err)
+		return s.fallback(plan, err)
 	}
 	e.seq = s.Index.Seq()
-	return s.conclude(e, found), nil
+	return s.finish(e, found), nil
 }
 
-// conclude turns what was found into an answer, has its providers measured, and caches it
+// finish turns what was found into an answer, has its providers measured, and caches it
 // as e if it is complete. The caller may change the result's own fields.
-func (s *Service) conclude(e *cached, found query.Found) *query.Answer {
+func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	a := s.assemble(e.plan, found)
 	s.Prober.Track(providers(a)...)
 	if !a.Complete {
@@ -151,9 +151,9 @@ func providers(a *query.Answer) []peer.ID {
 	return ids
 }
 
-// withoutNetwork answers from what this peer kept of an earlier answer, or else from its
+// fallback answers from what this peer kept of an earlier answer, or else from its
 // index, and says that it is not complete.
-func (s *Service) withoutNetwork(plan *query.Plan, cause error) (*query.Answer, error) {
+func (s *Service) fallback(plan *query.Plan, cause error) (*query.Answer, error) {
 	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
 		a := *e.answer
 		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	progressEvery = 15 * time.Second       // a quiet watch still shows that it lives
-	verdictEvery  = 250 * time.Millisecond // how soon a watch looks at new measurements
-	trackEvery    = 30 * time.Second       // how often a watch has the providers of its matches measured on
+	progressEvery     = 15 * time.Second       // a quiet watch still shows that it lives
+	reachabilityEvery = 250 * time.Millisecond // how soon a watch looks at new measurements
+	trackEvery        = 30 * time.Second       // how often a watch has the providers of its matches measured on
 )
 
 // watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
@@ -29,14 +29,14 @@ type watcher struct {
 	service *Service
 	plan    *query.Plan
 
-	epoch, seq uint64 // position in the feed
-	snapshot   uint64 // changes up to here are part of what was sent at the start
-	pending    []discovery.Event
-	hidden     []peer.ID // unreachable providers whose records the watch does not show, sorted
-	verdicts   uint64    // epoch of the prober at hidden
-	release    func()
-	cancel     context.CancelFunc
-	done       sync.WaitGroup
+	epoch, seq  uint64 // position in the feed
+	snapshot    uint64 // changes up to here are part of what was sent at the start
+	pending     []discovery.Event
+	hidden      []peer.ID // unreachable providers whose records the watch does not show, sorted
+	proberEpoch uint64    // epoch of the prober at hidden
+	release     func()
+	cancel      context.CancelFunc
+	done        sync.WaitGroup
 }
 
 // Watch follows a query: first its current matches as Added events and a Progress, then
@@ -92,7 +92,7 @@ func (w *watcher) Close() {
 func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 	quiet := time.NewTimer(progressEvery)
 	defer quiet.Stop()
-	look := time.NewTicker(verdictEvery)
+	look := time.NewTicker(reachabilityEvery)
 	defer look.Stop()
 	for {
 		if len(w.pending) > 0 {
@@ -110,7 +110,7 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 			w.take(ch)
 			continue
 		}
-		w.lookAtVerdicts()
+		w.updateReachability()
 		if len(w.pending) > 0 {
 			continue
 		}
@@ -132,7 +132,7 @@ func (w *watcher) start() {
 	s := w.service
 	w.epoch, w.seq = s.feed.currentEpoch(), s.Index.Seq()
 	w.snapshot = w.seq
-	w.verdicts = s.Prober.Epoch()
+	w.proberEpoch = s.Prober.Epoch()
 	w.hidden = w.unreachable()
 	now := s.Now()
 	for r := range s.Index.All() {
@@ -167,26 +167,26 @@ func (w *watcher) take(ch index.Change) {
 	}
 }
 
-// lookAtVerdicts queues what changed because a provider stopped answering or came back.
+// updateReachability queues what changed because a provider stopped answering or came back.
 // Only the Progress at the end carries the new cursor: who resumes amid the others is reset.
-func (w *watcher) lookAtVerdicts() {
+func (w *watcher) updateReachability() {
 	epoch := w.service.Prober.Epoch()
-	if epoch == w.verdicts {
+	if epoch == w.proberEpoch {
 		return
 	}
-	w.verdicts = epoch
+	w.proberEpoch = epoch
 	before, now := w.hidden, w.unreachable()
 	w.hidden = nil
-	w.verdict(discovery.Removed, now, before)
-	w.verdict(discovery.Added, before, now)
+	w.showProviders(discovery.Removed, now, before)
+	w.showProviders(discovery.Added, before, now)
 	w.hidden = now
 	if len(w.pending) > 0 {
 		w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
 	}
 }
 
-// verdict queues an event for each record of the providers in ids that are not in others.
-func (w *watcher) verdict(kind discovery.EventKind, ids, others []peer.ID) {
+// showProviders queues an event for each record of the providers in ids that are not in others.
+func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID) {
 	for _, id := range ids {
 		if _, both := slices.BinarySearch(others, id); both {
 			continue
@@ -257,7 +257,7 @@ func (w *watcher) askAgain(ctx context.Context) {
 
 // cursor names what the watch has shown: epoch and sequence of the feed, and the epoch of
 // the verdicts, in hexadecimal.
-func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.verdicts) }
+func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.proberEpoch) }
 
 // parse reads a cursor into the position. The empty cursor is none.
 func (w *watcher) parse(cursor string) (resume bool, err error) {
@@ -268,7 +268,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 	if len(parts) != 3 {
 		return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
 	}
-	for i, to := range []*uint64{&w.epoch, &w.seq, &w.verdicts} {
+	for i, to := range []*uint64{&w.epoch, &w.seq, &w.proberEpoch} {
 		if *to, err = strconv.ParseUint(parts[i], 16, 64); err != nil {
 			return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
 		}
@@ -280,7 +280,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 // providers were found reachable or unreachable that were not then.
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
-	return gone || (w.plan.Query().Health != query.HealthAny && w.verdicts != w.service.Prober.Epoch())
+	return gone || (w.plan.Query().Health != query.HealthAny && w.proberEpoch != w.service.Prober.Epoch())
 }
 
 // watchSet are the watches under way. It is safe for concurrent use.

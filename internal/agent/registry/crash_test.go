@@ -110,7 +110,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 			}
 			require.NoError(t, r.Close())
 			require.Empty(t, states[len(states)-1], "all were removed in the end")
-			wrecks := disk.Wrecks()
+			wrecks := disk.CrashImages()
 			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
 			for _, w := range wrecks {
 				inspect(t, w.FS, w.Known, states)

@@ -50,8 +50,8 @@ type Registry struct {
 	// writing serialises commits, from reading the state that they start from until they are on disk
 	// and visible. It is taken before mu.
 	writing sync.Mutex
-	ledger  *store.Ledger // guarded by writing, but for its failure and its floor, which is never below revision
-	closed  bool          // guarded by writing
+	ledger  *store.Store // guarded by writing, but for its failure and its floor, which is never below revision
+	closed  bool         // guarded by writing
 
 	revision atomic.Uint64 // last given out; written with mu held
 

@@ -29,7 +29,7 @@ func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 		return nil
 	}
 	r.mu.Lock()
-	tasks := r.machine.take(now, limit)
+	tasks := r.scheduler.take(now, limit)
 	r.mu.Unlock()
 
 	renewed := r.advance(tasks, now)
@@ -75,7 +75,7 @@ func (r *Registry) advance(tasks []task, now time.Time) map[version]bool {
 	defer r.mu.Unlock()
 	for _, t := range tasks {
 		if renewed[t.version] {
-			r.machine.handOut(versionOf(r.services[t.id].current), t.failures, now)
+			r.scheduler.handOut(versionOf(r.services[t.id].current), t.failures, now)
 		}
 	}
 	return renewed
@@ -88,14 +88,14 @@ func (c *change) renew(id string, now time.Time) (*service, error) {
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}
-	return c.of.issuer.issue(last, c.of.ledger.Floor(), o, now)
+	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, now)
 }
 
 func (r *Registry) deferRenewal(v version, now time.Time, err error) {
 	r.log.Warn("a service could not be refreshed", "id", v.id, "err", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine.deferRenewal(v, now)
+	r.scheduler.deferRenewal(v, now)
 }
 
 // Announced tells the outcome of announcing a version that Due, Register, Update or
@@ -108,12 +108,12 @@ func (r *Registry) Announced(n records.Name, sequence uint64, s records.Stored, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine.announced(version{id: n.ID, sequence: sequence}, s.On > 0 && s.On >= s.Of, wall(now))
+	r.scheduler.announced(version{id: n.ID, sequence: sequence}, s.On > 0 && s.On >= s.Of, wall(now))
 }
 
 // NextDue is when Due has something to do next; false when there is nothing at all.
 func (r *Registry) NextDue() (time.Time, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.machine.next()
+	return r.scheduler.next()
 }

@@ -15,17 +15,17 @@ import (
 func TestDueIsBoundedAndLeased(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	register(t, r, now, offer("a"), offer("b"), offer("c"))
-	require.Empty(t, r.Due(now.Add(lease-1), 9))
-	now = now.Add(lease)
+	require.Empty(t, r.Due(now.Add(ackTimeout-1), 9))
+	now = now.Add(ackTimeout)
 	require.Empty(t, r.Due(now, 0))
 	require.Empty(t, r.Due(now, -1))
 	require.Equal(t, []string{"a", "b"}, ids(r.Due(now, 2)))
 	require.Equal(t, []string{"c"}, ids(r.Due(now, 2)))
-	require.Empty(t, r.Due(now.Add(lease-1), 9))
+	require.Empty(t, r.Due(now.Add(ackTimeout-1), 9))
 	at, ok := r.NextDue()
 	require.True(t, ok)
-	require.Equal(t, now.Add(lease), at)
-	require.Equal(t, []string{"a", "b", "c"}, ids(r.Due(now.Add(lease), 9)))
+	require.Equal(t, now.Add(ackTimeout), at)
+	require.Equal(t, []string{"a", "b", "c"}, ids(r.Due(now.Add(ackTimeout), 9)))
 }
 
 // TestNewVersionsAreLeasedToTheirMaker runs the loop of a consumer beside a caller that
@@ -61,13 +61,13 @@ func TestNewVersionsAreLeasedToTheirMaker(t *testing.T) {
 			now = now.Add(backoffMin)
 			require.Equal(t, []*records.Record{made}, r.Due(now, 9), "a failure that is told ends the lease")
 			done(r, now, made)
-			require.Empty(t, r.Due(now.Add(lease), 9))
+			require.Empty(t, r.Due(now.Add(ackTimeout), 9))
 
 			r, now = open(t, config(t, vfs.NewMem()), epoch()), epoch()
 			done(r, now, register(t, r, now, offer("a"))...)
 			made = change(t, r, now)
 			at, _ := r.NextDue()
-			require.Equal(t, now.Add(lease), at)
+			require.Equal(t, now.Add(ackTimeout), at)
 			require.Empty(t, r.Due(at.Add(-1), 9))
 			require.Equal(t, []*records.Record{made}, r.Due(at, 9), "its maker is gone")
 		})
@@ -128,7 +128,7 @@ func TestRefresh(t *testing.T) {
 		require.Empty(t, r.Due(now, 1), "it is leased like any other")
 		done(r, now, last) // too late, of a version that is gone
 		at, _ = r.NextDue()
-		require.Equal(t, now.Add(lease), at)
+		require.Equal(t, now.Add(ackTimeout), at)
 		done(r, now, fresh)
 		last = fresh
 	}
@@ -147,13 +147,13 @@ func TestOfflineForDays(t *testing.T) {
 		require.LessOrEqual(t, at.Sub(now), backoffMax, "being renewed does not stop the retries")
 		now = at
 	}
-	require.Greater(t, r.machine.tasks[versionOf(r.List()[0])].failures, 100)
+	require.Greater(t, r.scheduler.tasks[versionOf(r.List()[0])].failures, 100)
 }
 
 func TestUpdateSupersedesAnnouncement(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	pending := register(t, r, now, offer("a"))
-	now = now.Add(lease)
+	now = now.Add(ackTimeout)
 	require.Equal(t, pending, r.Due(now, 1))
 	fresh, err := r.Update(offer("a"), now)
 	require.NoError(t, err)
@@ -161,8 +161,8 @@ func TestUpdateSupersedesAnnouncement(t *testing.T) {
 	done(r, now, pending...)
 	stranger := records.Name{Provider: peer.ID("somebody"), ID: "a"}
 	r.Announced(stranger, fresh.Sequence(), records.Stored{On: 1, Of: 1}, now)
-	require.Empty(t, r.Due(now.Add(lease-1), 9))
-	require.Equal(t, []*records.Record{fresh}, r.Due(now.Add(lease), 9))
+	require.Empty(t, r.Due(now.Add(ackTimeout-1), 9))
+	require.Equal(t, []*records.Record{fresh}, r.Due(now.Add(ackTimeout), 9))
 }
 
 func TestTombstoneIsToldUntilItLapses(t *testing.T) {
@@ -261,7 +261,7 @@ func TestManyServices(t *testing.T) {
 		offers = append(offers, offer(strconv.Itoa(i)))
 	}
 	register(t, r, now, offers...)
-	now = now.Add(lease) // and nobody announced them
+	now = now.Add(ackTimeout) // and nobody announced them
 	start := now
 	announcements, largest := 0, 0
 	for now.Before(epoch().Add(48 * time.Hour)) {

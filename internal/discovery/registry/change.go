@@ -57,7 +57,7 @@ func (c *change) commit(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := r.ledger.Commit(edits, floor); err != nil {
+	if err := r.store.Commit(edits, floor); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -134,7 +134,7 @@ func (r *Registry) handOut(made []*records.Record, now time.Time) {
 	defer r.mu.Unlock()
 	for _, rec := range made {
 		if rec != nil {
-			r.machine.handOut(versionOf(rec), 0, now)
+			r.scheduler.handOut(versionOf(rec), 0, now)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
 		return nil, fault.New("", fault.LimitReached, "too many services were withdrawn; the first are forgotten when their records have lapsed")
 	}
-	return c.of.issuer.issue(last, c.of.ledger.Floor(), o, now)
+	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, now)
 }
 
 // Update replaces the offer of a registered service and keeps its created_at. The new
@@ -159,7 +159,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 // those of Register but Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
-		return r.issuer.issue(last, r.ledger.Floor(), o, wall(now))
+		return r.signer.nextVersion(last, r.store.Floor(), o, wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Update", err)
@@ -172,7 +172,7 @@ func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, erro
 // NotFound, also when the service was withdrawn before, and Unavailable as of Register.
 func (r *Registry) Withdraw(id string, now time.Time) (*records.Record, error) {
 	s, err := r.alter(id, wall(now), func(last *service) (*service, error) {
-		return r.issuer.withdraw(last, wall(now))
+		return r.signer.withdraw(last, wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Withdraw", err)

@@ -92,8 +92,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ledger is where services are kept, each under its id. There are a few hundred of a few kilobytes.
-func (c Config) ledger(provider peer.ID) store.Config {
+// storeConfigis where services are kept, each under its id. There are a few hundred of a few kilobytes.
+func (c Config) storeConfig(provider peer.ID) store.Config {
 	return store.Config{
 		Dir:      c.Dir,
 		FS:       c.FS,

@@ -84,7 +84,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 				states, known = append(states, stateOf(r)), append(known, told)
 			}
 			require.NoError(t, r.Close())
-			wrecks := disk.Wrecks()
+			wrecks := disk.CrashImages()
 			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
 			for _, w := range wrecks {
 				inspect(t, w.FS, int(w.Known), states, known)
@@ -127,7 +127,7 @@ func TestDiskFails(t *testing.T) {
 	a := register(t, r, now, offer("a"))[0]
 	disk.Fail(true)
 	at, _ := r.NextDue()
-	require.Equal(t, now.Add(lease), at)
+	require.Equal(t, now.Add(ackTimeout), at)
 	now = now.Add(time.Second)
 	accepted, errs := r.Register([]records.Offer{offer("b")}, now)
 	require.Nil(t, accepted[0])
@@ -139,7 +139,7 @@ func TestDiskFails(t *testing.T) {
 	_, err = r.Withdraw("a", now)
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.Equal(t, []*records.Record{a}, r.List())
-	require.Len(t, r.machine.tasks, 1)
+	require.Len(t, r.scheduler.tasks, 1)
 	still, _ := r.NextDue()
 	require.Equal(t, at, still, "what failed hands nothing out")
 

@@ -23,7 +23,7 @@ const modelServices = 3
 type model struct {
 	live map[string]modelService
 
-	// seen are all versions that ever left a registry. One sequence of one service has one
+	// lastNow are all versions that ever left a registry. One sequence of one service has one
 	// digest for ever, and a new version a higher sequence than all before.
 	seen map[version][32]byte
 	last map[string]uint64
@@ -68,7 +68,7 @@ func (m *model) fresh(t require.TestingT, r *records.Record) {
 // made checks a version that Register, Update or Withdraw gave.
 func (m *model) made(t require.TestingT, r *records.Record, now time.Time) {
 	m.fresh(t, r)
-	m.leased[versionOf(r)] = now.Add(lease)
+	m.leased[versionOf(r)] = now.Add(ackTimeout)
 }
 
 // free ends the lease of a version that Due gave, or replaced.
@@ -92,7 +92,7 @@ func (s *system) open(t require.TestingT) {
 	s.registry, err = Open(s.config, s.now)
 	require.NoError(t, err)
 	clear(s.model.leased)
-	for v, task := range s.registry.machine.tasks {
+	for v, task := range s.registry.scheduler.tasks {
 		require.False(t, task.due.After(s.now), "%v is not due at once", v)
 	}
 }
@@ -208,7 +208,7 @@ func (s *system) announce(t *rapid.T) {
 		s.registry.Announced(r.Name(), r.Sequence(), records.Stored{On: rapid.IntRange(0, 2).Draw(t, "on"), Of: 2}, s.now)
 	}
 	next, ok := s.registry.NextDue()
-	behind := s.registry.machine.seen.After(s.now) // the clock was set back a little, which delays what was due
+	behind := s.registry.scheduler.lastNow.After(s.now) // the clock was set back a little, which delays what was due
 	if rest := ok && !next.After(s.now); rest || behind {
 		return
 	}
@@ -259,8 +259,8 @@ func (s *system) check(t *rapid.T) {
 	for _, service := range s.registry.services {
 		versions += len(service.versions())
 	}
-	require.Len(t, s.registry.machine.tasks, versions, "every version is scheduled, and nothing else")
-	require.Equal(t, versions, s.registry.machine.queue.Len())
+	require.Len(t, s.registry.scheduler.tasks, versions, "every version is scheduled, and nothing else")
+	require.Equal(t, versions, s.registry.scheduler.queue.Len())
 	s.checkLeases(t)
 }
 

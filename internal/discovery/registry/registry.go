@@ -43,20 +43,20 @@ const namesPerService = 10
 type Registry struct {
 	self   peer.ID
 	max    int
-	issuer issuer
+	signer signer
 	log    *slog.Logger
 
 	// writing serialises changes, from reading the state that they start from until they
 	// are on disk and visible. It is taken before mu.
 	writing sync.Mutex
-	ledger  *store.Ledger // guarded by writing; its floor: no new version of any service gets this sequence or a lower one
-	closed  bool          // guarded by writing
+	store   *store.Store // guarded by writing; its floor: no new version of any service gets this sequence or a lower one
+	closed  bool         // guarded by writing
 
 	// mu is held for steps in memory only.
-	mu       sync.RWMutex
-	services map[string]*service // written with writing and mu held, read with either; by id, withdrawn ones included
-	live     int                 // guarded as services: how many of them are not withdrawn
-	machine  *machine            // guarded by mu
+	mu        sync.RWMutex
+	services  map[string]*service // written with writing and mu held, read with either; by id, withdrawn ones included
+	live      int                 // guarded as services: how many of them are not withdrawn
+	scheduler *scheduler          // guarded by mu
 }
 
 // Open opens the registry in c.Dir, or makes it. Everything in it is due now; what has
@@ -77,18 +77,18 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	kept, err := store.Open(c.ledger(self))
+	kept, err := store.Open(c.storeConfig(self))
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	r := &Registry{
-		self:     self,
-		max:      c.MaxServices,
-		issuer:   issuer{key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
-		log:      c.Logger,
-		ledger:   kept,
-		services: make(map[string]*service),
-		machine:  newMachine(c.Refresh, c.Jitter),
+		self:      self,
+		max:       c.MaxServices,
+		signer:    signer{key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
+		log:       c.Logger,
+		store:     kept,
+		services:  make(map[string]*service),
+		scheduler: newScheduler(c.Refresh, c.Jitter),
 	}
 	if err := r.load(wall(now)); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
@@ -97,7 +97,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 }
 
 func (r *Registry) load(now time.Time) error {
-	return r.ledger.All(func(id string, value []byte) error {
+	return r.store.All(func(id string, value []byte) error {
 		s, err := decodeService(records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
@@ -115,7 +115,7 @@ func (r *Registry) Close() error {
 		return nil
 	}
 	r.closed = true
-	return fault.Wrap("registry.Close", r.ledger.Close())
+	return fault.Wrap("registry.Close", r.store.Close())
 }
 
 // Self is the provider whose registry this is.
@@ -172,11 +172,11 @@ func (r *Registry) replace(id string, s *service, now time.Time) {
 	last := r.services[id]
 	for _, v := range last.versions() {
 		if s.version(v.Sequence()) == nil {
-			r.machine.drop(versionOf(v))
+			r.scheduler.drop(versionOf(v))
 		}
 	}
 	for _, v := range s.versions() {
-		r.machine.add(v, now)
+		r.scheduler.add(v, now)
 	}
 	if last.live() {
 		r.live--

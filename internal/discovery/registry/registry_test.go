@@ -190,7 +190,7 @@ func TestMoveLeavesFarewell(t *testing.T) {
 	farewell := due[0]
 	require.True(t, farewell.Withdrawn())
 	require.Equal(t, berlin.Key(), farewell.Key())
-	require.Equal(t, []*records.Record{farewell, paris}, r.Due(now.Add(lease), 10))
+	require.Equal(t, []*records.Record{farewell, paris}, r.Due(now.Add(ackTimeout), 10))
 	require.Positive(t, records.Compare(farewell, berlin))
 	require.Positive(t, records.Compare(paris, farewell), "where both belong, the new version wins")
 	require.NoError(t, r.Close())
@@ -205,7 +205,7 @@ func TestMoveLeavesFarewell(t *testing.T) {
 	due = r.Due(now, 10)
 	require.Len(t, due, 1)
 	require.Equal(t, paris.Key(), due[0].Key())
-	require.Equal(t, []*records.Record{due[0], home}, r.Due(now.Add(lease), 10))
+	require.Equal(t, []*records.Record{due[0], home}, r.Due(now.Add(ackTimeout), 10))
 	require.Len(t, r.services["a"].versions(), 2)
 
 	// It is forgotten when nothing is left to end.
@@ -217,14 +217,14 @@ func TestMoveLeavesFarewell(t *testing.T) {
 func TestFarewellsAreBounded(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	register(t, r, now, at(offer("a"), 0, 0))
-	for i := range 3 * maxFarewells {
+	for i := range 3 * maxTombstones {
 		now = now.Add(time.Second)
 		_, err := r.Update(at(offer("a"), 0, float64(i+1)), now)
 		require.NoError(t, err)
 	}
 	versions := r.services["a"].versions()
-	require.Len(t, versions, maxFarewells+1)
-	require.Len(t, r.machine.tasks, maxFarewells+1)
+	require.Len(t, versions, maxTombstones+1)
+	require.Len(t, r.scheduler.tasks, maxTombstones+1)
 	for i := range versions[1:] {
 		require.Positive(t, records.Compare(versions[i+1], versions[i]))
 	}
@@ -237,7 +237,7 @@ func TestReregistrationElsewhereKeepsTombstone(t *testing.T) {
 	require.NoError(t, err)
 	again := register(t, r, now, at(offer("a"), 48.85, 2.35))[0]
 	require.Empty(t, r.Due(now, 10), "both are handed out")
-	require.Equal(t, []*records.Record{tombstone, again}, r.Due(now.Add(lease), 10))
+	require.Equal(t, []*records.Record{tombstone, again}, r.Due(now.Add(ackTimeout), 10))
 }
 
 func TestClockWasAhead(t *testing.T) {
@@ -261,7 +261,7 @@ func TestClockWasAhead(t *testing.T) {
 	require.Greater(t, b.Sequence(), future[1].Sequence())
 	_, err = records.Open(b.Envelope(), now)
 	require.NoError(t, err, "a version from the future is replaced at once")
-	require.Equal(t, []*records.Record{tombstone, b}, r.Due(now.Add(lease), 10))
+	require.Equal(t, []*records.Record{tombstone, b}, r.Due(now.Add(ackTimeout), 10))
 }
 
 func TestSequenceOutlivesTombstone(t *testing.T) {

@@ -17,12 +17,12 @@ const valueFormat = 1
 
 // value is a service in the database.
 type value struct {
-	Format    int             `json:"format"`
-	Offer     json.RawMessage `json:"offer,omitempty"` // absent: withdrawn
-	Created   time.Time       `json:"created"`
-	Until     time.Time       `json:"until"`
-	Current   signed          `json:"current"`
-	Farewells []signed        `json:"farewells,omitempty"`
+	Format     int             `json:"format"`
+	Offer      json.RawMessage `json:"offer,omitempty"` // absent: withdrawn
+	Created    time.Time       `json:"created"`
+	Until      time.Time       `json:"until"`
+	Current    signed          `json:"current"`
+	Tombstones []signed        `json:"tombstones,omitempty"`
 }
 
 // signed is one version. The time of issue is one at which the envelope certainly opens.
@@ -36,8 +36,8 @@ func signedOf(r *records.Record) signed { return signed{Issued: r.Issued(), Enve
 // encode gives the database's form of a service.
 func (s *service) encode() ([]byte, error) {
 	v := value{Format: valueFormat, Offer: s.offer, Created: s.created, Until: s.until, Current: signedOf(s.current)}
-	for _, r := range s.farewells {
-		v.Farewells = append(v.Farewells, signedOf(r))
+	for _, r := range s.tombstones {
+		v.Tombstones = append(v.Tombstones, signedOf(r))
 	}
 	data, err := json.Marshal(v)
 	return data, fault.As("registry.encode", fault.Internal, err)
@@ -70,12 +70,12 @@ func decodeService(name records.Name, data []byte) (*service, error) {
 			return nil, errors.Join(errors.New("not an offer of this service"), err)
 		}
 	}
-	s.farewells, err = openFarewells(name, v.Farewells, s.current.Sequence())
+	s.tombstones, err = openTombstones(name, v.Tombstones, s.current.Sequence())
 	return s, err
 }
 
-// openFarewells wants tombstones in order, all older than the current version.
-func openFarewells(name records.Name, list []signed, current uint64) ([]*records.Record, error) {
+// openTombstones wants tombstones in order, all older than the current version.
+func openTombstones(name records.Name, list []signed, current uint64) ([]*records.Record, error) {
 	var (
 		farewells []*records.Record
 		last      uint64
@@ -86,7 +86,7 @@ func openFarewells(name records.Name, list []signed, current uint64) ([]*records
 		case err != nil:
 			return nil, err
 		case !r.Withdrawn() || r.Sequence() <= last || r.Sequence() >= current:
-			return nil, errors.New("farewells are not tombstones in order")
+			return nil, errors.New("tombstones are not tombstones in order")
 		}
 		last = r.Sequence()
 		farewells = append(farewells, r)

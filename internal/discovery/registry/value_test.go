@@ -13,14 +13,14 @@ import (
 // FuzzDecodeService feeds the database's values: none makes the decoder panic, and what it
 // accepts it writes and reads back the same.
 func FuzzDecodeService(f *testing.F) {
-	i := issuer{key: key(f, 1), ttl: DefaultTTL}
+	i := signer{key: key(f, 1), ttl: DefaultTTL}
 	self, err := peer.IDFromPrivateKey(i.key)
 	require.NoError(f, err)
 	name := records.Name{Provider: self, ID: "a"}
 
-	s, err := i.issue(nil, 0, at(offer("a"), 52.52, 13.40), epoch())
+	s, err := i.nextVersion(nil, 0, at(offer("a"), 52.52, 13.40), epoch())
 	require.NoError(f, err)
-	moved, err := i.issue(s, 0, at(offer("a"), 48.85, 2.35), epoch().Add(time.Hour))
+	moved, err := i.nextVersion(s, 0, at(offer("a"), 48.85, 2.35), epoch().Add(time.Hour))
 	require.NoError(f, err)
 	withdrawn, err := i.withdraw(moved, epoch().Add(2*time.Hour))
 	require.NoError(f, err)

@@ -59,11 +59,11 @@ type Config struct {
 }
 
 // complete checks c and fills in defaults. Errors are Invalid and name the field.
-func (c Config) complete() (Config, traits, error) {
+func (c Config) complete() (Config, profileSettings, error) {
 	if c.Profile == "" {
 		c.Profile = Dev
 	}
-	t, ok := c.Profile.traits()
+	t, ok := c.Profile.settings()
 	if !ok {
 		return c, t, fault.Invalidf("profile", string(c.Profile), "must be one of dev, lan, public")
 	}
@@ -85,7 +85,7 @@ func (c Config) complete() (Config, traits, error) {
 	case len(c.Bootstrap) > maxBootstrap:
 		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "at most %d peers", maxBootstrap)
 	}
-	if c.Bootstrap, err = introducers(c.Bootstrap, self); err != nil {
+	if c.Bootstrap, err = mergeBootstrap(c.Bootstrap, self); err != nil {
 		return c, t, err
 	}
 	if c.Probe, err = c.Probe.complete(); err != nil {
@@ -114,8 +114,8 @@ func (c Config) identity() (peer.ID, error) {
 	return id, nil
 }
 
-// introducers merges entries of the same peer and leaves self out.
-func introducers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
+// mergeBootstrap merges entries of the same peer and leaves self out.
+func mergeBootstrap(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 	var out []peer.AddrInfo
 	for i, p := range list {
 		switch {

@@ -29,7 +29,7 @@ const (
 
 // newDHT builds the DHT as a router and a store of point values. It keeps no provider
 // records: they hold no signatures and cannot answer a query.
-func newDHT(h host.Host, c *Config, t traits, bootstrap func() []peer.AddrInfo) (*dht.IpfsDHT, error) {
+func newDHT(h host.Host, c *Config, t profileSettings, bootstrap func() []peer.AddrInfo) (*dht.IpfsDHT, error) {
 	validators := record.NamespacedValidator{valueNamespace: c.Validator}
 	maps.Copy(validators, c.Namespaces)
 	opts := []dht.Option{
@@ -61,7 +61,7 @@ func newDHT(h host.Host, c *Config, t traits, bootstrap func() []peer.AddrInfo) 
 // mode is the profile's, but a peer that nobody introduces founds its network: if it
 // waited, as automatic mode does, for others to confirm that it can be reached, there
 // would never be a server to wait for.
-func mode(c *Config, t traits) dht.ModeOpt {
+func mode(c *Config, t profileSettings) dht.ModeOpt {
 	if t.mode == dht.ModeAuto && len(c.Bootstrap) == 0 {
 		return dht.ModeAutoServer
 	}

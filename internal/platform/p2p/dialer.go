@@ -17,8 +17,8 @@ import (
 // errNoAddress is a peer whose addresses this peer could not ask for.
 var errNoAddress = errors.New("no known address")
 
-// errNowhere is a peer whose addresses nobody knows.
-var errNowhere = errors.New("nobody knows the peer's address")
+// errAddressUnknown is a peer whose addresses nobody knows.
+var errAddressUnknown = errors.New("nobody knows the peer's address")
 
 // dialer is the prober's view of the real network.
 type dialer struct {
@@ -26,7 +26,7 @@ type dialer struct {
 	dht  *dht.IpfsDHT
 	low  int // connections below which the connection manager closes none
 
-	suspects *suspects
+	unresponsive *unresponsivePeers
 }
 
 func (d *dialer) connected(id peer.ID) bool {
@@ -42,7 +42,7 @@ func (d *dialer) watch(id peer.ID) bool {
 
 func (d *dialer) gone(id peer.ID) { d.dht.RoutingTable().RemovePeer(id) }
 
-func (d *dialer) alive(id peer.ID) { d.suspects.clear(id) }
+func (d *dialer) alive(id peer.ID) { d.unresponsive.clear(id) }
 
 func (d *dialer) check(ctx context.Context, p probe) outcome {
 	ctx = network.WithAllowLimitedConn(ctx, "probe")
@@ -50,7 +50,7 @@ func (d *dialer) check(ctx context.Context, p probe) outcome {
 		return d.ping(network.WithNoDial(ctx, "probe"), p.id, false)
 	}
 	if err := d.dial(ctx, p); err != nil {
-		return outcome{result: blame(err), dialed: true}
+		return outcome{result: resultOf(err), dialed: true}
 	}
 	return d.ping(ctx, p.id, true)
 }
@@ -87,7 +87,7 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	case errors.Is(err, routing.ErrNotFound) && len(heard.Addrs) > 0:
 		return heard, nil
 	case errors.Is(err, routing.ErrNotFound):
-		return info, errNowhere
+		return info, errAddressUnknown
 	case err != nil:
 		return info, errors.Join(errNoAddress, err)
 	}
@@ -105,7 +105,7 @@ func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 		r.Error = ctx.Err()
 	}
 	if r.Error != nil {
-		return outcome{result: blame(r.Error), dialed: dialed, linked: dialed}
+		return outcome{result: resultOf(r.Error), dialed: dialed, linked: dialed}
 	}
 	if r.RTT == 0 {
 		return outcome{result: failed, dialed: dialed, linked: dialed} // closed without an answer
@@ -113,11 +113,11 @@ func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 	return outcome{result: answered, dialed: dialed, linked: dialed, roundTrip: r.RTT}
 }
 
-// blame tells a peer's failure from this peer's own.
-func blame(err error) result {
+// markUnresponsive tells a peer's failure from this peer's own.
+func resultOf(err error) result {
 	switch {
-	case errors.Is(err, errNowhere):
-		return nowhere
+	case errors.Is(err, errAddressUnknown):
+		return addressUnknown
 	case errors.Is(err, errNoAddress), errors.Is(err, network.ErrResourceLimitExceeded):
 		return undecided
 	default:

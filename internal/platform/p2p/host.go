@@ -25,7 +25,7 @@ import (
 )
 
 // newHost builds a host that does not listen yet.
-func newHost(c *Config, t traits, relays *relaySource) (host.Host, error) {
+func newHost(c *Config, t profileSettings, relays *relaySource) (host.Host, error) {
 	manager, err := connmgr.NewConnManager(t.low, t.high, connmgr.WithGracePeriod(t.grace))
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func newHost(c *Config, t traits, relays *relaySource) (host.Host, error) {
 		libp2p.ConnectionManager(manager),
 		libp2p.ResourceManager(resources))
 	opts = append(opts, transports(c, t)...)
-	opts = append(opts, reachability(t, relays)...)
+	opts = append(opts, natOptions(t, relays)...)
 	h, err := libp2p.New(opts...)
 	if err != nil {
 		return nil, errors.Join(err, resources.Close(), manager.Close())
@@ -62,7 +62,7 @@ func hostOptions(c *Config) []libp2p.Option {
 
 // transports are named one by one: libp2p's defaults add WebRTC, WebTransport and
 // WebSocket, which cost memory and serve browsers that we do not have.
-func transports(c *Config, t traits) []libp2p.Option {
+func transports(c *Config, t profileSettings) []libp2p.Option {
 	if len(c.Transport) > 0 {
 		return c.Transport
 	}
@@ -84,8 +84,8 @@ func transports(c *Config, t traits) []libp2p.Option {
 	return opts
 }
 
-// reachability is all about NATs, which only the open Internet has.
-func reachability(t traits, relays *relaySource) []libp2p.Option {
+// natOptions is all about NATs, which only the open Internet has.
+func natOptions(t profileSettings, relays *relaySource) []libp2p.Option {
 	if !t.open {
 		return []libp2p.Option{
 			libp2p.DisableRelay(),
@@ -115,7 +115,7 @@ const (
 	sharedAddress       = 1024 // connections from one address where all may share one
 )
 
-func newResources(c *Config, t traits) (network.ResourceManager, error) {
+func newResources(c *Config, t profileSettings) (network.ResourceManager, error) {
 	limits := rcmgr.DefaultLimits
 	libp2p.SetDefaultServiceLimits(&limits)
 	for _, id := range c.Protocols {
@@ -173,7 +173,7 @@ const hardLimit = 4
 // connections derives the hard limits from the connection manager's water marks, which
 // trim only after the grace period. Handshakes of a whole network that joins at once
 // count as transient.
-func connections(limits *rcmgr.ScalingLimitConfig, t traits) {
+func connections(limits *rcmgr.ScalingLimitConfig, t profileSettings) {
 	hard := hardLimit * t.high
 	system := &limits.SystemBaseLimit
 	system.Conns, system.ConnsInbound, system.ConnsOutbound = 2*hard, hard, hard

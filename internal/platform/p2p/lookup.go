@@ -25,35 +25,35 @@ import (
 
 const (
 	closerMost      = 2 * tableReplicas // peers believed of one answer
-	suspectsAtMost  = 1024
-	suspectFor      = 30 * time.Second // about what the prober takes to be sure
-	suspectMost     = 5 * time.Minute  // ... after being silent again and again
-	suspectRemember = 10 * time.Minute // how often that was
+	maxUnresponsive = 1024
+	avoidFirst      = 30 * time.Second // about what the prober takes to be sure
+	avoidMost       = 5 * time.Minute  // ... after being silent again and again
+	avoidMemory     = 10 * time.Minute // how often that was
 )
 
 // finder looks up peers over the DHT's own messages. kad-dht's lookup waits for dials of
 // the dead until its deadline, forgets them then, and cannot tell a peer that is gone from
 // one that it had no room to connect to; see search.
 type finder struct {
-	dht       *dht.IpfsDHT
-	host      host.Host
-	messages  *dhtpb.ProtocolMessenger
-	open      bool // strangers on the Internet: filters as kad-dht applies them
-	suspects  *suspects
-	measuring measuring
+	dht          *dht.IpfsDHT
+	host         host.Host
+	messages     *dhtpb.ProtocolMessenger
+	open         bool // strangers on the Internet: filters as kad-dht applies them
+	unresponsive *unresponsivePeers
+	reach        reachabilitySource
 }
 
-// measuring is the prober as lookups see it.
-type measuring interface {
+// reach is the prober as lookups see it.
+type reachabilitySource interface {
 	// Suspect has peers measured soon, for there is reason to think that they are gone.
 	Suspect(ids ...peer.ID)
 	// Measured gives the verdict on a peer; false while there is none.
 	Measured(id peer.ID) (records.Measured, bool)
 }
 
-func newFinder(d *dht.IpfsDHT, h host.Host, t traits, known *suspects) (*finder, error) {
+func newFinder(d *dht.IpfsDHT, h host.Host, t profileSettings, known *unresponsivePeers) (*finder, error) {
 	messages, err := dhtpb.NewProtocolMessenger(d.MessageSender())
-	return &finder{dht: d, host: h, messages: messages, open: t.open, suspects: known}, err
+	return &finder{dht: d, host: h, messages: messages, open: t.open, unresponsive: known}, err
 }
 
 // reply is what came of asking a peer.
@@ -69,7 +69,7 @@ type reply struct {
 func (f *finder) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	s := newSearch(key, f.host.ID())
 	for _, id := range f.dht.RoutingTable().NearestPeers(s.target, tableReplicas) {
-		s.hear(id, f.avoids(id))
+		s.add(id, f.avoids(id))
 	}
 	if len(s.order) == 0 {
 		return nil, kb.ErrLookupFailure
@@ -79,16 +79,16 @@ func (f *finder) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	if ctx.Err() != nil {
 		return found, ctx.Err()
 	}
-	if err := f.sure(len(found), answers, bars); err != nil {
+	if err := f.checkAnswers(len(found), answers, bars); err != nil {
 		return found, err
 	}
 	f.dht.RoutingTable().ResetCplRefreshedAtForID(s.target, time.Now())
 	return found, nil
 }
 
-// sure tells whether what was found are the closest, of which so many answered and so many
+// checkAnswers tells whether what was found are the closest, of which so many answered and so many
 // could not be asked: there may be closer ones that only those know.
-func (f *finder) sure(found, answers, bars int) error {
+func (f *finder) checkAnswers(found, answers, bars int) error {
 	near := min(searchDepth, found)
 	switch {
 	case answers == 0:
@@ -119,7 +119,7 @@ func (f *finder) run(ctx context.Context, key string, s *search) {
 				}
 			})
 		}
-		if at, ok := s.wake(now); ok {
+		if at, ok := s.nextDeadline(now); ok {
 			timer.Reset(at.Sub(now))
 		}
 		select {
@@ -129,7 +129,7 @@ func (f *finder) run(ctx context.Context, key string, s *search) {
 			}
 			f.learn(s, r)
 		case <-timer.C:
-			f.blame(s.overdue(time.Now()))
+			f.markUnresponsive(s.overdue(time.Now()))
 		case <-ctx.Done():
 			return
 		}
@@ -138,81 +138,81 @@ func (f *finder) run(ctx context.Context, key string, s *search) {
 
 // learn takes a reply in.
 func (f *finder) learn(s *search, r reply) {
-	if !s.settle(r.from, r.became, time.Now()) {
+	if !s.setResult(r.from, r.became, time.Now()) {
 		return
 	}
 	table := f.dht.RoutingTable()
 	switch r.became {
 	case replied:
-		f.suspects.clear(r.from)
+		f.unresponsive.clear(r.from)
 		table.UpdateLastSuccessfulOutboundQueryAt(r.from, time.Now())
 		table.UpdateLastUsefulAt(r.from, time.Now())
 		if !f.open || dht.PublicRoutingTableFilter(f.dht, r.from) {
 			_, _ = table.TryAddPeer(r.from, true, false) // a full bucket is no error
 		}
-	case mute:
+	case silent:
 		if r.gone {
 			table.RemovePeer(r.from)
 		}
-		f.blame([]peer.ID{r.from})
+		f.markUnresponsive([]peer.ID{r.from})
 	}
 	for _, id := range r.closer {
-		s.hear(id, f.avoids(id))
+		s.add(id, f.avoids(id))
 	}
 }
 
-// blame remembers who was silent, and has them measured: they leave the table when they
+// markUnresponsive remembers who was silent, and has them measured: they leave the table when they
 // are found dead, and lookups ask them again when they are not.
-func (f *finder) blame(ids []peer.ID) {
+func (f *finder) markUnresponsive(ids []peer.ID) {
 	for _, id := range ids {
-		f.suspects.add(id, time.Now())
+		f.unresponsive.add(id, time.Now())
 	}
-	f.measuring.Suspect(ids...)
+	f.reach.Suspect(ids...)
 }
 
 // avoids reports whether a peer was silent lately, or was measured and is.
 func (f *finder) avoids(id peer.ID) bool {
-	if f.suspects.has(id, time.Now()) {
+	if f.unresponsive.has(id, time.Now()) {
 		return true
 	}
-	m, ok := f.measuring.Measured(id)
+	m, ok := f.reach.Measured(id)
 	return ok && !m.Reachable
 }
 
 // ask has one peer tell whom it knows closer to a key.
 func (f *finder) ask(ctx context.Context, key string, id peer.ID) reply {
 	if err := f.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
-		r := reply{from: id, became: became(err), gone: true}
+		r := reply{from: id, became: stateOf(err), gone: true}
 		if errors.Is(err, io.EOF) {
-			r.became = barred // it took the connection and closed it again
+			r.became = noRoom // it took the connection and closed it again
 		}
 		return r
 	}
 	closer, err := f.messages.GetClosestPeers(ctx, id, peer.ID(key))
 	if err != nil {
-		return reply{from: id, became: became(err)}
+		return reply{from: id, became: stateOf(err)}
 	}
-	return reply{from: id, became: replied, closer: f.believe(closer)}
+	return reply{from: id, became: replied, closer: f.learnAddresses(closer)}
 }
 
-// became tells a peer without room, or this peer's own want of it, from one that is gone.
-func became(err error) state {
+// stateOf tells a peer without room, or this peer's own want of it, from one that is gone.
+func stateOf(err error) state {
 	var closed *network.ConnError
 	switch {
 	case errors.Is(err, network.ErrResourceLimitExceeded):
-		return barred
+		return noRoom
 	case errors.As(err, &closed) && (closed.ErrorCode == network.ConnResourceLimitExceeded || closed.ErrorCode == network.ConnGarbageCollected):
-		return barred
+		return noRoom
 	default:
-		return mute
+		return silent
 	}
 }
 
-// believe takes the addresses of an answer in, as kad-dht does, and gives its peers.
-func (f *finder) believe(told []*peer.AddrInfo) []peer.ID {
+// learnAddresses takes the addresses of an answer in, as kad-dht does, and gives its peers.
+func (f *finder) learnAddresses(told []*peer.AddrInfo) []peer.ID {
 	told = told[:min(len(told), closerMost)]
 	if f.open {
-		told = diverse(told)
+		told = limitAddressGroups(told)
 	}
 	ids := make([]peer.ID, 0, len(told))
 	for _, p := range told {
@@ -232,9 +232,9 @@ func (f *finder) believe(told []*peer.AddrInfo) []peer.ID {
 	return ids
 }
 
-// diverse leaves out the peers of address groups that have more in an answer than the
+// limitAddressGroups leaves out the peers of address groups that have more in an answer than the
 // routing table would take of one.
-func diverse(told []*peer.AddrInfo) []*peer.AddrInfo {
+func limitAddressGroups(told []*peer.AddrInfo) []*peer.AddrInfo {
 	groups := make(map[peerdiversity.PeerIPGroupKey]map[peer.ID]bool)
 	each := func(p *peer.AddrInfo, do func(peerdiversity.PeerIPGroupKey)) {
 		for _, a := range p.Addrs {
@@ -264,49 +264,49 @@ func diverse(told []*peer.AddrInfo) []*peer.AddrInfo {
 	return out
 }
 
-// suspects are the peers that were silent lately. It is safe for concurrent use.
-type suspects struct {
+// unresponsivePeers are the peers that were silent lately. It is safe for concurrent use.
+type unresponsivePeers struct {
 	mu    sync.Mutex // guards what the entries hold
-	known *lru.Cache[peer.ID, suspicion]
+	known *lru.Cache[peer.ID, unresponsive]
 }
 
-// suspicion of a peer doubles whenever it is silent again after one.
-type suspicion struct {
+// unresponsive of a peer doubles whenever it is silent again after one.
+type unresponsive struct {
 	until time.Time
 	last  time.Duration
 }
 
-func newSuspects() *suspects {
-	known, err := lru.New[peer.ID, suspicion](suspectsAtMost)
+func newUnresponsivePeers() *unresponsivePeers {
+	known, err := lru.New[peer.ID, unresponsive](maxUnresponsive)
 	if err != nil {
 		panic("p2p: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &suspects{known: known}
+	return &unresponsivePeers{known: known}
 }
 
-func (s *suspects) add(id peer.ID, now time.Time) {
+func (s *unresponsivePeers) add(id peer.ID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, ok := s.known.Get(id)
 	switch {
 	case ok && now.Before(old.until):
 		return
-	case ok && now.Sub(old.until) < suspectRemember:
-		old.last = min(2*old.last, suspectMost)
+	case ok && now.Sub(old.until) < avoidMemory:
+		old.last = min(2*old.last, avoidMost)
 	default:
-		old.last = suspectFor
+		old.last = avoidFirst
 	}
-	s.known.Add(id, suspicion{until: now.Add(old.last), last: old.last})
+	s.known.Add(id, unresponsive{until: now.Add(old.last), last: old.last})
 }
 
-func (s *suspects) has(id peer.ID, now time.Time) bool {
+func (s *unresponsivePeers) has(id peer.ID, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, ok := s.known.Peek(id)
 	return ok && now.Before(one.until)
 }
 
-func (s *suspects) clear(id peer.ID) {
+func (s *unresponsivePeers) clear(id peer.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known.Remove(id)

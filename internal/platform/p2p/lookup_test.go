@@ -62,13 +62,13 @@ func TestLookupBuriesTheDead(t *testing.T) {
 // Only who is gone is left out: not who has no room, or whom this peer has none for.
 func TestWantOfRoomIsNoDeath(t *testing.T) {
 	for err, want := range map[error]state{
-		network.ErrResourceLimitExceeded:                                          barred,
-		&network.ConnError{ErrorCode: network.ConnResourceLimitExceeded}:          barred,
-		&network.ConnError{Remote: true, ErrorCode: network.ConnGarbageCollected}: barred,
-		&network.ConnError{ErrorCode: network.ConnGated}:                          mute,
-		errors.New("no route"):                                                    mute,
+		network.ErrResourceLimitExceeded:                                          noRoom,
+		&network.ConnError{ErrorCode: network.ConnResourceLimitExceeded}:          noRoom,
+		&network.ConnError{Remote: true, ErrorCode: network.ConnGarbageCollected}: noRoom,
+		&network.ConnError{ErrorCode: network.ConnGated}:                          silent,
+		errors.New("no route"):                                                    silent,
 	} {
-		require.Equal(t, want, became(fmt.Errorf("dial: %w", err)), "%v", err)
+		require.Equal(t, want, stateOf(fmt.Errorf("dial: %w", err)), "%v", err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestBarredPeersStayInTheAnswer(t *testing.T) {
 		{answers: 5, found: 5, settled: true},
 		{bars: 3, found: 3},
 	} {
-		err := f.sure(c.found, c.answers, c.bars)
+		err := f.checkAnswers(c.found, c.answers, c.bars)
 		require.Equal(t, c.settled, err == nil, "%+v", c)
 	}
 }
@@ -100,8 +100,8 @@ func TestDiverseAnswers(t *testing.T) {
 			ID: peer.ID(fmt.Sprint(i)), Addrs: []multiaddr.Multiaddr{addr(t, "/ip4/"+a+"/tcp/1")},
 		})
 	}
-	require.Len(t, diverse(told), 1)
-	require.Len(t, diverse(told[1:]), 4)
+	require.Len(t, limitAddressGroups(told), 1)
+	require.Len(t, limitAddressGroups(told[1:]), 4)
 }
 
 // A peer whose connections are many for its marks still reaches, and is reached by, those it

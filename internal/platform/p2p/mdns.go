@@ -20,8 +20,8 @@ const (
 	mdnsTimeout = 10 * time.Second
 )
 
-// neighbours connects to the peers that multicast DNS finds on the local network.
-type neighbours struct {
+// mdnsPeers connects to the peers that multicast DNS finds on the local network.
+type mdnsPeers struct {
 	host    host.Host
 	log     *slog.Logger
 	ctx     context.Context // ends with close
@@ -31,10 +31,10 @@ type neighbours struct {
 	work    sync.WaitGroup
 }
 
-// startNeighbours announces this peer and looks for others. Where multicast does not work,
+// startMDNS announces this peer and looks for others. Where multicast does not work,
 // as in many containers, it returns Unavailable and the peer must rely on bootstrap peers.
-func startNeighbours(ctx context.Context, h host.Host, log *slog.Logger) (*neighbours, error) {
-	n := &neighbours{host: h, log: log, slots: make(chan struct{}, mdnsDials)}
+func startMDNS(ctx context.Context, h host.Host, log *slog.Logger) (*mdnsPeers, error) {
+	n := &mdnsPeers{host: h, log: log, slots: make(chan struct{}, mdnsDials)}
 	n.ctx, n.stop = context.WithCancel(ctx)
 	service := mdns.NewMdnsService(h, mdnsService, n)
 	if err := service.Start(); err != nil {
@@ -47,7 +47,7 @@ func startNeighbours(ctx context.Context, h host.Host, log *slog.Logger) (*neigh
 
 // HandlePeerFound implements mdns.Notifee. It must not block, and is called again and
 // again for the same peer: while mdnsDials dials are under way it does nothing.
-func (n *neighbours) HandlePeerFound(p peer.AddrInfo) {
+func (n *mdnsPeers) HandlePeerFound(p peer.AddrInfo) {
 	if p.ID == n.host.ID() || n.host.Network().Connectedness(p.ID) == network.Connected {
 		return
 	}
@@ -66,7 +66,7 @@ func (n *neighbours) HandlePeerFound(p peer.AddrInfo) {
 	})
 }
 
-func (n *neighbours) close() {
+func (n *mdnsPeers) close() {
 	n.stop()
 	if err := n.service.Close(); err != nil { // waits for its goroutines, so that none finds a peer any more
 		n.log.Debug("closing multicast DNS", "err", err)

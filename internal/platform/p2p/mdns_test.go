@@ -11,7 +11,7 @@ import (
 // tests may have real neighbours.
 func TestNeighbourIsConnected(t *testing.T) {
 	a, b := start(t, testConfig(t)), start(t, testConfig(t))
-	n := &neighbours{host: a.host, log: a.log, slots: make(chan struct{}, 1)}
+	n := &mdnsPeers{host: a.host, log: a.log, slots: make(chan struct{}, 1)}
 	n.ctx, n.stop = context.WithCancel(t.Context())
 	n.HandlePeerFound(info(a)) // itself
 	require.Empty(t, n.slots)

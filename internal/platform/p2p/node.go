@@ -33,11 +33,11 @@ type Node struct {
 	prober    *Prober
 	known     *knownPeers
 	bootstrap []peer.AddrInfo
-	mdns      *neighbours // nil where the profile has none or multicast does not work
+	mdns      *mdnsPeers // nil where the profile has none or multicast does not work
 
 	open   atomic.Bool // listening; nobody is dialed before
 	cancel context.CancelFunc
-	work   sync.WaitGroup // joiner, prober, saver
+	work   sync.WaitGroup // bootstrapper, prober, saver
 	once   sync.Once
 	closed error // of Close; guarded by once
 }
@@ -81,16 +81,16 @@ func New(ctx context.Context, c Config) (*Node, error) {
 }
 
 // build makes the parts. The host does not listen yet, so nothing happens concurrently.
-func (n *Node) build(life context.Context, c *Config, t traits) (err error) {
+func (n *Node) build(life context.Context, c *Config, t profileSettings) (err error) {
 	relays := new(relaySource)
 	if n.host, err = newHost(c, t, relays); err != nil {
 		return err
 	}
-	if n.dht, err = newDHT(n.host, c, t, n.introducers); err != nil {
+	if n.dht, err = newDHT(n.host, c, t, n.bootstrapPeers); err != nil {
 		return err
 	}
 	relays.dht.Store(n.dht)
-	known := newSuspects()
+	known := newUnresponsivePeers()
 	find, err := newFinder(n.dht, n.host, t, known)
 	if err != nil {
 		return err
@@ -105,28 +105,28 @@ func (n *Node) build(life context.Context, c *Config, t traits) (err error) {
 	if err != nil {
 		return err
 	}
-	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: t.low, suspects: known}, c.Probe)
-	find.measuring = n.prober
+	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: t.low, unresponsive: known}, c.Probe)
+	find.reach = n.prober
 	n.work.Go(func() { n.prober.run(life, sub) })
 	return nil
 }
 
-func (n *Node) start(life context.Context, t traits) {
-	join := newJoiner(n.host, n.dht, n.routing, n.log)
+func (n *Node) start(life context.Context, t profileSettings) {
+	join := newBootstrapper(n.host, n.dht, n.routing, n.log)
 	n.work.Go(func() { join.run(life, n.bootstrap, n.known.peers()) })
 	n.work.Go(func() { n.known.run(life, n.table) })
 	if !t.mdns {
 		return
 	}
 	var err error
-	if n.mdns, err = startNeighbours(life, n.host, n.log); err != nil {
+	if n.mdns, err = startMDNS(life, n.host, n.log); err != nil {
 		n.log.Warn("no multicast DNS; peers are found by bootstrap only", "err", err)
 	}
 }
 
-// introducers are whom the DHT asks when its table is empty. Before the peer listens it
+// mergeBootstrap are whom the DHT asks when its table is empty. Before the peer listens it
 // must make no connection.
-func (n *Node) introducers() []peer.AddrInfo {
+func (n *Node) bootstrapPeers() []peer.AddrInfo {
 	if !n.open.Load() {
 		return nil
 	}

@@ -125,7 +125,7 @@ func meet(t testing.TB, n int) []*Node {
 // perhaps after the one that was dialed is in the table.
 func waitArrived(t testing.TB, n *Node) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !n.routing.strayed() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !n.routing.notIntroduced() }, patience, time.Millisecond)
 }
 
 // waitTable waits for changes of the routing table until its size pleases.

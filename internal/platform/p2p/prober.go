@@ -58,8 +58,8 @@ func (c ProbeConfig) complete() (ProbeConfig, error) {
 	return c, nil
 }
 
-// prospect is the network as the prober sees it.
-type prospect interface {
+// probeNetwork is the network as the prober sees it.
+type probeNetwork interface {
 	// check does one probe and returns when it is done or ctx ends.
 	check(ctx context.Context, p probe) outcome
 	connected(id peer.ID) bool
@@ -76,18 +76,18 @@ type prospect interface {
 // its own, and what it says is this peer's view, not the network's.
 type Prober struct {
 	self peer.ID
-	net  prospect
+	net  probeNetwork
 	conf ProbeConfig
 	wake chan struct{} // capacity 1: something may be due sooner
 
 	mu      sync.Mutex // held only for steps of the machine
-	machine *machine
+	tracker *tracker
 	running int // probes under way
 }
 
 // newProber expects a complete configuration. The caller runs run.
-func newProber(self peer.ID, net prospect, c ProbeConfig) *Prober {
-	return &Prober{self: self, net: net, conf: c, wake: make(chan struct{}, 1), machine: newMachine(c)}
+func newProber(self peer.ID, net probeNetwork, c ProbeConfig) *Prober {
+	return &Prober{self: self, net: net, conf: c, wake: make(chan struct{}, 1), tracker: newTracker(c)}
 }
 
 // Track keeps peers measured for ProbeConfig.Keep. Beyond the capacity the peers tracked
@@ -100,10 +100,10 @@ func (p *Prober) Track(ids ...peer.ID) {
 		}
 		connected := p.net.connected(id)
 		p.mu.Lock()
-		p.machine.track(id, connected, now)
+		p.tracker.track(id, connected, now)
 		p.mu.Unlock()
 	}
-	p.rouse()
+	p.wakeUp()
 }
 
 // Suspect has peers measured soon, for there is reason to think that they are gone, and keeps
@@ -113,10 +113,10 @@ func (p *Prober) Suspect(ids ...peer.ID) {
 	now := time.Now()
 	p.mu.Lock()
 	for _, id := range ids {
-		p.machine.doubt(id, now)
+		p.tracker.suspect(id, now)
 	}
 	p.mu.Unlock()
-	p.rouse()
+	p.wakeUp()
 }
 
 // Measured gives the verdict on a peer; false while there is none. This peer itself is
@@ -127,7 +127,7 @@ func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.machine.measured(id)
+	return p.tracker.measured(id)
 }
 
 // Unreachable lists the peers found unreachable, sorted, at most 256: the ones to leave
@@ -135,7 +135,7 @@ func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
 func (p *Prober) Unreachable() []peer.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.machine.unreachable()
+	return p.tracker.unreachable()
 }
 
 // Epoch grows with every change of the set of unreachable peers, so that an answer made at
@@ -143,10 +143,10 @@ func (p *Prober) Unreachable() []peer.ID {
 func (p *Prober) Epoch() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.machine.epoch
+	return p.tracker.epoch
 }
 
-func (p *Prober) rouse() {
+func (p *Prober) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -188,9 +188,9 @@ func (p *Prober) run(ctx context.Context, sub event.Subscription) {
 func (p *Prober) step(now time.Time) ([]probe, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	due := p.machine.next(p.conf.Concurrency-p.running, now)
+	due := p.tracker.next(p.conf.Concurrency-p.running, now)
 	p.running += len(due)
-	at, ok := p.machine.nextDue()
+	at, ok := p.tracker.nextDue()
 	if !ok || p.running >= p.conf.Concurrency {
 		return due, p.conf.Interval
 	}
@@ -209,7 +209,7 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	if p.conf.OnCheck != nil {
 		p.conf.OnCheck()
 	}
-	gone := p.machine.done(pr, o, time.Now())
+	gone := p.tracker.done(pr, o, time.Now())
 	p.mu.Unlock()
 	switch {
 	case gone:
@@ -217,7 +217,7 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	case o.result == answered:
 		p.net.alive(pr.id)
 	}
-	p.rouse()
+	p.wakeUp()
 }
 
 func (p *Prober) handle(e any) {
@@ -234,11 +234,11 @@ func (p *Prober) handle(e any) {
 	defer p.mu.Unlock()
 	switch {
 	case change.Connectedness != network.NotConnected:
-		p.machine.connected(change.Peer, now)
+		p.tracker.connected(change.Peer, now)
 	default:
 		if watch {
-			p.machine.track(change.Peer, false, now)
+			p.tracker.track(change.Peer, false, now)
 		}
-		p.machine.disconnected(change.Peer, now)
+		p.tracker.disconnected(change.Peer, now)
 	}
 }

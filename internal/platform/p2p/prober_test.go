@@ -136,7 +136,7 @@ func TestProberBoundsItsProbes(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 16, s.peak)
 		p.mu.Lock()
-		require.Equal(t, 1024, p.machine.recent.Len())
+		require.Equal(t, 1024, p.tracker.recent.Len())
 		p.mu.Unlock()
 		_, ok := p.Measured(ids[0])
 		require.False(t, ok, "tracked longest ago")
@@ -254,7 +254,7 @@ func TestNobodyKnows(t *testing.T) {
 	alone := start(t, testConfig(t)).prober.net
 	require.Equal(t, undecided, alone.check(t.Context(), probe{id: stranger}).result)
 	nodes := meet(t, 3)
-	require.Equal(t, nowhere, nodes[1].prober.net.check(t.Context(), probe{id: stranger}).result)
+	require.Equal(t, addressUnknown, nodes[1].prober.net.check(t.Context(), probe{id: stranger}).result)
 
 	// A lookup finds who is known to others only.
 	d := nodes[1].prober.net.(*dialer)

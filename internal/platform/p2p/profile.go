@@ -24,14 +24,14 @@ const (
 // ParseProfile gives the profile of that name. Error: Invalid, field "profile".
 func ParseProfile(s string) (Profile, error) {
 	p := Profile(s)
-	if _, ok := p.traits(); !ok {
+	if _, ok := p.settings(); !ok {
 		return "", fault.Invalidf("profile", s, "must be one of dev, lan, public")
 	}
 	return p, nil
 }
 
-// traits is one row of the table of profiles.
-type traits struct {
+// profileSettings is one row of the table of profiles.
+type profileSettings struct {
 	listen []string // default addresses
 	quic   bool
 	mdns   bool
@@ -49,32 +49,32 @@ type traits struct {
 	grace     time.Duration // age below which a connection is not trimmed
 }
 
-// traits looks the profile up. The host's hard limit of connections is hardLimit times high.
-func (p Profile) traits() (traits, bool) {
+// profileSettings looks the profile up. The host's hard limit of connections is hardLimit times high.
+func (p Profile) settings() (profileSettings, bool) {
 	everywhere := []string{
 		"/ip4/0.0.0.0/udp/4801/quic-v1", "/ip4/0.0.0.0/tcp/4801",
 		"/ip6/::/udp/4801/quic-v1", "/ip6/::/tcp/4801",
 	}
 	switch p {
 	case Dev:
-		return traits{
+		return profileSettings{
 			listen: []string{"/ip4/127.0.0.1/tcp/4801"},
 			mode:   dht.ModeServer, refresh: time.Minute, query: 5 * time.Second,
 			low: 96, high: 160, grace: 10 * time.Second,
 		}, true
 	case LAN:
-		return traits{
+		return profileSettings{
 			listen: everywhere, quic: true, mdns: true,
 			mode: dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
 			low: 128, high: 192, grace: 10 * time.Second,
 		}, true
 	case Public:
-		return traits{
+		return profileSettings{
 			listen: everywhere, quic: true, open: true,
 			mode: dht.ModeAuto, refresh: 10 * time.Minute, query: 10 * time.Second,
 			low: 192, high: 288, grace: 20 * time.Second,
 		}, true
 	default:
-		return traits{}, false
+		return profileSettings{}, false
 	}
 }

@@ -14,7 +14,7 @@ import (
 // TestProfilesAreComplete reads the table as an operator would.
 func TestProfilesAreComplete(t *testing.T) {
 	for _, p := range []Profile{Dev, LAN, Public} {
-		row, ok := p.traits()
+		row, ok := p.settings()
 		require.True(t, ok)
 		addrs, err := multiaddrs(row.listen)
 		require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestProfilesAreComplete(t *testing.T) {
 func TestProfilesMeet(t *testing.T) {
 	for _, p := range []Profile{Dev, Public} {
 		t.Run(string(p), func(t *testing.T) {
-			row, _ := p.traits()
+			row, _ := p.settings()
 			c := testConfig(t)
 			c.Profile = p
 			c.Protocols = []protocol.ID{"/blackhole/test/1.0.0"}

@@ -23,17 +23,17 @@ type Routing struct {
 	dht    *dht.IpfsDHT
 	finder *finder
 
-	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed and replaced when the table changes
-	others  bool          // there are other peers: this one was told of some, or has met one
-	outside bool          // it was told of others, and has met none of those
+	mu                   sync.Mutex    // guards what follows
+	changed              chan struct{} // closed and replaced when the table changes
+	hasNetwork           bool          // there are other peers: this one was told of some, or has met one
+	awaitingIntroduction bool          // it was told of others, and has met none of those
 }
 
 // newRouting hooks into the table's callbacks. The table calls them under its own lock
 // and without synchronising with their assignment: newRouting must run before the host
 // has its first connection. Told says that this peer has a network to join.
 func newRouting(d *dht.IpfsDHT, f *finder, told bool) *Routing {
-	r := &Routing{dht: d, finder: f, changed: make(chan struct{}), others: told, outside: told}
+	r := &Routing{dht: d, finder: f, changed: make(chan struct{}), hasNetwork: told, awaitingIntroduction: told}
 	table := d.RoutingTable()
 	added, removed := table.PeerAdded, table.PeerRemoved
 	table.PeerAdded = func(p peer.ID) { added(p); r.notify(true) }
@@ -44,7 +44,7 @@ func newRouting(d *dht.IpfsDHT, f *finder, told bool) *Routing {
 func (r *Routing) notify(met bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.others = r.others || met
+	r.hasNetwork = r.hasNetwork || met
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -71,8 +71,8 @@ func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	peers, err := r.finder.closest(ctx, key)
 	switch {
 	case errors.Is(err, kb.ErrLookupFailure): // empty table
-		return nil, r.alone(op)
-	case err == nil && len(peers) < tableReplicas && r.strayed():
+		return nil, r.errIsolated(op)
+	case err == nil && len(peers) < tableReplicas && r.notIntroduced():
 		err = fault.New(op, fault.Unavailable, "none of the peers that lead into the network was reached")
 	}
 	return peers, fault.Wrap(op, err)
@@ -80,26 +80,26 @@ func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 
 // Suspect says that peers did not answer. They are measured soon, and leave the routing table
 // if they are gone.
-func (r *Routing) Suspect(ids ...peer.ID) { r.finder.measuring.Suspect(ids...) }
+func (r *Routing) Suspect(ids ...peer.ID) { r.finder.reach.Suspect(ids...) }
 
-// arrived says that one of those was met whom this peer was told of.
-func (r *Routing) arrived() {
+// introduced says that one of those was met whom this peer was told of.
+func (r *Routing) introduced() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.outside = false
+	r.awaitingIntroduction = false
 }
 
-func (r *Routing) strayed() bool {
+func (r *Routing) notIntroduced() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.outside
+	return r.awaitingIntroduction
 }
 
-// alone is nil when there are no other peers for all this one knows.
-func (r *Routing) alone(op string) error {
+// errIsolated is nil when there are no other peers for all this one knows.
+func (r *Routing) errIsolated(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.others {
+	if r.hasNetwork {
 		return fault.New(op, fault.Unavailable, "no contact with any other peer")
 	}
 	return nil

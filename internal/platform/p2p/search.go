@@ -16,24 +16,24 @@ const (
 	// searchWidth is how many peers a lookup asks at once, those that are late not counted.
 	searchWidth = 10
 
-	// A peer is mute when it has not answered in latenessFactor times what the quickest answer
+	// A peer is mute when it has not answered in patienceFactor times what the quickest answer
 	// took, which has a cold connection (four round trips) and half as much again in it.
-	latenessFactor = 6
-	lateLeast      = 500 * time.Millisecond
-	lateMost       = 1500 * time.Millisecond
+	patienceFactor = 6
+	patienceLeast  = 500 * time.Millisecond
+	patienceMost   = 1500 * time.Millisecond
 	// A third of that makes it slow: the lookup asks two peers more, in case.
-	slowPart = 3
+	slowShare = 3
 )
 
 // state is what a lookup knows of a peer.
 type state uint8
 
 const (
-	heard   state = iota // of by another peer, or out of the table
+	unasked state = iota // of by another peer, or out of the table
 	asked                // its answer is awaited
 	replied              // it did
-	barred               // it lives, but one of the two has no room for a connection
-	mute                 // it did not answer in time
+	noRoom               // it lives, but one of the two has no room for a connection
+	silent               // it did not answer in time
 	avoided              // it did not answer lately: to be asked only when nobody else does
 )
 
@@ -63,8 +63,8 @@ func newSearch(key string, self peer.ID) *search {
 	return &search{target: kb.ConvertKey(key), self: self, known: make(map[peer.ID]*candidate)}
 }
 
-// hear adds a peer, unless it is known.
-func (s *search) hear(id peer.ID, avoid bool) {
+// add adds a peer, unless it is known.
+func (s *search) add(id peer.ID, avoid bool) {
 	if _, ok := s.known[id]; ok || id == s.self || id == "" {
 		return
 	}
@@ -92,7 +92,7 @@ func (s *search) nearest(n int) []*candidate {
 		if len(out) == n {
 			break
 		}
-		if c.state != mute && c.state != avoided {
+		if c.state != silent && c.state != avoided {
 			out = append(out, c)
 		}
 	}
@@ -102,20 +102,20 @@ func (s *search) nearest(n int) []*candidate {
 // next gives the peers to ask now, and takes it that they are.
 func (s *search) next(now time.Time) []peer.ID {
 	if len(s.nearest(1)) == 0 && s.count(replied) == 0 {
-		s.reconsider()
+		s.allowAvoided()
 	}
 	waiting, slow := 0, 0
 	for _, c := range s.order {
 		if c.state == asked {
 			waiting++
-			if now.Sub(c.since) >= s.patience()/slowPart {
+			if now.Sub(c.since) >= s.patience()/slowShare {
 				slow++
 			}
 		}
 	}
 	var ids []peer.ID
 	for _, c := range s.nearest(searchDepth + 2*slow) {
-		if c.state == heard && waiting-slow+len(ids) < searchWidth {
+		if c.state == unasked && waiting-slow+len(ids) < searchWidth {
 			c.state, c.since = asked, now
 			ids = append(ids, c.id)
 		}
@@ -123,11 +123,11 @@ func (s *search) next(now time.Time) []peer.ID {
 	return ids
 }
 
-// reconsider has those asked after all who were to be avoided.
-func (s *search) reconsider() {
+// allowAvoided has those asked after all who were to be avoided.
+func (s *search) allowAvoided() {
 	for _, c := range s.order {
 		if c.state == avoided {
-			c.state = heard
+			c.state = unasked
 		}
 	}
 }
@@ -142,18 +142,18 @@ func (s *search) count(what state) int {
 	return n
 }
 
-// settle takes a peer's answer, or why there is none. It reports whether that is news: a
+// setResult takes a peer's answer, or why there is none. It reports whether that is news: a
 // mute peer may still answer.
-func (s *search) settle(id peer.ID, became state, now time.Time) bool {
+func (s *search) setResult(id peer.ID, became state, now time.Time) bool {
 	c, ok := s.known[id]
-	if !ok || c.state != asked && (c.state != mute || became != replied) {
+	if !ok || c.state != asked && (c.state != silent || became != replied) {
 		return false
 	}
 	if took := now.Sub(c.since); became == replied && c.state == asked && (s.quickest == 0 || took < s.quickest) {
 		s.quickest = max(took, time.Microsecond)
 	}
 	c.state = became
-	if became != mute {
+	if became != silent {
 		c.since = now
 	}
 	return true
@@ -162,9 +162,9 @@ func (s *search) settle(id peer.ID, became state, now time.Time) bool {
 // patience is how long an answer is waited for.
 func (s *search) patience() time.Duration {
 	if s.quickest == 0 {
-		return lateMost
+		return patienceMost
 	}
-	return min(max(latenessFactor*s.quickest, lateLeast), lateMost)
+	return min(max(patienceFactor*s.quickest, patienceLeast), patienceMost)
 }
 
 // overdue declares mute who has not answered for too long, and gives their ids.
@@ -172,22 +172,22 @@ func (s *search) overdue(now time.Time) []peer.ID {
 	var late []peer.ID
 	for _, c := range s.order {
 		if c.state == asked && now.Sub(c.since) >= s.patience() {
-			c.state = mute
+			c.state = silent
 			late = append(late, c.id)
 		}
 	}
 	return late
 }
 
-// wake is when next or overdue may have more to say than now, without an answer; false
+// nextDeadline is when next or overdue may have more to say than now, without an answer; false
 // when nobody is being waited for.
-func (s *search) wake(now time.Time) (time.Time, bool) {
+func (s *search) nextDeadline(now time.Time) (time.Time, bool) {
 	var at time.Time
 	for _, c := range s.order {
 		if c.state != asked {
 			continue
 		}
-		due := c.since.Add(s.patience() / slowPart)
+		due := c.since.Add(s.patience() / slowShare)
 		if !due.After(now) {
 			due = c.since.Add(s.patience())
 		}
@@ -204,7 +204,7 @@ func (s *search) done() bool {
 	if len(near) == 0 && s.count(replied) == 0 && s.count(avoided) > 0 {
 		return false
 	}
-	return !slices.ContainsFunc(near, func(c *candidate) bool { return c.state == heard || c.state == asked })
+	return !slices.ContainsFunc(near, func(c *candidate) bool { return c.state == unasked || c.state == asked })
 }
 
 // found gives the closest peers, nearest first, and of the searchDepth closest how many
@@ -216,7 +216,7 @@ func (s *search) found() (ids []peer.ID, answers, bars int) {
 			switch c.state {
 			case replied:
 				answers++
-			case barred:
+			case noRoom:
 				bars++
 			}
 		}

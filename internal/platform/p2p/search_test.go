@@ -69,17 +69,17 @@ func (h *hamlet) look(s *search, key string) time.Duration {
 				coming = append(coming, event{now.Add(50 * time.Millisecond), id})
 			}
 		}
-		wake, ok := s.wake(now)
+		wake, ok := s.nextDeadline(now)
 		if len(coming) > 0 && (!ok || !coming[0].at.After(wake)) {
 			e := coming[0]
 			coming, now = coming[1:], e.at
 			if h.full[e.id] {
-				s.settle(e.id, barred, now)
+				s.setResult(e.id, noRoom, now)
 				continue
 			}
-			s.settle(e.id, replied, now)
+			s.setResult(e.id, replied, now)
 			for _, id := range h.closest(key, h.knows[e.id])[:min(tableReplicas, len(h.knows[e.id]))] {
-				s.hear(id, false)
+				s.add(id, false)
 			}
 			continue
 		}
@@ -106,7 +106,7 @@ func TestSearchFindsTheClosest(t *testing.T) {
 		key := rapid.StringN(1, 20, -1).Draw(t, "key")
 		s := newSearch(key, "self")
 		for _, id := range h.closest(key, h.some(30))[:min(len(h.ids), tableReplicas)] {
-			s.hear(id, false)
+			s.add(id, false)
 		}
 		if h.look(s, key); s.count(replied) == 0 {
 			return
@@ -129,16 +129,16 @@ func TestSearchDoesNotWaitForTheDead(t *testing.T) {
 	}
 	seeds := func(s *search, avoid bool) {
 		for _, id := range h.closest("key", h.ids)[:tableReplicas] {
-			s.hear(id, avoid && h.dead[id])
+			s.add(id, avoid && h.dead[id])
 		}
 	}
 	first := newSearch("key", "self")
 	seeds(first, false)
-	require.LessOrEqual(t, h.look(first, "key"), lateLeast+200*time.Millisecond)
+	require.LessOrEqual(t, h.look(first, "key"), patienceLeast+200*time.Millisecond)
 	second := newSearch("key", "self")
 	seeds(second, true)
 	for id := range h.dead {
-		second.hear(id, true)
+		second.add(id, true)
 	}
 	require.LessOrEqual(t, h.look(second, "key"), 200*time.Millisecond)
 	a, _, _ := first.found()
@@ -151,7 +151,7 @@ func TestSearchReconsiders(t *testing.T) {
 	h := newHamlet(1, 10, 10)
 	s := newSearch("key", "self")
 	for _, id := range h.ids {
-		s.hear(id, true)
+		s.add(id, true)
 	}
 	h.look(s, "key")
 	found, answers, _ := s.found()
@@ -163,39 +163,39 @@ func TestSearchReconsiders(t *testing.T) {
 func TestSearchTakesLateAnswers(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSearch("key", "self")
-	s.hear("a", false)
-	s.hear("self", false)
-	require.False(t, s.settle("a", replied, now), "nobody asked")
+	s.add("a", false)
+	s.add("self", false)
+	require.False(t, s.setResult("a", replied, now), "nobody asked")
 	require.Equal(t, []peer.ID{"a"}, s.next(now))
-	require.Empty(t, s.overdue(now.Add(lateMost-1)))
-	require.Equal(t, []peer.ID{"a"}, s.overdue(now.Add(lateMost)))
+	require.Empty(t, s.overdue(now.Add(patienceMost-1)))
+	require.Equal(t, []peer.ID{"a"}, s.overdue(now.Add(patienceMost)))
 	require.True(t, s.done())
-	require.False(t, s.settle("a", barred, now))
-	require.True(t, s.settle("a", replied, now))
+	require.False(t, s.setResult("a", noRoom, now))
+	require.True(t, s.setResult("a", replied, now))
 	found, answers, _ := s.found()
 	require.Equal(t, []peer.ID{"a"}, found)
 	require.Equal(t, 1, answers)
-	require.False(t, s.settle("b", replied, now))
+	require.False(t, s.setResult("b", replied, now))
 }
 
 func TestSuspicionGrowsAndEnds(t *testing.T) {
-	s, now := newSuspects(), time.Unix(0, 0)
+	s, now := newUnresponsivePeers(), time.Unix(0, 0)
 	require.False(t, s.has("a", now))
 	s.add("a", now)
-	require.True(t, s.has("a", now.Add(suspectFor-1)))
-	now = now.Add(suspectFor)
+	require.True(t, s.has("a", now.Add(avoidFirst-1)))
+	now = now.Add(avoidFirst)
 	require.False(t, s.has("a", now))
 	s.add("a", now)
 	s.add("a", now)
-	require.True(t, s.has("a", now.Add(2*suspectFor-1)))
-	require.False(t, s.has("a", now.Add(2*suspectFor)))
+	require.True(t, s.has("a", now.Add(2*avoidFirst-1)))
+	require.False(t, s.has("a", now.Add(2*avoidFirst)))
 	s.clear("a")
 	require.False(t, s.has("a", now))
 	for range 20 {
 		s.add("a", now)
-		now = now.Add(suspectMost)
+		now = now.Add(avoidMost)
 		require.False(t, s.has("a", now))
 	}
-	s.add("a", now.Add(2*suspectRemember))
-	require.False(t, s.has("a", now.Add(2*suspectRemember+suspectFor)), "long forgiven")
+	s.add("a", now.Add(2*avoidMemory))
+	require.False(t, s.has("a", now.Add(2*avoidMemory+avoidFirst)), "long forgiven")
 }

@@ -31,7 +31,7 @@ func impatientSockets(t *testing.T) (n int) {
 	for _, f := range open {
 		fd, err := strconv.Atoi(f.Name())
 		require.NoError(t, err)
-		if ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err == nil && int64(ms) == unheard.Milliseconds() {
+		if ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err == nil && int64(ms) == userTimeout.Milliseconds() {
 			n++
 		}
 	}

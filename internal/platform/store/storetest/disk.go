@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// Wreck is what a crash left on disk.
-type Wreck[T any] struct {
+// CrashImage is what a crash left on disk.
+type CrashImage[T any] struct {
 	FS    *vfs.MemFS
 	Known T // when it came
 }
@@ -26,7 +26,7 @@ type Crashing[T any] struct {
 	known func() T
 
 	mu     sync.Mutex
-	wrecks []Wreck[T] // guarded by mu
+	images []CrashImage[T] // guarded by mu
 }
 
 // NewCrashing makes an empty disk, of whose data a crash leaves kept percent of what was not
@@ -37,20 +37,20 @@ func NewCrashing[T any](kept int, known func() T) *Crashing[T] {
 	return d
 }
 
-// Wrecks gives what was left, in the order of the crashes.
-func (d *Crashing[T]) Wrecks() []Wreck[T] {
+// CrashImages gives what was left, in the order of the crashes.
+func (d *Crashing[T]) CrashImages() []CrashImage[T] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.wrecks
+	return d.images
 }
 
 func (d *Crashing[T]) before(op errorfs.Op) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-		random := rand.New(rand.NewPCG(uint64(len(d.wrecks)), 1))
+		random := rand.New(rand.NewPCG(uint64(len(d.images)), 1))
 		left := d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: d.kept, RNG: random})
-		d.wrecks = append(d.wrecks, Wreck[T]{FS: left, Known: d.known()})
+		d.images = append(d.images, CrashImage[T]{FS: left, Known: d.known()})
 	}
 	if op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData {
 		return syncDir(d.mem, d.mem.PathDir(op.Path))

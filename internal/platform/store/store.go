@@ -42,8 +42,8 @@ type Edit struct {
 	Value []byte
 }
 
-// Ledger is an open database. It is not safe for concurrent use, but for Floor and Failure.
-type Ledger struct {
+// Store is an open database. It is not safe for concurrent use, but for Floor and Failure.
+type Store struct {
 	c     Config
 	db    *pebble.DB
 	floor atomic.Uint64
@@ -60,7 +60,7 @@ type Ledger struct {
 //   - Unsupported: it has a format that is not known;
 //   - Unavailable: it does not open, for example because another process has it open;
 //   - Internal: it cannot be used. The error names the key.
-func Open(c Config) (*Ledger, error) {
+func Open(c Config) (*Store, error) {
 	if err := makeDir(c.FS, c.Dir); err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}
@@ -68,7 +68,7 @@ func Open(c Config) (*Ledger, error) {
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", c.Dir, err))
 	}
-	l := &Ledger{c: c, db: db}
+	l := &Store{c: c, db: db}
 	if err := l.identify(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -76,7 +76,7 @@ func Open(c Config) (*Ledger, error) {
 }
 
 // identify reads the meta value, or writes it into an empty database.
-func (l *Ledger) identify() error {
+func (l *Store) identify() error {
 	data, closer, err := l.db.Get([]byte(metaKey))
 	if errors.Is(err, pebble.ErrNotFound) {
 		if err := l.scan(func(string, []byte) error { return errors.New("has content but no owner") }); err != nil {
@@ -100,11 +100,11 @@ func (l *Ledger) identify() error {
 }
 
 // Floor is the floor on disk. It does not wait for the disk.
-func (l *Ledger) Floor() uint64 { return l.floor.Load() }
+func (l *Store) Floor() uint64 { return l.floor.Load() }
 
 // Failure is why the database takes no more writes until it is opened again, Unavailable; nil
 // when it does take them. It does not wait for the disk.
-func (l *Ledger) Failure() error {
+func (l *Store) Failure() error {
 	if e := l.broken.Load(); e != nil {
 		return e
 	}
@@ -113,7 +113,7 @@ func (l *Ledger) Failure() error {
 
 // All calls visit for every value, by name, until one is refused, which the error names: it is
 // Unsupported if visit's is, or else Internal. The value is valid during the call.
-func (l *Ledger) All(visit func(name string, value []byte) error) error {
+func (l *Store) All(visit func(name string, value []byte) error) error {
 	return l.scan(func(key string, value []byte) error {
 		if key == metaKey {
 			return nil
@@ -126,7 +126,7 @@ func (l *Ledger) All(visit func(name string, value []byte) error) error {
 	})
 }
 
-func (l *Ledger) scan(visit func(key string, value []byte) error) (err error) {
+func (l *Store) scan(visit func(key string, value []byte) error) (err error) {
 	it, err := l.db.NewIter(nil)
 	if err != nil {
 		return fault.As("", fault.Internal, err)
@@ -147,7 +147,7 @@ func (l *Ledger) scan(visit func(key string, value []byte) error) (err error) {
 // Commit makes all edits at once, of those of one name the last, raises the floor if it is lower,
 // and returns when this is on disk. When there is nothing to do, it writes nothing and succeeds.
 // After an error, which is Unavailable, it is open what is on disk, and all later commits fail.
-func (l *Ledger) Commit(edits []Edit, floor uint64) error {
+func (l *Store) Commit(edits []Edit, floor uint64) error {
 	raised := floor > l.Floor()
 	if len(edits) == 0 && !raised {
 		return nil
@@ -166,7 +166,7 @@ func (l *Ledger) Commit(edits []Edit, floor uint64) error {
 	return err
 }
 
-func (l *Ledger) stage(b *pebble.Batch, edits []Edit) (err error) {
+func (l *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
 	for _, e := range edits {
 		key := []byte(l.c.Prefix + e.Name)
 		if e.Value == nil {
@@ -182,7 +182,7 @@ func (l *Ledger) stage(b *pebble.Batch, edits []Edit) (err error) {
 }
 
 // write commits what stage puts into a batch. Its first error is that of all that follow.
-func (l *Ledger) write(stage func(*pebble.Batch) error) (err error) {
+func (l *Store) write(stage func(*pebble.Batch) error) (err error) {
 	if err := l.Failure(); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (l *Ledger) write(stage func(*pebble.Batch) error) (err error) {
 }
 
 // Close releases the database. It is called once.
-func (l *Ledger) Close() error { return fault.As("", fault.Internal, l.db.Close()) }
+func (l *Store) Close() error { return fault.As("", fault.Internal, l.db.Close()) }
 
 // unusable names the key whose content cannot be used.
 func unusable(key string, err error) error {

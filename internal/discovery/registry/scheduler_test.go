@@ -36,20 +36,20 @@ func TestBackoff(t *testing.T) {
 
 func TestJitterBounds(t *testing.T) {
 	for jitter, want := range map[float64]time.Duration{0: 9 * time.Hour, 0.5: 10 * time.Hour, 1: 11 * time.Hour} {
-		m := newMachine(10*time.Hour, func() float64 { return jitter })
-		require.InDelta(t, want, m.spread(10*time.Hour), float64(time.Microsecond))
+		m := newScheduler(10*time.Hour, func() float64 { return jitter })
+		require.InDelta(t, want, m.jittered(10*time.Hour), float64(time.Microsecond))
 	}
 }
 
 func TestRenewalIsAtHalfLifeAtLatest(t *testing.T) {
-	m := newMachine(12*time.Hour, func() float64 { return 0.999 })
+	m := newScheduler(12*time.Hour, func() float64 { return 0.999 })
 	v := sign(t, "a", 1, epoch())
 	m.add(v, epoch())
 	require.Equal(t, epoch().Add(12*time.Hour), m.tasks[versionOf(v)].renew)
 }
 
 func TestClockSetBackKeepsIntervals(t *testing.T) {
-	m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+	m := newScheduler(6*time.Hour, func() float64 { return 0.5 })
 	now := epoch()
 	a, b := sign(t, "a", 1, now.Add(-3*time.Hour)), sign(t, "b", 1, now)
 	tombstone := bury(t, sign(t, "c", 1, now), now)
@@ -76,14 +76,14 @@ func TestClockSetBackKeepsIntervals(t *testing.T) {
 }
 
 func TestDeferredRenewal(t *testing.T) {
-	m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+	m := newScheduler(6*time.Hour, func() float64 { return 0.5 })
 	v := sign(t, "a", 1, epoch())
 	m.add(v, epoch())
 	now := epoch().Add(6 * time.Hour)
 	first := m.take(now, 1)[0]
 	require.True(t, first.stale(now))
 	m.deferRenewal(first.version, now)
-	now = now.Add(lease)
+	now = now.Add(ackTimeout)
 	second := m.take(now, 1)[0]
 	require.False(t, second.stale(now), "the old version is announced meanwhile")
 	now = now.Add(backoffMax)
@@ -155,7 +155,7 @@ func TestMachineAgainstList(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMachine(6*time.Hour, func() float64 { return 0.5 })
+		m := newScheduler(6*time.Hour, func() float64 { return 0.5 })
 		d := &dumb{now: epoch(), due: map[version]time.Time{}, failures: map[version]int{}}
 		pick := func() version { return rapid.SampledFrom(all).Draw(t, "version") }
 		t.Repeat(map[string]func(*rapid.T){
@@ -181,7 +181,7 @@ func TestMachineAgainstList(t *testing.T) {
 				taken := m.take(d.now, limit)
 				d.check(t, taken, limit)
 				for _, task := range taken {
-					d.at(pool[task.version], d.now.Add(lease))
+					d.at(pool[task.version], d.now.Add(ackTimeout))
 				}
 			},
 			"hand out": func(t *rapid.T) {
@@ -189,7 +189,7 @@ func TestMachineAgainstList(t *testing.T) {
 				m.handOut(v, failures, d.now)
 				if _, ok := d.due[v]; ok {
 					d.failures[v] = failures
-					d.at(pool[v], d.now.Add(lease))
+					d.at(pool[v], d.now.Add(ackTimeout))
 				}
 			},
 			"wait": func(t *rapid.T) {

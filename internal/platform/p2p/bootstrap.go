@@ -25,8 +25,8 @@ const (
 	recheckLarge = 10 * time.Minute
 )
 
-// joiner gets this peer into its network and keeps it there.
-type joiner struct {
+// bootstrapper gets this peer into its network and keeps it there.
+type bootstrapper struct {
 	host    host.Host
 	dht     *dht.IpfsDHT
 	routing *Routing
@@ -34,17 +34,17 @@ type joiner struct {
 	joined  chan struct{} // capacity 1: a bootstrap or known peer was connected
 }
 
-func newJoiner(h host.Host, d *dht.IpfsDHT, r *Routing, log *slog.Logger) *joiner {
-	return &joiner{host: h, dht: d, routing: r, log: log, joined: make(chan struct{}, 1)}
+func newBootstrapper(h host.Host, d *dht.IpfsDHT, r *Routing, log *slog.Logger) *bootstrapper {
+	return &bootstrapper{host: h, dht: d, routing: r, log: log, joined: make(chan struct{}, 1)}
 }
 
 // run works until ctx ends: all bootstrap peers at once for good, and each known peer once.
-func (j *joiner) run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
+func (j *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { j.settle(ctx) })
+	work.Go(func() { j.fillTable(ctx) })
 	for _, p := range bootstrap {
-		work.Go(func() { j.hold(ctx, p) })
+		work.Go(func() { j.stayConnected(ctx, p) })
 	}
 	slots := make(chan struct{}, joinDials)
 	for _, p := range known {
@@ -60,8 +60,8 @@ func (j *joiner) run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
 	}
 }
 
-// hold connects to a bootstrap peer, with growing pauses until it answers.
-func (j *joiner) hold(ctx context.Context, p peer.AddrInfo) {
+// stayConnected connects to a bootstrap peer, with growing pauses until it answers.
+func (j *bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	retry := firstRetry
 	for ctx.Err() == nil {
 		pause := retry
@@ -73,14 +73,14 @@ func (j *joiner) hold(ctx context.Context, p peer.AddrInfo) {
 		} else {
 			retry = min(2*retry, lastRetry)
 		}
-		rest(ctx, pause)
+		sleep(ctx, pause)
 	}
 }
 
 // connect reports whether there is a connection in the end.
-func (j *joiner) connect(ctx context.Context, p peer.AddrInfo) bool {
+func (j *bootstrapper) connect(ctx context.Context, p peer.AddrInfo) bool {
 	if j.host.Network().Connectedness(p.ID) == network.Connected {
-		j.routing.arrived()
+		j.routing.introduced()
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -90,7 +90,7 @@ func (j *joiner) connect(ctx context.Context, p peer.AddrInfo) bool {
 		j.log.Debug("cannot connect", "peer", p.ID, "err", err)
 		return false
 	}
-	j.routing.arrived()
+	j.routing.introduced()
 	select {
 	case j.joined <- struct{}{}:
 	default:
@@ -98,28 +98,28 @@ func (j *joiner) connect(ctx context.Context, p peer.AddrInfo) bool {
 	return true
 }
 
-// settle fills the routing table after joining. One refresh is not enough: of two peers
+// setResult fills the routing table after joining. One refresh is not enough: of two peers
 // that join at the same moment each may ask the bootstrap peer before it knows the other.
-func (j *joiner) settle(ctx context.Context) {
+func (j *bootstrapper) fillTable(ctx context.Context) {
 	for {
 		select {
 		case <-j.joined:
 		case <-ctx.Done():
 			return
 		}
-		j.populated(ctx, joinTimeout)
+		j.awaitEntry(ctx, joinTimeout)
 		for pause := firstRetry; pause <= 8*time.Second && ctx.Err() == nil; pause *= 2 {
 			select {
 			case <-j.dht.RefreshRoutingTable(): // its error is an empty table
 			case <-ctx.Done():
 			}
-			rest(ctx, pause)
+			sleep(ctx, pause)
 		}
 	}
 }
 
-// populated waits until the routing table has an entry: it checks a peer before it takes it.
-func (j *joiner) populated(ctx context.Context, limit time.Duration) {
+// awaitEntry waits until the routing table has an entry: it checks a peer before it takes it.
+func (j *bootstrapper) awaitEntry(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -135,8 +135,8 @@ func (j *joiner) populated(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// rest waits for d or the end of ctx.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

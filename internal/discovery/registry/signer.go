@@ -11,10 +11,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// maxFarewells bounds the places that one service is remembered to have left. When it has
+// maxTombstones bounds the places that one service is remembered to have left. When it has
 // moved more often within the life of a record, the oldest farewell is dropped: it has been
 // told for the longest.
-const maxFarewells = 8
+const maxTombstones = 8
 
 // service is everything that the registry keeps of one id. It is immutable: every change
 // makes another one.
@@ -24,10 +24,10 @@ type service struct {
 	until   time.Time // the latest expiry of any version signed: no tombstone may lapse before
 	current *records.Record
 
-	// farewells are tombstones for keys and cells that the service has left, oldest first.
+	// tombstones are tombstones for keys and cells that the service has left, oldest first.
 	// Without them, a keeper whose cells the newer versions do not belong to would go on
 	// offering the old version until it expires.
-	farewells []*records.Record
+	tombstones []*records.Record
 }
 
 // versions are all that must be announced.
@@ -35,7 +35,7 @@ func (s *service) versions() []*records.Record {
 	if s == nil {
 		return nil
 	}
-	return append(slices.Clip(s.farewells), s.current)
+	return append(slices.Clip(s.tombstones), s.current)
 }
 
 // version finds one by its sequence, or nil.
@@ -58,24 +58,24 @@ func (s *service) without(sequence uint64) *service {
 		return nil
 	}
 	left := *s
-	left.farewells = slices.DeleteFunc(slices.Clone(s.farewells), func(r *records.Record) bool {
+	left.tombstones = slices.DeleteFunc(slices.Clone(s.tombstones), func(r *records.Record) bool {
 		return r.Sequence() == sequence
 	})
 	return &left
 }
 
-// issuer signs the versions of services. It is immutable.
-type issuer struct {
+// signer signs the versions of services. It is immutable.
+type signer struct {
 	key       crypto.PrivKey
 	ttl       time.Duration
 	precision int // of the key's geohash where the offer gives none; 0 leaves it
 	publish   int // length of the geohash that a place is coarsened to; 0 publishes it exactly
 }
 
-// issue makes the next version of last, which is nil for a service that is not known, out
+// nextVersion makes the next version of last, which is nil for a service that is not known, out
 // of an offer. No version has a sequence of floor or below. The registration is new, with
 // its own created_at, unless last is live.
-func (i *issuer) issue(last *service, floor uint64, o records.Offer, now time.Time) (*service, error) {
+func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, now time.Time) (*service, error) {
 	s := &service{created: now}
 	if last.live() {
 		s.created = last.created
@@ -83,14 +83,14 @@ func (i *issuer) issue(last *service, floor uint64, o records.Offer, now time.Ti
 	if last != nil {
 		floor = max(floor, last.current.Sequence())
 		s.until = last.until
-		s.farewells = last.farewells
+		s.tombstones = last.tombstones
 	}
 	var err error
 	if s.current, err = i.sign(o, s.created, floor, now); err != nil {
 		return nil, err
 	}
 	if last != nil && moved(last.current, s.current) {
-		if s, err = i.depart(s, last, o, now); err != nil {
+		if s, err = i.leaveTombstone(s, last, o, now); err != nil {
 			return nil, err
 		}
 	}
@@ -98,20 +98,20 @@ func (i *issuer) issue(last *service, floor uint64, o records.Offer, now time.Ti
 		return nil, fault.As("", fault.Internal, err)
 	}
 	s.until = later(s.until, s.current.Expires())
-	s.farewells = slices.DeleteFunc(slices.Clone(s.farewells), func(f *records.Record) bool {
+	s.tombstones = slices.DeleteFunc(slices.Clone(s.tombstones), func(f *records.Record) bool {
 		return !moved(f, s.current) // it came back
 	})
 	return s, nil
 }
 
-// depart adds the tombstone that ends last where it was. A tombstone that superseded the
+// leaveTombstone adds the tombstone that ends last where it was. A tombstone that superseded the
 // new version would end it in the cells that both share, so the new version is signed once
 // more, after the tombstone.
-func (i *issuer) depart(s, last *service, o records.Offer, now time.Time) (*service, error) {
+func (i *signer) leaveTombstone(s, last *service, o records.Offer, now time.Time) (*service, error) {
 	farewell := last.current
 	if last.live() {
 		var err error
-		if farewell, err = i.bury(last, now); err != nil {
+		if farewell, err = i.tombstone(last, now); err != nil {
 			return nil, err
 		}
 		if s.current, err = i.sign(o, s.created, farewell.Sequence(), now); err != nil {
@@ -119,28 +119,28 @@ func (i *issuer) depart(s, last *service, o records.Offer, now time.Time) (*serv
 		}
 	}
 	s.until = later(s.until, farewell.Expires())
-	s.farewells = append(slices.Clone(s.farewells), farewell)
-	if n := len(s.farewells); n > maxFarewells {
-		s.farewells = s.farewells[n-maxFarewells:]
+	s.tombstones = append(slices.Clone(s.tombstones), farewell)
+	if n := len(s.tombstones); n > maxTombstones {
+		s.tombstones = s.tombstones[n-maxTombstones:]
 	}
 	return s, nil
 }
 
 // withdraw ends a live service.
-func (i *issuer) withdraw(last *service, now time.Time) (*service, error) {
-	tombstone, err := i.bury(last, now)
+func (i *signer) withdraw(last *service, now time.Time) (*service, error) {
+	tombstone, err := i.tombstone(last, now)
 	if err != nil {
 		return nil, err
 	}
 	return &service{
-		created:   last.created,
-		until:     later(last.until, tombstone.Expires()),
-		current:   tombstone,
-		farewells: last.farewells,
+		created:    last.created,
+		until:      later(last.until, tombstone.Expires()),
+		current:    tombstone,
+		tombstones: last.tombstones,
 	}, nil
 }
 
-func (i *issuer) sign(o records.Offer, created time.Time, previous uint64, now time.Time) (*records.Record, error) {
+func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now time.Time) (*records.Record, error) {
 	sequence, err := next(previous, now)
 	if err != nil {
 		return nil, err
@@ -158,12 +158,12 @@ func (i *issuer) sign(o records.Offer, created time.Time, previous uint64, now t
 	})
 }
 
-// bury makes the tombstone of the current version.
+// tombstone makes the tombstone of the current version.
 //
 // A clock that was ahead and is set back leaves versions that expire later than a record
 // issued now may. The tombstone is then dated forward, but never after such a version
 // itself (until <= its issue + MaxTTL): whoever believed the version believes its end.
-func (i *issuer) bury(last *service, now time.Time) (*records.Record, error) {
+func (i *signer) tombstone(last *service, now time.Time) (*records.Record, error) {
 	sequence, err := next(last.current.Sequence(), now)
 	if err != nil {
 		return nil, err

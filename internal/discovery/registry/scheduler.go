@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// lease is how long a version that was handed out waits for its outcome before it is handed out again.
-	lease = 30 * time.Second
+	// ackTimeout is how long a version that was handed out waits for its outcome before it is handed out again.
+	ackTimeout = 30 * time.Second
 
 	// After the nth announcement in a row that fell short the next one follows
 	// backoffMin·2^(n-1) later, at most backoffMax.
 	backoffMin = time.Second
 	backoffMax = 5 * time.Minute
 
-	// step is by how much the clock may go back unnoticed, and how far ahead of it a version
+	// clockTolerance is by how much the clock may go back unnoticed, and how far ahead of it a version
 	// may have been signed. Together they are what peers forgive.
-	step = records.ClockSkew / 2
+	clockTolerance = records.ClockSkew / 2
 
-	// spread is the share of an interval by which jitter makes it shorter or longer.
-	spread = 0.1
+	// jitterShare is the share of an interval by which jitter makes it shorter or longer.
+	jitterShare = 0.1
 )
 
 // version names one signed version of one service.
@@ -54,25 +54,25 @@ func (t *task) lapsed(now time.Time) bool { return t.withdrawn && !now.Before(t.
 // stale reports whether the version must be replaced before it is announced again.
 func (t *task) stale(now time.Time) bool { return !t.withdrawn && !now.Before(t.renew) }
 
-// machine decides when which version is announced. It is pure: time is an argument, chance
+// scheduler decides when which version is announced. It is pure: time is an argument, chance
 // is injected, and equal calls give equal results. It is not safe for concurrent use.
 //
 // Invariants: queue and tasks hold the same tasks; the first of the queue is due first.
-type machine struct {
+type scheduler struct {
 	refresh time.Duration
 	jitter  func() float64 // [0, 1)
-	seen    time.Time      // the last time told, to notice a clock that is set back
+	lastNow time.Time      // the last time told, to notice a clock that is set back
 	tasks   map[version]*task
 	queue   *heap.Heap[*task]
 }
 
-func newMachine(refresh time.Duration, jitter func() float64) *machine {
+func newScheduler(refresh time.Duration, jitter func() float64) *scheduler {
 	queue := heap.New((*task).before, func(t *task) *int { return &t.slot })
-	return &machine{refresh: refresh, jitter: jitter, tasks: make(map[version]*task), queue: queue}
+	return &scheduler{refresh: refresh, jitter: jitter, tasks: make(map[version]*task), queue: queue}
 }
 
 // add schedules a version for now. One that is known already keeps its schedule.
-func (m *machine) add(r *records.Record, now time.Time) {
+func (m *scheduler) add(r *records.Record, now time.Time) {
 	m.observe(now)
 	v := versionOf(r)
 	if m.tasks[v] != nil {
@@ -80,15 +80,15 @@ func (m *machine) add(r *records.Record, now time.Time) {
 	}
 	t := &task{version: v, withdrawn: r.Withdrawn(), issued: r.Issued(), expires: r.Expires(), due: now}
 	if !t.withdrawn {
-		t.renew = earlier(t.issued.Add(m.spread(m.refresh)), t.issued.Add(t.expires.Sub(t.issued)/2))
-		t.distrust(now)
+		t.renew = earlier(t.issued.Add(m.jittered(m.refresh)), t.issued.Add(t.expires.Sub(t.issued)/2))
+		t.replaceIfFuture(now)
 	}
 	m.tasks[v] = t
 	m.queue.Push(t)
 }
 
 // drop forgets a version.
-func (m *machine) drop(v version) {
+func (m *scheduler) drop(v version) {
 	if t := m.tasks[v]; t != nil {
 		m.queue.Remove(t)
 		delete(m.tasks, v)
@@ -97,7 +97,7 @@ func (m *machine) drop(v version) {
 
 // take gives up to limit tasks that are due, the longest due first, and keeps each from
 // being taken again until its outcome is known or its lease has passed.
-func (m *machine) take(now time.Time, limit int) []task {
+func (m *scheduler) take(now time.Time, limit int) []task {
 	m.observe(now)
 	var due []task
 	for len(due) < limit {
@@ -106,7 +106,7 @@ func (m *machine) take(now time.Time, limit int) []task {
 			break
 		}
 		due = append(due, *t)
-		m.postpone(t, now.Add(lease), now)
+		m.postpone(t, now.Add(ackTimeout), now)
 	}
 	return due
 }
@@ -114,15 +114,15 @@ func (m *machine) take(now time.Time, limit int) []task {
 // handOut leases v, which is given to a caller other than by take. The count of failures
 // goes on from that of the version that it renews, if it does: a network that is down does
 // not come up because a record was renewed.
-func (m *machine) handOut(v version, failures int, now time.Time) {
+func (m *scheduler) handOut(v version, failures int, now time.Time) {
 	if t := m.tasks[v]; t != nil {
 		t.failures = failures
-		m.postpone(t, now.Add(lease), now)
+		m.postpone(t, now.Add(ackTimeout), now)
 	}
 }
 
 // deferRenewal lets a version live on that could not be replaced.
-func (m *machine) deferRenewal(v version, now time.Time) {
+func (m *scheduler) deferRenewal(v version, now time.Time) {
 	if t := m.tasks[v]; t != nil {
 		t.renew = now.Add(backoffMax)
 	}
@@ -130,17 +130,17 @@ func (m *machine) deferRenewal(v version, now time.Time) {
 
 // announced takes the outcome of an announcement. Versions that are not known, because a
 // newer one took their place, are ignored.
-func (m *machine) announced(v version, complete bool, now time.Time) {
+func (m *scheduler) announced(v version, complete bool, now time.Time) {
 	m.observe(now)
 	t := m.tasks[v]
 	switch {
 	case t == nil:
 	case !complete:
 		t.failures++
-		m.postpone(t, now.Add(m.spread(backoff(t.failures))), now)
+		m.postpone(t, now.Add(m.jittered(backoff(t.failures))), now)
 	case t.withdrawn: // is told again: keepers come and go
 		t.failures = 0
-		m.postpone(t, now.Add(m.spread(m.refresh)), now)
+		m.postpone(t, now.Add(m.jittered(m.refresh)), now)
 	default:
 		t.failures = 0
 		m.postpone(t, t.renew, now)
@@ -148,7 +148,7 @@ func (m *machine) announced(v version, complete bool, now time.Time) {
 }
 
 // next is when the first task is due.
-func (m *machine) next() (time.Time, bool) {
+func (m *scheduler) next() (time.Time, bool) {
 	first, ok := m.queue.Min()
 	if !ok {
 		return time.Time{}, false
@@ -158,35 +158,35 @@ func (m *machine) next() (time.Time, bool) {
 
 // observe notices a clock that was set back by more than step, and keeps what is left of
 // every interval as it was. Smaller steps only delay by themselves.
-func (m *machine) observe(now time.Time) {
-	back := m.seen.Sub(now)
-	if m.seen.IsZero() || back <= 0 {
-		m.seen = now
+func (m *scheduler) observe(now time.Time) {
+	back := m.lastNow.Sub(now)
+	if m.lastNow.IsZero() || back <= 0 {
+		m.lastNow = now
 		return
 	}
-	if back <= step {
+	if back <= clockTolerance {
 		return
 	}
-	m.seen = now
+	m.lastNow = now
 	for _, t := range m.queue.Items() {
 		t.due = t.due.Add(-back)
 		if !t.withdrawn {
 			t.renew = t.renew.Add(-back)
-			t.distrust(now)
+			t.replaceIfFuture(now)
 		}
 	}
 	m.queue.Init(m.queue.Items())
 }
 
-// distrust has a version replaced at once that was signed in the future: others refuse it.
+// replaceIfFuture has a version replaced at once that was signed in the future: others refuse it.
 // It stays due when the clock goes back a little more.
-func (t *task) distrust(now time.Time) {
-	if t.issued.After(now.Add(step)) {
-		t.renew, t.due = now.Add(-step), now.Add(-step)
+func (t *task) replaceIfFuture(now time.Time) {
+	if t.issued.After(now.Add(clockTolerance)) {
+		t.renew, t.due = now.Add(-clockTolerance), now.Add(-clockTolerance)
 	}
 }
 
-func (m *machine) postpone(t *task, due, now time.Time) {
+func (m *scheduler) postpone(t *task, due, now time.Time) {
 	if t.withdrawn && now.Before(t.expires) {
 		due = earlier(due, t.expires) // to be forgotten in time
 	}
@@ -194,8 +194,8 @@ func (m *machine) postpone(t *task, due, now time.Time) {
 	m.queue.Fix(t)
 }
 
-func (m *machine) spread(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 + spread*(2*m.jitter()-1)))
+func (m *scheduler) jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + jitterShare*(2*m.jitter()-1)))
 }
 
 func backoff(failures int) time.Duration {

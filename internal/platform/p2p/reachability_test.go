@@ -20,13 +20,13 @@ func testProbeConfig(t testing.TB) ProbeConfig {
 
 // world drives a machine by hand.
 type world struct {
-	*machine
+	*tracker
 	t   *testing.T
 	now time.Time
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{machine: newMachine(testProbeConfig(t)), t: t, now: time.Unix(1000, 0)}
+	return &world{tracker: newTracker(testProbeConfig(t)), t: t, now: time.Unix(1000, 0)}
 }
 
 // probes takes the one probe that must be due.
@@ -44,7 +44,7 @@ func (w *world) quiet() {
 
 func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
 
-func (w *world) require(id peer.ID, v verdict) {
+func (w *world) require(id peer.ID, v reachability) {
 	w.t.Helper()
 	m, ok := w.measured(id)
 	require.Equal(w.t, v != unknown, ok)
@@ -111,7 +111,7 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 	due, _ := w.nextDue()
 	require.Equal(t, time.Second, due.Sub(w.now), "a sign of life resets the backoff")
 
-	slow := newMachine(ProbeConfig{Interval: time.Minute})
+	slow := newTracker(ProbeConfig{Interval: time.Minute})
 	require.Equal(t, maxBackoff, slow.backoff(100))
 }
 
@@ -186,12 +186,12 @@ func TestUndecidedChangesNothing(t *testing.T) {
 func TestNowhereIsWeakEvidence(t *testing.T) {
 	w := newWorld(t)
 	w.track("a", false, w.now)
-	for range nowhereLimit - 1 {
-		require.False(t, w.done(w.probe(), outcome{result: nowhere, dialed: true}, w.now))
+	for range addressMisses - 1 {
+		require.False(t, w.done(w.probe(), outcome{result: addressUnknown, dialed: true}, w.now))
 		w.require("a", unknown)
 		w.pass(time.Second)
 	}
-	require.True(t, w.done(w.probe(), outcome{result: nowhere, dialed: true}, w.now))
+	require.True(t, w.done(w.probe(), outcome{result: addressUnknown, dialed: true}, w.now))
 	w.require("a", unreachable)
 }
 
@@ -212,7 +212,7 @@ func TestForgetting(t *testing.T) {
 	for i := range 4 {
 		w.track(peer.ID(fmt.Sprint(i)), false, w.now)
 	}
-	require.Len(t, w.subjects, 4)
+	require.Len(t, w.observed, 4)
 	w.require("dead", unknown) // pushed out
 	require.Equal(t, epoch+1, w.epoch)
 	require.False(t, w.fail(probe{id: "dead"}), "an outcome after forgetting")
@@ -236,7 +236,7 @@ func TestConcurrencyTakesTheLongestDue(t *testing.T) {
 func TestMachineInvariants(t *testing.T) {
 	ids := []peer.ID{"a", "b", "c", "d", "e", "f"}
 	rapid.Check(t, func(t *rapid.T) {
-		m, now := newMachine(ProbeConfig{Interval: time.Second, Capacity: 4, Keep: 10 * time.Second}), time.Unix(0, 0)
+		m, now := newTracker(ProbeConfig{Interval: time.Second, Capacity: 4, Keep: 10 * time.Second}), time.Unix(0, 0)
 		var flying []probe
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			before, epoch := m.unreachable(), m.epoch
@@ -263,8 +263,8 @@ func TestMachineInvariants(t *testing.T) {
 			if m.epoch == epoch && !slices.Equal(before, after) {
 				t.Fatalf("%v became %v in epoch %d", before, after, epoch)
 			}
-			if len(m.subjects) > 4 || m.recent.Len() != len(m.subjects) || !slices.IsSorted(after) {
-				t.Fatalf("broken: %d subjects, %d listed, unreachable %v", len(m.subjects), m.recent.Len(), after)
+			if len(m.observed) > 4 || m.recent.Len() != len(m.observed) || !slices.IsSorted(after) {
+				t.Fatalf("broken: %d subjects, %d listed, unreachable %v", len(m.observed), m.recent.Len(), after)
 			}
 		}
 	})

@@ -29,7 +29,7 @@ func config(fs vfs.FS) Config {
 	}
 }
 
-func open(t require.TestingT, c Config) *Ledger {
+func open(t require.TestingT, c Config) *Store {
 	l, err := Open(c)
 	require.NoError(t, err)
 	return l
@@ -41,7 +41,7 @@ type content struct {
 	floor  uint64
 }
 
-func contentOf(t require.TestingT, l *Ledger) content {
+func contentOf(t require.TestingT, l *Store) content {
 	c := content{make(map[string]string), l.Floor()}
 	require.NoError(t, l.All(func(name string, value []byte) error {
 		c.values[name] = string(value)
@@ -208,7 +208,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 				states = append(states, states[i+1].commit(s.edits, s.floor))
 			}
 			require.NoError(t, l.Close())
-			wrecks := disk.Wrecks()
+			wrecks := disk.CrashImages()
 			require.Greater(t, len(wrecks), len(steps), "the disk was watched")
 			for _, w := range wrecks {
 				l := open(t, config(w.FS))
