@@ -12,41 +12,39 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Agent are the settings of the services that applications register here.
+// Agent are the settings of the agent plane.
 type Agent struct {
-	Enabled                bool        `koanf:"enabled"`
+	Enabled                bool        `koanf:"enabled" help:"Accept instances of applications: true or false."`
+	RegistrationsPerMinute int         `koanf:"registrations_per_minute" help:"Registrations of one client per minute, up to 1000000. 0: no limit."`
+	DependencyValidation   bool        `koanf:"dependency_validation" help:"Refuse instances with unregistered dependencies."`
+	Strict                 bool        `koanf:"strict" help:"Refuse to register an existing id again."`
 	Limits                 AgentLimits `koanf:"limits"`
-	RegistrationsPerMinute int         `koanf:"registrations_per_minute"` // of one client, up to 1000000; 0: any number
-	DependencyValidation   bool        `koanf:"dependency_validation"`    // refuse instances whose dependencies are not registered
-	Strict                 bool        `koanf:"strict"`                   // refuse to register an id again
 	Checks                 Checks      `koanf:"checks"`
 }
 
-// AgentLimits bound what this peer takes.
+// AgentLimits bound the instances of this peer.
 type AgentLimits struct {
-	Instances int `koanf:"instances"` // 1 to 100000
+	Instances int `koanf:"instances" help:"Instances that this peer accepts: 1 to 100000."`
 }
 
 // Checks are the settings of health checks.
 type Checks struct {
-	Workers       int    `koanf:"workers"`        // checks at a time, 1 to 1024
-	AllowLoopback string `koanf:"allow_loopback"` // true, false, or auto: of instances registered from this host
-	// Scripts are the commands that checks may name, with their arguments: from the settings file
-	// and nowhere else.
-	Scripts map[string][]string `koanf:"scripts"`
+	Workers       int                 `koanf:"workers" help:"Concurrent health checks: 1 to 1024."`
+	AllowLoopback string              `koanf:"allow_loopback" help:"Check addresses of this host: true, false, or auto: for instances registered from this host."`
+	Scripts       map[string][]string `koanf:"scripts" help:"Commands for script checks, only in this file: {disk: [/usr/lib/check_disk, -w, \"90\"]}."`
 }
 
-// scriptsKey is the one setting that is a map.
+// scriptsKey is the only setting with a map.
 const scriptsKey = "agent.checks.scripts"
 
-// Bounds of what lists and maps hold.
+// Bounds of lists, maps and names.
 const (
 	maxScripts = 256
 	maxArgs    = 64
 	maxDomains = 8
 	maxHosts   = 64
-	maxDomain  = 128 // of the 253 bytes of a name; services and nodes need the others
-	maxSocket  = 103 // bytes of a path that every system takes
+	maxDomain  = 128 // bytes, of the 253 of a name; services and nodes need the rest
+	maxSocket  = 103 // bytes of a path on every system
 )
 
 func (a *Agent) validate() error {
@@ -71,8 +69,8 @@ func (c *Config) validateDNS() error {
 	return firstError(nameServer("dns", c.DNS), between("dns_ttl", c.DNSTTL, 0, 24*time.Hour))
 }
 
-// nameServer admits loopback and private addresses. DNS has neither TLS nor tokens, and a name
-// server that the world reaches is a tool to flood others with.
+// nameServer allows loopback and private addresses. DNS has neither TLS nor tokens, and a
+// public name server can be abused for amplification attacks.
 func nameServer(key, addr string) error {
 	if addr == Off {
 		return nil
@@ -124,7 +122,7 @@ func hosts(key string, names []string) error {
 	return nil
 }
 
-// isName reports whether name could be that of a host (RFC 1123, section 2.1).
+// isName reports whether name is a valid host name (RFC 1123, section 2.1).
 func isName(name string) bool {
 	return len(name) <= 253 && regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(?i:\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`).MatchString(name)
 }

@@ -6,50 +6,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Auth are the settings of who may use the API. What the methods mean, and whether the files
-// and keys are any good, is decided where callers are admitted.
+// Auth are the settings of authentication and authorization. Package access interprets the
+// methods, and checks the files and keys.
 type Auth struct {
-	Enabled   string  `koanf:"enabled"`    // true, false, or auto: if a token, a key or a CA is set
-	Method    string  `koanf:"method"`     // token, jwt or mtls
-	Token     Secret  `koanf:"token"`      // of an admin
-	TokenFile string  `koanf:"token_file"` // the same in a file
-	Tokens    []Token `koanf:"tokens"`
-	JWT       JWT     `koanf:"jwt"`
-
-	Certificates []Certificate `koanf:"certificates"` // roles of client certificates
-	CACert       string        `koanf:"ca_cert"`      // PEM file: of whom client certificates must be
-	ServerCert   string        `koanf:"server_cert"`  // PEM file: serve TLS
-	ServerKey    string        `koanf:"server_key"`   // PEM file
-
-	Anonymous string `koanf:"anonymous"` // of callers without a proof: none, read-only, or auto: read-only, and with mtls none
+	Enabled      string        `koanf:"enabled" help:"Authenticate callers: true, false, or auto: if a token, a key or a CA is set."`
+	Method       string        `koanf:"method" help:"token, jwt or mtls."`
+	Token        Secret        `koanf:"token" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
+	TokenFile    string        `koanf:"token_file" help:"File with the admin's token, readable only by its owner."`
+	Tokens       []Token       `koanf:"tokens" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
+	Certificates []Certificate `koanf:"certificates" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
+	CACert       string        `koanf:"ca_cert" help:"PEM file of the CAs that may sign client certificates. For method mtls."`
+	ServerCert   string        `koanf:"server_cert" help:"PEM file with the server's certificate: enables TLS. Needs server_key."`
+	ServerKey    string        `koanf:"server_key" help:"PEM file with the server's private key, readable only by its owner."`
+	Anonymous    string        `koanf:"anonymous" help:"Role of callers without credentials: none, read-only, or auto: read-only, but none with mtls."`
+	JWT          JWT           `koanf:"jwt"`
 }
 
-// Token is one of several bearer tokens. Its JSON is for people.
+// Token is one of several bearer tokens. The JSON form serves as output.
 type Token struct {
 	Token     Secret   `koanf:"token" json:"token,omitzero"`
 	TokenFile string   `koanf:"token_file" json:"token_file,omitzero"`
 	Name      string   `koanf:"name" json:"name,omitzero"`
 	Role      string   `koanf:"role" json:"role,omitzero"`         // read-only, service or admin
-	Services  []string `koanf:"services" json:"services,omitzero"` // of role service
+	Services  []string `koanf:"services" json:"services,omitzero"` // for role service
 }
 
 // JWT are the settings of JSON Web Tokens.
 type JWT struct {
-	Algorithms []string `koanf:"algorithms"` // for one kind of key
-	Key        Secret   `koanf:"key"`        // shared secret, or public keys in PEM
-	KeyFile    string   `koanf:"key_file"`   // the same in a file
-	Audience   string   `koanf:"audience"`
-	Issuer     string   `koanf:"issuer"` // empty: any
+	Algorithms []string `koanf:"algorithms" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
+	Key        Secret   `koanf:"key" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
+	KeyFile    string   `koanf:"key_file" help:"File with the secret or the public keys."`
+	Audience   string   `koanf:"audience" help:"Required audience of a token."`
+	Issuer     string   `koanf:"issuer" help:"Required issuer of a token. Empty: any issuer with the key."`
 }
 
-// Certificate is the role of a client certificate. Its JSON is for people.
+// Certificate is the role of a client certificate. The JSON form serves as output.
 type Certificate struct {
-	Name     string   `koanf:"name" json:"name,omitzero"` // common name or DNS name in it
+	Name     string   `koanf:"name" json:"name,omitzero"` // common name or DNS name of the certificate
 	Role     string   `koanf:"role" json:"role,omitzero"`
 	Services []string `koanf:"services" json:"services,omitzero"`
 }
 
-// On reports whether callers must prove who they are.
+// On reports whether callers must authenticate.
 func (a *Auth) On() bool {
 	if a.Enabled == auto {
 		return a.hasToken() || a.JWT.Key != nil || a.JWT.KeyFile != "" || a.CACert != ""
@@ -79,7 +77,7 @@ func (a *Auth) validate() error {
 	return firstError(append(errs, a.fitsMethod())...)
 }
 
-// fitsMethod refuses what the method does not use: whoever wrote it believes in it.
+// fitsMethod refuses settings that the method ignores, because their author relies on them.
 func (a *Auth) fitsMethod() error {
 	jwt := a.JWT.Key != nil || a.JWT.KeyFile != "" || a.JWT.Audience != "" || a.JWT.Issuer != "" || len(a.JWT.Algorithms) > 0
 	for _, part := range []struct {
@@ -92,13 +90,13 @@ func (a *Auth) fitsMethod() error {
 		{"auth.certificates", "mtls", len(a.Certificates) > 0},
 	} {
 		if part.set && a.Method != part.method {
-			return fault.Invalidf(part.key, nil, "is for auth.method %s, which is %s", part.method, a.Method)
+			return fault.Invalidf(part.key, nil, "needs auth.method %s, but the method is %s", part.method, a.Method)
 		}
 	}
 	return nil
 }
 
-// together wants one setting where the other is.
+// together requires a setting if the other is set.
 func together(key, value, other, otherValue string) error {
 	if value == "" && otherValue != "" {
 		return fault.Invalidf(key, nil, "must be set with %s", other)

@@ -1,49 +1,48 @@
-// Package config loads and validates the daemon's settings: defaults, then a YAML file,
-// then environment variables, then flags, each over the one before. In the values of the file
-// ${NAME} stands for an environment variable.
+// Package config loads and validates the daemon's settings. Each layer overrides the one
+// before: defaults, a YAML file, environment variables, flags. ${NAME} in a value of the
+// file means an environment variable.
 //
 // The settings of the discovery plane have the names of the U06 Service Discovery
-// Protocol, section 5, and those of authentication the names of SAP-044 Registry, section 8.
-// An unknown key is an error, and every error names the key. Only the daemon and the commands
-// see a Config; each component gets its own small part.
+// Protocol, section 5, and the settings of authentication have the names of SAP-044
+// Registry, section 8. An unknown key is an error, and every error names its key. Only the
+// daemon and the commands see a Config; each component gets its own small part.
 package config
 
 import (
 	"time"
 )
 
-// Config are all settings of one peer.
+// Config are all settings of one peer. The tag help explains a setting to users.
 type Config struct {
-	Profile   string    `koanf:"profile"`   // dev, lan or public
-	Data      string    `koanf:"data"`      // directory of identity and databases
-	Listen    []string  `koanf:"listen"`    // multiaddrs; empty: the profile's default
-	Bootstrap []string  `koanf:"bootstrap"` // multiaddrs with /p2p/ID
-	HTTP      string    `koanf:"http"`      // host:port; "off" serves none; beyond loopback only with TLS and auth
-	GRPC      string    `koanf:"grpc"`      // as http
-	Unix      string    `koanf:"unix"`      // path of a socket with the HTTP API; "off" serves none
-	Hosts     []string  `koanf:"hosts"`     // names and addresses besides loopback's that requests may be for
-	Auth      Auth      `koanf:"auth"`
-	Log       Log       `koanf:"log"`
-	Discovery Discovery `koanf:"discovery"`
+	Profile   string        `koanf:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
+	Data      string        `koanf:"data" help:"Data directory, with identity and databases."`
+	Listen    []string      `koanf:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
+	Bootstrap []string      `koanf:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
+	HTTP      string        `koanf:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
+	GRPC      string        `koanf:"grpc" help:"Address of the gRPC API, or off. Addresses beyond loopback need TLS and auth."`
+	Unix      string        `koanf:"unix" help:"Path of a unix socket with the HTTP API for this user and root, or off."`
+	Hosts     []string      `koanf:"hosts" help:"Host names and addresses that HTTP requests may name, besides loopback."`
+	DNS       string        `koanf:"dns" help:"IP:port of the name server, loopback or private, or off."`
+	DNSDomain []string      `koanf:"dns_domain" help:"Zones of the name server, without the last dot."`
+	DNSTTL    time.Duration `koanf:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
 
+	Log          Log          `koanf:"log"`
+	Auth         Auth         `koanf:"auth"`
+	Discovery    Discovery    `koanf:"discovery"`
 	Coordination Coordination `koanf:"coordination"`
-
-	Agent     Agent         `koanf:"agent"`
-	DNS       string        `koanf:"dns"`        // IP:port, loopback or private; "off" serves none
-	DNSDomain []string      `koanf:"dns_domain"` // zones answered for, without the last dot
-	DNSTTL    time.Duration `koanf:"dns_ttl"`    // of an answer, at most; 0 to 24h
+	Agent        Agent        `koanf:"agent"`
 }
 
 // Log are the settings of the log on standard error.
 type Log struct {
-	Level  string `koanf:"level"`  // debug, info, warn or error
-	Format string `koanf:"format"` // text or json
+	Level  string `koanf:"level" help:"debug, info, warn or error."`
+	Format string `koanf:"format" help:"text or json."`
 }
 
 // Discovery are the settings of the discovery plane.
 type Discovery struct {
-	RecordTTL       time.Duration `koanf:"record_ttl"`       // 1h to 48h
-	RefreshInterval time.Duration `koanf:"refresh_interval"` // below record_ttl / 2
+	RecordTTL       time.Duration `koanf:"record_ttl" help:"Lifetime of a record without renewal: 1h to 48h."`
+	RefreshInterval time.Duration `koanf:"refresh_interval" help:"Time between renewals of own records: at least 1m, less than half of record_ttl."`
 	Cache           Cache         `koanf:"cache"`
 	Health          Health        `koanf:"health"`
 	Geo             Geo           `koanf:"geo"`
@@ -53,63 +52,63 @@ type Discovery struct {
 
 // Cache are the settings of the answer cache.
 type Cache struct {
-	Size int           `koanf:"size"` // answers, 100 to 1000000
-	TTL  time.Duration `koanf:"ttl"`  // of an answer with results, 1s to 1h
+	Size int           `koanf:"size" help:"Number of cached answers: 100 to 1000000."`
+	TTL  time.Duration `koanf:"ttl" help:"Lifetime of a cached answer: 1s to 1h."`
 }
 
 // Health are the settings of the measurement of providers.
 type Health struct {
-	CheckInterval time.Duration `koanf:"check_interval"` // between checks of one provider, 1s to 1h
-	CheckTimeout  time.Duration `koanf:"check_timeout"`  // of one check, 100ms to 1m
+	CheckInterval time.Duration `koanf:"check_interval" help:"Time between measurements of a provider: 1s to 1h."`
+	CheckTimeout  time.Duration `koanf:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
 }
 
 // Geo are the settings of places in own records.
 type Geo struct {
-	Precision        int `koanf:"precision"`         // geohash length in record keys, 4 to 12
-	PublishPrecision int `koanf:"publish_precision"` // publish only the centre of the geohash cell of this length, 1 to 12; 0: the exact place
+	Precision        int `koanf:"precision" help:"Length of the geohash in record keys: 4 to 12."`
+	PublishPrecision int `koanf:"publish_precision" help:"Publish the centre of the geohash cell of this length, 1 to 12. 0: the exact place."`
 }
 
 // Limits are the bounds that this peer enforces on itself and, as a keeper, on others.
 type Limits struct {
-	ServicesPerProvider int `koanf:"services_per_provider"` // 1 to 10000
-	IndexRecords        int `koanf:"index_records"`         // records this peer keeps, 1000 to 10000000
-}
-
-// Coordination are the settings of the coordination plane. Mode, founders, expect, network and
-// voters must be the same on all peers of a network: they name who may found its group, and
-// peers that disagree about them never form one together.
-type Coordination struct {
-	Enabled  string        `koanf:"enabled"`  // auto, true or false; auto: in profile dev, and elsewhere if founders or expect are set
-	Mode     string        `koanf:"mode"`     // listed: the founders listed may found; home: any peer of the network, up to expect
-	Founders []string      `koanf:"founders"` // peer ids; empty with expect 1: this peer alone
-	Expect   int           `koanf:"expect"`   // peers that may found, 1 to 9; 0: as many as are listed, or 1
-	Network  string        `koanf:"network"`  // name that keeps the groups of two networks apart
-	Voters   int           `koanf:"voters"`   // members that vote, 1, 3 or 5; no more than may found
-	Clients  string        `koanf:"clients"`  // network: any peer may ask; listed: founders and allow only; auto: network in profile dev
-	Allow    []string      `koanf:"allow"`    // peer ids of clients, besides the founders
-	Replace  time.Duration `koanf:"replace"`  // silence after which a voter is replaced, 5s to 72h
-	Limits   GroupLimits   `koanf:"limits"`   // the same on all peers that may lead
-}
-
-// GroupLimits bound what a group keeps. Whoever leads makes them the group's; 0 leaves one as the
-// group has it.
-type GroupLimits struct {
-	Leases         int `koanf:"leases"`           // at once, up to 10000000
-	Keys           int `koanf:"keys"`             // at once, locks' included, up to 10000000
-	Bytes          int `koanf:"bytes"`            // of keys and values, up to 2^40
-	Queue          int `koanf:"queue"`            // claims on one lock, up to 1000000
-	LeasesPerOwner int `koanf:"leases_per_owner"` // of one peer or client, up to 10000000
-	ClaimsPerOwner int `koanf:"claims_per_owner"` // the same: claims on locks, holding or waiting, up to 10000000
-	BytesPerOwner  int `koanf:"bytes_per_owner"`  // the same: of what its leases keep, up to 2^40
+	ServicesPerProvider int `koanf:"services_per_provider" help:"Services of one provider: 1 to 10000."`
+	IndexRecords        int `koanf:"index_records" help:"Records in this peer's index: 1000 to 10000000."`
 }
 
 // Query are the defaults of queries.
 type Query struct {
-	MaxResults      int     `koanf:"max_results"`       // of a query without a limit, 1 to 1000
-	DefaultRadiusKM float64 `koanf:"default_radius_km"` // of a place without a radius; 0: without bound
+	MaxResults      int     `koanf:"max_results" help:"Results of a query without a limit: 1 to 1000."`
+	DefaultRadiusKM float64 `koanf:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
 }
 
-// Default gives the settings of a peer that nobody configured.
+// Coordination are the settings of the coordination plane. Mode, founders, expect, network and
+// voters must be the same on all peers of a network: they decide which peers may bootstrap its
+// group, and peers with different values never form one group.
+type Coordination struct {
+	Enabled  string        `koanf:"enabled" help:"Take part in coordination: true, false, or auto: in profile dev, or if founders or expect are set."`
+	Mode     string        `koanf:"mode" help:"Peers that may bootstrap the group: listed (the founders) or home (any peers, as many as expect)."`
+	Founders []string      `koanf:"founders" help:"Peer ids that may bootstrap and join the group, the same on all peers. Empty: this peer alone."`
+	Expect   int           `koanf:"expect" help:"Number of peers that may bootstrap the group, 1 to 9. 0: the number of founders."`
+	Network  string        `koanf:"network" help:"Name that separates the groups of different networks."`
+	Voters   int           `koanf:"voters" help:"Voters of the group: 1, 3 or 5."`
+	Clients  string        `koanf:"clients" help:"Peers that may use the group: network (all), listed (founders and allow), or auto: network in profile dev."`
+	Allow    []string      `koanf:"allow" help:"Peer ids of clients besides the founders."`
+	Replace  time.Duration `koanf:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
+	Limits   GroupLimits   `koanf:"limits"`
+}
+
+// GroupLimits bound the state of a group. They must be the same on all peers that may lead:
+// the leader applies its own. Zero keeps the limit of the group.
+type GroupLimits struct {
+	Leases         int `koanf:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
+	Keys           int `koanf:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
+	Bytes          int `koanf:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
+	Queue          int `koanf:"queue" help:"Claims on one lock; initial 4096."`
+	LeasesPerOwner int `koanf:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
+	ClaimsPerOwner int `koanf:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
+	BytesPerOwner  int `koanf:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
+}
+
+// Default returns the default settings.
 func Default() Config {
 	return Config{
 		Profile: "dev",

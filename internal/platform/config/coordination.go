@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Ways to name the peers that may found a group.
+// Modes of group bootstrap.
 const (
 	Listed = "listed"
 	Home   = "home"
@@ -16,7 +16,7 @@ const (
 
 const auto = "auto"
 
-// maxFounders bounds the peers whose votes found a group.
+// maxFounders bounds the peers that vote on the bootstrap of a group.
 const maxFounders = 9
 
 func (c *Coordination) validate() error {
@@ -50,13 +50,13 @@ func (l *GroupLimits) validate() error {
 }
 
 // agrees refuses founders and a number that contradict each other: a majority of the wrong
-// number could found a second group.
+// number could bootstrap a second group.
 func (c *Coordination) agrees() error {
 	switch {
 	case len(c.Founders) > maxFounders:
 		return fault.Invalidf("coordination.founders", len(c.Founders), "must be at most %d", maxFounders)
 	case c.Mode == Home && len(c.Founders) > 0:
-		return fault.Invalidf("coordination.founders", c.Founders, "are for mode %s; mode %s takes any peers, as many as coordination.expect", Listed, Home)
+		return fault.Invalidf("coordination.founders", c.Founders, "need mode %s: mode %s takes any peers, as many as coordination.expect", Listed, Home)
 	case c.Mode == Home && c.Expect == 0:
 		return fault.Invalidf("coordination.expect", c.Expect, "must be set in mode %s", Home)
 	case c.Mode == Listed && len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
@@ -67,7 +67,7 @@ func (c *Coordination) agrees() error {
 	return nil
 }
 
-// On reports whether a peer of the profile takes part in the plane.
+// On reports whether a peer with this profile takes part in coordination.
 func (c *Coordination) On(profile string) bool {
 	if c.Enabled == auto {
 		return profile == "dev" || len(c.Founders) > 0 || c.Expect > 0
@@ -83,13 +83,13 @@ func (c *Coordination) Open(profile string) bool {
 	return c.Clients == "network"
 }
 
-// peers wants peer ids, none twice.
+// peers requires valid peer ids without duplicates.
 func peers(key string, ids []string) error {
 	seen := map[peer.ID]bool{}
 	for _, s := range ids {
 		id, err := peer.Decode(s)
 		if err != nil {
-			return fault.Invalidf(key, s, "is no peer id: %v", err)
+			return fault.Invalidf(key, s, "is not a peer id: %v", err)
 		}
 		if seen[id] {
 			return fault.Invalidf(key, s, "is listed twice")

@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// settings lists the keys that a layer sets. What is below a setting that is itself a map is
-// that setting's own.
+// settings lists the keys that a layer sets. The entries of a setting that is a map belong to
+// that setting.
 func settings(k *koanf.Koanf) []string {
 	var keys []string
 	for _, key := range k.Keys() {
@@ -42,7 +42,7 @@ func decode(k *koanf.Koanf, c *Config, origin Origin) error {
 // decodeInto sets one setting, or a part of one.
 func decodeInto(key string, value any, field reflect.Value) error {
 	switch {
-	case value == nil: // a name with nothing behind it
+	case value == nil: // a name without a value
 		return nil
 	case field.Type() == reflect.TypeFor[Secret]():
 		return decodeSecret(key, value, field)
@@ -66,7 +66,7 @@ func decodeInto(key string, value any, field reflect.Value) error {
 	return nil
 }
 
-// boolAsText keeps YAML's true and false as such where text is wanted.
+// boolAsText converts YAML's true and false for settings of text.
 func boolAsText(from, to reflect.Type, value any) (any, error) {
 	if from.Kind() == reflect.Bool && to.Kind() == reflect.String {
 		return fmt.Sprint(value), nil
@@ -74,23 +74,23 @@ func boolAsText(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
-// decodeSecret takes text only. An empty one, as of a variable that is set and empty, must not
-// pass for none: what it should protect would be open.
+// decodeSecret accepts only text. It refuses empty text, such as the value of an empty
+// variable: without the secret, the API would be open.
 func decodeSecret(key string, value any, field reflect.Value) error {
 	text, ok := value.(string)
 	switch {
 	case !ok:
-		return fault.Invalidf(key, nil, "must be text (in quotes where it looks like a number)")
+		return fault.Invalidf(key, nil, "must be text (in quotes if it looks like a number)")
 	case text == "":
-		return fault.Invalidf(key, nil, "must not be empty; leave it out for none")
+		return fault.Invalidf(key, nil, "must not be empty; remove the setting to have no secret")
 	case text == redacted:
-		return fault.Invalidf(key, nil, "is what stands for a secret in printed settings, and not the secret")
+		return fault.Invalidf(key, nil, "is the placeholder in printed settings, not the secret")
 	}
 	field.Set(reflect.ValueOf(Secret(func() string { return text })))
 	return nil
 }
 
-// decodeMap takes the lists of text that a section holds.
+// decodeMap accepts a section of lists of text.
 func decodeMap(key string, value any, field reflect.Value) error {
 	section, ok := value.(map[string]any)
 	if !ok {
@@ -111,7 +111,7 @@ func decodeMap(key string, value any, field reflect.Value) error {
 	return nil
 }
 
-// decodeList takes a list of sections.
+// decodeList accepts a list of sections.
 func decodeList(key string, value any, field reflect.Value) error {
 	list, ok := value.([]any)
 	if !ok {
@@ -124,7 +124,7 @@ func decodeList(key string, value any, field reflect.Value) error {
 		if !ok {
 			return fault.Invalidf(at, nil, "must be a section")
 		}
-		known := keysOf(field.Type().Elem(), "")
+		known := keysOf(field.Type().Elem())
 		for name, part := range section {
 			if !slices.Contains(known, name) {
 				return fault.Invalidf(at+"."+name, nil, "unknown key; known are %s", strings.Join(known, ", "))
@@ -149,7 +149,7 @@ func typeName(t reflect.Type) string {
 	}
 }
 
-// expanding is a parser that puts values of the environment where the file names them.
+// expanding is a parser that expands environment variables in values.
 type expanding struct {
 	parser  koanf.Parser
 	environ map[string]string
@@ -192,8 +192,8 @@ func (e expanding) expand(key string, value any) (_ any, err error) {
 	return value, nil
 }
 
-// expandText replaces ${NAME}; $${ is a ${ that stays. A variable that is not set is an error:
-// nothing in place of a token would be worse.
+// expandText replaces ${NAME}, and $${ by ${. An unset variable is an error, because an empty
+// token would be worse.
 func (e expanding) expandText(key, text string) (string, error) {
 	var err error
 	expanded := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(text, func(match string) string {
@@ -204,16 +204,16 @@ func (e expanding) expandText(key, text string) (string, error) {
 		value, ok := e.environ[name]
 		switch {
 		case !closed || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name):
-			err = fault.Invalidf(key, nil, "has a ${ that is no ${NAME} of an environment variable; write $${ for a plain one")
+			err = fault.Invalidf(key, nil, "has a ${ without the name of an environment variable, such as ${NAME}; write $${ for a literal ${")
 		case !ok:
-			err = fault.Invalidf(key, nil, "is of environment variable %s, which is not set", name)
+			err = fault.Invalidf(key, nil, "needs the environment variable %s, which is not set", name)
 		}
 		return value
 	})
 	return expanded, err
 }
 
-// render gives a value in the form of the file.
+// render formats a value in the form of the file.
 func render(v reflect.Value) string {
 	var parts []string
 	switch v.Kind() {
@@ -228,7 +228,7 @@ func render(v reflect.Value) string {
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	case reflect.Struct:
-		for i, name := range keysOf(v.Type(), "") {
+		for i, name := range keysOf(v.Type()) {
 			if !v.Field(i).IsZero() {
 				parts = append(parts, name+": "+render(v.Field(i)))
 			}

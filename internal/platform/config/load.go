@@ -14,15 +14,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Prefix begins the name of every environment variable: key discovery.record_ttl is
-// BLACKHOLE_DISCOVERY_RECORD_TTL.
+// Prefix begins the name of every environment variable: BLACKHOLE_DISCOVERY_RECORD_TTL sets
+// the key discovery.record_ttl.
 const Prefix = "BLACKHOLE_"
 
-// Origin tells which layer set a key: "default", "file", "environment BLACKHOLE_...", "flag --...".
+// Origin maps a key to the layer that set it: "default", "file PATH", "environment variable
+// BLACKHOLE_...", "flag --...".
 type Origin map[string]string
 
-// of tells the layers that set a field: that of its key, or of the key that it is a part of, or
-// of those that are parts of it.
+// of returns the layers that set a field, which may be a key, a part of a key, or a section.
 func (o Origin) of(field string) string {
 	var layers []string
 	for _, key := range Keys() {
@@ -37,15 +37,15 @@ func (o Origin) of(field string) string {
 	return strings.Join(layers, ", ")
 }
 
-// Source is where settings come from besides the defaults.
+// Source are the layers above the defaults.
 type Source struct {
-	File    string         // path of a YAML file; empty: none
-	Environ []string       // as os.Environ gives it
-	Flags   map[string]any // key to value, only of flags that were given
+	File    string         // path of a YAML file; empty means no file
+	Environ []string       // in the form of os.Environ
+	Flags   map[string]any // values of the flags that were set, by key
 }
 
-// Load merges the layers and validates the result. It fails with Invalid, naming the key
-// and the layer that set it.
+// Load merges the layers and validates the result. Errors: Invalid, with the key and the
+// layer that set it.
 func Load(src Source) (Config, Origin, error) {
 	c, origin := Default(), Origin{}
 	for _, key := range Keys() {
@@ -82,8 +82,8 @@ func Load(src Source) (Config, Origin, error) {
 	return c, origin, nil
 }
 
-// emptySection reports whether key is a heading with nothing under it, as is left of a section
-// whose settings are all comments.
+// emptySection reports whether key is a section without settings, such as a section whose
+// settings are all comments.
 func emptySection(key string, value any) bool {
 	if m, ok := value.(map[string]any); value != nil && (!ok || len(m) > 0) {
 		return false
@@ -106,9 +106,9 @@ func (s Source) file(k *koanf.Koanf) (func(string) string, error) {
 	return name, nil
 }
 
-// environ takes the variables that begin with Prefix, and those that have names of their own.
-// Underscores separate words as well as levels, so the known keys decide which is meant. Where
-// a key has both names, the one with Prefix applies.
+// environ loads the variables with Prefix and the variables with special names. An underscore
+// separates words or levels; the known keys decide which. If both names of a key are set, the
+// one with Prefix applies.
 func (s Source) environ(k *koanf.Koanf) (func(string) string, error) {
 	names, given := variables(), s.lookup()
 	by := map[string]string{} // key to the variable that sets it
@@ -122,7 +122,7 @@ func (s Source) environ(k *koanf.Koanf) (func(string) string, error) {
 			case !ok && !strings.HasPrefix(name, Prefix):
 				return "", nil
 			case !ok:
-				key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: Load reports it
+				key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: Load reports the key
 			}
 			by[key] = name
 			return key, value
@@ -134,7 +134,7 @@ func (s Source) environ(k *koanf.Koanf) (func(string) string, error) {
 	return func(key string) string { return "environment variable " + by[key] }, nil
 }
 
-// lookup gives the values of the environment.
+// lookup returns the environment as a map.
 func (s Source) lookup() map[string]string {
 	values := map[string]string{}
 	for _, pair := range s.Environ {
@@ -153,43 +153,57 @@ func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
 	return func(key string) string { return "flag --" + key }, nil
 }
 
-// variable is the environment variable of a key.
+// variable returns the environment variable of a key.
 func variable(key string) string { return Prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
-// variables maps each environment variable to its key.
+// variables maps environment variables to keys.
 func variables() map[string]string {
 	names := map[string]string{}
 	for _, key := range Keys() {
 		names[variable(key)] = key
 	}
-	// The specifications' own names for these do not follow from their keys.
+	// These names come from the specifications.
 	names[Prefix+"DISCOVERY_MAX_SERVICES"] = "discovery.limits.services_per_provider"
 	names["MANIFEST_AUTH_ENABLED"] = "auth.enabled"
 	names["MANIFEST_AUTH_TOKEN"] = "auth.token"
 	return names
 }
 
-// Keys lists every setting, sorted.
+// Setting is a key with its explanation for users.
+type Setting struct{ Key, Help string }
+
+// Settings returns all settings in the order of the settings file.
+func Settings() []Setting { return settingsOf(reflect.TypeFor[Config](), "") }
+
+// Keys returns the keys of all settings, sorted.
 func Keys() []string {
-	keys := keysOf(reflect.TypeFor[Config](), "")
+	keys := keysOf(reflect.TypeFor[Config]())
 	slices.Sort(keys)
 	return keys
 }
 
-func keysOf(t reflect.Type, prefix string) []string {
+func keysOf(t reflect.Type) []string {
 	var keys []string
-	for f := range t.Fields() {
-		key := prefix + f.Tag.Get("koanf")
-		if f.Type.Kind() == reflect.Struct {
-			keys = append(keys, keysOf(f.Type, key+".")...)
-		} else {
-			keys = append(keys, key)
-		}
+	for _, s := range settingsOf(t, "") {
+		keys = append(keys, s.Key)
 	}
 	return keys
 }
 
-// fieldOf finds the field of a known key.
+func settingsOf(t reflect.Type, prefix string) []Setting {
+	var list []Setting
+	for f := range t.Fields() {
+		key := prefix + f.Tag.Get("koanf")
+		if f.Type.Kind() == reflect.Struct {
+			list = append(list, settingsOf(f.Type, key+".")...)
+		} else {
+			list = append(list, Setting{key, f.Tag.Get("help")})
+		}
+	}
+	return list
+}
+
+// fieldOf returns the field of a known key.
 func fieldOf(v reflect.Value, path []string) reflect.Value {
 	for i := range v.NumField() {
 		if v.Type().Field(i).Tag.Get("koanf") != path[0] {
@@ -203,7 +217,7 @@ func fieldOf(v reflect.Value, path []string) reflect.Value {
 	panic("config: no field for a known key: " + path[0]) // impossible: Load checked the key against Keys
 }
 
-// Value gives the setting of a key as text, for people, in the form that it has in the file.
+// Value formats the setting of a key in the form of the file.
 func (c Config) Value(key string) string {
 	return render(fieldOf(reflect.ValueOf(&c).Elem(), strings.Split(key, ".")))
 }

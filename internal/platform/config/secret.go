@@ -6,14 +6,14 @@ import (
 	"log/slog"
 )
 
-// redacted stands where a secret would.
+// redacted is printed in place of a secret.
 const redacted = "[redacted]"
 
-// Secret is a setting that is never printed. It is a function so that printers that look
-// through values by reflection find no text either. The zero value is none.
+// Secret is a setting that is never printed. A function hides its text from printers that use
+// reflection too. Nil means no secret.
 type Secret func() string
 
-// String hides the secret, and shows only whether there is one.
+// String shows only the presence of a secret.
 func (s Secret) String() string {
 	if s == nil {
 		return ""
@@ -27,7 +27,7 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String(
 // MarshalText implements encoding.TextMarshaler.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalJSON implements json.Marshaler. None is null, which a settings file takes for none too.
+// MarshalJSON implements json.Marshaler. A missing secret is null, as in a settings file.
 func (s Secret) MarshalJSON() ([]byte, error) {
 	if s == nil {
 		return []byte("null"), nil

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Validate reports the first setting that is out of its range, by its key.
+// Validate reports the first invalid setting by its key.
 func (c *Config) Validate() error {
 	d := &c.Discovery
 	return firstError(
@@ -67,7 +67,7 @@ func notEmpty(key, value string) error {
 	return nil
 }
 
-// between also refuses NaN, which no comparison admits.
+// between refuses NaN too, because every comparison with it is false.
 func between[T cmp.Ordered](key string, value, low, high T) error {
 	if value >= low && value <= high {
 		return nil
@@ -75,7 +75,7 @@ func between[T cmp.Ordered](key string, value, low, high T) error {
 	return fault.Invalidf(key, value, "must be between %v and %v", low, high)
 }
 
-// refresh keeps a record from lapsing when one refresh is missed.
+// refresh requires time for a second renewal after a missed one.
 func refresh(d *Discovery) error {
 	if d.RefreshInterval >= time.Minute && d.RefreshInterval < d.RecordTTL/2 {
 		return nil
@@ -84,11 +84,11 @@ func refresh(d *Discovery) error {
 		"must be at least 1m and less than half of discovery.record_ttl (%v)", d.RecordTTL)
 }
 
-// Off as a listener's address serves none.
+// Off as an address disables the listener.
 const Off = "off"
 
-// listener admits loopback addresses, and others only with TLS and authentication: whoever
-// reaches the API without can register services in this peer's name.
+// listener allows loopback addresses, and others only with TLS and authentication: every
+// caller of an open API can register services in this peer's name.
 func (c *Config) listener(key, addr string) error {
 	if addr == Off {
 		return nil
