@@ -197,10 +197,10 @@ func (r *remote) removeRequirements(ctx context.Context, c *client.Client, requi
 
 // awaitAll waits until all requirements are satisfied in one round of questions. On failure
 // it returns the last known status of each.
-func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.Standing, error) {
-	all := make([]client.Standing, len(requirements))
+func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.EvaluatedRequirement, error) {
+	all := make([]client.EvaluatedRequirement, len(requirements))
 	for i, need := range requirements {
-		all[i] = client.Standing{Requirement: need}
+		all[i] = client.EvaluatedRequirement{Requirement: need}
 		all[i].State, all[i].Needed = "pending", need.Min
 	}
 	for i, satisfied := 0, 0; satisfied < len(all); i = (i + 1) % len(all) {
@@ -220,7 +220,7 @@ func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requi
 }
 
 // shortage describes the requirements that are not satisfied, by their latest known status.
-func shortage(ctx context.Context, c *client.Client, all []client.Standing) string {
+func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequirement) string {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	var missing []string
@@ -235,7 +235,7 @@ func shortage(ctx context.Context, c *client.Client, all []client.Standing) stri
 		switch {
 		case s.Problem != "":
 			text += ": " + s.Problem
-		case !s.Judged():
+		case !s.Evaluated():
 			text = fmt.Sprintf("%s: %d needed, number of available instances unknown", s.Service.Service, s.Needed)
 		}
 		missing = append(missing, text)
@@ -280,7 +280,7 @@ type requirementView struct {
 	Problem   string `json:"problem,omitempty"`
 }
 
-func requirementList(all []client.Standing) document {
+func requirementList(all []client.EvaluatedRequirement) document {
 	views := make([]requirementView, len(all))
 	for i, s := range all {
 		views[i] = requirementView{

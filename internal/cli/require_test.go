@@ -14,7 +14,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -28,7 +27,7 @@ func directed(t *testing.T) *coordtest.Solo {
 	solo := living()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := requirement.New(requirement.Config{Self: provider, Leader: alone{}, Reader: solo, Actor: solo})
+	d := requirement.New(requirement.Config{Self: provider, Leader: alone{}, Member: solo})
 	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return solo
@@ -64,7 +63,7 @@ func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
 
 // required are the names of the requirements that there are.
 func required(t *testing.T, solo *coordtest.Solo) []string {
-	all, _, err := verdict.List(t.Context(), solo)
+	all, _, err := coord.ListRequirements(t.Context(), solo)
 	require.NoError(t, err)
 	names := []string{}
 	for _, s := range all {

@@ -14,7 +14,7 @@ func (p *parts) startDirector(context.Context) error {
 	}
 	member := p.coordination.plane.Member()
 	d := requirement.New(requirement.Config{
-		Self: p.node.Host().ID().String(), Leader: p.coordination.plane, Reader: member, Actor: member,
+		Self: p.node.Host().ID().String(), Leader: p.coordination.plane, Member: member,
 		Logger: p.log.With("part", "director"),
 	})
 	ctx, stop := context.WithCancel(context.Background())

@@ -4,15 +4,14 @@ import (
 	"context"
 
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 type (
 	// Requirement says that so many instances of a service are needed.
 	Requirement = coord.Requirement
-	// Standing is a requirement and the verdict on it.
-	Standing = verdict.Standing
+	// EvaluatedRequirement is a requirement with its status.
+	EvaluatedRequirement = coord.EvaluatedRequirement
 )
 
 // Require makes or replaces a requirement, which stays until it is deleted. It tries again while the peer cannot be
@@ -35,14 +34,14 @@ func (c *Client) Unrequire(ctx context.Context, name string) error {
 }
 
 // Required tells how a requirement stands. Errors: NotFound, field "name"; Unavailable.
-func (c *Client) Required(ctx context.Context, name string) (Standing, error) {
-	s, _, err := verdict.Get(ctx, c.coordination, name)
+func (c *Client) Required(ctx context.Context, name string) (EvaluatedRequirement, error) {
+	s, _, err := coord.GetRequirement(ctx, c.coordination, name)
 	return s, fault.Wrap("client.Required", err)
 }
 
 // Requirements tells how all requirements stand, by name. Errors: Unavailable.
-func (c *Client) Requirements(ctx context.Context) ([]Standing, error) {
-	all, _, err := verdict.List(ctx, c.coordination)
+func (c *Client) Requirements(ctx context.Context) ([]EvaluatedRequirement, error) {
+	all, _, err := coord.ListRequirements(ctx, c.coordination)
 	return all, fault.Wrap("client.Requirements", err)
 }
 
@@ -51,11 +50,11 @@ func (c *Client) Requirements(ctx context.Context) ([]Standing, error) {
 // all, nothing.
 //
 // Errors: Timeout, Canceled; NotFound, field "name", also when the requirement is deleted meanwhile.
-func (c *Client) AwaitRequirement(ctx context.Context, name string) (Standing, error) {
+func (c *Client) AwaitRequirement(ctx context.Context, name string) (EvaluatedRequirement, error) {
 	const op = "client.AwaitRequirement"
-	var last Standing
+	var last EvaluatedRequirement
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
-		s, _, err := verdict.Await(ctx, c.coordination, name, Standing.Satisfied)
+		s, _, err := coord.AwaitRequirement(ctx, c.coordination, name, EvaluatedRequirement.Satisfied)
 		if s.Name != "" {
 			last, delay = s, firstPause
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -24,11 +23,11 @@ func (p *plane) required(name string) coord.Revision {
 
 // judge writes what a director finds.
 func (p *plane) judge(name string, of coord.Revision, available int) {
-	v := verdict.Verdict{State: verdict.Insufficient, Needed: 3, Available: available, Of: of}
+	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: 3, Available: available, Of: of}
 	if available >= 3 {
-		v.State = verdict.Satisfied
+		v.State = coord.RequirementSatisfied
 	}
-	p.put(verdict.Key(name), string(v.Encode()))
+	p.put(coord.RequirementStatusKey(name), string(v.Encode()))
 }
 
 // Who waits for a requirement is woken though the peer, and the group, were away meanwhile.
@@ -42,7 +41,7 @@ func TestAwaitRequirement(t *testing.T) {
 		defer cancel()
 		s, err := c.AwaitRequirement(bounded, "store")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.False(t, s.Judged())
+		require.False(t, s.Evaluated())
 
 		began := time.Now()
 		time.AfterFunc(time.Minute, func() { p.judge("store", of, 1) })
@@ -63,6 +62,6 @@ func TestAwaitRequirement(t *testing.T) {
 		defer cancel()
 		s, err = c.AwaitRequirement(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{verdict.Insufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
+		require.Equal(t, []any{coord.RequirementInsufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
 	})
 }

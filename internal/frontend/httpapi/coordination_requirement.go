@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -81,14 +80,14 @@ type requirementAnswer struct {
 
 // statusBody is the status of a requirement.
 type statusBody struct {
-	State     verdict.State  `json:"state"`
-	Needed    int            `json:"needed"`
-	Available int            `json:"available"`
-	Revision  coord.Revision `json:"revision"` // of the last change of State
-	Problem   string         `json:"problem,omitempty"`
+	State     coord.RequirementState `json:"state"`
+	Needed    int                    `json:"needed"`
+	Available int                    `json:"available"`
+	Revision  coord.Revision         `json:"revision"` // of the last change of State
+	Problem   string                 `json:"problem,omitempty"`
 }
 
-func fromStanding(s verdict.Standing) requirementAnswer {
+func fromEvaluated(s coord.EvaluatedRequirement) requirementAnswer {
 	return requirementAnswer{
 		Name: s.Name, requirementBody: fromRequirement(&s.Requirement),
 		statusBody: &statusBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
@@ -123,13 +122,13 @@ func (p *coordinationAPI) listRequirements(ctx context.Context, c call) error {
 	if _, err := input.Known(c.r.URL); err != nil {
 		return err
 	}
-	all, h, err := verdict.List(ctx, p.Reader)
+	all, h, err := coord.ListRequirements(ctx, p.Reader)
 	if err != nil {
 		return err
 	}
 	list := make([]requirementAnswer, len(all))
 	for i, one := range all {
-		list[i] = fromStanding(one)
+		list[i] = fromEvaluated(one)
 	}
 	return writeJSON(c.w, http.StatusOK, struct {
 		Header       headerBody          `json:"header"`
@@ -153,7 +152,7 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 	if wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		return p.answerRequirement(ctx, c, name, judgedWithin, verdict.Standing.Judged)
+		return p.answerRequirement(ctx, c, name, judgedWithin, coord.EvaluatedRequirement.Evaluated)
 	}
 	release, err := p.waits.Take("httpapi.getRequirement", "waits for requirements")
 	if err != nil {
@@ -161,27 +160,27 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 	}
 	defer release()
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the bound on reading the request must not end the wait
-	return p.answerRequirement(ctx, c, name, wait, verdict.Standing.Satisfied)
+	return p.answerRequirement(ctx, c, name, wait, coord.EvaluatedRequirement.Satisfied)
 }
 
 // answerRequirement waits for a wanted status, at most for the given time, and answers the
 // status at the end.
-func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(verdict.Standing) bool) error {
+func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(coord.EvaluatedRequirement) bool) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	stands, h, err := verdict.Await(waiting, p.Reader, name, wanted)
+	evaluated, h, err := coord.AwaitRequirement(waiting, p.Reader, name, wanted)
 	for fault.KindOf(err) == fault.Unavailable && err != nil && pauseFor(waiting, waitAgain) {
-		stands, h, err = verdict.Await(waiting, p.Reader, name, wanted)
+		evaluated, h, err = coord.AwaitRequirement(waiting, p.Reader, name, wanted)
 	}
 	if waiting.Err() != nil && ctx.Err() == nil && fault.KindOf(err) != fault.NotFound && err != nil {
 		bounded, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		stands, h, err = verdict.Get(bounded, p.Reader, name)
+		evaluated, h, err = coord.GetRequirement(bounded, p.Reader, name)
 	}
 	if err != nil {
 		return err
 	}
-	answer, header := fromStanding(stands), fromHeader(h)
+	answer, header := fromEvaluated(evaluated), fromHeader(h)
 	answer.Header = &header
 	return writeJSON(c.w, http.StatusOK, answer)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -20,11 +19,11 @@ func (p plane) judge(t testing.TB, name string, available int) {
 	require.NoError(t, err)
 	r, err := coord.RequirementOf(page.Keys[0])
 	require.NoError(t, err)
-	v := verdict.Verdict{State: verdict.Insufficient, Needed: r.Min, Available: available, Revision: page.Revision, Of: page.Keys[0].ModRevision}
+	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: r.Min, Available: available, Revision: page.Revision, Of: page.Keys[0].ModRevision}
 	if available >= r.Min {
-		v.State = verdict.Satisfied
+		v.State = coord.RequirementSatisfied
 	}
-	p.put(t, verdict.Key(name), string(v.Encode()))
+	p.put(t, coord.RequirementStatusKey(name), string(v.Encode()))
 }
 
 func TestRequirements(t *testing.T) {
@@ -117,8 +116,8 @@ func TestRequirementWaits(t *testing.T) {
 		p.Halt("the majority")
 		time.Sleep(time.Minute)
 		p.Resume()
-		p.put(t, verdict.Key("store"), "?")
-		p.put(t, verdict.Key("store"), `{"state":"satisfied","needed":1,"available":1,"of":0}`) // on what it was before
+		p.put(t, coord.RequirementStatusKey("store"), "?")
+		p.put(t, coord.RequirementStatusKey("store"), `{"state":"satisfied","needed":1,"available":1,"of":0}`) // on what it was before
 		time.Sleep(time.Minute)
 		require.Empty(t, waits)
 		began = time.Now()
@@ -133,7 +132,7 @@ func TestRequirementWaits(t *testing.T) {
 		waits = p.later(t, "GET /requirements/store?wait=1m", "")
 		time.Sleep(time.Second)
 		p.ok(t, 204, "DELETE /requirements/store", "")
-		all := coord.Exactly(verdict.Key("store"))
+		all := coord.Exactly(coord.RequirementStatusKey("store"))
 		_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Write{Then: []coord.Change{{Delete: &all}}}})
 		require.NoError(t, err)
 		require.Equal(t, 404, (<-waits).code)

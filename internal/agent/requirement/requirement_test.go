@@ -12,7 +12,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/verdict"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -78,7 +77,7 @@ func (w *world) do(op coord.Op) coord.Result {
 func (w *world) run(self string) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
-	d := New(Config{Self: self, Leader: w.throne, Reader: w.Solo, Actor: w})
+	d := New(Config{Self: self, Leader: w.throne, Member: w})
 	go func() { defer close(done); d.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
@@ -113,7 +112,7 @@ func (w *world) require(name, service string, least int) coord.Revision {
 func (w *world) standing(name string) string {
 	w.t.Helper()
 	synctest.Wait()
-	s, _, err := verdict.Get(w.t.Context(), w, name)
+	s, _, err := coord.GetRequirement(w.t.Context(), w, name)
 	if fault.KindOf(err) == fault.NotFound {
 		return "none"
 	}
@@ -123,7 +122,7 @@ func (w *world) standing(name string) string {
 
 // keys are the verdicts that are written.
 func (w *world) keys() map[string]*coord.KeyValue {
-	page, _, err := w.Range(w.t.Context(), coord.Query{Span: coord.Under(verdict.Prefix)}, coord.Linearizable)
+	page, _, err := w.Range(w.t.Context(), coord.Query{Span: coord.Under(coord.RequirementStatusPrefix)}, coord.Linearizable)
 	require.NoError(w.t, err)
 	all := map[string]*coord.KeyValue{}
 	for _, kv := range page.Keys {
@@ -148,7 +147,7 @@ func TestVerdicts(t *testing.T) {
 		w.register("storage", "s1")
 		w.register("other", "s1", "s2")
 		require.Equal(t, "insufficient_nodes 0/2", w.standing("store"), "a count that changes no state has time")
-		time.Sleep(settling)
+		time.Sleep(settleTime)
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
 		w.register("storage", "s2")
 		require.Equal(t, "satisfied 2/2", w.standing("store"), "at once")
@@ -174,7 +173,7 @@ func TestProblem(t *testing.T) {
 			Name: "odd", Service: instance.Name{Namespace: "default", Service: "s"}, Min: 1, Selector: instance.Selector{Version: "?"},
 		}})
 		require.Equal(t, "insufficient_nodes 0/1", w.standing("odd"))
-		s, _, err := verdict.Get(w.t.Context(), w, "odd")
+		s, _, err := coord.GetRequirement(w.t.Context(), w, "odd")
 		require.NoError(t, err)
 		require.NotEmpty(t, s.Problem)
 	})
@@ -191,14 +190,14 @@ func TestWaiters(t *testing.T) {
 		w.require("store", "storage", 2)
 		w.require("doomed", "storage", 9)
 		type outcome struct {
-			verdict.Standing
+			coord.EvaluatedRequirement
 			err   error
 			after time.Duration
 		}
 		await := func(name string) <-chan outcome {
 			got, began := make(chan outcome, 1), time.Now()
 			go func() {
-				s, _, err := verdict.Await(w.t.Context(), w, name, verdict.Standing.Satisfied)
+				s, _, err := coord.AwaitRequirement(w.t.Context(), w, name, coord.EvaluatedRequirement.Satisfied)
 				got <- outcome{s, err, time.Since(began)}
 			}()
 			return got
@@ -215,7 +214,7 @@ func TestWaiters(t *testing.T) {
 		w.throne.seat("b")
 		got := <-satisfied
 		require.NoError(t, got.err)
-		require.Equal(t, []any{verdict.Satisfied, 2, 2 * time.Hour}, []any{got.State, got.Available, got.after})
+		require.Equal(t, []any{coord.RequirementSatisfied, 2, 2 * time.Hour}, []any{got.State, got.Available, got.after})
 		w.do(&coord.DeleteRequirement{Name: "doomed"})
 		gone := <-doomed
 		require.ErrorIs(t, gone.err, fault.NotFound)
@@ -225,9 +224,9 @@ func TestWaiters(t *testing.T) {
 		w.require("late", "storage", 5)
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		defer cancel()
-		s, _, err := verdict.Await(ctx, w, "late", verdict.Standing.Satisfied)
+		s, _, err := coord.AwaitRequirement(ctx, w, "late", coord.EvaluatedRequirement.Satisfied)
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{verdict.Insufficient, 2, 5}, []any{s.State, s.Available, s.Needed})
+		require.Equal(t, []any{coord.RequirementInsufficient, 2, 5}, []any{s.State, s.Available, s.Needed})
 	})
 }
 
@@ -263,9 +262,9 @@ func TestTakesOver(t *testing.T) {
 		w.throne.seat("b")
 		require.Equal(t, "satisfied 3/3", w.standing("more"))
 		require.Equal(t, "satisfied 3/2", w.standing("store"))
-		require.NotContains(t, w.keys(), verdict.Key("gone"))
-		was, _ := verdict.Decode(before[verdict.Key("store")].Value)
-		now, _ := verdict.Decode(w.keys()[verdict.Key("store")].Value)
+		require.NotContains(t, w.keys(), coord.RequirementStatusKey("gone"))
+		was, _ := coord.DecodeRequirementStatus(before[coord.RequirementStatusKey("store")].Value)
+		now, _ := coord.DecodeRequirementStatus(w.keys()[coord.RequirementStatusKey("store")].Value)
 		require.Equal(t, was.Revision, now.Revision, "it has been satisfied all the time")
 	})
 }
@@ -279,23 +278,24 @@ func TestOthersAreCorrected(t *testing.T) {
 		w.throne.seat("a")
 		of := w.require("store", "storage", 2)
 		w.register("storage", "s1")
-		time.Sleep(settling)
+		time.Sleep(settleTime)
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
-		right := w.keys()[verdict.Key("store")].Value
-		late := verdict.Verdict{State: verdict.Satisfied, Needed: 2, Available: 2, Revision: 1, Of: of}
+		right := w.keys()[coord.RequirementStatusKey("store")].Value
+		late := coord.RequirementStatus{State: coord.RequirementSatisfied, Needed: 2, Available: 2, Revision: 1, Of: of}
 		for _, wrong := range []string{string(late.Encode()), "?", "", `{"state":"pending"}`} {
-			w.write(verdict.Key("store"), wrong)
+			w.write(coord.RequirementStatusKey("store"), wrong)
 			require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
 		}
-		now, err := verdict.Decode(w.keys()[verdict.Key("store")].Value)
+		now, err := coord.DecodeRequirementStatus(w.keys()[coord.RequirementStatusKey("store")].Value)
 		require.NoError(t, err)
-		was, _ := verdict.Decode(right)
-		require.True(t, was.Same(now))
-		all := coord.Under(verdict.Prefix)
+		was, _ := coord.DecodeRequirementStatus(right)
+		now.Revision = was.Revision
+		require.Equal(t, was, now)
+		all := coord.Under(coord.RequirementStatusPrefix)
 		w.do(&coord.Write{Then: []coord.Change{{Delete: &all}}})
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
-		w.write(verdict.Key("nothing"), string(right))
-		w.write(verdict.Key("no/name"), "x")
+		w.write(coord.RequirementStatusKey("nothing"), string(right))
+		w.write(coord.RequirementStatusKey("no/name"), "x")
 		synctest.Wait()
 		require.Len(t, w.keys(), 1)
 	})
@@ -306,7 +306,7 @@ func TestDeposed(t *testing.T) {
 	inTime(t, func(w *world) {
 		t := w.t
 		late := &slow{world: w, held: make(chan coord.Command)}
-		d := New(Config{Self: "a", Leader: w.throne, Reader: w.Solo, Actor: late})
+		d := New(Config{Self: "a", Leader: w.throne, Member: late})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
@@ -346,10 +346,10 @@ func TestTogether(t *testing.T) {
 		for i := range 100 {
 			w.require(fmt.Sprintf("r%02d", i), "storage", 1)
 		}
-		// A lock of the name "verdicts" has keys there: that of its first claim is in the way of the requirement
+		// A lock of the name "requirements-status" has keys there: that of its first claim is in the way of the requirement
 		// of that name.
-		w.do(&coord.Lock{Name: "verdicts", Lease: w.lease})
-		inTheWay := coord.LockKey("verdicts", w.lease)[len(verdict.Prefix):]
+		w.do(&coord.Lock{Name: "requirements-status", Lease: w.lease})
+		inTheWay := coord.LockKey("requirements-status", w.lease)[len(coord.RequirementStatusPrefix):]
 		w.require(inTheWay, "storage", 1)
 		defer w.run("a")()
 		w.throne.seat("a")
@@ -381,7 +381,7 @@ func TestOutage(t *testing.T) {
 		w.Halt("a majority")
 		time.Sleep(time.Minute)
 		w.Resume()
-		time.Sleep(2 * lastPause)
+		time.Sleep(2 * maxBackOff)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
 	})
 }
@@ -391,7 +391,7 @@ func TestCompacted(t *testing.T) {
 	inTime(t, func(w *world) {
 		t := w.t
 		gate := &slowReader{world: w, open: make(chan struct{})}
-		d := New(Config{Self: "a", Leader: w.throne, Reader: gate, Actor: w})
+		d := New(Config{Self: "a", Leader: w.throne, Member: gate})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
@@ -403,7 +403,7 @@ func TestCompacted(t *testing.T) {
 		_, _, err := w.Do(w.t.Context(), coord.Command{Owner: "app", Op: &coord.Compact{Revision: r}})
 		require.NoError(t, err)
 		close(gate.open)
-		time.Sleep(lastPause)
+		time.Sleep(maxBackOff)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
 	})
 }
