@@ -136,3 +136,16 @@ func BenchmarkMarshalView(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkParseOffer(b *testing.B) {
+	text, err := json.Marshal(storage())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := records.ParseOffer(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
