@@ -18,27 +18,32 @@ const MaxInput = 64 << 10
 // more than MaxInput bytes is fault.TooLarge. Compile validates the values.
 func ParseJSON(data []byte) (Query, error) {
 	const op = "query.ParseJSON"
-	var in struct {
-		Query
-		Near *struct { // unlike Near, it tells 0 from a missing number
-			Latitude  *float64 `json:"latitude"`
-			Longitude *float64 `json:"longitude"`
-			RadiusKM  *float64 `json:"radius_km"`
-		} `json:"near"`
-	}
-	if err := strictjson.Decode(data, MaxInput, &in); err != nil {
+	var q Query
+	if err := strictjson.Decode(data, MaxInput, &q); err != nil {
 		return Query{}, fault.Wrap(op, err)
 	}
-	if n := in.Near; n != nil {
-		switch {
-		case n.Latitude == nil:
-			return Query{}, fault.Wrap(op, fault.Invalidf("near.latitude", nil, "is required"))
-		case n.Longitude == nil:
-			return Query{}, fault.Wrap(op, fault.Invalidf("near.longitude", nil, "is required"))
-		}
-		in.Query.Near = &Near{Latitude: *n.Latitude, Longitude: *n.Longitude, RadiusKM: n.RadiusKM}
+	return q, nil
+}
+
+// UnmarshalJSON reads a place under the rules of package strictjson. Latitude and longitude
+// are required.
+func (n *Near) UnmarshalJSON(data []byte) error {
+	var in struct {
+		Latitude  *float64 `json:"latitude"`
+		Longitude *float64 `json:"longitude"`
+		RadiusKM  *float64 `json:"radius_km"`
 	}
-	return in.Query, nil
+	if err := strictjson.Decode(data, MaxInput, &in); err != nil {
+		return err
+	}
+	switch {
+	case in.Latitude == nil:
+		return fault.Invalidf("latitude", nil, "is required")
+	case in.Longitude == nil:
+		return fault.Invalidf("longitude", nil, "is required")
+	}
+	*n = Near{Latitude: *in.Latitude, Longitude: *in.Longitude, RadiusKM: in.RadiusKM}
+	return nil
 }
 
 // member gives a pointer to the field of a parameter, or nil for an unknown name. setText

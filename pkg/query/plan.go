@@ -175,7 +175,7 @@ func (p *Plan) Value(r *records.Record) float64 {
 	case SortResponseTime:
 		return known(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
-		return p.random(r.Name())
+		return random(r.Name(), p.mixedSeed)
 	default:
 		return 0 - p.score(x).total()
 	}
@@ -197,7 +197,7 @@ const (
 
 // random places a name in the permutation of the seed: the name's FNV-1a hash, mixed with
 // the seed so that a provider who chooses ids cannot prefer one without knowing it.
-func (p *Plan) random(n records.Name) float64 {
+func random(n records.Name, mixedSeed uint64) float64 {
 	h := uint64(fnvOffset)
 	for i := range len(n.Provider) {
 		h = (h ^ uint64(n.Provider[i])) * fnvPrime
@@ -207,7 +207,7 @@ func (p *Plan) random(n records.Name) float64 {
 		h = (h ^ uint64(n.ID[i])) * fnvPrime
 	}
 	const bits = 53 // of a float64's significand
-	return float64(mix(h^p.mixedSeed)>>(64-bits)) / (1 << bits)
+	return float64(mix(h^mixedSeed)>>(64-bits)) / (1 << bits)
 }
 
 // mix is the output function of SplitMix64: a bijection in which every bit of x affects

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // Bounds of a YAML file of offers.
@@ -45,7 +45,7 @@ func ParseOffersYAML(data []byte) ([]Offer, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	offers := make([]Offer, 0, len(nodes))
-	t := &tree{nodes: maxYAMLNodes}
+	t := &transcript{nodes: maxYAMLNodes}
 	for i, node := range nodes {
 		o, err := t.offer(node)
 		if err != nil && !single {
@@ -83,117 +83,95 @@ func offerNodes(data []byte) (nodes []*yaml.Node, single bool, err error) {
 	}
 }
 
-// tree turns YAML nodes into what json.Marshal can write.
-type tree struct {
-	nodes int // how many more are allowed
-	depth int // of the node at hand; its bound also ends an alias that contains itself
+// transcript is the JSON text of YAML nodes, for parseOffer to read. Repeated names stay in
+// it and are refused there.
+type transcript struct {
+	text  []byte
+	nodes int // values that may still come
+	depth int // of the current value; the bound also ends an alias that contains itself
 }
 
-func (t *tree) offer(node *yaml.Node) (Offer, error) {
-	v, err := t.value(node)
-	if err != nil {
+// offer reads the offer at a node.
+func (t *transcript) offer(node *yaml.Node) (Offer, error) {
+	t.text = t.text[:0]
+	if err := t.value(node); err != nil {
 		return Offer{}, err
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return Offer{}, fault.As("", fault.Internal, err)
-	}
-	return parseOffer(text)
+	return parseOffer(t.text)
 }
 
-func (t *tree) value(node *yaml.Node) (any, error) {
+// value appends a node.
+func (t *transcript) value(node *yaml.Node) error {
 	if t.nodes--; t.nodes < 0 {
-		return nil, fault.New("", fault.TooLarge, "more than %d values with aliases written out", maxYAMLNodes)
+		return fault.New("", fault.TooLarge, "more than %d values with aliases written out", maxYAMLNodes)
 	}
 	if t.depth++; t.depth > maxYAMLDepth {
-		return nil, fault.Invalidf("", nil, "line %d: is nested deeper than %d", node.Line, maxYAMLDepth)
+		return fault.Invalidf("", nil, "line %d: is nested deeper than %d", node.Line, maxYAMLDepth)
 	}
 	defer func() { t.depth-- }()
 	switch node.Kind {
 	case yaml.AliasNode:
 		return t.value(node.Alias)
 	case yaml.SequenceNode:
-		return t.list(node)
+		return t.list(node.Content)
 	case yaml.MappingNode:
-		return t.object(node)
+		return t.object(node.Content)
 	default:
-		return scalar(node)
+		return t.scalar(node)
 	}
 }
 
-func (t *tree) list(node *yaml.Node) (any, error) {
-	items := make([]any, 0, len(node.Content))
-	for i, child := range node.Content {
-		item, err := t.value(child)
-		if err != nil {
-			return nil, fault.In(index(i), err)
-		}
-		items = append(items, item)
-	}
-	return items, nil
-}
-
-func (t *tree) object(node *yaml.Node) (any, error) {
-	fields := make(object, 0, len(node.Content)/2)
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		name := node.Content[i]
-		if name.Kind != yaml.ScalarNode {
-			return nil, fault.Invalidf("", nil, "line %d: a name must be a scalar", name.Line)
-		}
-		value, err := t.value(node.Content[i+1])
-		if err != nil {
-			return nil, fault.In(name.Value, err)
-		}
-		fields = append(fields, entry{name.Value, value})
-	}
-	return fields, nil
-}
-
-// object is a YAML mapping that keeps the order of its fields, and their repetition, for
-// the JSON parser to judge.
-type object []entry
-
-type entry struct {
-	name  string
-	value any
-}
-
-// MarshalJSON writes the fields as they stand.
-func (o object) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
-	for i, e := range o {
+func (t *transcript) list(items []*yaml.Node) error {
+	t.text = append(t.text, '[')
+	for i, item := range items {
 		if i > 0 {
-			b = append(b, ',')
+			t.text = append(t.text, ',')
 		}
-		name, err := json.Marshal(e.name)
-		if err != nil {
-			return nil, err
+		if err := t.value(item); err != nil {
+			return err
 		}
-		value, err := json.Marshal(e.value)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(append(b, name...), ':'), value...)
 	}
-	return append(b, '}'), nil
+	t.text = append(t.text, ']')
+	return nil
 }
 
-// scalar resolves numbers, booleans and null; all else, times too, stays text. So
-// do numbers that JSON lacks (.nan, .inf), for the parser to refuse where it expects one.
-func scalar(node *yaml.Node) (any, error) {
+// object appends a mapping, whose names and values alternate.
+func (t *transcript) object(nodes []*yaml.Node) error {
+	t.text = append(t.text, '{')
+	for i := 0; i+1 < len(nodes); i += 2 {
+		name := nodes[i]
+		if name.Kind != yaml.ScalarNode {
+			return fault.Invalidf("", nil, "line %d: a name must be a scalar", name.Line)
+		}
+		if i > 0 {
+			t.text = append(t.text, ',')
+		}
+		t.text = append(jsonform.AppendString(t.text, name.Value), ':')
+		if err := t.value(nodes[i+1]); err != nil {
+			return err
+		}
+	}
+	t.text = append(t.text, '}')
+	return nil
+}
+
+// scalar appends a number, a boolean or null, and any other value, times too, as text. Numbers
+// that JSON lacks (.nan, .inf) are text as well: parseOffer refuses it for a number.
+func (t *transcript) scalar(node *yaml.Node) error {
 	switch node.ShortTag() {
 	case "!!null":
-		return nil, nil
+		t.text = append(t.text, "null"...)
+		return nil
 	case "!!int", "!!float", "!!bool":
 		var v any
 		if err := node.Decode(&v); err != nil {
-			return nil, fault.Invalidf("", nil, "line %d: %w", node.Line, err)
+			return fault.Invalidf("", nil, "line %d: %w", node.Line, err)
 		}
-		if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
-			return node.Value, nil
+		if number, err := json.Marshal(v); err == nil {
+			t.text = append(t.text, number...)
+			return nil
 		}
-		return v, nil
-	default:
-		return node.Value, nil
 	}
+	t.text = jsonform.AppendString(t.text, node.Value)
+	return nil
 }

@@ -79,6 +79,12 @@ type Stored struct {
 	Of int `json:"of"`
 }
 
+// Outcome is what became of one record handed to its keepers: Err is nil when at least one stored it.
+type Outcome struct {
+	Stored Stored
+	Err    error
+}
+
 // Measured is what this peer itself found out about a provider.
 type Measured struct {
 	Reachable bool

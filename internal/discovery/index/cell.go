@@ -13,11 +13,11 @@ import (
 // about what there is in the cell, waits for no writer and keeps none waiting.
 func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
-		found, ok := x.shards.Load(c.Type)
-		if !ok {
+		s := x.shards.of(c.Type)
+		if s == nil {
 			return
 		}
-		snap := found.(*shard).snapshot.Load()
+		snap := s.snapshot.Load()
 		w := walk{snapshot: snap, cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
 		w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
 		for _, b := range snap.blocks {
@@ -56,13 +56,9 @@ func (w *walk) block(p *part) bool {
 	if w.whole {
 		return w.rows(p, 0, len(p.records))
 	}
-	for band := w.south; band <= w.north; band++ {
-		from, to := p.band(band)
-		for _, m := range w.spans[:w.spanned] {
-			west := p.seek(from, to, m.west)
-			if !w.rows(p, west, p.past(west, to, m.east)) {
-				return false
-			}
+	for from, to := range p.runs(&w.region) {
+		if !w.rows(p, from, to) {
+			return false
 		}
 	}
 	return true

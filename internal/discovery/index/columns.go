@@ -2,6 +2,7 @@ package index
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
 	"sort"
 	"sync/atomic"
@@ -261,6 +262,21 @@ func (p *part) past(from, to int, lon uint32) int {
 		return to
 	}
 	return p.seek(from, to, lon+1)
+}
+
+// runs gives the rows from..to of a block in each band and span of a region that is not whole.
+func (p *part) runs(r *region) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		for band := r.south; band <= r.north; band++ {
+			from, to := p.band(band)
+			for _, m := range r.spans[:r.spanned] {
+				west := p.seek(from, to, m.west)
+				if !yield(west, p.past(west, to, m.east)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // find gives the row, alive and among the sorted rows from..to of its band, of a record.

@@ -4,6 +4,6 @@ package index
 // than given are made bit by bit.
 func NewSwift(c Config, rows int) *Index {
 	x := New(c)
-	x.swift = rows
+	x.shards.swift = rows
 	return x
 }

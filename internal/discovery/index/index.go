@@ -107,9 +107,8 @@ func (o Outcome) String() string {
 // Index is a bounded set of records. It is safe for concurrent use.
 type Index struct {
 	config Config
-	shards sync.Map  // type -> *shard; written under mu
+	shards shards
 	pool   sync.Pool // of *search
-	swift  int       // of shards
 
 	mu        sync.RWMutex // guards what follows, and is held by all writers
 	entries   *arena
@@ -117,7 +116,6 @@ type Index struct {
 	providers map[peer.ID]*provider
 	crowds    [states]crowd
 	due       schedule
-	outlived  map[uint32]int64 // when the last version known lapses, for entries where that is not the one that counts
 	feed      feed
 
 	equivocations atomic.Uint64
@@ -131,13 +129,12 @@ func New(c Config) *Index {
 	return &Index{
 		config:    c.withDefaults(),
 		pool:      sync.Pool{New: func() any { return new(search) }},
-		swift:     atOnce,
+		shards:    shards{swift: atOnce},
 		entries:   entries,
 		names:     names,
 		providers: make(map[peer.ID]*provider),
 		crowds:    [states]crowd{{arena: entries}, {arena: entries}},
-		due:       schedule{arena: entries},
-		outlived:  make(map[uint32]int64),
+		due:       schedule{arena: entries, outlived: make(map[uint32]int64)},
 	}
 }
 
@@ -211,7 +208,7 @@ func (x *Index) OfProvider(id peer.ID) []*records.Record {
 func (x *Index) All() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		x.mu.RLock()
-		snaps := x.snapshots()
+		snaps := x.shards.snapshots()
 		x.mu.RUnlock()
 		for _, snap := range snaps {
 			if !snap.each(yield) {
@@ -219,24 +216,6 @@ func (x *Index) All() iter.Seq[*records.Record] {
 			}
 		}
 	}
-}
-
-// snapshots gives those of all types, by type. They are of one moment while no writer has
-// the lock.
-func (x *Index) snapshots() []*snapshot {
-	var kinds []string
-	x.shards.Range(func(kind, _ any) bool {
-		kinds = append(kinds, kind.(string))
-		return true
-	})
-	slices.Sort(kinds)
-	snaps := make([]*snapshot, 0, len(kinds))
-	for _, kind := range kinds {
-		if found, ok := x.shards.Load(kind); ok {
-			snaps = append(snaps, found.(*shard).snapshot.Load())
-		}
-	}
-	return snaps
 }
 
 // Expire takes out the records that have lapsed at now, tells subscribers, and gives
@@ -283,15 +262,13 @@ type Stats struct {
 
 // Stats gives the figures of the moment.
 func (x *Index) Stats() Stats {
-	types := 0
-	x.shards.Range(func(any, any) bool { types++; return true })
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return Stats{
 		Live:          x.crowds[live].total,
 		Remembered:    x.crowds[remembered].total,
 		Providers:     len(x.providers),
-		Types:         types,
+		Types:         x.shards.count(),
 		Equivocations: x.equivocations.Load(),
 		Evictions:     x.evictions.Load(),
 		LostChanges:   x.feed.lost,

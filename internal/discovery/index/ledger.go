@@ -164,7 +164,7 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 		x.feed.publish(Withdrawn, nil, r)
 		return Withdrawn, nil
 	}
-	x.admit(r, nil)
+	x.shards.admit(r, nil)
 	x.feed.publish(Added, nil, r)
 	return Added, nil
 }
@@ -188,38 +188,16 @@ func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	}
 	old := e.record
 	x.renew(e, r)
-	x.admit(r, old)
+	x.shards.admit(r, old)
 	x.feed.publish(Updated, old, r)
 	return Updated, nil
 }
 
 // renew makes r the version that counts.
 func (x *Index) renew(e *entry, r *records.Record) {
-	until := max(x.until(e), nanos(r.Expires()))
+	until := max(x.due.until(e), nanos(r.Expires()))
 	e.record = r
-	x.schedule(e, until)
-}
-
-// until is when the last version known of a service lapses.
-func (x *Index) until(e *entry) int64 {
-	if until, ok := x.outlived[e.id]; ok {
-		return until
-	}
-	return nanos(e.record.Expires())
-}
-
-// schedule plans e's next step, given when the last version known of it lapses.
-func (x *Index) schedule(e *entry, until int64) {
-	e.due = nanos(e.record.Expires())
-	if until > e.due {
-		x.outlived[e.id] = until
-	} else {
-		delete(x.outlived, e.id)
-	}
-	if e.state() == remembered {
-		e.due = until
-	}
-	x.due.fix(e)
+	x.due.plan(e, until)
 }
 
 // withdraw puts a tombstone in the place of e's record. It cannot be refused, or else the
@@ -242,7 +220,7 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	x.crowds[remembered].remove(e, remembered)
 	x.crowds[live].add(e, live)
 	x.renew(e, r)
-	x.admit(r, nil)
+	x.shards.admit(r, nil)
 	x.feed.publish(Added, nil, r)
 	return Added, nil
 }
@@ -250,7 +228,7 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 // dismiss turns a live service into a remembered one. Where too much is remembered, what
 // its provider, or else the provider with the most, would lose first is forgotten.
 func (x *Index) dismiss(e *entry) {
-	x.expel(e.record)
+	x.shards.expel(e.record)
 	x.crowds[live].remove(e, live)
 	x.crowds[remembered].add(e, remembered)
 	p := x.entries.owner(e)
@@ -267,11 +245,11 @@ func (x *Index) dismiss(e *entry) {
 // has not.
 func (x *Index) lapse(e *entry, now int64) {
 	old := e.record
-	if until := x.until(e); until > now {
+	if until := x.due.until(e); until > now {
 		x.dismiss(e)
-		x.schedule(e, until)
+		x.due.plan(e, until)
 	} else {
-		x.expel(e.record)
+		x.shards.expel(e.record)
 		x.drop(e)
 	}
 	x.feed.publish(Expired, old, nil)
@@ -281,7 +259,6 @@ func (x *Index) lapse(e *entry, now int64) {
 func (x *Index) drop(e *entry) {
 	x.crowds[e.state()].remove(e, e.state())
 	x.due.remove(e)
-	delete(x.outlived, e.id)
 	x.names.remove(e)
 	if p := x.entries.owner(e); len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
 		delete(x.providers, p.id)
@@ -312,24 +289,20 @@ func (x *Index) room(p *provider, s state) error {
 	if rich == nil || rich == p || len(rich.held[s].entries) <= held+1 {
 		return fault.New("index.Put", fault.LimitReached, "the index is full with %d records", c.total)
 	}
-	x.evict(c.soonest(&rich.held[s], nil))
-	return nil
-}
-
-// evict drops e for want of room.
-func (x *Index) evict(e *entry) {
-	if e.state() == remembered {
+	e := c.soonest(&rich.held[s], nil)
+	if s == remembered {
 		x.drop(e)
-		return
+		return nil
 	}
 	x.evictions.Add(1)
 	x.oust(e)
+	return nil
 }
 
 // oust takes a live record out and remembers nothing of it.
 func (x *Index) oust(e *entry) {
 	old := e.record
-	x.expel(old)
+	x.shards.expel(old)
 	x.drop(e)
 	x.feed.publish(Evicted, old, nil)
 }

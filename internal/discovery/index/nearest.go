@@ -92,12 +92,8 @@ func (s *search) firstRadius(center geo.Point) float64 {
 func (s *search) rowsIn(r region) int {
 	n := 0
 	for _, p := range s.snapshot.blocks {
-		for band := r.south; band <= r.north; band++ {
-			from, to := p.band(band)
-			for _, m := range r.spans[:r.spanned] {
-				west := p.seek(from, to, m.west)
-				n += p.past(west, to, m.east) - west
-			}
+		for from, to := range p.runs(&r) {
+			n += to - from
 		}
 	}
 	return n

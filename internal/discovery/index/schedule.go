@@ -4,7 +4,30 @@ package index
 // next to lapse is found at once, and any can move in logarithmic time.
 type schedule struct {
 	*arena
-	heap []uint32
+	heap     []uint32
+	outlived map[uint32]int64 // when the last version known lapses, for entries where that is not the one that counts
+}
+
+// until is when the last version known of a service lapses.
+func (s *schedule) until(e *entry) int64 {
+	if until, ok := s.outlived[e.id]; ok {
+		return until
+	}
+	return nanos(e.record.Expires())
+}
+
+// plan sets e's next step, given when the last version known of it lapses.
+func (s *schedule) plan(e *entry, until int64) {
+	e.due = nanos(e.record.Expires())
+	if until > e.due {
+		s.outlived[e.id] = until
+	} else {
+		delete(s.outlived, e.id)
+	}
+	if e.state() == remembered {
+		e.due = until
+	}
+	s.fix(e)
 }
 
 // first is the entry due first, or nil.
@@ -22,6 +45,7 @@ func (s *schedule) add(e *entry) {
 
 // remove takes out e, which must be in s.
 func (s *schedule) remove(e *entry) {
+	delete(s.outlived, e.id)
 	i, last := int(e.heap), len(s.heap)-1
 	moved := s.at(s.heap[last])
 	s.heap = s.heap[:last]

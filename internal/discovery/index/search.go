@@ -36,8 +36,8 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	s.begin(p, o)
 	if id := p.Filter().Provider; id != "" {
 		s.list(x.OfProvider(id))
-	} else if found, ok := x.shards.Load(p.Type()); ok {
-		s.over(found.(*shard).snapshot.Load())
+	} else if held := x.shards.of(p.Type()); held != nil {
+		s.over(held.snapshot.Load())
 	}
 	return s.end()
 }
@@ -55,7 +55,7 @@ type search struct {
 	cells   []region
 
 	snapshot *snapshot
-	terms
+	terms    terms
 	ranker   ranker
 	place    geo.Vec // asked about
 	counting bool    // whether matches add to total
@@ -115,7 +115,7 @@ func (s *search) end() Found {
 	}
 	f.Hits = slices.Clone(best)
 	s.ranker.release()
-	s.plan, s.snapshot, s.codec, s.kindsOf, s.landsOf = nil, nil, nil, nil, nil
+	s.plan, s.snapshot, s.terms.codec, s.terms.kindsOf, s.terms.landsOf = nil, nil, nil, nil, nil
 	return f
 }
 
@@ -152,13 +152,13 @@ func (s *search) over(snap *snapshot) {
 // adopt puts the question in terms of a codec.
 func (s *search) adopt(c *codec) {
 	f := s.plan.Filter()
-	s.codec = c
-	s.kindsOf, s.landsOf = c.kinds.values(), c.lands.values()
-	s.limits = c.scale.thresholds(f)
-	s.exact = s.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
-	s.compared = s.limits.comparisons(s.compared[:0])
-	s.kinds.begin(len(s.kindsOf), s.subtype != "" || f.Need&records.KnownPrice != 0)
-	s.lands.begin(len(s.landsOf), len(f.Countries) > 0 || len(f.Regions) > 0)
+	s.terms.codec = c
+	s.terms.kindsOf, s.terms.landsOf = c.kinds.values(), c.lands.values()
+	s.terms.limits = c.scale.thresholds(f)
+	s.terms.exact = s.terms.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
+	s.terms.compared = s.terms.limits.comparisons(s.terms.compared[:0])
+	s.terms.kinds.begin(len(s.terms.kindsOf), s.subtype != "" || f.Need&records.KnownPrice != 0)
+	s.terms.lands.begin(len(s.terms.landsOf), len(f.Countries) > 0 || len(f.Regions) > 0)
 	s.judgeFew()
 }
 
@@ -209,10 +209,10 @@ func (s *search) read(a area) {
 
 // use makes ready to read a part.
 func (s *search) use(p *part) {
-	if s.codec != p.codec {
+	if s.terms.codec != p.codec {
 		s.adopt(p.codec)
 	}
-	s.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.exact && !s.kinds.asked && !s.lands.asked
+	s.terms.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.terms.exact && !s.terms.kinds.asked && !s.terms.lands.asked
 }
 
 // narrow is how many rows of a band are read whole rather than searched for the first.
@@ -256,7 +256,7 @@ func (s *search) pick(p *part, from, to int) {
 // pickWords writes every row and keeps it by moving on, without a branch that could be
 // mispredicted. There must be room for all rows.
 func (s *search) pickWords(p *part, from, to int) {
-	n, out, maybe := 0, s.picked[s.pending:], s.limits.maybe
+	n, out, maybe := 0, s.picked[s.pending:], s.terms.limits.maybe
 	for i, word := range p.words[from:to] {
 		out[n] = uint32(from + i)
 		n += reaches(word, maybe)
@@ -289,25 +289,25 @@ func (s *search) consider(p *part, row int) {
 	if p.lapsed(row, s.now, s.second) || !p.aliveAt(row, s.snapshot.version) || !s.area.holds(p, row) {
 		return
 	}
-	exact := s.exact
-	if s.kinds.asked {
+	exact := s.terms.exact
+	if s.terms.kinds.asked {
 		kind := p.kinds[row]
 		if !s.passKind(kind) {
 			return
 		}
 		exact = exact || kind == others
 	}
-	if s.lands.asked {
+	if s.terms.lands.asked {
 		land := p.lands[row]
 		if !s.passLand(land) {
 			return
 		}
 		exact = exact || land == others
 	}
-	if s.limits.surelyNot(p.floors[row]) {
+	if s.terms.limits.surelyNot(p.floors[row]) {
 		return
 	}
-	sure := !exact && !(chordSq > s.area.surely) && s.limits.surely(p.words[row], p.floors[row])
+	sure := !exact && !(chordSq > s.area.surely) && s.terms.limits.surely(p.words[row], p.floors[row])
 	if sure || s.plan.Match(p.records[row]) {
 		s.match(p, row, chordSq)
 	}
@@ -329,38 +329,38 @@ func (s *search) passKind(id uint16) bool {
 	if id == others {
 		return true
 	}
-	if s.kinds.known[id] == unjudged {
-		k, f := &s.kindsOf[id], s.plan.Filter()
-		s.kinds.judge(id, (s.subtype == "" || s.subtype == k.subtype) &&
+	if s.terms.kinds.known[id] == unjudged {
+		k, f := &s.terms.kindsOf[id], s.plan.Filter()
+		s.terms.kinds.judge(id, (s.subtype == "" || s.subtype == k.subtype) &&
 			(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit))
 	}
-	return s.kinds.known[id] == passes
+	return s.terms.kinds.known[id] == passes
 }
 
 func (s *search) passLand(id uint16) bool {
 	if id == others {
 		return true
 	}
-	if s.lands.known[id] == unjudged {
-		l, f := &s.landsOf[id], s.plan.Filter()
-		s.lands.judge(id, among(f.Countries, l.country) && among(f.Regions, l.region))
+	if s.terms.lands.known[id] == unjudged {
+		l, f := &s.terms.landsOf[id], s.plan.Filter()
+		s.terms.lands.judge(id, among(f.Countries, l.country) && among(f.Regions, l.region))
 	}
-	return s.lands.known[id] == passes
+	return s.terms.lands.known[id] == passes
 }
 
 // judgeFew asks about kinds no more if all of them pass, as in most networks they do;
 // unless there are so many that finding out is not worth it.
 func (s *search) judgeFew() {
 	const few = 16
-	if !s.kinds.asked || len(s.kinds.known) > few {
+	if !s.terms.kinds.asked || len(s.terms.kinds.known) > few {
 		return
 	}
-	for id := range s.kinds.known {
+	for id := range s.terms.kinds.known {
 		if !s.passKind(uint16(id)) {
 			return
 		}
 	}
-	s.kinds.asked = false
+	s.terms.kinds.asked = false
 }
 
 // among reports whether a folded string is in a sorted list, or the list is empty.

@@ -3,6 +3,7 @@ package index
 import (
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/records"
@@ -233,30 +234,68 @@ func (s *shard) begin() {
 	s.version = 0
 }
 
-// admit gives r a row, in the place of old's if that is not nil.
-func (x *Index) admit(r, old *records.Record) {
+// shards are the shards by type. Writers change the map under Index.mu.
+type shards struct {
+	byType sync.Map // type -> *shard
+	swift  int      // of new shards
+}
+
+// of gives the shard of a type, or nil.
+func (x *shards) of(kind string) *shard {
+	if found, ok := x.byType.Load(kind); ok {
+		return found.(*shard)
+	}
+	return nil
+}
+
+// count is the number of types with live records.
+func (x *shards) count() int {
+	n := 0
+	x.byType.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// snapshots gives those of all types, by type. They are of one moment if the caller holds
+// Index.mu.
+func (x *shards) snapshots() []*snapshot {
+	var kinds []string
+	x.byType.Range(func(kind, _ any) bool {
+		kinds = append(kinds, kind.(string))
+		return true
+	})
+	slices.Sort(kinds)
+	snaps := make([]*snapshot, 0, len(kinds))
+	for _, kind := range kinds {
+		if s := x.of(kind); s != nil {
+			snaps = append(snaps, s.snapshot.Load())
+		}
+	}
+	return snaps
+}
+
+// admit gives r a row. It replaces the row of old unless old is nil.
+func (x *shards) admit(r, old *records.Record) {
 	kind := r.Type()
 	if old != nil && old.Type() != kind {
 		x.expel(old)
 		old = nil
 	}
-	s, ok := x.shards.Load(kind)
-	if !ok {
+	s := x.of(kind)
+	if s == nil {
 		s = newShard(x.swift)
-		x.shards.Store(kind, s)
+		x.byType.Store(kind, s)
 	}
-	s.(*shard).put(r, old)
+	s.put(r, old)
 }
 
-// expel ends the row of a live record, and the shard with its last row.
-func (x *Index) expel(r *records.Record) {
-	found, ok := x.shards.Load(r.Type())
-	if !ok {
+// expel ends the row of a live record, and removes the shard with its last row.
+func (x *shards) expel(r *records.Record) {
+	s := x.of(r.Type())
+	if s == nil {
 		panic("index: a live record has no shard") // impossible: admit made it
 	}
-	s := found.(*shard)
 	s.remove(r)
 	if s.live == 0 {
-		x.shards.Delete(r.Type())
+		x.byType.Delete(r.Type())
 	}
 }

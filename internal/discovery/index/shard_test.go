@@ -36,8 +36,7 @@ func TestRowsAreBounded(t *testing.T) {
 		for _, r := range versions {
 			_, err = x.Put(r, now)
 			require.NoError(t, err)
-			found, _ := x.shards.Load("oracle")
-			s := found.(*shard)
+			s := x.shards.of("oracle")
 			rows := s.filled
 			for _, b := range s.blocks {
 				rows += len(b.records)

@@ -140,7 +140,7 @@ func (g *group) compare(list []comparison, maybe, sure *lanes) {
 func (s *search) readTurned(p *part) {
 	var maybe, sure lanes
 	for g := range p.groups {
-		p.groups[g].compare(s.compared, &maybe, &sure)
+		p.groups[g].compare(s.terms.compared, &maybe, &sure)
 		for i := range maybe {
 			s.take(p, len(maybe)*g+i, maybe[i], sure[i])
 		}
@@ -153,7 +153,7 @@ func (s *search) take(p *part, lane int, maybe, sure uint64) {
 	if rest := len(p.words) - first; rest < laneRows {
 		maybe &= 1<<max(0, rest) - 1
 	}
-	if s.wordsTellAll && p.first[lane] > s.second {
+	if s.terms.wordsTellAll && p.first[lane] > s.second {
 		sure &= maybe &^ atomic.LoadUint64(&p.gone[lane])
 	} else {
 		sure = 0

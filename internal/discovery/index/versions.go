@@ -40,5 +40,5 @@ func (x *Index) versions() (snaps []*snapshot, ended []*records.Record) {
 			}
 		}
 	}
-	return x.snapshots(), ended
+	return x.shards.snapshots(), ended
 }
