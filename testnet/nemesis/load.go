@@ -120,7 +120,7 @@ func (w *worker) leave() {
 func (w *worker) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func (w *worker) think(ctx context.Context, most time.Duration) {
-	_ = w.wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
+	_ = wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
 }
 
 // outcome maps an error to the outcome of an operation. It pauses a worker without service.

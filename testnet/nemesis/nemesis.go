@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -64,8 +63,6 @@ type run struct {
 	net     *network.Network
 	peers   []*peer
 	report  *Report
-	rng     *rand.Rand // of the faults
-	cuts    [][2]int   // current cuts: from and to
 	ledger  history.Ledger
 	beliefs history.Beliefs
 
@@ -76,7 +73,7 @@ type run struct {
 // Run starts the peers, applies load and faults, and checks the histories. The error concerns the
 // run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	r := &run{Config: c, recorder: newRecorder(), rng: rand.New(rand.NewPCG(c.Seed, 1))}
+	r := &run{Config: c, recorder: newRecorder()}
 	r.report, r.resources = newReport(c), make(map[string]*resource)
 	for i := range lockKeys {
 		r.resources[fmt.Sprintf("%s/%d", contended, i)] = new(resource)
@@ -151,9 +148,10 @@ func (r *run) dissolve() {
 func (r *run) play(ctx context.Context) error {
 	load := r.startLoad(ctx)
 	watches := r.startWatches(ctx)
-	err := r.torment(ctx, r.now()+r.Duration)
+	faults := newFaults(r)
+	err := faults.torment(ctx, r.now()+r.Duration)
 	if err == nil {
-		err = r.heal(ctx)
+		err = faults.heal(ctx)
 	}
 	load.stop()
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,7 +44,7 @@ func TestFaults(t *testing.T) {
 		names[k.name] = true
 	}
 	require.Len(t, Faults(), len(names))
-	r := &run{rng: rand.New(rand.NewPCG(1, 1))}
+	r := newFaults(&run{Config: Config{Seed: 1}})
 	for _, k := range r.chosen() {
 		require.False(t, k.cuts, "%s needs a LAN", k.name)
 	}
@@ -56,7 +55,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestSpan(t *testing.T) {
-	r := &run{rng: rand.New(rand.NewPCG(1, 1))}
+	r := newFaults(&run{Config: Config{Seed: 1}})
 	for range 1000 {
 		d := r.span(time.Second, time.Minute)
 		require.True(t, d >= time.Second && d <= time.Minute, d)

@@ -12,7 +12,7 @@ import (
 
 // acrossAntimeridian searches all CDN offers within 300 km, from a place on either side of the
 // 180th meridian. Each answer must have offers on both sides.
-func (t *Tour) acrossAntimeridian(ctx context.Context) (string, error) {
+func acrossAntimeridian(ctx context.Context, t *Tour) (string, error) {
 	detail := ""
 	for _, name := range []string{"Waiyevo", "Lomaloma"} {
 		here, err := cities.Find(t.Cities, name)

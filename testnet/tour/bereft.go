@@ -13,7 +13,7 @@ import (
 
 // applicationMoves sends the heartbeat of an application of the killed peer to another peer,
 // which adopts the instance.
-func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
+func applicationMoves(ctx context.Context, t *Tour) (string, error) {
 	victim, home := t.victim(), t.consumer()
 	id, began := idOf(moves, victim), time.Now()
 	err := rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Heartbeat(ctx, resident, id) })
@@ -37,7 +37,7 @@ func (t *Tour) applicationMoves(ctx context.Context) (string, error) {
 
 // peerForgotten waits until the instances of the killed peer leave with its lease. The moved
 // instance stays, and so do the instances of other peers.
-func (t *Tour) peerForgotten(ctx context.Context) (string, error) {
+func peerForgotten(ctx context.Context, t *Tour) (string, error) {
 	victim := t.victim()
 	if err := t.followAll(ctx, resident, present(t.remaining()...)); err != nil {
 		return "", err

@@ -18,7 +18,7 @@ const repeats = 200
 
 // cachedAnswer repeats one query. From the second time on the cache of the consumer answers,
 // still correctly.
-func (t *Tour) cachedAnswer(ctx context.Context) (string, error) {
+func cachedAnswer(ctx context.Context, t *Tour) (string, error) {
 	here, err := cities.Find(t.Cities, "Berlin")
 	if err != nil {
 		return "", err

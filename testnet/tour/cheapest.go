@@ -9,7 +9,7 @@ import (
 )
 
 // cheapestStorage searches the ten cheapest storage offers of the country with the most.
-func (t *Tour) cheapestStorage(ctx context.Context) (string, error) {
+func cheapestStorage(ctx context.Context, t *Tour) (string, error) {
 	country := busiest(t.Market.Where(of("storage", always)))
 	q := query.Query{Type: "storage", Sort: query.SortPrice, Limit: 10}
 	q.Countries = []string{country}

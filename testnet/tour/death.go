@@ -118,7 +118,7 @@ func (w *watcher) until(ctx context.Context, what string, limit time.Duration) (
 
 // instanceDies kills a server. Watchers at every other peer see ADDED, DOWN and removal, in
 // revision order, in time, and without contradiction between watchers.
-func (t *Tour) instanceDies(ctx context.Context) (string, error) {
+func instanceDies(ctx context.Context, t *Tour) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := app.Serve()

@@ -20,7 +20,7 @@ const (
 )
 
 // groupFormed waits until every peer knows the same group of three voters, and its leader.
-func (t *Tour) groupFormed(ctx context.Context) (string, error) {
+func groupFormed(ctx context.Context, t *Tour) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })
 	if err != nil {
 		return "", err
@@ -102,7 +102,7 @@ func (t *Tour) bystander(leader string) *network.Peer {
 
 // voterReplaced waits until another founder votes in place of the killed leader. Without a spare
 // founder the killed peer returns and votes again.
-func (t *Tour) voterReplaced(ctx context.Context) (string, error) {
+func voterReplaced(ctx context.Context, t *Tour) (string, error) {
 	lost := t.killed
 	if lost == nil {
 		return "", fault.New("tour.voterReplaced", fault.Invalid, "no leader was killed")

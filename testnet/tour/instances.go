@@ -212,7 +212,7 @@ func (t *Tour) found(ctx context.Context, service string, want ...string) error 
 // instanceFound registers a server with its peer and finds it at every peer in every way, once
 // the watch of that peer has it. Afterwards applications register at every peer for the rest of
 // the tour.
-func (t *Tour) instanceFound(ctx context.Context) (string, error) {
+func instanceFound(ctx context.Context, t *Tour) (string, error) {
 	s, err := app.Serve()
 	if err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 
 // killProvider kills a provider like a crash. Its records stay, but the consumer soon lists none
 // of them as usable, and shows the failed measurement beside the claimed health.
-func (t *Tour) killProvider(ctx context.Context) (string, error) {
+func killProvider(ctx context.Context, t *Tour) (string, error) {
 	victim := t.victim()
 	owned := t.Market.Where(func(l market.Listing) bool { return l.Provider == victim.ID })
 	if err := t.victimAnswers(ctx, owned, query.HealthUsable); err != nil {

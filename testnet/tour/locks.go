@@ -21,7 +21,7 @@ const (
 
 // lockHandedOver lets the clients of two peers contend for one lock. Waiters get it in the order
 // of arrival, each time with a greater token.
-func (t *Tour) lockHandedOver(ctx context.Context) (string, error) {
+func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
 	const name = "tour/contended"
 	state, err := group(ctx, t.consumer())
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 
 // leaderKilled kills the leader of the group by SIGKILL under a held lock. The lock stays held
 // with the same token, and the next lock is acquired under a new leader.
-func (t *Tour) leaderKilled(ctx context.Context) (string, error) {
+func leaderKilled(ctx context.Context, t *Tour) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, allActive)
 	if err != nil {
 		return "", err
@@ -123,7 +123,7 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 
 // restartAll kills every peer by SIGKILL and starts all again. The same group returns from disk,
 // with the held lock, and the directory has the instances of every peer once.
-func (t *Tour) restartAll(ctx context.Context) (string, error) {
+func restartAll(ctx context.Context, t *Tour) (string, error) {
 	const name = "tour/lasting"
 	before, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })
 	if err != nil {

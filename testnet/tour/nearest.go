@@ -11,7 +11,7 @@ import (
 )
 
 // nearestGPU searches the five GPUs nearest to a city.
-func (t *Tour) nearestGPU(ctx context.Context) (string, error) {
+func nearestGPU(ctx context.Context, t *Tour) (string, error) {
 	here, err := cities.Find(t.Cities, "Berlin")
 	if err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 
 // offerAnnounced registers a server with an offer. A consumer at another peer finds the offer
 // while the server lives, and loses it after the end of the server.
-func (t *Tour) offerAnnounced(ctx context.Context) (string, error) {
+func offerAnnounced(ctx context.Context, t *Tour) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := app.Serve()

@@ -77,7 +77,7 @@ func (r *readers) stop() error {
 // readsGoOn kills the leader under readers at every other peer. No read fails or lacks an
 // instance. Registrations made meanwhile, at every peer, are kept and later known everywhere. A
 // requirement set under the old leader is satisfied under the new leader.
-func (t *Tour) readsGoOn(ctx context.Context) (string, error) {
+func readsGoOn(ctx context.Context, t *Tour) (string, error) {
 	state, err := t.awaitGroup(ctx, formed, allActive)
 	if err != nil {
 		return "", err

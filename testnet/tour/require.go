@@ -15,7 +15,7 @@ const satisfied, insufficient = "satisfied", "insufficient_nodes"
 
 // requirementSatisfied requires two instances of a service with one. A waiter at another peer
 // wakes after the second instance, which registers late at a third peer.
-func (t *Tour) requirementSatisfied(ctx context.Context) (string, error) {
+func requirementSatisfied(ctx context.Context, t *Tour) (string, error) {
 	const name = "tour"
 	all := t.Network.Living()
 	here, there, third := all[0], all[1], all[2%len(all)]

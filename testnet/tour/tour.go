@@ -53,31 +53,31 @@ type Result struct {
 // step is one promise. It returns its findings in a few words.
 type step struct {
 	name string
-	walk func(*Tour, context.Context) (string, error)
+	walk func(context.Context, *Tour) (string, error)
 }
 
 // steps returns the steps in order. Each leaves the network fit for the next.
 func steps() []step {
 	return []step{
-		{"nearest GPU compute", (*Tour).nearestGPU},
-		{"cheapest storage in a country", (*Tour).cheapestStorage},
-		{"CDN across the antimeridian", (*Tour).acrossAntimeridian},
-		{"coordination group formed", (*Tour).groupFormed},
-		{"instance found at every peer", (*Tour).instanceFound},
-		{"killed provider not usable", (*Tour).killProvider},
-		{"its application adopted", (*Tour).applicationMoves},
-		{"withdrawn service gone everywhere", (*Tour).withdraw},
-		{"answer from the cache", (*Tour).cachedAnswer},
-		{"price updates seen by a watch", (*Tour).watchUpdates},
-		{"contended lock handed over", (*Tour).lockHandedOver},
-		{"instance dies, watched elsewhere", (*Tour).instanceDies},
-		{"offer announced and withdrawn", (*Tour).offerAnnounced},
-		{"late instance ends a stall", (*Tour).requirementSatisfied},
-		{"instances of a dead peer gone", (*Tour).peerForgotten},
-		{"lock survives its leader", (*Tour).leaderKilled},
-		{"dead voter replaced", (*Tour).voterReplaced},
-		{"reads go on without the leader", (*Tour).readsGoOn},
-		{"all restarted from disk", (*Tour).restartAll},
+		{"nearest GPU compute", nearestGPU},
+		{"cheapest storage in a country", cheapestStorage},
+		{"CDN across the antimeridian", acrossAntimeridian},
+		{"coordination group formed", groupFormed},
+		{"instance found at every peer", instanceFound},
+		{"killed provider not usable", killProvider},
+		{"its application adopted", applicationMoves},
+		{"withdrawn service gone everywhere", withdraw},
+		{"answer from the cache", cachedAnswer},
+		{"price updates seen by a watch", watchUpdates},
+		{"contended lock handed over", lockHandedOver},
+		{"instance dies, watched elsewhere", instanceDies},
+		{"offer announced and withdrawn", offerAnnounced},
+		{"late instance ends a stall", requirementSatisfied},
+		{"instances of a dead peer gone", peerForgotten},
+		{"lock survives its leader", leaderKilled},
+		{"dead voter replaced", voterReplaced},
+		{"reads go on without the leader", readsGoOn},
+		{"all restarted from disk", restartAll},
 	}
 }
 
@@ -110,7 +110,7 @@ func (t *Tour) take(ctx context.Context, s step) Result {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
 	began := time.Now()
-	detail, err := s.walk(t, ctx)
+	detail, err := s.walk(ctx, t)
 	r := Result{Name: s.name, OK: err == nil, Took: time.Since(began), Detail: detail}
 	if err != nil {
 		r.Detail = err.Error()

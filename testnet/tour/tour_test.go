@@ -14,7 +14,7 @@ import (
 )
 
 func TestTakeReportsFailure(t *testing.T) {
-	r := new(Tour).take(t.Context(), step{name: "x", walk: func(*Tour, context.Context) (string, error) {
+	r := new(Tour).take(t.Context(), step{name: "x", walk: func(context.Context, *Tour) (string, error) {
 		return "half of it", errors.New("broken")
 	}})
 	require.Equal(t, Result{Name: "x", Took: r.Took, Detail: "broken"}, r)

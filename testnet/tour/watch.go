@@ -22,7 +22,7 @@ const (
 // watchUpdates changes prices of compute offers, one provider after the other, under a watch of a
 // consumer at another peer. It measures from before each call of Update to the arrival of the
 // event with its price, on the clock of this process.
-func (t *Tour) watchUpdates(ctx context.Context) (string, error) {
+func watchUpdates(ctx context.Context, t *Tour) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	q := query.Query{Type: "compute", Limit: query.MaxLimit} // the search fills the initial matches

@@ -15,7 +15,7 @@ import (
 
 // withdraw ends one offer at its provider. No living peer may find it afterwards, by search or by
 // key; other offers of the provider stay.
-func (t *Tour) withdraw(ctx context.Context) (string, error) {
+func withdraw(ctx context.Context, t *Tour) (string, error) {
 	provider := t.Network.Peers[0]
 	owned := func(l market.Listing) bool { return l.Provider == provider.ID }
 	all := t.Market.Where(owned)
