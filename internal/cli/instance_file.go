@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -54,10 +54,8 @@ func parseInstances(data []byte, namespace string) ([]instance.Registration, err
 
 func parseInstance(value json.RawMessage, namespace string) (instance.Registration, error) {
 	f := fileInstance{RegistrationJSON: new(instance.RegistrationJSON)}
-	dec := json.NewDecoder(bytes.NewReader(value))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
-		return instance.Registration{}, fault.Invalidf("--file", nil, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := strictjson.Decode(value, maxInstanceFile, &f); err != nil {
+		return instance.Registration{}, err
 	}
 	if f.Namespace == "" {
 		f.Namespace = namespace

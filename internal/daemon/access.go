@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -19,17 +18,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxRateLimited bounds the clients whose registrations are counted at a time.
+// maxRateLimited bounds the clients with a counted registration rate.
 const maxRateLimited = 8192
 
-// auth is who is let in at the front ends.
+// authSetup authenticates and limits the callers of the front ends.
 type authSetup struct {
-	guard   *access.Guard // nil: everybody on this host
+	guard   *access.Guard // nil: no authentication
 	tls     *access.TLS   // nil: no TLS
 	limiter *access.Limiter
 }
 
-// startAuth reads tokens, keys and certificates. That no listener is open to the world is the settings' own rule.
+// startAuth reads tokens, keys and certificates. Package config has already refused public
+// listeners without authentication.
 func (p *parts) startAuth(context.Context) (err error) {
 	c := accessConfig(p.config.Auth)
 	if c.Enabled {
@@ -44,7 +44,7 @@ func (p *parts) startAuth(context.Context) (err error) {
 	return nil
 }
 
-// accessConfig gives the settings to the package that knows what they mean.
+// accessConfig converts the settings for package access.
 func accessConfig(a config.Auth) access.Config {
 	c := access.Config{
 		Enabled: a.On(), Method: a.Method, Token: access.Secret(a.Token), TokenFile: a.TokenFile,
@@ -63,7 +63,7 @@ func accessConfig(a config.Auth) access.Config {
 	return c
 }
 
-// role is one by its name; config.Validate admits only those.
+// role returns the role with a name. config.Validate allows only known names.
 func role(name string) access.Role {
 	var r access.Role
 	if err := r.UnmarshalText([]byte(name)); err != nil {
@@ -72,19 +72,20 @@ func role(name string) access.Role {
 	return r
 }
 
-// limit counts a registration of the caller, who comes from an address if nobody asked for a name.
+// limit counts a registration of the caller. Without authentication, the address identifies
+// the caller.
 func (e *authSetup) limit(ctx context.Context, addr string) error {
 	if e.guard == nil {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
-			host = addr // of a socket
+			host = addr // a unix socket
 		}
 		return e.limiter.Take(host, 1, time.Now())
 	}
 	return e.limiter.Take(access.Client(ctx), 1, time.Now())
 }
 
-// may reports whether the caller may act for a service.
+// may returns an error unless the caller may act for a service.
 func (e *authSetup) may(ctx context.Context, service string) error {
 	if e.guard == nil {
 		return nil
@@ -92,7 +93,7 @@ func (e *authSetup) may(ctx context.Context, service string) error {
 	return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
 }
 
-// http gives the HTTP front end what lets callers in.
+// http sets the authentication of the HTTP front end.
 func (e *authSetup) http(c *httpapi.Config) {
 	c.May = e.may
 	c.Limit = func(r *http.Request) error { return e.limit(r.Context(), r.RemoteAddr) }
@@ -111,7 +112,7 @@ func (e *authSetup) need(method string) access.Need {
 	return access.Need{Role: grpcapi.Need(method)}
 }
 
-// grpc gives the parts of a gRPC front end that let callers in.
+// grpc sets the authentication of a gRPC front end.
 func (e *authSetup) grpc(c *grpcapi.Config) {
 	if e.guard != nil {
 		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
@@ -127,7 +128,7 @@ func (e *authSetup) grpc(c *grpcapi.Config) {
 	}
 }
 
-// secure puts TLS around a listener, if it is to be there.
+// secure adds TLS to a listener, if TLS is configured.
 func (e *authSetup) secure(l net.Listener) net.Listener {
 	if e.tls == nil {
 		return l
@@ -135,7 +136,7 @@ func (e *authSetup) secure(l net.Listener) net.Listener {
 	return tls.NewListener(l, e.tls.Server("h2", "http/1.1"))
 }
 
-// address is where questions of DNS are answered.
+// address is the address of the name server, or "off".
 func (f *fronts) address() string {
 	if f.dns == nil {
 		return config.Off
@@ -143,14 +144,14 @@ func (f *fronts) address() string {
 	return f.dns.Addr().String()
 }
 
-// listenUnix opens the socket of the HTTP API.
+// listenUnix opens the unix socket of the HTTP API.
 func listenUnix(path string) (net.Listener, error) {
 	if path == config.Off {
 		return nil, nil
 	}
 	l, err := access.ListenUnix(path)
 	if err != nil {
-		return nil, fault.Wrap("daemon.Run", fault.Invalidf("unix", path, "%w", fmt.Errorf("%w", err)))
+		return nil, fault.Wrap("daemon.Run", fault.Invalidf("unix", path, "%w", err))
 	}
 	return l, nil
 }

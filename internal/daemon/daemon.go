@@ -1,8 +1,8 @@
-// Package daemon is the component graph of one peer and the order in which it starts and
-// stops: the only place that knows all parts.
+// Package daemon builds one peer from its planes and front ends, and starts and stops them in
+// order. It is the only package that imports all parts.
 //
-// Every part gets its logger, clock, randomness and recorder here, and knows no other
-// part but through the small interface that it declares.
+// Every part gets its logger, clock, randomness and recorder here. Parts know each other only
+// through small interfaces that they declare.
 package daemon
 
 import (
@@ -28,8 +28,8 @@ const (
 	dirMode      = 0o700
 )
 
-// Run runs a peer until ctx ends or a part of it fails. It logs to stderr. It fails with
-// Invalid for settings that cannot work and with the cause when a part ends by itself.
+// Run runs a peer until ctx ends or a part fails. It logs to stderr. Errors: Invalid for
+// settings that cannot work, or the cause of the part that failed.
 func Run(ctx context.Context, c config.Config, stderr io.Writer, version string) error {
 	log := logger(c.Log, stderr)
 	listeners, err := listen(c)
@@ -46,7 +46,7 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 	return errors.Join(p.serve(ctx, listeners), p.close())
 }
 
-// Identity gives the peer id of a data directory, and makes both where they are missing.
+// Identity returns the peer id of a data directory, and creates both if they are missing.
 func Identity(dataDir string) (string, error) {
 	if err := os.MkdirAll(dataDir, dirMode); err != nil {
 		return "", fault.As("daemon.Identity", fault.Invalid, fmt.Errorf("data: %w", err))
@@ -62,7 +62,7 @@ func Identity(dataDir string) (string, error) {
 	return id.String(), nil
 }
 
-// serve runs the front ends until ctx ends or one of them fails, and stops them all.
+// serve runs the front ends until ctx ends or one fails, and then stops all.
 func (p *parts) serve(ctx context.Context, l listeners) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)
@@ -87,8 +87,7 @@ func (p *parts) serve(ctx context.Context, l listeners) error {
 	return group.Run()
 }
 
-// listeners are opened before anything else, so that a taken port is found out at once. A
-// nil one is off.
+// listeners are opened first, so that a port in use fails at once. Nil means off.
 type listeners struct{ http, grpc, unix net.Listener }
 
 func listen(c config.Config) (l listeners, err error) {
@@ -130,11 +129,11 @@ func address(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// logger writes text or JSON at the configured level.
+// logger returns a logger with the configured level and format.
 func logger(c config.Log, w io.Writer) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // config.Validate admits only levels
+		level = slog.LevelInfo // config.Validate allows only known levels
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {

@@ -11,73 +11,63 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Agent are the instruments of the agent plane and of the HTTP front end, in the names of the
-// SAP-044 Registry.
+// Agent are the instruments of the agent plane and of the HTTP front end, with the names of
+// the SAP-044 Registry.
 type Agent struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	operations *prometheus.CounterVec
-	beats      window
+	heartbeats window
 
-	counted sync.Map // request to prometheus.Counter, so that labels are looked up once
-	timed   sync.Map // request, without status, to prometheus.Observer
+	counters  sync.Map // request to prometheus.Counter, to look up labels once
+	observers sync.Map // request without status to prometheus.Observer
 }
 
-// request are the labels of one; all of them are bounded by who calls.
+// request are the labels of a request. The caller bounds the number of values.
 type request struct {
 	endpoint, method string
 	status           int
 }
 
-// NewAgent registers the instruments, and a gauge of the services by status ("up", "unhealthy",
-// "down", "unknown") that are counted at each scrape; those that are missing count 0. It fails with
-// Exists when the registry has them already.
-func NewAgent(reg prometheus.Registerer, census func() map[string]int, now func() time.Time) (*Agent, error) {
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "manifest_" + name, Help: help}, labels)
-	}
+// NewAgent registers the instruments, and a gauge of instances by status ("up", "unhealthy",
+// "down", "unknown") that calls count at each scrape. A missing status counts as 0. Errors:
+// Exists if the registry has the instruments already.
+func NewAgent(reg prometheus.Registerer, count func() map[string]int, now func() time.Time) (*Agent, error) {
+	f := &factory{reg: reg, prefix: "manifest_"}
 	a := &Agent{
-		requests: counters("http_requests_total", "HTTP requests by endpoint, method and status.", "endpoint", "method", "status"),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "manifest_http_request_duration_seconds", Help: "Latency of HTTP requests, but those that wait for changes.",
-			Buckets: []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5},
-		}, []string{"endpoint", "method"}),
-		operations: counters("storage_operations_total", "Operations on the storage of instances.", "operation", "status"),
-		beats:      window{now: now},
+		requests: register(f, f.counters("http_requests_total", "HTTP requests, by endpoint, method and status.", "endpoint", "method", "status")),
+		duration: register(f, prometheus.NewHistogramVec(
+			f.histogram("http_request_duration_seconds", "Latency of HTTP requests, without requests that wait for changes.",
+				[]float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5}), []string{"endpoint", "method"})),
+		operations: register(f, f.counters("storage_operations_total", "Operations on the storage of instances.", "operation", "status")),
+		heartbeats: window{now: now},
 	}
-	rate := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "manifest_heartbeat_success_rate", Help: "Share of the heartbeats of the last minute that renewed a lease; 1 when there were none.",
-	}, a.beats.rate)
-	services := statusGauges{census, prometheus.NewDesc("manifest_services_total", "Registered services by status.", []string{"status"}, nil)}
-	for _, c := range []prometheus.Collector{a.requests, a.duration, a.operations, rate, services} {
-		if err := reg.Register(c); err != nil {
-			return nil, fault.As("metrics.NewAgent", fault.Exists, err)
-		}
-	}
-	return a, nil
+	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease; 1 without heartbeats.", a.heartbeats.rate))
+	register(f, statusGauges{count, prometheus.NewDesc("manifest_services_total", "Registered instances, by status.", []string{"status"}, nil)})
+	return a, fault.As("metrics.NewAgent", fault.Exists, f.err)
 }
 
 // Requested counts an answered request.
 func (a *Agent) Requested(endpoint, method string, status int) {
 	key := request{endpoint, method, status}
-	c, ok := a.counted.Load(key)
+	c, ok := a.counters.Load(key)
 	if !ok {
-		c, _ = a.counted.LoadOrStore(key, a.requests.WithLabelValues(endpoint, method, strconv.Itoa(status)))
+		c, _ = a.counters.LoadOrStore(key, a.requests.WithLabelValues(endpoint, method, strconv.Itoa(status)))
 	}
 	c.(prometheus.Counter).Inc()
 }
 
-// Took measures an answered request.
+// Took records the duration of an answered request.
 func (a *Agent) Took(endpoint, method string, d time.Duration) {
 	key := request{endpoint, method, 0}
-	o, ok := a.timed.Load(key)
+	o, ok := a.observers.Load(key)
 	if !ok {
-		o, _ = a.timed.LoadOrStore(key, a.duration.WithLabelValues(endpoint, method))
+		o, _ = a.observers.LoadOrStore(key, a.duration.WithLabelValues(endpoint, method))
 	}
 	o.(prometheus.Observer).Observe(d.Seconds())
 }
 
-// Stored counts an operation on the storage: "get", "put" or "delete".
+// Stored counts an operation on the storage of instances: "get", "put" or "delete".
 func (a *Agent) Stored(operation string, err error) {
 	outcome := "success"
 	if err != nil {
@@ -86,13 +76,13 @@ func (a *Agent) Stored(operation string, err error) {
 	a.operations.WithLabelValues(operation, outcome).Inc()
 }
 
-// Beaten counts heartbeats that renewed a lease, and those that did not.
-func (a *Agent) Beaten(renewed, refused int) { a.beats.add(renewed, refused) }
+// Beaten counts heartbeats that renewed a lease, and refused heartbeats.
+func (a *Agent) Beaten(renewed, refused int) { a.heartbeats.add(renewed, refused) }
 
 // statusGauges collects a gauge for each status.
 type statusGauges struct {
-	census func() map[string]int
-	desc   *prometheus.Desc
+	count func() map[string]int
+	desc  *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -100,32 +90,33 @@ func (s statusGauges) Describe(out chan<- *prometheus.Desc) { out <- s.desc }
 
 // Collect implements prometheus.Collector.
 func (s statusGauges) Collect(out chan<- prometheus.Metric) {
-	counts := s.census()
+	counts := s.count()
 	for _, status := range []string{"up", "unhealthy", "down", "unknown"} {
 		out <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[status]), status)
 	}
 }
 
-// Slots of a window: a minute in parts, and the part that runs.
+// A window has slots for one minute, and one slot for the current time.
 const (
 	slotLength = 5 * time.Second
 	slotCount  = 13
 )
 
-// window counts two things over the last minute, to slotLength. It is safe for concurrent use and
-// adding waits for nobody. A count that comes while its slot is emptied may be lost.
+// window counts successes and failures over the last minute, with the precision of slotLength.
+// It is lock-free and safe for concurrent use. A count may be lost while its slot is reset.
 type window struct {
 	now   func() time.Time
 	slots [slotCount]slot
 }
 
-// slot are the counts of one part; of says which one since the epoch.
+// slot has the counts of one interval of slotLength. of is the number of the interval since
+// the epoch.
 type slot struct{ of, good, bad atomic.Int64 }
 
 func (w *window) add(good, bad int) {
-	part := w.part()
-	s := &w.slots[part%slotCount]
-	if of := s.of.Load(); of != part && s.of.CompareAndSwap(of, part) {
+	interval := w.interval()
+	s := &w.slots[interval%slotCount]
+	if of := s.of.Load(); of != interval && s.of.CompareAndSwap(of, interval) {
 		s.good.Store(0)
 		s.bad.Store(0)
 	}
@@ -133,14 +124,14 @@ func (w *window) add(good, bad int) {
 	s.bad.Add(int64(bad))
 }
 
-func (w *window) part() int64 { return w.now().UnixNano() / int64(slotLength) }
+func (w *window) interval() int64 { return w.now().UnixNano() / int64(slotLength) }
 
-// rate is the share of the good ones.
+// rate is the share of successes, or 1 without counts.
 func (w *window) rate() float64 {
 	var good, bad int64
-	part := w.part()
+	interval := w.interval()
 	for n := range w.slots {
-		if s := &w.slots[n]; part-s.of.Load() < slotCount {
+		if s := &w.slots[n]; interval-s.of.Load() < slotCount {
 			good += s.good.Load()
 			bad += s.bad.Load()
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// clock is a time that tests set.
+// clock is a fake clock.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
@@ -49,7 +49,7 @@ func TestRegistryNames(t *testing.T) {
 	require.ErrorIs(t, err, fault.Exists)
 }
 
-// TestHeartbeatsOfAMinute: what is older does not count.
+// TestHeartbeatsOfAMinute expects heartbeats older than a minute not to count.
 func TestHeartbeatsOfAMinute(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
 	a, reg := newAgent(t, c)
@@ -61,11 +61,11 @@ func TestHeartbeatsOfAMinute(t *testing.T) {
 	a.Beaten(4, 0)
 	require.Equal(t, 0.625, rate())
 	c.Time = c.Add(35 * time.Second)
-	require.Equal(t, 1.0, rate(), "the first are over a minute old")
+	require.Equal(t, 1.0, rate(), "the first heartbeats are over a minute old")
 	c.Time = c.Add(time.Hour)
 	require.Equal(t, 1.0, rate())
 	a.Beaten(1, 1)
-	require.Equal(t, 0.5, rate(), "an old slot is emptied before it is used again")
+	require.Equal(t, 0.5, rate(), "an old slot is reset before reuse")
 }
 
 func TestAgentIsSafeForConcurrentUse(t *testing.T) {
@@ -85,8 +85,8 @@ func TestAgentIsSafeForConcurrentUse(t *testing.T) {
 	require.Equal(t, 8000.0, exposed(t, reg)["manifest_http_request_duration_seconds{/services,GET}"])
 }
 
-// exposed gives all values by name and labels in the order endpoint, method, status; or operation,
-// status. That of a histogram is its count.
+// exposed returns all values by name and labels, which are sorted by name. The value of a
+// histogram is its count.
 func exposed(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -95,7 +95,7 @@ func exposed(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			var labels []string
-			for _, l := range m.GetLabel() { // which are sorted by name
+			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
 			values[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())

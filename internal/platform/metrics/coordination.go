@@ -15,40 +15,25 @@ type Coordination struct {
 	snapshots *prometheus.CounterVec
 }
 
-// GroupStats is how the group stands as this peer sees it.
+// GroupStats is the state of the group as this peer sees it.
 type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
 	Leases, Locks, Keys  int
-	OldestOverdueSeconds float64 // of the leases that should have ended; of the leader
+	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
 }
 
-// NewCoordination registers the instruments, and gauges that ask for their values at each scrape.
-// It fails with Exists when the registry has them already.
-func NewCoordination(reg prometheus.Registerer, figures func() GroupStats) (*Coordination, error) {
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "blackhole_coordination_" + name, Help: help}, labels)
-	}
+// NewCoordination registers the instruments, and gauges that call stats at each scrape.
+// Errors: Exists if the registry has them already.
+func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coordination, error) {
+	f := &factory{reg: reg, prefix: "blackhole_coordination_"}
 	c := &Coordination{
-		messages:  counters("messages_total", "Messages between members, by direction and lane.", "direction", "lane"),
-		bytes:     counters("message_bytes_total", "Bytes of messages between members, by direction and lane.", "direction", "lane"),
-		dropped:   counters("messages_dropped_total", "Messages to members that were not sent, by lane and reason.", "lane", "reason"),
-		refused:   counters("streams_refused_total", "Streams that were not served, by reason.", "reason"),
-		snapshots: counters("snapshots_total", "Snapshots sent and received, by direction and outcome.", "direction", "outcome"),
-	}
-	for _, one := range append(gauges(figures), c.messages, c.bytes, c.dropped, c.refused, c.snapshots) {
-		if err := reg.Register(one); err != nil {
-			return nil, fault.As("metrics.NewCoordination", fault.Exists, err)
-		}
-	}
-	return c, nil
-}
-
-func gauges(figures func() GroupStats) []prometheus.Collector {
-	gauge := func(name, help string, of func(GroupStats) float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "blackhole_coordination_" + name, Help: help},
-			func() float64 { return of(figures()) })
+		messages:  register(f, f.counters("messages_total", "Messages between members, by direction and lane.", "direction", "lane")),
+		bytes:     register(f, f.counters("message_bytes_total", "Bytes of messages between members, by direction and lane.", "direction", "lane")),
+		dropped:   register(f, f.counters("messages_dropped_total", "Messages to members that were not sent, by lane and reason.", "lane", "reason")),
+		refused:   register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
+		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
 	}
 	flag := func(b bool) float64 {
 		if b {
@@ -56,44 +41,50 @@ func gauges(figures func() GroupStats) []prometheus.Collector {
 		}
 		return 0
 	}
-	return []prometheus.Collector{
-		gauge("term", "Raft's term.", func(f GroupStats) float64 { return float64(f.Term) }),
-		gauge("revision", "Revision of the keyspace.", func(f GroupStats) float64 { return float64(f.Revision) }),
-		gauge("is_leader", "Whether this peer leads the group.", func(f GroupStats) float64 { return flag(f.Leads) }),
-		gauge("has_leader", "Whether this peer knows who leads the group.", func(f GroupStats) float64 { return flag(f.HasLeader) }),
-		gauge("voters", "Voters of the group.", func(f GroupStats) float64 { return float64(f.Voters) }),
-		gauge("leases", "Leases.", func(f GroupStats) float64 { return float64(f.Leases) }),
-		gauge("locks", "Locks that somebody claims.", func(f GroupStats) float64 { return float64(f.Locks) }),
-		gauge("keys", "Keys, those of locks included.", func(f GroupStats) float64 { return float64(f.Keys) }),
-		gauge("oldest_overdue_seconds", "How late the oldest lease is that should have ended; of the leader.",
-			func(f GroupStats) float64 { return f.OldestOverdueSeconds }),
+	for _, g := range []struct {
+		name, help string
+		value      func(GroupStats) float64
+	}{
+		{"term", "Raft term.", func(s GroupStats) float64 { return float64(s.Term) }},
+		{"revision", "Revision of the key space.", func(s GroupStats) float64 { return float64(s.Revision) }},
+		{"is_leader", "1 if this peer leads the group.", func(s GroupStats) float64 { return flag(s.Leads) }},
+		{"has_leader", "1 if this peer knows the leader of the group.", func(s GroupStats) float64 { return flag(s.HasLeader) }},
+		{"voters", "Voters of the group.", func(s GroupStats) float64 { return float64(s.Voters) }},
+		{"leases", "Leases of the group.", func(s GroupStats) float64 { return float64(s.Leases) }},
+		{"locks", "Locks with holders or waiters.", func(s GroupStats) float64 { return float64(s.Locks) }},
+		{"keys", "Keys of the group, with the keys of locks.", func(s GroupStats) float64 { return float64(s.Keys) }},
+		{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.",
+			func(s GroupStats) float64 { return s.OldestOverdueSeconds }},
+	} {
+		register(f, f.gauge(g.name, g.help, func() float64 { return g.value(stats()) }))
 	}
+	return c, fault.As("metrics.NewCoordination", fault.Exists, f.err)
 }
 
-// Sent counts messages that left, and their bytes.
+// Sent counts sent messages and their bytes.
 func (c *Coordination) Sent(lane string, messages, bytes int) {
-	c.carried("out", lane, messages, bytes)
+	c.count("out", lane, messages, bytes)
 }
 
-// Received counts messages that came, and their bytes.
+// Received counts received messages and their bytes.
 func (c *Coordination) Received(lane string, messages, bytes int) {
-	c.carried("in", lane, messages, bytes)
+	c.count("in", lane, messages, bytes)
 }
 
-func (c *Coordination) carried(direction, lane string, messages, bytes int) {
+func (c *Coordination) count(direction, lane string, messages, bytes int) {
 	c.messages.WithLabelValues(direction, lane).Add(float64(messages))
 	c.bytes.WithLabelValues(direction, lane).Add(float64(bytes))
 }
 
-// Dropped counts messages that were not sent, for a reason.
+// Dropped counts messages that were not sent, by reason.
 func (c *Coordination) Dropped(lane, reason string, messages int) {
 	c.dropped.WithLabelValues(lane, reason).Add(float64(messages))
 }
 
-// Refused counts a stream that was not served.
+// Refused counts a refused stream, by reason.
 func (c *Coordination) Refused(reason string) { c.refused.WithLabelValues(reason).Inc() }
 
-// Snapshot counts a state sent ("out") or received ("in").
+// Snapshot counts a snapshot that was sent ("out") or received ("in").
 func (c *Coordination) Snapshot(direction string, _ int64, err error) {
 	outcome := "ok"
 	if err != nil {

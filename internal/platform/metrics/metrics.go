@@ -1,9 +1,9 @@
-// Package metrics are the daemon's instruments, in the names of the U06 Service Discovery
-// Protocol, section 7.
+// Package metrics holds the daemon's instruments, with the names of the U06 Service
+// Discovery Protocol, section 7.
 //
-// Components do not know Prometheus: each declares a small recorder interface of plain
-// values, and *Metrics satisfies them all. Labels are bounded: an operation, an error
-// kind, a refusal reason, or the type of an own service.
+// Components do not import Prometheus: each declares a small recorder interface of plain
+// values, which the types of this package satisfy. All labels have a bounded set of values:
+// an operation, an error kind, a refusal reason, or the type of an own service.
 package metrics
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Metrics are the instruments of one peer.
+// Metrics are the instruments of the discovery plane.
 type Metrics struct {
 	registered   prometheus.Counter
 	unregistered prometheus.Counter
@@ -34,62 +34,42 @@ type Metrics struct {
 	gossip       *prometheus.CounterVec
 }
 
-// New registers the instruments with a registry of the caller's. It fails with Exists when
-// the registry has them already.
+// New registers the instruments. Errors: Exists if the registry has them already.
 func New(reg prometheus.Registerer) (*Metrics, error) {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "blackhole_discovery_" + name, Help: help})
-	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "blackhole_discovery_" + name, Help: help}, labels)
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Name: "blackhole_discovery_" + name, Help: help, Buckets: buckets}
-	}
+	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
 	m := &Metrics{
-		registered:   counter("services_registered_total", "Services registered on this peer."),
-		unregistered: counter("services_unregistered_total", "Services withdrawn from this peer."),
-		refreshed:    counter("services_refreshed_total", "Announcements repeated for this peer's services."),
-		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "blackhole_discovery_services_active", Help: "This peer's services by type.",
-		}, []string{"type"}),
-		queries: counter("queries_total", "Discovery queries answered."),
-		duration: prometheus.NewHistogram(histogram("query_duration_seconds", "Time to answer a discovery query.",
-			append([]float64{1e-6, 1e-5, 1e-4}, prometheus.ExponentialBuckets(0.001, 2, 12)...))),
-		results: prometheus.NewHistogram(histogram("results_returned", "Results of a discovery query.",
-			prometheus.LinearBuckets(0, 10, 11))),
-		hits:       counter("cache_hits_total", "Queries answered from the cache."),
-		misses:     counter("cache_misses_total", "Queries that the cache could not answer."),
-		operations: counters("dht_operations_total", "Operations on the DHT and with keepers.", "operation"),
-		latency: prometheus.NewHistogramVec(histogram("dht_latency_seconds", "Latency of operations on the DHT and with keepers.",
-			prometheus.ExponentialBuckets(0.01, 2, 10)), []string{"operation"}),
-		checks:  counter("health_checks_total", "Measurements of providers."),
-		errors:  counters("errors_total", "Errors by type.", "error_type"),
-		refused: counters("refused_total", "Records, messages and answers refused, by reason.", "reason"),
-		gossip:  counters("gossip_messages_total", "Live updates by outcome.", "outcome"),
+		registered:   register(f, f.counter("services_registered_total", "Services registered on this peer.")),
+		unregistered: register(f, f.counter("services_unregistered_total", "Services withdrawn from this peer.")),
+		refreshed:    register(f, f.counter("services_refreshed_total", "Repeated announcements of this peer's services.")),
+		active: register(f, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: f.prefix + "services_active", Help: "This peer's services, by type.",
+		}, []string{"type"})),
+		queries: register(f, f.counter("queries_total", "Answered discovery queries.")),
+		duration: register(f, prometheus.NewHistogram(f.histogram("query_duration_seconds", "Time to answer a discovery query.",
+			append([]float64{1e-6, 1e-5, 1e-4}, prometheus.ExponentialBuckets(0.001, 2, 12)...)))),
+		results: register(f, prometheus.NewHistogram(f.histogram("results_returned", "Number of results of a discovery query.",
+			prometheus.LinearBuckets(0, 10, 11)))),
+		hits:       register(f, f.counter("cache_hits_total", "Queries answered from the cache.")),
+		misses:     register(f, f.counter("cache_misses_total", "Queries not answered from the cache.")),
+		operations: register(f, f.counters("dht_operations_total", "Operations on the DHT and with keepers.", "operation")),
+		latency: register(f, prometheus.NewHistogramVec(f.histogram("dht_latency_seconds", "Latency of operations on the DHT and with keepers.",
+			prometheus.ExponentialBuckets(0.01, 2, 10)), []string{"operation"})),
+		checks:  register(f, f.counter("health_checks_total", "Measurements of providers.")),
+		errors:  register(f, f.counters("errors_total", "Errors, by type.", "error_type")),
+		refused: register(f, f.counters("refused_total", "Refused records, messages and answers, by reason.", "reason")),
+		gossip:  register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
 	}
-	return m, m.register(reg)
+	return m, fault.As("metrics.New", fault.Exists, f.err)
 }
 
-func (m *Metrics) register(reg prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{
-		m.registered, m.unregistered, m.refreshed, m.active, m.queries, m.duration, m.results, m.hits, m.misses,
-		m.operations, m.latency, m.checks, m.errors, m.refused, m.gossip,
-	} {
-		if err := reg.Register(c); err != nil {
-			return fault.As("metrics.New", fault.Exists, err)
-		}
-	}
-	return nil
-}
-
-// RegisterHealthGauges adds the gauges of known services, counted at each scrape: those whose provider
-// neither claims to be unhealthy nor was found unreachable, and the others.
+// RegisterHealthGauges adds the gauges of usable and unusable services in the index. A service
+// is unusable if its provider reports it as unhealthy, or was measured as unreachable. count
+// runs at each scrape.
 func (m *Metrics) RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
-	return fault.As("metrics.Census", fault.Exists, reg.Register(healthGauges{
+	return fault.As("metrics.RegisterHealthGauges", fault.Exists, reg.Register(healthGauges{
 		count:     count,
-		healthy:   prometheus.NewDesc("blackhole_discovery_healthy_services", "Known services that are usable.", nil, nil),
-		unhealthy: prometheus.NewDesc("blackhole_discovery_unhealthy_services", "Known services that are not usable.", nil, nil),
+		healthy:   prometheus.NewDesc("blackhole_discovery_healthy_services", "Usable services in the index.", nil, nil),
+		unhealthy: prometheus.NewDesc("blackhole_discovery_unhealthy_services", "Unusable services in the index.", nil, nil),
 	}))
 }
 
@@ -100,16 +80,16 @@ type healthGauges struct {
 }
 
 // Describe implements prometheus.Collector.
-func (c healthGauges) Describe(out chan<- *prometheus.Desc) { out <- c.healthy; out <- c.unhealthy }
+func (g healthGauges) Describe(out chan<- *prometheus.Desc) { out <- g.healthy; out <- g.unhealthy }
 
 // Collect implements prometheus.Collector.
-func (c healthGauges) Collect(out chan<- prometheus.Metric) {
-	healthy, unhealthy := c.count()
-	out <- prometheus.MustNewConstMetric(c.healthy, prometheus.GaugeValue, float64(healthy))
-	out <- prometheus.MustNewConstMetric(c.unhealthy, prometheus.GaugeValue, float64(unhealthy))
+func (g healthGauges) Collect(out chan<- prometheus.Metric) {
+	healthy, unhealthy := g.count()
+	out <- prometheus.MustNewConstMetric(g.healthy, prometheus.GaugeValue, float64(healthy))
+	out <- prometheus.MustNewConstMetric(g.unhealthy, prometheus.GaugeValue, float64(unhealthy))
 }
 
-// Registered counts a service that was added to (+1) or ended on (-1) this peer.
+// Registered counts services added to this peer (delta > 0) or removed from it (delta < 0).
 func (m *Metrics) Registered(kind string, delta int) {
 	m.active.WithLabelValues(kind).Add(float64(delta))
 	if delta > 0 {
@@ -122,7 +102,7 @@ func (m *Metrics) Registered(kind string, delta int) {
 // Refreshed counts repeated announcements.
 func (m *Metrics) Refreshed(n int) { m.refreshed.Add(float64(n)) }
 
-// Queried counts one answered query; source is "cache", "local" or "network".
+// Queried counts an answered query. source is "cache", "local" or "network".
 func (m *Metrics) Queried(source string, took time.Duration, results int) {
 	m.queries.Inc()
 	m.duration.Observe(took.Seconds())
@@ -134,13 +114,13 @@ func (m *Metrics) Queried(source string, took time.Duration, results int) {
 	}
 }
 
-// Failed counts an error by its kind and the component of its operation.
+// Failed counts an error, by its kind and the component of its operation.
 func (m *Metrics) Failed(op string, err error) {
 	component, _, _ := strings.Cut(op, ".")
 	m.errors.WithLabelValues(component + "_" + fault.KindOf(err).String()).Inc()
 }
 
-// Operation counts one operation with the network and its latency.
+// Operation counts an operation on the network, with its latency and error.
 func (m *Metrics) Operation(op string, took time.Duration, err error) {
 	m.operations.WithLabelValues(op).Inc()
 	m.latency.WithLabelValues(op).Observe(took.Seconds())
@@ -149,14 +129,14 @@ func (m *Metrics) Operation(op string, took time.Duration, err error) {
 	}
 }
 
-// Refused counts something of another peer's that was not accepted.
+// Refused counts a refused record or message of another peer.
 func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
-// Distrusted counts an answer that no honest peer gives.
+// Distrusted counts an answer that an honest peer cannot give.
 func (m *Metrics) Distrusted(reason string) { m.refused.WithLabelValues("answer_" + reason).Inc() }
 
-// Checked counts one measurement of a provider.
+// Checked counts a measurement of a provider.
 func (m *Metrics) Checked() { m.checks.Inc() }
 
-// Received counts one live update by its outcome.
+// Received counts a live update, by its outcome.
 func (m *Metrics) Received(outcome string) { m.gossip.WithLabelValues(outcome).Inc() }
