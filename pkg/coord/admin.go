@@ -10,7 +10,7 @@ import (
 // time for which a backup is of any use (at 10^5 a second, 127 days).
 const leap = 1 << 40
 
-func (o *Compact) run(m *Machine, _ *call) error {
+func (o *compactOp) run(m *Machine, _ *call) error {
 	if o.Revision < 0 || o.Revision > m.revision {
 		return fault.Invalidf("revision", o.Revision, "the present revision is %d", m.revision)
 	}
@@ -20,12 +20,12 @@ func (o *Compact) run(m *Machine, _ *call) error {
 	return nil
 }
 
-func (o *Reincarnate) run(m *Machine, _ *call) error {
+func (o *bumpIncarnationOp) run(m *Machine, _ *call) error {
 	if o.Incarnation != m.incarnation+1 {
-		return refused(fault.Conflict, "incarnation", "the present one is %d", m.incarnation)
+		return fault.Refused(fault.Conflict, "incarnation", "the present one is %d", m.incarnation)
 	}
 	if m.revision > math.MaxInt64-2*leap {
-		return refused(fault.LimitReached, "incarnation", "no revisions are left")
+		return fault.Refused(fault.LimitReached, "incarnation", "no revisions are left")
 	}
 	m.incarnation = o.Incarnation
 	m.revision += leap

@@ -19,13 +19,13 @@ func (m *Machine) clientOf(cmd Command) (*client, error) {
 	c, ok := m.clients[cmd.Client]
 	switch {
 	case !ok:
-		return nil, refused(fault.NotFound, "client", "is not known: it was idle for too long, or closed")
+		return nil, fault.Refused(fault.NotFound, "client", "is not known: it was idle for too long, or closed")
 	case c.owner != cmd.Owner:
-		return nil, refused(fault.Forbidden, "client", "belongs to another owner")
+		return nil, fault.Refused(fault.Forbidden, "client", "belongs to another owner")
 	case cmd.Sequence == 0:
 		return nil, fault.Invalidf("sequence", 0, "must be above 0")
 	case cmd.Sequence < c.sequence:
-		return nil, refused(fault.Conflict, "sequence", "%d is done, the last is %d", cmd.Sequence, c.sequence)
+		return nil, fault.Refused(fault.Conflict, "sequence", "%d is done, the last is %d", cmd.Sequence, c.sequence)
 	}
 	return c, nil
 }
@@ -33,12 +33,12 @@ func (m *Machine) clientOf(cmd Command) (*client, error) {
 // Clients gives the number of clients.
 func (m *Machine) Clients() int { return len(m.clients) }
 
-func (*ClientOpen) run(m *Machine, c *call) error {
+func (*clientOpenOp) run(m *Machine, c *call) error {
 	if len(m.clients) >= int(m.limits.Clients) {
 		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
 	}
 	if m.lastClient == math.MaxUint64 {
-		return refused(fault.LimitReached, "clients", "no id is left")
+		return fault.Refused(fault.LimitReached, "clients", "no id is left")
 	}
 	if most := m.limits.PerOwner.Clients; m.Usage(c.owner).Clients >= int(most) {
 		return limitReached("per_owner.clients", "too many clients of one owner", uint64(most))
@@ -50,7 +50,7 @@ func (*ClientOpen) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (*ClientClose) run(m *Machine, c *call) error {
+func (*clientCloseOp) run(m *Machine, c *call) error {
 	if c.client == 0 {
 		return fault.Invalidf("client", nil, "is missing")
 	}
@@ -65,9 +65,9 @@ func (m *Machine) forget(id ClientID) {
 	m.tidy(owner)
 }
 
-func (o *ClientsExpire) run(m *Machine, c *call) error {
+func (o *clientsExpireOp) run(m *Machine, c *call) error {
 	if o.Term != c.term {
-		return refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
 	}
 	before := len(m.clients)
 	for id, c := range m.clients { // in any order: what is left is the same

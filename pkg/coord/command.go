@@ -17,20 +17,7 @@ type Command struct {
 // Op is one of the operations of this package: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
 // *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
 // *ClientClose, *ClientsExpire, *Configure, *Reincarnate.
-type Op interface {
-	// run executes the operation. It changes the machine only if it returns nil, and writes
-	// what it has to say into the result.
-	run(m *Machine, c *call) error
-}
-
-// call is what an operation knows about the entry it came in.
-type call struct {
-	index  uint64
-	term   uint64
-	client ClientID
-	owner  string
-	result *Result
-}
+type Op interface{ op() }
 
 // Write changes keys, all at one revision or none, if every guard holds.
 //
@@ -179,3 +166,20 @@ type Configure struct{ Limits Limits }
 //
 // Errors: Conflict when Incarnation is not one more than the present.
 type Reincarnate struct{ Incarnation uint64 }
+
+func (*Write) op()             {}
+func (*Compact) op()           {}
+func (*LeaseGrant) op()        {}
+func (*LeaseRevoke) op()       {}
+func (*Expire) op()            {}
+func (*Lock) op()              {}
+func (*Unlock) op()            {}
+func (*Cancel) op()            {}
+func (*RegisterBatch) op()     {}
+func (*SetRequirement) op()    {}
+func (*DeleteRequirement) op() {}
+func (*ClientOpen) op()        {}
+func (*ClientClose) op()       {}
+func (*ClientsExpire) op()     {}
+func (*Configure) op()         {}
+func (*Reincarnate) op()       {}

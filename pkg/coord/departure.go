@@ -63,7 +63,7 @@ func (s *Keyspace) Since(key string) Revision {
 	if !ok {
 		return 0
 	}
-	return kv.since
+	return kv.Since
 }
 
 // known is what the group knows of a Since.
@@ -78,9 +78,9 @@ func (m *Machine) known(since Revision) Revision {
 func (m *Machine) outdated(e *Entry, kv *KeyValue, owner string) bool {
 	switch {
 	case e.Adopt:
-		return kv != nil && kv.claim != nil
+		return kv != nil && kv.LockClaim != nil
 	case kv != nil:
-		return m.known(e.Since) <= kv.since
+		return m.known(e.Since) <= kv.Since
 	}
 	d, ok := m.gone.keys.Get(e.Key)
 	return ok && d.owner != owner && m.known(e.Since) < d.at
@@ -89,7 +89,7 @@ func (m *Machine) outdated(e *Entry, kv *KeyValue, owner string) bool {
 // stamp gives the entries that a batch has put their Since, and what the result has to say of it. With Adopt it is
 // the revision that the batch makes, or the present one if it makes none, which is as good: were the key another
 // owner's at that revision, the batch had moved it and so made one.
-func (m *Machine) stamp(o *RegisterBatch) []Revision {
+func (m *Machine) stamp(o *registerBatchOp) []Revision {
 	at, told := m.revision, false
 	if len(m.effects.Events) > 0 {
 		at++
@@ -106,9 +106,9 @@ func (m *Machine) stamp(o *RegisterBatch) []Revision {
 		if e.Adopt {
 			expected, since = at, at
 		}
-		since = max(since, kv.since)
+		since = max(since, kv.Since)
 		m.since = append(m.since, since)
-		if told = told || since != expected; since == kv.since {
+		if told = told || since != expected; since == kv.Since {
 			continue
 		}
 		if kv.ModRevision <= m.revision { // others share this version
@@ -116,7 +116,7 @@ func (m *Machine) stamp(o *RegisterBatch) []Revision {
 			kv = &shared
 			m.tree.Set(e.Key, kv)
 		}
-		kv.since = since
+		kv.Since = since
 	}
 	if !told {
 		return nil

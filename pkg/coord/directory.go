@@ -150,8 +150,8 @@ func (m *Machine) Publication(id LeaseID) *Publication {
 }
 
 // entry reports whether a version is one of an instance in the directory.
-func (kv *KeyValue) entry() bool {
-	return kv.claim == nil && strings.HasPrefix(kv.Key, DirectoryPrefix)
+func isEntry(kv *KeyValue) bool {
+	return kv.LockClaim == nil && strings.HasPrefix(kv.Key, DirectoryPrefix)
 }
 
 // withdraw ends the generation of a lease that ends.
@@ -168,7 +168,7 @@ func (a *account) publish() *published {
 	return a.published
 }
 
-func (o *RegisterBatch) run(m *Machine, c *call) error {
+func (o *registerBatchOp) run(m *Machine, c *call) error {
 	if err := o.check(&m.limits); err != nil {
 		return err
 	}
@@ -179,9 +179,9 @@ func (o *RegisterBatch) run(m *Machine, c *call) error {
 	p := l.owner.publish()
 	switch {
 	case o.Generation < p.Generation:
-		return refused(fault.Conflict, "generation", "%d is over, the present one is %d", o.Generation, p.Generation)
+		return fault.Refused(fault.Conflict, "generation", "%d is over, the present one is %d", o.Generation, p.Generation)
 	case o.Generation == p.Generation && o.Lease != p.lease:
-		return refused(fault.Conflict, "lease", "the generation is bound to another")
+		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
 	steps, foreign := m.reconcile(o, l)
 	if err := m.feasible(steps, c.owner); err != nil {
@@ -205,7 +205,7 @@ func (o *RegisterBatch) run(m *Machine, c *call) error {
 }
 
 // check looks at a batch by itself.
-func (o *RegisterBatch) check(l *Limits) error {
+func (o *registerBatchOp) check(l *limits) error {
 	switch n := len(o.Puts) + len(o.Deletes); {
 	case o.Generation == 0:
 		return fault.Invalidf("generation", nil, "must be above 0")
@@ -218,7 +218,7 @@ func (o *RegisterBatch) check(l *Limits) error {
 	seen := make(map[string]struct{}, len(o.Puts)+len(o.Deletes))
 	for i := range o.Puts {
 		e := &o.Puts[i]
-		if err := e.check(l); err != nil {
+		if err := checkEntry(e, l); err != nil {
 			return fault.In(fmt.Sprintf("puts[%d]", i), err)
 		}
 		if o.Replace != nil && !o.Replace.Contains(e.Key) {
@@ -245,7 +245,7 @@ func (o *RegisterBatch) check(l *Limits) error {
 
 // reconcile gives the steps that make of what the owner of a lease has what the batch says, and the keys of
 // the puts that are passed over.
-func (m *Machine) reconcile(o *RegisterBatch, l *lease) (steps []step, foreign []string) {
+func (m *Machine) reconcile(o *registerBatchOp, l *lease) (steps []step, foreign []string) {
 	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
 	named := make(map[string]struct{}, len(o.Puts))
 	mine := &l.owner.published.keys

@@ -64,7 +64,7 @@ func (d *decoder) fail(err error) {
 
 func (d *decoder) check(ok bool, field, what string) {
 	if !ok {
-		d.fail(refused(fault.Invalid, field, "%s", what))
+		d.fail(fault.Refused(fault.Invalid, field, "%s", what))
 	}
 }
 
@@ -78,7 +78,7 @@ func (d *decoder) uint() uint64 {
 			break
 		}
 		if shift == 63 && b > 1 || shift > 0 && b == 0 {
-			d.fail(refused(fault.Invalid, "number", "is not in its shortest form or too large"))
+			d.fail(fault.Refused(fault.Invalid, "number", "is not in its shortest form or too large"))
 			break
 		}
 		if v |= uint64(b&0x7f) << shift; b < 0x80 {

@@ -62,7 +62,7 @@ func (f form) parts(field protowire.Number) form {
 }
 
 // check looks at an entry by itself.
-func (e *Entry) check(l *Limits) error {
+func checkEntry(e *Entry, l *limits) error {
 	if err := l.key("key", e.Key); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (f *Fence) Check(token Token) error {
 		return fault.Wrap(op, fault.Invalidf("token", token, "must be above 0"))
 	}
 	if token < f.Highest {
-		return fault.Wrap(op, refused(fault.Conflict, "token", "%d is stale, %d was seen", token, f.Highest))
+		return fault.Wrap(op, fault.Refused(fault.Conflict, "token", "%d is stale, %d was seen", token, f.Highest))
 	}
 	f.Highest = token
 	return nil
@@ -32,7 +32,7 @@ func (f *Fence) Check(token Token) error {
 // Errors: as Check; Conflict for a token used already.
 func (f *Fence) CheckOnce(token Token) error {
 	if token > 0 && token == f.Highest {
-		return fault.Wrap("coord.Fence", refused(fault.Conflict, "token", "%d was used already", token))
+		return fault.Wrap("coord.Fence", fault.Refused(fault.Conflict, "token", "%d was used already", token))
 	}
 	return f.Check(token)
 }

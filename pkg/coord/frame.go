@@ -94,11 +94,11 @@ func newUnframe(r io.Reader) (*unframe, error) {
 		return nil, damaged("magic", err)
 	}
 	if string(head[:len(magic)-1]) != magic[:len(magic)-1] {
-		return nil, refused(fault.Invalid, "magic", "is no snapshot of this state machine")
+		return nil, fault.Refused(fault.Invalid, "magic", "is no snapshot of this state machine")
 	}
 	format := head[len(magic)-1]
 	if format < oldest || format > magic[len(magic)-1] {
-		return nil, refused(fault.Unsupported, "version", "%d is not known", format)
+		return nil, fault.Refused(fault.Unsupported, "version", "%d is not known", format)
 	}
 	return &unframe{r: r, format: format, room: make([]byte, frameSize)}, nil
 }
@@ -125,14 +125,14 @@ func (u *unframe) next() error {
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if size > frameSize || u.last && size > 0 {
-		return refused(fault.Invalid, "frame", "has an impossible length, %d", size)
+		return fault.Refused(fault.Invalid, "frame", "has an impossible length, %d", size)
 	}
 	data := u.room[:size]
 	if _, err := io.ReadFull(u.r, data); err != nil {
 		return damaged("frame", err)
 	}
 	if u.crc = checksum(u.crc, data); u.crc != binary.BigEndian.Uint32(head[4:]) {
-		return refused(fault.Invalid, "frame", "its checksum does not match")
+		return fault.Refused(fault.Invalid, "frame", "its checksum does not match")
 	}
 	u.buf, u.last, u.done = data, size < frameSize, size == 0
 	return nil

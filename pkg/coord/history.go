@@ -30,7 +30,7 @@ func (h *history) push(e Event) {
 	}
 	h.chunks[last] = append(h.chunks[last], e)
 	h.n++
-	h.bytes += e.size()
+	h.bytes += eventSize(&e)
 }
 
 // at gives event i, 0 being the oldest.
@@ -47,7 +47,7 @@ func (h *history) search(from Revision) int {
 // drop forgets the events up to a revision.
 func (h *history) drop(revision Revision) {
 	for h.n > 0 && h.at(0).Revision <= revision {
-		h.bytes -= h.at(0).size()
+		h.bytes -= eventSize(h.at(0))
 		h.n--
 		if h.off++; h.off == chunkSize {
 			h.chunks, h.off = h.chunks[1:], 0
@@ -57,3 +57,18 @@ func (h *history) drop(revision Revision) {
 		h.chunks, h.off = nil, 0
 	}
 }
+
+// kvSize is the number of bytes that a version counts against the limits.
+func kvSize(kv *KeyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	return rawSize(len(kv.Key), len(kv.Value))
+}
+
+func rawSize(key, value int) int64 {
+	const overhead = 160 // MAGIC: struct, string and tree slot, measured to about 150
+	return int64(key) + int64(value) + overhead
+}
+
+func eventSize(e *Event) int64 { return 64 + kvSize(e.KV) + kvSize(e.Prev) }

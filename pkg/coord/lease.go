@@ -74,10 +74,10 @@ func (m *Machine) Awaited(id LeaseID) bool {
 	}
 	for key := range l.keys {
 		kv, _ := m.tree.Get(key)
-		if kv.claim == nil {
+		if kv.LockClaim == nil {
 			continue
 		}
-		if q := m.locks[kv.claim.Lock]; q.held < len(q.claims) && q.holds(kv.Token()) {
+		if q := m.locks[kv.LockClaim.Lock]; q.held < len(q.claims) && q.holds(kv.Token()) {
 			return true
 		}
 	}
@@ -88,22 +88,22 @@ func (m *Machine) Awaited(id LeaseID) bool {
 func (m *Machine) leaseOf(id LeaseID, owner string) (*lease, error) {
 	l, ok := m.leases.Get(id)
 	if !ok {
-		return nil, refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
+		return nil, fault.Refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
 	}
 	if l.Owner != owner {
-		return nil, refused(fault.Forbidden, "lease", "belongs to another owner")
+		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 	}
 	return l, nil
 }
 
-func (l *Limits) ownerName(owner string) error {
+func (l *limits) ownerName(owner string) error {
 	if len(owner) > int(l.OwnerBytes) {
 		return tooLarge("owner", len(owner), int64(l.OwnerBytes))
 	}
 	return nil
 }
 
-func (o *LeaseGrant) run(m *Machine, c *call) error {
+func (o *leaseGrantOp) run(m *Machine, c *call) error {
 	if o.ID < 0 {
 		return fault.Invalidf("id", o.ID, "must not be negative")
 	}
@@ -131,14 +131,14 @@ func (o *LeaseGrant) run(m *Machine, c *call) error {
 func (m *Machine) leaseID(asked LeaseID) (LeaseID, error) {
 	if asked != 0 {
 		if _, taken := m.leases.Get(asked); taken {
-			return 0, refused(fault.Exists, "id", "is in use")
+			return 0, fault.Refused(fault.Exists, "id", "is in use")
 		}
 		return asked, nil
 	}
 	id := m.lastLease
 	for {
 		if id == math.MaxInt64 {
-			return 0, refused(fault.LimitReached, "id", "no id is left to choose")
+			return 0, fault.Refused(fault.LimitReached, "id", "no id is left to choose")
 		}
 		id++
 		if _, taken := m.leases.Get(id); !taken {
@@ -148,7 +148,7 @@ func (m *Machine) leaseID(asked LeaseID) (LeaseID, error) {
 	}
 }
 
-func (o *LeaseRevoke) run(m *Machine, c *call) error {
+func (o *leaseRevokeOp) run(m *Machine, c *call) error {
 	l, err := m.leaseOf(o.ID, c.owner)
 	if err != nil {
 		return err
@@ -157,10 +157,10 @@ func (o *LeaseRevoke) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *Expire) run(m *Machine, c *call) error {
+func (o *expireOp) run(m *Machine, c *call) error {
 	const most = 512
 	if o.Term != c.term {
-		return refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
 	}
 	var ending []*lease
 	keys := 0
@@ -187,9 +187,9 @@ func (m *Machine) end(ending []*lease, c *call) {
 		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
 			kv, _ := m.tree.Get(key)
 			m.remove(key)
-			if kv.claim != nil {
-				m.locks[kv.claim.Lock].remove(kv.Token())
-				left = append(left, kv.claim.Lock)
+			if kv.LockClaim != nil {
+				m.locks[kv.LockClaim.Lock].remove(kv.Token())
+				left = append(left, kv.LockClaim.Lock)
 			}
 			c.result.Changed++
 		}

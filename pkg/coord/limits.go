@@ -74,17 +74,20 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-func (o *Configure) run(m *Machine, _ *call) error {
+// limits adds the checks of one field to Limits.
+type limits struct{ Limits }
+
+func (o *configureOp) run(m *Machine, _ *call) error {
 	if err := o.Limits.Validate(); err != nil {
 		return fault.In("limits", err)
 	}
-	m.limits = o.Limits
+	m.limits = limits{o.Limits}
 	m.trim()
 	return nil
 }
 
 // key checks a key's length.
-func (l *Limits) key(field, key string) error {
+func (l *limits) key(field, key string) error {
 	switch {
 	case key == "":
 		return fault.Invalidf(field, nil, "is missing")
@@ -94,7 +97,7 @@ func (l *Limits) key(field, key string) error {
 	return nil
 }
 
-func (l *Limits) value(field string, value []byte) error {
+func (l *limits) value(field string, value []byte) error {
 	if len(value) > int(l.ValueBytes) {
 		return tooLarge(field, len(value), int64(l.ValueBytes))
 	}
@@ -102,14 +105,9 @@ func (l *Limits) value(field string, value []byte) error {
 }
 
 func tooLarge(field string, size int, most int64) error {
-	return &fault.Error{Kind: fault.TooLarge, Field: field, Err: fault.New("", fault.TooLarge, "has %d bytes, at most %d", size, most).Err}
+	return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", size, most)
 }
 
 func limitReached(field, what string, most uint64) error {
-	return &fault.Error{Kind: fault.LimitReached, Field: field, Err: fault.New("", fault.LimitReached, "%s: at most %d", what, most).Err}
-}
-
-// refused is an error of any other kind.
-func refused(kind fault.Kind, field, format string, args ...any) error {
-	return &fault.Error{Kind: kind, Field: field, Err: fault.New("", kind, format, args...).Err}
+	return fault.Refused(fault.LimitReached, field, "%s: at most %d", what, most)
 }

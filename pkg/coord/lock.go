@@ -33,7 +33,7 @@ type Claim struct {
 }
 
 // value is the claim as the value of its key: the wire form of LockEntry.
-func (c *Claim) value() []byte {
+func claimValue(c *Claim) []byte {
 	b := make([]byte, 0, 16+len(c.Metadata)+len(c.Holder))
 	for number, v := range [...]uint64{1: uint64(c.Mode), 2: uint64(c.Permits), 3: uint64(c.Count)} {
 		if v != 0 {
@@ -54,14 +54,14 @@ func (m *Machine) claim(c *Claim, key string, lease LeaseID) *KeyValue {
 	made := &struct {
 		KeyValue
 		claim Claim
-	}{KeyValue{Key: key, Value: c.value(), Lease: lease}, *c}
+	}{KeyValue{Key: key, Value: claimValue(c), Lease: lease}, *c}
 	kv := &made.KeyValue
-	kv.claim = &made.claim
+	kv.LockClaim = &made.claim
 	m.put(kv)
 	return kv
 }
 
-func (o *Lock) run(m *Machine, c *call) error {
+func (o *lockOp) run(m *Machine, c *call) error {
 	if err := o.check(&m.limits); err != nil {
 		return err
 	}
@@ -98,14 +98,14 @@ func (o *Lock) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *Lock) check(l *Limits) error {
+func (o *lockOp) check(l *limits) error {
 	switch {
 	case o.Name == "":
 		return fault.Invalidf("name", nil, "is missing")
 	case !utf8.ValidString(o.Name):
 		return fault.Invalidf("name", nil, "must be UTF-8")
 	case reserved(o.Name + "/"):
-		return refused(fault.Conflict, "name", "its keys would be among those of the directory")
+		return fault.Refused(fault.Conflict, "name", "its keys would be among those of the directory")
 	case len(o.Name) > int(l.KeyBytes)-17:
 		return tooLarge("name", len(o.Name), int64(l.KeyBytes)-17)
 	case o.Mode > Permit:
@@ -124,9 +124,9 @@ func (q *queue) agrees(c *Claim) error {
 		return nil
 	}
 	for _, kv := range q.claims {
-		if kv.claim.Mode == Permit { // all of them agree
-			if kv.claim.Permits != c.Permits {
-				return refused(fault.Conflict, "permits", "the lock has %d, not %d", kv.claim.Permits, c.Permits)
+		if kv.LockClaim.Mode == Permit { // all of them agree
+			if kv.LockClaim.Permits != c.Permits {
+				return fault.Refused(fault.Conflict, "permits", "the lock has %d, not %d", kv.LockClaim.Permits, c.Permits)
 			}
 			return nil
 		}
@@ -145,21 +145,21 @@ func (m *Machine) claimable(c *Claim, l *lease, q *queue) error {
 	if most := m.limits.PerOwner.Claims; l.owner.Claims >= int(most) {
 		return limitReached("per_owner.claims", "too many claims of one owner", uint64(most))
 	}
-	size := sizeOf(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
-	if err := m.limits.PerOwner.room(l.owner.Bytes, size); err != nil {
+	size := rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
+	if err := roomFor(&m.limits.PerOwner, l.owner.Bytes, size); err != nil {
 		return err
 	}
 	return m.room(1, size)
 }
 
 // again claims once more for a lease that has a claim already.
-func (o *Lock) again(m *Machine, kv *KeyValue, c *call) error {
-	if kv.claim == nil {
-		return refused(fault.Exists, "name", "a plain key is in the place of the claim")
+func (o *lockOp) again(m *Machine, kv *KeyValue, c *call) error {
+	if kv.LockClaim == nil {
+		return fault.Refused(fault.Exists, "name", "a plain key is in the place of the claim")
 	}
-	claim := *kv.claim
+	claim := *kv.LockClaim
 	if claim.Mode != o.Mode || claim.Permits != o.Permits {
-		return refused(fault.Conflict, "mode", "the lease claims the lock in another mode")
+		return fault.Refused(fault.Conflict, "mode", "the lease claims the lock in another mode")
 	}
 	q := m.locks[o.Name]
 	if !o.Wait && !q.holds(kv.Token()) {
@@ -173,8 +173,8 @@ func (o *Lock) again(m *Machine, kv *KeyValue, c *call) error {
 	if len(o.Metadata) > 0 {
 		claim.Metadata = o.Metadata
 	}
-	more := int64(len(claim.Metadata) - len(kv.claim.Metadata) + 5)
-	if err := m.limits.PerOwner.room(m.Usage(c.owner).Bytes, more); err != nil {
+	more := int64(len(claim.Metadata) - len(kv.LockClaim.Metadata) + 5)
+	if err := roomFor(&m.limits.PerOwner, m.Usage(c.owner).Bytes, more); err != nil {
 		return err
 	}
 	if err := m.room(0, more); err != nil {
@@ -191,19 +191,19 @@ func (m *Machine) reclaim(c *Claim, kv *KeyValue) *KeyValue {
 	return next
 }
 
-func (o *Unlock) run(m *Machine, c *call) error {
+func (o *unlockOp) run(m *Machine, c *call) error {
 	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
 	if err != nil {
 		return err
 	}
 	if !q.holds(o.Token) {
-		return refused(fault.Conflict, "token", "waits for the lock and does not hold it")
+		return fault.Refused(fault.Conflict, "token", "waits for the lock and does not hold it")
 	}
 	m.giveBack(kv, c)
 	return nil
 }
 
-func (o *Cancel) run(m *Machine, c *call) error {
+func (o *cancelOp) run(m *Machine, c *call) error {
 	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
 	if err != nil {
 		return err
@@ -220,28 +220,28 @@ func (o *Cancel) run(m *Machine, c *call) error {
 func (m *Machine) claimOf(name string, id LeaseID, token Token, owner string) (*KeyValue, *queue, error) {
 	if q := m.locks[name]; q != nil {
 		if i, ok := q.find(token); ok && q.claims[i].Lease == id {
-			if q.claims[i].claim.Holder != owner {
-				return nil, nil, refused(fault.Forbidden, "lease", "belongs to another owner")
+			if q.claims[i].LockClaim.Holder != owner {
+				return nil, nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 			}
 			return q.claims[i], q, nil
 		}
 	}
-	return nil, nil, refused(fault.NotFound, "token", "the lease has no such claim on the lock: it was given back, expired or never made")
+	return nil, nil, fault.Refused(fault.NotFound, "token", "the lease has no such claim on the lock: it was given back, expired or never made")
 }
 
 // giveBack takes one from a claim's count, and with the last the claim out of its queue.
 func (m *Machine) giveBack(kv *KeyValue, c *call) {
 	c.result.Changed = 1
-	if kv.claim.Count > 1 {
-		claim := *kv.claim
+	if kv.LockClaim.Count > 1 {
+		claim := *kv.LockClaim
 		claim.Count--
 		c.result.Lock = m.locks[claim.Lock].stand(m.reclaim(&claim, kv))
 		return
 	}
 	c.result.Lock = LockResult{Key: kv.Key, Token: kv.Token()}
 	m.remove(kv.Key)
-	m.locks[kv.claim.Lock].remove(kv.Token())
-	m.settle(kv.claim.Lock)
+	m.locks[kv.LockClaim.Lock].remove(kv.Token())
+	m.settle(kv.LockClaim.Lock)
 }
 
 // settle grants a lock to whoever may hold it now, and forgets a lock without claims.
@@ -257,7 +257,7 @@ func (m *Machine) settle(name string) {
 
 // stand is where a claim stands.
 func (q *queue) stand(kv *KeyValue) LockResult {
-	r := LockResult{Key: kv.Key, Token: kv.Token(), Count: kv.claim.Count}
+	r := LockResult{Key: kv.Key, Token: kv.Token(), Count: kv.LockClaim.Count}
 	i, _ := q.find(r.Token)
 	if r.Granted = i < q.held; !r.Granted {
 		r.Position = i - q.held + 1

@@ -12,7 +12,7 @@ import (
 type Machine struct {
 	Keyspace
 
-	limits      Limits
+	limits      limits
 	index       uint64 // of the last entry applied
 	term        uint64 // its term
 	incarnation uint64
@@ -35,7 +35,7 @@ type Machine struct {
 // New returns the state before the first entry, under DefaultLimits.
 func New() *Machine {
 	return &Machine{
-		limits:  DefaultLimits(),
+		limits:  limits{DefaultLimits()},
 		locks:   make(map[string]*queue),
 		clients: make(map[ClientID]*client),
 		owners:  make(map[string]*account),
@@ -53,7 +53,7 @@ func (m *Machine) Apply(index, term uint64, cmd Command) (Result, Effects) {
 		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
 	}
 	if index <= m.index {
-		return m.refuse(refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
+		return m.refuse(fault.Refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
 	}
 	m.index, m.term = index, term
 	if cmd.Client == 0 {
@@ -86,17 +86,21 @@ func (m *Machine) execute(cmd Command) Result {
 
 func (m *Machine) run(cmd Command, c *call) error {
 	if cmd.Op == nil {
-		return refused(fault.Invalid, "op", "is missing")
+		return fault.Refused(fault.Invalid, "op", "is missing")
+	}
+	o, ok := operationOf(cmd.Op)
+	if !ok {
+		return fault.Refused(fault.Unsupported, "op", "%T is not known", cmd.Op)
 	}
 	if err := m.limits.ownerName(cmd.Owner); err != nil {
 		return err
 	}
-	return cmd.Op.run(m, c)
+	return o.run(m, c)
 }
 
 // refuse makes the result of a command that changed nothing.
 func (m *Machine) refuse(err error) Result {
-	return Result{Revision: m.revision, Err: refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
+	return Result{Revision: m.revision, Err: Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
 }
 
 // Index gives the index and the term of the last entry applied.
@@ -106,7 +110,7 @@ func (m *Machine) Index() (index, term uint64) { return m.index, m.term }
 func (m *Machine) Incarnation() uint64 { return m.incarnation }
 
 // Limits gives the limits in force.
-func (m *Machine) Limits() Limits { return m.limits }
+func (m *Machine) Limits() Limits { return m.limits.Limits }
 
 // View takes the present keyspace. It costs a copy of one pointer for each 256 events kept,
 // and later writes a copy of the tree's nodes that they touch.

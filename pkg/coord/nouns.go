@@ -29,38 +29,27 @@ type KeyValue struct {
 	// Lease whose end deletes the key; 0 is none.
 	Lease LeaseID
 
-	claim *Claim   // of a lock's key
-	since Revision // of an entry; of the present version alone, see Keyspace.Since
+	// LockClaim is the claim that a lock's key stands for; nil for any other key.
+	LockClaim *Claim
+	// Since is the revision at which the registration of a directory entry was first committed.
+	// Only the present version has it; 0 means unknown.
+	Since Revision
 }
 
 // Claim gives the claim that the key stands for if it is a lock's key.
 func (kv *KeyValue) Claim() (Claim, bool) {
-	if kv == nil || kv.claim == nil {
+	if kv == nil || kv.LockClaim == nil {
 		return Claim{}, false
 	}
-	return *kv.claim, true
+	return *kv.LockClaim, true
 }
 
 // Token gives the fencing token of a lock's key, 0 for any other key.
 func (kv *KeyValue) Token() Token {
-	if kv == nil || kv.claim == nil {
+	if kv == nil || kv.LockClaim == nil {
 		return 0
 	}
 	return Token(kv.CreateRevision)
-}
-
-// size is what a version counts against the limits, in bytes: its parts and what it costs
-// to keep them.
-func (kv *KeyValue) size() int64 {
-	if kv == nil {
-		return 0
-	}
-	return sizeOf(len(kv.Key), len(kv.Value))
-}
-
-func sizeOf(key, value int) int64 {
-	const overhead = 160 // MAGIC: struct, string and tree slot, measured to about 150
-	return int64(key) + int64(value) + overhead
 }
 
 // Event is one change of one key.
@@ -78,8 +67,6 @@ func (e Event) Deletes() bool { return e.KV == nil }
 
 // Creates reports whether the event is the beginning of its key.
 func (e Event) Creates() bool { return e.KV != nil && e.KV.Version == 1 }
-
-func (e Event) size() int64 { return 64 + e.KV.size() + e.Prev.size() }
 
 // Span is the keys From <= key < To in the order of their bytes. An empty To is the end of
 // the keyspace, so that the zero Span is all of it.
@@ -101,8 +88,8 @@ func Under(prefix string) Span {
 // Contains reports whether key lies in the span.
 func (s Span) Contains(key string) bool { return s.From <= key && (s.To == "" || key < s.To) }
 
-// empty reports whether no key can lie in the span.
-func (s Span) empty() bool { return s.To != "" && s.To <= s.From }
+// Empty reports whether the span contains no key.
+func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 
 // LockKey is the key of a lease's claim on a lock: name, "/", the lease in lower-case hex.
 func LockKey(name string, lease LeaseID) string {

@@ -32,7 +32,7 @@ func (q *queue) joins(c *Claim, n int) bool {
 	if n == 0 {
 		return true
 	}
-	if c.Mode != q.claims[0].claim.Mode {
+	if c.Mode != q.claims[0].LockClaim.Mode {
 		return false
 	}
 	return c.Mode == Shared || c.Mode == Permit && n < int(c.Permits)
@@ -67,7 +67,7 @@ func (q *queue) remove(token Token) {
 
 // advance grants the lock to the next claim if it may hold, and returns it.
 func (q *queue) advance() *KeyValue {
-	if q.held == len(q.claims) || !q.joins(q.claims[q.held].claim, q.held) {
+	if q.held == len(q.claims) || !q.joins(q.claims[q.held].LockClaim, q.held) {
 		return nil
 	}
 	q.held++

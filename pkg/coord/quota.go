@@ -14,24 +14,24 @@ type account struct {
 }
 
 func (a *account) add(kv *KeyValue) {
-	a.Bytes += kv.size()
-	if kv.entry() {
+	a.Bytes += kvSize(kv)
+	if isEntry(kv) {
 		p := a.publish()
 		p.Add(kv.Key, kv.Value)
 		p.keys.Insert(kv.Key)
 	}
-	if kv.claim != nil {
+	if kv.LockClaim != nil {
 		a.Claims++
 	}
 }
 
 func (a *account) remove(kv *KeyValue) {
-	a.Bytes -= kv.size()
-	if kv.entry() {
+	a.Bytes -= kvSize(kv)
+	if isEntry(kv) {
 		a.published.Remove(kv.Key, kv.Value)
 		a.published.keys.Delete(kv.Key)
 	}
-	if kv.claim != nil {
+	if kv.LockClaim != nil {
 		a.Claims--
 	}
 }
@@ -69,7 +69,7 @@ func (m *Machine) tidy(name string) {
 }
 
 // room checks that an owner who has so many bytes may have more.
-func (q *Quota) room(has, more int64) error {
+func roomFor(q *Quota, has, more int64) error {
 	if more > 0 && uint64(has+more) > q.Bytes {
 		return limitReached("per_owner.bytes", "too much bound to the leases of one owner", q.Bytes)
 	}

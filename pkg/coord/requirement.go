@@ -45,12 +45,12 @@ type DeleteRequirement struct{ Name string }
 // RequirementKey is the key of a requirement.
 func RequirementKey(name string) string { return RequirementsPrefix + name }
 
-func (o *SetRequirement) run(m *Machine, c *call) error {
+func (o *setRequirementOp) run(m *Machine, c *call) error {
 	r := &o.Requirement
-	if err := r.check(); err != nil {
+	if err := r.Validate(); err != nil {
 		return err
 	}
-	key, value := RequirementKey(r.Name), r.value()
+	key, value := RequirementKey(r.Name), r.Marshal()
 	if err := m.limits.key("name", key); err != nil {
 		return err
 	}
@@ -72,10 +72,10 @@ func (o *SetRequirement) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *DeleteRequirement) run(m *Machine, c *call) error {
+func (o *deleteRequirementOp) run(m *Machine, c *call) error {
 	key := RequirementKey(o.Name)
 	if _, ok := m.tree.Get(key); !ok {
-		return refused(fault.NotFound, "name", "is no requirement's")
+		return fault.Refused(fault.NotFound, "name", "is no requirement's")
 	}
 	m.remove(key)
 	c.result.Changed = 1
@@ -94,8 +94,10 @@ func (m *Machine) full(span Span, most int) bool {
 	return n >= most
 }
 
-// check holds a requirement to what every version of this package must agree on.
-func (r *Requirement) check() error {
+// Validate checks the rules that every version of this package must agree on.
+//
+// Errors: Invalid, TooLarge, LimitReached.
+func (r *Requirement) Validate() error {
 	switch {
 	case !identifier(r.Name):
 		return fault.Invalidf("name", r.Name, "must be of 1 to 128 letters, digits and ._:-")
@@ -114,9 +116,9 @@ func checkSelector(s *instance.Selector) error {
 	case s.PreferZone != "":
 		return fault.Invalidf("prefer_zone", s.PreferZone, "orders and does not select")
 	case len(s.Tags) > maxSelected:
-		return limitReached("tags", "too many tags", maxSelected)
+		return fault.Refused(fault.LimitReached, "tags", "too many tags: at most %d", maxSelected)
 	case len(s.Statuses) > maxSelected:
-		return limitReached("statuses", "too many statuses", maxSelected)
+		return fault.Refused(fault.LimitReached, "statuses", "too many statuses: at most %d", maxSelected)
 	}
 	fields := [...]string{"id", "zone", "version", "environment", "dependency"}
 	for i, value := range [...]string{s.ID, s.Zone, s.Version, s.Environment, s.Dependency} {
@@ -134,7 +136,7 @@ func checkSelector(s *instance.Selector) error {
 
 func checkText(field, value string) error {
 	if len(value) > maxSelector {
-		return tooLarge(field, len(value), maxSelector)
+		return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", len(value), maxSelector)
 	}
 	if !utf8.ValidString(value) {
 		return fault.Invalidf(field, nil, "must be UTF-8")
@@ -142,8 +144,8 @@ func checkText(field, value string) error {
 	return nil
 }
 
-// value is the requirement as the value of its key.
-func (r *Requirement) value() []byte {
+// Marshal returns the requirement as the value of its key.
+func (r *Requirement) Marshal() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(encodeRequirement(r))
 	if err != nil {
 		panic("coord: " + err.Error()) // its texts are UTF-8
@@ -162,7 +164,7 @@ func RequirementOf(kv *KeyValue) (Requirement, error) {
 		return Requirement{}, fault.As(op, fault.Invalid, err)
 	}
 	r := decodeRequirement(kv.Key[len(RequirementsPrefix):], &p)
-	return r, fault.Wrap(op, r.check())
+	return r, fault.Wrap(op, r.Validate())
 }
 
 func encodeRequirement(r *Requirement) *coordv1.Requirement {

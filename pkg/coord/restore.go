@@ -21,7 +21,7 @@ func Restore(b []byte) (*Machine, error) {
 	r := bytes.NewReader(b)
 	m, err := RestoreFrom(r)
 	if err == nil && r.Len() > 0 {
-		return nil, fault.Wrap("coord.Restore", refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
+		return nil, fault.Wrap("coord.Restore", fault.Refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
 	}
 	return m, err
 }
@@ -55,7 +55,7 @@ func (d *decoder) machine(m *Machine) {
 	m.revision, m.compacted = Revision(d.int()), Revision(d.int())
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
 	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
-	d.limits(&m.limits)
+	d.limits(&m.limits.Limits)
 	d.leases(m)
 	d.clients(m)
 	if d.format >= 3 {
@@ -129,7 +129,7 @@ func (d *decoder) result(r *Result) {
 	if d.bool() {
 		kind := d.uint()
 		d.check(kind <= 255, "kind", "is too large")
-		r.Err = refusal(fault.Kind(kind), d.string(), d.string())
+		r.Err = Refusal(fault.Kind(kind), d.string(), d.string())
 	}
 	r.Lock = LockResult{
 		Key: d.string(), Token: Token(d.int()), Granted: d.bool(), Position: int(d.int()), Count: d.uint32(),
@@ -180,19 +180,19 @@ func (d *decoder) keys(m *Machine) {
 			return
 		}
 		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
-		if d.format >= 4 && kv.entry() {
-			kv.since = Revision(d.int())
-			d.check(kv.since <= m.revision, "since", "is in the future")
+		if d.format >= 4 && isEntry(kv) {
+			kv.Since = Revision(d.int())
+			d.check(kv.Since <= m.revision, "since", "is in the future")
 			_, gone := m.gone.keys.Get(key)
 			d.check(!gone, "departure", "is of an entry that is there")
 		}
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
-			d.check(ok && (kv.claim == nil || kv.claim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
+			d.check(ok && (kv.LockClaim == nil || kv.LockClaim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
 			m.bind(kv)
 		}
 		m.tree.Load(key, kv)
-		m.bytes += kv.size()
+		m.bytes += kvSize(kv)
 		last = key
 	}
 }
@@ -206,7 +206,7 @@ func (d *decoder) version(key string) *KeyValue {
 	d.check(kv.CreateRevision > 0 && kv.CreateRevision <= kv.ModRevision, "create_revision", "is not in the past")
 	d.check(kv.Version > 0 && kv.Version <= int64(kv.ModRevision-kv.CreateRevision)+1, "version", "is not a count of revisions")
 	if d.bool() && d.err == nil {
-		kv.claim = d.claim(kv)
+		kv.LockClaim = d.claim(kv)
 	}
 	return kv
 }
@@ -226,7 +226,7 @@ func (d *decoder) claim(kv *KeyValue) *Claim {
 		c.Lock = kv.Key[:cut]
 	}
 	d.check(LockKey(c.Lock, kv.Lease) == kv.Key && c.Lock != "" && kv.Lease > 0, "key", "is no lock's")
-	d.check(bytes.Equal(c.value(), kv.Value), "value", "is no claim, or not in its one form")
+	d.check(bytes.Equal(claimValue(c), kv.Value), "value", "is no claim, or not in its one form")
 	d.check(c.Mode <= Permit && c.Count > 0 && (c.Mode == Permit) == (c.Permits > 0), "value", "is an impossible claim")
 	return c
 }
@@ -238,14 +238,14 @@ func (d *decoder) queues(m *Machine) {
 	}
 	var names []string
 	m.tree.Scan(func(_ string, kv *KeyValue) bool {
-		if kv.claim == nil {
+		if kv.LockClaim == nil {
 			return true
 		}
-		q := m.locks[kv.claim.Lock]
+		q := m.locks[kv.LockClaim.Lock]
 		if q == nil {
 			q = &queue{}
-			m.locks[kv.claim.Lock] = q
-			names = append(names, kv.claim.Lock)
+			m.locks[kv.LockClaim.Lock] = q
+			names = append(names, kv.LockClaim.Lock)
 		}
 		q.push(kv)
 		return true
@@ -255,7 +255,7 @@ func (d *decoder) queues(m *Machine) {
 		slices.SortFunc(q.claims, func(a, b *KeyValue) int { return cmp.Compare(a.Token(), b.Token()) })
 		for i, kv := range q.claims {
 			d.check(i == 0 || q.claims[i-1].Token() < kv.Token(), "token", "is given twice")
-			d.check(q.agrees(kv.claim) == nil, "permits", "of one lock differ")
+			d.check(q.agrees(kv.LockClaim) == nil, "permits", "of one lock differ")
 		}
 		m.settle(name)
 	}

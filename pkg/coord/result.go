@@ -73,8 +73,8 @@ type Grant struct {
 	Token Token
 }
 
-// refusal reduces an error to what is kept and compared between members: kind, field, message.
-func refusal(kind fault.Kind, field, message string) error {
+// Refusal returns the error of a Result: the parts that members keep and compare.
+func Refusal(kind fault.Kind, field, message string) error {
 	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}
 }
 

@@ -44,7 +44,7 @@ type publishedImage struct {
 // of the name of each owner that publishes.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		Keyspace: m.Keyspace.clone(), limits: m.limits, index: m.index, term: m.term, incarnation: m.incarnation,
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
 		leases: *m.leases.Copy(), lastLease: m.lastLease,
 		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.gone.keys.Copy(),
 	}
@@ -127,8 +127,8 @@ func (i *Image) encode(w io.Writer) {
 	e.int(int64(i.tree.Len()))
 	i.tree.Scan(func(_ string, kv *KeyValue) bool {
 		e.string(kv.Key)
-		if e.version(kv); kv.entry() {
-			e.int(int64(kv.since))
+		if e.version(kv); isEntry(kv) {
+			e.int(int64(kv.Since))
 		}
 		e.flush()
 		return true
@@ -206,7 +206,7 @@ func (e *encoder) version(kv *KeyValue) {
 	e.int(int64(kv.ModRevision))
 	e.int(kv.Version)
 	e.int(int64(kv.Lease))
-	e.bool(kv.claim != nil)
+	e.bool(kv.LockClaim != nil)
 }
 
 // How a version stands in an event.

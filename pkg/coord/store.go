@@ -90,7 +90,7 @@ func (s *Keyspace) Range(q Query) (Page, error) {
 
 // ascend visits the versions of a span at a revision that is not compacted.
 func (s *Keyspace) ascend(span Span, at Revision, visit func(*KeyValue) bool) {
-	if span.empty() {
+	if span.Empty() {
 		return
 	}
 	before := s.past.before(span, at+1) // versions to show instead of the present ones
@@ -134,11 +134,11 @@ func (m *Machine) put(kv *KeyValue) {
 	kv.ModRevision = m.revision + 1
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
-		kv.CreateRevision, kv.Version, kv.since = prev.CreateRevision, prev.Version+1, prev.since
+		kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
 		m.unbind(prev)
 	}
 	m.bind(kv)
-	m.bytes += kv.size() - prev.size()
+	m.bytes += kvSize(kv) - kvSize(prev)
 	m.effects.Events = append(m.effects.Events, Event{Revision: kv.ModRevision, Key: kv.Key, KV: kv, Prev: prev})
 }
 
@@ -149,7 +149,7 @@ func (m *Machine) remove(key string) {
 		return
 	}
 	m.unbind(prev)
-	m.bytes -= prev.size()
+	m.bytes -= kvSize(prev)
 	m.effects.Events = append(m.effects.Events, Event{Revision: m.revision + 1, Key: key, Prev: prev})
 }
 

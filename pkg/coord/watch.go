@@ -75,13 +75,13 @@ func (s *Keyspace) Events(w Watch) (Batch, error) {
 			break
 		}
 		if w.Span.Contains(e.Key) {
-			batch.Events = append(batch.Events, w.show(e))
+			batch.Events = append(batch.Events, show(&w, e))
 		}
 	}
 	return batch, nil
 }
 
-func (w *Watch) show(e *Event) Event {
+func show(w *Watch, e *Event) Event {
 	shown := *e
 	if !w.Prev {
 		shown.Prev = nil

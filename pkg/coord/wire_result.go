@@ -54,7 +54,7 @@ func DecodeResult(b []byte) (Result, error) {
 		if refused.GetKind() > 255 {
 			return Result{}, fault.Wrap("coord.DecodeResult", fault.Invalidf("refusal.kind", refused.GetKind(), "is not known"))
 		}
-		r.Err = refusal(fault.Kind(refused.GetKind()), refused.GetField(), refused.GetMessage())
+		r.Err = Refusal(fault.Kind(refused.GetKind()), refused.GetField(), refused.GetMessage())
 	}
 	for _, id := range p.GetEnded() {
 		r.Ended = append(r.Ended, LeaseID(id))

@@ -15,7 +15,7 @@ type step struct {
 	field int // position of the change
 }
 
-func (o *Write) run(m *Machine, c *call) error {
+func (o *writeOp) run(m *Machine, c *call) error {
 	if len(o.Then) == 0 {
 		return fault.Invalidf("changes", nil, "is missing")
 	}
@@ -46,7 +46,7 @@ func (o *Write) run(m *Machine, c *call) error {
 func (m *Machine) holds(g Guard) error {
 	if g.held {
 		if q := m.locks[g.lock]; q == nil || !q.holds(g.token) {
-			return refused(fault.Conflict, "token", "%d does not hold the lock", g.token)
+			return fault.Refused(fault.Conflict, "token", "%d does not hold the lock", g.token)
 		}
 		return nil
 	}
@@ -58,7 +58,7 @@ func (m *Machine) holds(g Guard) error {
 		mod = kv.ModRevision
 	}
 	if mod != g.mod {
-		return refused(fault.Conflict, "mod_revision", "is %d, not %d", mod, g.mod)
+		return fault.Refused(fault.Conflict, "mod_revision", "is %d, not %d", mod, g.mod)
 	}
 	return nil
 }
@@ -93,15 +93,15 @@ func (m *Machine) puttable(p *Put, owner string) error {
 		return err
 	}
 	if reserved(p.Key) {
-		return refused(fault.Conflict, "key", "is the directory's: use its commands")
+		return fault.Refused(fault.Conflict, "key", "is the directory's: use its commands")
 	}
 	if p.Lease != 0 {
 		if _, err := m.leaseOf(p.Lease, owner); err != nil {
 			return err
 		}
 	}
-	if kv, ok := m.tree.Get(p.Key); ok && kv.claim != nil {
-		return refused(fault.Conflict, "key", "is a lock's: use the lock's commands")
+	if kv, ok := m.tree.Get(p.Key); ok && kv.LockClaim != nil {
+		return fault.Refused(fault.Conflict, "key", "is a lock's: use the lock's commands")
 	}
 	return nil
 }
@@ -109,17 +109,17 @@ func (m *Machine) puttable(p *Put, owner string) error {
 // deletable adds the deletion of each key in a span.
 func (m *Machine) deletable(steps []step, span Span, field int) ([]step, error) {
 	var err error
-	if span.empty() {
+	if span.Empty() {
 		return steps, nil
 	}
 	m.tree.Ascend(span.From, func(key string, kv *KeyValue) bool {
 		switch {
 		case span.To != "" && key >= span.To:
 			return false
-		case kv.claim != nil:
-			err = refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
+		case kv.LockClaim != nil:
+			err = fault.Refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
 		case reserved(key):
-			err = refused(fault.Conflict, "delete", "the span has a key of the directory: use its commands")
+			err = fault.Refused(fault.Conflict, "delete", "the span has a key of the directory: use its commands")
 		case len(steps) >= int(m.limits.Changes):
 			err = limitReached("delete", "too many keys in one write", uint64(m.limits.Changes))
 		default:
@@ -143,15 +143,15 @@ func (m *Machine) feasible(steps []step, owner string) error {
 			return fault.Invalidf(fmt.Sprintf("changes[%d]", s.field), nil, "touches a key that an earlier change touches")
 		}
 		prev, had := m.tree.Get(s.key)
-		bytes -= prev.size()
+		bytes -= kvSize(prev)
 		if m.binds(prev, owner) {
-			owned -= prev.size()
+			owned -= kvSize(prev)
 		}
 		if s.put == nil {
 			keys--
 			continue
 		}
-		size := sizeOf(len(s.key), len(s.put.Value))
+		size := rawSize(len(s.key), len(s.put.Value))
 		bytes += size
 		if !had {
 			keys++
@@ -168,7 +168,7 @@ func (m *Machine) feasible(steps []step, owner string) error {
 		}
 	}
 	if owned > 0 {
-		if err := m.limits.PerOwner.room(m.Usage(owner).Bytes, owned); err != nil {
+		if err := roomFor(&m.limits.PerOwner, m.Usage(owner).Bytes, owned); err != nil {
 			return err
 		}
 	}

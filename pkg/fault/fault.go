@@ -85,6 +85,12 @@ func Invalidf(field string, value any, format string, args ...any) *Error {
 	return &Error{Kind: Invalid, Field: field, Value: value, Err: fmt.Errorf(format, args...)}
 }
 
+// Refused returns an error about a field, of a kind that is not Invalid. Use it where the caller
+// adds the operation with Wrap.
+func Refused(kind Kind, field, format string, args ...any) error {
+	return &Error{Kind: kind, Field: field, Err: New("", kind, format, args...).Err}
+}
+
 // Wrap adds an operation to err and keeps its kind and field. Context errors become
 // Timeout or Canceled, and any other error becomes Internal. Wrap(op, nil) is nil.
 func Wrap(op string, err error) error {
