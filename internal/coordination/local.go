@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
@@ -145,7 +146,7 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	if err != nil || result.Lock.Granted {
 		return result, h, err
 	}
-	claim := coord.Grant{Lock: op.Name, Lease: op.Lease, Token: result.Lock.Token}
+	claim := machine.Grant{Lock: op.Name, Lease: op.Lease, Token: result.Lock.Token}
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)
@@ -170,7 +171,7 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
 	taken := false
 	if wait <= 0 || wait > 50*member.Linger {
-		l.member.View(func(m *coord.Machine) { taken = m.Claims(name) > 0 })
+		l.member.View(func(m *machine.Machine) { taken = m.Claims(name) > 0 })
 	}
 	if !taken {
 		return l.Do(ctx, cmd)
@@ -183,9 +184,9 @@ func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait 
 }
 
 // gone says why a claim is there no more.
-func (l *local) gone(c coord.Grant) error {
+func (l *local) gone(c machine.Grant) error {
 	lives := false
-	l.member.View(func(m *coord.Machine) { _, lives = m.Lease(c.Lease) })
+	l.member.View(func(m *machine.Machine) { _, lives = m.Lease(c.Lease) })
 	if !lives {
 		return absent("lease", "the lease ended while its claim waited")
 	}
@@ -194,7 +195,7 @@ func (l *local) gone(c coord.Grant) error {
 
 // yield gives back a claim that was waited for in vain. It may have come to hold meanwhile: then it
 // is the caller's, or given back too when the caller is gone.
-func (l *local) yield(ctx context.Context, owner string, c coord.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
+func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
 	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
 	defer stop()
 	gone := ctx.Err() != nil

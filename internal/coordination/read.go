@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -102,7 +103,7 @@ func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseSt
 		return nil, h, fault.New("group.Leases", fault.Unavailable, "this member does not lead")
 	}
 	var found []coord.LeaseState
-	l.member.View(func(m *coord.Machine) {
+	l.member.View(func(m *machine.Machine) {
 		if q.ID == 0 {
 			for _, lease := range page(m.Leases(), q) {
 				found = append(found, coord.LeaseState{Lease: lease})
@@ -147,8 +148,8 @@ func (l *local) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState
 	if err != nil {
 		return nil, h, err
 	}
-	var infos []coord.LockInfo
-	l.member.View(func(m *coord.Machine) {
+	var infos []machine.LockInfo
+	l.member.View(func(m *machine.Machine) {
 		names := []string{q.Name}
 		if q.Name == "" {
 			names = m.LockNames(q.Prefix)
@@ -195,7 +196,7 @@ func (l *local) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 	} else {
 		h = l.header(0)
 	}
-	l.member.View(func(m *coord.Machine) { page, err = m.Range(q) })
+	l.member.View(func(m *machine.Machine) { page, err = m.Range(q) })
 	return page, h, err
 }
 
@@ -208,7 +209,7 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 	if w.From == 0 {
 		w.From = h.Revision + 1
 	}
-	l.member.View(func(m *coord.Machine) {
+	l.member.View(func(m *machine.Machine) {
 		first := w
 		first.Limit = 1
 		_, err = m.Events(first) // before it begins, say that it cannot
@@ -240,7 +241,7 @@ func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err e
 	bounded, cancel := context.WithTimeout(ctx, progress)
 	defer cancel()
 	for {
-		l.member.View(func(m *coord.Machine) { b, err = m.Events(w) })
+		l.member.View(func(m *machine.Machine) { b, err = m.Events(w) })
 		if err != nil || len(b.Events) > 0 {
 			return b, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -96,7 +97,7 @@ func (p *Plane) Figures() (f Figures) {
 			f.Voters++
 		}
 	}
-	l.member.View(func(m *coord.Machine) { f.Leases, f.Locks, f.Keys = m.LeaseCount(), m.LockCount(), m.Len() })
+	l.member.View(func(m *machine.Machine) { f.Leases, f.Locks, f.Keys = m.LeaseCount(), m.LockCount(), m.Len() })
 	return f
 }
 
@@ -120,7 +121,7 @@ func (l *local) state() coord.GroupState {
 			out.Learners = append(out.Learners, one)
 		}
 	}
-	l.member.View(func(m *coord.Machine) {
+	l.member.View(func(m *machine.Machine) {
 		out.Incarnation, out.Keys = m.Incarnation(), m.Len()
 		out.Leases, out.Locks = m.LeaseCount(), m.LockCount()
 	})

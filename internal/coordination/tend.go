@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -188,7 +189,7 @@ func (c *caretaker) limit(l *local) {
 		return
 	}
 	var have coord.Limits
-	l.member.View(func(m *coord.Machine) { have = m.Limits() })
+	l.member.View(func(m *machine.Machine) { have = m.Limits() })
 	want := c.plane.config.Limits(have)
 	if c.limited = want == have; c.limited {
 		return

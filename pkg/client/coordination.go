@@ -6,12 +6,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
-	coordpb "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Coordination is the contract of the coordination plane, as a peer serves it: each call is
@@ -176,34 +173,19 @@ func (p *Coordination) write(ctx context.Context, cmd coord.Command) (coord.Resu
 	return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged())})
 }
 
-// guards gives conditions in the form of the API. Package coord shows what is in them only in
-// the form of its log.
+// guards returns conditions in the API's form.
 func guards(list []coord.Guard) ([]*api.WriteGuard, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
+	var out []*api.WriteGuard
 	for _, g := range list {
-		if lock, _, ok := g.Held(); ok {
+		if lock, token, ok := g.Held(); ok {
 			if err := text("lock", lock); err != nil {
 				return nil, err
 			}
+			out = append(out, &api.WriteGuard{Lock: lock, FencingToken: int64(token)})
+			continue
 		}
-	}
-	b, err := coord.Encode(coord.Command{Op: &coord.Write{If: list}})
-	if err != nil {
-		return nil, err
-	}
-	var cmd coordpb.Command
-	if err := proto.Unmarshal(b, &cmd); err != nil {
-		return nil, fault.As("client.guards", fault.Internal, err)
-	}
-	out := make([]*api.WriteGuard, len(list))
-	for i, g := range cmd.GetWrite().GetGuards() {
-		if t := g.GetToken(); t != nil {
-			out[i] = &api.WriteGuard{Lock: t.GetLock(), FencingToken: t.GetToken()}
-		} else {
-			out[i] = &api.WriteGuard{Key: g.GetRevision().GetKey(), ModRevision: g.GetRevision().GetModRevision()}
-		}
+		key, mod, _ := g.Unchanged()
+		out = append(out, &api.WriteGuard{Key: []byte(key), ModRevision: int64(mod)})
 	}
 	return out, nil
 }

@@ -44,8 +44,11 @@ func IfRevision(key string, mod Revision) Guard { return Guard{key: key, mod: mo
 // exclusive claim's token is refused once any later token has been granted.
 func IfHolds(lock string, token Token) Guard { return Guard{lock: lock, token: token, held: true} }
 
-// Held gives the lock and token of a guard made by IfHolds; false for any other.
+// Held returns the lock and token of a guard made by IfHolds; false for other guards.
 func (g Guard) Held() (lock string, token Token, ok bool) { return g.lock, g.token, g.held }
+
+// Unchanged returns the key and revision of a guard made by IfRevision; false for other guards.
+func (g Guard) Unchanged() (key string, mod Revision, ok bool) { return g.key, g.mod, !g.held }
 
 // Change is a put or a deletion: exactly one field is set.
 type Change struct {

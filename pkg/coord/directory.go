@@ -1,16 +1,10 @@
 package coord
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/tidwall/btree"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -131,152 +125,24 @@ type Publication struct {
 	Digest            // of its entries, under whatever lease
 }
 
-// published is what the state keeps of an owner's entries. But for the generation and its lease it is
-// derived from them.
-type published struct {
-	Publication
-	lease LeaseID // of the generation; 0 while there is none
-	keys  btree.Set[string]
-}
-
-// Publication tells of the owner of a lease, if it is the one under which the owner publishes; otherwise nil.
-func (m *Machine) Publication(id LeaseID) *Publication {
-	l, ok := m.leases.Get(id)
-	if !ok || l.owner.published == nil || l.owner.published.lease != id {
-		return nil
-	}
-	p := l.owner.published.Publication
-	return &p
-}
-
-// entry reports whether a version is one of an instance in the directory.
-func isEntry(kv *KeyValue) bool {
-	return kv.LockClaim == nil && strings.HasPrefix(kv.Key, DirectoryPrefix)
-}
-
-// withdraw ends the generation of a lease that ends.
-func (l *lease) withdraw() {
-	if p := l.owner.published; p != nil && p.lease == l.ID {
-		p.Generation, p.lease = 0, 0
-	}
-}
-
-func (a *account) publish() *published {
-	if a.published == nil {
-		a.published = new(published)
-	}
-	return a.published
-}
-
-func (o *registerBatchOp) run(m *Machine, c *call) error {
-	if err := o.check(&m.limits); err != nil {
-		return err
-	}
-	l, err := m.leaseOf(o.Lease, c.owner)
-	if err != nil {
-		return err
-	}
-	p := l.owner.publish()
-	switch {
-	case o.Generation < p.Generation:
-		return fault.Refused(fault.Conflict, "generation", "%d is over, the present one is %d", o.Generation, p.Generation)
-	case o.Generation == p.Generation && o.Lease != p.lease:
-		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
-	}
-	steps, foreign := m.reconcile(o, l)
-	if err := m.feasible(steps, c.owner); err != nil {
-		return err
-	}
-	if most := uint64(m.limits.Changes); uint64(len(steps)) > most {
-		return limitReached("replace", "too many entries changed by one batch", most)
-	}
-	for _, s := range steps {
-		if s.put == nil {
-			m.remove(s.key)
-			m.gone.add(s.key, departure{m.revision + 1, c.owner})
-		} else {
-			m.put(&KeyValue{Key: s.key, Value: s.put.Value, Lease: s.put.Lease})
-			m.gone.forget(s.key)
-		}
-	}
-	p.Generation, p.lease = o.Generation, o.Lease
-	c.result.Changed, c.result.Foreign, c.result.Since = len(steps), foreign, m.stamp(o)
-	return nil
-}
-
-// check looks at a batch by itself.
-func (o *registerBatchOp) check(l *limits) error {
-	switch n := len(o.Puts) + len(o.Deletes); {
-	case o.Generation == 0:
-		return fault.Invalidf("generation", nil, "must be above 0")
-	case n == 0 && o.Replace == nil:
-		return fault.Invalidf("puts", nil, "is missing")
-	case n > MaxBatch:
-		return limitReached("puts", "too many entries in one batch", MaxBatch)
-	}
-	size := 0
-	seen := make(map[string]struct{}, len(o.Puts)+len(o.Deletes))
-	for i := range o.Puts {
-		e := &o.Puts[i]
-		if err := checkEntry(e, l); err != nil {
-			return fault.In(fmt.Sprintf("puts[%d]", i), err)
-		}
-		if o.Replace != nil && !o.Replace.Contains(e.Key) {
-			return fault.Invalidf(fmt.Sprintf("puts[%d].key", i), nil, "is not in the span to replace")
-		}
-		seen[e.Key] = struct{}{}
-		size += len(e.Key) + len(e.Value)
-	}
-	for i, key := range o.Deletes {
-		if err := l.key(fmt.Sprintf("deletes[%d]", i), key); err != nil {
-			return err
-		}
-		seen[key] = struct{}{}
-		size += len(key)
-	}
-	switch {
-	case len(seen) < len(o.Puts)+len(o.Deletes):
-		return fault.Invalidf("puts", nil, "name a key twice, or one that is deleted")
-	case size > MaxBatchBytes:
-		return tooLarge("puts", size, MaxBatchBytes)
-	}
-	return nil
-}
-
-// reconcile gives the steps that make of what the owner of a lease has what the batch says, and the keys of
-// the puts that are passed over.
-func (m *Machine) reconcile(o *registerBatchOp, l *lease) (steps []step, foreign []string) {
-	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
-	named := make(map[string]struct{}, len(o.Puts))
-	mine := &l.owner.published.keys
-	for i := range o.Puts {
-		e := &o.Puts[i]
-		named[e.Key] = struct{}{}
-		switch kv, ok := m.tree.Get(e.Key); {
-		case !mine.Contains(e.Key) && m.outdated(e, kv, l.Owner):
-			foreign = append(foreign, e.Key)
-		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
-			steps = append(steps, step{e.Key, &Put{Key: e.Key, Value: e.Value, Lease: o.Lease}, i})
-		}
-	}
-	slices.Sort(foreign)
-	for _, key := range o.Deletes {
-		named[key] = struct{}{}
-		if mine.Contains(key) {
-			steps = append(steps, step{key: key})
-		}
-	}
-	if o.Replace == nil {
-		return steps, foreign
-	}
-	mine.Ascend(o.Replace.From, func(key string) bool {
-		if !o.Replace.Contains(key) {
+// label reports whether text is the name of a namespace or of a service.
+func label(text string, most int) bool {
+	for i := range len(text) {
+		if c := text[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
 			return false
 		}
-		if _, ok := named[key]; !ok {
-			steps = append(steps, step{key: key})
+	}
+	return text != "" && len(text) <= most
+}
+
+// identifier reports whether text is the id of an instance, or the name of a requirement.
+func identifier(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && !strings.ContainsRune("._:-", rune(c)) {
+			return false
 		}
-		return true
-	})
-	return steps, foreign
+	}
+	return text != "" && len(text) <= 128
 }

@@ -97,3 +97,55 @@ func LockKey(name string, lease LeaseID) string {
 	key := append(append(buf[:0], name...), '/')
 	return string(strconv.AppendInt(key, int64(lease), 16))
 }
+
+// Lease is a claim on the group's patience: when its owner has not been heard of for its time
+// to live, the leader ends it, and every key bound to it goes.
+type Lease struct {
+	ID    LeaseID
+	TTL   int64  // time to live, milliseconds
+	Owner string // who alone may use it
+	// Granted is the index of the entry that granted it, which tells it from an earlier
+	// lease of the same id.
+	Granted uint64
+}
+
+// Mode is how a claim shares its lock. The numbers cross the wire.
+type Mode uint8
+
+const (
+	// Exclusive holds alone.
+	Exclusive Mode = iota
+	// Shared holds beside other shared claims: a reader.
+	Shared
+	// Permit holds beside other permits, as many as each says: a semaphore.
+	Permit
+)
+
+// Claim is a lease's place in the queue of a lock.
+type Claim struct {
+	Lock     string
+	Holder   string // owner of the lease
+	Mode     Mode
+	Permits  uint32 // of Permit
+	Count    uint32 // times claimed and not given back
+	Metadata []byte
+}
+
+// Query asks for keys.
+type Query struct {
+	Span Span
+	// At is the revision to read; 0 is the present.
+	At Revision
+	// Limit on keys returned; 0 or less is none.
+	Limit int
+}
+
+// Page answers a Query.
+type Page struct {
+	// Revision that was read: name it in At to read on in the same state.
+	Revision Revision
+	// Keys in ascending order.
+	Keys []*KeyValue
+	// Next is where the rest of the span begins; "" when nothing is left.
+	Next string
+}

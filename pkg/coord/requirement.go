@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"unicode/utf8"
@@ -44,55 +43,6 @@ type DeleteRequirement struct{ Name string }
 
 // RequirementKey is the key of a requirement.
 func RequirementKey(name string) string { return RequirementsPrefix + name }
-
-func (o *setRequirementOp) run(m *Machine, c *call) error {
-	r := &o.Requirement
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	key, value := RequirementKey(r.Name), r.Marshal()
-	if err := m.limits.key("name", key); err != nil {
-		return err
-	}
-	if err := m.limits.value("selector", value); err != nil {
-		return err
-	}
-	prev, had := m.tree.Get(key)
-	if had && bytes.Equal(prev.Value, value) {
-		return nil
-	}
-	if !had && m.full(Under(RequirementsPrefix), MaxRequirements) {
-		return limitReached("requirements", "too many requirements", MaxRequirements)
-	}
-	if err := m.feasible([]step{{key: key, put: &Put{Key: key, Value: value}}}, c.owner); err != nil {
-		return err
-	}
-	m.put(&KeyValue{Key: key, Value: value})
-	c.result.Changed = 1
-	return nil
-}
-
-func (o *deleteRequirementOp) run(m *Machine, c *call) error {
-	key := RequirementKey(o.Name)
-	if _, ok := m.tree.Get(key); !ok {
-		return fault.Refused(fault.NotFound, "name", "is no requirement's")
-	}
-	m.remove(key)
-	c.result.Changed = 1
-	return nil
-}
-
-// full reports whether a span has so many keys.
-func (m *Machine) full(span Span, most int) bool {
-	n := 0
-	m.tree.Ascend(span.From, func(key string, _ *KeyValue) bool {
-		if span.Contains(key) {
-			n++
-		}
-		return n < most && span.Contains(key)
-	})
-	return n >= most
-}
 
 // Validate checks the rules that every version of this package must agree on.
 //

@@ -54,25 +54,6 @@ type LockResult struct {
 	Predecessor string
 }
 
-// Effects is what a command did to the state: for those who watch and wait.
-// Its slices are valid until the next Apply; what they point to stays.
-type Effects struct {
-	// Events of the command, all of one revision, ordered by key, each key at most once.
-	Events []Event
-	// Grants are the claims that hold from now on, each lock's in the order of their tokens.
-	Grants []Grant
-	// Granted and Ended are the leases that begin and end with the command.
-	Granted []Lease
-	Ended   []LeaseID
-}
-
-// Grant is a claim that came to hold its lock.
-type Grant struct {
-	Lock  string
-	Lease LeaseID
-	Token Token
-}
-
 // Refusal returns the error of a Result: the parts that members keep and compare.
 func Refusal(kind fault.Kind, field, message string) error {
 	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}

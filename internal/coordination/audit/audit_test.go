@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -20,7 +21,7 @@ const owner = "alice"
 // history is what an honest machine makes of some commands: leases 1 to 3, a lock that
 // changes hands, a guarded write, a repeated command.
 func history(t *testing.T) []audit.Entry {
-	m := coord.New()
+	m := machine.New()
 	var all []audit.Entry
 	send := func(cmd coord.Command) coord.Result {
 		index := uint64(len(all) + 1)
@@ -97,7 +98,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 			h[6].Command.Op = &coord.Write{If: []coord.Guard{coord.IfHolds("db", h[4].Result.Lock.Token)}}
 		}},
 		{"L3", "a waiter is granted beside the holder", func(h []audit.Entry) {
-			h[4].Effects.Grants = []coord.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
+			h[4].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
 		}},
 		{"L5", "a lease ends by a write", func(h []audit.Entry) { h[6].Effects.Ended = []coord.LeaseID{3} }},
 		{"L5", "a lease ends by another term's measure", func(h []audit.Entry) { h[8].Term = 2 }},
@@ -109,7 +110,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 		}},
 		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
 		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
-			h[7].Effects.Grants = []coord.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
+			h[7].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
 		}},
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
@@ -180,7 +181,7 @@ func TestLeasesFindsEachBreach(t *testing.T) {
 
 func TestStreamFindsEachBreach(t *testing.T) {
 	var truth audit.Truth
-	m := coord.New()
+	m := machine.New()
 	for i := range uint64(6) {
 		r, e := m.Apply(i+1, 1, coord.Command{Op: &coord.Write{Then: []coord.Change{
 			{Put: &coord.Put{Key: "a"}}, {Put: &coord.Put{Key: "b"}},

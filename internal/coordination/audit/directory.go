@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -53,7 +54,7 @@ func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 			delete(l.gone, event.Key)
 			continue
 		}
-		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > coord.MaxDepartures {
+		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > machine.MaxDepartures {
 			delete(l.gone, l.oldest())
 		}
 	}

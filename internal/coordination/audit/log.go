@@ -35,6 +35,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -49,7 +50,7 @@ type Entry struct {
 	Term    uint64
 	Command coord.Command
 	Result  coord.Result
-	Effects coord.Effects
+	Effects machine.Effects
 }
 
 // Log checks L1 to L3, L5 to L7, E1, R1, U1, I1 to I4 and I6 over the entries of a log from its beginning.
@@ -338,7 +339,7 @@ func (l *Log) quotas(e Entry) error {
 }
 
 // claimed reports whether a claim was made that was not there.
-func claimed(e coord.Effects) bool {
+func claimed(e machine.Effects) bool {
 	return slices.ContainsFunc(e.Events, coord.Event.Creates)
 }
 

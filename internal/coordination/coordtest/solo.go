@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -40,7 +41,7 @@ type Solo struct {
 	clock *Clock // nil when it was given one
 
 	mu      sync.Mutex // guards what follows
-	machine *coord.Machine
+	machine *machine.Machine
 	leases  lessor
 	made    map[coord.Token]time.Time     // when each claim was
 	waits   map[coord.Token]chan struct{} // closed when the claim holds or is gone
@@ -59,7 +60,7 @@ var (
 // New makes a Solo.
 func New(c Config) *Solo {
 	s := &Solo{
-		Config: c, machine: coord.New(), changed: make(chan struct{}),
+		Config: c, machine: machine.New(), changed: make(chan struct{}),
 		leases: newLessor(),
 		made:   make(map[coord.Token]time.Time), waits: make(map[coord.Token]chan struct{}),
 		silence: func() bool { return false },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -73,7 +74,7 @@ func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockS
 	return states, nil
 }
 
-func (s *Solo) lockState(info coord.LockInfo) coord.LockState {
+func (s *Solo) lockState(info machine.LockInfo) coord.LockState {
 	return coord.LockState{Name: info.Name, Holding: s.claimStates(info.Holding), Waiting: s.claimStates(info.Waiting)}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -157,7 +158,7 @@ func (m *Member) awaitLeader(ctx context.Context, to uint64) (bool, error) {
 
 // View reads the state. Applying waits meanwhile: read must be short, must not block, and must not take copies
 // (Machine.View, Image, Snapshot), which are no mere reads; see Keyspace.
-func (m *Member) View(read func(*coord.Machine)) coord.Header {
+func (m *Member) View(read func(*machine.Machine)) coord.Header {
 	m.state.RLock()
 	defer m.state.RUnlock()
 	read(m.replica.Machine())
@@ -165,7 +166,7 @@ func (m *Member) View(read func(*coord.Machine)) coord.Header {
 }
 
 // Keyspace takes a copy of the keys as they are now, for long reads. It costs little.
-func (m *Member) Keyspace() (*coord.Keyspace, coord.Header) {
+func (m *Member) Keyspace() (*machine.Keyspace, coord.Header) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	return m.replica.Machine().View(), m.header

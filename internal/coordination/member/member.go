@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -112,7 +113,7 @@ type inbox struct {
 // arrival is a message of another member, with the state if it is a snapshot.
 type arrival struct {
 	message *pb.Message
-	machine *coord.Machine
+	machine *machine.Machine
 }
 
 // Start begins to run a member. Errors: those of replica.New; Invalid.

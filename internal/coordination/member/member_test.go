@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -41,7 +42,7 @@ func TestServes(t *testing.T) {
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, h.Revision, coord.Revision(50))
 			require.Equal(t, e.id, h.Member)
-			e.View(func(m *coord.Machine) { require.Equal(t, 50, m.Len()) })
+			e.View(func(m *machine.Machine) { require.Equal(t, 50, m.Len()) })
 		}
 		space, h := l.Keyspace()
 		l.do(t, put("another", "v"))
@@ -102,7 +103,7 @@ func TestSurvivesTheLossOfTheLeader(t *testing.T) {
 		n.setCut(old, false)
 		_, err = old.Barrier(t.Context())
 		require.NoError(t, err)
-		old.View(func(m *coord.Machine) {
+		old.View(func(m *machine.Machine) {
 			_, there := m.Get("after")
 			require.True(t, there)
 			_, there = m.Get("lost")
@@ -233,7 +234,7 @@ func TestChangesMembers(t *testing.T) {
 		require.NoError(t, l.Change(ctx, replica.Change{Learners: []replica.Member{{ID: fresh.id, Peer: "fresh"}}}))
 		_, err := fresh.Barrier(ctx)
 		require.NoError(t, err)
-		fresh.View(func(m *coord.Machine) { require.Equal(t, 150, m.Len()) })
+		fresh.View(func(m *machine.Machine) { require.Equal(t, 150, m.Len()) })
 		others := n.followers(l)
 		out := others[0]
 		if out == fresh {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -199,7 +200,7 @@ func (c *claims) wake(key string) {
 }
 
 // applied looks at what a command did.
-func (c *claims) applied(e coord.Effects) {
+func (c *claims) applied(e machine.Effects) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 {
@@ -235,7 +236,7 @@ func (m *Member) Granted(ctx context.Context, lock string, lease coord.LeaseID, 
 		w := m.claims.join(key)
 		var stand coord.LockResult
 		var there bool
-		header := m.View(func(machine *coord.Machine) { stand, there = machine.Stand(lock, token) })
+		header := m.View(func(machine *machine.Machine) { stand, there = machine.Stand(lock, token) })
 		if !there || stand.Granted {
 			m.claims.leave(key, w)
 			return there, header, nil

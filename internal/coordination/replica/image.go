@@ -3,15 +3,15 @@ package replica
 import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Image is the state at one entry of the log, to be written as a snapshot.
 type Image struct {
 	snapshot *pb.Snapshot
-	state    *coord.Image
+	state    *machine.Image
 	storage  *raftlog.Storage
 }
 

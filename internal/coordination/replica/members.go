@@ -8,8 +8,8 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -97,7 +97,7 @@ func Found(s *raftlog.Storage, group string, voters []Member) error {
 		Data:     encodeMembers(voters),
 		Metadata: &pb.SnapshotMetadata{Index: &one, Term: &one, ConfState: conf},
 	}
-	return fault.Wrap(op, s.Found(group, first, coord.New().Image()))
+	return fault.Wrap(op, s.Found(group, first, machine.New().Image()))
 }
 
 // roster is the configuration as applied: who votes, who learns, and whose ids they are.

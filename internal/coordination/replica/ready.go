@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -44,7 +45,7 @@ func (r *Replica) serves() bool {
 // storage already; see storage.Write and Read.
 //
 // Errors: Invalid.
-func (r *Replica) Restore(m *pb.Message, machine *coord.Machine) error {
+func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	const op = "replica.Restore"
 	meta := m.GetSnapshot().GetMetadata()
 	switch {

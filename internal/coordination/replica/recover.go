@@ -3,6 +3,7 @@ package replica
 import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -52,7 +53,7 @@ func Survey(s *raftlog.Storage) (*Survivor, error) {
 func (v *Survivor) Last() (index, term uint64) { return v.last.index, v.last.term }
 
 // Machine is the state.
-func (v *Survivor) Machine() *coord.Machine { return v.replica.machine }
+func (v *Survivor) Machine() *machine.Machine { return v.replica.machine }
 
 // Members of the configuration at the end of the log.
 func (v *Survivor) Members() []MemberStatus {

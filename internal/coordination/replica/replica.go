@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -54,7 +55,7 @@ type Applied struct {
 	Index, Term uint64
 	Command     coord.Command
 	Result      coord.Result
-	Effects     coord.Effects
+	Effects     machine.Effects
 }
 
 func (c *Config) defaults() {
@@ -120,7 +121,7 @@ type Replica struct {
 	group   uint64
 	storage *raftlog.Storage
 	node    *raft.RawNode
-	machine *coord.Machine
+	machine *machine.Machine
 	lessor  *lessor.Lessor
 	log     *slog.Logger
 
@@ -162,7 +163,7 @@ type taken struct {
 // arrival is the state that came with a snapshot of the leader.
 type arrival struct {
 	mark
-	machine *coord.Machine
+	machine *machine.Machine
 }
 
 // New starts a member from what its storage has: the snapshot in force, and the log after it.
@@ -210,7 +211,7 @@ func shorten(group string) uint64 {
 
 // load takes the state from the snapshot in force, or the empty state of one who joins.
 func (r *Replica) load() error {
-	r.machine = coord.New()
+	r.machine = machine.New()
 	if !r.storage.Founded() {
 		r.roster, _ = newRoster(nil)
 		return nil
@@ -232,13 +233,13 @@ func (r *Replica) load() error {
 // Read makes the machine of a snapshot whose file the storage has. It is for any goroutine.
 //
 // Errors: those of storage.State and coord.Restore.
-func Read(s *raftlog.Storage, snap *pb.Snapshot) (*coord.Machine, error) {
+func Read(s *raftlog.Storage, snap *pb.Snapshot) (*machine.Machine, error) {
 	state, err := s.State(snap)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = state.Close() }()
-	return coord.RestoreFrom(state)
+	return machine.RestoreFrom(state)
 }
 
 func (r *Replica) raftConfig() *raft.Config {
@@ -257,7 +258,7 @@ func (r *Replica) ID() uint64 { return r.id }
 
 // Machine is the replicated state. Only Apply changes it, and puts another in its place when a
 // snapshot arrives.
-func (r *Replica) Machine() *coord.Machine { return r.machine }
+func (r *Replica) Machine() *machine.Machine { return r.machine }
 
 // Header is that of an answer given now.
 func (r *Replica) Header() coord.Header {

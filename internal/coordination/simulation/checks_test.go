@@ -7,6 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -117,7 +118,7 @@ func TestBeliefs(t *testing.T) {
 }
 
 // entry applies a command to a member's machine.
-func entry(index, term uint64, m *coord.Machine, cmd coord.Command) replica.Applied {
+func entry(index, term uint64, m *machine.Machine, cmd coord.Command) replica.Applied {
 	result, effects := m.Apply(index, term, cmd)
 	return replica.Applied{Index: index, Term: term, Command: cmd, Result: result, Effects: effects}
 }
@@ -127,54 +128,54 @@ func TestOracle(t *testing.T) {
 	expire := coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 1, Granted: 1}}}}
 	for _, c := range []struct {
 		name, want string
-		happens    func(o *oracle, m *coord.Machine)
+		happens    func(o *oracle, m *machine.Machine)
 	}{
-		{"members agree", "", func(o *oracle, m *coord.Machine) {
+		{"members agree", "", func(o *oracle, m *machine.Machine) {
 			a := entry(1, 1, m, grant)
 			o.applied("a", a)
 			o.applied("b", a)
 		}},
-		{"members apply different commands", "check.C1", func(o *oracle, m *coord.Machine) {
+		{"members apply different commands", "check.C1", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))
-			o.applied("b", entry(1, 1, coord.New(), open))
+			o.applied("b", entry(1, 1, machine.New(), open))
 		}},
-		{"members apply entries of different terms", "check.C1", func(o *oracle, m *coord.Machine) {
+		{"members apply entries of different terms", "check.C1", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))
-			o.applied("b", entry(1, 2, coord.New(), grant))
+			o.applied("b", entry(1, 2, machine.New(), grant))
 		}},
-		{"a member makes something else of an entry", "check.C1", func(o *oracle, m *coord.Machine) {
+		{"a member makes something else of an entry", "check.C1", func(o *oracle, m *machine.Machine) {
 			a := entry(1, 1, m, grant)
 			a.Result.Lease++
 			o.applied("a", a)
 		}},
-		{"an entry is applied where there was none", "check.C1", func(o *oracle, m *coord.Machine) {
+		{"an entry is applied where there was none", "check.C1", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(2, 1, m, grant))
-			o.applied("b", entry(1, 1, coord.New(), grant))
+			o.applied("b", entry(1, 1, machine.New(), grant))
 		}},
-		{"a term has two leaders", "check.C2", func(o *oracle, _ *coord.Machine) {
+		{"a term has two leaders", "check.C2", func(o *oracle, _ *machine.Machine) {
 			o.led(3, 1)
 			o.led(4, 2)
 			o.led(3, 2)
 		}},
-		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *coord.Machine) { o.answered(call{1, 1}, coord.Result{}) }},
-		{"an answer is another's", "check.C3", func(o *oracle, m *coord.Machine) {
+		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *machine.Machine) { o.answered(call{1, 1}, coord.Result{}) }},
+		{"an answer is another's", "check.C3", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, open))
 			again := grant
 			again.Client, again.Sequence = 1, 1
 			o.applied("a", entry(2, 1, m, again))
 			o.answered(call{1, 1}, coord.Result{Lease: 9})
 		}},
-		{"a lease ends in time", "", func(o *oracle, m *coord.Machine) {
+		{"a lease ends in time", "", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))
 			o.now += 5 * time.Second
 			o.applied("a", entry(2, 1, m, expire))
 		}},
-		{"a lease ends too early", "audit.L4", func(o *oracle, m *coord.Machine) {
+		{"a lease ends too early", "audit.L4", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))
 			o.now += 4 * time.Second
 			o.applied("a", entry(2, 1, m, expire))
 		}},
-		{"a lease ends too early for its leader", "check.L4", func(o *oracle, m *coord.Machine) {
+		{"a lease ends too early for its leader", "check.L4", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))
 			o.now += 4 * time.Second
 			o.promoted(1)
@@ -185,7 +186,7 @@ func TestOracle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := newOracle(newWorld(1), new(figures))
 			o.ended = func(coord.LeaseID, []*coord.KeyValue) {}
-			c.happens(o, coord.New())
+			c.happens(o, machine.New())
 			require.Equal(t, c.want, rule(o.world))
 		})
 	}
@@ -193,13 +194,13 @@ func TestOracle(t *testing.T) {
 
 func TestOracleComparesStates(t *testing.T) {
 	grant := coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
-	o, m := newOracle(newWorld(1), new(figures)), coord.New()
+	o, m := newOracle(newWorld(1), new(figures)), machine.New()
 	for i := range uint64(every) {
 		o.applied("a", entry(i+1, 1, m, grant))
 	}
 	o.compare("a", m)
 	require.Empty(t, rule(o.world))
-	other := coord.New()
+	other := machine.New()
 	other.Apply(every, 1, grant)
 	o.compare("b", other)
 	require.Equal(t, "check.C1", rule(o.world))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -15,8 +16,8 @@ import (
 // request is what a client asks a member: one field is set.
 type request struct {
 	command *coord.Command
-	read    func(*coord.Machine) any // linearizable
-	local   func(*coord.Machine) any // whatever the member has
+	read    func(*machine.Machine) any // linearizable
+	local   func(*machine.Machine) any // whatever the member has
 	keep    []coord.LeaseID
 	sent    time.Duration // true time
 }
@@ -123,7 +124,7 @@ func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.R
 }
 
 // get reads something of any member, as it is now.
-func (c *client) get(p *proc, read func(*coord.Machine) any, patience time.Duration) (any, bool) {
+func (c *client) get(p *proc, read func(*machine.Machine) any, patience time.Duration) (any, bool) {
 	for end := c.now + patience; c.now <= end; {
 		if c.chance(0.5) {
 			c.target = c.rng.IntN(len(c.nodes))

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -79,7 +80,7 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 
 // compareDigest holds what some member says of the owner's entries against what it has of them (I5).
 func (c *client) compareDigest(p *proc, s *session) {
-	wrong, ok := c.get(p, func(m *coord.Machine) any {
+	wrong, ok := c.get(p, func(m *machine.Machine) any {
 		has := m.Publication(s.id)
 		if has == nil {
 			return ""

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -89,7 +90,7 @@ type version struct {
 
 func (c *client) readKey(p *proc, key string) (version, bool) {
 	from := c.now
-	got, ok := c.get(p, func(m *coord.Machine) any {
+	got, ok := c.get(p, func(m *machine.Machine) any {
 		kv, found := m.Get(key)
 		if !found {
 			return version{}
@@ -161,7 +162,7 @@ func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
 
 // granted asks whether a claim holds by now.
 func (c *client) granted(p *proc, name string, token coord.Token) bool {
-	got, ok := c.get(p, func(m *coord.Machine) any {
+	got, ok := c.get(p, func(m *machine.Machine) any {
 		info, _ := m.Lock(name)
 		for _, kv := range info.Holding {
 			if kv.Token() == token {

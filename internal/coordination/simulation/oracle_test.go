@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
@@ -22,14 +23,14 @@ func promised(ttl int64) int64 { return int64(float64(ttl) / (1 + skew/2)) }
 type oracle struct {
 	*world
 	figures *figures
-	machine *coord.Machine
+	machine *machine.Machine
 	log     audit.Log
 	leases  audit.Leases
 	truth   audit.Truth
 	entries map[uint64]record
 	fates   map[call]coord.Result
 	beliefs *beliefs
-	images  map[uint64]*coord.Image // of some indexes, until all are far beyond
+	images  map[uint64]*machine.Image // of some indexes, until all are far beyond
 	hashes  map[uint64][sha256.Size]byte
 	leaders map[uint64]uint64        // term to member
 	began   map[uint64]time.Duration // term: when its leader began to measure
@@ -55,8 +56,8 @@ const every = 8
 
 func newOracle(w *world, f *figures) *oracle {
 	return &oracle{
-		world: w, figures: f, machine: coord.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
-		images: make(map[uint64]*coord.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
+		world: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
+		images: make(map[uint64]*machine.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
 		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
 	}
 }
@@ -155,7 +156,7 @@ func sameResult(a, b coord.Result) bool {
 }
 
 // compare holds a member's state against the one it should have.
-func (o *oracle) compare(member string, m *coord.Machine) {
+func (o *oracle) compare(member string, m *machine.Machine) {
 	index, _ := m.Index()
 	image := o.images[index]
 	if image == nil {

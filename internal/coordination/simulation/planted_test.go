@@ -27,7 +27,7 @@ type plant struct {
 }
 
 const (
-	coordDir   = "pkg/coord/"
+	machineDir = "internal/coordination/machine/"
 	lessorDir  = "internal/coordination/lessor/"
 	replicaDir = "internal/coordination/replica/"
 	storageDir = "internal/coordination/raftlog/"
@@ -58,7 +58,7 @@ func plants() []plant {
 			{replicaDir + "ask.go", "r.asks.pending[p.id] = term\n", "if r.asks.pending[p.id] = term; p.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: p.id})\n\t\t\t}\n"},
 		}, []string{"C3", "E1"}},
 		{"a retried command is applied again", []edit{
-			{coordDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
+			{machineDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
 		}, []string{"E1", "C3", "H1"}},
 		{"a leader reads without asking the others", []edit{
 			{replicaDir + "read.go", "\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}", "\tif r.role.leads {\n\t\tr.answer(Answer{ID: id})\n\t\treturn\n\t}\n\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}"},
@@ -78,31 +78,31 @@ func plants() []plant {
 		{"a leader of old keeps its deadlines, and its expiries are accepted", []edit{
 			{replicaDir + "ask.go", "\tr.lessor.Demote()\n", ""},
 			{replicaDir + "ready.go", "r.lessor.Promote(r.now, r.role.term, r.machine.Leases())", "if r.lessor.Term() == 0 {\n\t\t\tr.lessor.Promote(r.now, r.role.term, r.machine.Leases())\n\t\t}"},
-			{coordDir + "lease.go", "if o.Term != c.term {", "if false {"},
+			{machineDir + "lease.go", "if o.Term != c.term {", "if false {"},
 		}, []string{"L4", "L5"}},
 		{"a client counts from when the answer came", []edit{
 			{here + "client_test.go", "s.sent(local)", "s.sent(c.local())"},
 		}, []string{"L4", "B1"}},
 		{"one permit too many", []edit{
-			{coordDir + "queue.go", "n < int(c.Permits)", "n <= int(c.Permits)"},
+			{machineDir + "queue.go", "n < int(c.Permits)", "n <= int(c.Permits)"},
 		}, []string{"L3", "L7"}},
 		{"a waiter who leaves makes the lock free", []edit{
-			{coordDir + "queue.go", "if i < q.held {", "if i <= q.held && q.held > 0 {"},
+			{machineDir + "queue.go", "if i < q.held {", "if i <= q.held && q.held > 0 {"},
 		}, []string{"L1", "L3", "L7", "P0"}},
 		{"a lock is given to the last who came", []edit{
-			{coordDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].claim.Mode == Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
+			{machineDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].LockClaim.Mode == coord.Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
 		}, []string{"L1", "L7", "B2", "P0", "C1"}},
 		{"a lock is released by its name alone", []edit{
-			{coordDir + "lock.go", "kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(LockKey(o.Name, o.Lease))\n\tkv, q, err := m.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
+			{machineDir + "lock.go", "kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(coord.LockKey(o.Name, o.Lease))\n\tkv, q, err := m.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
 		}, []string{"L6", "B2"}},
 		{"a waiter may write as if it held the lock", []edit{
-			{coordDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].claim.Mode == Exclusive)"},
+			{machineDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].LockClaim.Mode == coord.Exclusive)"},
 		}, []string{"L2", "L6", "L7", "B2", "H2"}},
 		{"a watch begins one revision late", []edit{
-			{coordDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
+			{machineDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
 		}, []string{"W3", "W6"}},
 		{"a watch is not told that its beginning is gone", []edit{
-			{coordDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
+			{machineDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
 		}, []string{"W3", "W7"}},
 	}
 }
@@ -111,22 +111,22 @@ func plants() []plant {
 func directoryPlants() []plant {
 	return []plant{
 		{"a batch of an earlier generation is accepted", []edit{
-			{coordDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
+			{machineDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
 		}, []string{"I4"}},
 		{"an instance of another owner is replaced", []edit{
-			{coordDir + "departure.go", "return m.known(e.Since) <= kv.since", "return false"},
+			{machineDir + "removal.go", "return m.known(e.Since) <= kv.since", "return false"},
 		}, []string{"I3", "I6"}},
 		{"an instance that was removed comes back with an owner of before", []edit{
-			{coordDir + "departure.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
+			{machineDir + "removal.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
 		}, []string{"I6"}},
 		{"an instance that is as it was makes an event", []edit{
-			{coordDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
+			{machineDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
 		}, []string{"I2"}},
 		{"what a batch replaces stays when it is the last", []edit{
-			{coordDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(steps) > 0 {"},
+			{machineDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(steps) > 0 {"},
 		}, []string{"I2"}},
 		{"a digest keeps what is deleted", []edit{
-			{coordDir + "quota.go", "\t\ta.published.Remove(kv.Key, kv.Value)\n", "\t\tif kv.Version > 1 {\n\t\t\ta.published.Remove(kv.Key, kv.Value)\n\t\t}\n"},
+			{machineDir + "usage.go", "\t\ta.published.Remove(kv.Key, kv.Value)\n", "\t\tif kv.Version > 1 {\n\t\t\ta.published.Remove(kv.Key, kv.Value)\n\t\t}\n"},
 		}, []string{"I5"}},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -23,7 +24,7 @@ func (c *cluster) watch(p *proc, i int) {
 	stream := audit.NewStream(&c.oracle.truth, coord.Watch{Span: span, From: 1, Prev: c.chance(0.5), Limit: 1 + c.rng.IntN(20)})
 	for {
 		w := stream.Watch()
-		answer, ok := watcher.ask(p, request{local: func(m *coord.Machine) any {
+		answer, ok := watcher.ask(p, request{local: func(m *machine.Machine) any {
 			b, err := m.Events(w)
 			return watched{w, b, err}
 		}}, attempt)
@@ -64,7 +65,7 @@ func (c *cluster) lookBack(p *proc, watcher *client, span coord.Span) {
 		first coord.Revision // of the history
 	}
 	before := coord.Revision(c.rng.IntN(2))
-	answer, ok := watcher.ask(p, request{local: func(m *coord.Machine) any {
+	answer, ok := watcher.ask(p, request{local: func(m *machine.Machine) any {
 		w := coord.Watch{Span: span, From: max(1, m.Compacted()+before), Prev: true}
 		b, err := m.Events(w)
 		return view{watched{w, b, err}, m.Compacted() + 1}
@@ -90,7 +91,7 @@ type listed struct {
 
 // list reads a span of any member: it is what the oracle had at that revision.
 func (c *cluster) list(p *proc, watcher *client, span coord.Span) {
-	answer, ok := watcher.ask(p, request{local: func(m *coord.Machine) any {
+	answer, ok := watcher.ask(p, request{local: func(m *machine.Machine) any {
 		page, err := m.Range(coord.Query{Span: span})
 		return listed{page, err}
 	}}, attempt)

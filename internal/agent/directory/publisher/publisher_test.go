@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -188,7 +189,7 @@ func TestGroupIsRestored(t *testing.T) {
 	w.run(time.Second)
 	require.Equal(t, w.mine(), w.directory())
 	var err error
-	w.group, err = coord.Restore(backup)
+	w.group, err = machine.Restore(backup)
 	require.NoError(t, err)
 	w.index, _ = w.group.Index()
 	require.NotEqual(t, w.mine(), w.directory())
@@ -369,7 +370,7 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 			case 5:
 				clear(here)
 				if backup != nil {
-					w.group, _ = coord.Restore(backup)
+					w.group, _ = machine.Restore(backup)
 					clear(w.ends)
 					for _, l := range w.group.Leases() {
 						w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -23,7 +24,7 @@ type town struct {
 	rng    *rand.Rand
 	now    time.Duration
 	queue  []arrival
-	group  *coord.Machine
+	group  *machine.Machine
 	index  uint64
 	ends   map[coord.LeaseID]time.Duration
 	term   uint64
@@ -35,7 +36,7 @@ type town struct {
 
 func newTown(t *testing.T, seed uint64) *town {
 	return &town{
-		t: t, rng: rand.New(rand.NewPCG(seed, 3)), group: coord.New(), ends: map[coord.LeaseID]time.Duration{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), group: machine.New(), ends: map[coord.LeaseID]time.Duration{},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -40,7 +41,7 @@ type world struct {
 	t     require.TestingT
 	rng   *rand.Rand
 	now   time.Duration
-	group *coord.Machine
+	group *machine.Machine
 	index uint64
 	ends  map[coord.LeaseID]time.Duration // on the leader's clock
 
@@ -67,7 +68,7 @@ type arrival struct {
 
 func newWorld(t require.TestingT, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 7)), group: coord.New(), ends: map[coord.LeaseID]time.Duration{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 7)), group: machine.New(), ends: map[coord.LeaseID]time.Duration{},
 		registry: map[string]coord.Entry{}, asked: map[string]int{},
 	}
 	w.start()

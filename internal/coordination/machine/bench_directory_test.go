@@ -1,0 +1,50 @@
+package machine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// BenchmarkRegisterBatch is 1,000 instances by one command, or one by one; all new, or all as they were.
+func BenchmarkRegisterBatch(b *testing.B) {
+	for _, size := range []int{1, coord.MaxBatch} {
+		for _, changed := range []bool{true, false} {
+			b.Run(fmt.Sprintf("size=%d/changed=%v", size, changed), func(b *testing.B) {
+				l := newLog()
+				id := l.lease(b, alice)
+				var ops [2]*coord.RegisterBatch
+				for version := range ops {
+					ops[version] = &coord.RegisterBatch{Lease: id, Generation: 1}
+					for i := range size {
+						ops[version].Puts = append(ops[version].Puts, entry("default", "payment", fmt.Sprint("instance-", i), 8080+version))
+					}
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					op := ops[0]
+					if changed {
+						op = ops[i%2]
+					}
+					if r, _ := l.do(alice, op); r.Err != nil {
+						b.Fatal(r.Err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/instance")
+			})
+		}
+	}
+}
+
+// BenchmarkPublication is what a keepalive asks.
+func BenchmarkPublication(b *testing.B) {
+	l := newLog()
+	id := l.lease(b, alice)
+	l.must(b, batch(id, 1, entry("n", "s", "a", 1)))
+	for b.Loop() {
+		if l.Publication(id) == nil {
+			b.Fatal()
+		}
+	}
+}

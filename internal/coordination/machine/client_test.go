@@ -1,0 +1,69 @@
+package machine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestCommandsOfAClientAreAppliedOnce(t *testing.T) {
+	l := newLog()
+	id := l.lease(t, alice)
+	opened, _ := l.must(t, &coord.ClientOpen{})
+	send := func(sequence uint64, op coord.Op) (coord.Result, machine.Effects) {
+		return l.send(coord.Command{Client: opened.Client, Sequence: sequence, Owner: alice, Op: op})
+	}
+	first, _ := send(1, lock("db", id))
+	again, e := send(1, lock("db", id))
+	require.Equal(t, first, again)
+	require.Equal(t, uint32(1), again.Lock.Count, "not reentered")
+	require.Empty(t, e.Events)
+
+	failed, _ := send(2, unlock("db", id, 999))
+	require.ErrorIs(t, failed.Err, fault.NotFound)
+	once, _ := send(2, unlock("db", id, first.Lock.Token))
+	require.Equal(t, failed, once, "a refusal is a result too")
+
+	l.Machine, _ = machine.Restore(l.Snapshot())
+	once, _ = send(2, write(put("a", "", 0)))
+	require.Equal(t, failed, once, "over a restore")
+	stale, _ := send(1, lock("db", id))
+	require.ErrorIs(t, stale.Err, fault.Conflict)
+	require.Equal(t, "sequence", fault.FieldOf(stale.Err))
+	none, _ := send(0, lock("db", id))
+	require.ErrorIs(t, none.Err, fault.Invalid)
+}
+
+func TestClientBelongsToItsOwner(t *testing.T) {
+	l := newLog()
+	opened, _ := l.must(t, &coord.ClientOpen{})
+	r, _ := l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: write(put("a", "", 0))})
+	require.ErrorIs(t, r.Err, fault.Forbidden)
+	require.Zero(t, l.Len())
+}
+
+// A command of a forgotten client might have been applied: it is refused, not applied again.
+func TestForgottenClientsAreRefused(t *testing.T) {
+	l := newLog()
+	old, _ := l.must(t, &coord.ClientOpen{})
+	busy, _ := l.must(t, &coord.ClientOpen{})
+	l.send(coord.Command{Client: busy.Client, Sequence: 1, Owner: alice, Op: write(put("a", "", 0))})
+	l.refused(t, fault.Conflict, "term", &coord.ClientsExpire{Term: 2, IdleSince: 3})
+	r, _ := l.must(t, &coord.ClientsExpire{Term: 1, IdleSince: 3})
+	require.Equal(t, 1, r.Changed)
+	require.Equal(t, 1, l.Clients())
+	r, _ = l.send(coord.Command{Client: old.Client, Sequence: 1, Owner: alice, Op: write(put("b", "", 0))})
+	require.ErrorIs(t, r.Err, fault.NotFound)
+	require.Equal(t, "client", fault.FieldOf(r.Err))
+
+	l.refused(t, fault.Invalid, "client", &coord.ClientClose{})
+	r, _ = l.send(coord.Command{Client: busy.Client, Sequence: 2, Owner: alice, Op: &coord.ClientClose{}})
+	require.NoError(t, r.Err)
+	require.Zero(t, l.Clients())
+	next, _ := l.must(t, &coord.ClientOpen{})
+	require.Greater(t, next.Client, busy.Client, "ids are not used again")
+}

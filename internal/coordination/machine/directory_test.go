@@ -1,0 +1,303 @@
+package machine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+)
+
+func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *coord.RegisterBatch {
+	return &coord.RegisterBatch{Lease: lease, Generation: generation, Puts: puts}
+}
+
+func present(l *log) (found []string) {
+	page, _ := l.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	for _, kv := range page.Keys {
+		found = append(found, strings.TrimPrefix(kv.Key, coord.DirectoryPrefix))
+	}
+	return found
+}
+
+// A batch is one revision, and says again without an event what is so already.
+func TestBatch(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)[0]
+	a, b, c := entry("n", "s", "a", 1), entry("n", "s", "b", 1), entry("n", "t", "c", 1)
+	r, e := l.must(t, batch(id, 1, b, c, a))
+	require.Equal(t, 3, r.Changed)
+	require.Equal(t, coord.Revision(1), r.Revision)
+	require.Len(t, e.Events, 3)
+	require.Equal(t, []string{"n/s/a", "n/s/b", "n/t/c"}, present(l))
+
+	r, e = l.must(t, batch(id, 1, a, entry("n", "s", "b", 2), c))
+	require.Equal(t, 1, r.Changed)
+	require.Len(t, e.Events, 1)
+	kv, _ := l.Get(a.Key)
+	require.Equal(t, coord.Revision(1), kv.ModRevision)
+	r, e = l.must(t, batch(id, 1, a, c))
+	require.Equal(t, coord.Revision(2), r.Revision)
+	require.Empty(t, e.Events)
+
+	r, _ = l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Puts: []coord.Entry{a}, Deletes: []string{b.Key, "directory/n/s/none", "a"}})
+	require.Equal(t, 1, r.Changed)
+	require.Equal(t, []string{"n/s/a", "n/t/c"}, present(l))
+	_, e = l.must(t, &coord.LeaseRevoke{ID: id})
+	require.Len(t, e.Events, 2, "all go with the lease, in one revision")
+	require.Empty(t, present(l))
+}
+
+// A directory of any size is brought to what it should be span by span.
+func TestBatchReplaces(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)[0]
+	theirs := l.lease(t, bob)
+	l.must(t, batch(id, 1, entry("n", "s", "a", 1), entry("n", "s", "b", 1), entry("n", "t", "a", 1)))
+	r, _ := l.do(bob, batch(theirs, 1, entry("n", "s", "of-bob", 1)))
+	require.NoError(t, r.Err)
+
+	service := coord.ServiceSpan(instance.Name{Namespace: "n", Service: "s"})
+	o := batch(id, 1, entry("n", "s", "b", 1), entry("n", "s", "c", 1))
+	o.Replace = &service
+	r, e := l.must(t, o)
+	require.Equal(t, 2, r.Changed)
+	require.Len(t, e.Events, 2)
+	require.Equal(t, []string{"n/s/b", "n/s/c", "n/s/of-bob", "n/t/a"}, present(l))
+	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Replace: &coord.Span{}})
+	require.Equal(t, []string{"n/s/of-bob"}, present(l))
+
+	o = batch(id, 1, entry("n", "t", "a", 1))
+	o.Replace = &service
+	l.refused(t, fault.Invalid, "puts[0].key", o)
+}
+
+// What an earlier generation still sends changes nothing, whichever lease it names.
+func TestGenerations(t *testing.T) {
+	l := newLog()
+	ids := l.leases(t, 2)
+	l.must(t, batch(ids[0], 3, entry("n", "s", "a", 1), entry("n", "s", "b", 1)))
+	l.refused(t, fault.Conflict, "lease", batch(ids[1], 3, entry("n", "s", "a", 2)))
+	l.refused(t, fault.Conflict, "generation", batch(ids[0], 2, entry("n", "s", "a", 2)))
+	l.must(t, batch(ids[1], 4, entry("n", "s", "a", 1)))
+	kv, _ := l.Get("directory/n/s/a")
+	require.Equal(t, ids[1], kv.Lease)
+	require.Nil(t, l.Publication(ids[0]))
+	require.Equal(t, 2, l.Publication(ids[1]).Count, "what the earlier one put stays")
+	l.refused(t, fault.Conflict, "generation", batch(ids[0], 3, entry("n", "s", "b", 2)))
+	l.must(t, &coord.LeaseRevoke{ID: ids[0]})
+	require.Equal(t, []string{"n/s/a"}, present(l))
+
+	// With its lease a generation is over, and any other may follow.
+	third := l.leases(t, 1)[0]
+	l.must(t, &coord.LeaseRevoke{ID: ids[1]})
+	l.refused(t, fault.NotFound, "lease", batch(ids[1], 4, entry("n", "s", "a", 1)))
+	l.must(t, batch(third, 1, entry("n", "s", "a", 1)))
+	id := third
+	l.refused(t, fault.Invalid, "generation", batch(id, 0))
+}
+
+// An entry has one owner at a time, and moves by its new owner's word only.
+func TestAdoption(t *testing.T) {
+	l := newLog()
+	mine, theirs := l.leases(t, 1)[0], l.lease(t, bob)
+	moved := entry("n", "s", "a", 2)
+	l.must(t, batch(mine, 1, entry("n", "s", "a", 1), entry("n", "s", "b", 1)))
+	r, e := l.do(bob, batch(theirs, 1, moved, entry("n", "s", "z", 1)))
+	require.NoError(t, r.Err, "one entry that is another's keeps no other back")
+	require.Equal(t, []string{moved.Key}, r.Foreign)
+	require.Len(t, e.Events, 1)
+	r, _ = l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{moved.Key}})
+	require.NoError(t, r.Err)
+	require.Contains(t, present(l), "n/s/a")
+
+	moved.Adopt = true
+	r, e = l.do(bob, batch(theirs, 1, moved))
+	require.NoError(t, r.Err)
+	require.Empty(t, r.Foreign)
+	require.Equal(t, mine, e.Events[0].Prev.Lease)
+	require.Equal(t, theirs, e.Events[0].KV.Lease)
+	require.Equal(t, 1, l.Publication(mine).Count, "the former owner can tell")
+	require.Equal(t, 2, l.Publication(theirs).Count)
+	r, _ = l.must(t, batch(mine, 1, entry("n", "s", "a", 1)))
+	require.Equal(t, []string{moved.Key}, r.Foreign)
+	l.must(t, &coord.LeaseRevoke{ID: mine})
+	require.Equal(t, []string{"n/s/a", "n/s/z"}, present(l))
+
+	// When the owner's lease is gone nobody owns it.
+	r, _ = l.do(bob, batch(theirs, 1, entry("n", "s", "b", 1)))
+	require.NoError(t, r.Err)
+	require.Contains(t, present(l), "n/s/b")
+}
+
+func TestBatchIsValidated(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)[0]
+	good := entry("n", "s", "a", 1)
+	with := func(key string, value []byte) coord.Op {
+		return batch(id, 1, good, coord.Entry{Key: key, Value: value})
+	}
+	many := make([]coord.Entry, coord.MaxBatch+1)
+	for i := range many {
+		many[i] = entry("n", "s", fmt.Sprint(i), 1)
+	}
+	large := make([]coord.Entry, 40)
+	for i := range large {
+		value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: fmt.Sprint(i), Description: strings.Repeat("x", 16_000)})
+		require.NoError(t, err)
+		large[i] = coord.Entry{Key: fmt.Sprint("directory/n/s/", i), Value: value}
+	}
+	long := append(good.Value[:len(good.Value):len(good.Value)], 0x82, 0x01, 0x80, 0x80, 0x01)
+	for _, c := range []struct {
+		name  string
+		op    coord.Op
+		kind  fault.Kind
+		field string
+	}{
+		{"nothing", batch(id, 1), fault.Invalid, "puts"},
+		{"no key", with("", good.Value), fault.Invalid, "puts[1].key"},
+		{"a key outside", with("services/n/s/a", good.Value), fault.Invalid, "puts[1].key"},
+		{"a key without an id", with("directory/n/s/", good.Value), fault.Invalid, "puts[1].key"},
+		{"an id with a slash", with("directory/n/s/a/b", good.Value), fault.Invalid, "puts[1].key"},
+		{"a namespace in capitals", with("directory/N/s/a", good.Value), fault.Invalid, "puts[1].key"},
+		{"a long service", with("directory/n/"+strings.Repeat("s", 65)+"/a", good.Value), fault.Invalid, "puts[1].key"},
+		{"no value", with("directory/n/s/b", nil), fault.Invalid, "puts[1].value"},
+		{"the value of another", with("directory/n/s/b", good.Value), fault.Invalid, "puts[1].value"},
+		{"a value that is cut", with("directory/n/s/a", good.Value[:3]), fault.Invalid, "puts[1].value"},
+		{"a value that claims more than it has", with("directory/n/s/a", long), fault.Invalid, "puts[1].value"},
+		{"a large value", with("directory/n/s/b", make([]byte, 16<<10+1)), fault.TooLarge, "puts[1].value"},
+		{"a key twice", batch(id, 1, good, good), fault.Invalid, "puts"},
+		{"put and deleted", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: []coord.Entry{good}, Deletes: []string{good.Key}}, fault.Invalid, "puts"},
+		{"no key to delete", &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{""}}, fault.Invalid, "deletes[0]"},
+		{"too many", batch(id, 1, many...), fault.LimitReached, "puts"},
+		{"too large", batch(id, 1, large...), fault.TooLarge, "puts"},
+		{"no lease", batch(99, 1, good), fault.NotFound, "lease"},
+		{"a plain put", write(put(good.Key, "v", 0)), fault.Conflict, "changes[0].key"},
+		{"a plain put of a requirement", write(put("requirements/r", "v", 0)), fault.Conflict, "changes[0].key"},
+		{"a lock in the directory", lock("directory/n", id), fault.Conflict, "name"},
+		{"a lock beside the directory", lock("directory", id), fault.Conflict, "name"},
+	} {
+		t.Run(c.name, func(t *testing.T) { l.refused(t, c.kind, c.field, c.op) })
+	}
+	l.refusedTo(t, bob, batch(id, 1, good), fault.Forbidden, "lease")
+	l.must(t, batch(id, 1, many[1:]...))
+	l.refused(t, fault.Conflict, "changes[0].delete", write(del(coord.Span{})))
+
+	limits := l.Limits()
+	limits.LeaseKeys, limits.PerOwner.Bytes = coord.MaxBatch, 512<<10
+	l.must(t, &coord.Configure{Limits: limits})
+	l.refused(t, fault.LimitReached, "lease", batch(id, 1, many[0]))
+	limits.LeaseKeys = 2000
+	l.must(t, &coord.Configure{Limits: limits})
+	l.refused(t, fault.LimitReached, "per_owner.bytes", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: large[:32], Replace: nil})
+}
+
+func TestKeysOfTheDirectory(t *testing.T) {
+	k := instance.Key{Namespace: "default", Service: "web-1", ID: "A.b_c:d-9"}
+	key := coord.DirectoryKey(k)
+	require.Equal(t, "directory/default/web-1/A.b_c:d-9", key)
+	back, ok := coord.InstanceKey(key)
+	require.True(t, ok)
+	require.Equal(t, k, back)
+	for _, span := range []coord.Span{
+		coord.ServiceSpan(instance.Name{}), coord.ServiceSpan(instance.Name{Namespace: "default"}), coord.ServiceSpan(k.Name()),
+	} {
+		require.True(t, span.Contains(key))
+	}
+	require.False(t, coord.ServiceSpan(instance.Name{Namespace: "default", Service: "web"}).Contains(key))
+	for _, other := range []string{"", "directory/", "directory/a", "directory/a/b", "directory/a/b/", "directory//b/c", "x/a/b/c"} {
+		_, ok := coord.InstanceKey(other)
+		require.False(t, ok, other)
+	}
+}
+
+func TestRequirements(t *testing.T) {
+	l := newLog()
+	r := coord.Requirement{
+		Name: "storage", Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
+		Selector: instance.Selector{Tags: []string{"ssd"}, Version: ">=1.2", Statuses: []instance.Status{instance.StatusUp, instance.StatusStarting}},
+	}
+	set := func(change func(*coord.Requirement)) *coord.SetRequirement {
+		other := r
+		change(&other)
+		return &coord.SetRequirement{Requirement: other}
+	}
+	_, e := l.must(t, &coord.SetRequirement{Requirement: r})
+	read, err := coord.RequirementOf(e.Events[0].KV)
+	require.NoError(t, err)
+	require.Equal(t, r, read)
+	_, e = l.must(t, &coord.SetRequirement{Requirement: r})
+	require.Empty(t, e.Events)
+	_, e = l.must(t, set(func(r *coord.Requirement) { r.Min = 4 }))
+	require.Len(t, e.Events, 1)
+
+	for _, c := range []struct {
+		kind   fault.Kind
+		field  string
+		change func(*coord.Requirement)
+	}{
+		{fault.Invalid, "name", func(r *coord.Requirement) { r.Name = "" }},
+		{fault.Invalid, "name", func(r *coord.Requirement) { r.Name = "a/b" }},
+		{fault.Invalid, "namespace", func(r *coord.Requirement) { r.Service.Namespace = "" }},
+		{fault.Invalid, "service", func(r *coord.Requirement) { r.Service.Service = "A" }},
+		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = 0 }},
+		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = coord.MaxRequired + 1 }},
+		{fault.Invalid, "selector.prefer_zone", func(r *coord.Requirement) { r.Selector.PreferZone = "z" }},
+		{fault.TooLarge, "selector.version", func(r *coord.Requirement) { r.Selector.Version = strings.Repeat("1", 8<<10+1) }},
+		{fault.TooLarge, "selector.tags[0]", func(r *coord.Requirement) { r.Selector.Tags = []string{strings.Repeat("1", 8<<10+1)} }},
+		{fault.LimitReached, "selector.tags", func(r *coord.Requirement) { r.Selector.Tags = make([]string, 65) }},
+		{fault.Invalid, "selector.zone", func(r *coord.Requirement) { r.Selector.Zone = "\xff" }},
+	} {
+		l.refused(t, c.kind, c.field, set(c.change))
+	}
+	l.must(t, &coord.DeleteRequirement{Name: "storage"})
+	l.refused(t, fault.NotFound, "name", &coord.DeleteRequirement{Name: "storage"})
+	for i := range coord.MaxRequirements {
+		l.must(t, set(func(r *coord.Requirement) { r.Name = fmt.Sprint(i) }))
+	}
+	l.refused(t, fault.LimitReached, "requirements", &coord.SetRequirement{Requirement: r})
+	l.must(t, set(func(r *coord.Requirement) { r.Name, r.Min = "7", 9 }))
+	_, err = coord.RequirementOf(&coord.KeyValue{Key: "a"})
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = coord.RequirementOf(&coord.KeyValue{Key: "requirements/a", Value: []byte{0xff}})
+	require.ErrorIs(t, err, fault.Invalid)
+}
+
+// What the state takes for an instance can be decoded as one by every reader.
+func FuzzEntry(f *testing.F) {
+	whole, err := proto.Marshal(instance.ToProto(&instance.Instance{
+		Key: instance.Key{Namespace: "n", Service: "s", ID: "a"}, Lease: "lease-1", Peer: "p", Revision: 7,
+		Status: instance.StatusUp, Override: instance.StatusDown,
+		Spec: instance.Spec{
+			Host: "h", Port: 80, Version: "1.2.3", Interfaces: map[string]string{"REST": "http://h"}, Metadata: map[string]string{"k": "v"},
+			Tags: []string{"t"}, Dependencies: []string{"d"}, Environment: "staging", Region: "r", Owner: "o", Description: "d",
+			Zone: "z", Weight: 3, Check: &instance.Check{Type: instance.HTTP, Endpoint: "/", Interval: 1e9, Timeout: 1e8, HealthyThreshold: 1, UnhealthyThreshold: 2},
+			UnhealthyAfter: 1e9, RemoveAfter: 2e9, Offer: []byte("{}"),
+		},
+	}))
+	require.NoError(f, err)
+	accepted := func(value []byte) bool {
+		l := newLog()
+		r, _ := l.do(alice, &coord.LeaseGrant{TTL: 5000})
+		r, _ = l.do(alice, batch(r.Lease, 1, coord.Entry{Key: "directory/n/s/a", Value: value}))
+		return r.Err == nil
+	}
+	require.True(f, accepted(whole))
+	require.True(f, accepted(append(whole[:len(whole):len(whole)], 0xa0, 0x06, 0x01)), "a field that is not known yet")
+	f.Add(whole)
+	f.Add(entry("n", "s", "a", 1).Value)
+	f.Fuzz(func(t *testing.T, value []byte) {
+		if !accepted(value) {
+			return
+		}
+		var i agentv1.Instance
+		require.NoError(t, proto.Unmarshal(value, &i))
+		require.Equal(t, []string{"n", "s", "a"}, []string{i.GetNamespace(), i.GetServiceName(), i.GetId()})
+	})
+}

@@ -1,0 +1,149 @@
+package machine
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// encoder writes the state as a row of numbers (unsigned varints) and byte strings (length,
+// bytes) without names: what stands where is the version of the format. There is one way to
+// write each, so equal states have equal bytes.
+type encoder struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (e *encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
+
+// int writes a number that is never negative.
+func (e *encoder) int(v int64) { e.uint(uint64(v)) }
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.uint(1)
+	} else {
+		e.uint(0)
+	}
+}
+
+func (e *encoder) string(s string) {
+	e.uint(uint64(len(s)))
+	e.buf = append(e.buf, s...)
+}
+
+func (e *encoder) bytes(b []byte) {
+	e.uint(uint64(len(b)))
+	e.buf = append(e.buf, b...)
+}
+
+// flush hands what was written on. Writers here keep their error for the end.
+func (e *encoder) flush() {
+	if len(e.buf) > 0 {
+		_, _ = e.w.Write(e.buf)
+		e.buf = e.buf[:0]
+	}
+}
+
+// decoder reads what encoder wrote. After the first error it reads zeros.
+type decoder struct {
+	r   io.ByteReader
+	in  io.Reader // the same
+	err error
+
+	format byte // version of what is read, see magic
+}
+
+func (d *decoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *decoder) check(ok bool, field, what string) {
+	if !ok {
+		d.fail(fault.Refused(fault.Invalid, field, "%s", what))
+	}
+}
+
+// uint reads the shortest form of a number and no other.
+func (d *decoder) uint() uint64 {
+	var v uint64
+	for shift := 0; d.err == nil; shift += 7 {
+		b, err := d.r.ReadByte()
+		if err != nil {
+			d.fail(cut(err))
+			break
+		}
+		if shift == 63 && b > 1 || shift > 0 && b == 0 {
+			d.fail(fault.Refused(fault.Invalid, "number", "is not in its shortest form or too large"))
+			break
+		}
+		if v |= uint64(b&0x7f) << shift; b < 0x80 {
+			return v
+		}
+	}
+	return 0
+}
+
+func (d *decoder) int() int64 {
+	v := d.uint()
+	d.check(v <= math.MaxInt64, "number", "is too large")
+	return int64(v)
+}
+
+func (d *decoder) uint32() uint32 {
+	v := d.uint()
+	d.check(v <= math.MaxUint32, "number", "is too large")
+	return uint32(v)
+}
+
+func (d *decoder) bool() bool {
+	v := d.uint()
+	d.check(v <= 1, "flag", "must be 0 or 1")
+	return v == 1
+}
+
+// bytes reads a byte string. Memory grows with what is there, not with what the length claims.
+func (d *decoder) bytes() []byte {
+	const piece = 64 << 10
+	n := d.uint()
+	if n == 0 || d.err != nil {
+		return nil
+	}
+	b := make([]byte, min(n, piece))
+	for at := uint64(0); ; {
+		if _, err := io.ReadFull(d.in, b[at:]); err != nil {
+			d.fail(cut(err))
+			return nil
+		}
+		if at = uint64(len(b)); at == n {
+			return b
+		}
+		b = append(b, make([]byte, min(n-at, at))...)
+	}
+}
+
+func (d *decoder) string() string { return string(d.bytes()) }
+
+// count reads how many things follow and returns a loop condition over them.
+func (d *decoder) count() func() bool {
+	left := d.uint()
+	return func() bool {
+		if left == 0 || d.err != nil {
+			return false
+		}
+		left--
+		return true
+	}
+}
+
+// cut keeps the errors of the frames, and turns the end of the data into one.
+func cut(err error) error {
+	if fault.FieldOf(err) != "" {
+		return err
+	}
+	return damaged("snapshot", err)
+}

@@ -1,0 +1,147 @@
+package machine
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// A snapshot is the magic and frames: length and CRC-32C of the data, four bytes each,
+// big-endian, then the data. A checksum goes on from the one before, so that frames cannot be
+// lost or change places. All frames are full but the last before the end, which is a
+// frame of length 0. A reader checks a frame before it uses any of it.
+const (
+	magic     = "BHCOORD\x04" // the last byte is the version of the format
+	oldest    = 2             // version that can be read: it has no publications, and neither it nor 3 knows since when
+	frameSize = 64 << 10
+	frameHead = 8
+)
+
+func checksum(crc uint32, data []byte) uint32 {
+	return crc32.Update(crc, crc32.MakeTable(crc32.Castagnoli), data)
+}
+
+// frames writes a snapshot's frames.
+type frames struct {
+	w       io.Writer
+	crc     uint32
+	buf     []byte // frame head and the data so far
+	written int64
+	err     error // the first; everything after it is lost
+}
+
+func newFrames(w io.Writer) *frames {
+	f := &frames{w: w, buf: make([]byte, frameHead, frameHead+frameSize)}
+	f.send([]byte(magic))
+	return f
+}
+
+func (f *frames) send(b []byte) {
+	if f.err != nil {
+		return
+	}
+	n, err := f.w.Write(b)
+	f.written += int64(n)
+	f.err = err
+}
+
+// Write takes data; its error comes with Close at the latest.
+func (f *frames) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), frameHead+frameSize-len(f.buf))
+		f.buf, rest = append(f.buf, rest[:n]...), rest[n:]
+		if len(f.buf) == frameHead+frameSize {
+			f.flush()
+		}
+	}
+	return len(b), f.err
+}
+
+func (f *frames) flush() {
+	data := f.buf[frameHead:]
+	f.crc = checksum(f.crc, data)
+	binary.BigEndian.PutUint32(f.buf, uint32(len(data)))
+	binary.BigEndian.PutUint32(f.buf[4:], f.crc)
+	f.send(f.buf)
+	f.buf = f.buf[:frameHead]
+}
+
+// Close writes what is left and the end.
+func (f *frames) Close() error {
+	if len(f.buf) > frameHead {
+		f.flush()
+	}
+	f.flush()
+	return f.err
+}
+
+// unframe reads frames back: Data of one after the other, io.EOF after the end.
+type unframe struct {
+	r      io.Reader
+	format byte
+	crc    uint32
+	buf    []byte // rest of the frame at hand
+	room   []byte
+	last   bool // a frame was not full: only the end may follow
+	done   bool
+}
+
+func newUnframe(r io.Reader) (*unframe, error) {
+	head := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, damaged("magic", err)
+	}
+	if string(head[:len(magic)-1]) != magic[:len(magic)-1] {
+		return nil, fault.Refused(fault.Invalid, "magic", "is no snapshot of this state machine")
+	}
+	format := head[len(magic)-1]
+	if format < oldest || format > magic[len(magic)-1] {
+		return nil, fault.Refused(fault.Unsupported, "version", "%d is not known", format)
+	}
+	return &unframe{r: r, format: format, room: make([]byte, frameSize)}, nil
+}
+
+// Read implements io.Reader over the data of the frames.
+func (u *unframe) Read(p []byte) (int, error) {
+	if len(u.buf) == 0 && !u.done {
+		if err := u.next(); err != nil {
+			return 0, err
+		}
+	}
+	if u.done {
+		return 0, io.EOF
+	}
+	n := copy(p, u.buf)
+	u.buf = u.buf[n:]
+	return n, nil
+}
+
+func (u *unframe) next() error {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(u.r, head[:]); err != nil {
+		return damaged("frame", err)
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > frameSize || u.last && size > 0 {
+		return fault.Refused(fault.Invalid, "frame", "has an impossible length, %d", size)
+	}
+	data := u.room[:size]
+	if _, err := io.ReadFull(u.r, data); err != nil {
+		return damaged("frame", err)
+	}
+	if u.crc = checksum(u.crc, data); u.crc != binary.BigEndian.Uint32(head[4:]) {
+		return fault.Refused(fault.Invalid, "frame", "its checksum does not match")
+	}
+	u.buf, u.last, u.done = data, size < frameSize, size == 0
+	return nil
+}
+
+// damaged is an error of the reader, which for us is a snapshot cut short.
+func damaged(field string, err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return &fault.Error{Kind: fault.Invalid, Field: field, Err: err}
+}

@@ -1,0 +1,186 @@
+package machine_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// every is one command of each kind.
+func every() []coord.Op {
+	return []coord.Op{
+		&coord.Write{
+			If:   []coord.Guard{coord.IfRevision("a", 3), coord.IfRevision("b", 0), coord.IfHolds("db", 7)},
+			Then: []coord.Change{put("a", "1", 2), put("\xff", "", 0), del(coord.Under("x")), del(coord.Span{})},
+		},
+		&coord.Compact{Revision: 5},
+		&coord.LeaseGrant{ID: 9, TTL: 5000},
+		&coord.LeaseRevoke{ID: 9},
+		&coord.Expire{Term: 4, Leases: []coord.LeaseRef{{ID: 1, Granted: 2}, {}}},
+		&coord.Lock{Name: "db", Lease: 1, Mode: coord.Permit, Permits: 2, Wait: true, Metadata: []byte("m")},
+		&coord.Unlock{Name: "db", Lease: 1, Token: 3},
+		&coord.Cancel{Name: "db", Lease: 1, Token: 3},
+		&coord.RegisterBatch{
+			Lease: 1, Generation: 2, Puts: []coord.Entry{entry("n", "s", "a", 1), {Key: "directory/n/s/b", Adopt: true}, {Key: "directory/n/s/d", Since: 5}},
+			Deletes: []string{"directory/n/s/c"}, Replace: &coord.Span{From: "directory/"},
+		},
+		&coord.SetRequirement{Requirement: coord.Requirement{
+			Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3, Selector: instance.Selector{
+				Statuses: []instance.Status{instance.StatusUp}, AnyStatus: true, ID: "i", Zone: "z", Version: "1.x",
+				Tags: []string{"t"}, Environment: "e", Dependency: "d",
+			},
+		}},
+		&coord.DeleteRequirement{Name: "r"},
+		&coord.ClientOpen{},
+		&coord.ClientClose{},
+		&coord.ClientsExpire{Term: 1, IdleSince: 2},
+		&coord.Configure{Limits: coord.DefaultLimits()},
+		&coord.Reincarnate{Incarnation: 1},
+	}
+}
+
+func TestCommandsCrossTheWire(t *testing.T) {
+	for _, op := range every() {
+		want := coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: op}
+		b, err := coord.Encode(want)
+		require.NoError(t, err)
+		got, err := coord.Decode(b)
+		require.NoError(t, err)
+		again, err := coord.Encode(got)
+		require.NoError(t, err)
+		require.Equal(t, b, again)
+		require.IsType(t, op, got.Op)
+		switch op.(type) {
+		case *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
+			require.Equal(t, op, got.Op)
+		}
+		_, err = coord.Decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
+		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
+	}
+	_, err := coord.Encode(coord.Command{})
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = coord.Encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = coord.Encode(coord.Command{Op: write(coord.Change{})})
+	require.ErrorIs(t, err, fault.Invalid)
+	for _, b := range [][]byte{nil, {0x22, 0x02, 0x0a, 0x00}, {0x22, 0x02, 0x12, 0x00}, {0x4a, 0x02, 0x18, 0x03}, {0xff}} {
+		_, err := coord.Decode(b)
+		require.ErrorIs(t, err, fault.Invalid, "%x", b)
+	}
+	_, err = coord.DecodeResult([]byte{0x12, 0x03, 0x08, 0x80, 0x02})
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = coord.DecodeResult([]byte{0xff})
+	require.ErrorIs(t, err, fault.Invalid)
+}
+
+// What decodes is encoded as it was, and applying it does not panic.
+func FuzzDecode(f *testing.F) {
+	for _, op := range every() {
+		b, err := coord.Encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	snapshot := story(f).Snapshot()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		cmd, err := coord.Decode(b)
+		if err != nil {
+			require.ErrorIs(t, err, fault.Invalid)
+			return
+		}
+		m, err := machine.Restore(snapshot)
+		require.NoError(t, err)
+		r, _ := m.Apply(1000, 1, cmd)
+		if r.Err != nil {
+			require.NotEqual(t, fault.Internal, fault.KindOf(r.Err))
+		}
+		again, err := machine.Restore(m.Snapshot())
+		require.NoError(t, err)
+		require.Equal(t, m.StateHash(), again.StateHash())
+	})
+}
+
+// framed puts the frames of a snapshot around bytes, so that a fuzzer gets past the checksums.
+func framed(data []byte) []byte {
+	b, crc := []byte("BHCOORD\x04"), uint32(0)
+	for {
+		part := data[:min(len(data), 64<<10)]
+		data = data[len(part):]
+		crc = crc32.Update(crc, crc32.MakeTable(crc32.Castagnoli), part)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
+		b = binary.BigEndian.AppendUint32(b, crc)
+		if b = append(b, part...); len(part) == 0 {
+			return b
+		}
+	}
+}
+
+// unframed is the one short frame of a small snapshot.
+func unframed(snapshot []byte) []byte { return snapshot[16 : len(snapshot)-8] }
+
+// What can be restored is written as it was read, and is a state to go on from.
+func FuzzRestore(f *testing.F) {
+	f.Add(unframed(story(f).Snapshot()))
+	f.Add(unframed(machine.New().Snapshot()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b := framed(data)
+		m, err := machine.Restore(b)
+		if err != nil {
+			require.ErrorIs(t, err, fault.Invalid)
+			return
+		}
+		require.Equal(t, b, m.Snapshot())
+		index, term := m.Index()
+		for _, op := range every() {
+			index++
+			m.Apply(index, term, coord.Command{Owner: alice, Op: op})
+			m.Apply(index, term, coord.Command{Owner: alice, Client: 1, Sequence: index, Op: op})
+		}
+		for _, l := range m.Leases() {
+			index++
+			m.Apply(index, term, coord.Command{Owner: l.Owner, Op: &coord.LeaseRevoke{ID: l.ID}})
+		}
+		_, err = m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true})
+		require.NoError(t, err)
+		_, err = m.Range(coord.Query{At: m.Compacted()})
+		require.NoError(t, err)
+	})
+}
+
+// Frames as they are: whatever comes, an error and no more memory than there is input.
+func FuzzRestoreFrames(f *testing.F) {
+	f.Add(story(f).Snapshot())
+	f.Add([]byte("BHCOORD\x04\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := machine.Restore(b); err == nil {
+			require.Equal(t, b, m.Snapshot())
+		}
+	})
+}
+
+// A length is believed as far as there are bytes.
+func TestRestoreBelievesNoLength(t *testing.T) {
+	head := unframed(machine.New().Snapshot())
+	claim := binary.AppendUvarint(bytes.Clone(head[:len(head)-4]), 1) // one lease
+	claim = append(claim, 1, 1)
+	claim = binary.AppendUvarint(claim, 1<<62) // its owner's name
+	b := framed(claim)
+	require.Less(t, testing.AllocsPerRun(1, func() {
+		_, err := machine.Restore(b)
+		require.ErrorIs(t, err, fault.Invalid)
+	}), 200.0)
+}
+
+// TestEncodeRefusesWhatDecodeDoes: what only Encode accepts would stop all members.
+func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
+	_, err := coord.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "mode", fault.FieldOf(err))
+}

@@ -1,0 +1,243 @@
+package machine_test
+
+import (
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// A generator draws commands over a world so small that they meet: five keys, three locks,
+// six leases, two owners, three clients.
+type generator struct {
+	t *rapid.T
+	m *machine.Machine
+	// wild draws tokens and ids without looking at the state.
+	wild bool
+}
+
+func (g *generator) one(n int) bool { return rapid.IntRange(0, n-1).Draw(g.t, "one") == 0 }
+
+func (g *generator) command() coord.Command {
+	cmd := coord.Command{Owner: alice, Op: g.op()}
+	if g.one(8) {
+		cmd.Owner = bob
+	}
+	if g.one(2) {
+		cmd.Client = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client"))
+		cmd.Sequence = uint64(rapid.IntRange(0, 12).Draw(g.t, "sequence"))
+	}
+	return cmd
+}
+
+func (g *generator) op() coord.Op {
+	switch rapid.IntRange(0, 32).Draw(g.t, "op") {
+	case 0, 1, 2, 3, 4:
+		return g.write()
+	case 5, 6, 7, 8, 9, 10:
+		return g.lock()
+	case 11, 12, 13, 14:
+		name, lease, token := g.claim()
+		return &coord.Unlock{Name: name, Lease: lease, Token: token}
+	case 15, 16:
+		name, lease, token := g.claim()
+		return &coord.Cancel{Name: name, Lease: lease, Token: token}
+	case 17, 18, 19:
+		return &coord.LeaseGrant{ID: coord.LeaseID(rapid.IntRange(0, 6).Draw(g.t, "id")), TTL: rapid.Int64Range(-1, 20_000).Draw(g.t, "ttl")}
+	case 20:
+		return &coord.LeaseRevoke{ID: g.lease()}
+	case 21:
+		return g.expire()
+	case 22:
+		return &coord.ClientOpen{}
+	case 23:
+		return &coord.Compact{Revision: coord.Revision(rapid.Int64Range(-1, int64(g.m.Revision())+1).Draw(g.t, "revision"))}
+	case 24, 25, 26, 27, 28, 29:
+		return g.batch()
+	case 30:
+		return g.requirement()
+	default:
+		return g.rare()
+	}
+}
+
+func (g *generator) rare() coord.Op {
+	switch rapid.IntRange(0, 3).Draw(g.t, "rare") {
+	case 0:
+		return &coord.ClientClose{}
+	case 1:
+		index, _ := g.m.Index()
+		return &coord.ClientsExpire{Term: 1, IdleSince: rapid.Uint64Range(0, index).Draw(g.t, "idle since")}
+	case 2:
+		return &coord.Reincarnate{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
+	default:
+		limits := coord.DefaultLimits()
+		limits.HistoryEvents = rapid.Uint32Range(0, 40).Draw(g.t, "history")
+		return &coord.Configure{Limits: limits}
+	}
+}
+
+// usedKeys are all that a generator writes or guards.
+func usedKeys() []string {
+	return []string{"a", "a/b", "b", "l/1", "l/x", "c", "directory/n/s/a", "requirements/r"}
+}
+
+func (g *generator) key() string {
+	return rapid.SampledFrom(usedKeys()).Draw(g.t, "key")
+}
+
+func (g *generator) name() string {
+	return rapid.SampledFrom([]string{"l", "m", "l/1", "l", "m", "l/1", "directory"}).Draw(g.t, "lock")
+}
+
+func (g *generator) lease() coord.LeaseID {
+	return coord.LeaseID(rapid.IntRange(0, 7).Draw(g.t, "lease"))
+}
+
+func (g *generator) lock() coord.Op {
+	o := &coord.Lock{Name: g.name(), Lease: g.lease(), Wait: !g.one(4)}
+	o.Mode = rapid.SampledFrom([]coord.Mode{coord.Exclusive, coord.Exclusive, coord.Shared, coord.Permit}).Draw(g.t, "mode")
+	if o.Mode == coord.Permit {
+		o.Permits = uint32(rapid.SampledFrom([]int{0, 2, 2, 2, 2, 3}).Draw(g.t, "permits"))
+	}
+	if g.one(3) {
+		o.Metadata = []byte(rapid.SampledFrom([]string{"", "m1", "m2"}).Draw(g.t, "metadata"))
+	}
+	return o
+}
+
+// claim names a claim that exists, mostly.
+func (g *generator) claim() (string, coord.LeaseID, coord.Token) {
+	names := g.m.LockNames("")
+	if g.wild || len(names) == 0 || g.one(6) {
+		return g.name(), g.lease(), coord.Token(rapid.Int64Range(-1, 50).Draw(g.t, "token"))
+	}
+	info, _ := g.m.Lock(rapid.SampledFrom(names).Draw(g.t, "name"))
+	all := append(info.Holding, info.Waiting...)
+	kv := all[rapid.IntRange(0, len(all)-1).Draw(g.t, "claim")]
+	return info.Name, kv.Lease, kv.Token()
+}
+
+func (g *generator) expire() coord.Op {
+	o := &coord.Expire{Term: 1}
+	if g.one(5) {
+		o.Term = 2
+	}
+	for range rapid.IntRange(0, 3).Draw(g.t, "leases") {
+		id := g.lease()
+		lease, _ := g.m.Lease(id)
+		o.Leases = append(o.Leases, coord.LeaseRef{ID: id, Granted: lease.Granted})
+	}
+	return o
+}
+
+func (g *generator) write() coord.Op {
+	o := &coord.Write{}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "guards") {
+		o.If = append(o.If, g.guard())
+	}
+	for i := range rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "changes") {
+		if g.one(4) {
+			o.Then = append(o.Then, del(g.span()))
+			continue
+		}
+		lease := coord.LeaseID(0)
+		if g.one(3) {
+			lease = g.lease()
+		}
+		o.Then = append(o.Then, put(g.key(), fmt.Sprint("v", i), lease))
+	}
+	return o
+}
+
+// entry is one of four instances of two services, mostly.
+func (g *generator) entry() coord.Entry {
+	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
+	e := entry("n", service, id, rapid.IntRange(1, 3).Draw(g.t, "port"))
+	if g.one(2) {
+		e.Since = coord.Revision(rapid.Int64Range(0, int64(g.m.Revision())+2).Draw(g.t, "since"))
+		if g.one(20) {
+			e.Since = -1
+		}
+	}
+	if e.Adopt = g.one(6); g.one(30) {
+		e.Key = rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad")
+	}
+	return e
+}
+
+func (g *generator) batch() coord.Op {
+	o := &coord.RegisterBatch{Lease: g.lease(), Generation: rapid.SampledFrom([]uint64{0, 1, 1, 2, 2, 2, 2, 3, 3, 3}).Draw(g.t, "generation")}
+	for range rapid.SampledFrom([]int{0, 1, 1, 2, 3}).Draw(g.t, "puts") {
+		o.Puts = append(o.Puts, g.entry())
+	}
+	for range rapid.SampledFrom([]int{0, 0, 1}).Draw(g.t, "deletes") {
+		o.Deletes = append(o.Deletes, g.entry().Key)
+	}
+	if g.one(4) {
+		o.Replace = &coord.Span{}
+		if g.one(2) {
+			*o.Replace = coord.ServiceSpan(instance.Name{Namespace: "n", Service: "s"})
+		}
+	}
+	return o
+}
+
+// published is a command of one of two owners, each with a lease of its own, about a few entries.
+func (g *generator) published() coord.Command {
+	n := rapid.IntRange(1, 2).Draw(g.t, "owner")
+	cmd := coord.Command{Owner: []string{alice, bob}[n-1]}
+	id := coord.LeaseID(n)
+	switch _, ok := g.m.Lease(id); {
+	case !ok:
+		cmd.Op = &coord.LeaseGrant{ID: id, TTL: 5000}
+	case g.one(8):
+		cmd.Op = &coord.LeaseRevoke{ID: id}
+	default:
+		o := g.batch().(*coord.RegisterBatch)
+		o.Lease, o.Generation = id, 1
+		for i, e := range o.Puts { // just before and after what is known
+			at, _ := g.m.Departed(e.Key)
+			since := max(at, g.m.Since(e.Key))
+			o.Puts[i].Since = coord.Revision(rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near"))
+		}
+		cmd.Op = o
+	}
+	return cmd
+}
+
+func (g *generator) requirement() coord.Op {
+	name := rapid.SampledFrom([]string{"r", "r", "q", "no/name"}).Draw(g.t, "name")
+	if g.one(3) {
+		return &coord.DeleteRequirement{Name: name}
+	}
+	return &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: name, Service: instance.Name{Namespace: "n", Service: "s"}, Min: rapid.IntRange(0, 2).Draw(g.t, "min"),
+	}}
+}
+
+func (g *generator) guard() coord.Guard {
+	if g.one(2) {
+		name, _, token := g.claim()
+		return coord.IfHolds(name, token)
+	}
+	key := g.key()
+	if kv, ok := g.m.Get(key); ok && !g.one(4) {
+		return coord.IfRevision(key, kv.ModRevision)
+	}
+	return coord.IfRevision(key, 0)
+}
+
+func (g *generator) span() coord.Span {
+	switch rapid.IntRange(0, 4).Draw(g.t, "span") {
+	case 0:
+		return coord.Under(g.key())
+	case 1:
+		return coord.Span{From: g.key(), To: g.key()}
+	default:
+		return coord.Exactly(g.key())
+	}
+}

@@ -1,0 +1,75 @@
+package machine
+
+import "sort"
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// chunkSize is how many events stand together. MAGIC: large enough that a clone is small,
+// small enough that dropping chunks frees memory soon.
+const chunkSize = 256
+
+// history is a ring of events in the order of their revisions: chunks are added at the end
+// and dropped at the beginning. An event once in its place is never written again, so a
+// clone shares the chunks.
+type history struct {
+	chunks [][]coord.Event // all but the last have chunkSize events
+	off    int             // events of the first chunk that are dropped
+	n      int             // events held
+	bytes  int64           // their sizes
+}
+
+func (h *history) clone() history {
+	c := *h
+	c.chunks = append([][]coord.Event(nil), h.chunks...)
+	return c
+}
+
+func (h *history) push(e coord.Event) {
+	last := len(h.chunks) - 1
+	if last < 0 || len(h.chunks[last]) == chunkSize {
+		h.chunks = append(h.chunks, make([]coord.Event, 0, chunkSize))
+		last++
+	}
+	h.chunks[last] = append(h.chunks[last], e)
+	h.n++
+	h.bytes += eventSize(&e)
+}
+
+// at gives event i, 0 being the oldest.
+func (h *history) at(i int) *coord.Event {
+	i += h.off
+	return &h.chunks[i/chunkSize][i%chunkSize]
+}
+
+// search gives the position of the first event at or after a revision, n if there is none.
+func (h *history) search(from coord.Revision) int {
+	return sort.Search(h.n, func(i int) bool { return h.at(i).Revision >= from })
+}
+
+// drop forgets the events up to a revision.
+func (h *history) drop(revision coord.Revision) {
+	for h.n > 0 && h.at(0).Revision <= revision {
+		h.bytes -= eventSize(h.at(0))
+		h.n--
+		if h.off++; h.off == chunkSize {
+			h.chunks, h.off = h.chunks[1:], 0
+		}
+	}
+	if h.n == 0 {
+		h.chunks, h.off = nil, 0
+	}
+}
+
+// kvSize is the number of bytes that a version counts against the limits.
+func kvSize(kv *coord.KeyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	return rawSize(len(kv.Key), len(kv.Value))
+}
+
+func rawSize(key, value int) int64 {
+	const overhead = 160 // MAGIC: struct, string and tree slot, measured to about 150
+	return int64(key) + int64(value) + overhead
+}
+
+func eventSize(e *coord.Event) int64 { return 64 + kvSize(e.KV) + kvSize(e.Prev) }

@@ -1,0 +1,201 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// Keyspace is the keys and their recent history, to be read. The one inside a Machine moves
+// on with each Apply; one taken by View stays as it was, and is safe for concurrent use.
+//
+// Versions are immutable and the tree is copied on write, so taking one is a moment's work.
+type Keyspace struct {
+	revision  coord.Revision
+	compacted coord.Revision // events up to this one are gone
+	tree      btree.Map[string, *coord.KeyValue]
+	bytes     int64 // sum of the sizes in the tree
+	past      history
+}
+
+func (s *Keyspace) clone() Keyspace {
+	return Keyspace{
+		revision: s.revision, compacted: s.compacted, bytes: s.bytes,
+		tree: *s.tree.Copy(), past: s.past.clone(),
+	}
+}
+
+// Revision gives the present revision.
+func (s *Keyspace) Revision() coord.Revision { return s.revision }
+
+// Compacted gives the latest revision whose events are gone: the earliest that Range can
+// read. Watches go on from a later one.
+func (s *Keyspace) Compacted() coord.Revision { return s.compacted }
+
+// Len gives the number of keys.
+func (s *Keyspace) Len() int { return s.tree.Len() }
+
+// Get gives a key's present version.
+func (s *Keyspace) Get(key string) (*coord.KeyValue, bool) { return s.tree.Get(key) }
+
+// Range reads the keys of a span as they were at a revision. The cost of an earlier revision
+// grows with the events since.
+//
+// Errors: Invalid for a revision that has not been; NotFound, wrapping *Compacted, for one that is forgotten.
+func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
+	const op = "coord.Range"
+	at := q.At
+	if at == 0 {
+		at = s.revision
+	}
+	if at < 0 || at > s.revision {
+		return coord.Page{}, fault.Wrap(op, fault.Invalidf("at", at, "the present revision is %d", s.revision))
+	}
+	if at < s.compacted {
+		return coord.Page{}, fault.As(op, fault.NotFound, &coord.Compacted{Revision: s.compacted, Current: s.revision})
+	}
+	page := coord.Page{Revision: at}
+	s.ascend(q.Span, at, func(kv *coord.KeyValue) bool {
+		if q.Limit > 0 && len(page.Keys) == q.Limit {
+			page.Next = kv.Key
+			return false
+		}
+		page.Keys = append(page.Keys, kv)
+		return true
+	})
+	return page, nil
+}
+
+// ascend visits the versions of a span at a revision that is not compacted.
+func (s *Keyspace) ascend(span coord.Span, at coord.Revision, visit func(*coord.KeyValue) bool) {
+	if span.Empty() {
+		return
+	}
+	before := s.past.before(span, at+1) // versions to show instead of the present ones
+	next := 0
+	more := true
+	s.tree.Ascend(span.From, func(key string, kv *coord.KeyValue) bool {
+		if span.To != "" && key >= span.To {
+			return false
+		}
+		for ; more && next < len(before) && before[next].Key < key; next++ {
+			more = before[next].Prev == nil || visit(before[next].Prev)
+		}
+		if more && next < len(before) && before[next].Key == key {
+			kv = before[next].Prev
+			next++
+		}
+		more = more && (kv == nil || visit(kv))
+		return more
+	})
+	for ; more && next < len(before); next++ {
+		more = before[next].Prev == nil || visit(before[next].Prev)
+	}
+}
+
+// before gives for each key of the span that changed at from or later the first such event, by key.
+func (h *history) before(span coord.Span, from coord.Revision) []coord.Event {
+	var first []coord.Event
+	for i := h.search(from); i < h.n; i++ {
+		if e := h.at(i); span.Contains(e.Key) {
+			first = append(first, *e)
+		}
+	}
+	slices.SortStableFunc(first, func(a, b coord.Event) int { return strings.Compare(a.Key, b.Key) })
+	return slices.CompactFunc(first, func(a, b coord.Event) bool { return a.Key == b.Key })
+}
+
+// put makes kv the present version of its key. The caller has set Key, Value, Lease and
+// claim, and has checked that the lease exists.
+func (m *Machine) put(kv *coord.KeyValue) {
+	prev, had := m.tree.Set(kv.Key, kv)
+	kv.ModRevision = m.revision + 1
+	kv.CreateRevision, kv.Version = kv.ModRevision, 1
+	if had {
+		kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
+		m.unbind(prev)
+	}
+	m.bind(kv)
+	m.bytes += kvSize(kv) - kvSize(prev)
+	m.effects.Events = append(m.effects.Events, coord.Event{Revision: kv.ModRevision, Key: kv.Key, KV: kv, Prev: prev})
+}
+
+// remove deletes a key. The queue of a lock's key is the caller's to mend.
+func (m *Machine) remove(key string) {
+	prev, had := m.tree.Delete(key)
+	if !had {
+		return
+	}
+	m.unbind(prev)
+	m.bytes -= kvSize(prev)
+	m.effects.Events = append(m.effects.Events, coord.Event{Revision: m.revision + 1, Key: key, Prev: prev})
+}
+
+// bind counts a version for its lease and the lease's owner.
+func (m *Machine) bind(kv *coord.KeyValue) {
+	if kv.Lease == 0 {
+		return
+	}
+	if l, ok := m.leases.Get(kv.Lease); ok { // always, but in a damaged snapshot
+		l.keys[kv.Key] = struct{}{}
+		l.owner.add(kv)
+	}
+}
+
+func (m *Machine) unbind(kv *coord.KeyValue) {
+	if kv.Lease == 0 {
+		return
+	}
+	if l, ok := m.leases.Get(kv.Lease); ok {
+		delete(l.keys, kv.Key)
+		l.owner.remove(kv)
+	}
+}
+
+// publish makes the events of a command a revision, if there are any.
+func (m *Machine) publish() {
+	events := m.effects.Events
+	if len(events) == 0 {
+		return
+	}
+	m.revision++
+	if len(events) > 1 {
+		slices.SortFunc(events, func(a, b coord.Event) int { return strings.Compare(a.Key, b.Key) })
+	}
+	for i := range events {
+		m.past.push(events[i])
+	}
+	m.trim()
+}
+
+// trim compacts what the limits on history have no room for.
+func (m *Machine) trim() {
+	for m.past.n > int(m.limits.HistoryEvents) || uint64(m.past.bytes) > m.limits.HistoryBytes {
+		oldest := m.past.at(0).Revision
+		if oldest == m.revision {
+			return
+		}
+		m.compact(oldest)
+	}
+}
+
+// compact forgets the events up to revision.
+func (m *Machine) compact(revision coord.Revision) {
+	m.past.drop(revision)
+	m.compacted = revision
+}
+
+// room checks that the keyspace may grow.
+func (m *Machine) room(keys int, bytes int64) error {
+	if keys > 0 && uint64(m.tree.Len()+keys) > m.limits.Keys {
+		return limitReached("keys", "the keyspace is full", m.limits.Keys)
+	}
+	if bytes > 0 && uint64(m.bytes+bytes) > m.limits.Bytes {
+		return limitReached("bytes", "the keyspace is full", m.limits.Bytes)
+	}
+	return nil
+}

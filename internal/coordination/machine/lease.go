@@ -1,0 +1,197 @@
+package machine
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// lease is a Lease with its keys, which are derived from the keyspace.
+type lease struct {
+	coord.Lease
+	keys  map[string]struct{}
+	owner *account
+}
+
+// Lease gives a lease.
+func (m *Machine) Lease(id coord.LeaseID) (coord.Lease, bool) {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return coord.Lease{}, false
+	}
+	return l.Lease, true
+}
+
+// LeaseCount gives the number of leases.
+func (m *Machine) LeaseCount() int { return m.leases.Len() }
+
+// Leases gives all leases, ordered by id: what a new leader starts its clocks with.
+func (m *Machine) Leases() []coord.Lease {
+	all := make([]coord.Lease, 0, m.leases.Len())
+	m.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
+		all = append(all, l.Lease)
+		return true
+	})
+	return all
+}
+
+// LeaseKeys gives the keys bound to a lease, in ascending order; none if there is no such lease.
+func (m *Machine) LeaseKeys(id coord.LeaseID) []string {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(l.keys))
+}
+
+// LeaseSize gives the number of keys bound to a lease.
+func (m *Machine) LeaseSize(id coord.LeaseID) int {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return 0
+	}
+	return len(l.keys)
+}
+
+// Awaited reports whether somebody waits for a lock that is held under a lease.
+func (m *Machine) Awaited(id coord.LeaseID) bool {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return false
+	}
+	for key := range l.keys {
+		kv, _ := m.tree.Get(key)
+		if kv.LockClaim == nil {
+			continue
+		}
+		if q := m.locks[kv.LockClaim.Lock]; q.held < len(q.claims) && q.holds(kv.Token()) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaseOf gives a lease that owner may use.
+func (m *Machine) leaseOf(id coord.LeaseID, owner string) (*lease, error) {
+	l, ok := m.leases.Get(id)
+	if !ok {
+		return nil, fault.Refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
+	}
+	if l.Owner != owner {
+		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
+	}
+	return l, nil
+}
+
+func (l *limits) ownerName(owner string) error {
+	if len(owner) > int(l.OwnerBytes) {
+		return tooLarge("owner", len(owner), int64(l.OwnerBytes))
+	}
+	return nil
+}
+
+func (o *leaseGrantOp) run(m *Machine, c *call) error {
+	if o.ID < 0 {
+		return fault.Invalidf("id", o.ID, "must not be negative")
+	}
+	if o.TTL <= 0 {
+		return fault.Invalidf("ttl_ms", o.TTL, "must be above 0")
+	}
+	if m.leases.Len() >= int(m.limits.Leases) {
+		return limitReached("leases", "too many leases", uint64(m.limits.Leases))
+	}
+	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
+		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
+	}
+	id, err := m.leaseID(o.ID)
+	if err != nil {
+		return err
+	}
+	granted := coord.Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
+	m.lend(granted)
+	m.effects.Granted = append(m.effects.Granted, granted)
+	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
+	return nil
+}
+
+// leaseID gives the id asked for, or the next one that is free.
+func (m *Machine) leaseID(asked coord.LeaseID) (coord.LeaseID, error) {
+	if asked != 0 {
+		if _, taken := m.leases.Get(asked); taken {
+			return 0, fault.Refused(fault.Exists, "id", "is in use")
+		}
+		return asked, nil
+	}
+	id := m.lastLease
+	for {
+		if id == math.MaxInt64 {
+			return 0, fault.Refused(fault.LimitReached, "id", "no id is left to choose")
+		}
+		id++
+		if _, taken := m.leases.Get(id); !taken {
+			m.lastLease = id
+			return id, nil
+		}
+	}
+}
+
+func (o *leaseRevokeOp) run(m *Machine, c *call) error {
+	l, err := m.leaseOf(o.ID, c.owner)
+	if err != nil {
+		return err
+	}
+	m.end([]*lease{l}, c)
+	return nil
+}
+
+func (o *expireOp) run(m *Machine, c *call) error {
+	const most = 512
+	if o.Term != c.term {
+		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+	}
+	var ending []*lease
+	keys := 0
+	for _, ref := range o.Leases[:min(len(o.Leases), most)] {
+		l, ok := m.leases.Get(ref.ID)
+		if !ok || l.Granted != ref.Granted || slices.Contains(ending, l) {
+			continue
+		}
+		// The first always ends, whatever it holds: a lease ends as a whole.
+		if keys += len(l.keys); len(ending) > 0 && keys > int(m.limits.Changes) {
+			break
+		}
+		ending = append(ending, l)
+	}
+	m.end(ending, c)
+	return nil
+}
+
+// end ends leases at one revision: first every claim leaves its queue, then the queues move
+// up, so that none is granted to a lease that is ending.
+func (m *Machine) end(ending []*lease, c *call) {
+	var left []string // locks whose queues lost a claim
+	for _, l := range ending {
+		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+			kv, _ := m.tree.Get(key)
+			m.remove(key)
+			if kv.LockClaim != nil {
+				m.locks[kv.LockClaim.Lock].remove(kv.Token())
+				left = append(left, kv.LockClaim.Lock)
+			}
+			c.result.Changed++
+		}
+		m.leases.Delete(l.ID)
+		l.withdraw()
+		l.owner.Leases--
+		m.tidy(l.Owner)
+		m.effects.Ended = append(m.effects.Ended, l.ID)
+	}
+	slices.Sort(left)
+	for _, lock := range slices.Compact(left) {
+		m.settle(lock)
+	}
+	c.result.Ended = append([]coord.LeaseID(nil), m.effects.Ended...) // nil when empty, as after a restore
+}

@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// Machine is the replicated state. One goroutine at a time may use it. Reads may overlap each
+// other, but not Apply nor what takes a copy: View, Image, Snapshot, StateHash. The copies are
+// free of the machine and safe beside all of it.
+type Machine struct {
+	Keyspace
+
+	limits      limits
+	index       uint64 // of the last entry applied
+	term        uint64 // its term
+	incarnation uint64
+
+	leases    btree.Map[coord.LeaseID, *lease]
+	lastLease coord.LeaseID // the last id chosen here
+	// locks are derived from the keys that have a claim. Never ranged over.
+	locks map[string]*queue
+	// clients are never ranged over without sorting.
+	clients    map[coord.ClientID]*client
+	lastClient coord.ClientID
+	// owners are derived from leases, their keys, and clients. Never ranged over.
+	owners map[string]*account
+	gone   departures
+
+	effects Effects          // of the entry at hand; its room is used again
+	since   []coord.Revision // so too, of a batch's puts
+}
+
+// New returns the state before the first entry, under DefaultLimits.
+func New() *Machine {
+	return &Machine{
+		limits:  limits{coord.DefaultLimits()},
+		locks:   make(map[string]*queue),
+		clients: make(map[coord.ClientID]*client),
+		owners:  make(map[string]*account),
+	}
+}
+
+// Apply executes the command of the entry at index, of the given term. Entries come in
+// ascending order; those without a command may be left out.
+//
+// A command that cannot be executed changes nothing but the index, and the result says why.
+// So it is with an entry at or below the last index, or a command without operation.
+func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Effects) {
+	m.effects = Effects{
+		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
+		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
+	}
+	if index <= m.index {
+		return m.refuse(fault.Refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
+	}
+	m.index, m.term = index, term
+	if cmd.Client == 0 {
+		return m.execute(cmd), m.effects
+	}
+	c, err := m.clientOf(cmd)
+	if err != nil {
+		return m.refuse(err), m.effects
+	}
+	c.seen = index
+	if c.sequence == cmd.Sequence {
+		return c.result, m.effects
+	}
+	result := m.execute(cmd)
+	c.sequence, c.result = cmd.Sequence, result // of no effect when the client was closed
+	return result, m.effects
+}
+
+// execute runs an operation and publishes what it did.
+func (m *Machine) execute(cmd coord.Command) coord.Result {
+	var result coord.Result
+	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, result: &result}
+	if err := m.run(cmd, &c); err != nil {
+		return m.refuse(err)
+	}
+	m.publish()
+	result.Revision = m.revision
+	return result
+}
+
+func (m *Machine) run(cmd coord.Command, c *call) error {
+	if cmd.Op == nil {
+		return fault.Refused(fault.Invalid, "op", "is missing")
+	}
+	o, ok := operationOf(cmd.Op)
+	if !ok {
+		return fault.Refused(fault.Unsupported, "op", "%T is not known", cmd.Op)
+	}
+	if err := m.limits.ownerName(cmd.Owner); err != nil {
+		return err
+	}
+	return o.run(m, c)
+}
+
+// refuse makes the result of a command that changed nothing.
+func (m *Machine) refuse(err error) coord.Result {
+	return coord.Result{Revision: m.revision, Err: coord.Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
+}
+
+// Index gives the index and the term of the last entry applied.
+func (m *Machine) Index() (index, term uint64) { return m.index, m.term }
+
+// Incarnation counts the times that the group was restored after a disaster.
+func (m *Machine) Incarnation() uint64 { return m.incarnation }
+
+// Limits gives the limits in force.
+func (m *Machine) Limits() coord.Limits { return m.limits.Limits }
+
+// View takes the present keyspace. It costs a copy of one pointer for each 256 events kept,
+// and later writes a copy of the tree's nodes that they touch.
+func (m *Machine) View() *Keyspace {
+	view := m.Keyspace.clone()
+	return &view
+}

@@ -1,0 +1,196 @@
+package machine_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// entry is one whose value depends on the port alone.
+func entry(namespace, service, id string, port int) coord.Entry {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
+		Namespace: namespace, ServiceName: service, Id: id, Host: "10.0.0.1", Port: int32(port),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: namespace, Service: service, ID: id}), Value: value}
+}
+
+// own reports whether a key is the directory's own to write.
+func own(key string) bool {
+	return strings.HasPrefix(key, "directory/") || strings.HasPrefix(key, "requirements/")
+}
+
+func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner string) (fault.Kind, bool) {
+	if !m.sensible(o) {
+		return fault.Invalid, true
+	}
+	if kind, no := m.usable(o.Lease, owner); no {
+		return kind, true
+	}
+	present := m.begun[owner]
+	if o.Generation < present.generation || o.Generation == present.generation && o.Lease != present.lease {
+		return fault.Conflict, true
+	}
+	m.begun[owner] = begun{o.Generation, o.Lease}
+	mine := func(v version) bool { return m.leases[v.lease].Owner == owner }
+	stays := map[string]bool{}
+	for _, e := range o.Puts {
+		stays[e.Key] = true
+		v, ok := m.keys()[e.Key]
+		last, went := m.gone[e.Key]
+		switch since := known(e, m.now); {
+		case !e.Adopt && ok && !mine(v) && since <= m.since[e.Key]:
+			m.foreign = append(m.foreign, e.Key)
+		case !e.Adopt && went && last.owner != owner && since < last.at:
+			m.foreign = append(m.foreign, e.Key)
+		case !ok || v.value != string(e.Value) || v.lease != o.Lease:
+			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease})
+		}
+	}
+	slices.Sort(m.foreign)
+	for key, v := range m.keys() {
+		replaced := o.Replace != nil && o.Replace.Contains(key) && !stays[key]
+		if strings.HasPrefix(key, "directory/") && mine(v) && (replaced || slices.Contains(o.Deletes, key)) {
+			delete(keys, key)
+			m.gone[key] = gone{m.now + 1, owner}
+		}
+	}
+	return 0, false
+}
+
+func known(e coord.Entry, now coord.Revision) coord.Revision {
+	if e.Since > now {
+		return 0
+	}
+	return e.Since
+}
+
+// stamp gives each entry that was put its Since, and forgets those of what is no more.
+func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
+	keys := m.keys()
+	maps.DeleteFunc(m.since, func(key string, _ coord.Revision) bool { return keys[key].version == 0 })
+	maps.DeleteFunc(m.gone, func(key string, _ gone) bool { return keys[key].version > 0 })
+	o, ok := cmd.Op.(*coord.RegisterBatch)
+	if !ok || refused {
+		return
+	}
+	kept, told := make([]coord.Revision, len(o.Puts)), false
+	for i, e := range o.Puts {
+		if slices.Contains(m.foreign, e.Key) {
+			continue
+		}
+		said, since := e.Since, known(e, before)
+		if e.Adopt {
+			said, since = m.now, m.now
+		}
+		m.since[e.Key] = max(m.since[e.Key], since)
+		kept[i] = m.since[e.Key]
+		told = told || kept[i] != said
+	}
+	if told {
+		m.kept = kept
+	}
+}
+
+// sensible reports whether a batch can be one at all.
+func (m *model) sensible(o *coord.RegisterBatch) bool {
+	named := map[string]bool{}
+	for _, e := range o.Puts {
+		var i agentv1.Instance
+		if e.Since < 0 || proto.Unmarshal(e.Value, &i) != nil || e.Key != "directory/"+i.GetNamespace()+"/"+i.GetServiceName()+"/"+i.GetId() {
+			return false
+		}
+		if o.Replace != nil && !o.Replace.Contains(e.Key) {
+			return false
+		}
+		named[e.Key] = true
+	}
+	for _, key := range o.Deletes {
+		named[key] = true
+	}
+	n := len(o.Puts) + len(o.Deletes)
+	return o.Generation > 0 && (n > 0 || o.Replace != nil) && len(named) == n
+}
+
+func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kind, bool) {
+	r := o.Requirement
+	if strings.Contains(r.Name, "/") || r.Min == 0 {
+		return fault.Invalid, true
+	}
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{
+		Namespace: r.Service.Namespace, Service: r.Service.Service, Min: uint32(r.Min), Selector: &coordv1.Selector{},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if key := "requirements/" + r.Name; keys[key].value != string(value) {
+		m.put(keys, key, version{value: string(value)})
+	}
+	return 0, false
+}
+
+// requireWords holds the machine to what the model knows of which registration each entry stands for, and of what was
+// taken out.
+func requireWords(t *rapid.T, dumb *model, m *machine.Machine) {
+	for _, service := range []string{"s", "t"} {
+		for _, id := range []string{"a", "b", "c"} {
+			key := "directory/n/" + service + "/" + id
+			require.Equal(t, dumb.since[key], m.Since(key), key)
+			at, owner := m.Departed(key)
+			require.Equal(t, dumb.gone[key], gone{at, owner}, key)
+		}
+	}
+}
+
+// requirePublications sums up what each owner has anew.
+func requirePublications(t *rapid.T, dumb *model, m *machine.Machine) {
+	for id, l := range dumb.leases {
+		want := dumb.begun[l.Owner]
+		if want.lease != id {
+			require.Nil(t, m.Publication(id))
+			continue
+		}
+		sum := coord.Publication{Generation: want.generation}
+		for key, v := range dumb.keys() {
+			if strings.HasPrefix(key, "directory/") && dumb.leases[v.lease].Owner == l.Owner {
+				sum.Add(key, []byte(v.value))
+			}
+		}
+		require.Equal(t, &sum, m.Publication(id))
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
+	var one, two coord.Digest
+	one.Add(a.Key, a.Value)
+	one.Add(b.Key, b.Value)
+	two.Add(b.Key, b.Value)
+	require.NotEqual(t, one, two)
+	two.Add(a.Key, a.Value)
+	require.Equal(t, one, two, "in whatever order")
+	two.Remove(a.Key, a.Value)
+	two.Add(a.Key, b.Value)
+	require.NotEqual(t, one, two)
+	two.Remove(a.Key, b.Value)
+	two.Remove(b.Key, b.Value)
+	require.Zero(t, two)
+	one, two = coord.Digest{}, coord.Digest{}
+	one.Add("ab", []byte("c"))
+	two.Add("a", []byte("bc"))
+	require.NotEqual(t, one, two)
+}

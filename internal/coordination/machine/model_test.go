@@ -1,0 +1,380 @@
+package machine_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// model is the dumb version: it keeps a copy of the whole keyspace for each revision, walks
+// over everything, and knows no index, no history and no limits.
+type model struct {
+	states  map[coord.Revision]map[string]version
+	now     coord.Revision
+	leases  map[coord.LeaseID]coord.Lease
+	lastID  coord.LeaseID
+	clients map[coord.ClientID]*session
+	opened  coord.ClientID
+	index   uint64
+	life    uint64
+	begun   map[string]begun // by owner
+	foreign []string         // of the last command
+	kept    []coord.Revision // of its puts
+	since   map[string]coord.Revision
+	gone    map[string]gone // by key
+}
+
+// gone is when an owner took an entry out.
+type gone struct {
+	at    coord.Revision
+	owner string
+}
+
+// begun is a generation and the lease that it is bound to.
+type begun struct {
+	generation uint64
+	lease      coord.LeaseID
+}
+
+type version struct {
+	value          string
+	create, mod    coord.Revision
+	version        int64
+	lease          coord.LeaseID
+	lock, holder   string // of a claim
+	mode           coord.Mode
+	permits, count uint32
+	metadata       string
+}
+
+type session struct {
+	owner    string
+	seen     uint64
+	sequence uint64
+	kind     fault.Kind
+	done     bool
+	answer   coord.LockResult
+	foreign  []string
+	kept     []coord.Revision
+}
+
+func newModel() *model {
+	return &model{
+		states: map[coord.Revision]map[string]version{0: {}}, leases: map[coord.LeaseID]coord.Lease{},
+		clients: map[coord.ClientID]*session{}, begun: map[string]begun{}, since: map[string]coord.Revision{}, gone: map[string]gone{},
+	}
+}
+
+func (m *model) keys() map[string]version { return m.states[m.now] }
+
+// apply returns the kind of refusal, false when there is none, and the lock result.
+func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
+	m.index, m.foreign, m.kept = index, nil, nil
+	if cmd.Client == 0 {
+		return m.execute(cmd)
+	}
+	s := m.clients[cmd.Client]
+	switch {
+	case s == nil:
+		return fault.NotFound, true, coord.LockResult{}
+	case s.owner != cmd.Owner:
+		return fault.Forbidden, true, coord.LockResult{}
+	case cmd.Sequence == 0:
+		return fault.Invalid, true, coord.LockResult{}
+	case cmd.Sequence < s.sequence:
+		return fault.Conflict, true, coord.LockResult{}
+	}
+	s.seen = index
+	if cmd.Sequence > s.sequence {
+		s.kind, s.done, s.answer = m.execute(cmd)
+		s.sequence, s.foreign, s.kept = cmd.Sequence, m.foreign, m.kept
+	}
+	m.foreign, m.kept = s.foreign, s.kept
+	return s.kind, s.done, s.answer
+}
+
+func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
+	next, before := maps.Clone(m.keys()), m.now
+	switch o := cmd.Op.(type) {
+	case *coord.Write:
+		kind, refused = m.write(next, o, cmd.Owner)
+	case *coord.Lock:
+		kind, refused, answer = m.lock(next, o, cmd.Owner)
+	case *coord.Unlock:
+		kind, refused, answer = m.giveBack(next, *o, cmd.Owner, true)
+	case *coord.Cancel:
+		kind, refused, answer = m.giveBack(next, coord.Unlock(*o), cmd.Owner, false)
+	case *coord.RegisterBatch:
+		kind, refused = m.batch(next, o, cmd.Owner)
+	case *coord.SetRequirement:
+		kind, refused = m.set(next, o)
+	case *coord.DeleteRequirement:
+		_, found := next["requirements/"+o.Name]
+		kind, refused = fault.NotFound, !found
+		delete(next, "requirements/"+o.Name)
+	case *coord.LeaseRevoke:
+		kind, refused = m.usable(o.ID, cmd.Owner)
+		if !refused {
+			m.end(next, o.ID)
+		}
+	case *coord.Expire:
+		if o.Term != 1 {
+			return fault.Conflict, true, answer
+		}
+		for _, ref := range o.Leases {
+			if l, ok := m.leases[ref.ID]; ok && l.Granted == ref.Granted {
+				m.end(next, ref.ID)
+			}
+		}
+	default:
+		kind, refused = m.administer(cmd)
+		next = maps.Clone(m.keys())
+	}
+	if !refused && !maps.Equal(next, m.keys()) {
+		m.now++
+		m.states[m.now] = next
+	}
+	m.stamp(cmd, refused, before)
+	return kind, refused, answer
+}
+
+func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
+	switch o := cmd.Op.(type) {
+	case *coord.LeaseGrant:
+		return m.grant(o, cmd.Owner)
+	case *coord.ClientOpen:
+		m.opened++
+		m.clients[m.opened] = &session{owner: cmd.Owner, seen: m.index}
+	case *coord.ClientClose:
+		if cmd.Client == 0 {
+			return fault.Invalid, true
+		}
+		delete(m.clients, cmd.Client)
+	case *coord.ClientsExpire:
+		maps.DeleteFunc(m.clients, func(_ coord.ClientID, s *session) bool { return s.seen < o.IdleSince })
+	case *coord.Compact:
+		return fault.Invalid, o.Revision < 0 || o.Revision > m.now
+	case *coord.Configure:
+		return fault.Invalid, o.Limits.HistoryEvents == 0
+	case *coord.Reincarnate:
+		if o.Incarnation != m.life+1 {
+			return fault.Conflict, true
+		}
+		m.life++
+		m.states[m.now+1<<40] = m.keys()
+		m.now += 1 << 40
+	}
+	return 0, false
+}
+
+func (m *model) grant(o *coord.LeaseGrant, owner string) (fault.Kind, bool) {
+	if o.TTL <= 0 {
+		return fault.Invalid, true
+	}
+	id := o.ID
+	if _, taken := m.leases[id]; taken {
+		return fault.Exists, true
+	}
+	for taken := id == 0; taken; _, taken = m.leases[id] {
+		m.lastID++
+		id = m.lastID
+	}
+	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TTL, 5000), Owner: owner, Granted: m.index}
+	return 0, false
+}
+
+func (m *model) usable(id coord.LeaseID, owner string) (fault.Kind, bool) {
+	l, ok := m.leases[id]
+	if !ok {
+		return fault.NotFound, true
+	}
+	return fault.Forbidden, l.Owner != owner
+}
+
+func (m *model) end(keys map[string]version, id coord.LeaseID) {
+	delete(m.leases, id)
+	maps.DeleteFunc(m.begun, func(_ string, b begun) bool { return b.lease == id })
+	maps.DeleteFunc(keys, func(_ string, v version) bool { return v.lease == id })
+}
+
+func (m *model) write(keys map[string]version, o *coord.Write, owner string) (fault.Kind, bool) {
+	if len(o.Then) == 0 {
+		return fault.Invalid, true
+	}
+	for _, g := range o.If {
+		if !m.guard(g) {
+			return fault.Conflict, true
+		}
+	}
+	touched := map[string]bool{}
+	twice := false
+	for _, c := range o.Then {
+		if c.Put != nil {
+			if own(c.Put.Key) {
+				return fault.Conflict, true
+			}
+			if kind, no := m.usable(c.Put.Lease, owner); c.Put.Lease != 0 && no {
+				return kind, true
+			}
+			if m.keys()[c.Put.Key].lock != "" {
+				return fault.Conflict, true
+			}
+			twice = twice || touched[c.Put.Key]
+			touched[c.Put.Key] = true
+			m.put(keys, c.Put.Key, version{value: string(c.Put.Value), lease: c.Put.Lease})
+			continue
+		}
+		for key, v := range m.keys() {
+			if c.Delete.Contains(key) {
+				if v.lock != "" || own(key) {
+					return fault.Conflict, true
+				}
+				twice = twice || touched[key]
+				touched[key] = true
+				delete(keys, key)
+			}
+		}
+	}
+	return fault.Invalid, twice
+}
+
+// guard looks at what the guard would say, by asking for each possible one.
+func (m *model) guard(g coord.Guard) bool {
+	if name, token, ok := g.Held(); ok {
+		queue, held := m.queue(m.keys(), name)
+		i := slices.IndexFunc(queue, func(v version) bool { return v.create == coord.Revision(token) })
+		return i >= 0 && i < held
+	}
+	for key, v := range m.keys() {
+		if g == coord.IfRevision(key, v.mod) {
+			return true
+		}
+	}
+	for _, key := range usedKeys() {
+		if _, ok := m.keys()[key]; !ok && g == coord.IfRevision(key, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) put(keys map[string]version, key string, v version) {
+	v.mod, v.create, v.version = m.now+1, m.now+1, 1
+	if prev, ok := m.keys()[key]; ok {
+		v.create, v.version = prev.create, prev.version+1
+	}
+	keys[key] = v
+}
+
+// queue gives the claims on a lock in order and how many of them hold: each one that
+// agrees with all before it, up to the first that does not.
+func (m *model) queue(keys map[string]version, name string) ([]version, int) {
+	var queue []version
+	for _, v := range keys {
+		if v.lock == name {
+			queue = append(queue, v)
+		}
+	}
+	slices.SortFunc(queue, func(a, b version) int { return int(a.create - b.create) })
+	for i, v := range queue {
+		for _, before := range queue[:i] {
+			if v.mode != before.mode || v.mode == coord.Exclusive || v.mode == coord.Permit && i >= int(v.permits) {
+				return queue, i
+			}
+		}
+	}
+	return queue, len(queue)
+}
+
+func (m *model) lock(keys map[string]version, o *coord.Lock, owner string) (fault.Kind, bool, coord.LockResult) {
+	var answer coord.LockResult
+	if o.Name == "directory" {
+		return fault.Conflict, true, answer
+	}
+	if o.Mode == coord.Permit && o.Permits == 0 {
+		return fault.Invalid, true, answer
+	}
+	if kind, no := m.usable(o.Lease, owner); no {
+		return kind, true, answer
+	}
+	key := coord.LockKey(o.Name, o.Lease)
+	claim := version{lock: o.Name, holder: owner, lease: o.Lease, mode: o.Mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
+	before, held := m.queue(keys, o.Name)
+	if old, ok := keys[key]; ok {
+		switch {
+		case old.lock == "":
+			return fault.Exists, true, answer
+		case old.mode != o.Mode || old.permits != o.Permits:
+			return fault.Conflict, true, answer
+		}
+		claim.count = old.count + 1
+		if len(o.Metadata) == 0 {
+			claim.metadata = old.metadata
+		}
+		if at := slices.Index(before, old); !o.Wait && at >= held {
+			return 0, false, m.stand(keys, key)
+		}
+	}
+	for _, v := range before {
+		if o.Mode == coord.Permit && v.mode == coord.Permit && v.permits != o.Permits {
+			return fault.Conflict, true, answer
+		}
+	}
+	m.put(keys, key, claim)
+	answer = m.stand(keys, key)
+	if !o.Wait && !answer.Granted {
+		answer.Token, answer.Position, answer.Count = 0, 0, 0
+		delete(keys, key)
+	}
+	return 0, false, answer
+}
+
+func (m *model) stand(keys map[string]version, key string) coord.LockResult {
+	v := keys[key]
+	queue, held := m.queue(keys, v.lock)
+	i := slices.Index(queue, v)
+	r := coord.LockResult{Key: key, Token: coord.Token(v.create), Granted: i < held, Count: v.count}
+	if !r.Granted {
+		r.Position = i - held + 1
+	}
+	if i > 0 {
+		r.Predecessor = coord.LockKey(v.lock, queue[i-1].lease)
+	}
+	return r
+}
+
+// giveBack is Unlock for a claim that must hold and Cancel for one that must wait.
+func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, holding bool) (fault.Kind, bool, coord.LockResult) {
+	key := coord.LockKey(o.Name, o.Lease)
+	v, ok := keys[key]
+	if !ok || v.lock != o.Name || v.create != coord.Revision(o.Token) {
+		return fault.NotFound, true, coord.LockResult{}
+	}
+	if v.holder != owner {
+		return fault.Forbidden, true, coord.LockResult{}
+	}
+	if stands := m.stand(keys, key); stands.Granted != holding {
+		return fault.Conflict, holding, stands
+	}
+	if v.count > 1 {
+		v.count--
+		m.put(keys, key, v)
+		return 0, false, m.stand(keys, key)
+	}
+	delete(keys, key)
+	return 0, false, coord.LockResult{Key: key, Token: o.Token}
+}
+
+// names gives the locks that somebody claims.
+func (m *model) names() []string {
+	set := map[string]bool{}
+	for _, v := range m.keys() {
+		if v.lock != "" {
+			set[v.lock] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(set), strings.Compare)
+}

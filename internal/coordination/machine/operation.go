@@ -1,0 +1,77 @@
+package machine
+
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// operation is an operation of the contract with its effect on the machine.
+type operation interface {
+	// run executes the operation. It changes the machine only if it returns nil, and writes
+	// its answer into the result.
+	run(m *Machine, c *call) error
+}
+
+// call holds the facts that an operation needs about its log entry.
+type call struct {
+	index  uint64
+	term   uint64
+	client coord.ClientID
+	owner  string
+	result *coord.Result
+}
+
+type (
+	writeOp             coord.Write
+	compactOp           coord.Compact
+	leaseGrantOp        coord.LeaseGrant
+	leaseRevokeOp       coord.LeaseRevoke
+	expireOp            coord.Expire
+	lockOp              coord.Lock
+	unlockOp            coord.Unlock
+	cancelOp            coord.Cancel
+	registerBatchOp     coord.RegisterBatch
+	setRequirementOp    coord.SetRequirement
+	deleteRequirementOp coord.DeleteRequirement
+	clientOpenOp        coord.ClientOpen
+	clientCloseOp       coord.ClientClose
+	clientsExpireOp     coord.ClientsExpire
+	configureOp         coord.Configure
+	bumpIncarnationOp   coord.Reincarnate
+)
+
+// operationOf returns the operation of a command; false for one that this machine does not know.
+func operationOf(op coord.Op) (operation, bool) {
+	switch o := op.(type) {
+	case *coord.Write:
+		return (*writeOp)(o), true
+	case *coord.Compact:
+		return (*compactOp)(o), true
+	case *coord.LeaseGrant:
+		return (*leaseGrantOp)(o), true
+	case *coord.LeaseRevoke:
+		return (*leaseRevokeOp)(o), true
+	case *coord.Expire:
+		return (*expireOp)(o), true
+	case *coord.Lock:
+		return (*lockOp)(o), true
+	case *coord.Unlock:
+		return (*unlockOp)(o), true
+	case *coord.Cancel:
+		return (*cancelOp)(o), true
+	case *coord.RegisterBatch:
+		return (*registerBatchOp)(o), true
+	case *coord.SetRequirement:
+		return (*setRequirementOp)(o), true
+	case *coord.DeleteRequirement:
+		return (*deleteRequirementOp)(o), true
+	case *coord.ClientOpen:
+		return (*clientOpenOp)(o), true
+	case *coord.ClientClose:
+		return (*clientCloseOp)(o), true
+	case *coord.ClientsExpire:
+		return (*clientsExpireOp)(o), true
+	case *coord.Configure:
+		return (*configureOp)(o), true
+	case *coord.Reincarnate:
+		return (*bumpIncarnationOp)(o), true
+	}
+	return nil, false
+}

@@ -1,0 +1,214 @@
+package machine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// since is an entry that repeats a registration.
+func since(e coord.Entry, at coord.Revision) coord.Entry {
+	e.Since = at
+	return e
+}
+
+// adopted is an entry that is a registration.
+func adopted(e coord.Entry) coord.Entry {
+	e.Adopt = true
+	return e
+}
+
+// two are the leases of alice and of bob.
+func two(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
+	l = newLog()
+	return l, l.leases(t, 1)[0], l.lease(t, bob)
+}
+
+// Two owners have been away, both with a registration of one instance: whoever comes back first, the later one wins, and
+// that is settled at once.
+func TestLastRegistrationCounts(t *testing.T) {
+	one, two := entry("n", "s", "a", 1), entry("n", "s", "a", 2)
+	for _, c := range []struct {
+		name          string
+		first, second coord.Entry // of alice, of bob
+		moves         bool
+		since         coord.Revision
+	}{
+		{"the later comes second", since(one, 3), since(two, 5), true, 5},
+		{"the later comes first", since(one, 5), since(two, 3), false, 5},
+		{"nobody knows of the first", one, since(two, 3), true, 3},
+		{"nobody knows of the second", since(one, 3), two, false, 3},
+		{"nobody knows of either", one, two, false, 0},
+		{"of another history", since(one, 3), since(two, 90), false, 3},
+		{"both of another history", since(one, 80), since(two, 90), false, 0},
+		{"it is new", since(one, 5), adopted(two), true, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLog()
+			mine, theirs := l.leases(t, 1)[0], l.lease(t, bob)
+			for range 10 {
+				l.must(t, write(put("x", "y", 0)))
+			}
+			l.must(t, batch(mine, 1, c.first))
+			r, e := l.do(bob, batch(theirs, 1, c.second))
+			require.NoError(t, r.Err)
+			require.Equal(t, c.since, l.Since(one.Key))
+			if !c.moves {
+				require.Equal(t, []string{one.Key}, r.Foreign)
+				require.Empty(t, e.Events)
+				return
+			}
+			require.Empty(t, r.Foreign)
+			require.Len(t, e.Events, 1)
+			require.Equal(t, theirs, e.Events[0].KV.Lease)
+			for range 3 { // it does not come back
+				r, _ = l.must(t, batch(mine, 1, c.first))
+				require.Equal(t, []string{one.Key}, r.Foreign)
+			}
+		})
+	}
+}
+
+// The Since of an entry stays over changes of its value and of its lease, and an owner that forgot it is told.
+func TestSince(t *testing.T) {
+	l, mine, theirs := two(t)
+	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
+	r, _ := l.must(t, batch(mine, 1, adopted(a), b))
+	require.Equal(t, []coord.Revision{1, 0}, []coord.Revision{l.Since(a.Key), l.Since(b.Key)})
+	require.Nil(t, r.Since, "it is what the batch lets expect")
+	r, _ = l.must(t, batch(mine, 1, since(entry("n", "s", "a", 2), 1)))
+	require.Nil(t, r.Since)
+	r, _ = l.must(t, batch(mine, 2, b, entry("n", "s", "a", 2)))
+	require.Equal(t, []coord.Revision{0, 1}, r.Since, "a new process does not know")
+	other := l.leases(t, 1)[0]
+	r, _ = l.must(t, batch(other, 3, entry("n", "s", "a", 2)))
+	require.Equal(t, []coord.Revision{1}, r.Since)
+
+	// A registration that changes nothing is one all the same.
+	l.must(t, write(put("x", "y", 0)))
+	before := l.Revision()
+	kv, _ := l.Get(a.Key)
+	r, e := l.must(t, batch(other, 3, adopted(entry("n", "s", "a", 2))))
+	require.Empty(t, e.Events)
+	require.Nil(t, r.Since)
+	require.Equal(t, before, l.Since(a.Key))
+	now, _ := l.Get(a.Key)
+	require.Equal(t, kv.ModRevision, now.ModRevision)
+	require.Equal(t, before, r.Revision)
+	again, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, before, again.Since(a.Key))
+	require.Equal(t, l.StateHash(), again.StateHash())
+	r, _ = l.do(bob, batch(theirs, 1, since(a, before-1)))
+	require.Equal(t, []string{a.Key}, r.Foreign)
+
+	r, _ = l.must(t, batch(other, 3, since(b, 99)))
+	require.Equal(t, []coord.Revision{0}, r.Since, "of a history that was lost")
+	l.refused(t, fault.Invalid, "puts[0].since", batch(other, 3, since(b, -1)))
+	l.must(t, &coord.LeaseRevoke{ID: other})
+	require.Zero(t, l.Since(a.Key))
+}
+
+// What was taken out of the directory is not brought back by who registered it before.
+func TestDepartures(t *testing.T) {
+	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
+	setup := func(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
+		l, mine, theirs = two(t)
+		l.must(t, batch(mine, 1, adopted(a), adopted(b))) // revision 1
+		l.must(t, &coord.LeaseRevoke{ID: mine})           // 2: alice is gone
+		at, _ := l.Departed(a.Key)
+		require.Zero(t, at, "she may come back")
+		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                     // 3
+		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{a.Key}}) // 4
+		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Replace: &coord.Span{}})   // 5
+		mine = l.leases(t, 1)[0]
+		for key, want := range map[string]coord.Revision{a.Key: 4, b.Key: 5} {
+			at, owner := l.Departed(key)
+			require.Equal(t, want, at)
+			require.Equal(t, bob, owner)
+		}
+		return l, mine, theirs
+	}
+	for _, c := range []struct {
+		name    string
+		e       coord.Entry
+		foreign bool
+	}{
+		{"nobody knows since when", a, true},
+		{"of before", since(a, 1), true},
+		{"of just before", since(a, 3), true},
+		{"of after", since(a, 4), false},
+		{"of before, replaced", since(b, 4), true},
+		{"of another history", since(a, 77), true},
+		{"it is new", adopted(a), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, mine, theirs := setup(t)
+			r, e := l.must(t, batch(mine, 1, c.e))
+			at, _ := l.Departed(c.e.Key)
+			if c.foreign {
+				require.Equal(t, []string{c.e.Key}, r.Foreign)
+				require.Empty(t, e.Events)
+				require.NotZero(t, at)
+				require.Empty(t, present(l))
+				return
+			}
+			require.Empty(t, r.Foreign)
+			require.Zero(t, at, "it is there again")
+			l.must(t, &coord.LeaseRevoke{ID: mine})
+			r, _ = l.do(bob, batch(theirs, 1, c.e))
+			require.Empty(t, r.Foreign)
+		})
+	}
+	t.Run("its owner knows best", func(t *testing.T) {
+		l, _, theirs := setup(t)
+		r, _ := l.do(bob, batch(theirs, 1, a))
+		require.Empty(t, r.Foreign)
+		require.Equal(t, []string{"n/s/a"}, present(l))
+	})
+}
+
+// Departures are bounded, and the oldest are forgotten first.
+func TestDeparturesAreBounded(t *testing.T) {
+	l, mine, theirs := two(t)
+	const more = 5
+	var all []coord.Entry
+	for i := range machine.MaxDepartures + more {
+		all = append(all, entry("n", "s", fmt.Sprintf("%05d", i), 1))
+	}
+	for i := 0; i < len(all); i += coord.MaxBatch {
+		some := all[i:min(i+coord.MaxBatch, len(all))]
+		gone := &coord.RegisterBatch{Lease: mine, Generation: 1}
+		for _, e := range some {
+			gone.Deletes = append(gone.Deletes, e.Key)
+		}
+		l.must(t, batch(mine, 1, some...))
+		l.must(t, gone)
+	}
+	known := 0
+	for i, e := range all {
+		at, _ := l.Departed(e.Key)
+		require.Equal(t, i >= more, at > 0, i)
+		if at > 0 {
+			known++
+		}
+	}
+	require.Equal(t, machine.MaxDepartures, known)
+	again, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), again.StateHash())
+	for _, m := range []*machine.Machine{l.Machine, again} { // the same one is the next
+		index, term := m.Index()
+		r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])})
+		require.Equal(t, []string{all[more].Key}, r.Foreign)
+		m.Apply(index+2, term, coord.Command{Owner: bob, Op: &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{all[0].Key}}})
+		at, _ := m.Departed(all[more].Key)
+		require.Zero(t, at)
+	}
+	require.Equal(t, l.StateHash(), again.StateHash())
+}

@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"bytes"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+func (o *setRequirementOp) run(m *Machine, c *call) error {
+	r := &o.Requirement
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	key, value := coord.RequirementKey(r.Name), r.Marshal()
+	if err := m.limits.key("name", key); err != nil {
+		return err
+	}
+	if err := m.limits.value("selector", value); err != nil {
+		return err
+	}
+	prev, had := m.tree.Get(key)
+	if had && bytes.Equal(prev.Value, value) {
+		return nil
+	}
+	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
+		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
+	}
+	if err := m.feasible([]step{{key: key, put: &coord.Put{Key: key, Value: value}}}, c.owner); err != nil {
+		return err
+	}
+	m.put(&coord.KeyValue{Key: key, Value: value})
+	c.result.Changed = 1
+	return nil
+}
+
+func (o *deleteRequirementOp) run(m *Machine, c *call) error {
+	key := coord.RequirementKey(o.Name)
+	if _, ok := m.tree.Get(key); !ok {
+		return fault.Refused(fault.NotFound, "name", "is no requirement's")
+	}
+	m.remove(key)
+	c.result.Changed = 1
+	return nil
+}
+
+// full reports whether a span has so many keys.
+func (m *Machine) full(span coord.Span, most int) bool {
+	n := 0
+	m.tree.Ascend(span.From, func(key string, _ *coord.KeyValue) bool {
+		if span.Contains(key) {
+			n++
+		}
+		return n < most && span.Contains(key)
+	})
+	return n >= most
+}

@@ -1,0 +1,302 @@
+package machine
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"io"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// Restore makes the machine that a snapshot was taken of. The snapshot must end where b ends.
+//
+// Errors: Invalid for one that is damaged or contradicts itself; Unsupported for another version.
+func Restore(b []byte) (*Machine, error) {
+	r := bytes.NewReader(b)
+	m, err := RestoreFrom(r)
+	if err == nil && r.Len() > 0 {
+		return nil, fault.Wrap("coord.Restore", fault.Refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
+	}
+	return m, err
+}
+
+// RestoreFrom is Restore from a stream, of which it reads nothing past the snapshot's end.
+func RestoreFrom(r io.Reader) (*Machine, error) {
+	u, err := newUnframe(r)
+	if err != nil {
+		return nil, fault.Wrap("coord.Restore", err)
+	}
+	in := bufio.NewReader(u)
+	d := &decoder{r: in, in: in, format: u.format}
+	m := New()
+	d.machine(m)
+	if d.err == nil {
+		_, err := in.ReadByte()
+		d.check(err == io.EOF, "snapshot", "has more than the state in it")
+		if err != nil && err != io.EOF {
+			d.err = cut(err)
+		}
+	}
+	if d.err != nil {
+		return nil, fault.Wrap("coord.Restore", d.err)
+	}
+	return m, nil
+}
+
+func (d *decoder) machine(m *Machine) {
+	m.index, m.term, m.incarnation = d.uint(), d.uint(), d.uint()
+	m.lastLease, m.lastClient = coord.LeaseID(d.int()), coord.ClientID(d.uint())
+	m.revision, m.compacted = coord.Revision(d.int()), coord.Revision(d.int())
+	d.check(m.compacted <= m.revision, "compacted", "is in the future")
+	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
+	d.limits(&m.limits.Limits)
+	d.leases(m)
+	d.clients(m)
+	if d.format >= 3 {
+		d.publications(m)
+	}
+	if d.format >= 4 {
+		d.departures(m)
+	}
+	d.keys(m)
+	d.queues(m)
+	d.events(m)
+}
+
+func (d *decoder) limits(l *coord.Limits) {
+	*l = coord.Limits{
+		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(),
+		Changes: d.uint32(), Leases: d.uint32(), LeaseKeys: d.uint32(), MinTTL: d.int(), MaxTTL: d.int(),
+		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(),
+		PerOwner: coord.Quota{Leases: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), Bytes: d.uint()},
+	}
+	if err := l.Validate(); err != nil {
+		d.fail(fault.In("limits", err))
+	}
+}
+
+func (d *decoder) leases(m *Machine) {
+	var last coord.LeaseID
+	for more := d.count(); more(); {
+		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
+		d.check(l.ID > last, "lease", "is out of order")
+		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
+		m.lend(l)
+		last = l.ID
+	}
+}
+
+func (d *decoder) clients(m *Machine) {
+	var last coord.ClientID
+	for more := d.count(); more(); {
+		id := coord.ClientID(d.uint())
+		c := &client{owner: d.string(), seen: d.uint(), sequence: d.uint()}
+		if c.sequence != 0 {
+			d.result(&c.result)
+		}
+		d.check(id > last && id <= m.lastClient, "client", "is out of order")
+		d.check(c.seen <= m.index, "client", "was seen in the future")
+		m.owner(c.owner).Clients++
+		m.clients[id], last = c, id
+	}
+}
+
+// publications reads the generations of those who publish. What they have follows with the keys.
+func (d *decoder) publications(m *Machine) {
+	last := ""
+	for more, first := d.count(), true; more(); first = false {
+		owner := d.string()
+		p := &published{Publication: coord.Publication{Generation: d.uint()}, lease: coord.LeaseID(d.int())}
+		a := m.owners[owner]
+		d.check(first || owner > last, "owner", "is out of order")
+		d.check(a != nil, "owner", "has nothing")
+		l, lives := m.leases.Get(p.lease)
+		d.check(p.Generation > 0 && lives && l.owner == a, "generation", "is not bound to a lease of its owner")
+		if d.err == nil {
+			a.published, last = p, owner
+		}
+	}
+}
+
+func (d *decoder) result(r *coord.Result) {
+	r.Revision = coord.Revision(d.int())
+	if d.bool() {
+		kind := d.uint()
+		d.check(kind <= 255, "kind", "is too large")
+		r.Err = coord.Refusal(fault.Kind(kind), d.string(), d.string())
+	}
+	r.Lock = coord.LockResult{
+		Key: d.string(), Token: coord.Token(d.int()), Granted: d.bool(), Position: int(d.int()), Count: d.uint32(),
+		Predecessor: d.string(),
+	}
+	r.Lease, r.TTL, r.Client, r.Changed = coord.LeaseID(d.int()), d.int(), coord.ClientID(d.uint()), int(d.int())
+	for more := d.count(); more(); {
+		r.Ended = append(r.Ended, coord.LeaseID(d.int()))
+	}
+	if d.format < 3 {
+		return
+	}
+	for more := d.count(); more(); {
+		r.Foreign = append(r.Foreign, d.string())
+	}
+	if d.format < 4 {
+		return
+	}
+	for more := d.count(); more(); {
+		r.Since = append(r.Since, coord.Revision(d.int()))
+	}
+}
+
+// departures reads what owners took out of the directory.
+func (d *decoder) departures(m *Machine) {
+	last := ""
+	for more := d.count(); more(); {
+		key, at, owner := d.string(), coord.Revision(d.int()), d.string()
+		_, entry := coord.InstanceKey(key)
+		d.check(entry && key > last, "departure", "is of no entry, or out of order")
+		d.check(at > 0 && at <= m.revision, "departure", "is not in the past")
+		d.check(m.gone.keys.Len() < MaxDepartures, "departure", "is one too many")
+		if d.err != nil {
+			return
+		}
+		m.gone.add(key, departure{at, owner})
+		last = key
+	}
+}
+
+func (d *decoder) keys(m *Machine) {
+	last := ""
+	for more := d.count(); more(); {
+		key := d.string()
+		d.check(key > last, "key", "is out of order")
+		kv := d.version(key)
+		if d.err != nil {
+			return
+		}
+		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
+		if d.format >= 4 && isEntry(kv) {
+			kv.Since = coord.Revision(d.int())
+			d.check(kv.Since <= m.revision, "since", "is in the future")
+			_, gone := m.gone.keys.Get(key)
+			d.check(!gone, "departure", "is of an entry that is there")
+		}
+		if kv.Lease != 0 {
+			l, ok := m.leases.Get(kv.Lease)
+			d.check(ok && (kv.LockClaim == nil || kv.LockClaim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
+			m.bind(kv)
+		}
+		m.tree.Load(key, kv)
+		m.bytes += kvSize(kv)
+		last = key
+	}
+}
+
+// version reads a KeyValue.
+func (d *decoder) version(key string) *coord.KeyValue {
+	kv := &coord.KeyValue{
+		Key: key, Value: d.bytes(), CreateRevision: coord.Revision(d.int()), ModRevision: coord.Revision(d.int()),
+		Version: d.int(), Lease: coord.LeaseID(d.int()),
+	}
+	d.check(kv.CreateRevision > 0 && kv.CreateRevision <= kv.ModRevision, "create_revision", "is not in the past")
+	d.check(kv.Version > 0 && kv.Version <= int64(kv.ModRevision-kv.CreateRevision)+1, "version", "is not a count of revisions")
+	if d.bool() && d.err == nil {
+		kv.LockClaim = d.claim(kv)
+	}
+	return kv
+}
+
+// claim reads the claim out of the value of a lock's key.
+func (d *decoder) claim(kv *coord.KeyValue) *coord.Claim {
+	var entry coordv1.LockEntry
+	if err := proto.Unmarshal(kv.Value, &entry); err != nil {
+		d.fail(fault.As("", fault.Invalid, err))
+		return nil
+	}
+	c := &coord.Claim{
+		Holder: entry.GetHolder(), Mode: coord.Mode(entry.GetMode()), Permits: entry.GetPermits(),
+		Count: entry.GetCount(), Metadata: entry.GetMetadata(),
+	}
+	if cut := len(kv.Key) - len(coord.LockKey("", kv.Lease)); cut > 0 {
+		c.Lock = kv.Key[:cut]
+	}
+	d.check(coord.LockKey(c.Lock, kv.Lease) == kv.Key && c.Lock != "" && kv.Lease > 0, "key", "is no lock's")
+	d.check(bytes.Equal(claimValue(c), kv.Value), "value", "is no claim, or not in its one form")
+	d.check(c.Mode <= coord.Permit && c.Count > 0 && (c.Mode == coord.Permit) == (c.Permits > 0), "value", "is an impossible claim")
+	return c
+}
+
+// queues derives the locks from the keys.
+func (d *decoder) queues(m *Machine) {
+	if d.err != nil {
+		return
+	}
+	var names []string
+	m.tree.Scan(func(_ string, kv *coord.KeyValue) bool {
+		if kv.LockClaim == nil {
+			return true
+		}
+		q := m.locks[kv.LockClaim.Lock]
+		if q == nil {
+			q = &queue{}
+			m.locks[kv.LockClaim.Lock] = q
+			names = append(names, kv.LockClaim.Lock)
+		}
+		q.push(kv)
+		return true
+	})
+	for _, name := range names {
+		q := m.locks[name]
+		slices.SortFunc(q.claims, func(a, b *coord.KeyValue) int { return cmp.Compare(a.Token(), b.Token()) })
+		for i, kv := range q.claims {
+			d.check(i == 0 || q.claims[i-1].Token() < kv.Token(), "token", "is given twice")
+			d.check(q.agrees(kv.LockClaim) == nil, "permits", "of one lock differ")
+		}
+		m.settle(name)
+	}
+}
+
+func (d *decoder) events(m *Machine) {
+	last := coord.Event{Revision: m.compacted}
+	for more := d.count(); more(); {
+		e := coord.Event{Revision: coord.Revision(d.int()), Key: d.string()}
+		e.KV, e.Prev = d.shown(m, e.Key), d.shown(m, e.Key)
+		if d.err != nil {
+			return
+		}
+		d.check(e.Revision > m.compacted, "event", "is of a revision that is compacted")
+		d.check(e.Revision == last.Revision+1 || e.Revision == last.Revision && e.Key > last.Key, "event", "is out of order")
+		d.check(e.Key != "" && (e.KV != nil || e.Prev != nil), "event", "is about nothing")
+		d.check(e.KV == nil || e.KV.ModRevision == e.Revision, "event", "did not make its version")
+		d.check(e.Prev == nil || e.Prev.ModRevision < e.Revision, "event", "came before what it replaced")
+		m.past.push(e)
+		last = e
+	}
+	d.check(last.Revision == m.revision, "event", "of the last revision is missing")
+}
+
+// shown reads a version in an event.
+func (d *decoder) shown(m *Machine, key string) *coord.KeyValue {
+	switch form := d.uint(); form {
+	case absent:
+		return nil
+	case present:
+		kv, ok := m.tree.Get(key)
+		d.check(ok, "event", "names a version that is not there")
+		return kv
+	case spelled:
+		kv := d.version(key)
+		now, ok := m.tree.Get(key)
+		d.check(!ok || now.ModRevision != kv.ModRevision, "event", "spells a version that is there")
+		return kv
+	default:
+		d.check(false, "event", "has a version in an unknown form")
+		return nil
+	}
+}

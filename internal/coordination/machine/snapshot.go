@@ -1,0 +1,233 @@
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"io"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// Image is the whole state as it was when it was taken, to be written beside Apply.
+// It is safe for concurrent use.
+type Image struct {
+	Keyspace
+	limits      coord.Limits
+	index       uint64
+	term        uint64
+	incarnation uint64
+	leases      btree.Map[coord.LeaseID, *lease] // of which the keys are not looked at
+	lastLease   coord.LeaseID
+	clients     []clientImage
+	lastClient  coord.ClientID
+	published   []publishedImage
+	gone        btree.Map[string, departure]
+}
+
+type clientImage struct {
+	id coord.ClientID
+	client
+}
+
+// publishedImage is what of an owner's entries is not derived from them.
+type publishedImage struct {
+	owner      string
+	generation uint64
+	lease      coord.LeaseID
+}
+
+// Image takes the present state. It costs what View costs, and a copy of each client's last result and
+// of the name of each owner that publishes.
+func (m *Machine) Image() *Image {
+	i := &Image{
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
+		leases: *m.leases.Copy(), lastLease: m.lastLease,
+		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.gone.keys.Copy(),
+	}
+	for id, c := range m.clients {
+		i.clients = append(i.clients, clientImage{id, *c})
+	}
+	slices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })
+	for owner, a := range m.owners {
+		if p := a.published; p != nil && p.lease != 0 {
+			i.published = append(i.published, publishedImage{owner, p.Generation, p.lease})
+		}
+	}
+	slices.SortFunc(i.published, func(a, b publishedImage) int { return cmp.Compare(a.owner, b.owner) })
+	return i
+}
+
+// Index gives the index and the term of the last entry in the image.
+func (i *Image) Index() (index, term uint64) { return i.index, i.term }
+
+// WriteTo writes the snapshot: the same bytes for the same state, on every member.
+// It fails only as w does.
+func (i *Image) WriteTo(w io.Writer) (int64, error) {
+	f := newFrames(w)
+	i.encode(f)
+	err := f.Close()
+	return f.written, err
+}
+
+// Hash is the SHA-256 of the state: equal on members that have applied the same entries.
+func (i *Image) Hash() [sha256.Size]byte {
+	h := sha256.New()
+	i.encode(h)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// Snapshot is the state in one piece; see Image.WriteTo for one that is large.
+func (m *Machine) Snapshot() []byte {
+	var b bytes.Buffer
+	_, _ = m.Image().WriteTo(&b) // a Buffer does not fail
+	return b.Bytes()
+}
+
+// StateHash is the hash of the present state; see Image.Hash.
+func (m *Machine) StateHash() [sha256.Size]byte { return m.Image().Hash() }
+
+func (i *Image) encode(w io.Writer) {
+	e := &encoder{w: w}
+	for _, v := range []uint64{i.index, i.term, i.incarnation, uint64(i.lastLease), uint64(i.lastClient)} {
+		e.uint(v)
+	}
+	e.int(int64(i.revision))
+	e.int(int64(i.compacted))
+	e.limits(&i.limits)
+	e.int(int64(i.leases.Len()))
+	i.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
+		e.lease(&l.Lease)
+		e.flush()
+		return true
+	})
+	e.int(int64(len(i.clients)))
+	for k := range i.clients {
+		e.client(&i.clients[k])
+		e.flush()
+	}
+	e.int(int64(len(i.published)))
+	for _, p := range i.published {
+		e.string(p.owner)
+		e.uint(p.generation)
+		e.int(int64(p.lease))
+		e.flush()
+	}
+	e.int(int64(i.gone.Len()))
+	i.gone.Scan(func(key string, d departure) bool {
+		e.string(key)
+		e.int(int64(d.at))
+		e.string(d.owner)
+		e.flush()
+		return true
+	})
+	e.int(int64(i.tree.Len()))
+	i.tree.Scan(func(_ string, kv *coord.KeyValue) bool {
+		e.string(kv.Key)
+		if e.version(kv); isEntry(kv) {
+			e.int(int64(kv.Since))
+		}
+		e.flush()
+		return true
+	})
+	e.int(int64(i.past.n))
+	for k := range i.past.n {
+		i.event(e, i.past.at(k))
+		e.flush()
+	}
+	e.flush()
+}
+
+func (e *encoder) limits(l *coord.Limits) {
+	for _, v := range []uint64{
+		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.Changes),
+		uint64(l.Leases), uint64(l.LeaseKeys), uint64(l.MinTTL), uint64(l.MaxTTL), uint64(l.Queue),
+		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes,
+		uint64(l.PerOwner.Leases), uint64(l.PerOwner.Claims), uint64(l.PerOwner.Clients), l.PerOwner.Bytes,
+	} {
+		e.uint(v)
+	}
+}
+
+func (e *encoder) lease(l *coord.Lease) {
+	e.int(int64(l.ID))
+	e.int(l.TTL)
+	e.string(l.Owner)
+	e.uint(l.Granted)
+}
+
+func (e *encoder) client(c *clientImage) {
+	e.uint(uint64(c.id))
+	e.string(c.owner)
+	e.uint(c.seen)
+	if e.uint(c.sequence); c.sequence != 0 {
+		e.result(&c.result)
+	}
+}
+
+func (e *encoder) result(r *coord.Result) {
+	e.int(int64(r.Revision))
+	if e.bool(r.Err != nil); r.Err != nil {
+		e.uint(uint64(fault.KindOf(r.Err)))
+		e.string(fault.FieldOf(r.Err))
+		e.string(fault.Message(r.Err))
+	}
+	e.string(r.Lock.Key)
+	e.int(int64(r.Lock.Token))
+	e.bool(r.Lock.Granted)
+	e.int(int64(r.Lock.Position))
+	e.uint(uint64(r.Lock.Count))
+	e.string(r.Lock.Predecessor)
+	e.int(int64(r.Lease))
+	e.int(r.TTL)
+	e.uint(uint64(r.Client))
+	e.int(int64(r.Changed))
+	e.int(int64(len(r.Ended)))
+	for _, id := range r.Ended {
+		e.int(int64(id))
+	}
+	e.int(int64(len(r.Foreign)))
+	for _, key := range r.Foreign {
+		e.string(key)
+	}
+	e.int(int64(len(r.Since)))
+	for _, revision := range r.Since {
+		e.int(int64(revision))
+	}
+}
+
+// version is a KeyValue without its key. A claim is read back out of the value.
+func (e *encoder) version(kv *coord.KeyValue) {
+	e.bytes(kv.Value)
+	e.int(int64(kv.CreateRevision))
+	e.int(int64(kv.ModRevision))
+	e.int(kv.Version)
+	e.int(int64(kv.Lease))
+	e.bool(kv.LockClaim != nil)
+}
+
+// How a version stands in an event.
+const (
+	absent  = iota // there is none
+	spelled        // it follows
+	present        // it is the present version of the key
+)
+
+func (i *Image) event(e *encoder, ev *coord.Event) {
+	e.int(int64(ev.Revision))
+	e.string(ev.Key)
+	for _, kv := range []*coord.KeyValue{ev.KV, ev.Prev} {
+		if kv == nil {
+			e.uint(absent)
+		} else if now, ok := i.tree.Get(ev.Key); ok && now.ModRevision == kv.ModRevision {
+			e.uint(present)
+		} else {
+			e.uint(spelled)
+			e.version(kv)
+		}
+	}
+}

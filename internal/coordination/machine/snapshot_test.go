@@ -1,0 +1,302 @@
+package machine_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// story is a state with something of everything.
+func story(t testing.TB) *log {
+	l := newLog()
+	id := l.leases(t, 3)
+	l.must(t, &coord.LeaseGrant{ID: 0x7ead, TTL: 30_000})
+	l.must(t, write(put("a", "1", 0), put("b", "", id[0])))
+	l.must(t, write(put("a", "2", 0)))
+	l.must(t, lock("db", id[0]))
+	l.must(t, &coord.Lock{Name: "db", Lease: id[1], Wait: true, Metadata: []byte("waits")})
+	l.must(t, lock("db", id[0]))
+	l.must(t, &coord.Lock{Name: "pool", Lease: id[1], Mode: coord.Permit, Permits: 2})
+	l.must(t, &coord.Lock{Name: "file", Lease: id[2], Mode: coord.Shared})
+	opened, _ := l.must(t, &coord.ClientOpen{})
+	l.must(t, &coord.ClientOpen{})
+	l.send(coord.Command{Client: opened.Client, Sequence: 3, Owner: alice, Op: unlock("db", 1, 99)})
+	l.must(t, write(del(coord.Exactly("b"))))
+	l.must(t, &coord.LeaseRevoke{ID: id[2]})
+	l.must(t, &coord.Compact{Revision: 1})
+	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 1), entry("n", "s", "b", 1)}})
+	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 2)}, Deletes: []string{"directory/n/s/b"}})
+	l.do(bob, &coord.LeaseGrant{ID: 0xb0b, TTL: 30_000})
+	theirs := &coord.RegisterBatch{Lease: 0xb0b, Generation: 9, Puts: []coord.Entry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
+	opened, _ = l.do(bob, &coord.ClientOpen{})
+	l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: theirs})
+	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3}})
+	return l
+}
+
+// The format is kept: members of two versions compare hashes and send each other snapshots.
+func TestSnapshotIsTheGoldenOne(t *testing.T) {
+	const path = "testdata/story.snapshot.hex"
+	got := hex.Dump(story(t).Snapshot())
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+// A snapshot written before entries had a Since is read: nothing is known of what they stand for.
+func TestSnapshotOfVersion3IsRead(t *testing.T) {
+	m := former(t, 3)
+	require.Equal(t, []string{"directory/n/s/c"}, m.LeaseKeys(0xb0b))
+	require.Zero(t, m.Since("directory/n/s/a"))
+	at, _ := m.Departed("directory/n/s/b")
+	require.Zero(t, at)
+	again, err := machine.Restore(m.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, m.StateHash(), again.StateHash())
+	index, term := m.Index()
+	moved := entry("n", "s", "a", 9)
+	moved.Since = 1
+	r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(0xb0b, 9, moved)})
+	require.NoError(t, r.Err)
+	require.Empty(t, r.Foreign)
+}
+
+// former restores a snapshot of a former version.
+func former(t *testing.T, version byte) *machine.Machine {
+	dump, err := os.ReadFile(fmt.Sprintf("testdata/story.v%d.snapshot.hex", version))
+	require.NoError(t, err)
+	old := undump(t, string(dump))
+	require.Equal(t, version, old[7])
+	m, err := machine.Restore(old)
+	require.NoError(t, err)
+	return m
+}
+
+// A snapshot written before there was a directory is read, and goes on as one of now.
+func TestSnapshotOfVersion2IsRead(t *testing.T) {
+	m := former(t, 2)
+	require.Equal(t, coord.Revision(9), m.Revision())
+	require.Equal(t, []string{"db/1"}, m.LeaseKeys(1))
+	now := m.Snapshot()
+	require.Equal(t, byte(4), now[7])
+	again, err := machine.Restore(now)
+	require.NoError(t, err)
+	require.Equal(t, m.StateHash(), again.StateHash())
+	require.Nil(t, m.Publication(1))
+	index, term := m.Index()
+	r, _ := m.Apply(index+1, term, coord.Command{Owner: alice, Op: &coord.RegisterBatch{
+		Lease: 1, Generation: 1, Puts: []coord.Entry{entry("n", "s", "a", 1)},
+	}})
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, m.Publication(1).Count)
+}
+
+// undump reads what hex.Dump wrote.
+func undump(t testing.TB, dump string) []byte {
+	var all []byte
+	for line := range strings.Lines(dump) {
+		line, _, _ = strings.Cut(line, "|")
+		for _, field := range strings.Fields(line)[1:] {
+			b, err := hex.DecodeString(field)
+			require.NoError(t, err)
+			all = append(all, b...)
+		}
+	}
+	return all
+}
+
+func TestRestoreIsTheSameState(t *testing.T) {
+	l := story(t)
+	m, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), m.StateHash())
+	for _, id := range []coord.LeaseID{1, 2, 0x7ead} {
+		require.Equal(t, l.LeaseKeys(id), m.LeaseKeys(id))
+	}
+	token := coord.Token(3)
+	for _, member := range []*machine.Machine{l.Machine, m} {
+		member.Apply(100, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
+		r, e := member.Apply(101, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
+		require.NoError(t, r.Err)
+		require.Equal(t, coord.LeaseID(2), e.Grants[0].Lease)
+	}
+	require.Equal(t, l.StateHash(), m.StateHash())
+}
+
+func TestImageStaysAsItWas(t *testing.T) {
+	l := story(t)
+	image, want := l.Image(), l.Snapshot()
+	for range 3 {
+		l.must(t, write(put("a", "later", 0)))
+		first := l.Leases()[0]
+		l.do(first.Owner, &coord.LeaseRevoke{ID: first.ID})
+	}
+	l.send(coord.Command{Client: 1, Sequence: 9, Owner: alice, Op: &coord.ClientClose{}})
+	var b bytes.Buffer
+	n, err := image.WriteTo(&b)
+	require.NoError(t, err)
+	require.Equal(t, int64(b.Len()), n)
+	require.Equal(t, want, b.Bytes())
+	require.NotEqual(t, image.Hash(), l.StateHash())
+}
+
+func TestSnapshotStreams(t *testing.T) {
+	l := newLog()
+	for i := range 3000 {
+		l.must(t, write(put(fmt.Sprint("k", i%500), fmt.Sprintf("%0100d", i), 0)))
+	}
+	snapshot := l.Snapshot()
+	require.Greater(t, len(snapshot), 3*(64<<10))
+	rest := []byte("what follows on the stream")
+	stream := bytes.NewReader(append(bytes.Clone(snapshot), rest...))
+	m, err := machine.RestoreFrom(iotest.HalfReader(stream))
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), m.StateHash())
+	require.Equal(t, len(rest), stream.Len())
+	_, err = machine.RestoreFrom(iotest.TimeoutReader(bytes.NewReader(snapshot)))
+	require.ErrorIs(t, err, iotest.ErrTimeout)
+	_, err = l.Image().WriteTo(limited{})
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+type limited struct{}
+
+func (limited) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+// Every byte matters: flip one, cut one off, add one.
+func TestRestoreRefusesDamage(t *testing.T) {
+	snapshot := story(t).Snapshot()
+	for i := range snapshot {
+		damaged := bytes.Clone(snapshot)
+		damaged[i] ^= 0x40
+		_, err := machine.Restore(damaged)
+		require.Error(t, err, "byte %d", i)
+		_, err = machine.Restore(snapshot[:i])
+		require.Error(t, err, "cut at %d", i)
+	}
+	_, err := machine.Restore(append(bytes.Clone(snapshot), 0))
+	require.ErrorIs(t, err, fault.Invalid)
+	other := bytes.Clone(snapshot)
+	other[7] = 1
+	_, err = machine.Restore(other)
+	require.ErrorIs(t, err, fault.Unsupported)
+}
+
+// A snapshot whose checksums are right is still not believed when it contradicts itself.
+func TestRestoreRefusesContradictions(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	l.must(t, lock("db", id[0]))
+	l.must(t, lock("db", id[1]))
+	l.must(t, write(put("a", "v", 0)))
+	data := unframed(l.Snapshot())
+	waiting := []byte{2, 2, 1, 2, 1}                // create, mod, version, lease, claim of db/2
+	plain := []byte{'v', 3, 3, 1, 0, 0}             // value, create, mod, version, lease, no claim of a
+	event := []byte{2, 4, 'd', 'b', '/', '2', 2, 0} // revision, key, present, absent
+	for _, c := range []struct {
+		name     string
+		old, new []byte
+		field    string
+	}{
+		{"a token twice", waiting, []byte{1, 2, 1, 2, 1}, "token"},
+		{"a claim that is none", waiting, []byte{2, 2, 1, 2, 0}, ""},
+		{"a claim of another lease", waiting, []byte{2, 2, 1, 1, 1}, "key"},
+		{"a version too many", waiting, []byte{2, 2, 2, 2, 1}, "version"},
+		{"a version of the future", plain, []byte{'v', 3, 4, 1, 0, 0}, "mod_revision"},
+		{"a beginning after the end", plain, []byte{'v', 4, 3, 1, 0, 0}, "create_revision"},
+		{"a lease that is not there", plain, []byte{'v', 3, 3, 1, 5, 0}, "lease"},
+		{"a value that is no claim", plain, []byte{'v', 3, 3, 1, 0, 1}, "wire"},
+		{"a number in a longer form", plain, []byte{'v', 3, 3, 1, 0x80, 0, 0}, "number"},
+		{"an event out of order", event, []byte{3, 4, 'd', 'b', '/', '2', 2, 0}, "event"},
+		{"an event of nothing", event, []byte{2, 4, 'd', 'b', '/', '2', 0, 0}, "event"},
+		{"an event of a missing version", event, []byte{2, 4, 'd', 'b', '/', '9', 2, 0}, "event"},
+		{"an event that replaced itself", event, []byte{2, 4, 'd', 'b', '/', '2', 2, 2}, "event"},
+		{"a version in no form", event, []byte{2, 4, 'd', 'b', '/', '2', 3, 0}, "event"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, c.old))
+			_, err := machine.Restore(framed(bytes.Replace(data, c.old, c.new, 1)))
+			switch c.field {
+			case "":
+				// A plain key in the layout of a lock's is legal, and no claim.
+				require.NoError(t, err)
+			case "wire":
+				require.ErrorIs(t, err, fault.Invalid)
+			default:
+				require.ErrorIs(t, err, fault.Invalid)
+				require.Equal(t, c.field, fault.FieldOf(err), "%v", err)
+			}
+		})
+	}
+	_, err := machine.Restore(framed(append(bytes.Clone(data), 0)))
+	require.Equal(t, "snapshot", fault.FieldOf(err))
+}
+
+// So with who publishes: what is bound to no lease of its owner was never begun.
+func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
+	l := newLog()
+	l.leases(t, 2)
+	l.lease(t, bob)
+	l.must(t, batch(2, 7, entry("n", "s", "a", 1)))
+	data := unframed(l.Snapshot())
+	was := []byte("\x05alice\x07\x02")
+	for name, is := range map[string]string{
+		"nobody": "\x05alibi\x07\x02", "no generation": "\x05alice\x00\x02", "no lease": "\x05alice\x07\x00", "another's lease": "\x05alice\x07\x03",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, was))
+			_, err := machine.Restore(framed(bytes.Replace(data, was, []byte(is), 1)))
+			require.ErrorIs(t, err, fault.Invalid)
+		})
+	}
+	twice := bytes.Replace(data, append([]byte{1}, was...), append(append([]byte{2}, was...), was...), 1)
+	_, err := machine.Restore(framed(twice))
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "owner", fault.FieldOf(err))
+}
+
+// So with what was taken out of the directory, and with since when an entry is what it is.
+func TestRestoreRefusesDepartures(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)[0]
+	l.must(t, batch(id, 1, adopted(entry("n", "s", "a", 1)), adopted(entry("n", "s", "b", 1)), adopted(entry("n", "s", "c", 1))))
+	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/b"}})
+	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/c"}})
+	data := unframed(l.Snapshot())
+	first, second := "\x0fdirectory/n/s/b\x02\x05alice", "\x0fdirectory/n/s/c\x03\x05alice"
+	value := string(entry("n", "s", "a", 1).Value)
+	for _, c := range []struct{ name, old, new, field string }{
+		{"out of order", first + second, second + first, "departure"},
+		{"twice", first + second, first + first, "departure"},
+		{"of no entry", first, "\x0fdirectory/n/s/ \x02\x05alice", "departure"},
+		{"of what is there", first, "\x0fdirectory/n/s/a\x02\x05alice", "departure"},
+		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "departure"},
+		{"yet to come", second, "\x0fdirectory/n/s/c\x04\x05alice", "departure"},
+		{"registered in the future", value + "\x01\x01\x01\x01\x00\x01", value + "\x01\x01\x01\x01\x00\x04", "since"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, 1, bytes.Count(data, []byte(c.old)))
+			_, err := machine.Restore(framed(bytes.Replace(data, []byte(c.old), []byte(c.new), 1)))
+			require.ErrorIs(t, err, fault.Invalid)
+			require.Equal(t, c.field, fault.FieldOf(err), "%v", err)
+		})
+	}
+}

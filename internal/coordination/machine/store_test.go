@@ -1,0 +1,316 @@
+package machine_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func keys(t testing.TB, m interface {
+	Range(coord.Query) (coord.Page, error)
+}, q coord.Query) string {
+	t.Helper()
+	page, err := m.Range(q)
+	require.NoError(t, err)
+	var all []string
+	for _, kv := range page.Keys {
+		all = append(all, kv.Key+"="+string(kv.Value))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestKeysHaveRevisionsAndVersions(t *testing.T) {
+	l := newLog()
+	l.must(t, write(put("a", "1", 0), put("b", "1", 0)))
+	l.must(t, write(put("a", "2", 0)))
+	kv, _ := l.Get("a")
+	require.Equal(t, []any{"2", coord.Revision(1), coord.Revision(2), int64(2)}, []any{string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version})
+	r, _ := l.must(t, write(del(coord.Span{})))
+	require.Equal(t, 2, r.Changed)
+	require.Equal(t, coord.Revision(3), r.Revision, "two keys, one revision")
+	l.must(t, write(put("a", "3", 0)))
+	kv, _ = l.Get("a")
+	require.Equal(t, []any{coord.Revision(4), int64(1)}, []any{kv.CreateRevision, kv.Version}, "a key made again is a new one")
+}
+
+func TestRevisionCountsCommandsThatChangeKeys(t *testing.T) {
+	l := newLog()
+	l.must(t, write(del(coord.Exactly("none"))))
+	l.lease(t, alice)
+	l.must(t, &coord.ClientOpen{})
+	l.must(t, &coord.Configure{Limits: l.Limits()})
+	require.Zero(t, l.Revision())
+	index, term := l.Index()
+	require.Equal(t, []uint64{4, 1}, []uint64{index, term})
+}
+
+func TestRangeReadsEarlierRevisions(t *testing.T) {
+	l := newLog()
+	l.must(t, write(put("b", "1", 0)))                        // 1
+	l.must(t, write(put("a", "2", 0), put("c", "2", 0)))      // 2
+	l.must(t, write(put("b", "3", 0), del(coord.Under("c")))) // 3
+	l.must(t, write(put("d", "4", 0)))                        // 4
+	for at, want := range map[coord.Revision]string{
+		0: "a=2 b=3 d=4", 1: "b=1", 2: "a=2 b=1 c=2", 3: "a=2 b=3", 4: "a=2 b=3 d=4",
+	} {
+		require.Equal(t, want, keys(t, l, coord.Query{At: at}), "at %d", at)
+	}
+	require.Equal(t, "b=1 c=2", keys(t, l, coord.Query{At: 2, Span: coord.Span{From: "b"}}))
+	require.Equal(t, "b=1", keys(t, l, coord.Query{At: 2, Span: coord.Exactly("b")}))
+	page, err := l.Range(coord.Query{At: 2, Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, "c", page.Next)
+	_, err = l.Range(coord.Query{At: 5})
+	require.ErrorIs(t, err, fault.Invalid)
+	_, err = l.Range(coord.Query{At: -1})
+	require.ErrorIs(t, err, fault.Invalid)
+
+	l.must(t, &coord.Compact{Revision: 2})
+	require.Equal(t, "a=2 b=1 c=2", keys(t, l, coord.Query{At: 2}), "the compacted revision itself can be read")
+	_, err = l.Range(coord.Query{At: 1})
+	var compacted *coord.Compacted
+	require.ErrorAs(t, err, &compacted)
+	require.Equal(t, coord.Compacted{Revision: 2, Current: 4}, *compacted)
+	require.ErrorIs(t, err, fault.NotFound)
+}
+
+func TestViewStaysAsItWas(t *testing.T) {
+	l := newLog()
+	for i := range 1000 {
+		l.must(t, write(put(fmt.Sprint("k", i), "1", 0)))
+	}
+	view := l.View()
+	want := keys(t, view, coord.Query{})
+	before, err := view.Events(coord.Watch{From: 900})
+	require.NoError(t, err)
+	for i := range 1000 {
+		l.must(t, write(put(fmt.Sprint("k", i), "2", 0)))
+	}
+	l.must(t, &coord.Compact{Revision: l.Revision()})
+	require.Equal(t, want, keys(t, view, coord.Query{}))
+	after, err := view.Events(coord.Watch{From: 900})
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Equal(t, coord.Revision(1000), view.Revision())
+	require.Equal(t, coord.Revision(2000), l.Compacted())
+}
+
+func TestWritesAreGuarded(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 0)}, Then: []coord.Change{put("a", "1", 0)}})
+	held, _ := l.must(t, lock("db", id[0]))
+	waits, _ := l.must(t, lock("db", id[1]))
+	change := []coord.Change{put("a", "2", 0)}
+	for _, c := range []struct {
+		guard coord.Guard
+		kind  fault.Kind
+		field string
+	}{
+		{coord.IfRevision("a", 0), fault.Conflict, "guards[0].mod_revision"},
+		{coord.IfRevision("b", 1), fault.Conflict, "guards[0].mod_revision"},
+		{coord.IfHolds("db", waits.Lock.Token), fault.Conflict, "guards[0].token"},
+		{coord.IfHolds("db", 0), fault.Conflict, "guards[0].token"},
+		{coord.IfHolds("other", held.Lock.Token), fault.Conflict, "guards[0].token"},
+		{coord.Guard{}, fault.Invalid, "guards[0].key"},
+	} {
+		l.refused(t, c.kind, c.field, &coord.Write{If: []coord.Guard{c.guard}, Then: change})
+	}
+	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 1), coord.IfHolds("db", held.Lock.Token)}, Then: change})
+	l.must(t, unlock("db", id[0], held.Lock.Token))
+	l.refused(t, fault.Conflict, "guards[0].token", &coord.Write{If: []coord.Guard{coord.IfHolds("db", held.Lock.Token)}, Then: change})
+}
+
+func TestWriteRefusesBadInput(t *testing.T) {
+	l := newLog()
+	for _, c := range []struct {
+		kind    fault.Kind
+		field   string
+		changes []coord.Change
+	}{
+		{fault.Invalid, "changes", nil},
+		{fault.Invalid, "changes[0].change", []coord.Change{{}}},
+		{fault.Invalid, "changes[0].change", []coord.Change{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
+		{fault.Invalid, "changes[1].key", []coord.Change{put("a", "", 0), put("", "", 0)}},
+		{fault.Invalid, "changes[2]", []coord.Change{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
+		{fault.NotFound, "changes[0].lease", []coord.Change{put("a", "", 9)}},
+		{fault.NotFound, "changes[0].lease", []coord.Change{put("a", "", -1)}},
+	} {
+		l.refused(t, c.kind, c.field, write(c.changes...))
+	}
+	l.refused(t, fault.Invalid, "op", nil)
+	l.must(t, write(put("a", "", 0)))
+	l.refused(t, fault.Invalid, "changes[1]", write(put("a", "", 0), del(coord.Under("a"))))
+	require.Equal(t, 1, l.Len())
+}
+
+// Every limit has a command that it stops, and one that just fits.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   func(*coord.Limits)
+		fits  []coord.Op // by alice, who has lease 1 and 2
+		stops coord.Op
+		kind  fault.Kind
+	}{
+		"keys":                  {func(l *coord.Limits) { l.Keys = 2 }, []coord.Op{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.LimitReached},
+		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.LimitReached},
+		"bytes":                 {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.LimitReached},
+		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{lock("db", 1)}, &coord.Lock{Name: "db", Lease: 1, Metadata: make([]byte, 300)}, fault.LimitReached},
+		"key":                   {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{write(put(strings.Repeat("k", 32), "", 0))}, write(put(strings.Repeat("k", 33), "", 0)), fault.TooLarge},
+		"key, locks":            {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{lock(strings.Repeat("k", 15), 1)}, lock(strings.Repeat("k", 16), 1), fault.TooLarge},
+		"value":                 {func(l *coord.Limits) { l.ValueBytes = 2 }, []coord.Op{write(put("a", "12", 0))}, write(put("a", "123", 0)), fault.TooLarge},
+		"owner":                 {func(l *coord.Limits) { l.OwnerBytes = 5 }, []coord.Op{&coord.LeaseRevoke{ID: 2}}, &coord.ClientOpen{}, fault.TooLarge},
+		"changes":               {func(l *coord.Limits) { l.Changes = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0))}, write(put("a", "", 0), put("b", "", 0), put("c", "", 0)), fault.LimitReached},
+		"changes, deletion":     {func(l *coord.Limits) { l.Changes = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Span{})), write(put("a", "", 0), put("b", "", 0)), write(put("c", "", 0))}, write(del(coord.Span{})), fault.LimitReached},
+		"leases":                {func(l *coord.Limits) { l.Leases = 3 }, []coord.Op{&coord.LeaseGrant{TTL: 1}}, &coord.LeaseGrant{TTL: 1}, fault.LimitReached},
+		"lease keys":            {func(l *coord.Limits) { l.LeaseKeys = 2 }, []coord.Op{write(put("a", "", 1)), lock("db", 1), write(put("a", "2", 1))}, write(put("b", "", 1)), fault.LimitReached},
+		"lease keys, locks":     {func(l *coord.Limits) { l.LeaseKeys = 1 }, []coord.Op{lock("db", 1)}, lock("other", 1), fault.LimitReached},
+		"lease keys, one write": {func(l *coord.Limits) { l.LeaseKeys = 1 }, nil, write(put("a", "", 1), put("b", "", 1)), fault.LimitReached},
+		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []coord.Op{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.LimitReached},
+		"claims":                {func(l *coord.Limits) { l.Claims = 2 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 1), fault.LimitReached},
+		"clients":               {func(l *coord.Limits) { l.Clients = 1 }, []coord.Op{&coord.ClientOpen{}}, &coord.ClientOpen{}, fault.LimitReached},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLog()
+			l.leases(t, 2)
+			limits := l.Limits()
+			c.set(&limits)
+			l.must(t, &coord.Configure{Limits: limits})
+			for _, op := range c.fits {
+				l.must(t, op)
+			}
+			owner := alice
+			if name == "owner" {
+				owner = "carlos"
+			}
+			r, e := l.do(owner, c.stops)
+			require.ErrorIs(t, r.Err, c.kind)
+			require.Empty(t, e.Events)
+		})
+	}
+}
+
+func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
+	l := newLog()
+	for field, set := range map[string]func(*coord.Limits){
+		"limits.keys":           func(l *coord.Limits) { l.Keys = 0 },
+		"limits.key_bytes":      func(l *coord.Limits) { l.KeyBytes = 17 },
+		"limits.min_ttl_ms":     func(l *coord.Limits) { l.MinTTL = 0 },
+		"limits.max_ttl_ms":     func(l *coord.Limits) { l.MaxTTL = l.MinTTL - 1 },
+		"limits.history_events": func(l *coord.Limits) { l.HistoryEvents = 0 },
+	} {
+		limits := coord.DefaultLimits()
+		set(&limits)
+		l.refused(t, fault.Invalid, field, &coord.Configure{Limits: limits})
+	}
+	require.NoError(t, coord.DefaultLimits().Validate())
+}
+
+func TestEntriesComeInOrder(t *testing.T) {
+	l := newLog()
+	l.must(t, write(put("a", "1", 0)))
+	r, e := l.Apply(1, 1, coord.Command{Op: write(put("a", "2", 0))})
+	require.ErrorIs(t, r.Err, fault.Internal)
+	require.Empty(t, e.Events)
+	require.Equal(t, "a=1", keys(t, l, coord.Query{}))
+	r, _ = l.Apply(10, 2, coord.Command{Op: write(put("a", "2", 0))})
+	require.NoError(t, r.Err)
+}
+
+// After a disaster no token is given twice, whatever was lost.
+func TestReincarnateMovesTokensOn(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	first, _ := l.must(t, lock("db", id[0]))
+	l.refused(t, fault.Conflict, "incarnation", &coord.Reincarnate{})
+	l.refused(t, fault.Conflict, "incarnation", &coord.Reincarnate{Incarnation: 2})
+	l.must(t, &coord.Reincarnate{Incarnation: 1})
+	l.refused(t, fault.Conflict, "incarnation", &coord.Reincarnate{Incarnation: 1})
+	require.Equal(t, uint64(1), l.Incarnation())
+	require.Equal(t, l.Revision(), l.Compacted())
+	_, err := l.Events(coord.Watch{From: 1})
+	require.ErrorIs(t, err, fault.NotFound)
+	l.must(t, unlock("db", id[0], first.Lock.Token))
+	second, _ := l.must(t, lock("db", id[1]))
+	require.Greater(t, int64(second.Lock.Token), int64(1)<<40)
+}
+
+func TestSpans(t *testing.T) {
+	require.True(t, coord.Span{}.Contains("x"))
+	for _, c := range []struct {
+		span coord.Span
+		in   []string
+		out  []string
+	}{
+		{coord.Exactly("a"), []string{"a"}, []string{"", "a\x00", "aa", "b"}},
+		{coord.Under("a"), []string{"a", "a\xff", "ab"}, []string{"", "b", "`"}},
+		{coord.Under("a\xff"), []string{"a\xff", "a\xffb"}, []string{"a", "b"}},
+		{coord.Under("\xff"), []string{"\xff", "\xff\xff"}, []string{"\xfe"}},
+		{coord.Under(""), []string{"", "\xff"}, nil},
+		{coord.Span{From: "b", To: "a"}, nil, []string{"a", "b"}},
+	} {
+		for _, key := range c.in {
+			require.True(t, c.span.Contains(key), "%q %q", c.span, key)
+		}
+		for _, key := range c.out {
+			require.False(t, c.span.Contains(key), "%q %q", c.span, key)
+		}
+	}
+}
+
+// Algorithm 3 of the specification: what the resource does with the tokens.
+func TestFence(t *testing.T) {
+	var f coord.Fence
+	require.ErrorIs(t, f.Check(0), fault.Invalid)
+	require.NoError(t, f.Check(100))
+	require.NoError(t, f.Check(100))
+	require.ErrorIs(t, f.CheckOnce(100), fault.Conflict)
+	require.NoError(t, f.CheckOnce(101))
+	require.ErrorIs(t, f.Check(100), fault.Conflict, "the paused holder wakes up")
+	require.Equal(t, coord.Token(101), f.Highest)
+}
+
+func TestDeletedKeysFreeTheirRoom(t *testing.T) {
+	l := newLog()
+	limits := l.Limits()
+	limits.Bytes, limits.Keys = 400, 2
+	l.must(t, &coord.Configure{Limits: limits})
+	id := l.lease(t, alice)
+	for range 10 {
+		l.must(t, write(put("a", "1", 0)))
+		l.must(t, write(del(coord.Exactly("a"))))
+		r, _ := l.must(t, lock("db", id))
+		l.must(t, unlock("db", id, r.Lock.Token))
+	}
+}
+
+// Views and images are read by others while the machine goes on (for the race detector).
+func TestViewIsReadBesideApply(t *testing.T) {
+	l := newLog()
+	for i := range 600 {
+		l.must(t, write(put(fmt.Sprint("k", i%50), "1", 0)))
+	}
+	var readers sync.WaitGroup
+	for range 3 {
+		view, image := l.View(), l.Image()
+		readers.Go(func() {
+			for range 5 {
+				_, _ = view.Range(coord.Query{At: 300})
+				_, _ = view.Events(coord.Watch{From: 1, Limit: 1000})
+				image.Hash()
+			}
+		})
+		id := l.lease(t, alice)
+		for i := range 600 {
+			l.must(t, write(put(fmt.Sprint("k", i%50), "2", id)))
+		}
+		l.must(t, &coord.LeaseRevoke{ID: id})
+	}
+	readers.Wait()
+}

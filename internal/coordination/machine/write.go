@@ -1,0 +1,195 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+import "github.com/blackhole/blackhole/pkg/coord"
+
+// step is a change of one key; a nil put deletes it.
+type step struct {
+	key   string
+	put   *coord.Put
+	field int // position of the change
+}
+
+func (o *writeOp) run(m *Machine, c *call) error {
+	if len(o.Then) == 0 {
+		return fault.Invalidf("changes", nil, "is missing")
+	}
+	if most := uint64(m.limits.Changes); uint64(len(o.Then)) > most || uint64(len(o.If)) > most {
+		return limitReached("changes", "too many in one write", most)
+	}
+	for i, g := range o.If {
+		if err := m.holds(g); err != nil {
+			return fault.In(fmt.Sprintf("guards[%d]", i), err)
+		}
+	}
+	steps, err := m.plan(o.Then, c.owner)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if s.put == nil {
+			m.remove(s.key)
+		} else {
+			m.put(&coord.KeyValue{Key: s.key, Value: s.put.Value, Lease: s.put.Lease})
+		}
+	}
+	c.result.Changed = len(steps)
+	return nil
+}
+
+// holds checks a guard.
+func (m *Machine) holds(g coord.Guard) error {
+	if lock, token, ok := g.Held(); ok {
+		if q := m.locks[lock]; q == nil || !q.holds(token) {
+			return fault.Refused(fault.Conflict, "token", "%d does not hold the lock", token)
+		}
+		return nil
+	}
+	key, expected, _ := g.Unchanged()
+	if err := m.limits.key("key", key); err != nil {
+		return err
+	}
+	var mod coord.Revision
+	if kv, ok := m.tree.Get(key); ok {
+		mod = kv.ModRevision
+	}
+	if mod != expected {
+		return fault.Refused(fault.Conflict, "mod_revision", "is %d, not %d", mod, expected)
+	}
+	return nil
+}
+
+// plan turns changes into steps and checks that all of them can be done.
+func (m *Machine) plan(changes []coord.Change, owner string) ([]step, error) {
+	steps := make([]step, 0, len(changes))
+	for i, change := range changes {
+		var err error
+		switch {
+		case change.Put != nil && change.Delete == nil:
+			err = m.puttable(change.Put, owner)
+			steps = append(steps, step{change.Put.Key, change.Put, i})
+		case change.Delete != nil && change.Put == nil:
+			steps, err = m.deletable(steps, *change.Delete, i)
+		default:
+			err = fault.Invalidf("change", nil, "must be one put or one deletion")
+		}
+		if err != nil {
+			return nil, fault.In(fmt.Sprintf("changes[%d]", i), err)
+		}
+	}
+	return steps, m.feasible(steps, owner)
+}
+
+// puttable checks a put by itself.
+func (m *Machine) puttable(p *coord.Put, owner string) error {
+	if err := m.limits.key("key", p.Key); err != nil {
+		return err
+	}
+	if err := m.limits.value("value", p.Value); err != nil {
+		return err
+	}
+	if reserved(p.Key) {
+		return fault.Refused(fault.Conflict, "key", "is the directory's: use its commands")
+	}
+	if p.Lease != 0 {
+		if _, err := m.leaseOf(p.Lease, owner); err != nil {
+			return err
+		}
+	}
+	if kv, ok := m.tree.Get(p.Key); ok && kv.LockClaim != nil {
+		return fault.Refused(fault.Conflict, "key", "is a lock's: use the lock's commands")
+	}
+	return nil
+}
+
+// deletable adds the deletion of each key in a span.
+func (m *Machine) deletable(steps []step, span coord.Span, field int) ([]step, error) {
+	var err error
+	if span.Empty() {
+		return steps, nil
+	}
+	m.tree.Ascend(span.From, func(key string, kv *coord.KeyValue) bool {
+		switch {
+		case span.To != "" && key >= span.To:
+			return false
+		case kv.LockClaim != nil:
+			err = fault.Refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
+		case reserved(key):
+			err = fault.Refused(fault.Conflict, "delete", "the span has a key of the directory: use its commands")
+		case len(steps) >= int(m.limits.Changes):
+			err = limitReached("delete", "too many keys in one write", uint64(m.limits.Changes))
+		default:
+			steps = append(steps, step{key: key, field: field})
+		}
+		return err == nil
+	})
+	return steps, err
+}
+
+// feasible checks the steps together: no key twice, and room for all.
+func (m *Machine) feasible(steps []step, owner string) error {
+	if len(steps) > 1 {
+		slices.SortStableFunc(steps, func(a, b step) int { return strings.Compare(a.key, b.key) })
+	}
+	var keys int
+	var bytes, owned int64               // owned: of what is bound to the owner's leases
+	bound := make(map[coord.LeaseID]int) // stays empty, and on the stack, without leases
+	for i, s := range steps {
+		if i > 0 && steps[i-1].key == s.key {
+			return fault.Invalidf(fmt.Sprintf("changes[%d]", s.field), nil, "touches a key that an earlier change touches")
+		}
+		prev, had := m.tree.Get(s.key)
+		bytes -= kvSize(prev)
+		if m.binds(prev, owner) {
+			owned -= kvSize(prev)
+		}
+		if s.put == nil {
+			keys--
+			continue
+		}
+		size := rawSize(len(s.key), len(s.put.Value))
+		bytes += size
+		if !had {
+			keys++
+		}
+		if s.put.Lease == 0 {
+			continue
+		}
+		owned += size
+		if !had || prev.Lease != s.put.Lease {
+			bound[s.put.Lease]++
+			if err := m.bindable(s.put.Lease, bound[s.put.Lease]); err != nil {
+				return err
+			}
+		}
+	}
+	if owned > 0 {
+		if err := roomFor(&m.limits.PerOwner, m.Usage(owner).Bytes, owned); err != nil {
+			return err
+		}
+	}
+	return m.room(keys, bytes)
+}
+
+// binds reports whether a version is bound to a lease of the owner.
+func (m *Machine) binds(kv *coord.KeyValue, owner string) bool {
+	if kv == nil || kv.Lease == 0 {
+		return false
+	}
+	l, ok := m.leases.Get(kv.Lease)
+	return ok && l.Owner == owner
+}
+
+// bindable checks that a lease has room for more keys.
+func (m *Machine) bindable(id coord.LeaseID, more int) error {
+	if l, _ := m.leases.Get(id); len(l.keys)+more > int(m.limits.LeaseKeys) {
+		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
+	}
+	return nil
+}
