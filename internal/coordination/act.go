@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Do implements coord.Actor.
+// Do implements coord.Writer.
 func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result, h coord.Header, err error) {
 	err = p.router.once(ctx, &cmd, func(ctx context.Context, t target) error {
 		result, h, err = t.Do(ctx, cmd)
@@ -17,7 +17,7 @@ func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result,
 	return result, h, err
 }
 
-// Acquire implements coord.Actor.
+// Acquire implements coord.Writer.
 func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (result coord.Result, h coord.Header, err error) {
 	op, ok := cmd.Op.(*coord.Lock)
 	if !ok || !op.Wait {
@@ -37,7 +37,7 @@ func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	return result, h, err
 }
 
-// KeepAlive implements coord.Actor.
+// KeepAlive implements coord.Writer.
 func (p *Plane) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) (renewals []coord.Renewal, h coord.Header, err error) {
 	if len(ids) > coord.MaxKeepAlive {
 		return nil, h, fault.Wrap("group.KeepAlive", fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))

@@ -126,7 +126,7 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	}
 }
 
-// Do implements coord.Actor. The header has the revision of the result, which for a command that is
+// Do implements coord.Writer. The header has the revision of the result, which for a command that is
 // repeated is not the present one: what crosses the wire is the header alone.
 func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	result, h, err := l.member.Propose(ctx, cmd)
@@ -136,7 +136,7 @@ func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.
 	return result, h, err
 }
 
-// Acquire implements coord.Actor.
+// Acquire implements coord.Writer.
 func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	op, ok := cmd.Op.(*coord.Lock)
 	if !ok || !op.Wait {
@@ -216,7 +216,7 @@ func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result
 	return coord.Result{Revision: back.Revision, Lock: coord.LockResult{Key: result.Lock.Key}}, h, nil
 }
 
-// KeepAlive implements coord.Actor.
+// KeepAlive implements coord.Writer.
 func (l *local) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	return l.member.KeepAlive(ctx, owner, ids)
 }

@@ -38,9 +38,9 @@ const (
 
 // Remote is the contract at another peer, which passes nothing on.
 type Remote interface {
-	coord.Actor
+	coord.Writer
 	coord.Reader
-	coord.Overseer
+	coord.Admin
 	io.Closer
 }
 
@@ -72,8 +72,8 @@ type Config struct {
 	Logger   *slog.Logger       // nil: silence
 }
 
-// Plane is the coordination plane of this peer. It implements coord.Actor, coord.Reader and
-// coord.Overseer. Safe for concurrent use.
+// Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and
+// coord.Admin. Safe for concurrent use.
 type Plane struct {
 	config  Config
 	self    peer.ID

@@ -42,10 +42,10 @@ func contract(t *testing.T, at func(*world) *node) coordtest.API {
 		bob = w.peers[1]
 	}
 	return coordtest.API{
-		Alice:  coordtest.Owner{Name: alice.id(), Actor: as{alice.Plane, alice.id()}},
-		Bob:    coordtest.Owner{Name: bob.id(), Actor: as{bob.Plane, bob.id()}},
-		Reader: alice.Plane, Overseer: alice.Plane,
-		Admin: func(ctx context.Context, op coord.Op) error {
+		Alice:  coordtest.Owner{Name: alice.id(), Writer: as{alice.Plane, alice.id()}},
+		Bob:    coordtest.Owner{Name: bob.id(), Writer: as{bob.Plane, bob.id()}},
+		Reader: alice.Plane, Admin: alice.Plane,
+		Internal: func(ctx context.Context, op coord.Op) error {
 			_, _, err := w.peers[w.leader()].Member().Do(ctx, coord.Command{Op: op})
 			return err
 		},
@@ -55,18 +55,18 @@ func contract(t *testing.T, at func(*world) *node) coordtest.API {
 
 // as names the owner, which front ends do.
 type as struct {
-	coord.Actor
+	coord.Writer
 	owner string
 }
 
 func (a as) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	cmd.Owner = a.owner
-	return a.Actor.Do(ctx, cmd)
+	return a.Writer.Do(ctx, cmd)
 }
 
 func (a as) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	cmd.Owner = a.owner
-	return a.Actor.Acquire(ctx, cmd, wait)
+	return a.Writer.Acquire(ctx, cmd, wait)
 }
 
 func TestAlone(t *testing.T) {

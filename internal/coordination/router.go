@@ -16,7 +16,7 @@ import (
 
 // target is where a call is carried out: this member, or another peer.
 type target interface {
-	coord.Actor
+	coord.Writer
 	coord.Reader
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Do implements coord.Actor.
+// Do implements coord.Writer.
 func (s Serving) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	l, err := s.at()
 	if err != nil {
@@ -16,7 +16,7 @@ func (s Serving) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord
 	return l.Do(ctx, cmd)
 }
 
-// Acquire implements coord.Actor.
+// Acquire implements coord.Writer.
 func (s Serving) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	l, err := s.at()
 	if err != nil {
@@ -25,7 +25,7 @@ func (s Serving) Acquire(ctx context.Context, cmd coord.Command, wait time.Durat
 	return l.Acquire(ctx, cmd, wait)
 }
 
-// KeepAlive implements coord.Actor.
+// KeepAlive implements coord.Writer.
 func (s Serving) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	l, err := s.at()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s Serving) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 	return l.Watch(ctx, w, send)
 }
 
-// Group implements coord.Overseer.
+// Group implements coord.Admin.
 func (s Serving) Group(ctx context.Context) (coord.GroupState, error) {
 	l, err := s.at()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s Serving) Group(ctx context.Context) (coord.GroupState, error) {
 	return l.Group(ctx)
 }
 
-// Transfer implements coord.Overseer.
+// Transfer implements coord.Admin.
 func (s Serving) Transfer(ctx context.Context, to string) error {
 	l, err := s.at()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	phaseOutlived = "outlived" // a member of an incarnation that is over: it asks members, and is to be cleared
 )
 
-// Group implements coord.Overseer. The leader knows most; where it does not answer, a member says
+// Group implements coord.Admin. The leader knows most; where it does not answer, a member says
 // what it knows itself.
 func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	if ctx.Err() != nil {
@@ -64,7 +64,7 @@ func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error)
 	if err != nil {
 		return state, err
 	}
-	remote, ok := t.(coord.Overseer)
+	remote, ok := t.(coord.Admin)
 	if !ok {
 		return state, fault.New("group.Group", fault.Unsupported, "the leader does not offer it")
 	}
@@ -128,10 +128,10 @@ func (l *local) state() coord.GroupState {
 	return out
 }
 
-// Group implements coord.Overseer, for other peers.
+// Group implements coord.Admin, for other peers.
 func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
-// Transfer implements coord.Overseer, for other peers.
+// Transfer implements coord.Admin, for other peers.
 func (l *local) Transfer(ctx context.Context, to string) error {
 	for _, m := range l.member.Status().Members {
 		if m.Peer == to && m.Voter {
@@ -141,10 +141,10 @@ func (l *local) Transfer(ctx context.Context, to string) error {
 	return absent("peer_id", "is no voter of the group")
 }
 
-// Transfer implements coord.Overseer.
+// Transfer implements coord.Admin.
 func (p *Plane) Transfer(ctx context.Context, to string) error {
 	return p.router.insist(ctx, func(ctx context.Context, t target) error {
-		o, ok := t.(coord.Overseer)
+		o, ok := t.(coord.Admin)
 		if !ok {
 			return fault.New("group.Transfer", fault.Unsupported, "the leader does not offer it")
 		}

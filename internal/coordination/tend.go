@@ -256,7 +256,7 @@ func configurationOf(c membership.Change) (out replica.Change) {
 }
 
 var _ interface {
-	coord.Actor
+	coord.Writer
 	coord.Reader
-	coord.Overseer
+	coord.Admin
 } = (*Plane)(nil)

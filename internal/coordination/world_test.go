@@ -232,7 +232,7 @@ func (d *door) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.H
 
 func (*door) Close() error { return nil }
 
-func lease(t *testing.T, a coord.Actor, owner string, ttl time.Duration) coord.LeaseID {
+func lease(t *testing.T, a coord.Writer, owner string, ttl time.Duration) coord.LeaseID {
 	t.Helper()
 	r, _, err := a.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.LeaseGrant{TTL: ttl.Milliseconds()}})
 	require.NoError(t, err)

@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	_ coord.Actor    = (*Coordination)(nil)
-	_ coord.Reader   = (*Coordination)(nil)
-	_ coord.Overseer = (*Coordination)(nil)
+	_ coord.Writer = (*Coordination)(nil)
+	_ coord.Reader = (*Coordination)(nil)
+	_ coord.Admin  = (*Coordination)(nil)
 )
 
 // TestContract holds the contract to its promises over gRPC.
@@ -20,8 +20,8 @@ func TestContract(t *testing.T) {
 		w := serve(t, solo)
 		alice, bob := w.client("alice").Coordination(), w.client("bob").Coordination()
 		api := coordtest.InProcess(solo)
-		api.Alice.Actor, api.Bob.Actor = alice, bob
-		api.Reader, api.Overseer = alice, bob
+		api.Alice.Writer, api.Bob.Writer = alice, bob
+		api.Reader, api.Admin = alice, bob
 		return api
 	})
 }

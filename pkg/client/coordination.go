@@ -32,7 +32,7 @@ type Coordination struct {
 // and ends with the client.
 func (c *Client) Coordination() *Coordination { return c.coordination }
 
-// Do implements coord.Actor for *Write, *LeaseGrant, *LeaseRevoke, *Unlock, *ClientOpen,
+// Do implements coord.Writer for *Write, *LeaseGrant, *LeaseRevoke, *Unlock, *ClientOpen,
 // *ClientClose, *SetRequirement, *DeleteRequirement, *Lock without Wait, and, of a peer, *RegisterBatch.
 // Errors: Unsupported for the others, which no peer takes from a client.
 func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
@@ -120,7 +120,7 @@ func (p *Coordination) unlock(ctx context.Context, cmd coord.Command, o *coord.U
 	}})
 }
 
-// Acquire implements coord.Actor. Errors: Invalid for a command that is no *Lock with Wait.
+// Acquire implements coord.Writer. Errors: Invalid for a command that is no *Lock with Wait.
 func (p *Coordination) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	const op = "client.Acquire"
 	o, ok := cmd.Op.(*coord.Lock)
@@ -190,7 +190,7 @@ func guards(list []coord.Guard) ([]*api.WriteGuard, error) {
 	return out, nil
 }
 
-// KeepAlive implements coord.Actor. All calls share one stream. The owner is the peer's to
+// KeepAlive implements coord.Writer. All calls share one stream. The owner is the peer's to
 // know. The times count from before the call.
 func (p *Coordination) KeepAlive(ctx context.Context, _ string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "client.KeepAlive"

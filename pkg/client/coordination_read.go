@@ -164,7 +164,7 @@ func within(s, other coord.Span) bool {
 	return s.From >= other.From && (other.To == "" || s.To != "" && s.To <= other.To)
 }
 
-// Group implements coord.Overseer.
+// Group implements coord.Admin.
 func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 	resp, err := p.keys.Group(ctx, &api.GroupRequest{})
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 	}, nil
 }
 
-// Transfer implements coord.Overseer.
+// Transfer implements coord.Admin.
 func (p *Coordination) Transfer(ctx context.Context, peer string) error {
 	_, err := p.keys.Transfer(ctx, &api.TransferRequest{PeerId: peer})
 	return fromStatus("client.Transfer", err)

@@ -16,7 +16,7 @@ type Command struct {
 
 // Op is one of the operations of this package: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
 // *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
-// *ClientClose, *ClientsExpire, *Configure, *Reincarnate.
+// *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation.
 type Op interface{ op() }
 
 // Write changes keys, all at one revision or none, if every guard holds.
@@ -163,12 +163,12 @@ type ClientsExpire struct {
 // Errors: Invalid.
 type Configure struct{ Limits Limits }
 
-// Reincarnate begins a new life of the group, restored from a state that may lack the last
+// BumpIncarnation begins a new life of the group, restored from a state that may lack the last
 // entries of its former one. The revision leaps ahead, by far more than can have been
 // lost, so that no token and no revision is given twice, and all before is compacted.
 //
 // Errors: Conflict when Incarnation is not one more than the present.
-type Reincarnate struct{ Incarnation uint64 }
+type BumpIncarnation struct{ Incarnation uint64 }
 
 func (*Write) op()             {}
 func (*Compact) op()           {}
@@ -185,4 +185,4 @@ func (*ClientOpen) op()        {}
 func (*ClientClose) op()       {}
 func (*ClientsExpire) op()     {}
 func (*Configure) op()         {}
-func (*Reincarnate) op()       {}
+func (*BumpIncarnation) op()   {}

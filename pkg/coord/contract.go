@@ -20,8 +20,8 @@ type Header struct {
 	Term     uint64 // of Raft
 }
 
-// Actor changes the state.
-type Actor interface {
+// Writer changes the state.
+type Writer interface {
 	// Do executes a command. The error is that of the result, if it has one. When a command
 	// without Client ends with Timeout, Canceled or Unavailable it may have been applied; one with
 	// Client can be repeated until its result is known.
@@ -124,8 +124,8 @@ type ClaimState struct {
 	Age         time.Duration // since the claim was made, as the member that answers saw it; 0: not known
 }
 
-// Overseer tells of the group itself.
-type Overseer interface {
+// Admin tells of the group itself.
+type Admin interface {
 	// Group tells how the group stands, as far as this peer knows. It does not fail for want of a
 	// group: the state says what is missing.
 	Group(ctx context.Context) (GroupState, error)

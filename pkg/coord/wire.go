@@ -94,7 +94,7 @@ func encodeAdmin(p *coordv1.Command, op Op) error {
 		p.Op = &coordv1.Command_ClientsExpire{ClientsExpire: &coordv1.ClientsExpire{Term: o.Term, IdleSince: o.IdleSince}}
 	case *Configure:
 		p.Op = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: encodeLimits(&o.Limits)}}
-	case *Reincarnate:
+	case *BumpIncarnation:
 		p.Op = &coordv1.Command_Reincarnate{Reincarnate: &coordv1.Reincarnate{Incarnation: o.Incarnation}}
 	default:
 		return fault.Invalidf("op", nil, "is missing")
@@ -180,7 +180,7 @@ func decodeOp(p *coordv1.Command) (Op, error) {
 	case *coordv1.Command_Configure:
 		return &Configure{Limits: decodeLimits(o.Configure.GetLimits())}, nil
 	case *coordv1.Command_Reincarnate:
-		return &Reincarnate{Incarnation: o.Reincarnate.GetIncarnation()}, nil
+		return &BumpIncarnation{Incarnation: o.Reincarnate.GetIncarnation()}, nil
 	}
 	return nil, fault.Invalidf("op", nil, "is missing")
 }

@@ -54,7 +54,7 @@ func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 			delete(l.gone, event.Key)
 			continue
 		}
-		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > machine.MaxDepartures {
+		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > machine.MaxRemovalRecords {
 			delete(l.gone, l.oldest())
 		}
 	}

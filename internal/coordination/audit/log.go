@@ -50,7 +50,7 @@ type Entry struct {
 	Term    uint64
 	Command coord.Command
 	Result  coord.Result
-	Effects machine.Effects
+	Effects machine.ApplyEffects
 }
 
 // Log checks L1 to L3, L5 to L7, E1, R1, U1, I1 to I4 and I6 over the entries of a log from its beginning.
@@ -195,7 +195,7 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 
 // events follows the keyspace (R1).
 func (l *Log) events(e Entry) error {
-	_, reborn := e.Command.Op.(*coord.Reincarnate)
+	_, reborn := e.Command.Op.(*coord.BumpIncarnation)
 	want := l.revision
 	if len(e.Effects.Events) > 0 {
 		want++
@@ -339,7 +339,7 @@ func (l *Log) quotas(e Entry) error {
 }
 
 // claimed reports whether a claim was made that was not there.
-func claimed(e machine.Effects) bool {
+func claimed(e machine.ApplyEffects) bool {
 	return slices.ContainsFunc(e.Events, coord.Event.Creates)
 }
 

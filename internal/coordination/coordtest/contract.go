@@ -14,10 +14,10 @@ type API struct {
 	// Alice and Bob are two owners whom the group tells apart.
 	Alice, Bob Owner
 	coord.Reader
-	coord.Overseer
+	coord.Admin
 
-	// Admin executes what applications cannot ask for: *coord.Configure, *coord.Compact.
-	Admin func(ctx context.Context, op coord.Op) error
+	// Internal executes the operations that applications cannot request: *coord.Configure, *coord.Compact.
+	Internal func(ctx context.Context, op coord.Op) error
 	// Pass lets so much time pass for the group, or a little more.
 	Pass func(d time.Duration)
 	// Halt takes from the group what it needs to serve, until resume is called; nil: not tested.
@@ -30,17 +30,17 @@ type API struct {
 	Directory bool
 }
 
-// Owner is the Actor as one owner has it, whom its connection or its commands name.
+// Owner is a Writer on behalf of one owner. The connection or the command names the owner.
 type Owner struct {
 	Name string
-	coord.Actor
+	coord.Writer
 }
 
-// InProcess is a Solo as it is. For another form of it replace Alice, Bob, Reader and Overseer.
+// InProcess is a Solo as it is. For another form of it replace Alice, Bob, Reader and Admin.
 func InProcess(s *Solo) API {
 	return API{
-		Alice: Owner{"alice", s}, Bob: Owner{"bob", s}, Reader: s, Overseer: s,
-		Admin: func(ctx context.Context, op coord.Op) error {
+		Alice: Owner{"alice", s}, Bob: Owner{"bob", s}, Reader: s, Admin: s,
+		Internal: func(ctx context.Context, op coord.Op) error {
 			_, _, err := s.Do(ctx, coord.Command{Op: op})
 			return err
 		},

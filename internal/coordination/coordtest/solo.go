@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // Solo is a coordination plane without a group: one machine behind a mutex. It implements
-// coord.Actor, Reader and Overseer. It starts no goroutine and has nothing to close.
+// coord.Writer, Reader and Overseer. It starts no goroutine and has nothing to close.
 type Solo struct {
 	Config
 	clock *Clock // nil when it was given one
@@ -52,9 +52,9 @@ type Solo struct {
 }
 
 var (
-	_ coord.Actor    = (*Solo)(nil)
-	_ coord.Reader   = (*Solo)(nil)
-	_ coord.Overseer = (*Solo)(nil)
+	_ coord.Writer = (*Solo)(nil)
+	_ coord.Reader = (*Solo)(nil)
+	_ coord.Admin  = (*Solo)(nil)
 )
 
 // New makes a Solo.
@@ -99,7 +99,7 @@ func (s *Solo) Resume() {
 	s.arm()
 }
 
-// Do implements coord.Actor.
+// Do implements coord.Writer.
 func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "coordtest.Do"
 	s.mu.Lock()
@@ -111,7 +111,7 @@ func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.H
 	return result, s.header(), fault.Wrap(op, result.Err)
 }
 
-// KeepAlive implements coord.Actor.
+// KeepAlive implements coord.Writer.
 func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "coordtest.KeepAlive"
 	if len(ids) > coord.MaxKeepAlive {
@@ -132,7 +132,7 @@ func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID)
 	return renewals, s.header(), nil
 }
 
-// Acquire implements coord.Actor.
+// Acquire implements coord.Writer.
 func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	const op = "coordtest.Acquire"
 	if o, ok := cmd.Op.(*coord.Lock); !ok || !o.Wait {

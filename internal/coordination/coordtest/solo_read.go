@@ -173,7 +173,7 @@ func (s *Solo) look(w coord.Watch) (coord.Batch, coord.Header, <-chan struct{}, 
 	return batch, s.header(), s.changed, err
 }
 
-// Group implements coord.Overseer.
+// Group implements coord.Admin.
 func (s *Solo) Group(ctx context.Context) (coord.GroupState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *Solo) applied() uint64 {
 	return index
 }
 
-// Transfer implements coord.Overseer.
+// Transfer implements coord.Admin.
 func (s *Solo) Transfer(ctx context.Context, peer string) error {
 	const op = "coordtest.Transfer"
 	s.mu.Lock()

@@ -169,7 +169,7 @@ func keyCompacted(w *world) {
 	for range 3 {
 		w.must(w.Alice, write(put("a", "1")))
 	}
-	require.NoError(w.t, w.Admin(w.ctx(), &coord.Compact{Revision: 2}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 2}))
 	_, _, err := w.Range(w.ctx(), coord.Query{At: 1}, coord.Linearizable)
 	require.ErrorIs(w.t, err, fault.NotFound)
 	var compacted *coord.Compacted

@@ -50,7 +50,7 @@ func leaseChosen(w *world) {
 func leaseMoved(w *world) {
 	limits := coord.DefaultLimits()
 	limits.MinTTL, limits.MaxTTL = 20_000, 40_000
-	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
 	require.Equal(w.t, int64(20_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1}).TTL)
 	require.Equal(w.t, int64(40_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1 << 50}).TTL)
 }
@@ -59,7 +59,7 @@ func leaseMoved(w *world) {
 func leaseBounded(w *world) {
 	limits := coord.DefaultLimits()
 	limits.PerOwner = coord.Quota{Leases: 2, Claims: 2, Clients: limits.PerOwner.Clients, Bytes: 1000}
-	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	other := w.lease(w.Alice)
 	w.mustNot(w.Alice, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 30_000})

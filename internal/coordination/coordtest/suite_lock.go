@@ -266,7 +266,7 @@ func lockGuards(w *world) {
 func lockBounded(w *world) {
 	limits := coord.DefaultLimits()
 	limits.Queue, limits.Claims = 2, 2
-	require.NoError(w.t, w.Admin(w.ctx(), &coord.Configure{Limits: limits}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	w.queued(w.Bob, "db", w.lease(w.Bob), 1)
 	_, err := w.acquire(w.ctx(), w.Bob, locking("db", w.lease(w.Bob)), 0).end()

@@ -244,7 +244,7 @@ func watchCompacted(w *world) {
 	for range 5 {
 		w.must(w.Alice, write(put("a", "")))
 	}
-	require.NoError(w.t, w.Admin(w.ctx(), &coord.Compact{Revision: 3}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 3}))
 	begun := 0
 	err := w.Watch(w.ctx(), coord.Watch{From: 3}, func(coord.Batch, coord.Header) error { begun++; return nil })
 	require.ErrorIs(w.t, err, fault.NotFound)

@@ -14,7 +14,7 @@ func TestCommandsOfAClientAreAppliedOnce(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
 	opened, _ := l.must(t, &coord.ClientOpen{})
-	send := func(sequence uint64, op coord.Op) (coord.Result, machine.Effects) {
+	send := func(sequence uint64, op coord.Op) (coord.Result, machine.ApplyEffects) {
 		return l.send(coord.Command{Client: opened.Client, Sequence: sequence, Owner: alice, Op: op})
 	}
 	first, _ := send(1, lock("db", id))

@@ -63,7 +63,7 @@ func (m *Machine) forget(id coord.ClientID) {
 	owner := m.clients[id].owner
 	delete(m.clients, id)
 	m.owner(owner).Clients--
-	m.tidy(owner)
+	m.dropEmptyOwner(owner)
 }
 
 func (o *clientsExpireOp) run(m *Machine, c *call) error {

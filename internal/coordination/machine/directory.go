@@ -42,7 +42,7 @@ func (l *lease) withdraw() {
 	}
 }
 
-func (a *account) publish() *published {
+func (a *usage) publish() *published {
 	if a.published == nil {
 		a.published = new(published)
 	}
@@ -74,10 +74,10 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	for _, s := range steps {
 		if s.put == nil {
 			m.remove(s.key)
-			m.gone.add(s.key, departure{m.revision + 1, c.owner})
+			m.removals.add(s.key, removal{m.revision + 1, c.owner})
 		} else {
 			m.put(&coord.KeyValue{Key: s.key, Value: s.put.Value, Lease: s.put.Lease})
-			m.gone.forget(s.key)
+			m.removals.forget(s.key)
 		}
 	}
 	p.Generation, p.lease = o.Generation, o.Lease
@@ -134,7 +134,7 @@ func (m *Machine) reconcile(o *registerBatchOp, l *lease) (steps []step, foreign
 		e := &o.Puts[i]
 		named[e.Key] = struct{}{}
 		switch kv, ok := m.tree.Get(e.Key); {
-		case !mine.Contains(e.Key) && m.outdated(e, kv, l.Owner):
+		case !mine.Contains(e.Key) && m.superseded(e, kv, l.Owner):
 			foreign = append(foreign, e.Key)
 		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
 			steps = append(steps, step{e.Key, &coord.Put{Key: e.Key, Value: e.Value, Lease: o.Lease}, i})

@@ -12,7 +12,7 @@ import (
 func Example() {
 	m := machine.New()
 	index := uint64(0)
-	do := func(op coord.Op) (coord.Result, machine.Effects) {
+	do := func(op coord.Op) (coord.Result, machine.ApplyEffects) {
 		index++
 		return m.Apply(index, 1, coord.Command{Owner: "alice", Op: op})
 	}

@@ -43,7 +43,7 @@ func every() []coord.Op {
 		&coord.ClientClose{},
 		&coord.ClientsExpire{Term: 1, IdleSince: 2},
 		&coord.Configure{Limits: coord.DefaultLimits()},
-		&coord.Reincarnate{Incarnation: 1},
+		&coord.BumpIncarnation{Incarnation: 1},
 	}
 }
 

@@ -72,7 +72,7 @@ func (g *generator) rare() coord.Op {
 		index, _ := g.m.Index()
 		return &coord.ClientsExpire{Term: 1, IdleSince: rapid.Uint64Range(0, index).Draw(g.t, "idle since")}
 	case 2:
-		return &coord.Reincarnate{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
+		return &coord.BumpIncarnation{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
 	default:
 		limits := coord.DefaultLimits()
 		limits.HistoryEvents = rapid.Uint32Range(0, 40).Draw(g.t, "history")
@@ -200,7 +200,7 @@ func (g *generator) published() coord.Command {
 		o := g.batch().(*coord.RegisterBatch)
 		o.Lease, o.Generation = id, 1
 		for i, e := range o.Puts { // just before and after what is known
-			at, _ := g.m.Departed(e.Key)
+			at, _ := g.m.Removed(e.Key)
 			since := max(at, g.m.Since(e.Key))
 			o.Puts[i].Since = coord.Revision(rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near"))
 		}

@@ -13,7 +13,7 @@ import "github.com/blackhole/blackhole/pkg/coord"
 type lease struct {
 	coord.Lease
 	keys  map[string]struct{}
-	owner *account
+	owner *usage
 }
 
 // Lease gives a lease.
@@ -56,8 +56,8 @@ func (m *Machine) LeaseSize(id coord.LeaseID) int {
 	return len(l.keys)
 }
 
-// Awaited reports whether somebody waits for a lock that is held under a lease.
-func (m *Machine) Awaited(id coord.LeaseID) bool {
+// HasWaiters reports whether somebody waits for a lock that is held under a lease.
+func (m *Machine) HasWaiters(id coord.LeaseID) bool {
 	l, ok := m.leases.Get(id)
 	if !ok {
 		return false
@@ -111,7 +111,7 @@ func (o *leaseGrantOp) run(m *Machine, c *call) error {
 		return err
 	}
 	granted := coord.Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
-	m.lend(granted)
+	m.addLease(granted)
 	m.effects.Granted = append(m.effects.Granted, granted)
 	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
 	return nil
@@ -186,7 +186,7 @@ func (m *Machine) end(ending []*lease, c *call) {
 		m.leases.Delete(l.ID)
 		l.withdraw()
 		l.owner.Leases--
-		m.tidy(l.Owner)
+		m.dropEmptyOwner(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)
 	}
 	slices.Sort(left)

@@ -287,8 +287,8 @@ func (m *Machine) Lock(name string) (LockInfo, bool) {
 	return LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:]}, true
 }
 
-// Stand tells where the claim with a token stands now; false when it is not there any more.
-func (m *Machine) Stand(name string, token coord.Token) (coord.LockResult, bool) {
+// ClaimResult tells where the claim with a token stands now; false when it is not there any more.
+func (m *Machine) ClaimResult(name string, token coord.Token) (coord.LockResult, bool) {
 	q := m.locks[name]
 	if q == nil {
 		return coord.LockResult{}, false

@@ -104,16 +104,16 @@ func TestStandTellsWhereAClaimIs(t *testing.T) {
 	held, _ := l.must(t, lock("db", first))
 	waits, _ := l.must(t, lock("db", second))
 	for _, want := range []coord.LockResult{held.Lock, waits.Lock} {
-		stand, there := l.Stand("db", want.Token)
+		stand, there := l.ClaimResult("db", want.Token)
 		require.True(t, there)
 		require.Equal(t, want, stand)
 	}
 	l.must(t, unlock("db", first, held.Lock.Token))
-	_, there := l.Stand("db", held.Lock.Token)
+	_, there := l.ClaimResult("db", held.Lock.Token)
 	require.False(t, there)
-	stand, _ := l.Stand("db", waits.Lock.Token)
+	stand, _ := l.ClaimResult("db", waits.Lock.Token)
 	require.True(t, stand.Granted)
-	_, there = l.Stand("no such lock", waits.Lock.Token)
+	_, there = l.ClaimResult("no such lock", waits.Lock.Token)
 	require.False(t, there)
 }
 

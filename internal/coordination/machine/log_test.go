@@ -21,17 +21,17 @@ type log struct {
 
 func newLog() *log { return &log{Machine: machine.New()} }
 
-func (l *log) send(cmd coord.Command) (coord.Result, machine.Effects) {
+func (l *log) send(cmd coord.Command) (coord.Result, machine.ApplyEffects) {
 	l.next++
 	return l.Apply(l.next, 1, cmd)
 }
 
-func (l *log) do(owner string, op coord.Op) (coord.Result, machine.Effects) {
+func (l *log) do(owner string, op coord.Op) (coord.Result, machine.ApplyEffects) {
 	return l.send(coord.Command{Owner: owner, Op: op})
 }
 
 // must applies alice's command, which has to succeed.
-func (l *log) must(t testing.TB, op coord.Op) (coord.Result, machine.Effects) {
+func (l *log) must(t testing.TB, op coord.Op) (coord.Result, machine.ApplyEffects) {
 	t.Helper()
 	r, e := l.do(alice, op)
 	require.NoError(t, r.Err)

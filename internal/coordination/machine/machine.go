@@ -26,10 +26,10 @@ type Machine struct {
 	clients    map[coord.ClientID]*client
 	lastClient coord.ClientID
 	// owners are derived from leases, their keys, and clients. Never ranged over.
-	owners map[string]*account
-	gone   departures
+	owners   map[string]*usage
+	removals removals
 
-	effects Effects          // of the entry at hand; its room is used again
+	effects ApplyEffects     // of the entry at hand; its room is used again
 	since   []coord.Revision // so too, of a batch's puts
 }
 
@@ -39,7 +39,7 @@ func New() *Machine {
 		limits:  limits{coord.DefaultLimits()},
 		locks:   make(map[string]*queue),
 		clients: make(map[coord.ClientID]*client),
-		owners:  make(map[string]*account),
+		owners:  make(map[string]*usage),
 	}
 }
 
@@ -48,8 +48,8 @@ func New() *Machine {
 //
 // A command that cannot be executed changes nothing but the index, and the result says why.
 // So it is with an entry at or below the last index, or a command without operation.
-func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Effects) {
-	m.effects = Effects{
+func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, ApplyEffects) {
+	m.effects = ApplyEffects{
 		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
 		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
 	}

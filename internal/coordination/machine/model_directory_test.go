@@ -150,7 +150,7 @@ func requireWords(t *rapid.T, dumb *model, m *machine.Machine) {
 		for _, id := range []string{"a", "b", "c"} {
 			key := "directory/n/" + service + "/" + id
 			require.Equal(t, dumb.since[key], m.Since(key), key)
-			at, owner := m.Departed(key)
+			at, owner := m.Removed(key)
 			require.Equal(t, dumb.gone[key], gone{at, owner}, key)
 		}
 	}

@@ -27,7 +27,7 @@ type model struct {
 	gone    map[string]gone // by key
 }
 
-// gone is when an owner took an entry out.
+// removals is when an owner took an entry out.
 type gone struct {
 	at    coord.Revision
 	owner string
@@ -159,7 +159,7 @@ func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
 		return fault.Invalid, o.Revision < 0 || o.Revision > m.now
 	case *coord.Configure:
 		return fault.Invalid, o.Limits.HistoryEvents == 0
-	case *coord.Reincarnate:
+	case *coord.BumpIncarnation:
 		if o.Incarnation != m.life+1 {
 			return fault.Conflict, true
 		}

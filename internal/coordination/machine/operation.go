@@ -34,7 +34,7 @@ type (
 	clientCloseOp       coord.ClientClose
 	clientsExpireOp     coord.ClientsExpire
 	configureOp         coord.Configure
-	bumpIncarnationOp   coord.Reincarnate
+	bumpIncarnationOp   coord.BumpIncarnation
 )
 
 // operationOf returns the operation of a command; false for one that this machine does not know.
@@ -70,7 +70,7 @@ func operationOf(op coord.Op) (operation, bool) {
 		return (*clientsExpireOp)(o), true
 	case *coord.Configure:
 		return (*configureOp)(o), true
-	case *coord.Reincarnate:
+	case *coord.BumpIncarnation:
 		return (*bumpIncarnationOp)(o), true
 	}
 	return nil, false

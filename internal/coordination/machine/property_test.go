@@ -194,7 +194,7 @@ func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 	})
 }
 
-func requireSameEffects(t *rapid.T, r coord.Result, e machine.Effects, again coord.Result, same machine.Effects) {
+func requireSameEffects(t *rapid.T, r coord.Result, e machine.ApplyEffects, again coord.Result, same machine.ApplyEffects) {
 	require.Equal(t, r, again)
 	require.Equal(t, len(e.Events), len(same.Events))
 	for i := range e.Events {

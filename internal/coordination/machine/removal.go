@@ -8,52 +8,52 @@ import (
 )
 import "github.com/blackhole/blackhole/pkg/coord"
 
-// MaxDepartures bounds how many departures of entries are remembered, those of all owners together; the oldest are
+// MaxRemovalRecords bounds how many departures of entries are remembered, those of all owners together; the oldest are
 // forgotten first. A departure is that an owner took an entry out of the directory, by name or by replacing the
 // span around it, as against its lease ending. What another owner registered before that does not come back, though
 // that owner, which may have been away, does. It is remembered until the key is put again. The bound is part
 // of the format of the log; at it they take a few megabytes.
-const MaxDepartures = 10_000
+const MaxRemovalRecords = 10_000
 
-// departure is when an entry was taken out, and by which owner.
-type departure struct {
+// removal is when an entry was taken out, and by which owner.
+type removal struct {
 	at    coord.Revision
 	owner string
 }
 
-// departures are those remembered.
-type departures struct {
-	keys  btree.Map[string, departure]
+// removals are those remembered.
+type removals struct {
+	keys  btree.Map[string, removal]
 	order btree.Set[string] // derived: the oldest first
 }
 
 // ordered is the place of a departure in the order.
-func (d departure) ordered(key string) string {
+func (d removal) ordered(key string) string {
 	var room [128]byte
 	return string(append(binary.BigEndian.AppendUint64(room[:0], uint64(d.at)), key...))
 }
 
 // add remembers a departure. There is none of the key yet: it was put since the last.
-func (s *departures) add(key string, d departure) {
+func (s *removals) add(key string, d removal) {
 	s.keys.Set(key, d)
 	s.order.Insert(d.ordered(key))
-	if s.keys.Len() > MaxDepartures {
+	if s.keys.Len() > MaxRemovalRecords {
 		oldest, _ := s.order.PopMin()
 		s.keys.Delete(oldest[8:])
 	}
 }
 
 // forget forgets the departure of a key that is put.
-func (s *departures) forget(key string) {
+func (s *removals) forget(key string) {
 	if d, ok := s.keys.Delete(key); ok {
 		s.order.Delete(d.ordered(key))
 	}
 }
 
-// Departed gives the revision at which the last owner of an entry took it out of the directory, and that owner; 0 when that
+// Removed gives the revision at which the last owner of an entry took it out of the directory, and that owner; 0 when that
 // is forgotten, or the key was put since.
-func (m *Machine) Departed(key string) (at coord.Revision, owner string) {
-	d, _ := m.gone.keys.Get(key)
+func (m *Machine) Removed(key string) (at coord.Revision, owner string) {
+	d, _ := m.removals.keys.Get(key)
 	return d.at, d.owner
 }
 
@@ -67,24 +67,24 @@ func (s *Keyspace) Since(key string) coord.Revision {
 	return kv.Since
 }
 
-// known is what the group knows of a Since.
-func (m *Machine) known(since coord.Revision) coord.Revision {
+// clampSince is what the group knows of a Since.
+func (m *Machine) clampSince(since coord.Revision) coord.Revision {
 	if since > m.revision {
 		return 0
 	}
 	return since
 }
 
-// outdated reports whether there is a later word than a put on its key, which is another owner's if anybody's: kv, nil for none.
-func (m *Machine) outdated(e *coord.Entry, kv *coord.KeyValue, owner string) bool {
+// superseded reports whether there is a later word than a put on its key, which is another owner's if anybody's: kv, nil for none.
+func (m *Machine) superseded(e *coord.Entry, kv *coord.KeyValue, owner string) bool {
 	switch {
 	case e.Adopt:
 		return kv != nil && kv.LockClaim != nil
 	case kv != nil:
-		return m.known(e.Since) <= kv.Since
+		return m.clampSince(e.Since) <= kv.Since
 	}
-	d, ok := m.gone.keys.Get(e.Key)
-	return ok && d.owner != owner && m.known(e.Since) < d.at
+	d, ok := m.removals.keys.Get(e.Key)
+	return ok && d.owner != owner && m.clampSince(e.Since) < d.at
 }
 
 // stamp gives the entries that a batch has put their Since, and what the result has to say of it. With Adopt it is
@@ -103,7 +103,7 @@ func (m *Machine) stamp(o *registerBatchOp) []coord.Revision {
 			m.since = append(m.since, 0)
 			continue
 		}
-		expected, since := e.Since, m.known(e.Since)
+		expected, since := e.Since, m.clampSince(e.Since)
 		if e.Adopt {
 			expected, since = at, at
 		}

@@ -121,14 +121,14 @@ func TestDepartures(t *testing.T) {
 		l, mine, theirs = two(t)
 		l.must(t, batch(mine, 1, adopted(a), adopted(b))) // revision 1
 		l.must(t, &coord.LeaseRevoke{ID: mine})           // 2: alice is gone
-		at, _ := l.Departed(a.Key)
+		at, _ := l.Removed(a.Key)
 		require.Zero(t, at, "she may come back")
 		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                     // 3
 		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{a.Key}}) // 4
 		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Replace: &coord.Span{}})   // 5
 		mine = l.leases(t, 1)[0]
 		for key, want := range map[string]coord.Revision{a.Key: 4, b.Key: 5} {
-			at, owner := l.Departed(key)
+			at, owner := l.Removed(key)
 			require.Equal(t, want, at)
 			require.Equal(t, bob, owner)
 		}
@@ -150,7 +150,7 @@ func TestDepartures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l, mine, theirs := setup(t)
 			r, e := l.must(t, batch(mine, 1, c.e))
-			at, _ := l.Departed(c.e.Key)
+			at, _ := l.Removed(c.e.Key)
 			if c.foreign {
 				require.Equal(t, []string{c.e.Key}, r.Foreign)
 				require.Empty(t, e.Events)
@@ -178,7 +178,7 @@ func TestDeparturesAreBounded(t *testing.T) {
 	l, mine, theirs := two(t)
 	const more = 5
 	var all []coord.Entry
-	for i := range machine.MaxDepartures + more {
+	for i := range machine.MaxRemovalRecords + more {
 		all = append(all, entry("n", "s", fmt.Sprintf("%05d", i), 1))
 	}
 	for i := 0; i < len(all); i += coord.MaxBatch {
@@ -192,13 +192,13 @@ func TestDeparturesAreBounded(t *testing.T) {
 	}
 	known := 0
 	for i, e := range all {
-		at, _ := l.Departed(e.Key)
+		at, _ := l.Removed(e.Key)
 		require.Equal(t, i >= more, at > 0, i)
 		if at > 0 {
 			known++
 		}
 	}
-	require.Equal(t, machine.MaxDepartures, known)
+	require.Equal(t, machine.MaxRemovalRecords, known)
 	again, err := machine.Restore(l.Snapshot())
 	require.NoError(t, err)
 	require.Equal(t, l.StateHash(), again.StateHash())
@@ -207,7 +207,7 @@ func TestDeparturesAreBounded(t *testing.T) {
 		r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])})
 		require.Equal(t, []string{all[more].Key}, r.Foreign)
 		m.Apply(index+2, term, coord.Command{Owner: bob, Op: &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{all[0].Key}}})
-		at, _ := m.Departed(all[more].Key)
+		at, _ := m.Removed(all[more].Key)
 		require.Zero(t, at)
 	}
 	require.Equal(t, l.StateHash(), again.StateHash())

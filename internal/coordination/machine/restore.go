@@ -88,7 +88,7 @@ func (d *decoder) leases(m *Machine) {
 		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
 		d.check(l.ID > last, "lease", "is out of order")
 		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
-		m.lend(l)
+		m.addLease(l)
 		last = l.ID
 	}
 }
@@ -154,7 +154,7 @@ func (d *decoder) result(r *coord.Result) {
 	}
 }
 
-// departures reads what owners took out of the directory.
+// removals reads what owners took out of the directory.
 func (d *decoder) departures(m *Machine) {
 	last := ""
 	for more := d.count(); more(); {
@@ -162,11 +162,11 @@ func (d *decoder) departures(m *Machine) {
 		_, entry := coord.InstanceKey(key)
 		d.check(entry && key > last, "departure", "is of no entry, or out of order")
 		d.check(at > 0 && at <= m.revision, "departure", "is not in the past")
-		d.check(m.gone.keys.Len() < MaxDepartures, "departure", "is one too many")
+		d.check(m.removals.keys.Len() < MaxRemovalRecords, "departure", "is one too many")
 		if d.err != nil {
 			return
 		}
-		m.gone.add(key, departure{at, owner})
+		m.removals.add(key, removal{at, owner})
 		last = key
 	}
 }
@@ -184,7 +184,7 @@ func (d *decoder) keys(m *Machine) {
 		if d.format >= 4 && isEntry(kv) {
 			kv.Since = coord.Revision(d.int())
 			d.check(kv.Since <= m.revision, "since", "is in the future")
-			_, gone := m.gone.keys.Get(key)
+			_, gone := m.removals.keys.Get(key)
 			d.check(!gone, "departure", "is of an entry that is there")
 		}
 		if kv.Lease != 0 {

@@ -2,9 +2,9 @@ package machine
 
 import "github.com/blackhole/blackhole/pkg/coord"
 
-// Effects is what a command did to the state: for those who watch and wait.
+// ApplyEffects is what a command did to the state: for those who watch and wait.
 // Its slices are valid until the next Apply; what they point to stays.
-type Effects struct {
+type ApplyEffects struct {
 	// Events of the command, all of one revision, ordered by key, each key at most once.
 	Events []coord.Event
 	// Grants are the claims that hold from now on, each lock's in the order of their tokens.

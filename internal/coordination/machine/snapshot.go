@@ -26,7 +26,7 @@ type Image struct {
 	clients     []clientImage
 	lastClient  coord.ClientID
 	published   []publishedImage
-	gone        btree.Map[string, departure]
+	gone        btree.Map[string, removal]
 }
 
 type clientImage struct {
@@ -47,7 +47,7 @@ func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
 		leases: *m.leases.Copy(), lastLease: m.lastLease,
-		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.gone.keys.Copy(),
+		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.removals.keys.Copy(),
 	}
 	for id, c := range m.clients {
 		i.clients = append(i.clients, clientImage{id, *c})
@@ -118,7 +118,7 @@ func (i *Image) encode(w io.Writer) {
 		e.flush()
 	}
 	e.int(int64(i.gone.Len()))
-	i.gone.Scan(func(key string, d departure) bool {
+	i.gone.Scan(func(key string, d removal) bool {
 		e.string(key)
 		e.int(int64(d.at))
 		e.string(d.owner)

@@ -66,7 +66,7 @@ func TestSnapshotOfVersion3IsRead(t *testing.T) {
 	m := former(t, 3)
 	require.Equal(t, []string{"directory/n/s/c"}, m.LeaseKeys(0xb0b))
 	require.Zero(t, m.Since("directory/n/s/a"))
-	at, _ := m.Departed("directory/n/s/b")
+	at, _ := m.Removed("directory/n/s/b")
 	require.Zero(t, at)
 	again, err := machine.Restore(m.Snapshot())
 	require.NoError(t, err)

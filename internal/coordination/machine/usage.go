@@ -8,14 +8,14 @@ type Usage struct {
 	Bytes                   int64
 }
 
-// account is the Usage of one owner. Every one of its leases and clients leads to it, so it is
+// usage is the Usage of one owner. Every one of its leases and clients leads to it, so it is
 // kept as long as there is one; its keys are bound to its leases.
-type account struct {
+type usage struct {
 	Usage
 	published *published // nil: nothing yet
 }
 
-func (a *account) add(kv *coord.KeyValue) {
+func (a *usage) add(kv *coord.KeyValue) {
 	a.Bytes += kvSize(kv)
 	if isEntry(kv) {
 		p := a.publish()
@@ -27,7 +27,7 @@ func (a *account) add(kv *coord.KeyValue) {
 	}
 }
 
-func (a *account) remove(kv *coord.KeyValue) {
+func (a *usage) remove(kv *coord.KeyValue) {
 	a.Bytes -= kvSize(kv)
 	if isEntry(kv) {
 		a.published.Remove(kv.Key, kv.Value)
@@ -47,24 +47,24 @@ func (m *Machine) Usage(owner string) Usage {
 }
 
 // owner gives the account of one who is about to have something.
-func (m *Machine) owner(name string) *account {
+func (m *Machine) owner(name string) *usage {
 	a := m.owners[name]
 	if a == nil {
-		a = &account{}
+		a = &usage{}
 		m.owners[name] = a
 	}
 	return a
 }
 
-// lend adds a lease.
-func (m *Machine) lend(l coord.Lease) {
+// addLease adds a lease.
+func (m *Machine) addLease(l coord.Lease) {
 	a := m.owner(l.Owner)
 	a.Leases++
 	m.leases.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{}), owner: a})
 }
 
-// tidy forgets the account of an owner who has nothing any more.
-func (m *Machine) tidy(name string) {
+// dropEmptyOwner forgets the account of an owner who has nothing any more.
+func (m *Machine) dropEmptyOwner(name string) {
 	if a := m.owners[name]; a != nil && a.Usage == (Usage{}) {
 		delete(m.owners, name)
 	}

@@ -200,7 +200,7 @@ func (c *claims) wake(key string) {
 }
 
 // applied looks at what a command did.
-func (c *claims) applied(e machine.Effects) {
+func (c *claims) applied(e machine.ApplyEffects) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 {
@@ -236,7 +236,7 @@ func (m *Member) Granted(ctx context.Context, lock string, lease coord.LeaseID, 
 		w := m.claims.join(key)
 		var stand coord.LockResult
 		var there bool
-		header := m.View(func(machine *machine.Machine) { stand, there = machine.Stand(lock, token) })
+		header := m.View(func(machine *machine.Machine) { stand, there = machine.ClaimResult(lock, token) })
 		if !there || stand.Granted {
 			m.claims.leave(key, w)
 			return there, header, nil

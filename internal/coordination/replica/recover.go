@@ -66,9 +66,9 @@ func (v *Survivor) Members() []MemberStatus {
 
 // Refound makes the storage that of the only voter of the group's next incarnation, which goes by
 // another name: what is of the old one does not get on with it. The revision leaps, see
-// coord.Reincarnate. The Survivor is of no use afterwards.
+// coord.BumpIncarnation. The Survivor is of no use afterwards.
 //
-// Errors: Invalid; those of coord.Reincarnate; Internal.
+// Errors: Invalid; those of coord.BumpIncarnation; Internal.
 func (v *Survivor) Refound(group string, only Member) error {
 	const op = "replica.Refound"
 	if err := only.validate(); err != nil {
@@ -76,7 +76,7 @@ func (v *Survivor) Refound(group string, only Member) error {
 	}
 	at := mark{v.last.index + 1, v.term + 1}
 	m := v.replica.machine
-	result, _ := m.Apply(at.index, at.term, coord.Command{Op: &coord.Reincarnate{Incarnation: m.Incarnation() + 1}})
+	result, _ := m.Apply(at.index, at.term, coord.Command{Op: &coord.BumpIncarnation{Incarnation: m.Incarnation() + 1}})
 	if result.Err != nil {
 		return fault.Wrap(op, result.Err)
 	}

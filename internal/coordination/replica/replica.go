@@ -55,7 +55,7 @@ type Applied struct {
 	Index, Term uint64
 	Command     coord.Command
 	Result      coord.Result
-	Effects     machine.Effects
+	Effects     machine.ApplyEffects
 }
 
 func (c *Config) defaults() {
@@ -182,7 +182,7 @@ func New(c Config) (*Replica, error) {
 	r.lessor = lessor.New(lessor.Config{
 		Grace: c.ElectionTimeout(), Rate: c.ExpiryRate,
 		Keys:    func(id coord.LeaseID) int { return r.machine.LeaseSize(id) },
-		Awaited: func(id coord.LeaseID) bool { return r.machine.Awaited(id) },
+		Awaited: func(id coord.LeaseID) bool { return r.machine.HasWaiters(id) },
 	})
 	if err := r.load(); err != nil {
 		return nil, fault.Wrap(op, err)

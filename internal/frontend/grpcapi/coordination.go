@@ -13,9 +13,9 @@ import (
 
 // Coordination are the parts of the coordination plane; all of them are required.
 type Coordination struct {
-	Actor    coord.Actor
+	Actor    coord.Writer
 	Reader   coord.Reader
-	Overseer coord.Overseer
+	Overseer coord.Admin
 
 	// Owner tells on whose behalf a call is, from what is known of its connection, or why
 	// it may not be. It is asked once for each call and each stream.

@@ -23,7 +23,7 @@ func TestCoordinationOverTheWire(t *testing.T) {
 		s := serve(t, grpcapi.Config{Coordination: peers})
 		alice, bob := s.as(t, "alice"), s.as(t, "bob")
 		api := coordtest.InProcess(solo)
-		api.Alice.Actor, api.Bob.Actor, api.Reader, api.Overseer = alice, bob, alice, alice
+		api.Alice.Writer, api.Bob.Writer, api.Reader, api.Admin = alice, bob, alice, alice
 		api.Directory = true
 		return api
 	})

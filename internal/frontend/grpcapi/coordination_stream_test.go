@@ -19,7 +19,7 @@ import (
 
 // gate is an Actor whose keepalives wait until they are let through, and are counted.
 type gate struct {
-	coord.Actor
+	coord.Writer
 	let   chan struct{}
 	sizes chan int
 }
@@ -27,7 +27,7 @@ type gate struct {
 func (g gate) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	g.sizes <- len(ids)
 	<-g.let
-	return g.Actor.KeepAlive(ctx, owner, ids)
+	return g.Writer.KeepAlive(ctx, owner, ids)
 }
 
 // TestKeepAliveBatches: what waits in the inbox is one question, the answers are one each, in order.
@@ -35,7 +35,7 @@ func TestKeepAliveBatches(t *testing.T) { synctest.Test(t, keepAliveBatches) }
 
 func keepAliveBatches(t *testing.T) {
 	g := gate{let: make(chan struct{}), sizes: make(chan int, 1000)}
-	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Actor = c.Coordination.Actor; c.Coordination.Actor = g })
+	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Writer = c.Coordination.Actor; c.Coordination.Actor = g })
 	lease := r.lease(t)
 	stream, err := r.LeaseKeepAlive(t.Context())
 	require.NoError(t, err)

@@ -20,9 +20,9 @@ const answerWithin = 10 * time.Second
 
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
-	Actor    coord.Actor
+	Actor    coord.Writer
 	Reader   coord.Reader
-	Overseer coord.Overseer
+	Overseer coord.Admin
 
 	// Owner names the client on whose behalf a request acts, or fails if the client may not act.
 	Owner func(r *http.Request) (string, error)

@@ -57,7 +57,7 @@ func (w *words) note(cmd coord.Command, r coord.Result) {
 		}
 	}
 	for key, owner := range w.last {
-		if at, _ := w.group.Departed(key); owner != "" && at == r.Revision && r.Changed > 0 {
+		if at, _ := w.group.Removed(key); owner != "" && at == r.Revision && r.Changed > 0 {
 			w.last[key], w.from[key] = "", owner
 			delete(w.left, key)
 		}
