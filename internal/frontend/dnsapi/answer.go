@@ -17,11 +17,11 @@ type answer struct {
 	extras  [][]byte // additional records without their owners, which are targets of records
 	ttl     uint32   // seconds
 	soa     bool     // nothing is there, and the SOA says for how long
-	note    note
+	note    extendedError
 }
 
-// note is an extended error (RFC 8914), for clients that understand EDNS.
-type note struct {
+// extendedError is an extended error (RFC 8914), for clients that understand EDNS.
+type extendedError struct {
 	code uint16
 	text string // for people, at most maxNote bytes of it are sent
 	set  bool
@@ -32,8 +32,8 @@ const (
 	noteSize = 6 // of one without text
 )
 
-// composer writes answers. It has one owner.
-type composer struct {
+// answerBuilder writes answers. It has one owner.
+type answerBuilder struct {
 	order  order
 	placed []uint16 // of each extra, where in the message its owner stands; 0: nowhere yet
 	owners []int32  // records that are the first with their extra, in order
@@ -41,9 +41,9 @@ type composer struct {
 	truncated bool // of the last answer
 }
 
-// compose appends the answer to q, of at most limit bytes, to out, which is empty or has what stands
+// build appends the answer to q, of at most limit bytes, to out, which is empty or has what stands
 // in front of the message.
-func (c *composer) compose(out []byte, q *query, a *answer, limit int) []byte {
+func (c *answerBuilder) build(out []byte, q *query, a *answer, limit int) []byte {
 	base := len(out)
 	out = appendHeader(out, q, a)
 	reserve := 0
@@ -105,7 +105,7 @@ func appendSOA(out []byte, q *query, z *zone) []byte {
 }
 
 // appendRecords appends records, in an order drawn anew, until one does not fit.
-func (c *composer) appendRecords(out []byte, base int, a *answer, limit int) ([]byte, int) {
+func (c *answerBuilder) appendRecords(out []byte, base int, a *answer, limit int) ([]byte, int) {
 	c.placed = zeroed(c.placed, len(a.extras))
 	c.owners = c.owners[:0]
 	c.order.reset(a.records, a.uniform)
@@ -144,7 +144,7 @@ func zeroed(s []uint16, n int) []uint16 {
 // appendExtras appends additional records, as many as fit: a client can ask for the others, and is not
 // told that anything is missing (RFC 2181, section 9). Their owners are pointers to the targets, where
 // those are near enough to the front.
-func (c *composer) appendExtras(out []byte, base int, a *answer, limit int) ([]byte, int) {
+func (c *answerBuilder) appendExtras(out []byte, base int, a *answer, limit int) ([]byte, int) {
 	n := 0
 	for _, i := range c.owners {
 		r := &a.records[i]
@@ -190,7 +190,7 @@ func appendOPT(out []byte, q *query, a *answer) []byte {
 }
 
 // size is what the note takes in an OPT record.
-func (n note) size() int {
+func (n extendedError) size() int {
 	if !n.set {
 		return 0
 	}

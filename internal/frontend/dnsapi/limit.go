@@ -10,13 +10,13 @@ import (
 // makes their buckets full again, and hits none of them for long.
 const maxNetworks = 4096
 
-// admission is what becomes of a question over UDP.
-type admission uint8
+// rateDecision is what becomes of a question over UDP.
+type rateDecision uint8
 
 const (
-	admitYes     admission = iota
-	admitOverTCP           // there the sender is not forged
-	admitNot
+	rateAllow     rateDecision = iota
+	rateAskOverTCP           // there the sender is not forged
+	rateDrop
 )
 
 // limiter bounds the answers over UDP to each network (as Vixie and Schryver, "Response rate limiting in
@@ -40,10 +40,10 @@ func newLimiter(rate int, now func() time.Time) *limiter {
 	return &limiter{rate: float64(max(rate, 0)), now: now, buckets: newRecent[*bucket](maxNetworks)}
 }
 
-// admit counts a question of a client. This host is never limited.
-func (l *limiter) admit(client netip.Addr) admission {
+// decide counts a question of a client. This host is never limited.
+func (l *limiter) decide(client netip.Addr) rateDecision {
 	if l.rate == 0 || client.IsLoopback() {
-		return admitYes
+		return rateAllow
 	}
 	key := network(client)
 	now := l.now()
@@ -60,13 +60,13 @@ func (l *limiter) admit(client netip.Addr) admission {
 	b.at = now
 	if b.tokens >= 1 {
 		b.tokens--
-		return admitYes
+		return rateAllow
 	}
 	b.over++
 	if b.over%2 == 1 {
-		return admitOverTCP
+		return rateAskOverTCP
 	}
-	return admitNot
+	return rateDrop
 }
 
 // network is the /24 or the /56 of an address, within IPv6.

@@ -26,12 +26,12 @@ type responder struct {
 	closing context.Context
 	zones   []*zone
 	rule    *addressRule
-	places  *places
+	places  *existingNames
 	limiter *limiter
 	counts  *counts
 
 	query    query
-	composer composer
+	composer answerBuilder
 	cache    *recent[*cached]
 }
 
@@ -71,11 +71,11 @@ func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answe
 	limit := maxMessage
 	if udp {
 		limit = r.query.size
-		switch r.limiter.admit(client) {
-		case admitNot:
+		switch r.limiter.decide(client) {
+		case rateDrop:
 			r.counts.limited.Add(1)
 			return out
-		case admitOverTCP:
+		case rateAskOverTCP:
 			r.counts.limited.Add(1)
 			return r.askOverTCP(out)
 		}
@@ -84,7 +84,7 @@ func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answe
 	if rcode == dns.RcodeSuccess {
 		a = r.answer(client)
 	}
-	out = r.composer.compose(out, &r.query, &a, limit)
+	out = r.composer.build(out, &r.query, &a, limit)
 	r.counts.answer(a.rcode, r.composer.truncated)
 	return out
 }
@@ -288,8 +288,8 @@ func (n name) pick(list []*instance.Instance) []*instance.Instance {
 	return some
 }
 
-func stale(c instance.Contact) note {
-	return note{code: dns.ExtendedErrorCodeStaleAnswer, text: c.Reason, set: true}
+func stale(c instance.Contact) extendedError {
+	return extendedError{code: dns.ExtendedErrorCodeStaleAnswer, text: c.Reason, set: true}
 }
 
 // failure is the one table of errors.
@@ -301,7 +301,7 @@ func failure(z *zone, err error) answer {
 	case fault.Unavailable, fault.Timeout:
 		code = dns.ExtendedErrorCodeNotReady
 	}
-	a := answer{rcode: dns.RcodeServerFailure, note: note{code: code, set: true}}
+	a := answer{rcode: dns.RcodeServerFailure, note: extendedError{code: code, set: true}}
 	if code == dns.ExtendedErrorCodeNotReady {
 		a.note.text = fault.Message(err) // of others the inside is not for clients
 	}

@@ -19,7 +19,7 @@ type Server struct {
 	Config
 	zones   []*zone
 	rule    *addressRule
-	places  *places
+	places  *existingNames
 	limiter *limiter
 	conns   *connections
 
@@ -52,7 +52,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		Config: c, zones: zones,
-		rule: newAddressRule(c.Self, c.Allow), places: newPlaces(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
+		rule: newAddressRule(c.Self, c.Allow), places: newExistingNames(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
 		conns: newConnections(c.MaxConns, c.MaxConnsPerClient),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())

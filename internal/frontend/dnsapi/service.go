@@ -151,7 +151,7 @@ func (s *service) alias(i *instance.Instance) ([]byte, bool) {
 
 // withhold notes that an instance is there that is not told of.
 func (s *service) withhold() {
-	s.answer.note = note{code: dns.ExtendedErrorCodeBlocked, text: "address of another peer is not public", set: true}
+	s.answer.note = extendedError{code: dns.ExtendedErrorCodeBlocked, text: "address of another peer is not public", set: true}
 }
 
 func (s *service) put(r record) {

@@ -97,11 +97,11 @@ func (a *agentAPI) registration(w http.ResponseWriter, r *http.Request, parse fu
 	if err != nil {
 		return none, parameterError{err}
 	}
-	strict, err := input.Truth(values, "strict")
+	strict, err := input.ParseBool(values, "strict")
 	if err != nil {
 		return none, parameterError{err}
 	}
-	commit, err := input.Truth(values, "require_commit")
+	commit, err := input.ParseBool(values, "require_commit")
 	if err != nil {
 		return none, parameterError{err}
 	}

@@ -184,7 +184,7 @@ func page(values url.Values) (from, limit int, err error) {
 	case given == "":
 		n = defaultPage
 	case err != nil || n < 1 || n > maxPage:
-		return 0, 0, fault.Invalidf("limit", input.Shown(given), "must be a number from 1 to %d", maxPage)
+		return 0, 0, fault.Invalidf("limit", input.Quote(given), "must be a number from 1 to %d", maxPage)
 	}
 	return int(min(offset, math.MaxInt32)), int(n), nil
 }

@@ -76,7 +76,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		}
 		switch name, _ := t.(string); {
 		case name != "records":
-			return nil, fault.Invalidf(input.Shown(name), nil, "is not a field of a batch: send only records")
+			return nil, fault.Invalidf(input.Quote(name), nil, "is not a field of a batch: send only records")
 		case entries != nil:
 			return nil, fault.Invalidf("records", nil, "occurs more than once: send one list")
 		}

@@ -196,7 +196,7 @@ func (id *leaseID) UnmarshalJSON(b []byte) error {
 func parseLeaseID(text string) (leaseID, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 {
-		return 0, fault.Invalidf("lease_id", input.Shown(text), "must be a number above 0, in a string")
+		return 0, fault.Invalidf("lease_id", input.Quote(text), "must be a number above 0, in a string")
 	}
 	return leaseID(n), nil
 }

@@ -121,7 +121,7 @@ func (p *coordinationAPI) unlock(ctx context.Context, c call) error {
 	}
 	token, err := strconv.ParseInt(values.Get("fencing_token"), 10, 64)
 	if err != nil || token <= 0 {
-		return fault.Invalidf("fencing_token", input.Shown(values.Get("fencing_token")), "must be a number above 0")
+		return fault.Invalidf("fencing_token", input.Quote(values.Get("fencing_token")), "must be a number above 0")
 	}
 	_, _, err = p.do(ctx, c, &coord.Unlock{Name: c.r.PathValue("name"), Lease: coord.LeaseID(id), Token: coord.Token(token)})
 	if fault.KindOf(err) == fault.NotFound {

@@ -71,11 +71,11 @@ func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	if err != nil {
 		return coord.Watch{}, err
 	}
-	prefix, err := input.Truth(values, "prefix")
+	prefix, err := input.ParseBool(values, "prefix")
 	if err != nil {
 		return coord.Watch{}, err
 	}
-	prev, err := input.Truth(values, "prev_kv")
+	prev, err := input.ParseBool(values, "prev_kv")
 	if err != nil {
 		return coord.Watch{}, err
 	}
@@ -86,7 +86,7 @@ func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseInt(id, 10, 64)
 		if err != nil || last < 0 {
-			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Shown(id), "is not an id of this watch: send the id of the last event")
+			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Quote(id), "is not an id of this watch: send the id of the last event")
 		}
 		from = last + 1
 	}

@@ -38,7 +38,7 @@ func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInter
 }
 
 func (g *Guard) call(ctx context.Context, n Need) (caller, error) {
-	e := evidence{authorization: metadata.ValueFromIncomingContext(ctx, "authorization")}
+	e := callCredentials{authorization: metadata.ValueFromIncomingContext(ctx, "authorization")}
 	if p, ok := peer.FromContext(ctx); ok {
 		e.remote = p.Addr
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {

@@ -33,7 +33,7 @@ func (o Options) withDefaults() Options {
 type Guard struct {
 	options   Options
 	anonymous Role
-	bearers   *loaded[proof]         // nil: callers prove their names by certificates
+	bearers   *reloadable[tokenVerifier]         // nil: callers prove their names by certificates
 	certs     map[string]Certificate // by name
 	uid       int                    // of this process
 }
@@ -48,9 +48,9 @@ func New(c Config, o Options) (*Guard, error) {
 	g := &Guard{options: o.withDefaults(), anonymous: c.anonymous(), certs: map[string]Certificate{}, uid: os.Geteuid()}
 	switch c.method() {
 	case MethodToken:
-		g.bearers = &loaded[proof]{files: c.tokenFiles(), parse: c.parseTokens}
+		g.bearers = &reloadable[tokenVerifier]{files: c.tokenFiles(), parse: c.parseTokens}
 	case MethodJWT:
-		g.bearers = &loaded[proof]{files: c.JWT.files(), parse: func(contents [][]byte) (proof, error) {
+		g.bearers = &reloadable[tokenVerifier]{files: c.JWT.files(), parse: func(contents [][]byte) (tokenVerifier, error) {
 			return c.JWT.parse(contents, g.options.Now)
 		}}
 	default:
@@ -66,8 +66,8 @@ func New(c Config, o Options) (*Guard, error) {
 	return g, nil
 }
 
-// evidence is what a call brings.
-type evidence struct {
+// callCredentials is what a call brings.
+type callCredentials struct {
 	authorization []string
 	chains        [][]*x509.Certificate // verified by TLS
 	remote        net.Addr              // a peerAddr on a unix socket; nil where only address is known
@@ -76,11 +76,11 @@ type evidence struct {
 
 // identify gives the caller. It fails with Unauthentic for evidence that is wrong; to bring none
 // is not.
-func (g *Guard) identify(e evidence) (caller, error) {
+func (g *Guard) identify(e callCredentials) (caller, error) {
 	if g == nil {
 		return caller{Principal: Principal{Name: "local", Role: RoleAdmin}, client: clientOf(e)}, nil
 	}
-	c, err := g.prove(e)
+	c, err := g.authenticate(e)
 	if err != nil {
 		g.options.Logger.Debug("caller refused", "client", clientOf(e), "err", err)
 		return caller{}, unauthentic()
@@ -91,7 +91,7 @@ func (g *Guard) identify(e evidence) (caller, error) {
 	return c, nil
 }
 
-func (g *Guard) prove(e evidence) (caller, error) {
+func (g *Guard) authenticate(e callCredentials) (caller, error) {
 	if g.bearers != nil && len(e.authorization) > 0 {
 		token, err := bearer(e.authorization)
 		if err != nil {
@@ -128,7 +128,7 @@ func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 }
 
 // clientOf names where a call comes from.
-func clientOf(e evidence) string {
+func clientOf(e callCredentials) string {
 	if p, ok := e.remote.(peerAddr); ok {
 		return p.String()
 	}

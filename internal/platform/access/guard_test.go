@@ -136,7 +136,7 @@ func FuzzAuthorization(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		c, err := g.identify(evidence{authorization: []string{header}})
+		c, err := g.identify(callCredentials{authorization: []string{header}})
 		scheme, rest, spaced := strings.Cut(header, " ")
 		if spaced && strings.EqualFold(scheme, "bearer") && strings.TrimLeft(rest, " ") == token {
 			require.NoError(t, err)
@@ -183,10 +183,10 @@ func TestClientOf(t *testing.T) {
 		"[2001:db8:1:3:3:4:5:6]:99": "2001:db8:1:3::/64",
 		"something else":            "something else",
 	} {
-		require.Equal(t, want, clientOf(evidence{address: address}), address)
+		require.Equal(t, want, clientOf(callCredentials{address: address}), address)
 	}
-	require.Equal(t, "uid:7", clientOf(evidence{address: "192.0.2.1:99", remote: peerAddr{uid: 7, known: true}}))
-	require.Equal(t, "uid:unknown", clientOf(evidence{remote: peerAddr{}}))
+	require.Equal(t, "uid:7", clientOf(callCredentials{address: "192.0.2.1:99", remote: peerAddr{uid: 7, known: true}}))
+	require.Equal(t, "uid:unknown", clientOf(callCredentials{remote: peerAddr{}}))
 }
 
 // TestPeers: root and who runs the peer need no token on the socket, others do.
@@ -202,14 +202,14 @@ func TestPeers(t *testing.T) {
 		{peerAddr{uid: 1001, known: true}, RoleReadOnly},
 		{peerAddr{uid: 0}, RoleReadOnly},
 	} {
-		got, err := g.identify(evidence{remote: c.peer})
+		got, err := g.identify(callCredentials{remote: c.peer})
 		require.NoError(t, err)
 		require.Equal(t, c.role, got.Role, "%+v", c)
 
-		got, err = g.identify(evidence{remote: c.peer, authorization: []string{"Bearer read-token"}})
+		got, err = g.identify(callCredentials{remote: c.peer, authorization: []string{"Bearer read-token"}})
 		require.NoError(t, err)
 		require.Equal(t, "token-2", got.Name, "a token that is brought counts")
-		_, err = g.identify(evidence{remote: c.peer, authorization: []string{"Bearer wrong"}})
+		_, err = g.identify(callCredentials{remote: c.peer, authorization: []string{"Bearer wrong"}})
 		require.ErrorIs(t, err, fault.Unauthentic)
 	}
 }

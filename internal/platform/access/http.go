@@ -23,7 +23,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 // for the latter the WWW-Authenticate header is set.
 func (g *Guard) HTTP(need Need, next http.Handler, refuse func(http.ResponseWriter, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := g.identify(evidenceOf(r))
+		c, err := g.identify(credentialsOfRequest(r))
 		if err == nil {
 			err = c.check(need)
 		}
@@ -38,8 +38,8 @@ func (g *Guard) HTTP(need Need, next http.Handler, refuse func(http.ResponseWrit
 	})
 }
 
-func evidenceOf(r *http.Request) evidence {
-	e := evidence{authorization: r.Header["Authorization"], address: r.RemoteAddr}
+func credentialsOfRequest(r *http.Request) callCredentials {
+	e := callCredentials{authorization: r.Header["Authorization"], address: r.RemoteAddr}
 	if r.TLS != nil {
 		e.chains = r.TLS.VerifiedChains
 	}

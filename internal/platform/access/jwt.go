@@ -88,7 +88,7 @@ func (j *JWT) files() []file {
 }
 
 // parse makes a verifier of the content of the key file, or of the key in the settings.
-func (j *JWT) parse(contents [][]byte, now func() time.Time) (proof, error) {
+func (j *JWT) parse(contents [][]byte, now func() time.Time) (tokenVerifier, error) {
 	field, text := "jwt.key", []byte(j.Key.Text())
 	if j.KeyFile != "" {
 		field, text = "jwt.key_file", contents[0]
@@ -108,7 +108,7 @@ func (j *JWT) parse(contents [][]byte, now func() time.Time) (proof, error) {
 	if j.Issuer != "" {
 		options = append(options, jwt.WithIssuer(j.Issuer))
 	}
-	return &verifier{parser: jwt.NewParser(options...), keys: keys, now: now, verified: verified}, nil
+	return &jwtVerifier{parser: jwt.NewParser(options...), keys: keys, now: now, verified: verified}, nil
 }
 
 // parseKeys gives the keys of one kind.
@@ -174,9 +174,9 @@ func fitsKind(key any, kind string) error {
 	return nil
 }
 
-// verifier knows JSON Web Tokens by the signature. It remembers those verified, as clients
+// jwtVerifier knows JSON Web Tokens by the signature. It remembers those verified, as clients
 // send the same one with every call.
-type verifier struct {
+type jwtVerifier struct {
 	parser   *jwt.Parser
 	keys     jwt.VerificationKeySet
 	now      func() time.Time
@@ -198,7 +198,7 @@ var (
 )
 
 // verify implements proof.
-func (v *verifier) verify(token string) (caller, error) {
+func (v *jwtVerifier) verify(token string) (caller, error) {
 	digest := sha256.Sum256([]byte(token))
 	if c, ok := v.verified.Get(digest); ok {
 		if v.now().Before(c.expires) {
@@ -221,7 +221,7 @@ func (v *verifier) verify(token string) (caller, error) {
 // key gives the keys, whichever the token asks for: what "kid", "jku" and the like name is
 // never fetched. Extensions that the token declares critical are not known (RFC 7515, section
 // 4.1.11).
-func (v *verifier) key(t *jwt.Token) (any, error) {
+func (v *jwtVerifier) key(t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok {
 		return nil, errCritical
 	}

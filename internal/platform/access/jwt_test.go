@@ -78,7 +78,7 @@ func TestJWT(t *testing.T) {
 		"nobody":      {with(jwt.MapClaims{"role": "none"}), Principal{"web", RoleNone, nil}},
 		"skew":        {with(jwt.MapClaims{"exp": start().Add(-29 * time.Second).Unix()}), Principal{"web", RoleService, []string{"web"}}},
 	} {
-		got, err := g.identify(evidence{authorization: []string{"Bearer " + hs(c.claims)}})
+		got, err := g.identify(callCredentials{authorization: []string{"Bearer " + hs(c.claims)}})
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got.Principal, name)
 	}
@@ -119,12 +119,12 @@ func TestJWTRefuses(t *testing.T) {
 		"empty":              "..",
 		"large":              strings.Repeat("a", maxToken),
 	} {
-		_, err := g.identify(evidence{authorization: []string{"Bearer " + token}})
+		_, err := g.identify(callCredentials{authorization: []string{"Bearer " + token}})
 		require.ErrorIs(t, err, fault.Unauthentic, name)
 		require.NotContains(t, log.String(), token, name)
 	}
 	// What a header names as the key is never fetched.
-	_, err := g.identify(evidence{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodHS256, key, good(), "kid", "../../dev/null", "jku", "http://127.0.0.1:1/")}})
+	_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodHS256, key, good(), "kid", "../../dev/null", "jku", "http://127.0.0.1:1/")}})
 	require.NoError(t, err)
 }
 
@@ -191,17 +191,17 @@ func TestJWTPublicKeys(t *testing.T) {
 		c := hs256()
 		c.JWT.Algorithms, c.JWT.Key = []string{alg}, NewSecret(string(publicPEM(t, k.public)))
 		g := newGuard(t, c, Options{Now: at.now})
-		_, err := g.identify(evidence{authorization: []string{"Bearer " + sign(t, k.method, k.private, good())}})
+		_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, k.method, k.private, good())}})
 		require.NoError(t, err, alg)
 		for other, o := range keys {
 			if other == alg {
 				continue
 			}
-			_, err := g.identify(evidence{authorization: []string{"Bearer " + sign(t, o.method, o.private, good())}})
+			_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, o.method, o.private, good())}})
 			require.ErrorIs(t, err, fault.Unauthentic, "%s with a token of %s", alg, other)
 		}
 		// The public key as the secret of an HMAC.
-		_, err = g.identify(evidence{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodHS256, publicPEM(t, k.public), good())}})
+		_, err = g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodHS256, publicPEM(t, k.public), good())}})
 		require.ErrorIs(t, err, fault.Unauthentic, alg)
 	}
 	short, err := x509.ParsePKCS1PrivateKey(shortRSA(t))
@@ -241,7 +241,7 @@ func TestJWTKeysRotate(t *testing.T) {
 	c.JWT.Algorithms, c.JWT.Key, c.JWT.KeyFile = []string{"ES256"}, nil, path
 	g := newGuard(t, c, Options{Now: at.now})
 	opens := func(key *ecdsa.PrivateKey) bool {
-		_, err := g.identify(evidence{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodES256, key, good())}})
+		_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodES256, key, good())}})
 		return err == nil
 	}
 	require.True(t, opens(old))
@@ -283,7 +283,7 @@ func FuzzJWT(f *testing.F) {
 			resigned = text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 		}
 		for _, token := range []string{token, resigned} {
-			c, err := g.identify(evidence{authorization: []string{"Bearer " + token}})
+			c, err := g.identify(callCredentials{authorization: []string{"Bearer " + token}})
 			if err != nil {
 				require.ErrorIs(t, err, fault.Unauthentic)
 				continue

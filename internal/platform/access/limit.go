@@ -65,29 +65,29 @@ func (l *Limiter) Take(client string, n int, now time.Time) error {
 		return nil
 	}
 	r.CancelAt(now)
-	return &fault.Error{Op: "access.Take", Kind: fault.LimitReached, Err: &throttled{perMinute: l.perMinute, after: wait}}
+	return &fault.Error{Op: "access.Take", Kind: fault.LimitReached, Err: &rateLimitError{perMinute: l.perMinute, after: wait}}
 }
 
-// throttled is the cause of an error that passes with time.
-type throttled struct {
+// rateLimitError is the cause of an error that passes with time.
+type rateLimitError struct {
 	perMinute int
 	after     time.Duration
 }
 
 // Error implements error.
-func (t *throttled) Error() string {
+func (t *rateLimitError) Error() string {
 	return fmt.Sprintf("%d registrations a minute are allowed; try again in %v", t.perMinute, t.wait())
 }
 
 // wait is in whole seconds, as the header takes it, and never too short.
-func (t *throttled) wait() time.Duration {
+func (t *rateLimitError) wait() time.Duration {
 	return time.Duration(math.Ceil(t.after.Seconds())) * time.Second
 }
 
 // RetryAfter gives the time, in whole seconds, after which what a Limiter refused may be tried
 // again: the value of the Retry-After header. It is false for other errors.
 func RetryAfter(err error) (time.Duration, bool) {
-	var t *throttled
+	var t *rateLimitError
 	if !errors.As(err, &t) {
 		return 0, false
 	}

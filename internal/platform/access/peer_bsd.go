@@ -4,8 +4,8 @@ package access
 
 import "golang.org/x/sys/unix"
 
-// credentialsOf reads LOCAL_PEERCRED: who the peer was when it connected.
-func credentialsOf(fd int) peerAddr {
+// peerCredentials reads LOCAL_PEERCRED: who the peer was when it connected.
+func peerCredentials(fd int) peerAddr {
 	c, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
 		return peerAddr{}

@@ -2,8 +2,8 @@ package access
 
 import "golang.org/x/sys/unix"
 
-// credentialsOf reads SO_PEERCRED: who the peer was when it connected.
-func credentialsOf(fd int) peerAddr {
+// peerCredentials reads SO_PEERCRED: who the peer was when it connected.
+func peerCredentials(fd int) peerAddr {
 	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return peerAddr{}

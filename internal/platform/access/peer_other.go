@@ -2,5 +2,5 @@
 
 package access
 
-// credentialsOf knows nobody here: callers prove their names as on other sockets.
-func credentialsOf(int) peerAddr { return peerAddr{} }
+// peerCredentials knows nobody here: callers prove their names as on other sockets.
+func peerCredentials(int) peerAddr { return peerAddr{} }

@@ -12,11 +12,11 @@ import (
 // pollEvery is how often files are looked at, at most: a change applies to the first use after it.
 const pollEvery = time.Second
 
-// loaded is what some files say, kept up with them: a use reads them again when the last look
+// reloadable is what some files say, kept up with them: a use reads them again when the last look
 // is a second past. It goes by content and not by time stamps, which replaced files need not
 // move forward. While the new content does not parse, as of a certificate whose key is not
 // there yet, the old goes on to apply.
-type loaded[T any] struct {
+type reloadable[T any] struct {
 	files []file
 	parse func(contents [][]byte) (T, error)
 	now   func() time.Time
@@ -31,7 +31,7 @@ type loaded[T any] struct {
 }
 
 // load reads the files for the first time.
-func (l *loaded[T]) load() error {
+func (l *reloadable[T]) load() error {
 	contents, err := l.read()
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (l *loaded[T]) load() error {
 }
 
 // get gives what the files say.
-func (l *loaded[T]) get() *T {
+func (l *reloadable[T]) get() *T {
 	if len(l.files) > 0 && l.mu.TryLock() {
 		l.poll()
 		l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *loaded[T]) get() *T {
 	return l.current.Load()
 }
 
-func (l *loaded[T]) poll() {
+func (l *reloadable[T]) poll() {
 	now := l.now()
 	if since := now.Sub(l.looked); since >= 0 && since < pollEvery {
 		return
@@ -80,7 +80,7 @@ func (l *loaded[T]) poll() {
 	}
 }
 
-func (l *loaded[T]) read() ([][]byte, error) {
+func (l *reloadable[T]) read() ([][]byte, error) {
 	contents := make([][]byte, 0, len(l.files))
 	for _, f := range l.files {
 		text, err := f.read()
@@ -92,7 +92,7 @@ func (l *loaded[T]) read() ([][]byte, error) {
 	return contents, nil
 }
 
-func (l *loaded[T]) paths() []string {
+func (l *reloadable[T]) paths() []string {
 	var paths []string
 	for _, f := range l.files {
 		paths = append(paths, f.path)

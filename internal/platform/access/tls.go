@@ -14,7 +14,7 @@ var errCertificate = errors.New("the client certificate is expired or names nobo
 // clients must be from. New files apply to the connections that come after; see the settings
 // of Config.
 type TLS struct {
-	loaded[*tls.Config]
+	reloadable[*tls.Config]
 }
 
 // NewTLS reads the files, or gives nil when none are set. It fails with Invalid, naming the

@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// proof turns the bearer token of a call into its caller. The error says why not, for the log.
-type proof interface {
+// tokenVerifier turns the bearer token of a call into its caller. The error says why not, for the log.
+type tokenVerifier interface {
 	verify(token string) (caller, error)
 }
 
@@ -83,7 +83,7 @@ func (c *Config) tokenFiles() (files []file) {
 }
 
 // parseTokens fails with Invalid where two are equal: whose bearer calls would be open.
-func (c *Config) parseTokens(contents [][]byte) (proof, error) {
+func (c *Config) parseTokens(contents [][]byte) (tokenVerifier, error) {
 	list, settings := c.entries()
 	seen := map[[sha256.Size]byte]bool{}
 	var all tokens

@@ -98,7 +98,7 @@ func peerOf(c net.Conn) peerAddr {
 		return peerAddr{}
 	}
 	var p peerAddr
-	if err := raw.Control(func(fd uintptr) { p = credentialsOf(int(fd)) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { p = peerCredentials(int(fd)) }); err != nil {
 		return peerAddr{}
 	}
 	return p

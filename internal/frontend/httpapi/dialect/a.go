@@ -64,7 +64,7 @@ func lift(s *instance.Spec) error {
 	if text, ok := s.Metadata["weight"]; ok {
 		n, err := strconv.Atoi(text)
 		if err != nil || n == 0 {
-			return fault.Invalidf("metadata.weight", input.Shown(text), "must be a number from 1 to 100")
+			return fault.Invalidf("metadata.weight", input.Quote(text), "must be a number from 1 to 100")
 		}
 		if s.Weight != 0 && s.Weight != n {
 			return fault.Invalidf("metadata.weight", n, "differs from weight")
@@ -75,7 +75,7 @@ func lift(s *instance.Spec) error {
 		switch text, ok := s.Metadata[key]; {
 		case !ok:
 		case *field != "" && *field != text:
-			return fault.Invalidf("metadata."+key, input.Shown(text), "differs from %s", key)
+			return fault.Invalidf("metadata."+key, input.Quote(text), "differs from %s", key)
 		default:
 			*field = text
 		}

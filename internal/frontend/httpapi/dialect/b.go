@@ -41,7 +41,7 @@ func ParseService(text []byte, namespace string) (instance.Registration, error) 
 		return instance.Registration{}, fault.Invalidf("interfaces", nil, "must have at least one")
 	}
 	if q.ID != "" && !serviceID(q.ID) {
-		return instance.Registration{}, fault.Invalidf("id", input.Shown(q.ID), "Invalid instance id: must be alphanumeric with hyphens")
+		return instance.Registration{}, fault.Invalidf("id", input.Quote(q.ID), "Invalid instance id: must be alphanumeric with hyphens")
 	}
 	r, err := q.registration(instance.Name{Namespace: namespace, Service: q.Name})
 	if err != nil {
@@ -79,7 +79,7 @@ func (q *record) describe(s *instance.Spec) error {
 	}
 	for n, tag := range s.Tags {
 		if tag == "" || strings.ContainsFunc(tag, notLabel) {
-			return fault.Invalidf("metadata.tags["+strconv.Itoa(n)+"]", input.Shown(tag), "must be lowercase alphanumeric with hyphens")
+			return fault.Invalidf("metadata.tags["+strconv.Itoa(n)+"]", input.Quote(tag), "must be lowercase alphanumeric with hyphens")
 		}
 	}
 	var err error

@@ -70,7 +70,7 @@ func (s *shared) space(r *instance.Registration) error {
 	case r.Namespace == "":
 		r.Namespace = s.Namespace
 	case s.Namespace != "" && s.Namespace != r.Namespace:
-		return fault.Invalidf("namespace", input.Shown(s.Namespace), "differs from the parameter of that name, %q", r.Namespace)
+		return fault.Invalidf("namespace", input.Quote(s.Namespace), "differs from the parameter of that name, %q", r.Namespace)
 	}
 	return nil
 }
@@ -179,12 +179,12 @@ func plain(metadata map[string]json.RawMessage) (map[string]string, error) {
 		switch {
 		case len(value) == 0 || value[0] == 'n':
 		case value[0] == '{' || value[0] == '[':
-			return nil, fault.Invalidf("metadata."+input.Shown(k), nil, "must be a string, a number, true or false")
+			return nil, fault.Invalidf("metadata."+input.Quote(k), nil, "must be a string, a number, true or false")
 		case value[0] != '"':
 			out[k] = string(value)
 		default:
 			if err := json.Unmarshal(value, &text); err != nil {
-				return nil, fault.Invalidf("metadata."+input.Shown(k), nil, "is no string: %w", err)
+				return nil, fault.Invalidf("metadata."+input.Quote(k), nil, "is no string: %w", err)
 			}
 			out[k] = text
 		}

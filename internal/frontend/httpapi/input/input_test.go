@@ -57,10 +57,10 @@ func TestNumbersAndTruths(t *testing.T) {
 	_, err = input.Number(values, "x")
 	require.Equal(t, "x", fault.FieldOf(err))
 	for name, want := range map[string]bool{"t": true, "f": false, "none": false} {
-		got, err := input.Truth(values, name)
+		got, err := input.ParseBool(values, name)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	_, err = input.Truth(values, "n")
+	_, err = input.ParseBool(values, "n")
 	require.Equal(t, "n", fault.FieldOf(err))
 }

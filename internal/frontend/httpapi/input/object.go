@@ -47,13 +47,13 @@ func wrong(err error) error {
 		if name == "" {
 			return fault.Invalidf("body", nil, "has a field without a name")
 		}
-		return fault.Invalidf(Shown(name), nil, "is not a field of this request")
+		return fault.Invalidf(Quote(name), nil, "is not a field of this request")
 	}
 	return fault.Invalidf("body", nil, "must be a JSON object: %w", err)
 }
 
-// Shown is a name that people are shown: not more of it than they can read.
-func Shown(name string) string {
+// Quote is a name that people are shown: not more of it than they can read.
+func Quote(name string) string {
 	const most = 64
 	if len(name) > most {
 		return strings.ToValidUTF8(name[:most], "") + "..."

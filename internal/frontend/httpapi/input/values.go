@@ -29,7 +29,7 @@ func Known(u *url.URL, known ...string) (url.Values, error) {
 	}
 	for name := range values {
 		if !slices.Contains(known, name) {
-			return nil, fault.Invalidf(Shown(name), nil, "is no parameter of this request")
+			return nil, fault.Invalidf(Quote(name), nil, "is no parameter of this request")
 		}
 		if _, err := Single(values, name); err != nil {
 			return nil, err
@@ -54,19 +54,19 @@ func Number(values url.Values, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(given, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.Invalidf(name, Shown(given), "must be a number, 0 or above")
+		return 0, fault.Invalidf(name, Quote(given), "must be a number, 0 or above")
 	}
 	return n, nil
 }
 
-// Truth reads a parameter that is true or false, or not there.
-func Truth(values url.Values, name string) (bool, error) {
+// ParseBool reads a parameter that is true or false, or not there.
+func ParseBool(values url.Values, name string) (bool, error) {
 	switch given := values.Get(name); given {
 	case "", "false":
 		return false, nil
 	case "true":
 		return true, nil
 	default:
-		return false, fault.Invalidf(name, Shown(given), "must be true or false")
+		return false, fault.Invalidf(name, Quote(given), "must be true or false")
 	}
 }

@@ -14,10 +14,10 @@ const (
 	maxNamespaces = 64          // in each half of what is kept of places
 )
 
-// places knows which namespaces and zones have instances, for the names above those of services. A
+// existingNames knows which namespaces and zones have instances, for the names above those of services. A
 // resolver that asks for one label after the other (RFC 9156) looks no further below a name that it was
 // told does not exist.
-type places struct {
+type existingNames struct {
 	catalog instance.Catalog
 
 	mu    sync.Mutex // guards zones
@@ -30,12 +30,12 @@ type zoneSet struct {
 	zones map[string]struct{}
 }
 
-func newPlaces(c instance.Catalog) *places {
-	return &places{catalog: c, zones: newRecent[zoneSet](maxNamespaces)}
+func newExistingNames(c instance.Catalog) *existingNames {
+	return &existingNames{catalog: c, zones: newRecent[zoneSet](maxNamespaces)}
 }
 
 // exist tells whether the namespace and the zone of a name have instances; that of none exists.
-func (p *places) exist(ctx context.Context, n name, now time.Time) (bool, error) {
+func (p *existingNames) exist(ctx context.Context, n name, now time.Time) (bool, error) {
 	namespace := n.inNamespace()
 	if n.zone == "" && namespace == instance.DefaultNamespace {
 		return true, nil
@@ -48,7 +48,7 @@ func (p *places) exist(ctx context.Context, n name, now time.Time) (bool, error)
 }
 
 // zone tells whether a namespace has instances in a zone. A list that cannot be had is empty.
-func (p *places) zone(ctx context.Context, namespace, zone string, now time.Time) bool {
+func (p *existingNames) zone(ctx context.Context, namespace, zone string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set, ok := p.zones.get([]byte(namespace))
@@ -60,7 +60,7 @@ func (p *places) zone(ctx context.Context, namespace, zone string, now time.Time
 	return ok
 }
 
-func (p *places) load(ctx context.Context, namespace string, now time.Time) zoneSet {
+func (p *existingNames) load(ctx context.Context, namespace string, now time.Time) zoneSet {
 	set := zoneSet{at: now, zones: make(map[string]struct{})}
 	result, err := p.catalog.List(ctx, instance.ListQuery{Namespace: namespace, Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
