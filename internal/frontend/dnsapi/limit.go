@@ -14,8 +14,8 @@ const maxNetworks = 4096
 type rateDecision uint8
 
 const (
-	rateAllow     rateDecision = iota
-	rateAskOverTCP           // there the sender is not forged
+	rateAllow      rateDecision = iota
+	rateAskOverTCP              // there the sender is not forged
 	rateDrop
 )
 

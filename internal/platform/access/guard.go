@@ -33,9 +33,9 @@ func (o Options) withDefaults() Options {
 type Guard struct {
 	options   Options
 	anonymous Role
-	bearers   *reloadable[tokenVerifier]         // nil: callers prove their names by certificates
-	certs     map[string]Certificate // by name
-	uid       int                    // of this process
+	bearers   *reloadable[tokenVerifier] // nil: callers prove their names by certificates
+	certs     map[string]Certificate     // by name
+	uid       int                        // of this process
 }
 
 // New makes a guard, or gives nil when authentication is off. It fails with Invalid, naming
