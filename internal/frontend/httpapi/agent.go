@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
@@ -162,9 +163,9 @@ func (a *agentAPI) deregister(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return writeJSON(w, http.StatusOK, struct {
-		Message string `json:"message"`
-		At      string `json:"deregistered_at"`
-	}{"Service '" + k.ID + "' deregistered successfully", dialect.Time(done.At)})
+		Message string    `json:"message"`
+		At      time.Time `json:"deregistered_at"`
+	}{"Service '" + k.ID + "' deregistered successfully", instance.ShownTime(done.At)})
 }
 
 // missed replaces the text of an error by the words of the specifications.
@@ -204,6 +205,9 @@ func (a *agentAPI) beat(r *http.Request, ref instance.Ref) (instance.Beat, error
 	return beats[0], beats[0].Err
 }
 
+// seconds rounds down to whole seconds, so that no client gets a promise of more time.
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
 // tell sets the headers that describe the age of an answer.
 func tell(h http.Header, index uint64, c instance.Contact) {
 	h.Set("X-Blackhole-Index", strconv.FormatUint(index, 10))
@@ -235,8 +239,7 @@ func (a *agentAPI) prometheusTargets(w http.ResponseWriter, r *http.Request) err
 		return fault.New("httpapi.prometheusTargets", fault.Unavailable, "contact to the group is lost: %s", result.Reason)
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	a.buffers.write(w, func(dst []byte) []byte { return dialect.AppendTargets(dst, result.Instances) })
-	return nil
+	return writeJSON(w, http.StatusOK, dialect.Targets(result.Instances))
 }
 
 func withHealth(values url.Values) url.Values {

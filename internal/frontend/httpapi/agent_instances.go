@@ -35,7 +35,7 @@ func (a *agentAPI) registerInstance(w http.ResponseWriter, r *http.Request) erro
 		TTL       int64  `json:"lease_ttl"`
 		Committed bool   `json:"committed"`
 		Revision  uint64 `json:"revision,omitempty"`
-	}{done.ID, done.Lease, dialect.Seconds(done.TTL), done.Committed, revision(done)})
+	}{done.ID, done.Lease, seconds(done.TTL), done.Committed, revision(done)})
 }
 
 // committed returns code for a committed registration, and otherwise 202.
@@ -79,13 +79,16 @@ func (a *agentAPI) renewLease(w http.ResponseWriter, r *http.Request) error {
 		Lease   string    `json:"lease_id"`
 		TTL     int64     `json:"ttl"`
 		Expires time.Time `json:"expires_at"`
-	}{beat.Lease, dialect.Seconds(beat.TTL), beat.Expires.UTC().Truncate(time.Millisecond)})
+	}{beat.Lease, seconds(beat.TTL), instance.ShownTime(beat.Expires)})
 }
 
 // setStatus overrides the status of an instance, or ends the override.
 func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	k, err := keyOf(r)
 	if err != nil {
+		return err
+	}
+	if err := a.may(r, k.Name()); err != nil {
 		return err
 	}
 	body, err := readBody(w, r)
@@ -102,9 +105,6 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.may(r, k.Name()); err != nil {
-		return err
-	}
 	i, err := a.Registrar.SetStatus(r.Context(), k, status)
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return notFound(k)
@@ -112,13 +112,12 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a.writeDetail(w, i)
-	return nil
+	return a.writeDetail(w, i)
 }
 
-func (a *agentAPI) writeDetail(w http.ResponseWriter, i *instance.Instance) {
+func (a *agentAPI) writeDetail(w http.ResponseWriter, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
-	writeJSON(w, http.StatusOK, dialect.DetailOf(i, last))
+	return writeJSON(w, http.StatusOK, instance.Detail(i, last))
 }
 
 func notFound(k instance.Key) error {
@@ -132,8 +131,7 @@ func (a *agentAPI) getInstance(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	a.writeDetail(w, i)
-	return nil
+	return a.writeDetail(w, i)
 }
 
 // one finds the instance of a path.
@@ -191,7 +189,7 @@ func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, err
 
 // writeInstances writes a result. All requests with the same view share one rendering.
 func writeInstances(w http.ResponseWriter, service string, result instance.Result) {
-	render := func() []byte { return append(dialect.AppendList(nil, service, result.View), '\n') }
+	render := func() []byte { return append(mustJSON(dialect.ListOf(service, result.View)), '\n') }
 	var body []byte
 	if len(result.Instances) == 0 { // several services may share an empty view
 		body = render()

@@ -47,8 +47,8 @@ func (a *agentAPI) registerService(w http.ResponseWriter, r *http.Request) error
 	w.Header().Set("Location", location("/v1/services/"+done.Service+"/", done.Key))
 	return writeJSON(w, committed(done, http.StatusCreated), registered{
 		ID: done.ID, Name: done.Service, Version: done.Version, Status: dialect.ServiceStatus(done.Status),
-		At: done.RegisteredAt.UTC().Truncate(time.Millisecond), Lease: done.Lease,
-		Interval: max(dialect.Seconds(done.Interval), 1), Timeout: dialect.Seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
+		At: instance.ShownTime(done.RegisteredAt), Lease: done.Lease,
+		Interval: max(seconds(done.Interval), 1), Timeout: seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
 	})
 }
 
@@ -79,7 +79,7 @@ func (a *agentAPI) heartbeat(w http.ResponseWriter, r *http.Request) error {
 		At      time.Time `json:"last_heartbeat"`
 		Renewed bool      `json:"lease_renewed"`
 		TTL     int64     `json:"ttl_remaining"`
-	}{dialect.ServiceStatus(beat.Status), beat.At.UTC().Truncate(time.Millisecond), true, dialect.Seconds(beat.TTL)})
+	}{dialect.ServiceStatus(beat.Status), instance.ShownTime(beat.At), true, seconds(beat.TTL)})
 }
 
 // getServices returns the instances of a service: an object for one, and otherwise an array,
@@ -108,11 +108,9 @@ func (a *agentAPI) getServices(w http.ResponseWriter, r *http.Request) error {
 	}
 	tell(w.Header(), result.Index, result.Contact)
 	if len(result.Instances) == 1 {
-		a.buffers.write(w, func(dst []byte) []byte { return a.appendService(dst, result.Instances[0]) })
-		return nil
+		return writeJSON(w, http.StatusOK, a.service(result.Instances[0]))
 	}
-	a.writeServices(w, result.Instances)
-	return nil
+	return a.writeServices(w, result.Instances)
 }
 
 // present fails unless the service, or the instance with the given id, exists in any status.
@@ -137,8 +135,7 @@ func (a *agentAPI) getService(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	a.buffers.write(w, func(dst []byte) []byte { return a.appendService(dst, i) })
-	return nil
+	return writeJSON(w, http.StatusOK, a.service(i))
 }
 
 // listServices returns a page of the instances of all services.
@@ -169,8 +166,7 @@ func (a *agentAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	tell(w.Header(), result.Index, result.Contact)
 	w.Header().Set("X-Total-Count", strconv.Itoa(len(result.Instances)))
 	from = min(from, len(result.Instances))
-	a.writeServices(w, result.Instances[from:min(from+limit, len(result.Instances))])
-	return nil
+	return a.writeServices(w, result.Instances[from:min(from+limit, len(result.Instances))])
 }
 
 // page reads the bounds of a page.
@@ -189,20 +185,15 @@ func page(values url.Values) (from, limit int, err error) {
 	return int(min(offset, math.MaxInt32)), int(n), nil
 }
 
-func (a *agentAPI) writeServices(w http.ResponseWriter, list []*instance.Instance) {
-	a.buffers.write(w, func(dst []byte) []byte {
-		dst = append(dst, '[')
-		for n, i := range list {
-			if n > 0 {
-				dst = append(dst, ',')
-			}
-			dst = a.appendService(dst, i)
-		}
-		return append(dst, ']')
-	})
+func (a *agentAPI) writeServices(w http.ResponseWriter, list []*instance.Instance) error {
+	services := make([]dialect.Service, len(list))
+	for n, i := range list {
+		services[n] = a.service(i)
+	}
+	return writeJSON(w, http.StatusOK, services)
 }
 
-func (a *agentAPI) appendService(dst []byte, i *instance.Instance) []byte {
+func (a *agentAPI) service(i *instance.Instance) dialect.Service {
 	last, _ := a.Catalog.LastBeat(i.Key)
-	return dialect.AppendService(dst, i, last)
+	return dialect.ServiceOf(i, last)
 }

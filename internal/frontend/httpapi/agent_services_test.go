@@ -84,7 +84,7 @@ func TestRegisterServiceRefuses(t *testing.T) {
 		{without("version"), "version"},
 		{without("interfaces"), "interfaces"},
 		{set("interfaces", object{}), "interfaces"},
-		{set("interfaces", object{"REST": 3}), "interfaces"},
+		{set("interfaces", object{"REST": 3}), "interfaces.REST"},
 		{set("name", "Example_Service"), "name"},
 		{set("name", string(make([]byte, 65))), "name"},
 		{set("id", "a.b"), "id"},

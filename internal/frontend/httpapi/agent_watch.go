@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -124,10 +124,10 @@ func (o *instanceStream) send(b instance.Batch) error {
 // append appends the events of a batch. A mark of progress becomes a comment with an id, which
 // clients remember (WHATWG HTML, section 9.2.6).
 func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
-	told := len(dst)
-	if b.Stale != o.stale {
+	news := b.Stale != o.stale
+	if news {
 		o.stale = b.Stale
-		dst = appendContact(dst, b.Contact)
+		dst = fmt.Appendf(dst, "event: contact\ndata: %s\n\n", mustJSON(contactBody{b.Stale, b.Reason, b.Age.Seconds()}))
 	}
 	switch {
 	case b.Reset:
@@ -135,23 +135,13 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 		for n, e := range b.Events {
 			list[n] = e.Instance
 		}
-		dst = appendID(append(dst, "event: reset\n"...), b.Index)
-		dst = dialect.AppendList(append(dst, "data: "...), o.service, instance.NewView(b.Index, list))
+		return fmt.Appendf(dst, "event: reset\nid: %d\ndata: %s\n\n", b.Index, mustJSON(dialect.ListOf(o.service, instance.NewView(b.Index, list))))
 	case len(b.Events) > 0:
-		dst = appendID(append(dst, "event: change\n"...), b.Index)
-		dst = dialect.AppendChanges(append(dst, "data: "...), b)
-	case len(dst) > told:
+		return fmt.Appendf(dst, "event: change\nid: %d\ndata: %s\n\n", b.Index, mustJSON(dialect.ChangesOf(b)))
+	case news:
 		return dst
-	default:
-		dst = appendID(append(dst, ": progress\n"...), b.Index)
-		return append(dst, '\n')
 	}
-	return append(dst, "\n\n"...)
-}
-
-func appendID(dst []byte, index uint64) []byte {
-	dst = strconv.AppendUint(append(dst, "id: "...), index, 10)
-	return append(dst, '\n')
+	return fmt.Appendf(dst, ": progress\nid: %d\n\n", b.Index)
 }
 
 // contactBody is the data of the event contact.
@@ -159,13 +149,4 @@ type contactBody struct {
 	Stale  bool    `json:"stale"`
 	Reason string  `json:"reason,omitempty"`
 	Age    float64 `json:"age_seconds,omitempty"`
-}
-
-func appendContact(dst []byte, c instance.Contact) []byte {
-	text, err := json.Marshal(contactBody{c.Stale, c.Reason, c.Age.Seconds()})
-	if err != nil {
-		return dst // unreachable: the fields have a JSON form
-	}
-	dst = append(dst, "event: contact\ndata: "...)
-	return append(append(dst, text...), "\n\n"...)
 }

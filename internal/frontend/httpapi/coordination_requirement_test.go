@@ -74,7 +74,7 @@ func TestRequirementRefuses(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"service":"s"}`: "min", `{"service":"s","min":-1}`: "min", `{"service":"s","min":100001}`: "min", `{"min":1}`: "service",
 		`{"service":"S!","min":1}`: "service", `{"service":"s","namespace":"a/b","min":1}`: "namespace", `{"service":"s","min":"1"}`: "min",
-		`{"service":"s","min":1,"colour":"red"}`: "colour", `{"service":"s","min":1,"selector":{"colour":"red"}}`: "colour",
+		`{"service":"s","min":1,"colour":"red"}`: "colour", `{"service":"s","min":1,"selector":{"colour":"red"}}`: "selector.colour",
 		`{"service":"s","min":1,"selector":{"version":"?"}}`: "selector.version", `{"service":"s","min":1,"selector":{"health":"fine"}}`: "selector.health",
 		`{"service":"s","min":1,"selector":{"tags":[""]}}`: "selector.tags[0]", `{"service":"s","min":1,"selector":{"prefer_zone":"eu"}}`: "prefer_zone",
 		`[]`: "body",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // errorBody is the one form of an error.
@@ -124,7 +125,7 @@ func (b *errorBody) specify(err error) {
 		}
 	case time.Time:
 		if fault.KindOf(err) == fault.Gone {
-			at := value.UTC().Truncate(time.Millisecond)
+			at := instance.ShownTime(value)
 			b.Deregistered, b.Value = &at, nil
 		}
 	}
@@ -186,6 +187,15 @@ func writeJSON(w http.ResponseWriter, code int, v any) error {
 	}
 	write(w, code, append(text, '\n'))
 	return nil
+}
+
+// mustJSON renders a value of a type that always has a JSON form.
+func mustJSON(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("httpapi: " + err.Error())
+	}
+	return text
 }
 
 // maxKept is the largest buffer, in bytes, kept for the next answer.

@@ -71,7 +71,7 @@ func TestBadQueries(t *testing.T) {
 		`{"type":"compute","near":{"latitude":91,"longitude":0}}`:                 "near.latitude",
 		`{"type":"compute","near":{"latitude":0,"longitude":-180.1}}`:             "near.longitude",
 		`{"type":"compute","near":{"latitude":0}}`:                                "near.longitude",
-		`{"type":"compute","near":{"latitude":NaN,"longitude":0}}`:                "near",
+		`{"type":"compute","near":{"latitude":NaN,"longitude":0}}`:                "near.latitude",
 		`{"type":"compute","near":{"latitude":0,"longitude":0,"radius_km":0}}`:    "near.radius_km",
 		`{"type":"compute","near":{"latitude":0,"longitude":0,"radius_km":-5}}`:   "near.radius_km",
 		`{"type":"compute","near":{"latitude":0,"longitude":0,"radius_km":1e99}}`: "near.radius_km",

@@ -176,7 +176,7 @@ func TestBatch(t *testing.T) {
 		text(t, "a"), text(t, "b", set("location.latitude", -91)), text(t, "a"), text(t, "c"))
 	results := a.ok(t, 200, "POST", own+":batch", body)["results"].([]any)
 	require.Len(t, results, 6)
-	for i, want := range []any{"a", "location.latitude", "body", "id", "id", "c"} {
+	for i, want := range []any{"a", "location.latitude", "body", "body", "id", "c"} {
 		result := results[i].(object)
 		if fail, ok := result["error"].(object); ok {
 			require.Equal(t, want, fail["field"])
@@ -206,6 +206,7 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 		`{"records":[` + good + ` ` + good + `]}`:              "body",
 		`{"records":[` + good + `],"force":true}`:              "force",
 		`{"records":[` + good + `],"records":[]}`:              "records",
+		`{"records":[` + good + `],"records":[` + good + `]}`:  "records",
 		`{"records":[` + good + `],"RECORDS":[]}`:              "RECORDS",
 		`{"records":[` + good + many + `]}`:                    "records",
 		`{"` + strings.Repeat("x", 1<<20) + `":[]}`:            strings.Repeat("x", 64) + "...",

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -183,11 +184,18 @@ type jwtVerifier struct {
 	verified *lru.Cache[[sha256.Size]byte, caller]
 }
 
-// claims are those that count.
+// claims are the claims that matter to this peer.
 type claims struct {
 	jwt.RegisteredClaims
 	Role     *Role    `json:"role"`
 	Services []string `json:"services"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Names are exact and unique, so that a token has one
+// meaning; other claims are ignored.
+func (c *claims) UnmarshalJSON(text []byte) error {
+	type plain claims
+	return strictjson.DecodeOpen(text, maxToken, (*plain)(c))
 }
 
 var (

@@ -128,6 +128,26 @@ func TestJWTRefuses(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestJWTClaimsHaveOneMeaning: a claim given twice is refused, and a claim in other case ignored.
+func TestJWTClaimsHaveOneMeaning(t *testing.T) {
+	var at clock
+	g := newGuard(t, hs256(), Options{Now: at.now})
+	signed := func(extra string) string {
+		payload := fmt.Sprintf(`{"sub":"web","aud":"blackhole","iss":"https://issuer","exp":%d%s}`, start().Add(time.Hour).Unix(), extra)
+		text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(payload))
+		signature, err := jwt.SigningMethodHS256.Sign(text, []byte(hmacKey))
+		require.NoError(t, err)
+		return "Bearer " + text + "." + base64.RawURLEncoding.EncodeToString(signature)
+	}
+	got, err := g.identify(callCredentials{authorization: []string{signed(`,"ROLE":"admin","SUB":"root","other":{"a":1}`)}})
+	require.NoError(t, err)
+	require.Equal(t, Principal{"web", RoleService, []string{"web"}}, got.Principal)
+	for _, extra := range []string{`,"sub":"root"`, `,"role":"service","role":"admin"`, `,"other":{"a":1,"a":2}`, `,"services":[null]`} {
+		_, err := g.identify(callCredentials{authorization: []string{signed(extra)}})
+		require.ErrorIs(t, err, fault.Unauthentic, extra)
+	}
+}
+
 func TestJWTExpiresThoughRemembered(t *testing.T) {
 	var at clock
 	g := newGuard(t, hs256(), Options{Now: at.now})

@@ -2,8 +2,6 @@ package dialect
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,71 +9,79 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// record is the body of a registration in dialect B. Its schema leaves other fields open, and
-// has some that only the registry writes: they are passed over.
+// record is a registration in dialect B. Its schema allows unknown fields and includes fields
+// that only the registry writes: both are ignored.
 type record struct {
-	shared
+	instance.RegistrationJSON
 	Name string `json:"name"`
+
+	HealthCheck json.RawMessage `json:"health_check"` // read by itself, without unknown fields
+
+	// Dialect B has these fields in the metadata only, and ignores them here.
+	Tags         json.RawMessage `json:"tags"`
+	Dependencies json.RawMessage `json:"dependencies"`
+	Environment  json.RawMessage `json:"environment"`
+	Region       json.RawMessage `json:"region"`
+	Owner        json.RawMessage `json:"owner"`
+	Description  json.RawMessage `json:"description"`
+	Status       json.RawMessage `json:"status"`
 }
 
-// ParseService reads the body of a registration in dialect B; a namespace that is not empty is
-// that of the request. Errors: Invalid with the field. It does not do what Registration.Normalize
-// does.
+// ParseService reads a registration in dialect B. A namespace given here is that of the request.
+// The result still needs Normalize. Errors: Invalid, with the field.
 func ParseService(text []byte, namespace string) (instance.Registration, error) {
 	var q record
 	if err := input.Open(text, &q); err != nil {
-		return instance.Registration{}, unshared(err)
+		return instance.Registration{}, err
 	}
-	for _, required := range []struct{ field, given string }{{"name", q.Name}, {"version", q.Version}} {
-		if required.given == "" {
-			return instance.Registration{}, missing(required.field)
-		}
+	if err := q.check(); err != nil {
+		return instance.Registration{}, err
 	}
-	if q.Interfaces == nil {
-		return instance.Registration{}, missing("interfaces")
-	}
-	if len(q.Interfaces) == 0 {
-		return instance.Registration{}, fault.Invalidf("interfaces", nil, "must have at least one")
-	}
-	if q.ID != "" && !serviceID(q.ID) {
-		return instance.Registration{}, fault.Invalidf("id", input.Quote(q.ID), "Invalid instance id: must be alphanumeric with hyphens")
-	}
-	r, err := q.registration(instance.Name{Namespace: namespace, Service: q.Name})
+	metadata := q.Metadata
+	q.Metadata = nil // dialect B does not lift version, zone and weight
+	r, err := q.Registration(instance.Name{Namespace: namespace, Service: q.Name})
 	if err != nil {
 		return r, err
 	}
-	return r, q.describe(&r.Spec)
+	return r, describe(&r.Spec, metadata)
 }
 
-func missing(field string) error {
-	return fault.Invalidf(field, nil, "Missing required field: %s", field)
+// check applies the schema of dialect B and reads the health check.
+func (q *record) check() error {
+	switch {
+	case q.Name == "":
+		return missing("name")
+	case q.Version == "":
+		return missing("version")
+	case q.Interfaces == nil:
+		return missing("interfaces")
+	case len(q.Interfaces) == 0:
+		return fault.Invalidf("interfaces", nil, "must have at least one interface")
+	case strings.ContainsFunc(q.ID, func(c rune) bool { return notLabel(c) && (c < 'A' || c > 'Z') }):
+		return fault.Invalidf("id", input.Quote(q.ID), "Invalid instance id: must be alphanumeric with hyphens")
+	case len(q.HealthCheck) == 0 || string(q.HealthCheck) == "null":
+		return nil
+	}
+	q.RegistrationJSON.HealthCheck = new(instance.CheckJSON)
+	return input.Part("health_check", q.HealthCheck, q.RegistrationJSON.HealthCheck)
 }
 
-// serviceID reports whether an id is one of dialect B's schema.
-func serviceID(id string) bool {
-	return !strings.ContainsFunc(id, func(c rune) bool { return notLabel(c) && (c < 'A' || c > 'Z') })
-}
-
-// describe reads the metadata: those of the schema, and others, which are text.
-func (q *record) describe(s *instance.Spec) error {
-	for _, known := range []struct {
-		name string
-		into any
-	}{
-		{"dependencies", &s.Dependencies}, {"description", &s.Description}, {"environment", &s.Environment},
-		{"owner", &s.Owner}, {"region", &s.Region}, {"tags", &s.Tags},
+// describe moves the metadata of the schema to their fields and the rest to the metadata.
+func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
+	for name, into := range map[string]any{
+		"dependencies": &s.Dependencies, "description": &s.Description, "environment": &s.Environment,
+		"owner": &s.Owner, "region": &s.Region, "tags": &s.Tags,
 	} {
-		text, ok := q.Metadata[known.name]
+		text, ok := metadata[name]
 		if !ok {
 			continue
 		}
-		if err := json.Unmarshal(text, known.into); err != nil {
-			return fault.Invalidf("metadata."+known.name, nil, "is of the wrong type")
+		if err := json.Unmarshal(text, into); err != nil {
+			return fault.Invalidf("metadata."+name, nil, "has the wrong type: dependencies and tags are lists of strings, the others strings")
 		}
-		delete(q.Metadata, known.name)
+		delete(metadata, name)
 	}
 	for n, tag := range s.Tags {
 		if tag == "" || strings.ContainsFunc(tag, notLabel) {
@@ -83,18 +89,21 @@ func (q *record) describe(s *instance.Spec) error {
 		}
 	}
 	var err error
-	s.Metadata, err = plain(q.Metadata)
+	s.Metadata, err = instance.TextMetadata(metadata)
 	return err
 }
 
-// notLabel reports whether a character may not be in a tag of dialect B.
+// notLabel reports whether a tag of dialect B excludes a character.
 func notLabel(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') }
 
-// Renamed gives an error the field names of dialect B.
+// Renamed replaces the field of an error by its name in dialect B.
 func Renamed(err error) error {
 	field := fault.FieldOf(err)
 	name := field
-	root, _, _ := cut(field)
+	root := field
+	if i := strings.IndexAny(field, ".["); i >= 0 {
+		root = field[:i]
+	}
 	switch root {
 	case "service":
 		name = "name"
@@ -107,18 +116,8 @@ func Renamed(err error) error {
 	return &fault.Error{Kind: fault.KindOf(err), Field: name, Value: fault.ValueOf(err), Err: err}
 }
 
-// cut splits a path of fields behind its first name.
-func cut(path string) (first, rest string, found bool) {
-	for i := range len(path) {
-		if path[i] == '.' || path[i] == '[' {
-			return path[:i], path[i:], true
-		}
-	}
-	return path, "", false
-}
-
-// ServiceStatus gives a status as dialect B has it: who is starting is not known to serve, and
-// who is out of service does not.
+// ServiceStatus returns the name of a status in dialect B. STARTING is unknown and OUT_OF_SERVICE
+// is down.
 func ServiceStatus(s instance.Status) string {
 	switch s {
 	case instance.StatusUp:
@@ -132,39 +131,44 @@ func ServiceStatus(s instance.Status) string {
 	}
 }
 
-// Service is an instance in dialect B.
+// Service is the rendering of an instance in dialect B.
 type Service struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
 	Version    string            `json:"version"`
 	Interfaces map[string]string `json:"interfaces"`
-	// Metadata are the instance's with its dependencies and tags, always, and its description,
-	// environment, owner and region, where there are any.
+	// Metadata includes the dependencies and tags, and the description, environment, owner and
+	// region unless they are empty.
 	Metadata      map[string]any `json:"metadata"`
 	Status        string         `json:"status"`
-	LastHeartbeat *time.Time     `json:"last_heartbeat,omitempty"` // known by the peer that answers for it
+	LastHeartbeat *time.Time     `json:"last_heartbeat,omitempty"` // known to the peer that answers for the instance
 	RegisteredAt  time.Time      `json:"registered_at"`
-	Namespace     string         `json:"namespace,omitempty"` // unless it is the default
+	Namespace     string         `json:"namespace,omitempty"` // unless the default
 	Host          string         `json:"host,omitempty"`
 	Port          int            `json:"port,omitempty"`
 	Zone          string         `json:"zone,omitempty"`
-	Weight        int            `json:"weight,omitempty"` // unless it is the default
+	Weight        int            `json:"weight,omitempty"` // unless the default
 }
 
-// ServiceOf gives the form of an instance in dialect B; the zero time is a heartbeat that is not
-// known.
+// ServiceOf renders an instance. A zero lastBeat is unknown.
 func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
 	metadata := make(map[string]any, len(i.Metadata)+6)
 	for k, v := range i.Metadata {
 		metadata[k] = v
 	}
-	for k, v := range described(i) {
-		metadata[k] = v
+	for k, v := range map[string]string{"description": i.Description, "environment": i.Environment, "owner": i.Owner, "region": i.Region} {
+		if v != "" {
+			metadata[k] = v
+		}
 	}
-	metadata["dependencies"], metadata["tags"] = listed(i.Dependencies), listed(i.Tags)
+	metadata["dependencies"], metadata["tags"] = append([]string{}, i.Dependencies...), append([]string{}, i.Tags...)
 	s := Service{
 		Name: i.Service, ID: i.ID, Version: i.Version, Interfaces: i.Interfaces, Metadata: metadata, Status: ServiceStatus(i.Status),
-		LastHeartbeat: shownBeat(lastBeat), RegisteredAt: shownTime(i.RegisteredAt), Host: i.Host, Port: i.Port, Zone: i.Zone,
+		RegisteredAt: instance.ShownTime(i.RegisteredAt), Host: i.Host, Port: i.Port, Zone: i.Zone,
+	}
+	if !lastBeat.IsZero() {
+		lastBeat = instance.ShownTime(lastBeat)
+		s.LastHeartbeat = &lastBeat
 	}
 	if s.Interfaces == nil {
 		s.Interfaces = map[string]string{}
@@ -176,79 +180,4 @@ func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
 		s.Weight = i.Weight
 	}
 	return s
-}
-
-// described are the fields of an instance that dialect B has in the metadata, where they are set.
-func described(i *instance.Instance) map[string]string {
-	fields := map[string]string{"description": i.Description, "environment": i.Environment, "owner": i.Owner, "region": i.Region}
-	maps.DeleteFunc(fields, func(_, text string) bool { return text == "" })
-	return fields
-}
-
-func listed(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
-}
-
-// AppendService appends the text of ServiceOf.
-func AppendService(dst []byte, i *instance.Instance, lastBeat time.Time) []byte {
-	dst = jsonform.AppendString(append(dst, `{"name":`...), i.Service)
-	dst = jsonform.AppendString(append(dst, `,"id":`...), i.ID)
-	dst = jsonform.AppendString(append(dst, `,"version":`...), i.Version)
-	dst = appendStrings(append(dst, `,"interfaces":`...), i.Interfaces)
-	dst = appendDescribed(append(dst, `,"metadata":`...), i)
-	dst = appendText(dst, "status", ServiceStatus(i.Status))
-	if !lastBeat.IsZero() {
-		dst = appendTime(append(dst, `,"last_heartbeat":`...), lastBeat)
-	}
-	dst = appendTime(append(dst, `,"registered_at":`...), i.RegisteredAt)
-	if i.Namespace != instance.DefaultNamespace {
-		dst = appendText(dst, "namespace", i.Namespace)
-	}
-	dst = appendText(dst, "host", i.Host)
-	if i.Port != 0 {
-		dst = strconv.AppendInt(append(dst, `,"port":`...), int64(i.Port), 10)
-	}
-	dst = appendText(dst, "zone", i.Zone)
-	if i.Weight > instance.DefaultWeight {
-		dst = strconv.AppendInt(append(dst, `,"weight":`...), int64(i.Weight), 10)
-	}
-	return append(dst, '}')
-}
-
-// appendDescribed appends the metadata of dialect B.
-func appendDescribed(dst []byte, i *instance.Instance) []byte {
-	fields := [...]struct{ name, text string }{ // ascending
-		{"description", i.Description}, {"environment", i.Environment}, {"owner", i.Owner}, {"region", i.Region},
-	}
-	keys := append(make([]string, 0, len(i.Metadata)+6), "dependencies", "tags")
-	keys = slices.AppendSeq(keys, maps.Keys(i.Metadata))
-	for _, f := range fields {
-		if f.text != "" {
-			keys = append(keys, f.name)
-		}
-	}
-	slices.Sort(keys)
-	dst = append(dst, '{')
-	for n, k := range slices.Compact(keys) {
-		if n > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(jsonform.AppendString(dst, k), ':')
-		at, text := slices.IndexFunc(fields[:], func(f struct{ name, text string }) bool { return f.name == k }), i.Metadata[k]
-		switch {
-		case k == "dependencies":
-			dst = appendArray(dst, i.Dependencies)
-			continue
-		case k == "tags":
-			dst = appendArray(dst, i.Tags)
-			continue
-		case at >= 0 && fields[at].text != "":
-			text = fields[at].text
-		}
-		dst = jsonform.AppendString(dst, text)
-	}
-	return append(dst, '}')
 }

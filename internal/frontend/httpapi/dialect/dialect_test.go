@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,49 +54,52 @@ func times() *rapid.Generator[time.Time] {
 	return rapid.Map(rapid.Int64Range(0, 4e18), func(ns int64) time.Time { return time.Unix(0, ns) })
 }
 
-// TestAppend: what is appended by hand is what encoding/json makes of the documented types.
-func TestAppend(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		i := instances().Draw(t, "instance")
-		want, err := json.Marshal(dialect.Of(i))
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(dialect.Append(nil, i)))
-
-		last := rapid.OneOf(times(), rapid.Just(time.Time{})).Draw(t, "last")
-		want, err = json.Marshal(dialect.ServiceOf(i, last))
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(dialect.AppendService(nil, i, last)))
-	})
+// TestList checks the exact text of a list and of the changes of a watch.
+func TestList(t *testing.T) {
+	i := &instance.Instance{
+		Key: instance.Key{Namespace: "blue", Service: "payment", ID: "p"}, Status: instance.StatusUp, Revision: 7,
+		Spec: instance.Spec{
+			Host: "10.0.0.1", Port: 80, Version: "1.0.0", Zone: "z", Weight: 7, Metadata: map[string]string{"b": "<&>", "a": "x"},
+			Interfaces: map[string]string{"REST": "http://x"}, Tags: []string{"b", "a"}, Dependencies: []string{"db"}, Environment: "e", Region: "r", Owner: "o", Description: "d",
+		},
+	}
+	const brief = `{"id":"p","host":"10.0.0.1","port":80,"health":"UP","metadata":{"a":"x","b":"\u003c\u0026\u003e","version":"1.0.0","weight":7,"zone":"z"},` +
+		`"interfaces":{"REST":"http://x"},"tags":["b","a"],"dependencies":["db"],"environment":"e","region":"r","owner":"o","description":"d"}`
+	require.Equal(t, `{"service":"payment","index":9,"instances":[`+brief+`,{"id":"q","health":"UNKNOWN","metadata":{}}]}`,
+		render(t, dialect.ListOf("payment", instance.NewView(9, []*instance.Instance{i, {Key: instance.Key{ID: "q"}}}))))
+	require.Equal(t, `{"service":"payment","index":9,"instances":[]}`, render(t, dialect.ListOf("payment", instance.NewView(9, nil))))
+	batch := instance.Batch{Index: 9}
+	for n, name := range []string{"ADDED", "MODIFIED", "DELETED"} {
+		batch.Events = append(batch.Events, instance.Event{Type: instance.EventType(n + 1), Instance: i, Revision: 8})
+		require.Equal(t, `{"index":9,"events":[{"type":"`+name+`","instance":`+brief+`,"revision":8}]}`,
+			render(t, dialect.ChangesOf(instance.Batch{Index: 9, Events: batch.Events[n:]})))
+	}
+	last := time.Unix(1, 2e6)
+	i.RegisteredAt = time.Unix(1, 1e6)
+	require.Equal(t, `{"name":"payment","id":"p","version":"1.0.0","interfaces":{"REST":"http://x"},"metadata":{"a":"x","b":"\u003c\u0026\u003e",`+
+		`"dependencies":["db"],"description":"d","environment":"e","owner":"o","region":"r","tags":["b","a"]},"status":"up",`+
+		`"last_heartbeat":"1970-01-01T00:00:01.002Z","registered_at":"1970-01-01T00:00:01.001Z","namespace":"blue","host":"10.0.0.1","port":80,"zone":"z","weight":7}`,
+		render(t, dialect.ServiceOf(i, last)))
+	bare := &instance.Instance{Key: instance.Key{Namespace: "default", Service: "s", ID: "q"}, RegisteredAt: last}
+	require.Equal(t, `{"name":"s","id":"q","version":"","interfaces":{},"metadata":{"dependencies":[],"tags":[]},"status":"unknown","registered_at":"1970-01-01T00:00:01.002Z"}`,
+		render(t, dialect.ServiceOf(bare, time.Time{})))
 }
 
-func TestAppendList(t *testing.T) {
+func render(t require.TestingT, v any) string {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestRenderAny: any instance, valid or not, has a JSON form in both dialects.
+func TestRenderAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := rapid.SliceOfN(instances(), 0, 4).Draw(t, "instances")
-		service, index := texts().Draw(t, "service"), rapid.Uint64().Draw(t, "index")
-		var want struct {
-			Service   string             `json:"service"`
-			Index     uint64             `json:"index"`
-			Instances []dialect.Instance `json:"instances"`
+		i := instances().Draw(t, "instance")
+		for _, v := range []any{instance.Brief(i), instance.Detail(i, time.Time{}), dialect.ServiceOf(i, i.RegisteredAt)} {
+			var got struct{ ID string }
+			require.NoError(t, json.Unmarshal([]byte(render(t, v)), &got))
+			require.Equal(t, strings.ToValidUTF8(i.ID, "\ufffd"), got.ID)
 		}
-		want.Service, want.Index, want.Instances = service, index, []dialect.Instance{}
-		var changes struct {
-			Index  uint64           `json:"index"`
-			Events []dialect.Change `json:"events"`
-		}
-		changes.Index, changes.Events = index, []dialect.Change{}
-		batch := instance.Batch{Index: index}
-		for n, i := range list {
-			want.Instances = append(want.Instances, dialect.Of(i))
-			kind, name := instance.EventType(n%3+1), []string{"ADDED", "MODIFIED", "DELETED"}[n%3]
-			batch.Events = append(batch.Events, instance.Event{Type: kind, Instance: i, Revision: uint64(n)})
-			changes.Events = append(changes.Events, dialect.Change{Type: name, Instance: dialect.Of(i), Revision: uint64(n)})
-		}
-		text, err := json.Marshal(want)
-		require.NoError(t, err)
-		require.Equal(t, string(text), string(dialect.AppendList(nil, service, instance.NewView(index, list))))
-		text, err = json.Marshal(changes)
-		require.NoError(t, err)
-		require.Equal(t, string(text), string(dialect.AppendChanges(nil, batch)))
 	})
 }
 
@@ -107,7 +111,7 @@ func TestRoundTrip(t *testing.T) {
 	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Metadata)
 	require.Equal(t, 30*time.Second, first.RemoveAfter)
 	i := &instance.Instance{Key: first.Key, Spec: first.Spec}
-	text := dialect.Append(nil, i)
+	text := []byte(render(t, instance.Brief(i)))
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(text, &fields))
 	delete(fields, "health")
@@ -119,7 +123,7 @@ func TestRoundTrip(t *testing.T) {
 	require.True(t, again.Spec.Equal(first.Spec))
 
 	i.Interfaces = map[string]string{"REST": "http://x"}
-	b, err := dialect.ParseService(dialect.AppendService(nil, i, time.Time{}), "")
+	b, err := dialect.ParseService([]byte(render(t, dialect.ServiceOf(i, time.Time{}))), "")
 	require.NoError(t, err)
 	require.NoError(t, b.Normalize())
 	require.Equal(t, []any{i.Host, i.Port, i.Version, i.Zone, i.Weight, i.Metadata, i.Tags, i.Interfaces},
@@ -209,7 +213,7 @@ func TestTargets(t *testing.T) {
 			Targets []string
 			Labels  map[string]string
 		}
-		require.NoError(t, json.Unmarshal(dialect.AppendTargets(nil, list), &got))
+		require.NoError(t, json.Unmarshal([]byte(render(t, dialect.Targets(list))), &got))
 		list = slices.DeleteFunc(list, func(i *instance.Instance) bool { return i.Host == "" })
 		require.Len(t, got, len(list))
 		for n := range got {
@@ -241,8 +245,9 @@ func FuzzParse(f *testing.F) {
 			}
 			switch kind := fault.KindOf(err); {
 			case err == nil:
-				require.True(t, json.Valid(dialect.Append(nil, &instance.Instance{Key: r.Key, Spec: r.Spec})))
-				require.True(t, json.Valid(dialect.AppendService(nil, &instance.Instance{Key: r.Key, Spec: r.Spec}, time.Time{})))
+				i := &instance.Instance{Key: r.Key, Spec: r.Spec}
+				require.NotEmpty(t, render(t, instance.Brief(i)))
+				require.NotEmpty(t, render(t, dialect.ServiceOf(i, time.Time{})))
 			case kind == fault.TooLarge:
 			default:
 				require.Contains(t, []fault.Kind{fault.Invalid, fault.Unprocessable}, kind, err)
@@ -252,7 +257,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkAppendList(b *testing.B) {
+func BenchmarkList(b *testing.B) {
 	list := make([]*instance.Instance, 1000)
 	for n := range list {
 		list[n] = &instance.Instance{Key: instance.Key{ID: "payment-1"}, Spec: instance.Spec{
@@ -260,9 +265,8 @@ func BenchmarkAppendList(b *testing.B) {
 		}}
 	}
 	v := instance.NewView(1, list)
-	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = dialect.AppendList(dst[:0], "payment", v)
+		render(b, dialect.ListOf("payment", v))
 	}
 }

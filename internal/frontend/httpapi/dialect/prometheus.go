@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"slices"
@@ -10,34 +11,29 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// AppendTargets appends instances as Prometheus' HTTP service discovery takes them: one group
-// each, since their labels differ. Those without an address have none to be asked at.
-//
-// Metadata metrics_port, metrics_path and metrics_scheme say where an instance has its metrics,
-// if not at its port, /metrics and http.
-func AppendTargets(dst []byte, list []*instance.Instance) []byte {
-	dst = append(dst, '[')
-	first := true
-	for _, i := range list {
-		if i.Host == "" {
-			continue
-		}
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		port := strconv.Itoa(i.Port)
-		if given := i.Metadata["metrics_port"]; given != "" {
-			port = given
-		}
-		dst = appendArray(append(dst, `{"targets":`...), []string{net.JoinHostPort(i.Host, port)})
-		dst = appendStrings(append(dst, `,"labels":`...), labels(i))
-		dst = append(dst, '}')
-	}
-	return append(dst, ']')
+// Target is a target group of the HTTP service discovery of Prometheus.
+type Target struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
 }
 
-// labels are those before relabelling: __meta_blackhole_ and the name of the field.
+// Targets renders each instance with an address as a group, because their labels differ.
+//
+// The metadata metrics_port, metrics_path and metrics_scheme override the port of the instance,
+// /metrics and http.
+func Targets(list []*instance.Instance) []Target {
+	targets := make([]Target, 0, len(list))
+	for _, i := range list {
+		if i.Host != "" {
+			port := cmp.Or(i.Metadata["metrics_port"], strconv.Itoa(i.Port))
+			targets = append(targets, Target{[]string{net.JoinHostPort(i.Host, port)}, labels(i)})
+		}
+	}
+	return targets
+}
+
+// labels returns the labels before relabelling: __meta_blackhole_ and the name of the field. Of
+// two metadata keys with the same label name the last in byte order wins.
 func labels(i *instance.Instance) map[string]string {
 	const prefix = "__meta_blackhole_"
 	l := make(map[string]string, 16+len(i.Metadata))
@@ -55,7 +51,7 @@ func labels(i *instance.Instance) map[string]string {
 	return l
 }
 
-// wrapped has a comma on either side of each, so that a pattern finds any.
+// wrapped puts a comma on both sides of each tag, so that one pattern finds any tag.
 func wrapped(tags []string) string {
 	if len(tags) == 0 {
 		return ""
@@ -63,7 +59,7 @@ func wrapped(tags []string) string {
 	return "," + strings.Join(tags, ",") + ","
 }
 
-// sanitized is a name that labels may have; two that become one are the last of them.
+// sanitized returns a valid label name.
 func sanitized(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
@@ -71,29 +67,4 @@ func sanitized(name string) string {
 		}
 		return '_'
 	}, name)
-}
-
-// Change is one of the changes of a watch in dialect A.
-type Change struct {
-	Type     string   `json:"type"` // ADDED, MODIFIED or DELETED: no longer in the result
-	Instance Instance `json:"instance"`
-	Revision uint64   `json:"revision"`
-}
-
-// AppendChanges appends the changes of a batch, {"index":..,"events":[..]}.
-func AppendChanges(dst []byte, b instance.Batch) []byte {
-	names := [...]string{instance.Added: "ADDED", instance.Modified: "MODIFIED", instance.Removed: "DELETED"}
-	dst = strconv.AppendUint(append(dst, `{"index":`...), b.Index, 10)
-	dst = append(dst, `,"events":[`...)
-	for n, e := range slices.All(b.Events) {
-		if n > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, `{"type":"`...)
-		dst = append(dst, names[e.Type]...)
-		dst = Append(append(dst, `","instance":`...), e.Instance)
-		dst = strconv.AppendUint(append(dst, `,"revision":`...), e.Revision, 10)
-		dst = append(dst, '}')
-	}
-	return append(dst, "]}"...)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// SelectorParameters are the parameters that Selector reads.
+// SelectorParameters returns the names of the parameters that Query reads.
 func SelectorParameters() []string {
 	return []string{"health", "zone", "version", "tags", "environment", "dependency", "prefer_zone", "namespace", "consistency"}
 }
 
-// Query reads what dialect A asks for. Errors: Invalid, with the parameter.
+// Query reads the parameters of a lookup in dialect A. Errors: Invalid, with the parameter.
 func Query(values url.Values, service string) (instance.Query, error) {
 	if len(values) == 0 {
 		return instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}}, nil
@@ -41,7 +41,7 @@ func Query(values url.Values, service string) (instance.Query, error) {
 	return q, err
 }
 
-// statuses reads a list of them.
+// statuses reads a comma-separated list of statuses.
 func statuses(field, text string, parse func(string) ([]instance.Status, error)) (all []instance.Status, err error) {
 	if text == "" {
 		return nil, nil
@@ -56,7 +56,7 @@ func statuses(field, text string, parse func(string) ([]instance.Status, error))
 	return all, nil
 }
 
-// Statuses reads those of dialect B; none: any.
+// Statuses reads the statuses of dialect B. An empty text selects any status.
 func Statuses(text string) (s instance.Selector, err error) {
 	if text == "" {
 		return instance.Selector{AnyStatus: true}, nil
@@ -72,13 +72,13 @@ func Statuses(text string) (s instance.Selector, err error) {
 		case "unknown":
 			return []instance.Status{instance.StatusUnknown, instance.StatusStarting}, nil
 		default:
-			return nil, fault.Invalidf("status", text, "is none of up, down, unhealthy, unknown")
+			return nil, fault.Invalidf("status", text, "must be up, down, unhealthy or unknown")
 		}
 	})
 	return s, err
 }
 
-// Namespace is that of the parameters, or the default.
+// Namespace returns the namespace of the parameters, or the default.
 func Namespace(values url.Values) string {
 	if given := values.Get("namespace"); given != "" {
 		return given
@@ -86,7 +86,7 @@ func Namespace(values url.Values) string {
 	return instance.DefaultNamespace
 }
 
-// Consistency is that of the parameters.
+// Consistency returns the consistency of the parameters, by default local.
 func Consistency(values url.Values) (instance.Consistency, error) {
 	switch given := values.Get("consistency"); given {
 	case "", "local":

@@ -1,58 +1,37 @@
-// Package input reads what requests say, bodies and parameters of URLs, and lets nothing pass
-// that it does not know: a field or a filter that is lost is another question.
+// Package input reads bodies and URL parameters of requests. It refuses unknown fields and
+// parameters: to drop a filter silently would change the question.
 package input
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"strconv"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Object reads a text that is one JSON object into v, and knows every field of it. Errors:
-// Invalid, with the field at fault, or "body" where there is none.
-func Object(text []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	return one(d, v)
-}
+// Object reads one JSON object into v and refuses unknown fields. The caller bounds the text.
+// Errors: Invalid, with the field, or "body" for the text as a whole.
+func Object(text []byte, v any) error { return inBody(strictjson.Decode(text, len(text), v)) }
 
-// Open is Object for objects that may have fields which v has not.
-func Open(text []byte, v any) error { return one(json.NewDecoder(bytes.NewReader(text)), v) }
+// Open is Object for objects with unknown fields.
+func Open(text []byte, v any) error { return inBody(strictjson.DecodeOpen(text, len(text), v)) }
 
-func one(d *json.Decoder, v any) error {
-	if err := d.Decode(v); err != nil {
-		return wrong(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalidf("body", nil, "must end with the JSON object")
+// Part is Object for the value of a field.
+func Part(field string, text []byte, v any) error {
+	if err := strictjson.Decode(text, len(text), v); err != nil {
+		return fault.In(field, err)
 	}
 	return nil
 }
 
-// wrong names the field at fault.
-func wrong(err error) error {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) && kind.Field != "" {
-		return fault.Invalidf(kind.Field, nil, "is of the wrong type or out of range")
+func inBody(err error) error {
+	if err != nil && fault.FieldOf(err) == "" {
+		return fault.In("body", err)
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if plain, err := strconv.Unquote(name); err == nil {
-			name = plain
-		}
-		if name == "" {
-			return fault.Invalidf("body", nil, "has a field without a name")
-		}
-		return fault.Invalidf(Quote(name), nil, "is not a field of this request")
-	}
-	return fault.Invalidf("body", nil, "must be a JSON object: %w", err)
+	return err
 }
 
-// Quote is a name that people are shown: not more of it than they can read.
+// Quote shortens a name or value for an error.
 func Quote(name string) string {
 	const most = 64
 	if len(name) > most {

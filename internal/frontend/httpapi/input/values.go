@@ -8,17 +8,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Query reads the parameters of a URL. Unlike URL.Query it does not pass over what is
-// malformed.
+// Query reads the parameters of a URL. Unlike URL.Query it refuses malformed text.
 func Query(u *url.URL) (url.Values, error) {
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, fault.Invalidf("url", nil, "%w", err)
+		return nil, fault.Invalidf("url", nil, "cannot be read: %w", err)
 	}
 	return values, nil
 }
 
-// Known is Query for the parameters named, each of which may be given once.
+// Known is Query for the given parameters, each at most once. It refuses all others.
 func Known(u *url.URL, known ...string) (url.Values, error) {
 	if u.RawQuery == "" {
 		return nil, nil
@@ -29,7 +28,7 @@ func Known(u *url.URL, known ...string) (url.Values, error) {
 	}
 	for name := range values {
 		if !slices.Contains(known, name) {
-			return nil, fault.Invalidf(Quote(name), nil, "is no parameter of this request")
+			return nil, fault.Invalidf(Quote(name), nil, "is not a parameter of this request: remove it")
 		}
 		if _, err := Single(values, name); err != nil {
 			return nil, err
@@ -38,15 +37,15 @@ func Known(u *url.URL, known ...string) (url.Values, error) {
 	return values, nil
 }
 
-// Single gives the value of a parameter that may be given once.
+// Single returns the value of a parameter that may occur once.
 func Single(values url.Values, name string) (string, error) {
 	if n := len(values[name]); n > 1 {
-		return "", fault.Invalidf(name, n, "is given more than once")
+		return "", fault.Invalidf(name, n, "occurs more than once: give one value")
 	}
 	return values.Get(name), nil
 }
 
-// Number reads a parameter that is a number, 0 when it is not there.
+// Number reads a numeric parameter, by default zero.
 func Number(values url.Values, name string) (int64, error) {
 	given := values.Get(name)
 	if given == "" {
@@ -54,12 +53,12 @@ func Number(values url.Values, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(given, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.Invalidf(name, Quote(given), "must be a number, 0 or above")
+		return 0, fault.Invalidf(name, Quote(given), "must be a whole number of at least 0")
 	}
 	return n, nil
 }
 
-// ParseBool reads a parameter that is true or false, or not there.
+// ParseBool reads a boolean parameter, by default false.
 func ParseBool(values url.Values, name string) (bool, error) {
 	switch given := values.Get(name); given {
 	case "", "false":
