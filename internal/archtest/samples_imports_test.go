@@ -3,7 +3,7 @@ package archtest
 import "slices"
 
 func importSamples() []sample {
-	return slices.Concat(floorSamples(), librarySamples(), closureSamples())
+	return slices.Concat(floorSamples(), floorTableSamples(), librarySamples(), closureSamples())
 }
 
 func floorSamples() []sample {
@@ -62,6 +62,11 @@ func floorSamples() []sample {
 			},
 			want: []string{"internal/coordination/replica/a.go:2"},
 		},
+	}
+}
+
+func floorTableSamples() []sample {
+	return []sample{
 		{
 			rule: "floor", name: "no floor",
 			files: files{
@@ -75,7 +80,7 @@ func floorSamples() []sample {
 			rule: "floor", name: "only",
 			files: files{
 				"internal/frontend/httpapi/a.go": importing("httpapi", "m/internal/discovery/index"),
-				"internal/cli/a.go":              importing("cli", "m/pkg/discovery"),
+				"internal/cli/a.go":              importing("cli", "m/internal/discovery"),
 				"pkg/discovery/a.go":             importing("discovery", "m/internal/discovery/keeper"),
 			},
 			want: []string{"internal/cli/a.go:2", "internal/frontend/httpapi/a.go:2", "pkg/discovery/a.go:2"},

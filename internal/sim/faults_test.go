@@ -15,7 +15,7 @@ const (
 )
 
 // churn: many peers vanish at once, without a word, and as many new ones come.
-func (w *world) playChurn() {
+func playChurn(w *world) {
 	w.grow()
 	w.ask(w.some(20), asking{name: "before the kill", quiet: true, each: 2, within: 5 * time.Second})
 	n := w.decimate()
@@ -40,7 +40,7 @@ func (w *world) decimate() int {
 }
 
 // partition: one-way cuts first, then the network falls into halves, lives on, and heals.
-func (w *world) playPartition() {
+func playPartition(w *world) {
 	w.grow()
 	w.ask(w.some(20), asking{name: "before", quiet: true, each: 2, within: 5 * time.Second})
 
@@ -82,7 +82,7 @@ func (w *world) oneWay(part float64) map[[2]netip.Addr]bool {
 }
 
 // hotcell: nearly all records are in one city, and nearly all questions are about it.
-func (w *world) playHotcell() {
+func playHotcell(w *world) {
 	w.market.hot = hotPart
 	w.grow()
 	before := w.served()
@@ -114,7 +114,7 @@ func (w *world) served() []int64 {
 // what they are given there, forge, replay and flood. P1 is demanded as ever; how much of
 // the honest records is still found is told, not demanded: two keepers that collude can
 // hide a record, and a withdrawn one is authentic until it lapses.
-func (w *world) playSybil() {
+func playSybil(w *world) {
 	w.oracle.excuse("P1")
 	w.join(w.params.Peers)
 	c := w.market.cities[0]

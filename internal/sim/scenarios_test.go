@@ -13,7 +13,7 @@ import (
 
 // join: a network comes up, is filled, and is asked by every peer and by some that join
 // late; changes reach watchers; withdrawals hold.
-func (w *world) playJoin() {
+func playJoin(w *world) {
 	w.grow()
 	w.use(2, 100)
 }

@@ -61,7 +61,7 @@ func play(t *testing.T, p Params) {
 	wall := time.Now()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, p)
-		w.act(p.Scenario)
+		act(w, p.Scenario)
 		f, wrong = w.report(), w.failures
 		for property, n := range f.Broken {
 			wrong = append(wrong, fmt.Sprintf("%s is broken %d times", property, n))
@@ -75,22 +75,22 @@ func play(t *testing.T, p Params) {
 	}
 }
 
-func (w *world) act(scenario string) {
+func act(w *world, scenario string) {
 	switch scenario {
 	case "network":
 		w.grow()
 		w.use(1, 20)
 		w.decimate()
 	case "join":
-		w.playJoin()
+		playJoin(w)
 	case "churn":
-		w.playChurn()
+		playChurn(w)
 	case "partition":
-		w.playPartition()
+		playPartition(w)
 	case "hotcell":
-		w.playHotcell()
+		playHotcell(w)
 	case "sybil":
-		w.playSybil()
+		playSybil(w)
 	default:
 		w.t.Fatalf("no scenario %q", scenario)
 	}
