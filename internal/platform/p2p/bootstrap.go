@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	firstRetry  = 250 * time.Millisecond // a bootstrap peer may start a moment after us
+	firstRetry  = 250 * time.Millisecond // a bootstrap peer may start a moment later than this one
 	lastRetry   = 30 * time.Second
-	joinTimeout = 10 * time.Second // of one attempt
-	joinDials   = 8                // to known peers at once
+	dialTimeout = 10 * time.Second
+	joinDials   = 8 // concurrent dials to peers of earlier runs
 
-	// A bootstrap peer that was reached is looked at again: often while the table is
-	// small, so that the halves of a healed partition find each other, and seldom in a
-	// large network, whose bootstrap peers could not hold everybody's connection.
+	// Connections to bootstrap peers are checked again: often while the table is small, so that the halves of
+	// a healed partition meet, rarely in a large network, whose bootstrap peers cannot hold a connection for
+	// each peer.
 	recheckSmall = 5 * time.Second
 	recheckLarge = 10 * time.Minute
 )
 
-// bootstrapper gets this peer into its network and keeps it there.
+// bootstrapper connects this peer to its network and fills the routing table.
 type bootstrapper struct {
 	host    host.Host
 	dht     *dht.IpfsDHT
 	routing *Routing
 	log     *slog.Logger
-	joined  chan struct{} // capacity 1: a bootstrap or known peer was connected
+	joined  chan struct{} // capacity 1: a bootstrap peer or a peer of an earlier run was connected
 }
 
 func newBootstrapper(h host.Host, d *dht.IpfsDHT, r *Routing, log *slog.Logger) *bootstrapper {
 	return &bootstrapper{host: h, dht: d, routing: r, log: log, joined: make(chan struct{}, 1)}
 }
 
-// run works until ctx ends: all bootstrap peers at once for good, and each known peer once.
-func (j *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
+// run stays connected to the bootstrap peers until ctx ends, and dials each peer of earlier runs once.
+func (b *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { j.fillTable(ctx) })
+	work.Go(func() { b.fillTable(ctx) })
 	for _, p := range bootstrap {
-		work.Go(func() { j.stayConnected(ctx, p) })
+		work.Go(func() { b.stayConnected(ctx, p) })
 	}
 	slots := make(chan struct{}, joinDials)
 	for _, p := range known {
@@ -54,20 +54,20 @@ func (j *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo
 			return
 		}
 		work.Go(func() {
-			j.connect(ctx, p)
+			b.connect(ctx, p)
 			<-slots
 		})
 	}
 }
 
-// stayConnected connects to a bootstrap peer, with growing pauses until it answers.
-func (j *bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
+// stayConnected dials a bootstrap peer with growing pauses and checks the connection later.
+func (b *bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	retry := firstRetry
 	for ctx.Err() == nil {
 		pause := retry
-		if j.connect(ctx, p) {
+		if b.connect(ctx, p) {
 			retry, pause = firstRetry, recheckSmall
-			if j.routing.Size() >= tableReplicas {
+			if b.routing.Size() >= tableReplicas {
 				pause = recheckLarge
 			}
 		} else {
@@ -77,40 +77,48 @@ func (j *bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	}
 }
 
-// connect reports whether there is a connection in the end.
-func (j *bootstrapper) connect(ctx context.Context, p peer.AddrInfo) bool {
-	if j.host.Network().Connectedness(p.ID) == network.Connected {
-		j.routing.introduced()
+// connect reports whether the peer is connected in the end.
+func (b *bootstrapper) connect(ctx context.Context, p peer.AddrInfo) bool {
+	if b.host.Network().Connectedness(p.ID) == network.Connected {
+		b.routing.introduced()
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
-	defer cancel()
-	clearBackoff(j.host.Network(), p.ID)
-	if err := j.host.Connect(ctx, p); err != nil {
-		j.log.Debug("cannot connect", "peer", p.ID, "err", err)
+	if !dialPeer(ctx, b.host, p, b.log) {
 		return false
 	}
-	j.routing.introduced()
+	b.routing.introduced()
 	select {
-	case j.joined <- struct{}{}:
+	case b.joined <- struct{}{}:
 	default:
 	}
 	return true
 }
 
-// setResult fills the routing table after joining. One refresh is not enough: of two peers
-// that join at the same moment each may ask the bootstrap peer before it knows the other.
-func (j *bootstrapper) fillTable(ctx context.Context) {
+// dialPeer connects to a peer within dialTimeout and reports whether it succeeded.
+func dialPeer(ctx context.Context, h host.Host, p peer.AddrInfo, log *slog.Logger) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	clearBackoff(h.Network(), p.ID)
+	if err := h.Connect(ctx, p); err != nil {
+		log.Debug("cannot connect to peer", "peer", p.ID, "err", err)
+		return false
+	}
+	return true
+}
+
+// fillTable refreshes the routing table after each join. One refresh is too few: two peers that join at the
+// same moment may both query the bootstrap peer before it has the other one in its table.
+func (b *bootstrapper) fillTable(ctx context.Context) {
 	for {
 		select {
-		case <-j.joined:
+		case <-b.joined:
 		case <-ctx.Done():
 			return
 		}
-		j.awaitEntry(ctx, joinTimeout)
+		b.awaitEntry(ctx)
 		for pause := firstRetry; pause <= 8*time.Second && ctx.Err() == nil; pause *= 2 {
 			select {
-			case <-j.dht.RefreshRoutingTable(): // its error is an empty table
+			case <-b.dht.RefreshRoutingTable(): // fails on an empty table only
 			case <-ctx.Done():
 			}
 			sleep(ctx, pause)
@@ -118,13 +126,13 @@ func (j *bootstrapper) fillTable(ctx context.Context) {
 	}
 }
 
-// awaitEntry waits until the routing table has an entry: it checks a peer before it takes it.
-func (j *bootstrapper) awaitEntry(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// awaitEntry waits for the first entry of the routing table, which checks a peer before it adds it.
+func (b *bootstrapper) awaitEntry(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	for {
-		changed := j.routing.Changed()
-		if j.routing.Size() > 0 {
+		changed := b.routing.Changed()
+		if b.routing.Size() > 0 {
 			return
 		}
 		select {

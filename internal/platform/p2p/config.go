@@ -18,54 +18,53 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxBootstrap bounds Config.Bootstrap: each peer there costs a goroutine.
+// maxBootstrap bounds Config.Bootstrap: each bootstrap peer costs a goroutine.
 const maxBootstrap = 64
 
-// minConnections is the least Config.Connections: about what a routing table needs.
+// minConnections is the lower bound of Config.Connections, about the need of a routing table.
 const minConnections = 24
 
-// Namespaces are who validates the values of the DHT, by the first segment of their keys.
+// Namespaces are the validators of DHT values, by the first segment of the key.
 type Namespaces map[string]record.Validator
 
-// Config is what a Node is built from. Identity, Datastore and Validator are required.
+// Config are the settings and dependencies of a Node. Identity, Datastore and Validator are required.
 type Config struct {
 	Profile  Profile        // empty: Dev
 	Identity crypto.PrivKey // Ed25519
-	// Listen addresses must all work. Empty: the profile's, of which one must.
+	// Listen addresses must all open. Empty: the profile's addresses, at least one of which must open.
 	Listen []multiaddr.Multiaddr
-	// Bootstrap peers introduce this one; they need not run yet. Empty: this peer founds a
-	// network or is found by others. At most 64; this peer itself is ignored.
+	// Bootstrap peers lead into the network. They may start later. Empty: this peer starts a new network, or
+	// other peers find it. At most 64; this peer itself is ignored.
 	Bootstrap []peer.AddrInfo
-	// Datastore holds DHT values and known peers. The caller owns it and closes it after
-	// Node.Close.
+	// Datastore holds DHT values and known peers. The caller closes it after Node.Close.
 	Datastore ds.Batching
 	Validator record.Validator // of DHT values under /blackhole/
-	// Namespaces are the DHT's other ones. A peer keeps no value of a namespace that it does not know.
+	// Namespaces are further namespaces of the DHT. A peer refuses values of all others.
 	Namespaces Namespaces
 	PubSub     []pubsub.Option
-	// Transport replaces the profile's transports and turns off multicast DNS, for a network
-	// that is not the machine's: a simulation. Empty: the profile's.
+	// Transport replaces the profile's transports and disables multicast DNS, for simulated networks. Empty:
+	// the profile's transports.
 	Transport []libp2p.Option
-	Protocols []protocol.ID // get resource limits of their own
+	Protocols []protocol.ID // with resource limits of their own
 	Probe     ProbeConfig
-	// Connections is how many connections this peer grows to before it closes the least
-	// useful third, at least 24 (the hard limit each way is four times that). 0: the profile's.
+	// Connections is the number of connections above which this peer closes the least useful third, at least
+	// 24. The hard limit in each direction is four times that. Zero: the profile's.
 	Connections int
 	UserAgent   string       // empty: "blackholed"
 	Logger      *slog.Logger // nil: silent
-	// Registerer gets libp2p's metrics; nil: none. libp2p's collectors belong to the
-	// process: give a registerer to one node of it only.
+	// Registerer receives libp2p's metrics; nil: none. libp2p's collectors are global: give a registerer to at
+	// most one node of a process.
 	Registerer prometheus.Registerer
 }
 
-// complete checks c and fills in defaults. Errors are Invalid and name the field.
+// complete validates c and sets defaults. Errors are Invalid with the field.
 func (c Config) complete() (Config, profileSettings, error) {
 	if c.Profile == "" {
 		c.Profile = Dev
 	}
 	t, ok := c.Profile.settings()
 	if !ok {
-		return c, t, fault.Invalidf("profile", string(c.Profile), "must be one of dev, lan, public")
+		return c, t, fault.Invalidf("profile", string(c.Profile), "must be dev, lan or public")
 	}
 	t.mdns = t.mdns && len(c.Transport) == 0
 	if c.Connections != 0 {
@@ -83,7 +82,7 @@ func (c Config) complete() (Config, profileSettings, error) {
 	case c.Connections != 0 && c.Connections < minConnections:
 		return c, t, fault.Invalidf("connections", c.Connections, "must be 0 or at least %d", minConnections)
 	case len(c.Bootstrap) > maxBootstrap:
-		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "at most %d peers", maxBootstrap)
+		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "must have at most %d peers", maxBootstrap)
 	}
 	if c.Bootstrap, err = mergeBootstrap(c.Bootstrap, self); err != nil {
 		return c, t, err
@@ -114,17 +113,17 @@ func (c Config) identity() (peer.ID, error) {
 	return id, nil
 }
 
-// mergeBootstrap merges entries of the same peer and leaves self out.
+// mergeBootstrap merges the entries of one peer and removes self.
 func mergeBootstrap(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 	var out []peer.AddrInfo
 	for i, p := range list {
 		switch {
 		case p.ID.Validate() != nil:
-			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "is no peer id"))
+			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "is not a peer id"))
 		case p.ID == self:
 			continue
 		case len(p.Addrs) == 0:
-			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s has no address", p.ID))
+			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s needs at least one address", p.ID))
 		}
 		out = addInfo(out, p)
 	}

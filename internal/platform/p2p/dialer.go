@@ -14,35 +14,29 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 )
 
-// errNoAddress is a peer whose addresses this peer could not ask for.
-var errNoAddress = errors.New("no known address")
+var (
+	errNoAddress      = errors.New("no known address")               // the lookup itself failed
+	errAddressUnknown = errors.New("no peer has the peer's address") // the lookup succeeded without a result
+)
 
-// errAddressUnknown is a peer whose addresses nobody knows.
-var errAddressUnknown = errors.New("nobody knows the peer's address")
-
-// dialer is the prober's view of the real network.
+// dialer is the prober's real network.
 type dialer struct {
-	host host.Host // without routing: the prober bounds its lookups itself
+	host host.Host // without routing: check bounds its own lookups
 	dht  *dht.IpfsDHT
-	low  int // connections below which the connection manager closes none
-
-	unresponsive *unresponsivePeers
+	low  int // the connection manager never trims below this number of connections
 }
 
 func (d *dialer) connected(id peer.ID) bool {
 	return d.host.Network().Connectedness(id) != network.NotConnected
 }
 
-// watch wants every lost member of the routing table looked into, so that the dead leave
-// the table at once and not at the next failed query. Where the connection manager trims,
-// a loss means nothing, and redialing would undo its work.
+// watch selects members of the routing table, so that dead peers leave the table before the next query fails.
+// Where the connection manager trims, a lost connection is normal and a new dial would undo the trim.
 func (d *dialer) watch(id peer.ID) bool {
 	return len(d.host.Network().Peers()) < d.low && d.dht.RoutingTable().Find(id) != ""
 }
 
 func (d *dialer) gone(id peer.ID) { d.dht.RoutingTable().RemovePeer(id) }
-
-func (d *dialer) alive(id peer.ID) { d.unresponsive.clear(id) }
 
 func (d *dialer) check(ctx context.Context, p probe) outcome {
 	ctx = network.WithAllowLimitedConn(ctx, "probe")
@@ -55,13 +49,13 @@ func (d *dialer) check(ctx context.Context, p probe) outcome {
 	return d.ping(ctx, p.id, true)
 }
 
-// dial makes a connection that is new for sure, whatever the swarm remembers.
+// dial opens a new connection, regardless of the swarm's cached state.
 func (d *dialer) dial(ctx context.Context, p probe) error {
 	net := d.host.Network()
 	if p.fresh {
-		_ = net.ClosePeer(p.id) // it did not answer: its error is no news
+		_ = net.ClosePeer(p.id) // an error adds nothing: the peer did not answer
 	}
-	clearBackoff(net, p.id) // a refusal out of the backoff would be old evidence
+	clearBackoff(net, p.id)
 	known := d.host.Peerstore().Addrs(p.id)
 	if len(known) == 0 || p.search {
 		found, err := d.find(ctx, p.id)
@@ -73,7 +67,7 @@ func (d *dialer) dial(ctx context.Context, p probe) error {
 	return d.host.Connect(ctx, peer.AddrInfo{ID: p.id, Addrs: known})
 }
 
-// find asks the network where a peer is, for at most half of the time that is left.
+// find looks up a peer's addresses, for at most half of the remaining time.
 func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -81,11 +75,11 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 		ctx = half
 	}
 	info, err := d.dht.FindPeer(ctx, id)
-	// FindPeer gives up on a peer that it could not dial before it learned the address.
-	heard := d.host.Peerstore().PeerInfo(id)
+	// FindPeer returns ErrNotFound if an early dial failed, although it learned the address later.
+	cached := d.host.Peerstore().PeerInfo(id)
 	switch {
-	case errors.Is(err, routing.ErrNotFound) && len(heard.Addrs) > 0:
-		return heard, nil
+	case errors.Is(err, routing.ErrNotFound) && len(cached.Addrs) > 0:
+		return cached, nil
 	case errors.Is(err, routing.ErrNotFound):
 		return info, errAddressUnknown
 	case err != nil:
@@ -94,7 +88,7 @@ func (d *dialer) find(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	return info, nil
 }
 
-// ping asks for one answer, over the connection just dialed or one that was there.
+// ping waits for one answer over the current connection. dialed: this probe opened the connection.
 func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream after one answer
 	defer cancel()
@@ -104,16 +98,17 @@ func (d *dialer) ping(ctx context.Context, id peer.ID, dialed bool) outcome {
 	case <-ctx.Done():
 		r.Error = ctx.Err()
 	}
-	if r.Error != nil {
-		return outcome{result: resultOf(r.Error), dialed: dialed, linked: dialed}
+	o := outcome{result: answered, dialed: dialed, linked: dialed, roundTrip: r.RTT}
+	switch {
+	case r.Error != nil:
+		o.result = resultOf(r.Error)
+	case r.RTT == 0: // closed without an answer
+		o.result = failed
 	}
-	if r.RTT == 0 {
-		return outcome{result: failed, dialed: dialed, linked: dialed} // closed without an answer
-	}
-	return outcome{result: answered, dialed: dialed, linked: dialed, roundTrip: r.RTT}
+	return o
 }
 
-// markUnresponsive tells a peer's failure from this peer's own.
+// resultOf separates failures of the peer from local ones.
 func resultOf(err error) result {
 	switch {
 	case errors.Is(err, errAddressUnknown):
@@ -125,8 +120,8 @@ func resultOf(err error) result {
 	}
 }
 
-// clearBackoff makes the next dial a real one. After a failed dial the swarm answers from
-// memory for at least 5 s.
+// clearBackoff makes the next dial a real one. For at least 5 s after a failed dial, the swarm returns the
+// cached failure.
 func clearBackoff(n network.Network, id peer.ID) {
 	if s, ok := n.(interface{ Backoff() *swarm.DialBackoff }); ok {
 		s.Backoff().Clear(id)

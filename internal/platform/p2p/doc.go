@@ -1,10 +1,10 @@
-// Package p2p builds this peer's libp2p node: host, DHT and GossipSub, after one of
-// three profiles, and keeps it joined to its network.
+// Package p2p builds and runs this peer's libp2p node: host, DHT and GossipSub. One of three profiles
+// selects its settings.
 //
-// It knows nothing of records but their Measured type: pkg/keeper and pkg/gossip bring
-// the validator, the PubSub options and the protocols that they need.
+// The caller supplies the DHT validators, the PubSub options and the protocols. From package records, p2p
+// uses only Measured.
 //
-// Who starts what: New builds in the order datastore views, host without listeners, DHT,
-// PubSub, prober, and only then listens and joins, so that no peer ever identifies a
-// half-built host. Close goes the other way round and waits for every goroutine.
+// New builds the datastore views, the host, the DHT, PubSub and the prober. The host listens last, so remote
+// peers never identify a half-built host. Close stops the parts in reverse order and waits for their
+// goroutines.
 package p2p

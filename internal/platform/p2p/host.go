@@ -25,20 +25,20 @@ import (
 )
 
 // newHost builds a host that does not listen yet.
-func newHost(c *Config, t profileSettings, relays *relaySource) (host.Host, error) {
-	manager, err := connmgr.NewConnManager(t.low, t.high, connmgr.WithGracePeriod(t.grace))
+func newHost(c *Config, settings profileSettings, relays *relaySource) (host.Host, error) {
+	manager, err := connmgr.NewConnManager(settings.low, settings.high, connmgr.WithGracePeriod(settings.grace))
 	if err != nil {
 		return nil, err
 	}
-	resources, err := newResources(c, t)
+	resources, err := newResources(c, settings)
 	if err != nil {
 		return nil, errors.Join(err, manager.Close())
 	}
 	opts := append(hostOptions(c),
 		libp2p.ConnectionManager(manager),
 		libp2p.ResourceManager(resources))
-	opts = append(opts, transports(c, t)...)
-	opts = append(opts, natOptions(t, relays)...)
+	opts = append(opts, transports(c, settings)...)
+	opts = append(opts, natOptions(settings, relays)...)
 	h, err := libp2p.New(opts...)
 	if err != nil {
 		return nil, errors.Join(err, resources.Close(), manager.Close())
@@ -50,19 +50,18 @@ func hostOptions(c *Config) []libp2p.Option {
 	opts := []libp2p.Option{
 		libp2p.Identity(c.Identity),
 		libp2p.UserAgent(c.UserAgent),
-		libp2p.NoListenAddrs, // New listens when all handlers are in place
+		libp2p.NoListenAddrs, // New listens after all handlers are set
 	}
 	if c.Registerer == nil {
-		// libp2p's collectors are global to the process, so hosts share their series:
-		// only a process with one host should ask for them.
+		// libp2p's collectors are global: several hosts of one process would share their series.
 		return append(opts, libp2p.DisableMetrics())
 	}
 	return append(opts, libp2p.PrometheusRegisterer(c.Registerer))
 }
 
-// transports are named one by one: libp2p's defaults add WebRTC, WebTransport and
-// WebSocket, which cost memory and serve browsers that we do not have.
-func transports(c *Config, t profileSettings) []libp2p.Option {
+// transports lists the transports explicitly: libp2p's defaults add WebRTC, WebTransport and WebSocket, which
+// cost memory and serve browsers.
+func transports(c *Config, settings profileSettings) []libp2p.Option {
 	if len(c.Transport) > 0 {
 		return c.Transport
 	}
@@ -70,26 +69,26 @@ func transports(c *Config, t profileSettings) []libp2p.Option {
 		libp2p.Security(noise.ID, newNoise),
 		libp2p.Security(libp2ptls.ID, newTLS),
 	}
-	if t.open {
-		// Dialing from the listening port is what lets NAT hole punching work over TCP.
+	if settings.open {
+		// NAT hole punching over TCP needs dials from the listening port.
 		opts = append(opts, libp2p.Transport(tcp.NewTCPTransport))
 	} else {
-		// Elsewhere port reuse does harm: a second daemon on the same port would start
-		// without an error and take half of the connections.
+		// Elsewhere port reuse is harmful: a second daemon on the same port would start without an error and
+		// receive half of the connections.
 		opts = append(opts, libp2p.Transport(tcp.NewTCPTransport, tcp.DisableReuseport()))
 	}
-	if t.quic {
+	if settings.quic {
 		opts = append(opts, libp2p.Transport(quic.NewTransport))
 	}
 	return opts
 }
 
-// natOptions is all about NATs, which only the open Internet has.
-func natOptions(t profileSettings, relays *relaySource) []libp2p.Option {
-	if !t.open {
+// natOptions configures NAT traversal, which only the open Internet needs.
+func natOptions(settings profileSettings, relays *relaySource) []libp2p.Option {
+	if !settings.open {
 		return []libp2p.Option{
 			libp2p.DisableRelay(),
-			libp2p.ForceReachabilityPublic(), // nobody to ask, nothing to find out
+			libp2p.ForceReachabilityPublic(), // AutoNAT has no servers here
 			libp2p.DisableIdentifyAddressDiscovery(),
 		}
 	}
@@ -99,37 +98,37 @@ func natOptions(t profileSettings, relays *relaySource) []libp2p.Option {
 		libp2p.EnableHolePunching(),
 		libp2p.NATPortMap(),
 		libp2p.EnableAutoNATv2(),
-		// The DHT's automatic mode listens to AutoNAT v1, whose only servers are our own peers.
+		// The DHT's automatic mode depends on AutoNAT v1, served by this network's peers only.
 		libp2p.EnableNATService(),
 		libp2p.NonPublicAddrPublishing(false),
 	}
 }
 
-// Limits of each of our protocols. libp2p's default of 64 inbound streams per peer and
-// protocol is below one busy consumer's parallel queries.
+// Limits of each own protocol. libp2p's default, 64 inbound streams of one peer and protocol, is below the
+// parallel queries of one busy consumer.
 const (
 	protocolStreams     = 4096
 	protocolPeerStreams = 512
 	protocolMemory      = 64 << 20
 	protocolPeerMemory  = 16 << 20
-	sharedAddress       = 1024 // connections from one address where all may share one
+	sharedAddress       = 1024 // connections from one address, for profiles with a shared address
 )
 
-func newResources(c *Config, t profileSettings) (network.ResourceManager, error) {
+func newResources(c *Config, settings profileSettings) (network.ResourceManager, error) {
 	limits := rcmgr.DefaultLimits
 	libp2p.SetDefaultServiceLimits(&limits)
 	for _, id := range c.Protocols {
 		allow(&limits, id)
 	}
-	connections(&limits, t)
+	connections(&limits, settings)
 	limits.PeerBaseLimit.StreamsInbound = 2 * protocolPeerStreams
 	limits.PeerBaseLimit.StreamsOutbound = 2 * protocolPeerStreams
 	limits.PeerBaseLimit.Streams = 4 * protocolPeerStreams
 
 	var opts []rcmgr.Option
-	if !t.open {
+	if !settings.open {
 		opts = append(opts,
-			rcmgr.WithConnRateLimiters(&rate.Limiter{}), // the zero value limits nothing
+			rcmgr.WithConnRateLimiters(&rate.Limiter{}), // zero value: no limit
 			rcmgr.WithLimitPerSubnet(
 				[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: sharedAddress}},
 				[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: sharedAddress}}))
@@ -145,7 +144,7 @@ func resourceMetrics(reg prometheus.Registerer) (rcmgr.Option, error) {
 	if reg == nil {
 		return rcmgr.WithMetricsDisabled(), nil
 	}
-	rcmgr.MustRegisterWith(reg) // ignores what is registered already
+	rcmgr.MustRegisterWith(reg) // ignores existing registrations
 	reporter, err := rcmgr.NewStatsTraceReporter()
 	if err != nil {
 		return nil, err
@@ -153,7 +152,7 @@ func resourceMetrics(reg prometheus.Registerer) (rcmgr.Option, error) {
 	return rcmgr.WithTraceReporter(reporter), nil
 }
 
-// allow gives one of our protocols fixed limits instead of the defaults.
+// allow sets fixed limits for one own protocol.
 func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
 	limits.AddProtocolLimit(id, rcmgr.BaseLimit{
 		StreamsInbound: protocolStreams, StreamsOutbound: protocolStreams,
@@ -165,16 +164,14 @@ func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
 	}, rcmgr.BaseLimitIncrease{})
 }
 
-// hardLimit is the hard limit of connections each way, in high water marks. It is far above
-// the mark because what is between the two is what lookups of new places may dial, or be
-// dialed for, in one grace period; at the limit peers lose sight of each other.
+// hardLimit is the hard limit of connections in each direction, in high water marks. Between mark and limit is
+// the room for the dials of lookups in one grace period. At the limit, peers cannot reach each other.
 const hardLimit = 4
 
-// connections derives the hard limits from the connection manager's water marks, which
-// trim only after the grace period. Handshakes of a whole network that joins at once
-// count as transient.
-func connections(limits *rcmgr.ScalingLimitConfig, t profileSettings) {
-	hard := hardLimit * t.high
+// connections derives the hard limits from the connection manager's water marks, which trim only after the
+// grace period. The handshakes of a whole network that joins at once are transient connections.
+func connections(limits *rcmgr.ScalingLimitConfig, settings profileSettings) {
+	hard := hardLimit * settings.high
 	system := &limits.SystemBaseLimit
 	system.Conns, system.ConnsInbound, system.ConnsOutbound = 2*hard, hard, hard
 	system.FD = max(system.FD, 2*hard)
@@ -188,8 +185,8 @@ func connections(limits *rcmgr.ScalingLimitConfig, t profileSettings) {
 	transient.FD = max(transient.FD, hard)
 }
 
-// relaySource offers routing table peers to AutoRelay. The host needs it before the DHT
-// exists, so the table comes later.
+// relaySource offers peers of the routing table to AutoRelay. The host needs it before the DHT exists, so dht is
+// set later.
 type relaySource struct{ dht atomic.Pointer[dht.IpfsDHT] }
 
 func (r *relaySource) candidates(ctx context.Context, n int) <-chan peer.AddrInfo {
@@ -210,8 +207,8 @@ func (r *relaySource) candidates(ctx context.Context, n int) <-chan peer.AddrInf
 	return out
 }
 
-// listen opens the addresses. Those of the operator must all work; of the profile's one
-// is enough, since a machine may lack IPv6.
+// listen opens the addresses. All configured addresses must open. Without them, one of the profile's is enough,
+// because a machine may lack IPv6.
 func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
 	const op = "p2p.New"
 	var failed []error

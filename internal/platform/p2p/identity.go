@@ -16,16 +16,15 @@ import (
 // maxIdentityBytes bounds the key file; an Ed25519 key takes 68 bytes.
 const maxIdentityBytes = 4 << 10
 
-// LoadIdentity reads this peer's private key, and creates an Ed25519 key with mode 0600
-// when the file does not exist. The file appears complete or not at all; of two processes
-// that create it at once, both get the key of the one that was first.
+// LoadIdentity reads this peer's private key. Without a file, it creates an Ed25519 key with mode 0600. Creation
+// is atomic: two concurrent processes both return the key of the first.
 //
-// Errors: Forbidden when group or others may read or write the file, Unauthentic when it
-// holds no Ed25519 key, Invalid for an empty path.
+// Errors: Forbidden for a file with permissions for group or others, Unauthentic for a file without an Ed25519
+// key, Invalid for an empty path.
 func LoadIdentity(path string) (crypto.PrivKey, error) {
 	const op = "p2p.LoadIdentity"
 	if path == "" {
-		return nil, fault.In("identity", fault.New(op, fault.Invalid, "no path"))
+		return nil, fault.In("identity", fault.New(op, fault.Invalid, "the path of the identity file is empty"))
 	}
 	key, err := readIdentity(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,15 +42,15 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of the open file: no window between check and read
+	info, err := f.Stat() // of the open file, so that check and read see the same file
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fault.New("", fault.Forbidden, "%s is not a regular file", path)
+		return nil, fault.New("", fault.Forbidden, "%s is not a regular file: use a key file of this user", path)
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return nil, fault.New("", fault.Forbidden, "%s has mode %#o; the key must be private: chmod 600 it", path, perm)
+		return nil, fault.New("", fault.Forbidden, "%s has mode %#o and exposes the key: run chmod 600 on it", path, perm)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxIdentityBytes+1))
 	if err != nil {
@@ -62,17 +61,17 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 	}
 	key, err := crypto.UnmarshalPrivateKey(data)
 	if err != nil {
-		// The library's error may quote the content: it stays out.
-		return nil, fault.New("", fault.Unauthentic, "%s holds no libp2p private key", path)
+		// The library's error may contain key material, so it is dropped.
+		return nil, fault.New("", fault.Unauthentic, "%s does not contain a libp2p private key", path)
 	}
 	if key.Type() != crypto.Ed25519 {
-		return nil, fault.New("", fault.Unauthentic, "%s holds a key of type %s; Ed25519 only", path, key.Type())
+		return nil, fault.New("", fault.Unauthentic, "%s contains a key of type %s: only Ed25519 keys are supported", path, key.Type())
 	}
 	return key, nil
 }
 
-// createIdentity writes a new key beside path and links it into place: a link, unlike a
-// rename, fails when another process was faster, whose key then is the one to use.
+// createIdentity writes a new key to a temporary file and links it to path. Unlike a rename, a link fails after
+// a faster process; then createIdentity returns that process's key.
 func createIdentity(path string) (crypto.PrivKey, error) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -102,8 +101,8 @@ func createIdentity(path string) (crypto.PrivKey, error) {
 	return key, syncDir(dir)
 }
 
-// writePrivate puts data on disk in a new file of mode 0600 (os.CreateTemp's) and
-// returns its name, also on failure if there is a file to remove.
+// writePrivate writes data durably to a new file of mode 0600 (os.CreateTemp's) and returns its name. After an
+// error, a name means a file to remove.
 func writePrivate(dir string, data []byte) (string, error) {
 	f, err := os.CreateTemp(dir, ".identity-*")
 	if err != nil {

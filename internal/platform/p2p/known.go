@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	maxKnown      = 64      // peers remembered
-	maxKnownAddrs = 8       // addresses of each
-	maxKnownBytes = 1 << 20 // of the stored list
+	maxKnown      = 64      // peers
+	maxKnownAddrs = 8       // addresses of one peer
+	maxKnownBytes = 1 << 20 // length of the stored list
 	saveEvery     = time.Minute
 )
 
-// knownPeers remembers peers of the routing table across restarts, because kad-dht does
-// not: without it a network whose bootstrap peers are down loses everyone who restarts.
-// The list is soft state: one that cannot be read is an empty one.
+// knownPeers stores peers of the routing table across restarts, because kad-dht does not. Without them, a peer
+// that restarts while all bootstrap peers are down is lost. The list is soft state: an unreadable list counts as
+// empty.
 type knownPeers struct {
 	store ds.Datastore
 	key   ds.Key
@@ -34,7 +34,7 @@ type knownPeers struct {
 
 	mu    sync.Mutex
 	list  []peer.AddrInfo // newest first; guarded by mu
-	saved []byte          // as stored; guarded by mu
+	saved []byte          // the stored bytes; guarded by mu
 }
 
 func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *knownPeers {
@@ -48,7 +48,7 @@ func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *known
 		k.saved = data
 	}
 	if err != nil {
-		log.Warn("known peers are lost", "err", err)
+		log.Warn("the stored list of known peers is unreadable; only bootstrap peers lead into the network", "err", err)
 	}
 	return k
 }
@@ -56,7 +56,7 @@ func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *known
 // decodeKnown reads the stored list and enforces its bounds.
 func decodeKnown(data []byte) ([]peer.AddrInfo, error) {
 	if len(data) > maxKnownBytes {
-		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "%d bytes, at most %d", len(data), maxKnownBytes)
+		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "the list has %d bytes, at most %d are allowed", len(data), maxKnownBytes)
 	}
 	var list []peer.AddrInfo
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -65,7 +65,7 @@ func decodeKnown(data []byte) ([]peer.AddrInfo, error) {
 	return mergeKnown(list, nil), nil
 }
 
-// mergeKnown puts the newer list before the older one, once per peer and within bounds.
+// mergeKnown joins both lists within the bounds, newer entries first, without duplicates.
 func mergeKnown(newer, older []peer.AddrInfo) []peer.AddrInfo {
 	seen := make(map[peer.ID]bool, maxKnown)
 	merged := make([]peer.AddrInfo, 0, maxKnown)
@@ -83,15 +83,15 @@ func mergeKnown(newer, older []peer.AddrInfo) []peer.AddrInfo {
 	return merged
 }
 
-// peers gives a copy of the list.
+// peers returns a copy of the list.
 func (k *knownPeers) peers() []peer.AddrInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.list)
 }
 
-// save merges the present peers in and writes the list if it changed. An empty present
-// leaves the list alone: a peer that lost its network still remembers it.
+// save merges the present peers into the list and stores changes. An empty present changes nothing, so that a
+// peer without contact keeps its list.
 func (k *knownPeers) save(ctx context.Context, present []peer.AddrInfo) error {
 	present = slices.Clone(present)
 	for i, p := range present {
@@ -115,7 +115,7 @@ func (k *knownPeers) save(ctx context.Context, present []peer.AddrInfo) error {
 	return nil
 }
 
-// run saves what present gives, every minute and once more when ctx ends.
+// run saves the present peers every minute and at the end of ctx.
 func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
@@ -125,9 +125,9 @@ func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
 		case <-ctx.Done():
 			alive = false
 		}
-		// Not ctx: the last save happens after its end.
+		// Without ctx: the last save follows its end.
 		if err := k.save(context.WithoutCancel(ctx), present()); err != nil {
-			k.log.Warn("cannot save known peers", "err", err)
+			k.log.Warn("the list of known peers could not be saved", "err", err)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// A peer that met others, but none of those who lead into its network, may be on an island.
-func TestStrayedPeerSaysSo(t *testing.T) {
+// A peer that has met other peers, but no bootstrap peer, may be separated from its network.
+func TestPeerWithoutBootstrapPeerReportsIt(t *testing.T) {
 	door, c := testConfig(t), testConfig(t)
 	c.Bootstrap = []peer.AddrInfo{absent(t, &door)}
 	lost, other := start(t, c), start(t, testConfig(t))
@@ -28,14 +28,14 @@ func TestStrayedPeerSaysSo(t *testing.T) {
 
 	start(t, door)
 	waitTable(t, lost, func(size int) bool { return size == 2 })
-	waitArrived(t, lost)
+	waitIntroduced(t, lost)
 	found, err = lookUp(t, lost, "k", 2)
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 }
 
-// lookUp looks a key up until so many peers are found: on a busy machine one may be late, and is left out until it
-// was measured.
+// lookUp repeats a lookup until it finds enough peers: on a busy machine a late peer is left out until its
+// measurement.
 func lookUp(t testing.TB, n *Node, key string, least int) (found []peer.ID, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -47,8 +47,8 @@ func lookUp(t testing.TB, n *Node, key string, least int) (found []peer.ID, err 
 	return found, err
 }
 
-// Who is gone is left out of an answer, measured, and dropped from the table.
-func TestLookupBuriesTheDead(t *testing.T) {
+// A dead peer is left out of an answer, measured, and removed from the table.
+func TestLookupRemovesDeadPeers(t *testing.T) {
 	nodes := meet(t, 4)
 	gone := nodes[3].host.ID()
 	require.NoError(t, nodes[3].Close())
@@ -59,8 +59,8 @@ func TestLookupBuriesTheDead(t *testing.T) {
 	waitTable(t, nodes[1], func(size int) bool { return size == 2 })
 }
 
-// Only who is gone is left out: not who has no room, or whom this peer has none for.
-func TestWantOfRoomIsNoDeath(t *testing.T) {
+// A lack of room for a connection, on either side, is not death.
+func TestNoRoomIsNotDeath(t *testing.T) {
 	for err, want := range map[error]state{
 		network.ErrResourceLimitExceeded:                                          noRoom,
 		&network.ConnError{ErrorCode: network.ConnResourceLimitExceeded}:          noRoom,
@@ -72,41 +72,39 @@ func TestWantOfRoomIsNoDeath(t *testing.T) {
 	}
 }
 
-func TestBarredPeersStayInTheAnswer(t *testing.T) {
-	n := start(t, testConfig(t))
-	f := n.routing.finder
+func TestPeersWithoutRoomStayInTheAnswer(t *testing.T) {
 	for _, c := range []struct {
-		answers, bars, found int
+		answers, full, found int
 		settled              bool
 	}{
 		{answers: 10, found: 20, settled: true},
-		{answers: 6, bars: 4, found: 20, settled: true},
-		{answers: 5, bars: 5, found: 20, settled: true},
-		{answers: 4, bars: 6, found: 20},
-		{answers: 4, bars: 1, found: 5},
+		{answers: 6, full: 4, found: 20, settled: true},
+		{answers: 5, full: 5, found: 20, settled: true},
+		{answers: 4, full: 6, found: 20},
+		{answers: 4, full: 1, found: 5},
 		{answers: 5, found: 5, settled: true},
-		{bars: 3, found: 3},
+		{full: 3, found: 3},
 	} {
-		err := f.checkAnswers(c.found, c.answers, c.bars)
+		err := checkAnswers(c.found, c.answers, c.full)
 		require.Equal(t, c.settled, err == nil, "%+v", c)
 	}
 }
 
-// One address group does not fill an answer.
+// One address group cannot fill an answer.
 func TestDiverseAnswers(t *testing.T) {
-	var told []*peer.AddrInfo
+	var infos []*peer.AddrInfo
 	for i, a := range []string{"1.2.0.1", "1.2.0.2", "1.2.0.3", "1.2.0.4", "3.4.0.1"} {
-		told = append(told, &peer.AddrInfo{
+		infos = append(infos, &peer.AddrInfo{
 			ID: peer.ID(fmt.Sprint(i)), Addrs: []multiaddr.Multiaddr{addr(t, "/ip4/"+a+"/tcp/1")},
 		})
 	}
-	require.Len(t, limitAddressGroups(told), 1)
-	require.Len(t, limitAddressGroups(told[1:]), 4)
+	require.Len(t, limitAddressGroups(infos), 1)
+	require.Len(t, limitAddressGroups(infos[1:]), 4)
 }
 
-// A peer whose connections are many for its marks still reaches, and is reached by, those it
-// has not met: between the mark and the limit is room for what one grace period may dial.
-func TestRoomBeyondTheMark(t *testing.T) {
+// Above the high water mark, a peer still connects to new peers: between mark and hard limit is room for the
+// dials of one grace period.
+func TestRoomAboveTheHighWaterMark(t *testing.T) {
 	c := testConfig(t)
 	c.Connections = minConnections
 	c, row, err := c.complete()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -16,8 +15,7 @@ import (
 
 const (
 	mdnsService = "_blackhole._udp"
-	mdnsDials   = 8 // at once
-	mdnsTimeout = 10 * time.Second
+	mdnsDials   = 8 // concurrent
 )
 
 // mdnsPeers connects to the peers that multicast DNS finds on the local network.
@@ -31,45 +29,41 @@ type mdnsPeers struct {
 	work    sync.WaitGroup
 }
 
-// startMDNS announces this peer and looks for others. Where multicast does not work,
-// as in many containers, it returns Unavailable and the peer must rely on bootstrap peers.
+// startMDNS announces this peer on the local network and searches for others. It returns Unavailable without
+// working multicast, as in many containers; the peer then depends on its bootstrap peers.
 func startMDNS(ctx context.Context, h host.Host, log *slog.Logger) (*mdnsPeers, error) {
-	n := &mdnsPeers{host: h, log: log, slots: make(chan struct{}, mdnsDials)}
-	n.ctx, n.stop = context.WithCancel(ctx)
-	service := mdns.NewMdnsService(h, mdnsService, n)
+	m := &mdnsPeers{host: h, log: log, slots: make(chan struct{}, mdnsDials)}
+	m.ctx, m.stop = context.WithCancel(ctx)
+	service := mdns.NewMdnsService(h, mdnsService, m)
 	if err := service.Start(); err != nil {
-		n.stop()
+		m.stop()
 		return nil, fault.As("p2p.mdns", fault.Unavailable, err)
 	}
-	n.service = service
-	return n, nil
+	m.service = service
+	return m, nil
 }
 
-// HandlePeerFound implements mdns.Notifee. It must not block, and is called again and
-// again for the same peer: while mdnsDials dials are under way it does nothing.
-func (n *mdnsPeers) HandlePeerFound(p peer.AddrInfo) {
-	if p.ID == n.host.ID() || n.host.Network().Connectedness(p.ID) == network.Connected {
+// HandlePeerFound implements mdns.Notifee. It must not block. mDNS repeats its finds, so a find without a free
+// slot is ignored.
+func (m *mdnsPeers) HandlePeerFound(p peer.AddrInfo) {
+	if p.ID == m.host.ID() || m.host.Network().Connectedness(p.ID) == network.Connected {
 		return
 	}
 	select {
-	case n.slots <- struct{}{}:
+	case m.slots <- struct{}{}:
 	default:
 		return
 	}
-	n.work.Go(func() {
-		defer func() { <-n.slots }()
-		ctx, cancel := context.WithTimeout(n.ctx, mdnsTimeout)
-		defer cancel()
-		if err := n.host.Connect(ctx, p); err != nil {
-			n.log.Debug("cannot connect to a neighbour", "peer", p.ID, "err", err)
-		}
+	m.work.Go(func() {
+		defer func() { <-m.slots }()
+		dialPeer(m.ctx, m.host, p, m.log)
 	})
 }
 
-func (n *mdnsPeers) close() {
-	n.stop()
-	if err := n.service.Close(); err != nil { // waits for its goroutines, so that none finds a peer any more
-		n.log.Debug("closing multicast DNS", "err", err)
+func (m *mdnsPeers) close() {
+	m.stop()
+	if err := m.service.Close(); err != nil { // waits for its goroutines, so HandlePeerFound is not called later
+		m.log.Debug("multicast DNS did not close cleanly", "err", err)
 	}
-	n.work.Wait()
+	m.work.Wait()
 }

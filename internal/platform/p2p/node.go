@@ -22,10 +22,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Node is this peer in its network. Safe for concurrent use.
+// Node is this peer in its network. It is safe for concurrent use.
 type Node struct {
 	log       *slog.Logger
-	host      host.Host // plain
+	host      host.Host // without routing
 	routed    host.Host // finds addresses through the DHT
 	dht       *dht.IpfsDHT
 	pubsub    *pubsub.PubSub
@@ -33,35 +33,34 @@ type Node struct {
 	prober    *Prober
 	known     *knownPeers
 	bootstrap []peer.AddrInfo
-	mdns      *mdnsPeers // nil where the profile has none or multicast does not work
+	mdns      *mdnsPeers // nil without mDNS in the profile or without working multicast
 
-	open   atomic.Bool // listening; nobody is dialed before
+	open   atomic.Bool // listening; before, the node dials no peer
 	cancel context.CancelFunc
-	work   sync.WaitGroup // bootstrapper, prober, saver
+	work   sync.WaitGroup // bootstrapper, prober, knownPeers
 	once   sync.Once
-	closed error // of Close; guarded by once
+	closed error // result of Close; guarded by once
 }
 
 // PeerInfo is a connected peer.
 type PeerInfo struct {
 	ID      peer.ID
 	Addrs   []string      // of its connections
-	Agent   string        // what it calls itself; anything a stranger likes, at most 128 bytes
-	Latency time.Duration // moving average; 0 when unknown
+	Agent   string        // its own user agent, unverified, at most 128 bytes
+	Latency time.Duration // moving average; 0: unknown
 }
 
-// New builds and starts a node: when it returns, the peer listens and is on its way into
-// the network; Ready tells when it arrived. ctx bounds only the construction.
+// New builds and starts a node. On return the node listens and joins its network in the background; see Ready.
+// ctx bounds only the construction.
 //
-// Errors: Invalid with the field of Config; Unavailable, field "listen", when an address
-// cannot be opened.
+// Errors: Invalid with the field of Config; Unavailable with field "listen" for an address that does not open.
 func New(ctx context.Context, c Config) (*Node, error) {
 	const op = "p2p.New"
-	c, t, err := c.complete()
+	c, settings, err := c.complete()
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	fallback, err := multiaddrs(t.listen)
+	fallback, err := multiaddrs(settings.listen)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -69,35 +68,35 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.cancel = cancel
 	n.known = openKnown(ctx, c.Datastore, c.Logger)
-	if err = n.build(life, &c, t); err == nil {
+	if err = n.build(life, &c, settings); err == nil {
 		err = listen(n.host, c.Listen, fallback)
 	}
 	if err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, n.Close()))
 	}
 	n.open.Store(true)
-	n.start(life, t)
+	n.start(life, settings)
 	return n, nil
 }
 
-// build makes the parts. The host does not listen yet, so nothing happens concurrently.
-func (n *Node) build(life context.Context, c *Config, t profileSettings) (err error) {
+// build creates the parts. The host does not listen yet, so no other goroutine uses them.
+func (n *Node) build(life context.Context, c *Config, settings profileSettings) (err error) {
 	relays := new(relaySource)
-	if n.host, err = newHost(c, t, relays); err != nil {
+	if n.host, err = newHost(c, settings, relays); err != nil {
 		return err
 	}
-	if n.dht, err = newDHT(n.host, c, t, n.bootstrapPeers); err != nil {
+	if n.dht, err = newDHT(n.host, c, settings, n.bootstrapPeers); err != nil {
 		return err
 	}
 	relays.dht.Store(n.dht)
-	known := newUnresponsivePeers()
-	find, err := newFinder(n.dht, n.host, t, known)
+	find, err := newFinder(n.dht, n.host, settings)
 	if err != nil {
 		return err
 	}
 	n.routing = newRouting(n.dht, find, len(c.Bootstrap) > 0)
 	n.routed = routedhost.Wrap(n.host, n.dht)
-	if n.pubsub, err = newPubSub(life, n.host, c.PubSub); err != nil {
+	// The host without routing: gossip uses connected peers and must never cause a lookup.
+	if n.pubsub, err = pubsub.NewGossipSub(life, n.host, c.PubSub...); err != nil {
 		return err
 	}
 	sub, err := n.host.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged),
@@ -105,27 +104,26 @@ func (n *Node) build(life context.Context, c *Config, t profileSettings) (err er
 	if err != nil {
 		return err
 	}
-	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: t.low, unresponsive: known}, c.Probe)
-	find.reach = n.prober
+	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: settings.low}, c.Probe)
+	find.prober = n.prober
 	n.work.Go(func() { n.prober.run(life, sub) })
 	return nil
 }
 
-func (n *Node) start(life context.Context, t profileSettings) {
+func (n *Node) start(life context.Context, settings profileSettings) {
 	join := newBootstrapper(n.host, n.dht, n.routing, n.log)
 	n.work.Go(func() { join.run(life, n.bootstrap, n.known.peers()) })
 	n.work.Go(func() { n.known.run(life, n.table) })
-	if !t.mdns {
+	if !settings.mdns {
 		return
 	}
 	var err error
 	if n.mdns, err = startMDNS(life, n.host, n.log); err != nil {
-		n.log.Warn("no multicast DNS; peers are found by bootstrap only", "err", err)
+		n.log.Warn("multicast DNS does not work here; only bootstrap peers lead into the network", "err", err)
 	}
 }
 
-// mergeBootstrap are whom the DHT asks when its table is empty. Before the peer listens it
-// must make no connection.
+// bootstrapPeers are the DHT's entry points for an empty table. Before the node listens it must not dial.
 func (n *Node) bootstrapPeers() []peer.AddrInfo {
 	if !n.open.Load() {
 		return nil
@@ -133,7 +131,7 @@ func (n *Node) bootstrapPeers() []peer.AddrInfo {
 	return slices.Concat(n.bootstrap, n.known.peers())
 }
 
-// table gives the routing table's peers with their addresses.
+// table returns the peers of the routing table with their addresses.
 func (n *Node) table() []peer.AddrInfo {
 	var out []peer.AddrInfo
 	for _, id := range n.dht.RoutingTable().ListPeers() {
@@ -142,20 +140,19 @@ func (n *Node) table() []peer.AddrInfo {
 	return out
 }
 
-// Host is the libp2p host. It looks up addresses of peers that it does not know.
+// Host is the libp2p host. It looks up unknown addresses in the DHT.
 func (n *Node) Host() host.Host { return n.routed }
 
 // PubSub is the node's GossipSub.
 func (n *Node) PubSub() *pubsub.PubSub { return n.pubsub }
 
-// Routing is the node's DHT as keepers need it.
+// Routing is the node's DHT as keepers use it.
 func (n *Node) Routing() *Routing { return n.routing }
 
 // Prober measures providers.
 func (n *Node) Prober() *Prober { return n.prober }
 
-// Addrs are the addresses this peer can be dialed at, as far as it knows, each with its
-// id: "/ip4/.../p2p/ID".
+// Addrs returns this peer's known dialable addresses, each with its id: "/ip4/.../p2p/ID".
 func (n *Node) Addrs() []string {
 	info := peer.AddrInfo{ID: n.host.ID(), Addrs: n.host.Addrs()}
 	full, err := peer.AddrInfoToP2pAddrs(&info)
@@ -195,18 +192,17 @@ func (n *Node) agent(id peer.ID) string {
 	return strings.ToValidUTF8(agent[:min(len(agent), limit)], "")
 }
 
-// Ready reports whether this peer listens and has met its network, if it was told of one.
+// Ready reports whether this peer listens and, with bootstrap peers configured, has joined their network.
 func (n *Node) Ready() bool {
 	return len(n.host.Network().ListenAddresses()) > 0 &&
 		(len(n.bootstrap) == 0 || n.routing.Size() > 0)
 }
 
-// Close stops the node and waits for it; the datastore may be closed afterwards. It is
-// safe to call more than once.
+// Close stops the node and waits for it. The caller may close the datastore afterwards. Further calls return
+// the same result.
 //
-// The order matters: first whoever makes new connections, the last save of known peers
-// among them; PubSub ends with the same context; then the DHT, which may use the host to
-// its last moment; the host last.
+// Order: first the sources of new connections, including the last save of known peers; PubSub ends with the
+// same context; then the DHT, which uses the host until its end; then the host.
 func (n *Node) Close() error {
 	n.once.Do(func() {
 		n.cancel()

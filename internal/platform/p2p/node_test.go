@@ -116,19 +116,23 @@ func meet(t testing.TB, n int) []*Node {
 	}
 	for _, node := range nodes {
 		waitTable(t, node, func(size int) bool { return size == n-1 })
-		waitArrived(t, node)
+		waitIntroduced(t, node)
 	}
 	return nodes
 }
 
-// waitArrived waits until a node takes it that it has reached its network: who dialed comes to know of it on its own,
-// perhaps after the one that was dialed is in the table.
-func waitArrived(t testing.TB, n *Node) {
+// waitIntroduced waits until a node has recorded its contact with a bootstrap peer. The dialing side records it
+// independently of the routing table.
+func waitIntroduced(t testing.TB, n *Node) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !n.routing.notIntroduced() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		n.routing.mu.Lock()
+		defer n.routing.mu.Unlock()
+		return !n.routing.unintroduced
+	}, patience, time.Millisecond)
 }
 
-// waitTable waits for changes of the routing table until its size pleases.
+// waitTable waits until the size of the routing table satisfies ok.
 func waitTable(t testing.TB, n *Node, ok func(size int) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

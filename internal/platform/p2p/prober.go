@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -13,76 +14,59 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// ProbeConfig tunes the measuring of providers. A zero field takes its default.
+// probesAtOnce bounds the probes that run concurrently.
+const probesAtOnce = 16
+
+// ProbeConfig are the settings of the prober. Zero fields take their defaults.
 type ProbeConfig struct {
-	Interval    time.Duration // between two pings of one peer; default 1 min
-	Timeout     time.Duration // of one dial and ping; default 10 s
-	Concurrency int           // probes at once; default 16
-	Capacity    int           // peers under observation; default 1024
-	Keep        time.Duration // observation without a further Track; default 10 min
-	OnCheck     func()        // called after each measurement, for metrics; must not block; nil: not
+	Interval time.Duration // between two pings of one peer; default 1 min
+	Timeout  time.Duration // of one dial and ping; default 10 s
+	Capacity int           // observed peers; default 1024, at most 65536
+	Keep     time.Duration // length of an observation after its last Track; default 10 min
+	OnCheck  func()        // called after each measurement, for metrics; must not block; may be nil
 }
 
 func (c ProbeConfig) complete() (ProbeConfig, error) {
-	for _, f := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"probe.interval", &c.Interval, time.Minute},
-		{"probe.timeout", &c.Timeout, 10 * time.Second},
-		{"probe.keep", &c.Keep, 10 * time.Minute},
-	} {
-		if *f.value < 0 {
-			return c, fault.Invalidf(f.name, *f.value, "must not be negative")
-		}
-		if *f.value == 0 {
-			*f.value = f.def
-		}
+	const maxCapacity = 1 << 16
+	switch {
+	case c.Interval < 0:
+		return c, fault.Invalidf("probe.interval", c.Interval, "must not be negative")
+	case c.Timeout < 0:
+		return c, fault.Invalidf("probe.timeout", c.Timeout, "must not be negative")
+	case c.Keep < 0:
+		return c, fault.Invalidf("probe.keep", c.Keep, "must not be negative")
+	case c.Capacity < 0 || c.Capacity > maxCapacity:
+		return c, fault.Invalidf("probe.capacity", c.Capacity, "must be 0 to %d", maxCapacity)
 	}
-	for _, f := range []struct {
-		name     string
-		value    *int
-		def, max int
-	}{
-		{"probe.concurrency", &c.Concurrency, 16, 256},
-		{"probe.capacity", &c.Capacity, 1024, 1 << 16},
-	} {
-		if *f.value < 0 || *f.value > f.max {
-			return c, fault.Invalidf(f.name, *f.value, "must be in [0, %d]", f.max)
-		}
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-	}
+	c.Interval = cmp.Or(c.Interval, time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Keep = cmp.Or(c.Keep, 10*time.Minute)
+	c.Capacity = cmp.Or(c.Capacity, 1024)
 	return c, nil
 }
 
-// probeNetwork is the network as the prober sees it.
+// probeNetwork is the prober's view of the network.
 type probeNetwork interface {
-	// check does one probe and returns when it is done or ctx ends.
+	// check runs one probe. It returns at the probe's end or with ctx.
 	check(ctx context.Context, p probe) outcome
 	connected(id peer.ID) bool
-	// watch reports whether the loss of an unobserved peer's connection should be looked into.
+	// watch reports whether the loss of a connection to an untracked peer deserves a probe.
 	watch(id peer.ID) bool
-	// gone takes the news that a peer became unreachable.
+	// gone is called for a peer that became unreachable.
 	gone(id peer.ID)
-	// alive takes a sign of life.
-	alive(id peer.ID)
 }
 
-// Prober measures providers that this peer is about to offer: by connection events, and
-// by pings with backoff. Safe for concurrent use. It keeps no verdict without evidence of
-// its own, and what it says is this peer's view, not the network's.
+// Prober measures providers by connection events and pings. Its results are this peer's own evidence, not the
+// network's view. It is safe for concurrent use.
 type Prober struct {
 	self peer.ID
 	net  probeNetwork
 	conf ProbeConfig
-	wake chan struct{} // capacity 1: something may be due sooner
+	wake chan struct{} // capacity 1: an earlier probe may be due
 
-	mu      sync.Mutex // held only for steps of the machine
+	mu      sync.Mutex // guards tracker and running, held for computation only
 	tracker *tracker
-	running int // probes under way
+	running int // probes
 }
 
 // newProber expects a complete configuration. The caller runs run.
@@ -90,8 +74,8 @@ func newProber(self peer.ID, net probeNetwork, c ProbeConfig) *Prober {
 	return &Prober{self: self, net: net, conf: c, wake: make(chan struct{}, 1), tracker: newTracker(c)}
 }
 
-// Track keeps peers measured for ProbeConfig.Keep. Beyond the capacity the peers tracked
-// longest ago are forgotten. It never blocks on the network.
+// Track observes the peers for another ProbeConfig.Keep. Beyond ProbeConfig.Capacity, the observation with the
+// oldest Track ends. Track never waits for the network.
 func (p *Prober) Track(ids ...peer.ID) {
 	now := time.Now()
 	for _, id := range ids {
@@ -106,8 +90,7 @@ func (p *Prober) Track(ids ...peer.ID) {
 	p.wakeUp()
 }
 
-// Suspect has peers measured soon, for there is reason to think that they are gone, and keeps
-// them measured as Track does.
+// Suspect tracks peers that gave no answer and probes them soon. Lookups avoid them meanwhile.
 func (p *Prober) Suspect(ids ...peer.ID) {
 	p.Track(ids...)
 	now := time.Now()
@@ -119,8 +102,22 @@ func (p *Prober) Suspect(ids ...peer.ID) {
 	p.wakeUp()
 }
 
-// Measured gives the verdict on a peer; false while there is none. This peer itself is
-// always reachable.
+// Responded ends the suspicion against a peer.
+func (p *Prober) Responded(id peer.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tracker.find(id).responded()
+}
+
+// Avoid reports whether a peer is suspected or unreachable.
+func (p *Prober) Avoid(id peer.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tracker.avoid(id, time.Now())
+}
+
+// Measured returns the last finding about a peer, false without evidence. This peer itself is always
+// reachable.
 func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
 	if id == p.self {
 		return records.Measured{Reachable: true, CheckedAt: time.Now()}, true
@@ -130,16 +127,14 @@ func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
 	return p.tracker.measured(id)
 }
 
-// Unreachable lists the peers found unreachable, sorted, at most 256: the ones to leave
-// out of an answer.
+// Unreachable returns at most 256 unreachable peers, sorted. Answers leave them out.
 func (p *Prober) Unreachable() []peer.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tracker.unreachable()
 }
 
-// Epoch grows with every change of the set of unreachable peers, so that an answer made at
-// one epoch may be kept until the next.
+// Epoch grows with each change of the set of unreachable peers. An answer is valid for one epoch.
 func (p *Prober) Epoch() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,12 +148,12 @@ func (p *Prober) wakeUp() {
 	}
 }
 
-// run drives the machine until ctx ends, and then waits for its probes. Events come from
-// an event bus that stalls when nobody drains it: nothing here may block.
+// run schedules probes until ctx ends, then waits for them. An undrained event bus stalls the host, so run
+// never blocks.
 func (p *Prober) run(ctx context.Context, sub event.Subscription) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	defer sub.Close() // before the wait: a probe may be stuck behind an event
+	defer sub.Close() // before the wait: a probe may hang behind an event
 	events := sub.Out()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -183,15 +178,15 @@ func (p *Prober) run(ctx context.Context, sub event.Subscription) {
 	}
 }
 
-// step takes what is due and says how long nothing will be. While all slots are taken it
-// waits for the end of a probe, which rouses the loop.
+// step returns the due probes and the time until the next one. While all slots are taken, the end of a probe
+// wakes the loop.
 func (p *Prober) step(now time.Time) ([]probe, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	due := p.tracker.next(p.conf.Concurrency-p.running, now)
+	due := p.tracker.next(probesAtOnce-p.running, now)
 	p.running += len(due)
 	at, ok := p.tracker.nextDue()
-	if !ok || p.running >= p.conf.Concurrency {
+	if !ok || p.running >= probesAtOnce {
 		return due, p.conf.Interval
 	}
 	return due, max(at.Sub(now), 0)
@@ -202,7 +197,7 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	defer cancel()
 	o := p.net.check(bounded, pr)
 	if ctx.Err() != nil {
-		o = outcome{result: undecided} // we are closing: the failure is ours
+		o = outcome{result: undecided} // the shutdown caused the failure
 	}
 	p.mu.Lock()
 	p.running--
@@ -211,11 +206,8 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	}
 	gone := p.tracker.done(pr, o, time.Now())
 	p.mu.Unlock()
-	switch {
-	case gone:
+	if gone {
 		p.net.gone(pr.id)
-	case o.result == answered:
-		p.net.alive(pr.id)
 	}
 	p.wakeUp()
 }
@@ -227,18 +219,14 @@ func (p *Prober) handle(e any) {
 	}
 	now := time.Now()
 	watch := change.Connectedness == network.NotConnected && p.net.watch(change.Peer)
-	if change.Connectedness != network.NotConnected {
-		p.net.alive(change.Peer)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case change.Connectedness != network.NotConnected:
+	if change.Connectedness != network.NotConnected {
 		p.tracker.connected(change.Peer, now)
-	default:
-		if watch {
-			p.tracker.track(change.Peer, false, now)
-		}
-		p.tracker.disconnected(change.Peer, now)
+		return
 	}
+	if watch {
+		p.tracker.track(change.Peer, false, now)
+	}
+	p.tracker.disconnected(change.Peer, now)
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage is a network of peers that are up or down.
-type stage struct {
-	mu     sync.Mutex
-	down   map[peer.ID]bool
-	checks map[peer.ID]int
-	busy   int
-	peak   int
-	buried []peer.ID
-	member peer.ID // of the routing table
+// fakeNetwork is a network of live and dead peers.
+type fakeNetwork struct {
+	mu      sync.Mutex
+	down    map[peer.ID]bool
+	checks  map[peer.ID]int
+	busy    int
+	peak    int
+	removed []peer.ID
+	member  peer.ID // of the routing table
 }
 
-func (s *stage) check(ctx context.Context, p probe) outcome {
+func (s *fakeNetwork) check(ctx context.Context, p probe) outcome {
 	s.mu.Lock()
 	s.busy++
 	s.peak = max(s.peak, s.busy)
@@ -34,20 +34,22 @@ func (s *stage) check(ctx context.Context, p probe) outcome {
 	s.mu.Unlock()
 	defer func() { s.mu.Lock(); s.busy--; s.mu.Unlock() }()
 	if down {
-		<-ctx.Done() // like a host that swallows packets
+		<-ctx.Done() // like a host that drops packets
 		return outcome{result: failed, dialed: true}
 	}
-	<-time.After(time.Millisecond) // virtual, as the whole stage is
+	<-time.After(time.Millisecond) // virtual time
 	return outcome{result: answered, roundTrip: time.Millisecond}
 }
 
-func (s *stage) connected(peer.ID) bool { return false }
-func (s *stage) watch(id peer.ID) bool  { return id == s.member }
-func (s *stage) gone(id peer.ID)        { s.mu.Lock(); defer s.mu.Unlock(); s.buried = append(s.buried, id) }
+func (s *fakeNetwork) connected(peer.ID) bool { return false }
+func (s *fakeNetwork) watch(id peer.ID) bool  { return id == s.member }
+func (s *fakeNetwork) gone(id peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = append(s.removed, id)
+}
 
-func (s *stage) alive(peer.ID) {}
-
-func (s *stage) set(id peer.ID, down bool) {
+func (s *fakeNetwork) set(id peer.ID, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down[id] = down
@@ -60,11 +62,11 @@ func (f feed) Out() <-chan any { return f }
 func (f feed) Close() error    { return nil }
 func (f feed) Name() string    { return "test" }
 
-func onStage(t *testing.T, play func(p *Prober, s *stage, events feed)) {
+func withProber(t *testing.T, play func(p *Prober, s *fakeNetwork, events feed)) {
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := ProbeConfig{}.complete()
 		require.NoError(t, err)
-		s := &stage{down: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
+		s := &fakeNetwork{down: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
 		p := newProber("self", s, conf)
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(feed)
@@ -77,7 +79,7 @@ func onStage(t *testing.T, play func(p *Prober, s *stage, events feed)) {
 }
 
 func TestProberDefaults(t *testing.T) {
-	onStage(t, func(p *Prober, s *stage, _ feed) {
+	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
 		s.set("b", true)
 		p.Track("a", "b", "self", "")
 		synctest.Wait()
@@ -94,7 +96,7 @@ func TestProberDefaults(t *testing.T) {
 		require.True(t, m.Reachable)
 		require.Equal(t, []peer.ID{"b"}, p.Unreachable())
 		require.EqualValues(t, 1, p.Epoch())
-		require.Equal(t, []peer.ID{"b"}, s.buried)
+		require.Equal(t, []peer.ID{"b"}, s.removed)
 
 		s.set("b", false)
 		time.Sleep(time.Minute) // one interval
@@ -106,7 +108,7 @@ func TestProberDefaults(t *testing.T) {
 }
 
 func TestProberEvents(t *testing.T) {
-	onStage(t, func(p *Prober, s *stage, events feed) {
+	withProber(t, func(p *Prober, s *fakeNetwork, events feed) {
 		p.Track("a")
 		time.Sleep(time.Second)
 		s.set("a", true)
@@ -120,13 +122,13 @@ func TestProberEvents(t *testing.T) {
 		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: network.Connected}
 		synctest.Wait()
 		require.Equal(t, []peer.ID{"member"}, p.Unreachable())
-		close(events) // the host went first
+		close(events) // the host closed first
 		synctest.Wait()
 	})
 }
 
 func TestProberBoundsItsProbes(t *testing.T) {
-	onStage(t, func(p *Prober, s *stage, _ feed) {
+	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
 		var ids []peer.ID
 		for i := range 2000 {
 			ids = append(ids, peer.ID([]byte{byte(i), byte(i >> 8), 'p'}))
@@ -136,7 +138,7 @@ func TestProberBoundsItsProbes(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 16, s.peak)
 		p.mu.Lock()
-		require.Equal(t, 1024, p.tracker.recent.Len())
+		require.Equal(t, 1024, p.tracker.observed.Len())
 		p.mu.Unlock()
 		_, ok := p.Measured(ids[0])
 		require.False(t, ok, "tracked longest ago")
@@ -151,11 +153,11 @@ func TestProberBoundsItsProbes(t *testing.T) {
 	})
 }
 
-// spy tells of burials and of the outcomes of probes in the real network.
+// spy reports removals and the outcomes of probes in the real network.
 type spy struct {
 	*dialer
 	outcomes chan outcome
-	buried   chan peer.ID
+	removed  chan peer.ID
 }
 
 func (s spy) check(ctx context.Context, p probe) outcome {
@@ -166,16 +168,16 @@ func (s spy) check(ctx context.Context, p probe) outcome {
 
 func (s spy) gone(id peer.ID) {
 	s.dialer.gone(id)
-	s.buried <- id
+	s.removed <- id
 }
 
-// watchFrom runs a second prober on a node, under the test's eyes. Peers have so long to answer it.
+// watchFrom runs a second prober on a node. timeout bounds each of its probes.
 func watchFrom(t *testing.T, n *Node, timeout time.Duration) (*Prober, spy) {
 	t.Helper()
 	s := spy{
 		dialer:   n.prober.net.(*dialer),
 		outcomes: make(chan outcome, 100),
-		buried:   make(chan peer.ID, 100),
+		removed:  make(chan peer.ID, 100),
 	}
 	conf, err := ProbeConfig{Timeout: timeout}.complete() // one minute's interval: events must do it
 	require.NoError(t, err)
@@ -195,7 +197,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		t.Fatal("nothing came")
+		t.Fatal("timeout")
 		panic("unreachable")
 	}
 }
@@ -211,15 +213,15 @@ func TestClosedPeerIsFound(t *testing.T) {
 	require.Equal(t, answered, receive(t, s.outcomes).result)
 
 	require.NoError(t, victim.Close())
-	require.Equal(t, id, receive(t, s.buried))
+	require.Equal(t, id, receive(t, s.removed))
 	require.Equal(t, []peer.ID{id}, p.Unreachable())
 	for _, n := range nodes[:3] {
 		waitTable(t, n, func(size int) bool { return size == 2 }) // tracked or not
 	}
 }
 
-// TestMutePeerIsFound has a peer that keeps its connections and answers no ping.
-func TestMutePeerIsFound(t *testing.T) {
+// TestSilentPeerIsFound: a peer that keeps its connections and ignores pings is found.
+func TestSilentPeerIsFound(t *testing.T) {
 	nodes := meet(t, 3)
 	victim, witness := nodes[2], nodes[1]
 	id := victim.host.ID()
@@ -230,10 +232,10 @@ func TestMutePeerIsFound(t *testing.T) {
 	require.Equal(t, outcome{result: failed}, first)
 	require.Equal(t, failed, second.result)
 	require.True(t, second.dialed)
-	require.Equal(t, id, receive(t, s.buried))
+	require.Equal(t, id, receive(t, s.removed))
 }
 
-// TestReturningPeerIsFound has a peer come back while dials to it are in backoff.
+// TestReturningPeerIsFound: a peer returns while the swarm still refuses to dial it.
 func TestReturningPeerIsFound(t *testing.T) {
 	nodes := meet(t, 2)
 	c := testConfig(t)
@@ -247,16 +249,16 @@ func TestReturningPeerIsFound(t *testing.T) {
 	require.Positive(t, o.roundTrip)
 }
 
-// TestNobodyKnows asks for a peer without any address.
-func TestNobodyKnows(t *testing.T) {
+// TestAddressUnknown probes a peer without an address.
+func TestAddressUnknown(t *testing.T) {
 	stranger, err := peer.IDFromPrivateKey(testKey(t))
 	require.NoError(t, err)
-	alone := start(t, testConfig(t)).prober.net
-	require.Equal(t, undecided, alone.check(t.Context(), probe{id: stranger}).result)
+	isolated := start(t, testConfig(t)).prober.net
+	require.Equal(t, undecided, isolated.check(t.Context(), probe{id: stranger}).result)
 	nodes := meet(t, 3)
 	require.Equal(t, addressUnknown, nodes[1].prober.net.check(t.Context(), probe{id: stranger}).result)
 
-	// A lookup finds who is known to others only.
+	// A lookup finds a peer that only other peers have addresses of.
 	d := nodes[1].prober.net.(*dialer)
 	id := nodes[2].host.ID()
 	require.NoError(t, d.host.Network().ClosePeer(id))

@@ -8,48 +8,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Profile names where a peer runs, and with it everything about its network that is not
-// worth a setting of its own.
+// Profile names the kind of network around a peer. It selects the network settings that have no configuration
+// key of their own.
 type Profile string
 
 const (
-	// Dev is peers on one machine: TCP on loopback, nothing filtered, nothing announced.
+	// Dev: peers on one machine. TCP on loopback, no filters, no announcements.
 	Dev Profile = "dev"
-	// LAN is peers of one private network or cluster: QUIC and TCP, found by mDNS or bootstrap.
+	// LAN: peers of one private network or cluster. QUIC and TCP, found by mDNS or bootstrap.
 	LAN Profile = "lan"
-	// Public is the open Internet: NAT traversal, address filters, peer diversity.
+	// Public: the open Internet. NAT traversal, address filters, peer diversity.
 	Public Profile = "public"
 )
 
-// ParseProfile gives the profile of that name. Error: Invalid, field "profile".
+// ParseProfile returns the profile of that name. Error: Invalid, field "profile".
 func ParseProfile(s string) (Profile, error) {
 	p := Profile(s)
 	if _, ok := p.settings(); !ok {
-		return "", fault.Invalidf("profile", s, "must be one of dev, lan, public")
+		return "", fault.Invalidf("profile", s, "must be dev, lan or public")
 	}
 	return p, nil
 }
 
-// profileSettings is one row of the table of profiles.
+// profileSettings are the settings of one profile.
 type profileSettings struct {
 	listen []string // default addresses
 	quic   bool
 	mdns   bool
 
-	// open: strangers on the Internet. Turns on NAT traversal, the relay client, address
-	// filters, the diversity filter and per-address connection limits. Where it is off all
-	// peers may share one address or one /16, so each of these would break the network.
+	// open: peers are strangers on the Internet. It enables NAT traversal, the relay client, address filters,
+	// the diversity filter and connection limits for each address. Elsewhere these would break the network,
+	// because all peers may share one address or one /16.
 	open bool
 
 	mode    dht.ModeOpt
 	refresh time.Duration // between two refreshes of the routing table
 	query   time.Duration // bound of one refresh lookup and of one liveness check
 
-	low, high int           // connection manager's water marks
+	low, high int           // water marks of the connection manager
 	grace     time.Duration // age below which a connection is not trimmed
 }
 
-// profileSettings looks the profile up. The host's hard limit of connections is hardLimit times high.
+// settings returns the profile's settings. The host's hard connection limit is hardLimit times high.
 func (p Profile) settings() (profileSettings, bool) {
 	everywhere := []string{
 		"/ip4/0.0.0.0/udp/4801/quic-v1", "/ip4/0.0.0.0/tcp/4801",

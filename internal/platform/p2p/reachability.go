@@ -2,44 +2,48 @@ package p2p
 
 import (
 	"cmp"
-	"container/list"
 	"slices"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// reachability is what the evidence says about a peer.
+// reachability is the current evidence about a peer.
 type reachability uint8
 
 const (
 	unknown     reachability = iota // no evidence yet
-	reachable                       // it answered, or holds a connection
-	unreachable                     // a fresh dial and ping failed after the last sign of life
+	reachable                       // answered a ping, or connected
+	unreachable                     // failed a fresh dial and ping after its last sign of life
 )
 
 const (
-	maxUnreachable = 256              // of the list of Unreachable
-	maxBackoff     = 10 * time.Minute // unless the interval is longer
-	addressRetry   = 5 * time.Second  // at most, after an outcome of nowhere
-	addressMisses  = 3                // such outcomes in a row that make a peer unreachable
-	suspectAfter   = 5 * time.Second  // evidence that old is not relied on against a doubt
+	maxUnreachable = 256              // length of the Unreachable list
+	maxBackoff     = 10 * time.Minute // between probes of an unreachable peer, or Interval if longer
+	addressRetry   = 5 * time.Second  // at most, after the result addressUnknown
+	addressMisses  = 3                // consecutive addressUnknown results that make a peer unreachable
+	suspectAfter   = 5 * time.Second  // age of evidence that a suspicion overrides
+
+	avoidFirst  = 30 * time.Second // about the time of a conclusive measurement
+	avoidMost   = 5 * time.Minute  // after repeated silence
+	avoidMemory = 10 * time.Minute // a later silence starts at avoidFirst again
 )
 
-// probe is one check that the machine wants done.
+// probe is one measurement that the tracker requests.
 type probe struct {
 	id     peer.ID
-	fresh  bool // do not trust an open connection: close it and dial
-	search bool // ask the network for addresses first: the known ones failed already
+	fresh  bool // close an open connection and dial again
+	search bool // query the network for addresses first: dials to the cached ones failed
 }
 
-// outcome is how a probe ended.
+// outcome is the end of a probe.
 type outcome struct {
 	result    result
-	dialed    bool // a new connection was asked for, so that a failure is evidence
-	linked    bool // and was made: the event of a connection tells nothing new
+	dialed    bool // the probe dialed, so a failure is evidence
+	linked    bool // the dial succeeded, so its connection event adds no evidence
 	roundTrip time.Duration
 }
 
@@ -48,28 +52,31 @@ type result uint8
 const (
 	answered result = iota
 	failed
-	undecided      // the fault may be ours: no lookup, no resources
-	addressUnknown // nobody knows an address: weak evidence, a new peer may not be known yet
+	undecided      // possibly a local fault: a failed lookup, no resources
+	addressUnknown // weak evidence: a new peer may not be in the DHT yet
 )
 
-// observation is one peer under observation.
+// observation is the state of one tracked peer.
 type observation struct {
 	id        peer.ID
 	state     reachability
-	roundTrip time.Duration // of the last successful ping; 0 before one
-	checked   time.Time     // of the last evidence; zero before any
-	keep      time.Time     // forgotten after, unless unreachable
+	roundTrip time.Duration // of the last answered ping; 0 before the first
+	checked   time.Time     // of the last evidence; zero before the first
+	keep      time.Time     // end of the observation, except for unreachable peers
 	due       time.Time     // of the next probe
-	failures  int           // failed probes since the last sign of life; sets the backoff
-	misses    int           // outcomes of nowhere in a row
+	failures  int           // failed probes since the last sign of life, for the backoff
+	misses    int           // consecutive addressUnknown results
 
-	probing bool // a probe is under way: due means nothing
-	redial  bool // an open connection did not answer: the next probe is fresh
+	probing bool // a probe is running; due is meaningless
+	redial  bool // an open connection did not answer: the next probe dials
 	change  change
-	excused bool // one failure was excused by a connection made meanwhile
+	excused bool // a concurrent connection excused one failure
+
+	avoidUntil time.Time     // lookups avoid the peer until then
+	avoidFor   time.Duration // the last such period; 0 after a sign of life
 }
 
-// change is the last connection event during a probe, which may contradict its outcome.
+// change is the last connection event during a probe. It may contradict the probe's outcome.
 type change uint8
 
 const (
@@ -78,224 +85,241 @@ const (
 	lost
 )
 
-// tracker decides whom to probe when, and what to believe. It is pure: time and outcomes
-// are arguments, and equal calls give equal answers. Not safe for concurrent use.
+// tracker schedules probes and derives reachability. It is deterministic: time and outcomes are arguments.
+// It is not safe for concurrent use.
 //
-//   - A peer becomes reachable by a connection or an answered ping.
-//   - A ping that fails on an open connection makes the connection suspect, not the peer.
-//   - A failed fresh dial and ping makes the peer unreachable.
-//   - A lost connection proves nothing and is checked at once.
+//   - A connection or an answered ping makes a peer reachable.
+//   - A failed ping on an open connection leads to a fresh dial, not to unreachable.
+//   - A failed fresh dial and ping makes a peer unreachable.
+//   - A lost connection is no evidence. It triggers a probe at once.
 type tracker struct {
-	conf     ProbeConfig // complete
-	observed map[peer.ID]*list.Element
-	recent   *list.List // of *subject, most recently tracked first
-	epoch    uint64     // grows whenever a peer becomes or ceases to be unreachable
+	conf     ProbeConfig                           // complete
+	observed *simplelru.LRU[peer.ID, *observation] // by the time of track
+	epoch    uint64                                // grows with each change of the unreachable set
 }
 
 func newTracker(c ProbeConfig) *tracker {
-	return &tracker{conf: c, observed: make(map[peer.ID]*list.Element), recent: list.New()}
+	t := &tracker{conf: c}
+	observed, err := simplelru.NewLRU(c.Capacity, func(_ peer.ID, o *observation) {
+		if o.state == unreachable {
+			t.epoch++
+		}
+	})
+	if err != nil {
+		panic("p2p: " + err.Error()) // impossible: complete ensures a capacity
+	}
+	t.observed = observed
+	return t
 }
 
-// track takes a peer in, or keeps it for longer. A new one is probed at once.
-func (m *tracker) track(id peer.ID, connected bool, now time.Time) {
-	if e, ok := m.observed[id]; ok {
-		e.Value.(*observation).keep = now.Add(m.conf.Keep)
-		m.recent.MoveToFront(e)
+// track starts or extends an observation. A new peer is probed at once.
+func (t *tracker) track(id peer.ID, connected bool, now time.Time) {
+	if o, ok := t.observed.Get(id); ok {
+		o.keep = now.Add(t.conf.Keep)
 		return
 	}
-	for len(m.observed) >= m.conf.Capacity {
-		m.forget(m.recent.Back())
-	}
-	s := &observation{id: id, keep: now.Add(m.conf.Keep), due: now}
+	o := &observation{id: id, keep: now.Add(t.conf.Keep), due: now}
 	if connected {
-		s.state, s.checked = reachable, now
+		o.state, o.checked = reachable, now
 	}
-	m.observed[id] = m.recent.PushFront(s)
+	t.observed.Add(id, o)
 }
 
-func (m *tracker) forget(e *list.Element) {
-	s := m.recent.Remove(e).(*observation)
-	delete(m.observed, s.id)
-	if s.state == unreachable {
-		m.epoch++
-	}
+// find returns the observation of a peer, or nil.
+func (t *tracker) find(id peer.ID) *observation {
+	o, _ := t.observed.Peek(id)
+	return o
 }
 
-func (m *tracker) find(id peer.ID) *observation {
-	if e, ok := m.observed[id]; ok {
-		return e.Value.(*observation)
+// set records new evidence and reports whether the state changed.
+func (t *tracker) set(o *observation, state reachability, now time.Time) bool {
+	o.checked = now
+	if state == reachable {
+		o.responded()
 	}
-	return nil
-}
-
-// set sets a verdict and reports whether it is news.
-func (m *tracker) set(s *observation, v reachability, now time.Time) bool {
-	s.checked = now
-	if s.state == v {
+	if o.state == state {
 		return false
 	}
-	if s.state == unreachable || v == unreachable {
-		m.epoch++
+	if o.state == unreachable || state == unreachable {
+		t.epoch++
 	}
-	s.state = v
+	o.state = state
 	return true
 }
 
-// connected takes the event that a first connection to the peer stands.
-func (m *tracker) connected(id peer.ID, now time.Time) {
-	s := m.find(id)
-	if s == nil {
+// connected handles the event of a first connection to the peer.
+func (t *tracker) connected(id peer.ID, now time.Time) {
+	o := t.find(id)
+	if o == nil {
 		return
 	}
-	m.set(s, reachable, now)
-	s.failures, s.misses, s.redial = 0, 0, false
+	t.set(o, reachable, now)
+	o.failures, o.misses, o.redial = 0, 0, false
 	switch {
-	case s.probing:
-		s.change = opened
-	case s.roundTrip == 0:
-		s.due = now
+	case o.probing:
+		o.change = opened
+	case o.roundTrip == 0:
+		o.due = now
 	default:
-		s.due = now.Add(m.conf.Interval)
+		o.due = now.Add(t.conf.Interval)
 	}
 }
 
-// disconnected takes the event that the last connection to the peer is gone.
-func (m *tracker) disconnected(id peer.ID, now time.Time) {
-	s := m.find(id)
+// disconnected handles the loss of the last connection to the peer.
+func (t *tracker) disconnected(id peer.ID, now time.Time) {
+	o := t.find(id)
 	switch {
-	case s == nil:
-	case s.probing:
-		s.change = lost
-	case s.state != unreachable: // an unreachable peer's connection is no news: the backoff stands
-		s.due = now
+	case o == nil:
+	case o.probing:
+		o.change = lost
+	case o.state != unreachable: // the backoff of an unreachable peer continues
+		o.due = now
 	}
 }
 
-// suspect has a peer probed soon that is thought to be alive.
-func (m *tracker) suspect(id peer.ID, now time.Time) {
-	s := m.find(id)
-	if s == nil || s.probing || s.state == unreachable {
+// suspect handles silence of a peer in a lookup: a probe follows soon, and lookups avoid the peer for a
+// period that doubles with each further silence.
+func (t *tracker) suspect(id peer.ID, now time.Time) {
+	o := t.find(id)
+	if o == nil {
 		return
 	}
-	if due := s.checked.Add(suspectAfter); due.Before(s.due) {
-		s.due = due
+	switch {
+	case now.Before(o.avoidUntil): // the period continues
+	case o.avoidFor > 0 && now.Sub(o.avoidUntil) < avoidMemory:
+		o.avoidFor = min(2*o.avoidFor, avoidMost)
+		o.avoidUntil = now.Add(o.avoidFor)
+	default:
+		o.avoidFor, o.avoidUntil = avoidFirst, now.Add(avoidFirst)
+	}
+	if o.probing || o.state == unreachable {
+		return
+	}
+	if due := o.checked.Add(suspectAfter); due.Before(o.due) {
+		o.due = due
 	}
 }
 
-// next hands out the probes that are due, at most n, the longest due first, and marks
-// them as under way: each must be given back to done. It forgets who was not tracked again
-// in time. An unreachable peer is not forgotten, because then it would be offered again.
-func (m *tracker) next(n int, now time.Time) []probe {
+// avoid reports whether lookups should avoid the peer.
+func (t *tracker) avoid(id peer.ID, now time.Time) bool {
+	o := t.find(id)
+	return o != nil && (o.state == unreachable || now.Before(o.avoidUntil))
+}
+
+// responded ends the avoidance of a peer.
+func (o *observation) responded() {
+	if o != nil {
+		o.avoidUntil, o.avoidFor = time.Time{}, 0
+	}
+}
+
+// next returns at most n due probes, the longest due first. The caller runs them and calls done for each.
+// next ends observations that were not extended in time, except those of unreachable peers: a forgotten
+// unreachable peer would appear in answers again.
+func (t *tracker) next(n int, now time.Time) []probe {
 	var ready []*observation
-	for e := m.recent.Front(); e != nil; {
-		s, following := e.Value.(*observation), e.Next()
+	for _, o := range t.observed.Values() {
 		switch {
-		case s.state != unreachable && !s.probing && !now.Before(s.keep):
-			m.forget(e)
-		case !s.probing && !now.Before(s.due):
-			ready = append(ready, s)
+		case o.state != unreachable && !o.probing && !now.Before(o.keep):
+			t.observed.Remove(o.id)
+		case !o.probing && !now.Before(o.due):
+			ready = append(ready, o)
 		}
-		e = following
 	}
 	slices.SortFunc(ready, func(a, b *observation) int {
 		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.id, b.id))
 	})
 	ready = ready[:min(len(ready), max(n, 0))]
 	probes := make([]probe, 0, len(ready))
-	for _, s := range ready {
-		s.probing, s.change = true, none
-		probes = append(probes, probe{id: s.id, fresh: s.redial, search: s.failures > 0 && s.state == unreachable})
+	for _, o := range ready {
+		o.probing, o.change = true, none
+		probes = append(probes, probe{id: o.id, fresh: o.redial, search: o.failures > 0 && o.state == unreachable})
 	}
 	return probes
 }
 
-// nextDue is when next has something to do.
-func (m *tracker) nextDue() (time.Time, bool) {
+// nextDue returns the time of the next probe.
+func (t *tracker) nextDue() (time.Time, bool) {
 	var due time.Time
-	for e := m.recent.Front(); e != nil; e = e.Next() {
-		s := e.Value.(*observation)
-		if !s.probing && (due.IsZero() || s.due.Before(due)) {
-			due = s.due
+	for _, o := range t.observed.Values() {
+		if !o.probing && (due.IsZero() || o.due.Before(due)) {
+			due = o.due
 		}
 	}
 	return due, !due.IsZero()
 }
 
-// done takes a probe's outcome and reports whether the peer just became unreachable.
-func (m *tracker) done(p probe, o outcome, now time.Time) bool {
-	s := m.find(p.id)
-	if s == nil || !s.probing {
-		return false // forgotten meanwhile, and perhaps tracked anew
+// done handles the outcome of a probe and reports whether the peer just became unreachable.
+func (t *tracker) done(p probe, out outcome, now time.Time) bool {
+	o := t.find(p.id)
+	if o == nil || !o.probing {
+		return false // the observation ended during the probe, perhaps a new one began
 	}
-	s.probing = false
-	switch o.result {
+	o.probing = false
+	switch out.result {
 	case answered:
-		m.answered(s, o, now)
+		t.answered(o, out, now)
 	case undecided:
-		s.redial = false
-		s.due = now.Add(m.conf.Interval)
+		o.redial = false
+		o.due = now.Add(t.conf.Interval)
 	case addressUnknown:
-		return m.missed(s, now)
+		if o.misses++; o.misses >= addressMisses {
+			return t.failed(o, outcome{dialed: true}, now)
+		}
+		o.due = now.Add(min(t.conf.Interval, addressRetry))
 	case failed:
-		return m.failed(s, o, now)
+		return t.failed(o, out, now)
 	}
 	return false
 }
 
-func (m *tracker) missed(s *observation, now time.Time) bool {
-	if s.misses++; s.misses >= addressMisses {
-		return m.failed(s, outcome{dialed: true}, now)
-	}
-	s.due = now.Add(min(m.conf.Interval, addressRetry))
-	return false
-}
-
-func (m *tracker) answered(s *observation, o outcome, now time.Time) {
-	m.set(s, reachable, now)
-	s.roundTrip, s.failures, s.misses = o.roundTrip, 0, 0
-	s.redial, s.excused = false, false
-	s.due = now.Add(m.conf.Interval)
-	if s.change == lost {
-		s.due = now // the answer may be older than the loss
+func (t *tracker) answered(o *observation, out outcome, now time.Time) {
+	t.set(o, reachable, now)
+	o.roundTrip, o.failures, o.misses = out.roundTrip, 0, 0
+	o.redial, o.excused = false, false
+	o.due = now.Add(t.conf.Interval)
+	if o.change == lost {
+		o.due = now // the answer may precede the loss
 	}
 }
 
-func (m *tracker) failed(s *observation, o outcome, now time.Time) bool {
+func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 	switch {
-	case s.change == opened && !s.excused && !o.linked:
-		s.excused, s.due = true, now // our dial failed while another one came through
+	case o.change == opened && !o.excused && !out.linked:
+		o.excused, o.due = true, now // the dial failed, but another connection succeeded
 		return false
-	case !o.dialed:
-		s.redial, s.due = true, now
+	case !out.dialed:
+		o.redial, o.due = true, now
 		return false
 	}
-	news := m.set(s, unreachable, now)
-	s.redial, s.excused = false, false
-	s.due = now.Add(m.backoff(s.failures))
-	s.failures++
-	return news
+	changed := t.set(o, unreachable, now)
+	o.redial, o.excused = false, false
+	o.due = now.Add(t.backoff(o.failures))
+	o.failures++
+	return changed
 }
 
-// backoff doubles with every failure up to 16 intervals, and at most maxBackoff.
-func (m *tracker) backoff(failures int) time.Duration {
-	d := m.conf.Interval << min(failures, 4)
-	return max(min(d, maxBackoff), m.conf.Interval)
+// backoff doubles with each failure, up to 16 intervals or maxBackoff.
+func (t *tracker) backoff(failures int) time.Duration {
+	d := t.conf.Interval << min(failures, 4)
+	return max(min(d, maxBackoff), t.conf.Interval)
 }
 
-func (m *tracker) measured(id peer.ID) (records.Measured, bool) {
-	s := m.find(id)
-	if s == nil || s.state == unknown {
+func (t *tracker) measured(id peer.ID) (records.Measured, bool) {
+	o := t.find(id)
+	if o == nil || o.state == unknown {
 		return records.Measured{}, false
 	}
-	return records.Measured{Reachable: s.state == reachable, RoundTrip: s.roundTrip, CheckedAt: s.checked}, true
+	return records.Measured{Reachable: o.state == reachable, RoundTrip: o.roundTrip, CheckedAt: o.checked}, true
 }
 
-// unreachable lists who is, sorted; beyond maxUnreachable the most recently tracked.
-func (m *tracker) unreachable() []peer.ID {
+// unreachable returns the unreachable peers, sorted: at most maxUnreachable, the most recently tracked.
+func (t *tracker) unreachable() []peer.ID {
 	var ids []peer.ID
-	for e := m.recent.Front(); e != nil && len(ids) < maxUnreachable; e = e.Next() {
-		if s := e.Value.(*observation); s.state == unreachable {
-			ids = append(ids, s.id)
+	observed := t.observed.Values() // oldest first
+	for i := len(observed) - 1; i >= 0 && len(ids) < maxUnreachable; i-- {
+		if o := observed[i]; o.state == unreachable {
+			ids = append(ids, o.id)
 		}
 	}
 	slices.Sort(ids)

@@ -18,222 +18,268 @@ func testProbeConfig(t testing.TB) ProbeConfig {
 	return c
 }
 
-// world drives a machine by hand.
-type world struct {
+// trackerFixture drives a tracker by hand.
+type trackerFixture struct {
 	*tracker
 	t   *testing.T
 	now time.Time
 }
 
-func newWorld(t *testing.T) *world {
-	return &world{tracker: newTracker(testProbeConfig(t)), t: t, now: time.Unix(1000, 0)}
+func newTrackerFixture(t *testing.T) *trackerFixture {
+	return &trackerFixture{tracker: newTracker(testProbeConfig(t)), t: t, now: time.Unix(1000, 0)}
 }
 
-// probes takes the one probe that must be due.
-func (w *world) probe() probe {
-	w.t.Helper()
-	due := w.next(16, w.now)
-	require.Len(w.t, due, 1)
+// probe returns the only due probe.
+func (f *trackerFixture) probe() probe {
+	f.t.Helper()
+	due := f.next(16, f.now)
+	require.Len(f.t, due, 1)
 	return due[0]
 }
 
-func (w *world) quiet() {
-	w.t.Helper()
-	require.Empty(w.t, w.next(16, w.now))
+func (f *trackerFixture) quiet() {
+	f.t.Helper()
+	require.Empty(f.t, f.next(16, f.now))
 }
 
-func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+func (f *trackerFixture) pass(d time.Duration) { f.now = f.now.Add(d) }
 
-func (w *world) require(id peer.ID, v reachability) {
-	w.t.Helper()
-	m, ok := w.measured(id)
-	require.Equal(w.t, v != unknown, ok)
-	require.Equal(w.t, v == reachable, m.Reachable)
-	require.Equal(w.t, v == unreachable, slices.Contains(w.unreachable(), id))
+func (f *trackerFixture) require(id peer.ID, v reachability) {
+	f.t.Helper()
+	m, ok := f.measured(id)
+	require.Equal(f.t, v != unknown, ok)
+	require.Equal(f.t, v == reachable, m.Reachable)
+	require.Equal(f.t, v == unreachable, slices.Contains(f.unreachable(), id))
 }
 
-func (w *world) fail(p probe) bool { return w.done(p, outcome{result: failed, dialed: true}, w.now) }
+func (f *trackerFixture) fail(p probe) bool {
+	return f.done(p, outcome{result: failed, dialed: true}, f.now)
+}
 
-func (w *world) pong(p probe) {
-	require.False(w.t, w.done(p, outcome{result: answered, roundTrip: time.Millisecond}, w.now))
+func (f *trackerFixture) pong(p probe) {
+	require.False(f.t, f.done(p, outcome{result: answered, roundTrip: time.Millisecond}, f.now))
 }
 
 func TestUnknownUntilProbed(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
-	w.require("a", unknown)
-	p := w.probe()
-	w.quiet() // one probe per peer at a time
-	w.pong(p)
-	w.require("a", reachable)
-	m, _ := w.measured("a")
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
+	f.require("a", unknown)
+	p := f.probe()
+	f.quiet() // one probe per peer at a time
+	f.pong(p)
+	f.require("a", reachable)
+	m, _ := f.measured("a")
 	require.Equal(t, time.Millisecond, m.RoundTrip)
-	require.Equal(t, w.now, m.CheckedAt)
-	require.Zero(t, w.epoch, "nobody was or is unreachable")
-	w.quiet()
-	w.pass(time.Second)
-	w.probe()
+	require.Equal(t, f.now, m.CheckedAt)
+	require.Zero(t, f.epoch, "nobody was or is unreachable")
+	f.quiet()
+	f.pass(time.Second)
+	f.probe()
 }
 
 func TestFailedDialIsEvidence(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
-	require.True(t, w.fail(w.probe()))
-	w.require("a", unreachable)
-	require.EqualValues(t, 1, w.epoch)
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
+	require.True(t, f.fail(f.probe()))
+	f.require("a", unreachable)
+	require.EqualValues(t, 1, f.epoch)
 
-	w.pass(time.Second)
-	p := w.probe()
+	f.pass(time.Second)
+	p := f.probe()
 	require.True(t, p.search, "the known addresses failed")
-	require.False(t, w.fail(p), "no news")
-	require.EqualValues(t, 1, w.epoch)
-	w.connected("a", w.now)
-	w.require("a", reachable)
-	require.EqualValues(t, 2, w.epoch)
+	require.False(t, f.fail(p), "no news")
+	require.EqualValues(t, 1, f.epoch)
+	f.connected("a", f.now)
+	f.require("a", reachable)
+	require.EqualValues(t, 2, f.epoch)
 }
 
 func TestBackoffGrowsAndEnds(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 16} {
-		w.fail(w.probe())
-		due, ok := w.nextDue()
+		f.fail(f.probe())
+		due, ok := f.nextDue()
 		require.True(t, ok)
-		require.Equal(t, want*time.Second, due.Sub(w.now))
-		w.now = due
+		require.Equal(t, want*time.Second, due.Sub(f.now))
+		f.now = due
 	}
-	w.track("a", false, w.now) // the answer will end the exemption from forgetting
-	w.pong(w.probe())
-	w.pass(time.Second)
-	p := w.probe()
+	f.track("a", false, f.now) // the answer will end the exemption from forgetting
+	f.pong(f.probe())
+	f.pass(time.Second)
+	p := f.probe()
 	require.False(t, p.search)
-	w.fail(p)
-	due, _ := w.nextDue()
-	require.Equal(t, time.Second, due.Sub(w.now), "a sign of life resets the backoff")
+	f.fail(p)
+	due, _ := f.nextDue()
+	require.Equal(t, time.Second, due.Sub(f.now), "a sign of life resets the backoff")
 
-	slow := newTracker(ProbeConfig{Interval: time.Minute})
+	slow := newTracker(ProbeConfig{Interval: time.Minute, Capacity: 1})
 	require.Equal(t, maxBackoff, slow.backoff(100))
 }
 
 func TestSilentConnectionIsSuspectFirst(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", true, w.now)
-	w.require("a", reachable)
-	p := w.probe()
+	f := newTrackerFixture(t)
+	f.track("a", true, f.now)
+	f.require("a", reachable)
+	p := f.probe()
 	require.False(t, p.fresh)
-	require.False(t, w.done(p, outcome{result: failed}, w.now))
-	w.require("a", reachable)
-	p = w.probe()
+	require.False(t, f.done(p, outcome{result: failed}, f.now))
+	f.require("a", reachable)
+	p = f.probe()
 	require.True(t, p.fresh)
-	require.True(t, w.fail(p))
-	w.require("a", unreachable)
-	w.pass(time.Second)
-	require.False(t, w.probe().fresh, "there is no connection left to distrust")
+	require.True(t, f.fail(p))
+	f.require("a", unreachable)
+	f.pass(time.Second)
+	require.False(t, f.probe().fresh, "there is no connection left to distrust")
 }
 
 func TestLossIsCheckedAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", true, w.now)
-	w.pong(w.probe())
-	w.quiet()
-	w.disconnected("a", w.now)
-	w.require("a", reachable)
-	require.True(t, w.fail(w.probe()))
+	f := newTrackerFixture(t)
+	f.track("a", true, f.now)
+	f.pong(f.probe())
+	f.quiet()
+	f.disconnected("a", f.now)
+	f.require("a", reachable)
+	require.True(t, f.fail(f.probe()))
 
-	w.disconnected("a", w.now) // of a half-made connection
-	w.quiet()
+	f.disconnected("a", f.now) // of a half-made connection
+	f.quiet()
 }
 
 func TestLossDuringProbeOutdatesItsAnswer(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", true, w.now)
-	p := w.probe()
-	w.disconnected("a", w.now)
-	w.pong(p)
-	require.True(t, w.fail(w.probe()))
+	f := newTrackerFixture(t)
+	f.track("a", true, f.now)
+	p := f.probe()
+	f.disconnected("a", f.now)
+	f.pong(p)
+	require.True(t, f.fail(f.probe()))
 }
 
 func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
-	p := w.probe()
-	w.connected("a", w.now)
-	require.False(t, w.fail(p))
-	w.require("a", reachable)
-	p = w.probe()
-	w.connected("a", w.now)
-	require.True(t, w.fail(p), "not for ever")
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
+	p := f.probe()
+	f.connected("a", f.now)
+	require.False(t, f.fail(p))
+	f.require("a", reachable)
+	p = f.probe()
+	f.connected("a", f.now)
+	require.True(t, f.fail(p), "not for ever")
 
-	w = newWorld(t)
-	w.track("a", false, w.now)
-	p = w.probe()
-	w.connected("a", w.now) // by our own dial
-	require.True(t, w.done(p, outcome{result: failed, dialed: true, linked: true}, w.now))
+	f = newTrackerFixture(t)
+	f.track("a", false, f.now)
+	p = f.probe()
+	f.connected("a", f.now) // by our own dial
+	require.True(t, f.done(p, outcome{result: failed, dialed: true, linked: true}, f.now))
 }
 
 func TestUndecidedChangesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
 	for range 10 {
-		require.False(t, w.done(w.probe(), outcome{result: undecided, dialed: true}, w.now))
-		w.require("a", unknown)
-		w.quiet()
-		w.pass(time.Second)
-		w.track("a", false, w.now)
+		require.False(t, f.done(f.probe(), outcome{result: undecided, dialed: true}, f.now))
+		f.require("a", unknown)
+		f.quiet()
+		f.pass(time.Second)
+		f.track("a", false, f.now)
 	}
 }
 
 func TestNowhereIsWeakEvidence(t *testing.T) {
-	w := newWorld(t)
-	w.track("a", false, w.now)
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
 	for range addressMisses - 1 {
-		require.False(t, w.done(w.probe(), outcome{result: addressUnknown, dialed: true}, w.now))
-		w.require("a", unknown)
-		w.pass(time.Second)
+		require.False(t, f.done(f.probe(), outcome{result: addressUnknown, dialed: true}, f.now))
+		f.require("a", unknown)
+		f.pass(time.Second)
 	}
-	require.True(t, w.done(w.probe(), outcome{result: addressUnknown, dialed: true}, w.now))
-	w.require("a", unreachable)
+	require.True(t, f.done(f.probe(), outcome{result: addressUnknown, dialed: true}, f.now))
+	f.require("a", unreachable)
 }
 
 func TestForgetting(t *testing.T) {
-	w := newWorld(t)
-	w.track("alive", false, w.now)
-	w.pong(w.probe())
-	w.track("dead", false, w.now)
-	w.fail(w.probe())
-	w.pass(11 * time.Second)
-	for _, p := range w.next(16, w.now) {
-		w.fail(p)
+	f := newTrackerFixture(t)
+	f.track("alive", false, f.now)
+	f.pong(f.probe())
+	f.track("dead", false, f.now)
+	f.fail(f.probe())
+	f.pass(11 * time.Second)
+	for _, p := range f.next(16, f.now) {
+		f.fail(p)
 	}
-	w.require("alive", unknown)
-	w.require("dead", unreachable) // forgotten, it would be offered again
+	f.require("alive", unknown)
+	f.require("dead", unreachable) // forgotten, it would be offered again
 
-	epoch := w.epoch
+	epoch := f.epoch
 	for i := range 4 {
-		w.track(peer.ID(fmt.Sprint(i)), false, w.now)
+		f.track(peer.ID(fmt.Sprint(i)), false, f.now)
 	}
-	require.Len(t, w.observed, 4)
-	w.require("dead", unknown) // pushed out
-	require.Equal(t, epoch+1, w.epoch)
-	require.False(t, w.fail(probe{id: "dead"}), "an outcome after forgetting")
+	require.Equal(t, 4, f.observed.Len())
+	f.require("dead", unknown) // pushed out
+	require.Equal(t, epoch+1, f.epoch)
+	require.False(t, f.fail(probe{id: "dead"}), "an outcome after forgetting")
 }
 
 func TestConcurrencyTakesTheLongestDue(t *testing.T) {
-	w := newWorld(t)
-	w.track("c", false, w.now)
-	w.pass(time.Millisecond)
-	w.track("b", false, w.now)
-	w.track("a", false, w.now)
-	got := w.next(2, w.now)
+	f := newTrackerFixture(t)
+	f.track("c", false, f.now)
+	f.pass(time.Millisecond)
+	f.track("b", false, f.now)
+	f.track("a", false, f.now)
+	got := f.next(2, f.now)
 	require.Equal(t, []probe{{id: "c"}, {id: "a"}}, got)
-	require.Empty(t, w.next(0, w.now))
-	require.Equal(t, []probe{{id: "b"}}, w.next(2, w.now))
-	_, ok := w.nextDue()
+	require.Empty(t, f.next(0, f.now))
+	require.Equal(t, []probe{{id: "b"}}, f.next(2, f.now))
+	_, ok := f.nextDue()
 	require.False(t, ok, "all are under way")
 }
 
-// TestMachineInvariants feeds any sequence of calls to a machine.
-func TestMachineInvariants(t *testing.T) {
+// TestSuspicionGrowsAndEnds: each further silence doubles the time for which lookups avoid a peer.
+func TestSuspicionGrowsAndEnds(t *testing.T) {
+	m, now := newTracker(ProbeConfig{Interval: time.Minute, Capacity: 1, Keep: time.Hour}), time.Unix(0, 0)
+	m.track("a", true, now)
+	require.False(t, m.avoid("a", now))
+	m.suspect("a", now)
+	require.True(t, m.avoid("a", now.Add(avoidFirst-1)))
+	now = now.Add(avoidFirst)
+	require.False(t, m.avoid("a", now))
+	m.suspect("a", now)
+	m.suspect("a", now)
+	require.True(t, m.avoid("a", now.Add(2*avoidFirst-1)))
+	require.False(t, m.avoid("a", now.Add(2*avoidFirst)))
+	m.find("a").responded()
+	require.False(t, m.avoid("a", now))
+	for range 20 {
+		m.suspect("a", now)
+		now = now.Add(avoidMost)
+		require.False(t, m.avoid("a", now))
+	}
+	later := now.Add(2 * avoidMemory)
+	m.suspect("a", later)
+	require.True(t, m.avoid("a", later))
+	require.False(t, m.avoid("a", later.Add(avoidFirst)), "earlier silence is forgotten")
+}
+
+// TestSignsOfLifeEndSuspicion: a connection and an answered ping end the avoidance of a peer.
+func TestSignsOfLifeEndSuspicion(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.track("a", false, f.now)
+	f.suspect("a", f.now)
+	require.True(t, f.avoid("a", f.now))
+	f.connected("a", f.now)
+	require.False(t, f.avoid("a", f.now))
+	f.suspect("a", f.now)
+	f.pong(f.probe())
+	require.False(t, f.avoid("a", f.now))
+	f.suspect("a", f.now)
+	f.pass(suspectAfter)
+	f.fail(f.probe())
+	f.pass(2 * avoidFirst)
+	require.True(t, f.avoid("a", f.now), "unreachable")
+}
+
+// TestTrackerInvariants calls the methods of a tracker in random order.
+func TestTrackerInvariants(t *testing.T) {
 	ids := []peer.ID{"a", "b", "c", "d", "e", "f"}
 	rapid.Check(t, func(t *rapid.T) {
 		m, now := newTracker(ProbeConfig{Interval: time.Second, Capacity: 4, Keep: 10 * time.Second}), time.Unix(0, 0)
@@ -263,8 +309,8 @@ func TestMachineInvariants(t *testing.T) {
 			if m.epoch == epoch && !slices.Equal(before, after) {
 				t.Fatalf("%v became %v in epoch %d", before, after, epoch)
 			}
-			if len(m.observed) > 4 || m.recent.Len() != len(m.observed) || !slices.IsSorted(after) {
-				t.Fatalf("broken: %d subjects, %d listed, unreachable %v", len(m.observed), m.recent.Len(), after)
+			if m.observed.Len() > 4 || !slices.IsSorted(after) {
+				t.Fatalf("broken: %d observed, unreachable %v", m.observed.Len(), after)
 			}
 		}
 	})

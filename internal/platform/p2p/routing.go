@@ -14,26 +14,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// valueQuorum is how many answers end a GetValue early: enough that one peer with an old
-// value, or a liar, does not decide.
+// valueQuorum is the number of answers after which GetValue ends early. One outdated or dishonest peer then
+// cannot decide alone.
 const valueQuorum = 4
 
-// Routing is what keepers need of the DHT. Safe for concurrent use.
+// Routing is the DHT as keepers use it. It is safe for concurrent use.
 type Routing struct {
 	dht    *dht.IpfsDHT
 	finder *finder
 
-	mu                   sync.Mutex    // guards what follows
-	changed              chan struct{} // closed and replaced when the table changes
-	hasNetwork           bool          // there are other peers: this one was told of some, or has met one
-	awaitingIntroduction bool          // it was told of others, and has met none of those
+	mu           sync.Mutex    // guards the fields below
+	changed      chan struct{} // closed and replaced with each change of the table
+	hasNetwork   bool          // other peers exist: bootstrap peers are configured, or a peer was in the table
+	unintroduced bool          // bootstrap peers are configured, none was reached
 }
 
-// newRouting hooks into the table's callbacks. The table calls them under its own lock
-// and without synchronising with their assignment: newRouting must run before the host
-// has its first connection. Told says that this peer has a network to join.
-func newRouting(d *dht.IpfsDHT, f *finder, told bool) *Routing {
-	r := &Routing{dht: d, finder: f, changed: make(chan struct{}), hasNetwork: told, awaitingIntroduction: told}
+// newRouting hooks into the routing table's callbacks. The table calls them under its own lock, and assigning
+// them is not synchronised: newRouting must run before the host's first connection. hasBootstrap: the
+// configuration names bootstrap peers.
+func newRouting(d *dht.IpfsDHT, f *finder, hasBootstrap bool) *Routing {
+	r := &Routing{dht: d, finder: f, changed: make(chan struct{}), hasNetwork: hasBootstrap, unintroduced: hasBootstrap}
 	table := d.RoutingTable()
 	added, removed := table.PeerAdded, table.PeerRemoved
 	table.PeerAdded = func(p peer.ID) { added(p); r.notify(true) }
@@ -41,72 +41,66 @@ func newRouting(d *dht.IpfsDHT, f *finder, told bool) *Routing {
 	return r
 }
 
-func (r *Routing) notify(met bool) {
+func (r *Routing) notify(added bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hasNetwork = r.hasNetwork || met
+	r.hasNetwork = r.hasNetwork || added
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// Changed returns a channel that is closed when a peer next enters or leaves the routing
-// table. Take it before reading the table, so that no change is missed.
+// Changed returns a channel that closes with the next change of the routing table. Call Changed before reading
+// the table; otherwise a change in between stays unnoticed.
 func (r *Routing) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// Closest looks up the peers closest to a key, up to 20, nearest first, this peer never
-// among them. When the deadline passes it returns what it found so far together with a
-// Timeout error. It returns nil, nil when this peer is alone: it was told of no other and has
-// met none. When it has lost them all, or not met them yet, that is Unavailable; and so it is,
-// with what was found, when too few of them could be asked, for want of room for connections,
-// or because none of those who were to introduce this peer to a network was ever reached.
+// Closest looks up the 20 peers closest to a key, nearest first, without this peer. It returns nil, nil for a
+// peer that never had a network: without bootstrap peers, and with an empty table since its start.
+//
+// Errors, together with the peers found so far: Invalid for an empty key, Timeout at the deadline, Unavailable
+//
+//   - if all other peers are lost or not reached yet;
+//   - if too many of the closest peers have no room for a connection;
+//   - if the table is small and no bootstrap peer was ever reached.
 func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	const op = "p2p.Closest"
 	if key == "" {
-		return nil, fault.In("key", fault.New(op, fault.Invalid, "is empty"))
+		return nil, fault.In("key", fault.New(op, fault.Invalid, "must not be empty"))
 	}
 	peers, err := r.finder.closest(ctx, key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case errors.Is(err, kb.ErrLookupFailure): // empty table
-		return nil, r.errIsolated(op)
-	case err == nil && len(peers) < tableReplicas && r.notIntroduced():
-		err = fault.New(op, fault.Unavailable, "none of the peers that lead into the network was reached")
+	case errors.Is(err, kb.ErrLookupFailure) && !r.hasNetwork: // empty table
+		return nil, nil
+	case errors.Is(err, kb.ErrLookupFailure):
+		return nil, errIsolated(op)
+	case err == nil && len(peers) < tableReplicas && r.unintroduced:
+		err = fault.New(op, fault.Unavailable, "no bootstrap peer was reached: check their addresses")
 	}
 	return peers, fault.Wrap(op, err)
 }
 
-// Suspect says that peers did not answer. They are measured soon, and leave the routing table
-// if they are gone.
-func (r *Routing) Suspect(ids ...peer.ID) { r.finder.reach.Suspect(ids...) }
+// errIsolated is the error of a peer without contact to its network.
+func errIsolated(op string) error {
+	return fault.New(op, fault.Unavailable, "no contact with any other peer: check the network and the bootstrap addresses")
+}
 
-// introduced says that one of those was met whom this peer was told of.
+// Suspect reports peers that gave no answer. They are probed soon and leave the routing table if dead.
+func (r *Routing) Suspect(ids ...peer.ID) { r.finder.prober.Suspect(ids...) }
+
+// introduced records contact with a bootstrap peer or with a peer of an earlier run.
 func (r *Routing) introduced() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.awaitingIntroduction = false
+	r.unintroduced = false
 }
 
-func (r *Routing) notIntroduced() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.awaitingIntroduction
-}
-
-// errIsolated is nil when there are no other peers for all this one knows.
-func (r *Routing) errIsolated(op string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.hasNetwork {
-		return fault.New(op, fault.Unavailable, "no contact with any other peer")
-	}
-	return nil
-}
-
-// Nearby gives the n peers of this peer's own routing table that are closest to a key,
-// nearest first, without asking anyone.
+// Nearby returns the n peers of the own routing table that are closest to a key, nearest first. It sends no
+// message.
 func (r *Routing) Nearby(key string, n int) []peer.ID {
 	if n <= 0 {
 		return nil
@@ -117,10 +111,10 @@ func (r *Routing) Nearby(key string, n int) []peer.ID {
 // Size is the number of peers in the routing table.
 func (r *Routing) Size() int { return r.dht.RoutingTable().Size() }
 
-// PutValue stores a value here and on the peers closest to its key. It succeeds when this
-// peer is alone, and says nothing about how many others stored it: the DHT does not tell.
+// PutValue stores a value here and at the peers closest to its key. An isolated peer succeeds. The DHT does not
+// report the number of stored copies.
 //
-// Errors: the validator's; Exists when this peer holds a better value; Timeout.
+// Errors: the validator's; Exists if this peer has a better value; Timeout.
 func (r *Routing) PutValue(ctx context.Context, key string, value []byte) error {
 	err := r.dht.PutValue(ctx, key, value)
 	switch {
@@ -133,14 +127,13 @@ func (r *Routing) PutValue(ctx context.Context, key string, value []byte) error 
 	}
 }
 
-// outdated knows kad-dht's refusal of a value worse than the stored one by its text:
-// the library has no sentinel for it.
+// outdated matches kad-dht's refusal of an older value by its text: the library has no sentinel.
 func outdated(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "can't replace a newer value")
 }
 
-// GetValue finds the best value under a key. At the deadline it settles for the best one
-// seen so far, if any. Errors: NotFound when nobody has it, Timeout.
+// GetValue finds the best value under a key. At the deadline it returns the best value so far, if any.
+// Errors: NotFound if no peer has a value, Timeout.
 func (r *Routing) GetValue(ctx context.Context, key string) ([]byte, error) {
 	value, err := r.dht.GetValue(ctx, key, dht.Quorum(valueQuorum))
 	switch {

@@ -10,60 +10,56 @@ import (
 )
 
 const (
-	// searchDepth is how many of the peers closest to a key must have answered before a lookup
-	// ends: as many as keep a cell.
-	searchDepth = 10
-	// searchWidth is how many peers a lookup asks at once, those that are late not counted.
-	searchWidth = 10
+	searchDepth = 10 // closest peers that must answer before a lookup ends: the keepers of one cell
+	searchWidth = 10 // concurrent requests, late ones not counted
 
-	// A peer is mute when it has not answered in patienceFactor times what the quickest answer
-	// took, which has a cold connection (four round trips) and half as much again in it.
+	// A peer without an answer after patienceFactor times the quickest answer is silent. The factor covers a
+	// cold connection (four round trips) and half as much again.
 	patienceFactor = 6
 	patienceLeast  = 500 * time.Millisecond
 	patienceMost   = 1500 * time.Millisecond
-	// A third of that makes it slow: the lookup asks two peers more, in case.
-	slowShare = 3
+	slowShare      = 3 // after a third of the patience, a peer is slow and two further peers are asked
 )
 
-// state is what a lookup knows of a peer.
+// state is a lookup's state of a peer.
 type state uint8
 
 const (
-	unasked state = iota // of by another peer, or out of the table
-	asked                // its answer is awaited
-	replied              // it did
-	noRoom               // it lives, but one of the two has no room for a connection
-	silent               // it did not answer in time
-	avoided              // it did not answer lately: to be asked only when nobody else does
+	unasked state = iota
+	asked         // the answer is pending
+	replied
+	noRoom  // alive, but one side has no room for a connection
+	silent  // no answer in time
+	avoided // silent in a recent lookup: asked only if no other peer answers
 )
 
-// candidate is a peer that may be among the closest.
+// candidate is a possible member of the answer.
 type candidate struct {
 	id    peer.ID
-	away  kb.ID // from the key, by XOR
+	away  kb.ID // XOR distance from the key
 	state state
-	since time.Time // of its state
+	since time.Time // start of the state
 }
 
-// search is the state of a lookup: Kademlia's iteration towards a key (Maymounkov and
-// Mazières, 2002), with alpha searchWidth. It differs from the usual one in how it ends.
-// Those who are mute cost it a bounded time and not a dial's deadline, for they are left
-// out; and a peer that lives but cannot be asked stays in the answer, so that two askers that
-// cannot reach the same peers still agree on who is closest. It is pure: time and answers are
-// arguments. Not safe for concurrent use.
+// search is the state of a lookup: Kademlia's iteration towards a key (Maymounkov and Mazières, 2002) with
+// alpha searchWidth. Its end differs from Kademlia's. Silent peers cost a bounded time instead of a dial
+// timeout, and the answer omits them. Peers without room for a connection stay in the answer, so that two
+// searchers with different connections agree on the closest peers.
+//
+// It is deterministic: time and answers are arguments. It is not safe for concurrent use.
 type search struct {
 	target   kb.ID
 	self     peer.ID
 	order    []*candidate // nearest first
 	known    map[peer.ID]*candidate
-	quickest time.Duration // of the answers; 0 before one
+	quickest time.Duration // answer so far; 0 before the first
 }
 
 func newSearch(key string, self peer.ID) *search {
 	return &search{target: kb.ConvertKey(key), self: self, known: make(map[peer.ID]*candidate)}
 }
 
-// add adds a peer, unless it is known.
+// add adds a new peer.
 func (s *search) add(id peer.ID, avoid bool) {
 	if _, ok := s.known[id]; ok || id == s.self || id == "" {
 		return
@@ -85,7 +81,7 @@ func xor(a, b kb.ID) kb.ID {
 	return out
 }
 
-// nearest gives up to n candidates that may be in the answer, nearest first.
+// nearest returns up to n candidates for the answer, nearest first.
 func (s *search) nearest(n int) []*candidate {
 	out := make([]*candidate, 0, n)
 	for _, c := range s.order {
@@ -99,7 +95,7 @@ func (s *search) nearest(n int) []*candidate {
 	return out
 }
 
-// next gives the peers to ask now, and takes it that they are.
+// next returns the peers to ask now and marks them as asked.
 func (s *search) next(now time.Time) []peer.ID {
 	if len(s.nearest(1)) == 0 && s.count(replied) == 0 {
 		s.allowAvoided()
@@ -123,7 +119,7 @@ func (s *search) next(now time.Time) []peer.ID {
 	return ids
 }
 
-// allowAvoided has those asked after all who were to be avoided.
+// allowAvoided admits the avoided peers as a last resort.
 func (s *search) allowAvoided() {
 	for _, c := range s.order {
 		if c.state == avoided {
@@ -132,34 +128,34 @@ func (s *search) allowAvoided() {
 	}
 }
 
-func (s *search) count(what state) int {
+func (s *search) count(in state) int {
 	n := 0
 	for _, c := range s.order {
-		if c.state == what {
+		if c.state == in {
 			n++
 		}
 	}
 	return n
 }
 
-// setResult takes a peer's answer, or why there is none. It reports whether that is news: a
-// mute peer may still answer.
-func (s *search) setResult(id peer.ID, became state, now time.Time) bool {
+// setResult records the result of a request and reports whether it changed the state. A late answer replaces
+// the state silent.
+func (s *search) setResult(id peer.ID, result state, now time.Time) bool {
 	c, ok := s.known[id]
-	if !ok || c.state != asked && (c.state != silent || became != replied) {
+	if !ok || c.state != asked && (c.state != silent || result != replied) {
 		return false
 	}
-	if took := now.Sub(c.since); became == replied && c.state == asked && (s.quickest == 0 || took < s.quickest) {
+	if took := now.Sub(c.since); result == replied && c.state == asked && (s.quickest == 0 || took < s.quickest) {
 		s.quickest = max(took, time.Microsecond)
 	}
-	c.state = became
-	if became != silent {
+	c.state = result
+	if result != silent {
 		c.since = now
 	}
 	return true
 }
 
-// patience is how long an answer is waited for.
+// patience is the time that a peer has for its answer.
 func (s *search) patience() time.Duration {
 	if s.quickest == 0 {
 		return patienceMost
@@ -167,7 +163,7 @@ func (s *search) patience() time.Duration {
 	return min(max(patienceFactor*s.quickest, patienceLeast), patienceMost)
 }
 
-// overdue declares mute who has not answered for too long, and gives their ids.
+// overdue marks peers without an answer in time as silent and returns them.
 func (s *search) overdue(now time.Time) []peer.ID {
 	var late []peer.ID
 	for _, c := range s.order {
@@ -179,8 +175,8 @@ func (s *search) overdue(now time.Time) []peer.ID {
 	return late
 }
 
-// nextDeadline is when next or overdue may have more to say than now, without an answer; false
-// when nobody is being waited for.
+// nextDeadline returns the next time at which next or overdue may have a new result without an answer, false
+// without pending requests.
 func (s *search) nextDeadline(now time.Time) (time.Time, bool) {
 	var at time.Time
 	for _, c := range s.order {
@@ -198,7 +194,7 @@ func (s *search) nextDeadline(now time.Time) (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// done reports whether of the searchDepth closest peers all are settled.
+// done reports whether all of the searchDepth closest peers have a result.
 func (s *search) done() bool {
 	near := s.nearest(searchDepth)
 	if len(near) == 0 && s.count(replied) == 0 && s.count(avoided) > 0 {
@@ -207,9 +203,9 @@ func (s *search) done() bool {
 	return !slices.ContainsFunc(near, func(c *candidate) bool { return c.state == unasked || c.state == asked })
 }
 
-// found gives the closest peers, nearest first, and of the searchDepth closest how many
-// answered and how many could not be asked.
-func (s *search) found() (ids []peer.ID, answers, bars int) {
+// found returns the closest peers, nearest first. answers and full count, among the searchDepth closest, the
+// peers that answered and those without room.
+func (s *search) found() (ids []peer.ID, answers, full int) {
 	for i, c := range s.nearest(tableReplicas) {
 		ids = append(ids, c.id)
 		if i < searchDepth {
@@ -217,9 +213,9 @@ func (s *search) found() (ids []peer.ID, answers, bars int) {
 			case replied:
 				answers++
 			case noRoom:
-				bars++
+				full++
 			}
 		}
 	}
-	return ids, answers, bars
+	return ids, answers, full
 }

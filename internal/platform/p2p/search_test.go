@@ -177,25 +177,3 @@ func TestSearchTakesLateAnswers(t *testing.T) {
 	require.Equal(t, 1, answers)
 	require.False(t, s.setResult("b", replied, now))
 }
-
-func TestSuspicionGrowsAndEnds(t *testing.T) {
-	s, now := newUnresponsivePeers(), time.Unix(0, 0)
-	require.False(t, s.has("a", now))
-	s.add("a", now)
-	require.True(t, s.has("a", now.Add(avoidFirst-1)))
-	now = now.Add(avoidFirst)
-	require.False(t, s.has("a", now))
-	s.add("a", now)
-	s.add("a", now)
-	require.True(t, s.has("a", now.Add(2*avoidFirst-1)))
-	require.False(t, s.has("a", now.Add(2*avoidFirst)))
-	s.clear("a")
-	require.False(t, s.has("a", now))
-	for range 20 {
-		s.add("a", now)
-		now = now.Add(avoidMost)
-		require.False(t, s.has("a", now))
-	}
-	s.add("a", now.Add(2*avoidMemory))
-	require.False(t, s.has("a", now.Add(2*avoidMemory+avoidFirst)), "long forgiven")
-}

@@ -15,42 +15,41 @@ import (
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 )
 
-// userTimeout is how long what was sent over TCP may stay without the other machine's acknowledgement
-// until the connection is given up, to be dialed anew. Left alone, TCP sends it again after ever longer
-// pauses: when a network was cut for a while the connection stays mute for nearly as long again. A process
-// that is stopped, or busy, loses nothing by it, for its kernel acknowledges until its buffers are full.
+// userTimeout closes a TCP connection whose data stays without acknowledgement. TCP alone retransmits after
+// growing pauses: after a network failure, the connection stays mute for nearly the same time again. Stopped
+// and busy processes lose no connection, because their kernel acknowledges until its buffers are full.
 const userTimeout = 8 * time.Second
 
-// newNoise is libp2p's Noise, over connections that have the timeout.
+// newNoise is libp2p's Noise with userTimeout on its connections.
 func newNoise(id protocol.ID, key crypto.PrivKey, muxers []upgrader.StreamMuxer) (sec.SecureTransport, error) {
 	t, err := noise.New(id, key, muxers)
 	return timeoutSecurity{t}, err
 }
 
-// newTLS is libp2p's TLS, over connections that have the timeout.
+// newTLS is libp2p's TLS with userTimeout on its connections.
 func newTLS(id protocol.ID, key crypto.PrivKey, muxers []upgrader.StreamMuxer) (sec.SecureTransport, error) {
 	t, err := libp2ptls.New(id, key, muxers)
 	return timeoutSecurity{t}, err
 }
 
-// timeoutSecurity gives connections the timeout as they come by to be secured, for the TCP transport has no
-// option for it. What brings its own security, as QUIC does, is not concerned.
+// timeoutSecurity sets userTimeout on each connection at its handshake, because libp2p's TCP transport has no
+// option for it. QUIC has its own security and timeouts.
 type timeoutSecurity struct{ sec.SecureTransport }
 
 // SecureInbound implements sec.SecureTransport.
-func (i timeoutSecurity) SecureInbound(ctx context.Context, c net.Conn, p peer.ID) (sec.SecureConn, error) {
+func (t timeoutSecurity) SecureInbound(ctx context.Context, c net.Conn, p peer.ID) (sec.SecureConn, error) {
 	applyUserTimeout(c, userTimeout)
-	return i.SecureTransport.SecureInbound(ctx, c, p)
+	return t.SecureTransport.SecureInbound(ctx, c, p)
 }
 
 // SecureOutbound implements sec.SecureTransport.
-func (i timeoutSecurity) SecureOutbound(ctx context.Context, c net.Conn, p peer.ID) (sec.SecureConn, error) {
+func (t timeoutSecurity) SecureOutbound(ctx context.Context, c net.Conn, p peer.ID) (sec.SecureConn, error) {
 	applyUserTimeout(c, userTimeout)
-	return i.SecureTransport.SecureOutbound(ctx, c, p)
+	return t.SecureTransport.SecureOutbound(ctx, c, p)
 }
 
-// applyUserTimeout sets TCP's user timeout (RFC 9293, 3.9.1; RFC 5482) where the system has one for a connection.
-// Without it the connection works, and is slow to notice.
+// applyUserTimeout sets TCP's user timeout (RFC 9293, 3.9.1; RFC 5482) on systems that support it. Other
+// systems detect a dead connection later.
 func applyUserTimeout(c net.Conn, d time.Duration) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
