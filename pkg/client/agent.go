@@ -10,21 +10,21 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent is the contract of the agent plane, as a peer serves it: no request is
-// repeated. Services is built on it; use it directly to do what that does not.
+// Agent is the contract of the agent plane as served by a peer. It never repeats a request.
+// Most programs want Services, which adds retries, heartbeats and caches.
 //
-// It implements instance.Registrar, and of instance.Catalog what the wire has: Discover, List, Services
-// and Watch.
+// Agent implements instance.Registrar, and Discover, List, Services and Watch of
+// instance.Catalog.
 type Agent struct {
 	service agentv1.DiscoveryServiceClient
-	watches agentv1.DiscoveryServiceClient // on a connection for calls that take as long as they take
+	watches agentv1.DiscoveryServiceClient // on a separate connection for long calls
 }
 
-// Agent gives the contract of the agent plane. It is safe for concurrent use and ends with the
-// client.
+// Agent returns the contract of the agent plane. It is safe for concurrent use and ends with
+// the client.
 func (c *Client) Agent() *Agent { return c.agent }
 
-// Register implements instance.Registrar. The registration's Local is the peer's to know.
+// Register implements instance.Registrar. The peer sets Local of the registration.
 func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "client.RegisterInstance"
 	resp, err := a.service.Register(ctx, &agentv1.RegisterRequest{
@@ -42,19 +42,19 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 	}, nil
 }
 
-// Deregister implements instance.Registrar. When it was is not on the wire: At is zero.
+// Deregister implements instance.Registrar. At of the result is zero: the API lacks it.
 func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
 	_, err := a.service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
 	return instance.Deregistered{}, fromStatus("client.DeregisterInstance", err)
 }
 
-// Heartbeat implements instance.Registrar: one request for one instance, and one for all leases of
-// many beside one for each that is named by its key. When there are many leases a beat has neither its
-// key nor when it expires, and a lease that is gone is NotFound.
+// Heartbeat implements instance.Registrar. Several leases share one request, and each reference
+// by key has its own. With several leases, a result has neither a key nor an expiry, and an
+// unknown lease is NotFound.
 func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
 	const op = "client.Heartbeat"
 	if len(refs) > instance.MaxBeats {
-		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "at most %d at a time", instance.MaxBeats))
+		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "must be at most %d in one request", instance.MaxBeats))
 	}
 	beats := make([]instance.Beat, len(refs))
 	many, at := &agentv1.HeartbeatRequest{}, []int(nil)
@@ -76,7 +76,7 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 		return nil, fromStatus(op, err)
 	}
 	if len(resp.GetBeats()) != len(at) {
-		return nil, fault.New(op, fault.Internal, "the peer answered for %d leases, not %d", len(resp.GetBeats()), len(at))
+		return nil, fault.New(op, fault.Internal, "the peer answered for %d leases instead of %d", len(resp.GetBeats()), len(at))
 	}
 	for n, b := range resp.GetBeats() {
 		beats[at[n]] = toBeat(many.GetLeaseIds()[n], b)
@@ -84,7 +84,7 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 	return beats, nil
 }
 
-// beat renews one lease, and tells an error of the lease from one of the call.
+// beat renews one lease. An error of the lease is part of the result; an error of the call is not.
 func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, error) {
 	resp, err := a.service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
 		LeaseId: ref.Lease, ServiceName: ref.Key.Service, InstanceId: ref.Key.ID, Namespace: ref.Key.Namespace,
@@ -111,7 +111,7 @@ func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status
 	return toInstance(op, resp.GetInstance())
 }
 
-// Discover gives the instances of a service, as instance.Catalog.
+// Discover returns the instances of a service, as instance.Catalog.
 func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
 	const op = "client.Discover"
 	resp, err := a.service.Discover(ctx, fromQuery(q))
@@ -121,12 +121,13 @@ func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result
 	return toResult(op, resp)
 }
 
-// pageSize is how many instances come in one answer to List.
+// pageSize is the number of instances in one answer to List.
 const pageSize = 1000
 
-// List gives instances of all services of a namespace, as instance.Catalog; PreferZone must be empty. They come in
-// pages: what changes meanwhile may be in the result or not, and its Index is that of the first page. Errors:
-// Invalid, field "query.prefer_zone" or as for Discover; Unsupported by a peer that is too old.
+// List returns the instances of all services of a namespace, as instance.Catalog. PreferZone
+// must be empty. List reads pages: the result may miss changes during the call, and has the
+// Index of the first page. Errors: Invalid, field "query.prefer_zone" or as for Discover;
+// Unsupported by an old peer.
 func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
 	const op = "client.List"
 	req := &agentv1.ListInstancesRequest{PageSize: pageSize, Query: fromQuery(instance.Query{
@@ -152,14 +153,14 @@ func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result
 		case next == "":
 			return all, nil
 		case len(page.Instances) == 0 || next == req.GetPageToken():
-			return instance.Result{}, fault.New(op, fault.Internal, "the peer gives the same page again and again")
+			return instance.Result{}, fault.New(op, fault.Internal, "the peer returned the same page twice")
 		default:
 			req.PageToken = next
 		}
 	}
 }
 
-// mergeContacts is the contact of a result that was read in two parts.
+// mergeContacts returns the contact of a result that was read in two parts.
 func mergeContacts(first, second instance.Contact) instance.Contact {
 	if second.Stale {
 		first.Stale, first.Reason, first.Age = true, second.Reason, second.Age
@@ -167,7 +168,7 @@ func mergeContacts(first, second instance.Contact) instance.Contact {
 	return first
 }
 
-// Services names the services of a namespace that have instances, as instance.Catalog.
+// Services returns the services of a namespace that have instances, as instance.Catalog.
 func (a *Agent) Services(ctx context.Context, namespace string) (instance.Services, error) {
 	resp, err := a.service.ListServices(ctx, &agentv1.ListServicesRequest{Namespace: namespace})
 	if err != nil {
@@ -180,8 +181,8 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 	return s, nil
 }
 
-// Watch gives send the changes of a result, as instance.Catalog, until the context ends, send
-// fails, or the stream is lost. Services.Watch goes on then.
+// Watch calls send for the changes of a result, as instance.Catalog, until the context ends,
+// send fails, or the stream is lost. Services.Watch survives lost streams.
 func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
 	const op = "client.WatchInstances"
 	ctx, cancel := context.WithCancel(ctx)
@@ -201,7 +202,7 @@ func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send 
 	}
 }
 
-// receiveBatch collects a batch up to its end: it is all of its revisions, or nothing.
+// receiveBatch receives one complete batch.
 func receiveBatch(op string, stream grpc.ServerStreamingClient[agentv1.WatchResponse]) (instance.Batch, error) {
 	var b instance.Batch
 	for {

@@ -18,11 +18,11 @@ func fromRegistration(r instance.Registration) *agentv1.Instance {
 	return instance.ToProto(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status})
 }
 
-// toInstance reads an instance. One that this package cannot read is the peer's fault.
+// toInstance reads an instance. An unreadable instance is a fault of the peer: Internal.
 func toInstance(op string, p *agentv1.Instance) (*instance.Instance, error) {
 	i, err := instance.FromProto(p)
 	if err != nil {
-		return nil, fault.As(op, fault.Internal, errors.Join(errors.New("the peer sent an instance that cannot be read"), err))
+		return nil, fault.As(op, fault.Internal, errors.Join(errors.New("the peer sent an unreadable instance"), err))
 	}
 	return i, nil
 }
@@ -39,7 +39,7 @@ func fromQuery(q instance.Query) *agentv1.DiscoverRequest {
 	return req
 }
 
-// queryResponse is what answers to queries have.
+// queryResponse is the common part of answers to queries.
 type queryResponse interface {
 	GetInstances() []*agentv1.Instance
 	GetRevision() uint64
@@ -61,7 +61,7 @@ func toResult(op string, resp queryResponse) (instance.Result, error) {
 	}}, nil
 }
 
-// toBeat reads the outcome of renewing one lease of many.
+// toBeat reads the result of one of several leases.
 func toBeat(lease string, p *agentv1.Beat) instance.Beat {
 	b := instance.Beat{Lease: lease, TTL: time.Duration(p.GetTtlMs()) * time.Millisecond}
 	if p.GetTtlMs() <= 0 {
@@ -72,7 +72,7 @@ func toBeat(lease string, p *agentv1.Beat) instance.Beat {
 	return b
 }
 
-// toSingleBeat reads the outcome of renewing one.
+// toSingleBeat reads the result of a single lease.
 func toSingleBeat(ref instance.Ref, resp *agentv1.HeartbeatResponse) (instance.Beat, error) {
 	b := instance.Beat{
 		Key: ref.Key, Lease: resp.GetLeaseId(), TTL: time.Duration(resp.GetTtl()) * time.Second, Expires: resp.GetExpiresAt().AsTime(),
@@ -100,8 +100,8 @@ func toEventType(t agentv1.EventType) instance.EventType {
 	}
 }
 
-// valueOf is what a status carries beside its error: when something went, what is missing, or after how
-// long to try again.
+// valueOf returns the value beside the error of a status: a time of removal, missing
+// dependencies, or a delay before the next attempt.
 func valueOf(st *status.Status) any {
 	for _, d := range st.Details() {
 		switch v := d.(type) {

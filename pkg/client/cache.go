@@ -10,17 +10,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Bounds of the cache.
+// Bounds of the cache of answers.
 const (
-	cacheTTL      = 30 * time.Second // how long an answer holds that no watch keeps up to date
-	cacheIdle     = 5 * time.Minute  // after which nobody is thought to ask again
-	maxCached     = 256              // questions, each with a watch
-	retryInterval = time.Second      // longest time to wait, and least time between attempts, when there is an old answer
+	cacheTTL      = 30 * time.Second // lifetime of an answer without a watch
+	cacheIdle     = 5 * time.Minute  // time without a query until an entry is dropped
+	maxCached     = 256              // queries, each with a watch
+	retryInterval = time.Second      // timeout of an attempt, and time between attempts, while an old answer exists
 )
 
-// cache has the answers that were asked for at hand. A watch keeps each up to date; where the peer
-// lets none be, an answer holds for cacheTTL. While the peer cannot be reached the last answer
-// is given, with its age.
+// cache keeps the answers to recent queries. A watch updates each answer; if the peer refuses the
+// watch, an answer is valid for cacheTTL. While the peer is unreachable, the cache returns the
+// last answer with its age.
 type cache struct {
 	fetch  func(ctx context.Context, q instance.Query) (instance.Result, error)
 	follow func(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error
@@ -30,32 +30,32 @@ type cache struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	mu      sync.Mutex // guards entries, and what entries say they are used
+	mu      sync.Mutex // guards entries, sweeps and entry.used
 	entries map[cacheKey]*entry
 	sweeps  bool
 }
 
-// cacheKey tells queries apart.
+// cacheKey identifies a query.
 type cacheKey struct {
 	instance.Name
 	selector string
 }
 
-// entry is what is known of one question.
+// entry is the cached answer to one query.
 type entry struct {
 	query    instance.Query
 	stop     context.CancelFunc
-	used     time.Duration // guarded by the cache
-	ready    chan struct{} // closed when the watch has said something, or that it will not
-	fetching chan struct{} // capacity 1: full while somebody asks the peer
+	used     time.Duration // time of the last query, guarded by the cache
+	ready    chan struct{} // closed after the first result or failure of the watch
+	fetching chan struct{} // capacity 1: full during a request to the peer
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	result      *instance.Result
-	watched     bool          // a watch keeps it up to date
-	at          time.Duration // when known came
-	currentAt   time.Duration // when known was the present for the last time, unless it is watched
-	unreachable error         // why the peer cannot be reached; nil: it can, as far as anybody knows
-	retryAt     time.Duration // when to ask a peer that is lost again
+	watched     bool          // a watch updates result
+	at          time.Duration // arrival of result
+	currentAt   time.Duration // last time at which result was known to be current; unused while watched
+	unreachable error         // the last failure to reach the peer, nil after a success
+	retryAt     time.Duration // next attempt to reach the peer
 }
 
 func newCache(fetch func(context.Context, instance.Query) (instance.Result, error),
@@ -66,11 +66,12 @@ func newCache(fetch func(context.Context, instance.Query) (instance.Result, erro
 	return c
 }
 
-// Discover gives the instances of a service, out of memory if it was asked for lately: a watch keeps
-// the answer up to date. When the peer cannot be reached the answer is the last one, Stale and
+// Discover returns the instances of a service. It answers a repeated query from memory, where a
+// watch updates the answer. If the peer is unreachable, the answer is the last one, Stale and
 // with its Age. A Linearizable query always goes to the peer.
 //
-// Errors: those of instance.Catalog; Unavailable when the peer cannot be reached and has never answered.
+// Errors: the errors of instance.Catalog; Unavailable if the peer is unreachable and has never
+// answered the query.
 func (s *Services) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
 	if q.Consistency != instance.Local {
 		return s.agent.Discover(ctx, q)
@@ -103,7 +104,7 @@ func (c *cache) get(ctx context.Context, q instance.Query) (instance.Result, err
 	return c.refresh(ctx, e)
 }
 
-// entry finds or begins an entry.
+// entry returns the entry of a query. A new entry starts a watch.
 func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
 	key := cacheKey{q.Name, q.Canonical()}
 	c.mu.Lock()
@@ -136,7 +137,7 @@ func (c *cache) entry(q instance.Query, now time.Duration) (*entry, error) {
 	return e, nil
 }
 
-// mergeContacts is the entry that nobody asked for the longest.
+// oldest returns the least recently used entry.
 func (c *cache) oldest() (oldest cacheKey) {
 	first := true
 	for k, e := range c.entries {
@@ -152,7 +153,7 @@ func (c *cache) drop(k cacheKey) {
 	delete(c.entries, k)
 }
 
-// sweep drops entries that nobody asks for, until there are none.
+// sweep drops idle entries, and returns after the last entry.
 func (c *cache) sweep() {
 	for {
 		err := pause(c.ctx, cacheIdle/5)
@@ -172,7 +173,7 @@ func (c *cache) sweep() {
 	}
 }
 
-// close ends all watches and waits for them.
+// close ends all watches and waits for their end.
 func (c *cache) close() {
 	c.mu.Lock()
 	c.stop()
@@ -180,26 +181,26 @@ func (c *cache) close() {
 	c.tasks.Wait()
 }
 
-// maintain keeps an entry up to date. A watch that the peer refuses is tried again when its answers do
-// not hold any more.
+// maintain updates an entry by a watch. It repeats a refused watch after cacheTTL, when the
+// entry expires.
 func (c *cache) maintain(ctx context.Context, e *entry) {
-	tried := sync.OnceFunc(func() { close(e.ready) })
-	defer tried()
+	ready := sync.OnceFunc(func() { close(e.ready) })
+	defer ready()
 	for {
 		_ = c.follow(ctx, e.query, func(r instance.Result, lost error) bool {
 			e.receive(r, lost, c.clock())
-			tried()
+			ready()
 			return true
-		}) // whoever asks the peer hears why
+		}) // a query of the peer returns the cause
 		e.watchEnded(nil, c.clock())
-		tried()
+		ready()
 		if pause(ctx, cacheTTL) != nil {
 			return
 		}
 	}
 }
 
-// receive takes what a watch gives.
+// receive stores a result of the watch, or the loss of the peer.
 func (e *entry) receive(r instance.Result, lost error, now time.Duration) {
 	if lost != nil {
 		e.watchEnded(lost, now)
@@ -210,7 +211,7 @@ func (e *entry) receive(r instance.Result, lost error, now time.Duration) {
 	e.result, e.watched, e.at, e.unreachable = &r, true, now, nil
 }
 
-// watchEnded notes that nothing keeps an entry up to date any more.
+// watchEnded notes the end of the watch.
 func (e *entry) watchEnded(lost error, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,7 +221,7 @@ func (e *entry) watchEnded(lost error, now time.Duration) {
 	e.watched, e.unreachable, e.retryAt = false, lost, now+retryInterval
 }
 
-// fresh gives the answer if the peer need not be asked.
+// fresh returns the result, and whether it is valid without a request to the peer.
 func (e *entry) fresh(now time.Duration) (instance.Result, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,10 +231,10 @@ func (e *entry) fresh(now time.Duration) (instance.Result, bool) {
 	return e.withAge(now), e.watched || now-e.currentAt < cacheTTL || e.unreachable != nil && now < e.retryAt
 }
 
-// withAge is what is known, and how old it is by now.
+// withAge returns the result with its current age.
 func (e *entry) withAge(now time.Duration) instance.Result {
 	r := *e.result
-	if r.Stale { // the peer has lost contact
+	if r.Stale { // the peer itself has lost its group
 		r.Age += now - e.at
 	}
 	if !e.watched && e.unreachable != nil {
@@ -242,7 +243,7 @@ func (e *entry) withAge(now time.Duration) instance.Result {
 	return r
 }
 
-// refresh asks the peer, one at a time for each entry.
+// refresh requests the answer from the peer, with one request at a time for each entry.
 func (c *cache) refresh(ctx context.Context, e *entry) (instance.Result, error) {
 	select {
 	case e.fetching <- struct{}{}:
@@ -250,7 +251,7 @@ func (c *cache) refresh(ctx context.Context, e *entry) (instance.Result, error) 
 		return instance.Result{}, ctx.Err()
 	}
 	defer func() { <-e.fetching }()
-	if r, ok := e.fresh(c.clock()); ok { // whoever was before has asked
+	if r, ok := e.fresh(c.clock()); ok { // another caller has just refreshed it
 		return r, nil
 	}
 	asking, cancel := ctx, context.CancelFunc(func() {})
@@ -262,15 +263,15 @@ func (c *cache) refresh(ctx context.Context, e *entry) (instance.Result, error) 
 	return e.fetched(r, err, ctx.Err() != nil, c.clock())
 }
 
-// hasResult reports whether there is an answer, however old.
+// hasResult reports whether the entry has a result of any age.
 func (e *entry) hasResult() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.result != nil
 }
 
-// fetched takes the peer's answer. Where there is none because it cannot be reached, the last one is
-// given to who still waits.
+// fetched stores the answer of the peer. If the peer is unreachable, it returns the last result
+// instead, unless the caller's context is over.
 func (e *entry) fetched(r instance.Result, err error, over bool, now time.Duration) (instance.Result, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

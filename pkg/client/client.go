@@ -1,32 +1,31 @@
-// Package client is the Go SDK: a local peer, over gRPC.
+// Package client is the Go SDK. It calls a local peer over gRPC.
 //
 // # Discovery
 //
-// It has the contract of package discovery, with the same types for what is asked and the
-// views of package records and query for what comes back; errors are of the same kinds,
-// so errors.Is works with the kinds of package fault and the templates of package
-// discovery on either side of the wire.
+// A Client implements the contract of package discovery. Requests use the same types, and
+// answers use the views of packages records and query. Errors keep their kinds: errors.Is
+// works with the kinds of package fault and the templates of package discovery.
 //
-// A peer is trusted by its clients: it verified what it returns. Who does not trust it
-// finds the signed bytes in Record.Envelope and can open them with records.Open.
+// Clients trust their peer, which has verified the records in its answers. For an
+// independent check, Record.Envelope has the signed bytes for records.Open.
 //
 // # Instances
 //
-// Services is the agent plane: Services.Register keeps an instance of the application registered for as
-// long as the program runs, Services.Discover has those of others at hand, Services.Watch and
-// Services.Follow tell what becomes of them. Package resolver finds them for gRPC. Below lies the
-// contract of package instance as it is: Client.Agent.
+// Services is the agent plane. Services.Register keeps an instance registered while the
+// program runs, Services.Discover caches the instances of other services, and
+// Services.Watch and Services.Follow report changes. Package resolver finds instances for
+// gRPC. Client.Agent is the contract of package instance without retries and caches.
 //
 // # Coordination
 //
-// A Session is a lease that is kept alive; locks (Session.Lock) and elections (Session.Campaign)
-// are held in its name, and end for their holder before the group gives them to others.
-// Client.Follow is a watch on keys that survives lost connections. Below them lies the
-// contract of package coord as it is: Client.Coordination.
+// A Session is a lease with automatic renewal. Its locks (Session.Lock) and elections
+// (Session.Campaign) end for the holder before the group gives them to others.
+// Client.Follow is a watch on keys that survives lost connections. Client.Coordination is
+// the contract of package coord without retries.
 //
-// A lock is a promise about time, and time is what a paused or cut-off holder does not have.
-// Have the resource behind it check the fencing token: package fence does, for a file, a
-// row in a database, an HTTP endpoint.
+// A lock is a promise about time, and a paused or disconnected holder loses track of time.
+// The resource behind a lock should check the fencing token: package fence does so for a
+// file, a row in a database and an HTTP endpoint.
 package client
 
 import (
@@ -47,13 +46,13 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// DefaultAddress is where a peer serves gRPC unless told otherwise.
+// DefaultAddress is the default gRPC address of a peer.
 const DefaultAddress = "127.0.0.1:8502"
 
-// maxMessage bounds what is received; what is sent is for the peer to bound.
+// maxMessage bounds received messages, in bytes. The peer bounds sent messages.
 const maxMessage = 64 << 20
 
-// Client speaks to one peer. It is safe for concurrent use.
+// Client is a connection to one peer. It is safe for concurrent use.
 type Client struct {
 	conn    *grpc.ClientConn
 	records api.RecordServiceClient
@@ -69,16 +68,16 @@ type Client struct {
 	calls, waits slots
 }
 
-// Record is a record as the peer gave it.
+// Record is a record from the peer.
 type Record struct {
 	records.View
 	Envelope []byte `json:"-"` // the signed bytes
 }
 
-// New makes a client of the peer at a gRPC address (host:port, or unix:///path of a socket; empty
-// is DefaultAddress). It connects when first used, and again whenever the connection was lost.
-// Options come after the defaults, which use no TLS: peers serve on loopback. See WithTLS and
-// WithToken for those that do not.
+// New returns a client of the peer at a gRPC address: host:port, or unix:///path of a socket.
+// An empty address means DefaultAddress. The first call connects, and later calls reconnect
+// after a loss. opts override the defaults, which suit a peer on loopback without TLS. See
+// WithTLS and WithToken for other peers.
 func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
@@ -98,7 +97,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 		return nil, fault.As("client.New", fault.Invalid, err)
 	}
 	patient, err := grpc.NewClient(address, opts...)
-	if err != nil { // it was good a moment ago
+	if err != nil { // impossible: the first client was created with the same address
 		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
 	}
 	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
@@ -108,9 +107,9 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection and every call on it. Sessions that were not closed end, and their
-// leases run out by themselves; instances that were not closed are deregistered, as far as
-// that is quick. Closing again does nothing.
+// Close ends the connection and all its calls. It ends open sessions, whose leases expire in
+// the group, and tries for one second to deregister open instances. A second Close does
+// nothing.
 func (c *Client) Close() error {
 	if !c.keeper.close() {
 		return nil
@@ -131,13 +130,13 @@ func (c *Client) Close() error {
 	return fault.As("client.Close", fault.Internal, err)
 }
 
-// Register announces a service: see discovery.Writer.Register.
+// Register offers a service: see discovery.Writer.Register.
 func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	resp, err := c.records.Register(ctx, &api.RegisterRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Register", err)
 }
 
-// RegisterBatch announces up to discovery.MaxBatch services, each with its own outcome, in order.
+// RegisterBatch offers up to discovery.MaxBatch services. It returns one outcome for each, in order.
 func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
 	req := &api.RegisterBatchRequest{}
 	for _, o := range offers {
@@ -157,25 +156,25 @@ func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]d
 	return out, nil
 }
 
-// Update replaces the content of one of the peer's services.
+// Update replaces the content of an offer of the peer.
 func (c *Client) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	resp, err := c.records.Update(ctx, &api.UpdateRequest{Service: o.Service()})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Update", err)
 }
 
-// Withdraw ends one of the peer's services everywhere.
+// Withdraw ends an offer of the peer in the whole network.
 func (c *Client) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
 	resp, err := c.records.Withdraw(ctx, &api.WithdrawRequest{Id: id})
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Withdraw", err)
 }
 
-// Get gives one of the peer's own records.
+// Get returns the record of an offer of the peer.
 func (c *Client) Get(ctx context.Context, id string) (Record, error) {
 	resp, err := c.records.Get(ctx, &api.GetRequest{Id: id})
 	return toRecord(resp.GetRecord()), fromStatus("client.Get", err)
 }
 
-// List gives the peer's own records by id.
+// List returns the records of the peer's offers, sorted by id.
 func (c *Client) List(ctx context.Context) ([]Record, error) {
 	resp, err := c.records.List(ctx, &api.ListRequest{})
 	if err != nil {
@@ -188,7 +187,7 @@ func (c *Client) List(ctx context.Context) ([]Record, error) {
 	return out, nil
 }
 
-// Resolve gives the live record under a key, from the network.
+// Resolve returns the live record of a key from the network.
 func (c *Client) Resolve(ctx context.Context, key string) (Record, error) {
 	resp, err := c.records.Resolve(ctx, &api.ResolveRequest{Key: key})
 	return toRecord(resp.GetRecord()), fromStatus("client.Resolve", err)
@@ -203,27 +202,27 @@ func (c *Client) Query(ctx context.Context, q query.Query) (query.AnswerView, er
 	return toAnswer(resp), nil
 }
 
-// Event is one change to what a watch matches.
+// Event is one change to the results of a watch.
 type Event struct {
 	Kind   discovery.EventKind `json:"event"`
 	Cursor string              `json:"cursor,omitempty"`
 	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
 }
 
-// Watcher is one watch. It is for one goroutine; cancel the context of Watch to end it.
+// Watcher is one watch, for use by one goroutine. The end of the context of Watch ends it.
 type Watcher struct{ stream api.RecordService_WatchClient }
 
-// Watch follows a query: see discovery.Finder.Watch. After is the cursor of the last event
-// seen, or empty. It returns when the peer has accepted the watch, or with its refusal.
+// Watch follows a query: see discovery.Finder.Watch. after is the cursor of the last event
+// seen, or empty. Watch returns after the peer has accepted or refused the watch.
 func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watcher, error) {
 	const op = "client.Watch"
 	stream, err := c.records.Watch(ctx, &api.WatchRequest{Query: q.Proto(), After: after})
 	if err != nil {
 		return nil, fromStatus(op, err)
 	}
-	header, err := stream.Header() // comes once the peer has accepted the watch
+	header, err := stream.Header() // arrives after the peer has accepted the watch
 	if err == nil && header == nil {
-		_, err = stream.Recv() // the stream ended before it began: this says why
+		_, err = stream.Recv() // the stream has ended already: this returns the cause
 	}
 	if err != nil {
 		return nil, fromStatus(op, err)
@@ -231,7 +230,7 @@ func (c *Client) Watch(ctx context.Context, q query.Query, after string) (*Watch
 	return &Watcher{stream: stream}, nil
 }
 
-// Next waits for the next event. After an error the watch is over; resume it with the
+// Next waits for the next event. An error ends the watch; another watch can resume at the
 // cursor of the last event.
 func (w *Watcher) Next() (Event, error) {
 	resp, err := w.stream.Recv()
@@ -241,7 +240,7 @@ func (w *Watcher) Next() (Event, error) {
 	return toEvent(resp), nil
 }
 
-// Status tells of the peer.
+// Status returns the state of the peer.
 func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 	resp, err := c.peers.Status(ctx, &api.StatusRequest{})
 	if err != nil {
@@ -255,7 +254,7 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 	}, nil
 }
 
-// Peers lists the peers that this one is connected to.
+// Peers returns the connected peers of the peer.
 func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
 	resp, err := c.peers.ListPeers(ctx, &api.ListPeersRequest{})
 	if err != nil {

@@ -72,13 +72,13 @@ func toEvent(resp *api.WatchResponse) Event {
 	return ev
 }
 
-// fromStatus turns a call's error back into a fault: the one that the server sent, or one
-// of the kind that the code stands for.
+// fromStatus converts the error of a call to the fault that the server sent, or to a fault
+// with the kind of the gRPC code.
 func fromStatus(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, io.EOF) { // a stream that ended without a reason
+	if errors.Is(err, io.EOF) { // a stream ended without a cause
 		return fault.As(op, fault.Unavailable, err)
 	}
 	st, ok := status.FromError(err)
@@ -96,12 +96,11 @@ func fromStatus(op string, err error) error {
 	return fault.As(op, kind(st.Code()), errors.New(st.Message()))
 }
 
-// toFault turns an error of the API back into a fault.
+// toFault converts an error of the API to a fault.
 func toFault(op string, e *api.Error) error { return restored(op, e, nil) }
 
-// restored keeps a value that came with the error, and the peer's operation inside the client's,
-// so that the templates of package discovery fit. A kind that no version of this package can
-// know is Internal.
+// restored returns the peer's fault, with a value that came with it, inside a fault of the
+// client, so that the templates of package discovery match. A kind out of range is Internal.
 func restored(op string, e *api.Error, value any) error {
 	inner := &fault.Error{Op: e.GetOp(), Field: e.GetField(), Value: value, Err: errors.New(e.GetMessage())}
 	if k := e.GetKind(); k <= math.MaxUint8 {
@@ -110,7 +109,7 @@ func restored(op string, e *api.Error, value any) error {
 	return fault.Wrap(op, inner)
 }
 
-// kind is for statuses that gRPC itself made: only these codes come without a detail.
+// kind returns the kind of a status that gRPC itself made: only these lack a detail.
 func kind(c codes.Code) fault.Kind {
 	switch c {
 	case codes.Unavailable:

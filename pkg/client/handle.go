@@ -9,20 +9,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// InstanceHandle is an instance that is kept registered. It is safe for concurrent use.
+// InstanceHandle is a registered instance that the client keeps alive. It is safe for
+// concurrent use.
 type InstanceHandle struct {
 	services *Services
-	ctx      context.Context // ends with it
+	ctx      context.Context // ends with the registration
 	end      context.CancelCauseFunc
 	close    sync.Once
-	busy     chan struct{} // capacity 1: full while it is being registered, changed or deregistered
+	busy     chan struct{} // capacity 1: full during a registration, change or deregistration
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	registration instance.Registration
-	override     instance.Status // set through this presence; Unknown: none
+	override     instance.Status // status set through this handle; Unknown means none
 	instance     *instance.Instance
 
-	registrationState // guarded by the beater
+	registrationState // guarded by the heartbeat loop
 }
 
 func newInstanceHandle(s *Services, r instance.Registration) *InstanceHandle {
@@ -31,23 +32,23 @@ func newInstanceHandle(s *Services, r instance.Registration) *InstanceHandle {
 	return p
 }
 
-// Instance is how the peer last had it: when it was registered or changed through this presence.
+// Instance returns the instance as of the last registration or change through this handle.
 func (p *InstanceHandle) Instance() *instance.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.instance
 }
 
-// Done is closed when it is kept no more.
+// Done is closed after the registration has ended.
 func (p *InstanceHandle) Done() <-chan struct{} { return p.ctx.Done() }
 
-// Err tells why it is kept no more: Canceled after Close, or why the peer refused to register it
-// again; nil while it is kept.
+// Err returns the cause of the end: Canceled after Close, or the refusal of the peer to register
+// the instance again. It is nil while the registration lasts.
 func (p *InstanceHandle) Err() error { return context.Cause(p.ctx) }
 
-// Update replaces what the instance says of itself. Its key, and with it its lease, stay.
+// Update replaces the description of the instance. The key and the lease stay.
 func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
-	const op = "client.Presence.Update"
+	const op = "client.InstanceHandle.Update"
 	return fault.Wrap(op, p.serialised(ctx, func() error {
 		p.mu.Lock()
 		r := p.registration
@@ -66,10 +67,10 @@ func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
 	}))
 }
 
-// SetStatus overrides the instance's status, as instance.Registrar. The override comes back with the
-// instance when that has to be registered again.
+// SetStatus overrides the status of the instance, as instance.Registrar. The override survives
+// a repeated registration.
 func (p *InstanceHandle) SetStatus(ctx context.Context, s instance.Status) error {
-	const op = "client.Presence.SetStatus"
+	const op = "client.InstanceHandle.SetStatus"
 	return fault.Wrap(op, p.serialised(ctx, func() error {
 		changed, err := p.services.agent.SetStatus(ctx, p.Instance().Key, s)
 		if err != nil {
@@ -82,13 +83,13 @@ func (p *InstanceHandle) SetStatus(ctx context.Context, s instance.Status) error
 	}))
 }
 
-// Close deregisters the instance, trying again while the peer cannot be reached, until ctx ends. It then
-// runs out by itself; the error says so. Closing again does nothing.
+// Close deregisters the instance. It retries until ctx ends while the peer is unreachable, and
+// then returns the error; the instance expires. A second Close does nothing.
 func (p *InstanceHandle) Close(ctx context.Context) error {
 	var err error
 	p.close.Do(func() {
-		p.services.beats.remove(p, fault.New("client.Presence", fault.Canceled, "the instance was deregistered"))
-		if err = p.lock(ctx); err != nil { // what was under way is over now
+		p.services.beats.remove(p, fault.New("client.InstanceHandle", fault.Canceled, "the instance was deregistered"))
+		if err = p.lock(ctx); err != nil { // waits for the end of other changes
 			return
 		}
 		err = p.services.retry(ctx, func() error {
@@ -96,13 +97,13 @@ func (p *InstanceHandle) Close(ctx context.Context) error {
 			return err
 		})
 		if k := fault.KindOf(err); k == fault.NotFound || k == fault.Gone {
-			err = nil // it has ended
+			err = nil // already deregistered
 		}
 	})
-	return fault.Wrap("client.Presence.Close", err)
+	return fault.Wrap("client.InstanceHandle.Close", err)
 }
 
-// lock takes the presence's turn.
+// lock waits for the end of other changes of the instance.
 func (p *InstanceHandle) lock(ctx context.Context) error {
 	select {
 	case p.busy <- struct{}{}:
@@ -112,7 +113,7 @@ func (p *InstanceHandle) lock(ctx context.Context) error {
 	}
 }
 
-// serialised does something that no other change of the instance may overtake.
+// serialised runs do while no other change of the instance runs.
 func (p *InstanceHandle) serialised(ctx context.Context, do func() error) error {
 	if err := p.lock(ctx); err != nil {
 		return err
@@ -124,15 +125,15 @@ func (p *InstanceHandle) serialised(ctx context.Context, do func() error) error 
 	return do()
 }
 
-// register has the peer register what r says, with the override that there was, and tells when the
-// request was sent by the client's clock.
+// register registers r with the current override. sent is the time of the request by the
+// client's clock.
 func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) (done instance.Registered, sent time.Duration, err error) {
 	s := p.services
 	sent = s.client.clock()
 	if done, err = s.agent.Register(ctx, r); err != nil {
 		return done, sent, err
 	}
-	r.Strict, r.RequireCommit = false, false // it is there now
+	r.Strict, r.RequireCommit = false, false // for the first registration only
 	p.mu.Lock()
 	p.registration, p.instance = r, done.Instance
 	override := p.override
@@ -149,7 +150,7 @@ func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) 
 	return done, sent, nil
 }
 
-// retryAtterAgain registers what the peer has lost.
+// registerAgain registers an instance that the peer has lost.
 func (p *InstanceHandle) registerAgain(ctx context.Context) (done instance.Registered, sent time.Duration, err error) {
 	err = p.serialised(ctx, func() error {
 		p.mu.Lock()
@@ -161,8 +162,8 @@ func (p *InstanceHandle) registerAgain(ctx context.Context) (done instance.Regis
 	return done, sent, err
 }
 
-// retry tries again for as long as the peer cannot be reached and ctx lasts. The error is that of
-// the last try.
+// retry repeats try while the peer is unreachable, until ctx ends. It returns the error of the
+// last attempt.
 func (s *Services) retry(ctx context.Context, try func() error) error {
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		err := try()

@@ -10,9 +10,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Services is the agent plane as applications want it: what they register stays registered, what
-// they look up is at hand and says how old it is, and what they watch goes on over lost
-// connections. Below it lies the contract as it is: Client.Agent.
+// Services is the agent plane for applications. It keeps registered instances alive, caches
+// lookups with their age, and continues watches over lost connections. Client.Agent is the
+// contract without these.
 type Services struct {
 	client *Client
 	agent  *Agent
@@ -20,7 +20,7 @@ type Services struct {
 	cache  *cache
 }
 
-// Services gives the agent plane. It is safe for concurrent use and ends with the client.
+// Services returns the agent plane. It is safe for concurrent use and ends with the client.
 func (c *Client) Services() *Services { return c.services }
 
 func newServices(c *Client) *Services {
@@ -30,19 +30,19 @@ func newServices(c *Client) *Services {
 	return s
 }
 
-// close ends what goes on, and deregisters what was not closed, as far as ctx allows.
+// close ends all watches, and deregisters open instances until ctx ends.
 func (s *Services) close(ctx context.Context) {
 	s.cache.close()
 	s.beats.close(ctx)
 }
 
-// Register registers an instance and keeps it registered until it is closed: heartbeats go out in
-// time, and when the peer does not know it any more it is registered again. It tries again
-// while the peer cannot be reached, until ctx ends. An empty id is made up, so that trying again
-// cannot make two of one.
+// Register registers an instance and keeps it registered until the handle is closed. It sends
+// heartbeats, and registers the instance again if the peer has lost it. Register retries until
+// ctx ends while the peer is unreachable. An empty id becomes a random id, so that a retry
+// cannot register a second instance.
 //
-// Errors: those of instance.Registrar; Unavailable when no peer was reached in time; LimitReached for
-// too many on one client.
+// Errors: the errors of instance.Registrar; Unavailable if the peer was unreachable until ctx
+// ended; LimitReached for too many instances of one client.
 func (s *Services) Register(ctx context.Context, r instance.Registration) (*InstanceHandle, error) {
 	const op = "client.Services.Register"
 	if err := r.Normalize(); err != nil {
@@ -58,7 +58,7 @@ func (s *Services) Register(ctx context.Context, r instance.Registration) (*Inst
 			return err
 		}
 		if err = s.beats.add(p, done, sent); err != nil {
-			_, _ = s.agent.Deregister(ctx, done.Key) // it would end by itself
+			_, _ = s.agent.Deregister(ctx, done.Key) // on failure the instance expires
 		}
 		return err
 	})
@@ -68,26 +68,26 @@ func (s *Services) Register(ctx context.Context, r instance.Registration) (*Inst
 	return p, nil
 }
 
-// suffix tells instances apart. Whoever meets another's makes its own come back at the next heartbeat, and
-// that is one in 2^32 of the instances of one service.
+// suffix distinguishes the instances of one service. Two instances share a suffix with a
+// probability of 2^-32; each then replaces the other at its heartbeats.
 func suffix() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// List names the services of a namespace that have instances.
+// List returns the services of a namespace that have instances.
 func (s *Services) List(ctx context.Context, namespace string) (instance.Services, error) {
 	return s.agent.Services(ctx, namespace)
 }
 
-// Watch gives the changes of a result until ctx ends, across lost connections and peers that come
-// back: each time it goes on after the last batch it has given, without gap or duplicate, or
-// begins anew with a Reset. Whenever the peer is lost there is a batch without events that is
-// Stale. Begin with after 0, or the Index of the last batch of an earlier watch.
+// Watch returns the changes of a result until ctx ends, across lost connections and restarts of
+// the peer. It resumes after the last batch without gaps or duplicates, or starts again with a
+// Reset. A lost peer produces a Stale batch without events. after is 0, or the Index of the
+// last batch of an earlier watch.
 //
-// The last pair has an error and no batch: Invalid, Forbidden, LimitReached or another that no retry makes
-// right; Canceled or Timeout when ctx ended.
+// The last pair has an error and no batch: Invalid, Forbidden, LimitReached or another
+// permanent error; Canceled or Timeout after the end of ctx.
 func (s *Services) Watch(ctx context.Context, q instance.Query, after uint64) iter.Seq2[instance.Batch, error] {
 	return func(yield func(instance.Batch, error) bool) {
 		err := s.watch(ctx, q, after, func(b instance.Batch, _ error) bool { return yield(b, nil) })
@@ -97,8 +97,8 @@ func (s *Services) Watch(ctx context.Context, q instance.Query, after uint64) it
 	}
 }
 
-// Follow is Watch in whole results: each is the present one. What changes between two of them are the
-// instances, and the View then, or the state of contact alone.
+// Follow is Watch with complete results. Successive results differ in their instances, and then
+// in their View, or only in their contact.
 func (s *Services) Follow(ctx context.Context, q instance.Query) iter.Seq2[instance.Result, error] {
 	return func(yield func(instance.Result, error) bool) {
 		err := s.follow(ctx, q, func(r instance.Result, _ error) bool { return yield(r, nil) })

@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// watch gives batches until give says that it wants no more, nil, or none can come. A batch that
-// tells that the peer is lost comes with why.
+// watch calls give for each batch. It returns nil after give returned false, or a permanent
+// error. The Stale batch for a lost peer comes with the cause.
 func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, give func(b instance.Batch, lost error) bool) error {
 	delay, lost := firstPause, false
 	for {
@@ -25,7 +25,7 @@ func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, gi
 		switch {
 		case errors.Is(err, errEnough):
 			return nil
-		case ctx.Err() != nil: // whatever the last try has met
+		case ctx.Err() != nil: // the error of the last attempt does not matter
 			return ctx.Err()
 		case !s.client.passing(ctx, err):
 			return err
@@ -42,7 +42,7 @@ func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, gi
 	}
 }
 
-// follow is watch in whole results.
+// follow is watch with complete results.
 func (s *Services) follow(ctx context.Context, q instance.Query, give func(r instance.Result, lost error) bool) error {
 	m, err := newWatchCache(q)
 	if err != nil {
@@ -51,12 +51,12 @@ func (s *Services) follow(ctx context.Context, q instance.Query, give func(r ins
 	return s.watch(ctx, q, 0, func(b instance.Batch, lost error) bool { return give(m.apply(b), lost) })
 }
 
-// unreachableReason is why an answer is old, for people.
+// unreachableReason explains a stale answer to users.
 func unreachableReason(err error) string { return "the peer does not answer: " + fault.Message(err) }
 
-// watchCache is a result kept up to date by what a watch gives.
+// watchCache is the current result of a watch.
 type watchCache struct {
-	matcher instance.Matcher // for its order
+	matcher instance.Matcher // for the order of instances
 	all     map[instance.Key]*instance.Instance
 	view    *instance.View
 }
@@ -66,7 +66,7 @@ func newWatchCache(q instance.Query) (*watchCache, error) {
 	return &watchCache{matcher: m, all: make(map[instance.Key]*instance.Instance), view: instance.NewView(0, nil)}, err
 }
 
-// apply gives the result after a batch. Its view is another one only when the result is.
+// apply returns the result after a batch. The view changes only with the result.
 func (m *watchCache) apply(b instance.Batch) instance.Result {
 	if b.Reset {
 		clear(m.all)

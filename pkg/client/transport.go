@@ -18,8 +18,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// reconnect is how often a lost connection is tried again: peers are on the same host or near, so
-// that gRPC's two minutes between attempts would outlast what is registered.
+// reconnect sets the times of reconnection. Peers are usually on the same host, and the leases
+// of instances would expire during gRPC's default delay of two minutes.
 func reconnect() grpc.ConnectParams {
 	return grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -27,25 +27,25 @@ func reconnect() grpc.ConnectParams {
 	}
 }
 
-// WithToken is an option of New: a bearer token that is sent with each call. It goes over TLS, to a
-// loopback address or to a unix socket, and nowhere else: New refuses other addresses.
+// WithToken is an option of New: a bearer token for each call. New refuses a token without TLS
+// unless the address is a loopback address or a unix socket.
 func WithToken(token string) grpc.DialOption { return tokenOption{token: token} }
 
-// tokenOption passes through gRPC, which takes no notice of it.
+// tokenOption is an option for New; gRPC ignores it.
 type tokenOption struct {
 	grpc.EmptyDialOption
 	token string
 }
 
-// WithTLS is an option of New: connections with TLS. See TLSFiles.
+// WithTLS is an option of New: use TLS. See TLSFiles.
 func WithTLS(config *tls.Config) grpc.DialOption {
 	return grpc.WithTransportCredentials(credentials.NewTLS(config))
 }
 
-// TLSFiles makes a configuration for WithTLS out of PEM files: the authorities that peers are
-// trusted by, "" for those of the system, and the client's own certificate and key, both or
-// neither. The latter are read again at each handshake, so that they can be replaced while the program
-// runs. Errors: Invalid, field "ca", "cert" or "key".
+// TLSFiles returns a configuration for WithTLS from PEM files: the certificate authorities of
+// peers ("" means the system's), and the client's certificate and key, or "" for both. Each
+// handshake reads the certificate and the key again, so that a running program sees
+// replacements. Errors: Invalid, field "ca", "cert" or "key".
 func TLSFiles(ca, cert, key string) (*tls.Config, error) {
 	const op = "client.TLSFiles"
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -76,10 +76,10 @@ func TLSFiles(ca, cert, key string) (*tls.Config, error) {
 	return config, nil
 }
 
-// bearer is a token on its way.
+// bearer adds a token to calls.
 type bearer struct {
 	token string
-	plain bool // whether it may go without TLS
+	plain bool // allowed without TLS
 }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -90,7 +90,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (b bearer) RequireTransportSecurity() bool { return !b.plain }
 
-// tokenOptions are the options that make gRPC send the token among some options.
+// tokenOptions returns the gRPC options for the tokens in opts.
 func tokenOptions(address string, opts []grpc.DialOption) ([]grpc.DialOption, error) {
 	var out []grpc.DialOption
 	for _, o := range opts {
@@ -106,7 +106,7 @@ func tokenOptions(address string, opts []grpc.DialOption) ([]grpc.DialOption, er
 	return out, nil
 }
 
-// isLocal reports whether what is sent to an address stays on this host.
+// isLocal reports whether traffic to an address stays on this host.
 func isLocal(address string) bool {
 	if strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "unix-abstract:") {
 		return true

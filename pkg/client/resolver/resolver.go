@@ -1,16 +1,16 @@
-// Package resolver finds the instances of a service for gRPC: a client dials a service by its name and
-// calls are spread over its instances, as they come and go.
+// Package resolver finds the instances of a service for gRPC. A program dials a service by its
+// name, and gRPC distributes calls over the current instances.
 //
 //	c, err := client.New("")
 //	conn, err := grpc.NewClient("blackhole:///payment?tag=v2&zone=eu",
 //		grpc.WithResolvers(resolver.New(c)), grpc.WithDefaultServiceConfig(resolver.RoundRobin), ...)
 //
-// The target is blackhole:///SERVICE with, after a question mark, any of tag (may be given several times),
-// zone, prefer_zone, version, environment, dependency, namespace.
+// The target is blackhole:///SERVICE. A query string may have tag (repeated for several tags),
+// zone, prefer_zone, version, environment, dependency and namespace.
 //
-// An instance is reached at its host and port, or at its interface "gRPC" where it has one. When
-// contact with the peer or the cluster is lost, the instances known last stay; only one that is known to
-// be gone, goes.
+// The address of an instance is its interface "gRPC", or its host and port without such an
+// interface. After a loss of the peer or of its group, the last instances stay; only an instance
+// that was certainly removed disappears.
 package resolver
 
 import (
@@ -32,20 +32,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Scheme is that of the targets.
+// Scheme is the scheme of targets.
 const Scheme = "blackhole"
 
-// RoundRobin is a service configuration under which calls take turns among all instances. gRPC's default
-// is to stay with one.
+// RoundRobin is a service configuration that distributes calls over all instances. By default,
+// gRPC uses a single instance.
 const RoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 
-// New makes a builder of resolvers that ask the peer of c, for grpc.WithResolvers. Close c after the
-// connections.
+// New returns a builder for grpc.WithResolvers, whose resolvers use the peer of c. Close c after
+// the connections.
 func New(c *client.Client) resolver.Builder {
 	return &builder{services: c.Services(), last: make(map[string]*instance.View)}
 }
 
-// Instance is the instance behind an endpoint that a resolver of this package made.
+// Instance returns the instance of an endpoint from a resolver of this package.
 func Instance(e resolver.Endpoint) (*instance.Instance, bool) {
 	i, ok := e.Attributes.Value(instanceKey{}).(*instance.Instance)
 	return i, ok
@@ -53,15 +53,15 @@ func Instance(e resolver.Endpoint) (*instance.Instance, bool) {
 
 type instanceKey struct{}
 
-// maxRemembered bounds the targets of which the last instances are remembered.
+// maxRemembered bounds the targets with remembered instances.
 const maxRemembered = 1024
 
-// builder remembers what its resolvers have found: gRPC closes the resolver of a connection that nobody
-// used for half an hour, and makes another when somebody does.
+// builder remembers the last instances of each target: gRPC closes the resolver of a connection
+// after half an hour without calls, and builds another for the next call.
 type builder struct {
 	services *client.Services
 
-	mu   sync.Mutex // guards known
+	mu   sync.Mutex // guards last
 	last map[string]*instance.View
 }
 
@@ -94,13 +94,13 @@ func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	return f, nil
 }
 
-// Parse reads a target. Errors: Invalid, field "target" or that of the query.
+// Parse reads a target. Errors: Invalid, with field "target" or a field of the query.
 func Parse(target url.URL) (instance.Query, error) {
 	if target.Scheme != Scheme {
 		return instance.Query{}, fault.Invalidf("target", target.Scheme, "must begin with %s:///", Scheme)
 	}
 	if target.Host != "" {
-		return instance.Query{}, fault.Invalidf("target", target.Host, "names a host: the peer to ask is that of the client")
+		return instance.Query{}, fault.Invalidf("target", target.Host, "must not name a host: write %s:///SERVICE; the client selects the peer", Scheme)
 	}
 	q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: strings.TrimPrefix(target.Path, "/")}}
 	values, err := url.ParseQuery(target.RawQuery)
@@ -116,7 +116,7 @@ func Parse(target url.URL) (instance.Query, error) {
 		case name == "tag":
 			q.Tags = list
 		case text == nil:
-			return instance.Query{}, fault.Invalidf("target", name, "%q is not known", name)
+			return instance.Query{}, fault.Invalidf("target", name, "%q is not a known parameter", name)
 		case len(list) > 1:
 			return instance.Query{}, fault.Invalidf("target", name, "has %q twice", name)
 		default:
@@ -130,17 +130,17 @@ func Parse(target url.URL) (instance.Query, error) {
 	return q, err
 }
 
-// serviceResolver is a resolver.
+// serviceResolver resolves one target.
 type serviceResolver struct {
 	*builder
 	target string
 	cc     resolver.ClientConn
 	stop   context.CancelFunc
 	task   sync.WaitGroup
-	last   *instance.View // handed on; of the task alone
+	last   *instance.View // last published view; used by the task only
 }
 
-// ResolveNow implements resolver.Resolver. There is nothing to do: what changes is told at once.
+// ResolveNow implements resolver.Resolver. It does nothing, because changes arrive by themselves.
 func (f *serviceResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.
@@ -149,11 +149,11 @@ func (f *serviceResolver) Close() {
 	f.task.Wait()
 }
 
-// pollInterval is how long the answers of a peer hold that has no room for a watch.
+// pollInterval is the time between queries of a peer that refuses watches.
 const pollInterval = 10 * time.Second
 
-// run hands results on until the resolver is closed. Services.Follow ends before that only when the
-// peer lets nobody watch: then what it answers when asked has to do.
+// run publishes results until the resolver is closed. Services.Follow ends earlier only if the
+// peer refuses watches: run then polls.
 func (f *serviceResolver) run(ctx context.Context, q instance.Query) {
 	for {
 		for r, err := range f.services.Follow(ctx, q) {
@@ -179,9 +179,10 @@ func (f *serviceResolver) run(ctx context.Context, q instance.Query) {
 	}
 }
 
-// update hands on what has changed. That contact is lost is no change: an empty list then is what nobody knows.
+// update publishes a changed result. A stale empty result is not a change: the instances are
+// unknown then.
 func (f *serviceResolver) update(r instance.Result) {
-	if r.Index == 0 { // the peer was not reached yet
+	if r.Index == 0 { // no answer of the peer yet
 		if r.View = f.lastView(f.target); r.View == nil {
 			f.cc.ReportError(fault.New("resolver", fault.Unavailable, "%s", r.Reason))
 			return
@@ -196,7 +197,7 @@ func (f *serviceResolver) update(r instance.Result) {
 	}
 }
 
-// publish gives gRPC the endpoints. It may refuse them, and asks again by itself then.
+// publish passes the endpoints to gRPC. After a refusal, gRPC calls ResolveNow by itself.
 func (f *serviceResolver) publish(r instance.Result) {
 	var endpoints []resolver.Endpoint
 	for _, i := range r.Instances {
@@ -209,8 +210,8 @@ func (f *serviceResolver) publish(r instance.Result) {
 	_ = f.cc.UpdateState(resolver.State{Endpoints: endpoints})
 }
 
-// Address is where an instance serves gRPC: at its interface of that name, or at its host and port.
-// It is "" for one that does neither.
+// Address returns the gRPC address of an instance: its interface "gRPC", or its host and port.
+// It returns "" for an instance with neither.
 func Address(i *instance.Instance) string {
 	names := make([]string, 0, len(i.Interfaces))
 	for name := range i.Interfaces {
@@ -230,7 +231,7 @@ func Address(i *instance.Instance) string {
 	return net.JoinHostPort(i.Host, strconv.Itoa(i.Port))
 }
 
-// hostPort reads host:port, with a scheme before it or without.
+// hostPort reads host:port with an optional scheme.
 func hostPort(text string) (string, error) {
 	if _, rest, ok := strings.Cut(text, "://"); ok {
 		text = strings.TrimSuffix(rest, "/")
