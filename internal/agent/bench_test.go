@@ -33,10 +33,10 @@ func (i instant) At(string) (instance.Registrar, error) { return i.to.Direct(), 
 func benched(b *testing.B, self string, to *Service) *Service {
 	known, err := catalog.New(catalog.Config{})
 	require.NoError(b, err)
-	s, err := New(Config{
+	s, err := newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: vfs.NewMem(), Self: self}, Loopback: true, Now: time.Now,
-		Checks: health.Config{Random: func() uint64 { return 1 }}, Directory: instant{to}, Catalog: known, Peers: instant{to},
-	})
+		Checks: health.Config{Random: func() uint64 { return 1 }}, Peers: instant{to},
+	}, instant{to}, known)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
 	return s

@@ -91,10 +91,10 @@ func (d *desk) start() {
 	require.NoError(t, err)
 	d.pending, d.fates, d.done = map[instance.Key]directory.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
-	d.Service, err = New(Config{
+	d.Service, err = newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: d.disk, Self: d.self}, Loopback: true, Now: time.Now,
-		Directory: d, Catalog: d.known, Peers: d, Checks: health.Config{Random: rand.New(rand.NewPCG(1, 2)).Uint64},
-	})
+		Peers: d, Checks: health.Config{Random: rand.New(rand.NewPCG(1, 2)).Uint64},
+	}, d, d.known)
 	require.NoError(t, err)
 	g.mu.Lock()
 	require.NoError(t, d.known.Reset(g.revision, slices.Collect(maps.Values(g.entries))))

@@ -384,12 +384,3 @@ func TestInTurn(t *testing.T) {
 		require.Empty(t, g.entries)
 	})
 }
-
-func TestCatalogWithoutDirectory(t *testing.T) {
-	c, err := catalog.New(catalog.Config{})
-	require.NoError(t, err)
-	_, err = New(Config{Catalog: c, Now: time.Now})
-	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "catalog"})
-	_, err = New(Config{Directory: &desk{}, Now: time.Now})
-	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "catalog"})
-}

@@ -3,10 +3,10 @@ package agent
 import "errors"
 
 var (
-	errTaken   = errors.New("is the id of a service that was not announced for this instance")
-	errMissing = errors.New("are not registered")
+	errTaken   = errors.New("belongs to an offer of another instance: choose another id")
+	errMissing = errors.New("are not registered: register these services first")
 
-	errElsewhere   = errors.New("an instance of this id is registered with another peer")
-	errBehind      = errors.New("this peer cannot make sure of what the directory has")
-	errUncommitted = errors.New("the directory cannot take it now, and nothing was kept")
+	errElsewhere   = errors.New("an instance with this id is registered at another peer")
+	errBehind      = errors.New("this peer has not caught up with the directory")
+	errUncommitted = errors.New("the directory accepts no commit now, and the registration was undone: retry later")
 )

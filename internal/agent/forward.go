@@ -2,248 +2,175 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// passing bounds a call to another peer. That peer waits no longer than half of it for the directory.
-const passing = 2 * time.Second
+// forwardTimeout bounds a call to another peer. That peer waits at most half of
+// it for the directory.
+const forwardTimeout = 2 * time.Second
 
-// anywhere carries a call out here, at this peer, or there, at the peer whose the instance is as far as is known
-// here. When that one is dead this peer adopts the instance first. A call that ends the instance must have that committed
-// before: the directory remembers that an instance was removed by who has it, and the dead peer, which has it on its
-// disk and may come back, would bring it along.
-func (s *Service) anywhere(ctx context.Context, k instance.Key, ends bool, here func() error, there func(context.Context, instance.Registrar) error) error {
+// forwarder carries calls to the peers that answer for their instances.
+type forwarder struct {
+	local  *local
+	reader *reader
+}
+
+// anywhere calls here, and for an instance of another peer there. If that peer
+// does not answer, this one adopts the instance and calls here again. A call
+// that ends the instance needs the commit of the adoption first: the directory
+// remembers removals by the owner alone, and the silent peer still has the
+// instance on its disk and would publish it again.
+func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, here func() error, there func(context.Context, instance.Registrar) error) error {
 	err := here()
-	if s.Directory == nil || fault.KindOf(err) != fault.NotFound {
+	if f.local.directory == nil || fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	i := s.elsewhere(k)
+	i := f.reader.elsewhere(k)
 	if i == nil {
 		return err
 	}
-	err = s.call(ctx, i.Peer, there)
-	if !dead(ctx, err) {
+	err = f.call(ctx, i.Peer, there)
+	if !unanswered(ctx, err) {
 		return err
 	}
-	if err := s.adopt(ctx, i, err); err != nil {
+	if err := f.local.adopt(ctx, i, err); err != nil {
 		return err
 	}
-	if s.settle(ctx, k, s.CommitWait) == 0 && ends {
-		s.drop(k)
-		return fault.New("agent.adopt", fault.Unavailable, "its peer %s does not answer, and the directory cannot be changed", i.Peer)
+	if f.local.settle(ctx, k, f.local.config.CommitWait) == 0 && ends {
+		f.local.drop(k)
+		return fault.New("agent.adopt", fault.Unavailable, "peer %s does not answer, and the directory has no leader to move its instance: retry later", i.Peer)
 	}
 	return here()
 }
 
-// call calls another peer's agent.
-func (s *Service) call(ctx context.Context, peer string, do func(context.Context, instance.Registrar) error) error {
-	if s.Peers == nil {
-		return fault.New("agent.call", fault.Unavailable, "no other peer can be reached")
+// call calls the agent of another peer.
+func (f *forwarder) call(ctx context.Context, peer string, do func(context.Context, instance.Registrar) error) error {
+	if f.local.config.Peers == nil {
+		return fault.New("agent.call", fault.Unavailable, "this peer cannot reach other peers")
 	}
-	to, err := s.Peers.At(peer)
+	to, err := f.local.config.Peers.At(peer)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, passing)
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	return do(ctx, to)
 }
 
-// dead reports whether a call failed because a peer does not answer, and not because the caller left.
-func dead(ctx context.Context, err error) bool {
+// unanswered reports whether a call failed for lack of an answer while the caller
+// still waited.
+func unanswered(ctx context.Context, err error) bool {
 	kind := fault.KindOf(err)
 	return ctx.Err() == nil && err != nil && (kind == fault.Unavailable || kind == fault.Timeout)
 }
 
-// adopt makes an instance, as it was last known, one of this peer, because its own did not answer. It has a new
-// lease; the old one goes on to be understood here. Errors: those of registering, and why.
-func (s *Service) adopt(ctx context.Context, i *instance.Instance, why error) error {
-	free, err := s.turns.take(ctx, i.Key)
-	if err != nil {
-		return err
-	}
-	defer free()
-	if _, ok := s.registry.Get(i.Key); ok {
-		return nil
-	}
-	r := instance.Registration{Key: i.Key, Spec: i.Spec}
-	if i.Override == instance.StatusUnknown && i.Status == instance.StatusStarting {
-		r.Status = i.Status
-	}
-	err = s.fits(r)
-	if err == nil {
-		_, err = s.put(r)
-	}
-	if err == nil && i.Override != instance.StatusUnknown {
-		_, err = s.registry.SetStatus(i.Key, i.Override, s.Now())
-	}
-	if err != nil {
-		return fault.Wrap("agent.adopt", fmt.Errorf("%w (adopted because its peer %s does not answer: %v)", err, i.Peer, why))
-	}
-	s.former.add(i.Lease, i.Key)
-	s.Logger.Info("adopted an instance", "instance", i.Key.String(), "peer", i.Peer, "because", why)
-	return nil
+// peerBatch is a batch of heartbeats for instances of one peer.
+type peerBatch struct {
+	refs      []instance.Ref
+	positions []int // in the request
+	known     []*instance.Instance
 }
 
-// beat renews leases of instances of this peer.
-func (s *Service) beat(refs []instance.Ref) ([]instance.Beat, error) {
-	if len(refs) > instance.MaxBeats {
-		return nil, fault.Invalidf("lease_ids", len(refs), "must be at most %d", instance.MaxBeats)
-	}
-	beats := s.registry.Heartbeat(refs, s.Now())
+// heartbeats forwards the failed beats to the peers of their instances, all peers
+// at once, and replaces them by the answers.
+func (f *forwarder) heartbeats(ctx context.Context, refs []instance.Ref, beats []instance.Beat) {
+	batches := make(map[string]*peerBatch)
 	for n := range beats {
 		if beats[n].Err == nil {
 			continue
 		}
-		if k, ok := s.former.find(refs[n].Lease); ok {
-			beats[n] = s.beatOne(k)
-		}
-	}
-	return beats, nil
-}
-
-func (s *Service) beatOne(k instance.Key) instance.Beat {
-	return s.registry.Heartbeat([]instance.Ref{{Key: k}}, s.Now())[0]
-}
-
-// forward has those leases renewed by their peers that this one has not got, all peers at once.
-func (s *Service) forward(ctx context.Context, refs []instance.Ref, beats []instance.Beat) {
-	of := make(map[string]*errand)
-	for n := range beats {
-		if beats[n].Err == nil {
-			continue
-		}
-		i, ref := s.named(refs[n])
+		i, ref := f.locate(refs[n])
 		if i == nil {
 			continue
 		}
-		e := of[i.Peer]
-		if e == nil {
-			e = new(errand)
-			of[i.Peer] = e
+		b := batches[i.Peer]
+		if b == nil {
+			b = new(peerBatch)
+			batches[i.Peer] = b
 		}
-		e.refs, e.places, e.known = append(e.refs, ref), append(e.places, n), append(e.known, i)
+		b.refs, b.positions, b.known = append(b.refs, ref), append(b.positions, n), append(b.known, i)
 	}
-	peers := slices.Sorted(maps.Keys(of))
-	each(len(peers), func(n int) {
-		e := of[peers[n]]
-		for at, beat := range s.run(ctx, peers[n], e) {
-			beats[e.places[at]] = beat
+	peers := slices.Sorted(maps.Keys(batches))
+	parallel(len(peers), func(n int) {
+		b := batches[peers[n]]
+		for at, beat := range f.send(ctx, peers[n], b) {
+			beats[b.positions[at]] = beat
 		}
 	})
 }
 
-// errand is heartbeats for instances of one other peer.
-type errand struct {
-	refs   []instance.Ref
-	places []int // in the question
-	known  []*instance.Instance
-}
-
-// named gives the instance of another peer that ref names, and how that peer understands it; nil: none is known.
-func (s *Service) named(ref instance.Ref) (*instance.Instance, instance.Ref) {
+// locate returns the instance of another peer named by ref, and the ref for that
+// peer; nil if unknown.
+func (f *forwarder) locate(ref instance.Ref) (*instance.Instance, instance.Ref) {
 	if ref.Lease == "" {
-		return s.elsewhere(ref.Key.WithDefaults()), ref
+		return f.reader.elsewhere(ref.Key.WithDefaults()), ref
 	}
-	if i, ok := s.ByLease(ref.Lease); ok && s.foreign(i) {
+	if i, ok := f.reader.ByLease(ref.Lease); ok && f.reader.foreign(i) {
 		return i, ref
 	}
-	if k, ok := s.former.find(ref.Lease); ok {
-		return s.elsewhere(k), instance.Ref{Key: k}
+	if k, ok := f.local.aliases.find(ref.Lease); ok {
+		return f.reader.elsewhere(k), instance.Ref{Key: k}
 	}
 	return nil, ref
 }
 
-// run gives the beats of an errand: the peer's, or if it is dead those of this one, which adopts.
-func (s *Service) run(ctx context.Context, peer string, e *errand) []instance.Beat {
+// send returns the beats of a batch. Without an answer this peer adopts the
+// instances and renews them itself.
+func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []instance.Beat {
 	var beats []instance.Beat
-	err := s.call(ctx, peer, func(ctx context.Context, to instance.Registrar) (err error) {
-		beats, err = to.Heartbeat(ctx, e.refs)
-		if err == nil && len(beats) != len(e.refs) {
-			err = fault.New("agent.Heartbeat", fault.Internal, "peer %s answered %d heartbeats of %d", peer, len(beats), len(e.refs))
+	err := f.call(ctx, peer, func(ctx context.Context, to instance.Registrar) (err error) {
+		beats, err = to.Heartbeat(ctx, b.refs)
+		if err == nil && len(beats) != len(b.refs) {
+			err = fault.New("agent.Heartbeat", fault.Internal, "peer %s answered %d of %d heartbeats", peer, len(beats), len(b.refs))
 		}
 		return err
 	})
 	if err == nil {
 		return beats
 	}
-	dies := dead(ctx, err)
-	beats = make([]instance.Beat, len(e.refs))
-	each(len(beats), func(n int) {
+	silent := unanswered(ctx, err)
+	beats = make([]instance.Beat, len(b.refs))
+	parallel(len(beats), func(n int) {
 		failed := err
-		if dies {
-			failed = s.adopt(ctx, e.known[n], err)
+		if silent {
+			failed = f.local.adopt(ctx, b.known[n], err)
 		}
 		if failed == nil {
-			beats[n] = s.beatOne(e.known[n].Key)
+			beats[n] = f.local.beatOne(b.known[n].Key)
 			return
 		}
-		beats[n] = instance.Beat{Key: e.known[n].Key, Lease: e.known[n].Lease, At: s.Now().Round(0).UTC(), Err: failed}
+		beats[n] = instance.Beat{Key: b.known[n].Key, Lease: b.known[n].Lease, At: f.local.config.Now().Round(0).UTC(), Err: failed}
 	})
 	return beats
 }
 
-// maxFormer bounds the former leases that are remembered; who names one of the others has to register again.
-const maxFormer = 10_000
+// Direct returns the Registrar for calls of other peers: it serves instances of
+// this peer alone, answers NotFound for others and forwards nothing. Register is
+// Unsupported, because applications register at their own peer.
+func (s *Service) Direct() instance.Registrar { return direct{s.local} }
 
-// former remembers the leases that adopted instances had. The zero value is empty.
-type former struct {
-	mu    sync.RWMutex // guards what follows
-	keys  map[string]instance.Key
-	queue []string // oldest first
-}
-
-func (f *former) add(lease string, k instance.Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.keys == nil {
-		f.keys = make(map[string]instance.Key)
-	}
-	if _, ok := f.keys[lease]; !ok && lease != "" {
-		f.queue = append(f.queue, lease)
-		f.keys[lease] = k
-	}
-	if len(f.queue) > maxFormer {
-		delete(f.keys, f.queue[0])
-		f.queue = f.queue[1:]
-	}
-}
-
-func (f *former) find(lease string) (k instance.Key, ok bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	k, ok = f.keys[lease]
-	return k, ok
-}
-
-// Direct is the Registrar for calls that come from other peers: instances of this peer alone, NotFound
-// for any other, and nothing is passed on. Registering is Unsupported: applications do so where they are.
-func (s *Service) Direct() instance.Registrar { return direct{s} }
-
-type direct struct{ s *Service }
+type direct struct{ local *local }
 
 func (d direct) Register(context.Context, instance.Registration) (instance.Registered, error) {
-	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers register nothing with each other")
+	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
 }
 
 func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
-	gone, err := d.s.remove(ctx, k.WithDefaults(), passing/2)
+	gone, err := d.local.remove(ctx, k.WithDefaults(), forwardTimeout/2)
 	return gone, fault.Wrap("agent.Deregister", err)
 }
 
 func (d direct) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	beats, err := d.s.beat(refs)
+	beats, err := d.local.beat(refs)
 	return beats, fault.Wrap("agent.Heartbeat", err)
 }
 
 func (d direct) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
-	i, err := d.s.override(ctx, k.WithDefaults(), status, passing/2)
+	i, err := d.local.override(ctx, k.WithDefaults(), status, forwardTimeout/2)
 	return i, fault.Wrap("agent.SetStatus", err)
 }

@@ -90,7 +90,7 @@ func TestMixedBeats(t *testing.T) {
 		began := time.Now()
 		beats, err := a.Heartbeat(t.Context(), refs)
 		require.NoError(t, err)
-		require.Equal(t, passing, time.Since(began), "all peers at once")
+		require.Equal(t, forwardTimeout, time.Since(began), "all peers at once")
 		require.Len(t, beats, len(refs))
 		for n := range 200 {
 			if n%7 < 2 {
@@ -199,7 +199,7 @@ func TestNotAdopted(t *testing.T) {
 		a, b := g.desks["a"], g.desks["b"]
 		got := a.register(lasting("x"))
 		g.set(func() { g.hangs["a"] = true })
-		ctx, cancel := context.WithTimeout(t.Context(), passing/2)
+		ctx, cancel := context.WithTimeout(t.Context(), forwardTimeout/2)
 		defer cancel()
 		beats, err := b.Heartbeat(ctx, []instance.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestRegisteredWhileAdopted(t *testing.T) {
 			beats, _ := g.desks["b"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
 			beaten <- beats
 		}()
-		time.Sleep(passing / 2)
+		time.Sleep(forwardTimeout / 2)
 		r := lasting("x")
 		r.Port = 9
 		moved := g.desks["b"].register(r)
@@ -274,7 +274,7 @@ func TestUnfit(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Invalid)
 		require.Zero(t, b.registry.Len())
-		b.Peers = stingy{}
+		b.config.Peers = stingy{}
 		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Internal)
@@ -308,15 +308,15 @@ func TestDirect(t *testing.T) {
 		began := time.Now()
 		_, err = g.desks["b"].SetStatus(t.Context(), got.Key, instance.StatusDown)
 		require.NoError(t, err)
-		require.Equal(t, passing/2, time.Since(began))
+		require.Equal(t, forwardTimeout/2, time.Since(began))
 		require.Zero(t, g.desks["b"].registry.Len())
 	})
 }
 
 // Former leases are bounded.
 func TestFormer(t *testing.T) {
-	var f former
-	for n := range maxFormer + 1 {
+	var f leaseAliases
+	for n := range maxAliases + 1 {
 		f.add(fmt.Sprint(n), web("x").Key)
 		f.add(fmt.Sprint(n), web("x").Key)
 	}
@@ -324,6 +324,6 @@ func TestFormer(t *testing.T) {
 	require.False(t, ok)
 	_, ok = f.find("1")
 	require.True(t, ok)
-	require.Len(t, f.keys, maxFormer)
-	require.Len(t, f.queue, maxFormer)
+	require.Len(t, f.keys, maxAliases)
+	require.Len(t, f.leases, maxAliases)
 }

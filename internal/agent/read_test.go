@@ -24,7 +24,7 @@ func TestUnsure(t *testing.T) {
 		began := time.Now()
 		_, err := b.Discover(t.Context(), surely())
 		require.ErrorIs(t, err, fault.Unavailable)
-		require.Equal(t, catchUp, time.Since(began))
+		require.Equal(t, catchUpTimeout, time.Since(began))
 		found, err := b.Discover(t.Context(), webs())
 		require.NoError(t, err)
 		require.True(t, found.Stale)
@@ -89,8 +89,7 @@ func TestHas(t *testing.T) {
 		known, err := catalog.New(catalog.Config{})
 		require.NoError(t, err)
 		require.NoError(t, known.Reset(c.known, c.has))
-		s := &Service{Catalog: known, ctx: t.Context()}
-		s.Registry.Self = "a"
+		s := &reader{Catalog: known, local: &local{ctx: t.Context()}}
 		require.Equal(t, c.want, s.has(name, newReading(c.read, c.revision)), what)
 		require.Equal(t, c.want, s.has(instance.Name{Namespace: "default"}, newReading(c.read, c.revision)), what)
 		known.Freeze("test", time.Now())

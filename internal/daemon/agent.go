@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -15,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
@@ -27,6 +29,27 @@ import (
 
 // instancesDir is the folder of the agent plane in a data directory.
 const instancesDir = "instances"
+
+// startEvaluator evaluates requirements whenever this peer leads the group,
+// through its own member, also without an agent plane.
+func (p *parts) startEvaluator(context.Context) error {
+	if p.coordination == nil {
+		return nil
+	}
+	plane := p.coordination.plane
+	evaluator := requirement.New(requirement.Config{
+		Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { evaluator.Run(ctx) })
+	p.onClose(func() error {
+		cancel()
+		work.Wait()
+		return nil
+	})
+	return nil
+}
 
 // startAgent starts the agent plane, unless it is switched off.
 func (p *parts) startAgent(context.Context) (err error) {
@@ -52,17 +75,14 @@ func (p *parts) startAgent(context.Context) (err error) {
 	}
 	p.fronts.requests = instruments
 	if g := p.coordination; g != nil {
-		others := newReached(func(to peer.ID) (*client.Client, error) { return p.dial(to, g.plane.ID()) })
+		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) { return p.dial(to, g.plane.ID()) })
 		p.onClose(others.Close)
-		made.Directory, made.Catalog, made.Peers = g.directory, g.known, others
+		made.Group, made.Peers = g.plane, others
 	}
 	if p.agent, err = agent.New(made); err != nil {
 		return err
 	}
 	p.onClose(p.agent.Close)
-	if g := p.coordination; g != nil {
-		g.directory.Start()
-	}
 	return nil
 }
 

@@ -76,7 +76,7 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 	}()
 	steps := []func(context.Context) error{
 		p.startAuth, p.startMetrics, p.startStorage, p.startDiscovery,
-		p.startCoordination, p.startDirectory, p.startDirector, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
+		p.startCoordination, p.startEvaluator, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {

@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/blackhole/blackhole/internal/agent/catalog"
-	"github.com/blackhole/blackhole/internal/agent/directory"
 	group "github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
@@ -38,13 +36,11 @@ const coordinationDir = "coordination"
 
 // coordination are the parts of the coordination plane.
 type coordination struct {
-	plane     *group.Plane
-	server    *grpcapi.Server                       // for other peers
-	admits    func(context.Context) (string, error) // tells which peer calls, or why it may not
-	known     *catalog.Catalog                      // what the directory has; nil without an agent
-	directory *directory.Directory                  // nil without an agent
-	listener  net.Listener                          // of their streams
-	failed    chan error                            // gets the failure that ends this peer, if there is one
+	plane    *group.Plane
+	server   *grpcapi.Server                       // for other peers
+	admits   func(context.Context) (string, error) // tells which peer calls, or why it may not
+	listener net.Listener                          // of their streams
+	failed   chan error                            // gets the failure that ends this peer, if there is one
 }
 
 // groupValues are the DHT values of groups that this peer keeps, and who validates them: its own network's, if
