@@ -17,36 +17,36 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// cellQuery is what the keepers of one group of cells are asked.
+// cellQuery is a query to the keepers of one group of cells.
 type cellQuery struct {
 	plan  *query.Plan
 	cells []records.CellKey
-	worst float64 // matches of larger values are of no use; +Inf for none
+	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
 }
 
-// answer is what one keeper said to a question, verified.
+// answer is a keeper's verified answer to a cellQuery.
 type answer struct {
 	records  []*records.Record // matches
-	total    int               // matches it holds
+	total    int               // number of matches at the keeper
 	atLeast  bool              // total is a lower bound
-	withheld bool              // some of them are not in records
-	bound    float64           // rank value of the best withheld; nothing without withheld
-	full     bool              // it keeps all the cells
-	network  netip.Prefix      // the network that it was given from; the zero prefix for none that says anything
+	withheld bool              // records misses some matches
+	bound    float64           // rank value of the best withheld match; undefined without one
+	full     bool              // the peer keeps all the cells
+	network  netip.Prefix      // of the peer; zero if unknown
 
-	splits map[records.CellKey]cell.SplitInfo // those of the cells that it has divided
+	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 }
 
-// group is what was learnt about one group.
+// group is some cells with the same keepers, and their answers.
 type group struct {
 	cells   []records.CellKey
 	set     *keeperSet
 	answers []answer
-	failure error // keepersrent the keeper that failed last
-	diverse bool  // the keepers are of more than one network
+	failure error // of the last failed keeper
+	diverse bool  // the keepers belong to more than one network
 }
 
-// full is the number of answers that speak for all of the group's cells.
+// full returns the number of answers that cover all cells of the group.
 func (g *group) full() int {
 	n := 0
 	for _, a := range g.answers {
@@ -57,17 +57,16 @@ func (g *group) full() int {
 	return n
 }
 
-// needed is the number of full answers that make the group's answer complete: two, so
-// that the omission of one keeper shows, or one where only one peer keeps the cells.
+// needed returns the number of full answers that make the group complete: two, so that one
+// keeper alone cannot omit records, or one for a single keeper.
 func (g *group) needed() int { return min(askedAtOnce, len(g.set.peers)) }
 
-// enabled is how many full answers to wait for: those needed, one more while nobody knows of
-// a match or all are of one network though not all keepers are, and two while they do not agree
-// on how many matches there are. A keeper may hide what it holds, and whoever has many peers
-// seldom has them in many networks.
+// wanted returns the number of full answers to wait for: needed, one more without any match or
+// with answers from one network only, and two more after contradictory totals. A keeper may
+// hide records, and an owner of many peers seldom has them in many networks.
 func (g *group) wanted() int {
 	n := g.needed()
-	var first *answer // full one
+	var first *answer // full
 	none, agreed := true, true
 	for i := range g.answers {
 		a := &g.answers[i]
@@ -91,23 +90,23 @@ func (g *group) wanted() int {
 	return min(n, len(g.set.peers))
 }
 
-// commonNetwork is the network that all full answers are from; the zero prefix if there is no one such.
+// commonNetwork returns the network of all full answers; zero for different or unknown ones.
 func (g *group) commonNetwork() netip.Prefix {
-	var party netip.Prefix
+	var network netip.Prefix
 	for _, a := range g.answers {
 		switch {
 		case !a.full:
-		case !a.network.IsValid() || party.IsValid() && party != a.network:
+		case !a.network.IsValid() || network.IsValid() && network != a.network:
 			return netip.Prefix{}
 		default:
-			party = a.network
+			network = a.network
 		}
 	}
-	return party
+	return network
 }
 
-// agrees reports whether two keepers seem to hold as many matches: by their totals or,
-// where one did not count on, by the best match of which they say that there is more.
+// agrees reports whether two keepers seem to hold the same number of matches. It compares the
+// totals or, for a lower bound, the best withheld match.
 func (a *answer) agrees(b *answer) bool {
 	if !a.atLeast && !b.atLeast {
 		return a.total == b.total
@@ -115,24 +114,24 @@ func (a *answer) agrees(b *answer) bool {
 	return a.withheld == b.withheld && a.bound == b.bound
 }
 
-// opener verifies an envelope at a time; *records.Verifier is one.
+// opener verifies an envelope; *records.Verifier implements it.
 type opener interface {
 	Open(envelope []byte, now time.Time) (*records.Record, error)
 }
 
-// differsyAnswer verifies a keeper's answer. A record that is not valid now is left out: clocks
-// differ. It returns Unauthentic for what no honest keeper says: forged records, records that
-// lapsed long ago, that do not match or are not of the cells, more than was asked for, a
-// bound that is no number, divisions that make no sense.
+// verifyAnswer verifies a keeper's answer. It leaves out records that are invalid at this
+// moment, because clocks differ. Unauthentic answers: forged records, records that expired long
+// ago, do not match, belong to other cells or exceed the limit, a bound that is not a number,
+// and malformed splits.
 func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier opener, now time.Time) (answer, error) {
 	if resp == nil {
-		return answer{}, breach("no answer to a query")
+		return answer{}, breach("the response does not answer a query")
 	}
 	if n := len(resp.Envelopes); n > q.plan.Limit() {
-		return answer{}, breach("%d records where %d were asked for", n, q.plan.Limit())
+		return answer{}, breach("%d records for a limit of %d", n, q.plan.Limit())
 	}
 	if resp.Withheld && math.IsNaN(resp.Bound) {
-		return answer{}, breach("a bound that is no number")
+		return answer{}, breach("the bound is not a number")
 	}
 	a := answer{
 		records:  make([]*records.Record, 0, len(resp.Envelopes)),
@@ -147,44 +146,45 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier opener, now time
 		switch {
 		case fault.KindOf(err) == fault.Conflict && err != nil:
 			if _, err = verifier.Open(envelope, now.Add(-staleMax)); err != nil && fault.FieldOf(err) == "expires_at" {
-				return answer{}, breach("a record that lapsed long ago: %w", err)
+				return answer{}, breach("a record expired long ago: %w", err)
 			}
 			continue
 		case err != nil:
-			return answer{}, breach("a record that does not verify: %w", err)
+			return answer{}, breach("a record does not verify: %w", err)
 		case !q.matches(r):
-			return answer{}, breach("a record that was not asked for, %s", r.Name())
+			return answer{}, breach("record %s does not match the query", r.Name())
 		}
 		a.records = append(a.records, r)
 	}
 	return a, a.setSplits(q, resp.Splits)
 }
 
-// split takes in which of the cells asked are divided.
+// setSplits sets the split cells of the query.
 func (a *answer) setSplits(q cellQuery, splits []*pb.Split) error {
 	a.splits = make(map[records.CellKey]cell.SplitInfo, len(splits))
 	for _, m := range splits {
 		c, err := records.ParseCellKey(m.GetCell())
 		if _, twice := a.splits[c]; err != nil || twice || !slices.Contains(q.cells, c) {
-			return breach("a division of a cell that was not asked for")
+			return breach("a split of a cell outside the query")
 		}
 		if a.splits[c], err = cell.SplitInfoFromProto(c.Cell, m); err != nil {
-			return breach("a division that is none: %w", err)
+			return breach("a malformed split: %w", err)
 		}
 	}
 	return nil
 }
 
+// breach returns the error for a message that violates the protocol: no honest keeper sends it.
 func breach(format string, args ...any) error {
 	return fault.New("keeper.ask", fault.Unauthentic, format, args...)
 }
 
-// matches reports whether a record is an answer to the question.
+// matches reports whether a record answers the query.
 func (q cellQuery) matches(r *records.Record) bool {
 	return q.plan.Match(r) && slices.ContainsFunc(q.cells, r.In)
 }
 
-// names are the keys of the cells.
+// names returns the keys of the cells.
 func (q cellQuery) names() []string {
 	names := make([]string, len(q.cells))
 	for i, c := range q.cells {
@@ -193,44 +193,59 @@ func (q cellQuery) names() []string {
 	return names
 }
 
-// lacksAny reports whether one of the cells is among those not kept.
+// lacksAny reports whether notKept names one of the cells.
 func lacksAny(notKept []string, cells []records.CellKey) bool {
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(notKept, c.String()) })
 }
 
-// answerHere is this peer's own answer.
+// search searches this peer's index for a plan, restricted to cells.
+func (k *Keeper) search(p *query.Plan, cells []records.CellKey) index.Found {
+	return k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
+}
+
+// answerHere answers a query from this peer's index.
 func (k *Keeper) answerHere(q cellQuery) answer {
-	found := k.Index.Search(q.plan, index.SearchOptions{Now: k.Now(), Cells: geoCells(q.cells), AtLeast: !q.plan.ExactTotal()})
-	a := answer{total: found.Total, atLeast: !found.Exact, withheld: found.Total > len(found.Hits), bound: found.Next}
-	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.closest.authoritative(c) })
-	for _, h := range found.Hits {
-		a.records = append(a.records, h.Record)
+	found := k.search(q.plan, q.cells)
+	a := answer{
+		records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
+		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
+	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.closest.authoritative(c) })
 	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
-		k.Logger.Error("this peer does not understand itself", "error", err)
+		k.Logger.Error("this peer rejects its own answer: please report this defect", "error", err)
 	}
 	return a
 }
 
-// union gives the freshest version of every service in the answers, by name.
+// findHere answers a plan from this peer's index, which is settled for the cells.
+func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
+	found := k.search(p, cells)
+	f := query.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
+	if p.Explain() {
+		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
+	}
+	return f
+}
+
+// union returns the newest version of every service in the answers, by name.
 func union(groups []group) []*records.Record {
-	freshest := make(map[records.Name]*records.Record)
+	newest := make(map[records.Name]*records.Record)
 	for _, g := range groups {
 		for _, a := range g.answers {
 			for _, r := range a.records {
-				if known, ok := freshest[r.Name()]; !ok || records.Compare(r, known) > 0 {
-					freshest[r.Name()] = r
+				if known, ok := newest[r.Name()]; !ok || records.Compare(r, known) > 0 {
+					newest[r.Name()] = r
 				}
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(freshest), func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
+	return slices.SortedFunc(maps.Values(newest), func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 }
 
-// total estimates how many matches there are: groups have no cell in common, and the
-// keepers of a group hold the same records, or should. Of a divided cell only the
-// children asked count, its sample being among their records. AtLeast says that there may
-// be more: not all children were asked, or a keeper did not count on.
+// total estimates the number of matches. Groups have no common cell, and the keepers of one
+// group should hold the same records. For a split cell only the asked children count: their
+// records include the sample. AtLeast reports a lower bound: children were not asked, or a
+// keeper stopped counting.
 func total(groups []group, found int) (sum int, atLeast bool) {
 	for _, g := range groups {
 		most := 0
@@ -245,17 +260,18 @@ func total(groups []group, found int) (sum int, atLeast bool) {
 	return max(sum, found), atLeast
 }
 
-// incomplete says why the merged records may not hold the best matches; "" when they do.
+// incomplete returns the reason why the merged records may miss a best match; "" if they
+// cannot.
 func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string {
 	for i := range groups {
 		if why := groups[i].incomplete(); why != "" {
 			return why
 		}
 	}
-	kth := worstValue(plan, recs)
+	worst := worstValue(plan, recs)
 	for _, g := range groups {
 		for _, a := range g.answers {
-			if a.withheld && (len(recs) < plan.Limit() || kth > a.bound) {
+			if a.withheld && (len(recs) < plan.Limit() || worst > a.bound) {
 				return fmt.Sprintf("a keeper withheld matches that may rank among the first %d", plan.Limit())
 			}
 		}
@@ -263,7 +279,7 @@ func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string
 	return ""
 }
 
-// worstValue is the rank value of the last record within the limit; +Inf while there is room.
+// worstValue returns the rank value of the last record within the limit; +Inf below the limit.
 func worstValue(plan *query.Plan, recs []*records.Record) float64 {
 	best := query.NewTopK(plan.Limit())
 	for _, r := range recs {
@@ -275,14 +291,14 @@ func worstValue(plan *query.Plan, recs []*records.Record) float64 {
 	return math.Inf(1)
 }
 
-// incomplete says why a group's answers are not all there is; "" when they are.
+// incomplete returns the reason why the answers of a group may miss records; "" if they cannot.
 func (g *group) incomplete() string {
 	where := g.cells[0].String()
 	if n := len(g.cells); n > 1 {
 		where = fmt.Sprintf("%s and %d more cells", where, n-1)
 	}
 	if g.set.uncertain != nil {
-		return fmt.Sprintf("the keepers of %s are not all known: %s", where, fault.Message(g.set.uncertain))
+		return fmt.Sprintf("the lookup of the keepers of %s is incomplete: %s", where, fault.Message(g.set.uncertain))
 	}
 	if got, need := g.full(), g.needed(); got < need {
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
@@ -294,7 +310,7 @@ func (g *group) incomplete() string {
 	return ""
 }
 
-// groupCells joins the cells that the same peers keep, in the order of their first cells.
+// groupCells groups cells by their keepers, in the order of the first cells.
 func groupCells(cells []records.CellKey, sets []*keeperSet) []group {
 	var groups []group
 	at := make(map[string]int)

@@ -14,14 +14,14 @@ import (
 // opBounds limit the operations of a message before it is decoded.
 type opBounds []opBound
 
-// opBound limits one operation of a message before it is decoded.
+// opBound limits one operation of a message.
 type opBound struct {
-	op    protowire.Number // its field in the message
-	bytes int              // most it may occupy; 0 is no bound of its own
+	op    protowire.Number // field number of the operation
+	bytes int              // maximum length; zero means no separate limit
 	lists []listBound
 }
 
-// listBound limits a repeated field of an operation, in all, and what is repeated in it.
+// listBound limits the total number of a repeated field in an operation, and the fields inside it.
 type listBound struct {
 	field protowire.Number
 	name  string
@@ -29,7 +29,7 @@ type listBound struct {
 	lists []listBound
 }
 
-// splitBounds and summaryBounds limit what is repeated in messages of these kinds.
+// splitBounds and summaryBounds limit the repeated fields of these messages.
 func splitBounds() []listBound {
 	return []listBound{{3, "splits.children", maxChildren, summaryBounds()}}
 }
@@ -75,7 +75,7 @@ func (bounds opBounds) check(b []byte) error {
 			return nil
 		}
 		if most := bounds[i].bytes; most > 0 && len(op) > most {
-			return fault.New("", fault.TooLarge, "an operation of %d bytes is above the bound of %d", len(op), most)
+			return fault.New("", fault.TooLarge, "an operation of %d bytes exceeds the maximum of %d", len(op), most)
 		}
 		return checkLists(op, bounds[i].lists, counts)
 	})
@@ -98,7 +98,7 @@ func checkLists(b []byte, lists []listBound, counts map[string]int) error {
 	})
 }
 
-// fields walks the length-delimited fields of a message; others are skipped.
+// fields calls visit for each length-delimited field of a message.
 func fields(b []byte, visit func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

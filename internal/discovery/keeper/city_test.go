@@ -72,7 +72,7 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 func descents(found query.Found) int {
 	n := 0
 	for _, note := range found.Notes {
-		if strings.HasPrefix(note, "descending into") {
+		if strings.HasPrefix(note, "searching child cell") {
 			n++
 		}
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// keeperSet are the peers that keep a cell. It is immutable.
+// keeperSet is the set of peers that keep a cell. It is immutable.
 type keeperSet struct {
-	peers []peer.ID // keeper id; never empty: who finds nobody keeps the cell itself
+	peers []peer.ID // sorted; never empty: a peer without other known peers keeps all cells
 	id    string    // equal for equal sets
 
-	// uncertain is why peers that should keep the cell may be missing here; nil when the lookup settled it.
+	// uncertain is the error of a lookup that may have missed keepers; nil for a complete lookup.
 	uncertain error
 }
 
@@ -43,8 +43,8 @@ func (s *keeperSet) has(id peer.ID) bool {
 	return ok
 }
 
-// distance is the XOR metric of Kademlia (Maymounkov and Mazières, 2002) between hashed
-// keys, as kad-dht measures it. Distances compare bytewise.
+// distance is the XOR metric of Kademlia (Maymounkov and Mazières, 2002) between hashed keys, as
+// in kad-dht. Distances compare bytewise.
 type distance [sha256.Size]byte
 
 func distanceOf(key string, id peer.ID) distance {
@@ -55,7 +55,8 @@ func distanceOf(key string, id peer.ID) distance {
 	return d
 }
 
-// nearest gives up to n distinct peers closest to a key, nearest first. The argument is not changed.
+// nearest returns up to n distinct peers closest to a key, nearest first. It does not change
+// peers.
 func nearest(key string, peers []peer.ID, n int) []peer.ID {
 	peers = slices.Clone(peers)
 	slices.Sort(peers)
@@ -71,8 +72,8 @@ func nearest(key string, peers []peer.ID, n int) []peer.ID {
 	return peers[:min(n, len(peers))]
 }
 
-// responsible reports whether self is among the n peers closest to a key, near being the
-// n closest others that it knows, nearest first.
+// responsible reports whether self is among the n peers closest to a key. Near holds the n closest
+// other peers, nearest first.
 func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
 	if len(near) < n {
 		return true
@@ -81,27 +82,27 @@ func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
 	return bytes.Compare(own[:], last[:]) < 0
 }
 
-// closesttCache knows who keeps a cell. It is safe for concurrent use.
+// closestCache finds and caches the closest peers to the keys of cells: the keepers. It is safe
+// for concurrent use.
 type closestCache struct {
 	k          *Keeper
-	flights    singleflight.Group                     // keeper routing key; "" renews whole
-	refreshing chan struct{}                          // one for each lookup that nobody waits for
-	own        *lru.Cache[records.CellKey, ownership] // covers its own lock
-	regions    regions                                // likewise
+	flights    singleflight.Group                     // by routing key; "" renews the set of all cells
+	refreshing chan struct{}                          // semaphore of the lookups in the background
+	own        *lru.Cache[records.CellKey, ownership] // has its own lock
+	regions    regions                                // has its own lock
 
-	mu    sync.Mutex // guards what follows; held for memory accesses only
+	mu    sync.Mutex // guards the fields below; held for memory accesses only
 	cells *lru.Cache[string, cachedSet]
-	whole cachedSet // parentepers every cell, while everybody keeps everything
-	table int       // size of the routing table when whole was found
+	whole cachedSet // of every cell in a small network
+	table int       // size of the routing table at the lookup of whole
 }
 
-// cachedSet is a remembered answer; the zero value is none. It is renewed behind the
-// caller's back once it is no longer fresh, so that only what was not asked for lately
-// costs the asker a lookup.
+// cachedSet is a cached keeper set; the zero value is empty. An old set still serves while a
+// lookup in the background renews it, so callers wait only for cells without recent use.
 type cachedSet struct {
 	set   *keeperSet
 	fresh time.Time
-	until time.Time // used until then
+	until time.Time
 }
 
 func newCachedSet(set *keeperSet, now time.Time, ttl time.Duration) cachedSet {
@@ -117,11 +118,11 @@ func newClosestCache(k *Keeper) *closestCache {
 	return &closestCache{k: k, refreshing: make(chan struct{}, refreshes), own: own, cells: cells}
 }
 
-// routingKey is what a cell is looked up by: the multihash of its content id.
+// routingKey returns the DHT key of a cell: the multihash of its content id.
 func routingKey(c records.CellKey) string { return string(c.CID().Hash()) }
 
-// parentepers gives the keepers of a cell. Callers that ask for one cell at the same time share a
-// lookup, which outlives the caller that began it. It fails only with ctx or Close.
+// keepers returns the keepers of a cell. Concurrent calls for one cell share a lookup, which
+// continues after the end of a caller's ctx. It fails only with ctx or after Close.
 func (p *closestCache) keepers(ctx context.Context, c records.CellKey) (*keeperSet, error) {
 	key := routingKey(c)
 	now := p.k.Now()
@@ -144,12 +145,12 @@ func (p *closestCache) keepers(ctx context.Context, c records.CellKey) (*keeperS
 	}
 }
 
-// refresh looks a placement up behind the caller's back, unless enough are being renewed:
-// then a later caller does.
+// refresh renews a cached set in the background. It does nothing if enough lookups are under way:
+// a later call tries again.
 func (p *closestCache) refresh(key string, whole bool) {
 	flight := key
 	if whole {
-		flight = "" // the lookup of any cell renews all
+		flight = "" // one lookup renews all cells
 	}
 	if !p.k.inflight.enter() {
 		return
@@ -167,8 +168,8 @@ func (p *closestCache) refresh(key string, whole bool) {
 	}()
 }
 
-// remembered gives the placement of a key, the zero one where none may be used, and
-// whether it is that of every key.
+// remembered returns the cached set of a key, and whether the set applies to all keys. It returns
+// the zero value without a usable set.
 func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole bool) {
 	table := p.k.Router.Size()
 	p.mu.Lock()
@@ -182,14 +183,14 @@ func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole
 	return cachedSet{}, false
 }
 
-// onlyKeeper reports whether the last lookup found that this peer is the whole network. It
-// asks nobody: before the first lookup it is false.
+// alone reports whether the last lookup found no other peer in the network. It is false before the
+// first lookup. It asks no peers.
 func (p *closestCache) alone() bool {
 	placed, whole := p.remembered("", p.k.Now())
 	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1
 }
 
-// lookup asks the DHT and remembers what it says.
+// lookup asks the DHT and caches the result.
 func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	table := p.k.Router.Size()
 	others, err := p.findClosest(key)
@@ -197,7 +198,7 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
 	}
 	if err != nil {
-		p.k.Logger.Debug("lookup not settled", "found", len(others), "error", err)
+		p.k.Logger.Debug("lookup of the keepers of a cell is incomplete", "found", len(others), "error", err)
 		if len(others) < Network {
 			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
 		}
@@ -207,13 +208,13 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	return set, nil
 }
 
-// settle turns the outcome of a lookup, and the size of the routing table, into the
-// keepers of a cell. Whole says that they keep every cell: a small network knows no others.
-// A lookup that only lacked time went from far to near, and its answer stands; one that could
-// not ask many of the closest peers leaves doubt.
+// settle returns the keepers of a cell from the result of a lookup and the size of the routing
+// table. Whole reports a small network, where these peers keep every cell. A lookup that only ran
+// out of time proceeded from far to near, so its result counts; a lookup without contact to many
+// of the closest peers is uncertain.
 func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_ *keeperSet, whole bool) {
 	all := nearest(key, append(slices.Clone(others), self), Network+1)
-	small := len(all) <= Network && table < Network // a lookup that lost most of a large network is not a small one
+	small := len(all) <= Network && table < Network // a poor lookup in a large network does not make the network small
 	switch {
 	case small && err == nil:
 		return newKeeperSet(all, nil), true
@@ -239,12 +240,12 @@ func (p *closestCache) remember(key string, set *keeperSet, whole bool, table in
 		p.cells.Add(key, cachedSet{set, now.Add(uncertainTTL), now.Add(uncertainTTL)})
 	default:
 		p.cells.Add(key, newCachedSet(set, now, keeperSetTTL))
-		p.whole = cachedSet{} // the network has outgrown it
+		p.whole = cachedSet{} // the network has grown
 	}
 }
 
-// suspect has the answers that contain a peer looked up anew: it may be gone, and then
-// others have taken its place.
+// refreshSets renews the cached sets with a peer soon: the peer may be gone, and other peers may
+// have its cells.
 func (p *closestCache) refreshSets(id peer.ID) {
 	p.regions.forget(id)
 	soon := p.k.Now().Add(failedTTL)
@@ -258,22 +259,22 @@ func (p *closestCache) refreshSets(id peer.ID) {
 	}
 }
 
-// accepts reports whether this peer accepts a cell.
+// accepts reports whether this peer accepts records of a cell.
 func (p *closestCache) accepts(c records.CellKey) bool { return p.ownership(c).accepts }
 
-// retains reports whether this peer is to hold on to a cell: publishers that know the network
-// as this peer does bring it the cell's records, or would after a small change.
+// retains reports whether this peer must hold the records of a cell: publishers send them here, or
+// would after a small change of the network.
 func (p *closestCache) retains(c records.CellKey) bool { return p.ownership(c).retains }
 
-// authoritative reports whether what this peer holds of a cell counts as all there is: it is one of
-// the Replicas closest, and has compared the cell with another keeper since it is.
+// authoritative reports whether this peer's records of a cell count as complete: this peer is one
+// of the Replicas closest, and has compared the cell with another keeper since.
 func (p *closestCache) authoritative(c records.CellKey) bool { return p.ownership(c).authoritative }
 
-// ownership is a remembered answer to whether this peer keeps a cell.
+// ownership is a cached answer to whether this peer keeps a cell.
 type ownership struct {
-	accepts       bool // is among the slack closest
-	retains       bool // ... among the retainWithin closest
-	authoritative bool // ... among the Replicas closest, and has compared it
+	accepts       bool // among the acceptWithin closest
+	retains       bool // among the retainWithin closest
+	authoritative bool // among the Replicas closest, and compared
 	until         time.Time
 }
 

@@ -13,68 +13,71 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// receivedHints is what this peer, as a publisher, has heard of divided cells: from each keeper for
-// itself, so that one who lies only spares itself records. It is bounded, forgets after
-// hintTTL, and is safe for concurrent use.
+// splitHints are the split cells known to this peer as a publisher. Each keeper's hint
+// concerns that keeper only, so a false hint deprives only its author of records. The number of
+// hints is bounded, each expires after hintTTL, and all methods are safe for concurrent use.
 type splitHints struct {
 	hints      *lru.Cache[hintKey, splitHint]
-	splitCells *lru.Cache[records.CellKey, time.Time] // cells that some keeper said it has divided, until when
+	splitCells *lru.Cache[records.CellKey, time.Time] // cells that at least one keeper split, with the expiry
 }
 
-// hintKey is by whom, and of what.
+// hintKey identifies the hint of one keeper about one cell.
 type hintKey struct {
 	keeper peer.ID
 	cell   records.CellKey
 }
 
+// splitHint names the records that a keeper still wants for a split cell.
 type splitHint struct {
 	cell.SplitInfo
 	until time.Time
 }
 
 func newSplitHints() *splitHints {
-	said, err := lru.New[hintKey, splitHint](maxHints)
-	divided, err2 := lru.New[records.CellKey, time.Time](maxCachedCells)
+	hints, err := lru.New[hintKey, splitHint](maxHints)
+	splitCells, err2 := lru.New[records.CellKey, time.Time](maxCachedCells)
 	if err = errors.Join(err, err2); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
 	}
-	return &splitHints{hints: said, splitCells: divided}
+	return &splitHints{hints: hints, splitCells: splitCells}
 }
 
-// merge takes in what a keeper says of the cells that it was brought records for. It returns
-// Unauthentic for what no honest keeper says.
-func (h *splitHints) add(by peer.ID, splits []*pb.Split, asked func(records.CellKey) bool, now time.Time) error {
+// add adds the hints in a keeper's response. Asked reports whether the request named a cell.
+// It returns Unauthentic for a hint that violates the protocol.
+func (h *splitHints) add(id peer.ID, splits []*pb.Split, asked func(records.CellKey) bool, now time.Time) error {
 	for _, m := range splits {
 		c, err := records.ParseCellKey(m.GetCell())
 		if err != nil || !asked(c) {
-			return breach("a division of a cell that no record was brought for")
+			return breach("a split of a cell outside the request")
 		}
-		s, err := cell.SplitInfoFromProto(c.Cell, m)
+		info, err := cell.SplitInfoFromProto(c.Cell, m)
 		if err != nil {
 			return fault.Wrap("keeper.Store", err)
 		}
-		if old, ok := h.hints.Peek(hintKey{by, c}); ok && now.Before(old.until) {
-			for place, summary := range old.Children { // parentepers other records; as old as they are
-				if _, again := s.Children[place]; !again && len(s.Children) < cell.MaxChildren {
-					s.Children[place] = summary
+		key := hintKey{id, c}
+		hint := splitHint{info, now.Add(hintTTL)}
+		if old, ok := h.hints.Peek(key); ok && now.Before(old.until) {
+			// The old hint describes other children. The sum expires with its oldest part.
+			hint.until = old.until
+			for place, summary := range old.Children {
+				if _, again := info.Children[place]; !again && len(info.Children) < cell.MaxChildren {
+					info.Children[place] = summary
 				}
 			}
-			h.hints.Add(hintKey{by, c}, splitHint{s, old.until})
-		} else {
-			h.hints.Add(hintKey{by, c}, splitHint{s, now.Add(hintTTL)})
 		}
+		h.hints.Add(key, hint)
 		h.splitCells.Add(c, now.Add(hintTTL))
 	}
 	return nil
 }
 
-// wants reports whether a keeper wants a record for a cell, as far as it has said.
+// wants reports whether a keeper wants a record for a cell. Without a hint it is true.
 func (h *splitHints) wants(id peer.ID, c records.CellKey, r *records.Record, now time.Time) bool {
-	s, ok := h.hints.Get(hintKey{id, c})
-	return !ok || !now.Before(s.until) || cell.Wants(c.Cell, s.Below, s.Children, r)
+	hint, ok := h.hints.Get(hintKey{id, c})
+	return !ok || !now.Before(hint.until) || cell.Wants(c.Cell, hint.Below, hint.Children, r)
 }
 
-// isSplit reports whether some keeper of a cell said lately that it has divided it.
+// isSplit reports whether a keeper of a cell recently split it.
 func (h *splitHints) isSplit(c records.CellKey, now time.Time) bool {
 	until, ok := h.splitCells.Get(c)
 	return ok && now.Before(until)

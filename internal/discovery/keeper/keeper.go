@@ -1,31 +1,28 @@
-// Package keeper is the memory of the network: it places the cells of the index on peers,
-// hands them records, and asks them.
+// Package keeper stores the records of the network. It places the cells of the index on peers,
+// delivers records to them, and queries them.
 //
-// A cell is kept by the Replicas peers closest to its key, which any peer finds by a
-// lookup in the DHT; while the network has at most Network peers, everybody keeps
-// everything. STORE gives keepers signed records of their cells, in batches. QUERY
-// carries filter, order and limit to them; each answers with its best matches and a bound
-// on what it withheld, so that the merged answer can be proven complete. A keeper cannot
-// forge a record, and what it omits another one shows: two are asked at once, and a
-// further one when they are slow or fail.
+// The keepers of a cell are the Replicas peers closest to its key; every peer finds them by a
+// lookup in the DHT. In a network of at most Network peers every peer keeps every cell. STORE
+// sends batches of signed records to keepers. QUERY sends a filter, an order and a limit; each
+// keeper answers with its best matches and a bound on the withheld ones, so that a merged
+// answer can be proven complete. A keeper cannot forge a record, and a second keeper reveals
+// omissions: a query asks two at once, and more after failures and delays.
 //
-// The protocol is Protocol: varint-delimited messages, requests and responses in turn on
-// one libp2p stream. Here is also the point path: one record under its own key in the DHT
-// (Publish, Resolve, Validator).
+// A cell with too many records is split (package cell): its keepers hold a sample, and
+// summaries of its children. Publishers continue at the keepers of children below geo.MaxLen,
+// readers at the children that can have a result. SUMMARY asks for the number and the best
+// values of a cell's records.
 //
-// A cell with too many records is divided (see pkg/cell): its keepers hold a sample and
-// summaries of its children, publishers descend to the keepers of children below
-// geo.MaxLen, and readers into the children that can have a result. SUMMARY asks how many
-// and how good the records of a cell are.
+// SYNC is the anti-entropy between keepers of the same cells: they compare digests and pull
+// missing records. So a new peer is complete after one round, a withdrawal reaches every copy of
+// the record, and two halves of a partitioned network converge. For a cell compared with two
+// others a peer answers alone; in a small network this covers every query.
 //
-// Keepers of the same cells compare what they hold by digests and pull what they lack
-// (SYNC), so that a peer that joins is complete after one round, a withdrawal outlives the
-// record wherever that was, and two halves of a network that was split agree again. What a
-// peer keeps and has compared with two others it answers alone; in a small network that is
-// every query.
+// WATCH streams the changes of cells to other peers. A cookie resumes a broken stream; without
+// a usable cookie the watcher queries again.
 //
-// WATCH streams the changes of cells to whoever does not keep them, with a cookie to resume
-// after, or a word that the keepers must be asked again.
+// The package also publishes and resolves single records by their own keys in the DHT (Publish,
+// Resolve, Validator). Messages travel over package rpc. DESIGN.md explains the design.
 package keeper
 
 import (
@@ -47,81 +44,81 @@ import (
 // Protocol is the id of the keepers' protocol.
 const Protocol protocol.ID = "/blackhole/keeper/1.0.0"
 
-// service names the protocol's streams to the resource manager.
+// service names the streams of the protocol to the resource manager.
 const service = "blackhole.keeper"
 
 // Router finds peers and values in the DHT.
 type Router interface {
-	// Closest gives up to Network peers closest to a key, nearest first, this peer never
-	// included: fewer when the network has no more. At its deadline it gives an error and
-	// what it found so far. It is (nil, nil) when this peer is alone.
+	// Closest returns up to Network peers closest to a key, nearest first, without this peer:
+	// fewer in a smaller network. At its deadline it returns an error and the peers found so far.
+	// It returns (nil, nil) if this peer is alone.
 	Closest(ctx context.Context, key string) ([]peer.ID, error)
-	// Nearby gives the n closest peers to a key that this peer knows, nearest first, without asking anybody.
+	// Nearby returns the n closest known peers to a key, nearest first, without a request.
 	Nearby(key string, n int) []peer.ID
-	// Size is the number of peers in the routing table.
+	// Size returns the number of peers in the routing table.
 	Size() int
 	// PutValue stores a value under a key.
 	PutValue(ctx context.Context, key string, value []byte) error
-	// GetValue gives the best value under a key, or NotFound.
+	// GetValue returns the best value under a key, or NotFound.
 	GetValue(ctx context.Context, key string) ([]byte, error)
 }
 
-// Recorder receives what the operator's metrics count. Its methods must not block.
+// Recorder counts for the operator's metrics. Its methods must not block.
 type Recorder interface {
 	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
 	// deliver, summarise, hand_over, sync, serve_store, serve_query, serve_summary,
 	// serve_sync, serve_pull, serve_unknown.
 	Operation(op string, took time.Duration, err error)
-	// Refused counts a request, or one record of it, that this peer refused. Reasons are a
-	// closed set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell, not_kept, crowded.
+	// Refused counts a refused request, or one refused record of it. The reasons are a closed
+	// set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell,
+	// not_kept, near_full.
 	Refused(reason string)
-	// Distrusted counts an answer that no honest keeper gives, by the kind of fault.
+	// Distrusted counts a message that violates the protocol, by the kind of fault.
 	Distrusted(reason string)
 }
 
-// Config are the parts and settings of a Keeper. Host, Router, Index and Verifier are required.
+// Config configures a Keeper. Host, Router, Index and Verifier are required.
 type Config struct {
 	Host     host.Host // not closed by the Keeper
 	Router   Router
-	Index    *index.Index // where this peer keeps what it accepts
+	Index    *index.Index // stores the accepted records
 	Verifier *records.Verifier
-	Self     peer.ID          // empty: the host's
-	Now      func() time.Time // nil: time.Now
-	Logger   *slog.Logger     // nil: silent
-	Recorder Recorder         // nil: nothing is recorded
+	Self     peer.ID          // empty means the host's id
+	Now      func() time.Time // nil means time.Now
+	Logger   *slog.Logger     // nil logs nothing
+	Recorder Recorder         // nil counts nothing
 	Limits   Limits
 
-	// Wanted reports whether this peer wants a record for itself, whatever it keeps for the
-	// network; nil: never. It must not block.
+	// Wanted reports whether this peer needs a record for itself, for example as a result of a
+	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
 }
 
-// Keeper is one peer's part in the memory of the network. Its methods are safe for
-// concurrent use.
+// Keeper is one peer's part in the distributed index. Its methods are safe for concurrent use.
 type Keeper struct {
 	Config
 	closest  *closestCache
 	stats    *statsCache
-	pool     *rpc.Pool
+	pool     *rpc.Pool // streams to other keepers
 	server   *server
 	listener *rpc.Server
 	sync     *syncer
-	ring     *changeRing // changes, for those who watch
+	ring     *changeRing // changes for watchers
 
-	following chan struct{} // one for each stream of another keeper that is followed
+	following chan struct{} // semaphore of the followed streams
 
-	splits *splits     // cells too large to be kept whole
-	hints  *splitHints // keepersrent what other keepers divided
+	splits *splits
+	hints  *splitHints // split cells of other keepers
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	inflight inflight // planOfAll that runs; Close waits for it
+	inflight inflight // all goroutines and operations; Close waits for them
 }
 
-// New starts to serve the protocol on c.Host. It returns Invalid when a required part is missing.
+// New starts to serve the protocol on c.Host. It returns Invalid without a required part.
 func New(c Config) (*Keeper, error) {
 	if c.Host == nil || c.Router == nil || c.Index == nil || c.Verifier == nil {
-		return nil, fault.New("keeper.New", fault.Invalid, "a required part is missing")
+		return nil, fault.New("keeper.New", fault.Invalid, "the host, the router, the index and the verifier are required")
 	}
 	c.setDefaults()
 	k := &Keeper{Config: c}
@@ -135,8 +132,7 @@ func New(c Config) (*Keeper, error) {
 	k.ring = newRing(c.Index, uint64(c.Now().UnixNano()))
 	k.following = make(chan struct{}, maxOwnWatches)
 	k.listener = k.server.listen()
-	k.splits.run()
-	k.spawn(k.ring.run)
+	k.spawn(k.ring.run, k.splits.run)
 	if c.Limits.Sync > 0 {
 		k.spawn(k.sync.run)
 	}
@@ -159,17 +155,17 @@ func (c *Config) setDefaults() {
 	c.Limits = c.Limits.withDefaults()
 }
 
-// Close stops serving, ends what is under way and waits for it. Operations that begin
-// later return Unavailable.
+// Close stops the service, ends the operations under way and waits for them. Later operations
+// return Unavailable.
 func (k *Keeper) Close() error {
 	k.cancel()         // operations under way return
 	k.listener.Close() // reads under way return
 	k.inflight.close()
-	k.pool.Close() // worst: operations that end put their streams back
+	k.pool.Close() // last: operations put their streams back when they end
 	return nil
 }
 
-// spawn runs loops that end with k.ctx; Close waits for them.
+// spawn starts loops that end with k.ctx. Close waits for them.
 func (k *Keeper) spawn(loops ...func(context.Context)) {
 	for _, loop := range loops {
 		if k.inflight.enter() {
@@ -181,8 +177,8 @@ func (k *Keeper) spawn(loops ...func(context.Context)) {
 	}
 }
 
-// begin opens an operation: its context ends with ctx, after timeout, and with Close.
-// The caller must call end with the operation's error, unless begin fails.
+// begin starts an operation. Its context ends with ctx, after timeout, and with Close. Unless
+// begin fails, the caller must call end with the operation's error.
 func (k *Keeper) begin(ctx context.Context, op string, timeout time.Duration) (_ context.Context, end func(error), err error) {
 	if !k.inflight.enter() {
 		return nil, nil, fault.New("keeper."+op, fault.Unavailable, "the keeper is closed")
@@ -198,14 +194,15 @@ func (k *Keeper) begin(ctx context.Context, op string, timeout time.Duration) (_
 	}, nil
 }
 
-// inflight counts what runs, so that Close can wait for it. The zero value is open.
+// inflight counts goroutines and operations, so that Close can wait for them. The zero value is
+// open.
 type inflight struct {
-	mu     sync.Mutex // guards closed, and that nothing enters once shut waits
+	mu     sync.Mutex // guards closed, and additions to inside
 	closed bool
 	inside sync.WaitGroup
 }
 
-// enter reports whether the gate is open; the caller then must leave.
+// enter reports whether the counter is open. Then the caller must call leave.
 func (g *inflight) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -218,7 +215,7 @@ func (g *inflight) enter() bool {
 
 func (g *inflight) leave() { g.inside.Done() }
 
-// close lets nobody enter any more and waits until all have left.
+// close refuses new entries and waits until all have left.
 func (g *inflight) close() {
 	g.mu.Lock()
 	g.closed = true

@@ -7,119 +7,119 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Bounds of the protocol: both sides know them, and a peer that breaks one is refused.
+// Bounds of the protocol, equal on both sides. A message above a bound is refused.
 const (
 	// MaxItems bounds the items of one STORE message.
 	MaxItems = 1000
-	// MaxItemCells bounds the cells of one item: a record lives in at most that many,
-	// those of its subtype and of any, at each length and Global.
+	// MaxItemCells bounds the cells of one item. A record belongs to at most that many: its
+	// subtype and any subtype, at each length and Global.
 	MaxItemCells = 2 * (geo.DeepLen - geo.MinLen + 2)
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
 	// MaxRequest bounds a request on the wire, in bytes.
 	MaxRequest = 1 << 20
-	// MaxAnswer bounds the envelopes of one QUERY answer, in bytes together.
+	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
 	MaxAnswer = 2 << 20
 
-	maxQueryRequest = 64 << 10          // a QUERY has nothing large in it
-	maxResponse     = MaxAnswer + 1<<20 // envelopes, their framing, and what else an answer says
+	maxQueryRequest = 64 << 10          // bytes of a QUERY: it has no large fields
+	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
 )
 
-// Placement.
+// Placement of cells.
 const (
-	// Replicas is how many peers keep a cell: those closest to its key, this peer included.
+	// Replicas is the number of keepers of a cell: the peers closest to its key.
 	Replicas = 10
-	// Network is the size up to which every peer of a network keeps every cell. It is also
-	// how many peers a lookup gives (k of Kademlia).
+	// Network is the maximum size of a small network, where every peer keeps every cell. It is
+	// also the number of peers that a lookup returns (k of Kademlia).
 	Network = 20
 
-	retainWithin = Replicas + 2 // a peer holds on to a cell while it is among this many closest
-	acceptWithin = 2 * Replicas // a peer accepts a cell while it is among this many closest: responsibility moves with churn
+	retainWithin = Replicas + 2 // a peer holds a cell while it is among this many closest
+	acceptWithin = 2 * Replicas // a peer accepts records of a cell while it is among this many closest, because of churn
 
-	maxCachedCells = 4096             // keepers of so many cells
-	keeperSetTTL   = 10 * time.Minute // parentepers the keepers of a cell
-	wholeTTL       = 10 * time.Second // keepersrent everybody, which every join changes
-	uncertainTTL   = 5 * time.Second  // keepersrent what a lookup did not settle
-	failedTTL      = 5 * time.Second  // parentepers an answer with a peer in it that failed
-	ownershipTTL   = 10 * time.Second // parentepers whether this peer keeps a cell
+	maxCachedCells = 4096             // cells with cached keepers
+	keeperSetTTL   = 10 * time.Minute // lifetime of the keepers of a cell
+	wholeTTL       = 10 * time.Second // lifetime of the peers of a small network: every join changes them
+	uncertainTTL   = 5 * time.Second  // lifetime of an incomplete lookup
+	failedTTL      = 5 * time.Second  // lifetime of a keeper set with a failed peer
+	ownershipTTL   = 10 * time.Second // lifetime of the answer whether this peer keeps a cell
 )
 
-// Divided cells.
+// Split cells.
 const (
-	maxChildren       = 4096             // children told of in one message
-	maxSplits         = 4096             // cells divided
-	maxSuspected      = 256              // cells that may be divided by others
-	surplusShare      = 20               // a cell full of few origins loses this part of its capacity more
-	prefixesOfRecords = 1 << 17          // records whose publishers' addresses are known
-	maxNearFull       = 128              // censuses of nearly full cells
-	nearFullTTL       = 10 * time.Second // parentepers a census
-	maintainEvery     = 30 * time.Second // between two looks at the divided cells
-	refreshEvery      = 2 * time.Minute  // between two questions to a child's keepers
-	refreshBatch      = 128              // children whose keepers are asked in one look
-	maxHandOvers      = 4                // cells handed over at once
+	maxChildren       = 4096             // children in one message
+	maxSplits         = 4096             // split cells of this peer
+	maxSuspected      = 256              // cells to check for a split at other keepers
+	surplusShare      = 20               // a cell with few providers shrinks by 1/surplusShare below its capacity
+	maxRecordPrefixes = 1 << 17          // records with a known sender address
+	maxNearFull       = 128              // nearly full cells with provider counters
+	nearFullTTL       = 10 * time.Second // lifetime of a provider counter
+	maintainEvery     = 30 * time.Second // interval of split maintenance
+	refreshEvery      = 2 * time.Minute  // interval of summary requests to the keepers of a child
+	refreshBatch      = 128              // children to refresh in one round of maintenance
+	maxHandOvers      = 4                // concurrent hand-overs
 	handOverKeepers   = 3                // keepers that hand over the same record
-	maxHints          = 8192             // keepersrent keepers on divided cells
-	hintTTL           = 10 * time.Minute // less than cell.Grace
-	maxSearchedCells  = 256              // cells that one query asks about
-	searchWidth       = 16               // ... at once, below those of its cover
+	maxHints          = 8192             // split hints of other keepers
+	hintTTL           = 10 * time.Minute // lifetime of a split hint; less than cell.Grace
+	maxSearchedCells  = 256              // cells of one query
+	searchWidth       = 16               // child cells of one query at a time
 )
 
-// Asking.
+// Requests to other keepers.
 const (
-	coverCells   = 9 // cells that a disc is covered with
-	askedAtOnce  = 2 // keepers of a group asked at once, and full answers that make it complete
+	coverCells   = 9 // cells that cover the disc of a query
+	askedAtOnce  = 2 // keepers of a group to ask at once, and full answers of a complete group
 	lookups      = 16
-	refreshes    = 4 // lookups that nobody waits for
+	refreshes    = 4 // lookups in the background
 	deliveries   = 16
-	storeTimeout = time.Minute      // a Store of any size, when its caller does not say
-	valueTimeout = 10 * time.Second // a value put into the DHT or got from it
-	callsPerPeer = 16               // streams open to one peer at once
+	storeTimeout = time.Minute      // of a Store without a deadline
+	valueTimeout = 10 * time.Second // of a DHT value
+	callsPerPeer = 16               // concurrent requests to one peer
 
-	idlePerPeer = 4                // client streams kept for the next request to a peer
-	idleStreams = 256              // client streams kept in all
-	idleFor     = 30 * time.Second // less than a server waits, so that a kept stream is usually alive
+	idlePerPeer = 4                // idle streams to one peer
+	idleStreams = 256              // idle streams in total
+	idleFor     = 30 * time.Second // lifetime of an idle stream; less than streamIdle, so that the server has not closed it
 
-	hedgeAfter = 150 * time.Millisecond // the wait for a keeper of unknown speed
+	hedgeAfter = 150 * time.Millisecond // hedge delay of a peer without observations
 	hedgeMin   = 25 * time.Millisecond
 	hedgeMax   = time.Second
 
-	maxPeerStats = 1024             // track records of keepers
-	distrustFor  = 5 * time.Minute  // after an answer that no honest keeper gives
-	avoidFor     = 15 * time.Second // after a failure
-	staleMax     = 10 * time.Minute // a record that lapsed so long ago is no difference of clocks
-	avoidedShare = 5                // a peer that is avoided has this part of the usual time to take records
+	maxPeerStats = 1024             // peers with stats
+	distrustFor  = 5 * time.Minute  // a peer is asked last after a protocol violation
+	avoidFor     = 15 * time.Second // a peer is asked last after a failure
+	staleMax     = 10 * time.Minute // differences of clocks do not explain a record expired before that
+	avoidedShare = 5                // an avoided peer gets 1/avoidedShare of the usual time for a delivery
 )
 
-// Serving.
+// Service of requests.
 const (
-	streamIdle   = time.Minute      // a served stream may wait so long for its next request
-	frameTime    = 10 * time.Second // a message may take so long to arrive, or to leave
-	serveMax     = 10 * time.Second // work on one request, whatever the asker allows
-	serveDefault = 5 * time.Second  // ... when the asker does not say
+	streamIdle   = time.Minute      // maximum wait for the next request of a stream
+	frameTime    = 10 * time.Second // maximum time to receive or to send a message
+	serveMax     = 10 * time.Second // maximum work on one request
+	serveDefault = 5 * time.Second  // maximum work on a request without a timeout
 
-	prefixesRemembered = 4096 // address prefixes with a quota
+	maxPrefixes = 4096 // address prefixes with a quota
 )
 
-// Limits are the bounds that an operator may move. A zero field is its default.
+// Limits are the bounds that an operator may change. A zero field has its default.
 type Limits struct {
-	Streams        int // listener at once, of all peers; 512
-	StreamsPerPeer int // listener at once, of one peer; 32
-	Working        int // requests worked on at once; the others wait; 32
+	Streams        int // streams served at a time; 512
+	StreamsPerPeer int // streams served at a time for one peer; 32
+	Working        int // requests processed at a time, further ones wait; 32
 
-	// Records taken from one address prefix (/24 of IPv4, /48 of IPv6; loopback is exempt).
-	StoreRate  float64 // a second; 100
-	StoreBurst int     // at once; 5000
+	// Records accepted from one address prefix (/24 of IPv4, /48 of IPv6). Loopback is exempt.
+	StoreRate  float64 // records per second; 100
+	StoreBurst int     // records at once; 5000
 
-	Sync time.Duration // between two comparisons with the other keepers of the same cells; 30 s, negative: never
+	Sync time.Duration // interval of comparisons with other keepers; 30 s, negative disables them
 
-	Lookup  time.Duration // finding the keepers of a cell; 1.5 s, then the peers found so far are taken
-	Ask     time.Duration // one keeper's answer to a query; 2 s
-	Query   time.Duration // a whole query; 5 s
+	Lookup  time.Duration // lookup of the keepers of a cell; 1.5 s, then the peers found so far count
+	Ask     time.Duration // answer of one keeper to a query; 2 s
+	Query   time.Duration // whole query; 5 s
 	Deliver time.Duration // one STORE message; 5 s
 }
 
-// withDefaults fills the fields that are zero.
+// withDefaults returns the limits with defaults for zero fields.
 func (l Limits) withDefaults() Limits {
 	orDefault(&l.Streams, 512)
 	orDefault(&l.StreamsPerPeer, 32)

@@ -8,16 +8,16 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// peerTable is the routing table as SYNC sees it: who keeps what with whom, by what
-// this peer knows without asking. It is immutable.
+// peerTable is a copy of the routing table. From it SYNC derives, without any request, which peers
+// keep which cells. It is immutable.
 //
-// Who is among the Replicas closest to a key in the network is so in every table, for
-// tables leave peers out and add none. So all keepers of a cell count themselves in, and
-// what a table leaves out costs a comparison too many, not a record.
+// A peer among the Replicas closest to a key in the network is so in every routing table, because
+// tables leave peers out and invent none. So all keepers of a cell count themselves in, and a peer
+// missing from a table costs an extra comparison, not a record.
 type peerTable struct {
 	self  hashedPeer
-	peers []hashedPeer // the others, nearest to self first
-	whole bool         // the network is so small that everybody keeps everything
+	peers []hashedPeer // without self, nearest to self first
+	whole bool         // small network: every peer keeps every cell
 }
 
 type hashedPeer struct {
@@ -48,14 +48,14 @@ func xor(a, b [sha256.Size]byte) distance {
 	return d
 }
 
-// radius is how far from a key its keepers are.
+// radius is the distance from a key within which a peer is responsible for it.
 type radius struct {
 	target   [sha256.Size]byte
 	farthest distance
-	full     bool // there are Replicas of them; otherwise everybody is one
+	full     bool // there are Replicas keepers; otherwise every peer is one
 }
 
-// covers reports whether a peer keeps the key, be it in the table or not.
+// covers reports whether a peer is responsible for the key. The peer need not be in the table.
 func (r *radius) covers(hash [sha256.Size]byte) bool {
 	if !r.full {
 		return true
@@ -64,7 +64,7 @@ func (r *radius) covers(hash [sha256.Size]byte) bool {
 	return bytes.Compare(d[:], r.farthest[:]) <= 0
 }
 
-// radiusOf gives the reach of a routing key, if this peer is one of its keepers.
+// radiusOf returns the radius of a routing key. It reports false if this peer is not a keeper.
 func (n *peerTable) radiusOf(key string) (radius, bool) {
 	r := radius{target: sha256.Sum256([]byte(key))}
 	own := xor(r.target, n.self.hash)
@@ -91,7 +91,7 @@ func (n *peerTable) radiusOf(key string) (radius, bool) {
 	return r, true
 }
 
-// keepers gives the other keepers within a reach.
+// keepers returns the other peers within a radius.
 func (n *peerTable) keepers(r *radius) []peer.ID {
 	var ids []peer.ID
 	for i := range n.peers {
@@ -102,7 +102,7 @@ func (n *peerTable) keepers(r *radius) []peer.ID {
 	return ids
 }
 
-// ids are all peers of the table, nearest to self first.
+// ids returns all peers of the table, nearest to self first.
 func (n *peerTable) ids() []peer.ID {
 	ids := make([]peer.ID, len(n.peers))
 	for i := range n.peers {

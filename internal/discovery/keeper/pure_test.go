@@ -105,14 +105,14 @@ func TestPack(t *testing.T) {
 		var parcels []storeItem
 		for i := range rapid.IntRange(0, 3000).Draw(t, "parcels") {
 			size := (i * 7919) % (maxEnvelope + 1)
-			parcels = append(parcels, storeItem{record: i, item: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
+			parcels = append(parcels, storeItem{record: i, wire: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
 		}
 		var again []storeItem
 		for _, message := range pack(parcels) {
 			require.NotEmpty(t, message)
 			req := &pb.StoreRequest{}
 			for _, p := range message {
-				req.Items = append(req.Items, p.item)
+				req.Items = append(req.Items, p.wire)
 			}
 			var b bytes.Buffer
 			require.NoError(t, requestCodec(&b).WriteMessage(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
@@ -140,7 +140,7 @@ func TestRoute(t *testing.T) {
 	got := map[string]bool{}
 	for _, s := range route(recs, targets, places, all) {
 		for _, parcel := range s.items {
-			for _, c := range parcel.item.Cells {
+			for _, c := range parcel.wire.Cells {
 				what := fmt.Sprint(s.to, parcel.record, c)
 				require.False(t, got[what])
 				got[what] = true
@@ -156,13 +156,14 @@ func TestRoute(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	shipments := []storeBatch{
-		{to: "a", items: []storeItem{{record: 0}, {record: 1}, {record: 2}}},
-		{to: "b", items: []storeItem{{record: 0}, {record: 1}, {record: 2}}},
+	stale := func(record int, sequence uint64) storeItem {
+		return storeItem{record: record, err: fault.New("", fault.Exists, "stale"), sequence: sequence}
 	}
-	stale := func(seq uint64) verdict { return verdict{fault.New("", fault.Exists, "stale"), seq} }
-	full := verdict{err: fault.New("", fault.LimitReached, "full")}
-	out := tally(4, shipments, [][]verdict{{{}, stale(7), full}, {stale(9), stale(8), full}})
+	full := storeItem{record: 2, err: fault.New("", fault.LimitReached, "full")}
+	out := tally(4, []storeBatch{
+		{to: "a", items: []storeItem{{record: 0}, stale(1, 7), full}},
+		{to: "b", items: []storeItem{stale(0, 9), stale(1, 8), full}},
+	})
 	require.Equal(t, records.Outcome{Stored: records.Stored{On: 1, Of: 2}}, out[0])
 	require.Equal(t, records.Stored{On: 0, Of: 2}, out[1].Stored)
 	require.ErrorIs(t, out[1].Err, fault.Exists)
@@ -260,7 +261,7 @@ func TestLacks(t *testing.T) {
 		{"one of three", group{set: set, answers: []answer{whole}, failure: errLookup}, 2, "1 of 2 keepers"},
 		{"not a keeper of all", group{set: set, answers: []answer{whole, {records: recs}}}, 2, "1 of 2 keepers"},
 		{"none", group{set: set}, 0, "0 of 2 keepers"},
-		{"unsure who keeps", group{set: newKeeperSet(peersOf(2), errLookup), answers: []answer{whole, whole}}, 2, "not all known"},
+		{"unsure who keeps", group{set: newKeeperSet(peersOf(2), errLookup), answers: []answer{whole, whole}}, 2, "is incomplete"},
 		{"bound behind", group{set: set, answers: []answer{bounded(2), bounded(2)}}, 2, ""},
 		{"bound before", group{set: set, answers: []answer{bounded(0.5), whole}}, 2, "withheld"},
 		{"withheld with room left", group{set: set, answers: []answer{bounded(math.Inf(1)), whole}}, 1, "withheld"},
@@ -340,10 +341,10 @@ func TestQuotasRefill(t *testing.T) {
 	require.True(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "others have their own")
 	require.True(t, q.take(from, now.Add(time.Second)))
 	require.True(t, q.take(source{exempt: true, prefix: from.prefix}, now))
-	for i := range 2 * prefixesRemembered {
+	for i := range 2 * maxPrefixes {
 		q.take(source{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
 	}
-	require.Equal(t, prefixesRemembered, q.prefixes.Len())
+	require.Equal(t, maxPrefixes, q.prefixes.Len())
 }
 
 // TestWanted: answers that know of nothing, or differ, are not believed at once.

@@ -18,12 +18,11 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// Query asks the keepers of the plan's cells, merges what verifies, and takes it into the
-// index, whose fresher versions and tombstones win. Where a cell is divided it asks on among
-// the children that can have a result, best bounds first. What it finds is the union of the
-// answers in rank order, which may be more than the plan's limit. An answer from only
-// some of the keepers is an answer that says so; with none at all it fails with
-// Unavailable, Timeout or Canceled.
+// Query asks the keepers of the plan's cells, merges the verified answers, and adds the records
+// to the index, where newer versions and tombstones win. Below a split cell it searches the
+// children that can have a result, best bound first. The result is the union of the answers
+// in rank order, possibly more records than the plan's limit. Found.Complete is false if some
+// keepers did not answer. Without any answer Query fails with Unavailable, Timeout or Canceled.
 func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
 	ctx, end, err := k.begin(ctx, "query", k.Limits.Query)
 	if err != nil {
@@ -36,8 +35,8 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 	return k.find(ctx, p, p.Cells(coverCells))
 }
 
-// Local answers from this peer's own index where that is as good as asking: it keeps all
-// the cells undivided, and has compared them with their other keepers. Otherwise it is false.
+// Local answers from this peer's own index. It reports false unless this peer holds all the
+// cells whole and has compared them with other keepers.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
 	if !k.settled(cells) || !k.splits.holdsAll(cells) {
@@ -46,37 +45,37 @@ func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	return k.findHere(p, cells), true
 }
 
-// find is Query among cells given.
+// find answers a plan for the given cells.
 func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
-	d := newTreeSearch(k, p)
-	if err := d.run(ctx, cells); err != nil {
+	t := newTreeSearch(k, p)
+	if err := t.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
-	recs := k.reconcile(p, d.cells, union(d.groups))
-	reason := d.incomplete(recs)
-	matches, atLeast := total(d.groups, len(recs))
+	recs := k.reconcile(p, t.asked, union(t.groups))
+	reason := t.incomplete(recs)
+	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{
 		Records:  recs,
 		Total:    matches,
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
-		Local:    k.onlyKeeper(d.groups),
-		Notes:    d.trace.sorted(),
+		Local:    k.onlyKeeper(t.groups),
+		Notes:    t.trace.sorted(),
 	}, nil
 }
 
-// keepersOf places cells, several at once.
+// keepersOf looks up the keepers of some cells, several at a time.
 func (k *Keeper) keepersOf(ctx context.Context, cells []records.CellKey) ([]*keeperSet, error) {
 	sets := make([]*keeperSet, len(cells))
 	errs := make([]error, len(cells))
-	place := func(i int) { sets[i], errs[i] = k.closest.keepers(ctx, cells[i]) }
+	lookUp := func(i int) { sets[i], errs[i] = k.closest.keepers(ctx, cells[i]) }
 	first := 0
 	if len(cells) > 0 && k.Router.Size() < Network {
-		place(0) // in a small network the first answer is that of all
+		lookUp(0) // in a small network the first answer applies to all cells
 		first = 1
 	}
-	bounded(lookups, len(cells)-first, func(i int) { place(first + i) })
+	bounded(lookups, len(cells)-first, func(i int) { lookUp(first + i) })
 	for _, err := range errs {
 		if err != nil {
 			return nil, err
@@ -85,7 +84,7 @@ func (k *Keeper) keepersOf(ctx context.Context, cells []records.CellKey) ([]*kee
 	return sets, nil
 }
 
-// bounded calls do(0) to do(n-1), at most width at once, and waits.
+// bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
 func bounded(width, n int, do func(int)) {
 	slots := make(chan struct{}, width)
 	var wg sync.WaitGroup
@@ -99,7 +98,7 @@ func bounded(width, n int, do func(int)) {
 	wg.Wait()
 }
 
-// unanswered is the error of a query that got no answer at all.
+// unanswered returns the error of a query without any answer; nil with an answer.
 func unanswered(ctx context.Context, groups []group) error {
 	var failure error
 	for _, g := range groups {
@@ -120,56 +119,56 @@ func unanswered(ctx context.Context, groups []group) error {
 	}
 }
 
-// onlyKeeper reports whether this peer keeps all the cells and nobody else does.
+// onlyKeeper reports whether this peer is the only keeper of all the groups.
 func (k *Keeper) onlyKeeper(groups []group) bool {
 	return !slices.ContainsFunc(groups, func(g group) bool {
 		return len(g.set.peers) != 1 || !g.set.has(k.Self) || g.set.uncertain != nil
 	})
 }
 
-// reply is one keeper's end of a question.
+// reply is the end of a request to one keeper.
 type reply struct {
 	from   peer.ID
 	answer answer
 	err    error
 }
 
-// askGroup asks keepers of one group until enough gave a full answer: askedAtOnce at first, another
-// one for each that fails or does not speak for all cells, further ones when the answers leave
-// doubt, and when those asked take longer than they usually do as many as are missing, more each
-// time: where many are gone, asking one after the other would meet one dead peer after the other.
-func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, notes *queryTrace) {
+// askGroup asks keepers of one group until it has enough full answers: askedAtOnce keepers at
+// first, one more for each failure or partial answer, more while the answers leave doubt, and
+// after each hedge delay as many as are missing, increasing each time. With many dead peers,
+// one at a time would wait for one dead peer after the other.
+func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before the wait: whoever is slow is not waited for
+	defer cancel() // runs before Wait and ends the slow requests
 	q.cells = g.cells
 	order := k.askingOrder(g.set)
-	if notes.enabled {
-		notes.add("cells %s are kept by %d peers", q.names(), len(order))
+	if trace.enabled {
+		trace.add("cells %s have %d keepers", q.names(), len(order))
 	}
 	replies := make(chan reply, len(order))
 	g.diverse = k.diverse(order)
-	next, awaited := 0, make(map[peer.ID]bool) // who is late is not awaited, but heard
+	next, awaited := 0, make(map[peer.ID]bool) // late replies are not awaited, but still count
 	ask := func() {
 		if next < len(order) {
 			k.prefer(order[next:], g.commonNetwork())
 			id := order[next]
 			next++
 			awaited[id] = true
-			asked.Go(func() { replies <- k.ask(ctx, id, q, notes) })
+			asked.Go(func() { replies <- k.ask(ctx, id, q, trace) })
 		}
 	}
 	for range g.needed() {
 		ask()
 	}
-	patience := k.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
-	hedge := time.NewTimer(patience)
+	delay := k.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
+	hedge := time.NewTimer(delay)
 	defer hedge.Stop()
-	for heard, hedges := 0, 0; heard < next && g.full() < g.wanted(); {
+	for received, hedges := 0, 0; received < next && g.full() < g.wanted(); {
 		select {
 		case r := <-replies:
-			heard++
+			received++
 			delete(awaited, r.from)
 			if full := g.add(r); !full || len(awaited) == 0 && g.full() < g.wanted() {
 				ask()
@@ -180,8 +179,8 @@ func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, notes *que
 			for range max(hedges, g.needed()-g.full()) {
 				ask()
 			}
-			patience += patience / 2 // slower and slower: when all are slow, the load may be why
-			hedge.Reset(patience)
+			delay += delay / 2 // if all keepers are slow, the load may be the cause
+			hedge.Reset(delay)
 		case <-ctx.Done():
 			g.failure = ctx.Err()
 			return
@@ -189,7 +188,7 @@ func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, notes *que
 	}
 }
 
-// add takes a reply in and reports whether it is a full answer.
+// add adds a reply and reports whether it is a full answer.
 func (g *group) add(r reply) bool {
 	if r.err != nil {
 		g.failure = r.err
@@ -199,9 +198,9 @@ func (g *group) add(r reply) bool {
 	return r.answer.full
 }
 
-// askingOrder puts the keepers that failed lately last, and otherwise those closest to
-// this peer's own id first: itself, if it is a keeper, and then others that differ from
-// asker to asker, so that the load spreads, but not from time to time, so that streams are reused.
+// askingOrder returns the keepers in the order to ask them: recently failed keepers last, the
+// others by distance to this peer's own id. So this peer is first if it is a keeper, the load
+// spreads over the askers, and one asker uses the same streams each time.
 func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
 	now := k.Now()
 	order := nearest(string(k.Self), set.peers, len(set.peers))
@@ -216,24 +215,24 @@ func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
 	return append(k.spread(first), last...)
 }
 
-// spread reorders peers so that the first ones are of distinct address groups: whoever has
-// many peers in one network is not asked twice before another one is.
+// spread puts peers of distinct networks first: an owner of many peers in one network is not
+// asked twice before another owner.
 func (k *Keeper) spread(ids []peer.ID) []peer.ID {
 	seen := make(map[netip.Prefix]bool)
-	var again []peer.ID
+	var repeated []peer.ID
 	first := slices.DeleteFunc(ids, func(id peer.ID) bool {
 		from, ok := k.prefixOfPeer(id)
 		twice := ok && seen[from]
 		seen[from] = true
 		if twice {
-			again = append(again, id)
+			repeated = append(repeated, id)
 		}
 		return twice
 	})
-	return append(first, again...)
+	return append(first, repeated...)
 }
 
-// diverse reports whether peers are of more than one network.
+// diverse reports whether peers belong to more than one network.
 func (k *Keeper) diverse(ids []peer.ID) bool {
 	first, _ := k.prefixOfPeer(ids[0])
 	return slices.ContainsFunc(ids[1:], func(id peer.ID) bool {
@@ -242,14 +241,14 @@ func (k *Keeper) diverse(ids []peer.ID) bool {
 	})
 }
 
-// prefer puts first a peer of another network than the one that all answers are from so far.
-func (k *Keeper) prefer(ids []peer.ID, party netip.Prefix) {
-	if !party.IsValid() {
+// prefer moves a peer of another network to the front, if all answers so far come from one.
+func (k *Keeper) prefer(ids []peer.ID, network netip.Prefix) {
+	if !network.IsValid() {
 		return
 	}
 	at := slices.IndexFunc(ids, func(id peer.ID) bool {
 		other, _ := k.prefixOfPeer(id)
-		return other != party
+		return other != network
 	})
 	if at > 0 {
 		id := ids[at]
@@ -258,11 +257,11 @@ func (k *Keeper) prefer(ids []peer.ID, party netip.Prefix) {
 	}
 }
 
-// ask puts a question to one keeper, which may be this peer.
-func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, notes *queryTrace) reply {
+// ask asks one keeper, or this peer itself.
+func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTrace) reply {
 	if id == k.Self {
 		a := k.answerHere(q)
-		notes.add("asked this peer itself about %d cells: %s", len(q.cells), a)
+		trace.add("asked this peer about %d cells: %s", len(q.cells), a)
 		return reply{from: id, answer: a}
 	}
 	start := k.Now()
@@ -275,10 +274,10 @@ func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, notes *queryT
 	k.observe(ctx, id, took, err)
 	end(err)
 	if err != nil {
-		notes.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
+		trace.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
 		return reply{from: id, err: err}
 	}
-	notes.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
+	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
 	if from, ok := k.prefixOfPeer(id); ok {
 		a.network = from
 	}
@@ -287,14 +286,14 @@ func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, notes *queryT
 
 func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
-	req.Query.Explain = false // explanations are the asker's
+	req.Query.Explain = false // only the asker explains
 	req.Cells = q.names()
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}
 	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused {
-		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // whatever kind it says: its kinds are about us
+		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	if err != nil {
 		return answer{}, err
@@ -302,17 +301,17 @@ func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, 
 	return verifyAnswer(q, resp.GetQuery(), k.Verifier, k.Now())
 }
 
-// observe draws the consequences of how a peer answered, or did not.
+// observe updates the stats of a peer after a request.
 func (k *Keeper) observe(ctx context.Context, id peer.ID, took time.Duration, err error) {
 	switch {
 	case err == nil:
 		k.stats.observe(id, took)
 	case fault.KindOf(err) == fault.Unauthentic:
 		k.Recorder.Distrusted(fault.KindOf(err).String())
-		k.Logger.Warn("keeper gave an answer that does not hold", "peer", id, "error", err)
+		k.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
 		k.stats.avoid(id, k.Now().Add(distrustFor))
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
-		// nobody waited for it any more: others, asked later, were faster
+		// Keepers asked later were faster.
 		if took > k.stats.hedgeDelay([]peer.ID{id}) {
 			k.suspect(id)
 		}
@@ -321,7 +320,7 @@ func (k *Keeper) observe(ctx context.Context, id peer.ID, took time.Duration, er
 	}
 }
 
-// suspect has a peer asked last for a while, and looked into whether it is gone.
+// suspect puts an unresponsive peer last for a while and lets the router check it.
 func (k *Keeper) suspect(id peer.ID) {
 	k.stats.avoid(id, k.Now().Add(avoidFor))
 	k.closest.refreshSets(id)
@@ -330,29 +329,33 @@ func (k *Keeper) suspect(id peer.ID) {
 	}
 }
 
-// suspectReporter is a Router that looks into it when a peer does not answer.
+// suspectReporter is a Router that checks unresponsive peers.
 type suspectReporter interface {
-	// Suspect has peers measured soon, and dropped from the routing table if they are gone.
+	// Suspect schedules a check of peers. Dead peers leave the routing table.
 	Suspect(ids ...peer.ID)
 }
 
-// reconcile takes found records into the index and lets what the index knows win: a
-// tombstone ends a record, and a fresher version takes its place if it matches as well.
-// The result is in rank order.
+// reconcile adds the records to the index. Of each service the version in the index wins: a
+// tombstone removes the record, and a newer version replaces it if it matches too. The result is
+// in rank order.
 func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
 	now := k.Now()
 	hits := make([]query.Hit, 0, len(found))
 	for _, r := range found {
 		if _, err := k.put(r); err != nil && fault.KindOf(err) == fault.Exists {
-			fresher, ok := k.Index.Get(r.Name())
-			if !ok || fresher.Expired(now) || !(cellQuery{plan: p, cells: cells}).matches(fresher) {
+			newer, ok := k.Index.Get(r.Name())
+			if !ok || newer.Expired(now) || !(cellQuery{plan: p, cells: cells}).matches(newer) {
 				continue
 			}
-			r = fresher
+			r = newer
 		}
 		hits = append(hits, query.Hit{Record: r, Value: p.Value(r)})
 	}
 	slices.SortFunc(hits, query.Hit.Compare)
+	return recordsOf(hits)
+}
+
+func recordsOf(hits []query.Hit) []*records.Record {
 	recs := make([]*records.Record, len(hits))
 	for i, h := range hits {
 		recs[i] = h.Record
@@ -360,7 +363,7 @@ func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*reco
 	return recs
 }
 
-// String tells an answer in a note.
+// String describes an answer for a query trace.
 func (a answer) String() string {
 	var b strings.Builder
 	of := ""
@@ -369,10 +372,10 @@ func (a answer) String() string {
 	}
 	fmt.Fprintf(&b, "%d of %s%d matches", len(a.records), of, a.total)
 	if a.withheld {
-		fmt.Fprintf(&b, ", none withheld better than %g", a.bound)
+		fmt.Fprintf(&b, ", best withheld value %g", a.bound)
 	}
 	if n := len(a.splits); n > 0 {
-		fmt.Fprintf(&b, ", %d of the cells divided", n)
+		fmt.Fprintf(&b, ", %d split cells", n)
 	}
 	if !a.full {
 		b.WriteString(", not a keeper of all the cells")
@@ -380,27 +383,27 @@ func (a answer) String() string {
 	return b.String()
 }
 
-// queryTrace collects what an explained query tells about its own course. It is safe for concurrent use.
+// queryTrace collects the notes of an explained query. It is safe for concurrent use.
 type queryTrace struct {
 	enabled bool
 
-	mu    sync.Mutex // guards said
+	mu    sync.Mutex // guards lines
 	lines []string
 }
 
-func (j *queryTrace) add(format string, args ...any) {
-	if !j.enabled {
+func (t *queryTrace) add(format string, args ...any) {
+	if !t.enabled {
 		return
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-// sorted gives the notes, in an order that does not depend on who was faster.
-func (j *queryTrace) sorted() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	slices.Sort(j.lines)
-	return j.lines
+// sorted returns the notes in an order that does not depend on response times.
+func (t *queryTrace) sorted() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.Sort(t.lines)
+	return t.lines
 }

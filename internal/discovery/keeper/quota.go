@@ -12,38 +12,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// source is where a request came from.
+// source is the sender of a request.
 type source struct {
 	peer   peer.ID
-	prefix netip.Prefix // /24 of IPv4, /48 of IPv6; the zero prefix when the address is none of these
-	exempt bool         // this very machine
+	prefix netip.Prefix // /24 of IPv4, /48 of IPv6; zero for any other address
+	exempt bool         // the sender runs on this machine
 }
 
 func sourceOf(c network.Conn) source {
-	o := source{peer: c.RemotePeer()}
+	s := source{peer: c.RemotePeer()}
 	ip, err := manet.ToIP(c.RemoteMultiaddr())
 	if err != nil {
-		return o // one bucket for all that have no address
+		return s // all senders without an address share one quota
 	}
 	addr, _ := netip.AddrFromSlice(ip)
-	o.exempt = addr.Unmap().IsLoopback()
-	o.prefix = prefixOf(addr)
-	return o
+	s.exempt = addr.Unmap().IsLoopback()
+	s.prefix = prefixOf(addr)
+	return s
 }
 
-// prefixOf is the network that one party can be expected to hold the addresses of.
+// prefixOf returns the network of an address: one owner usually controls a network of this size.
 func prefixOf(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 48
 	if addr.Is4() {
 		bits = 24
 	}
-	p, _ := addr.Prefix(bits) // the zero prefix for the zero address
+	p, _ := addr.Prefix(bits) // zero for the zero address
 	return p
 }
 
-// quotas bound how many records are taken from each address prefix. It remembers a bounded
-// number of prefixes: the one not heard of for the longest time begins anew.
+// quotas limit the rate of records from each address prefix. They hold a bounded number of
+// prefixes: the least recently used prefix loses its history.
 type quotas struct {
 	rate  rate.Limit
 	burst int
@@ -53,37 +53,71 @@ type quotas struct {
 }
 
 func newQuotas(l Limits) *quotas {
-	prefixes, err := simplelru.NewLRU[netip.Prefix, *rate.Limiter](prefixesRemembered, nil)
+	prefixes, err := simplelru.NewLRU[netip.Prefix, *rate.Limiter](maxPrefixes, nil)
 	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
 	return &quotas{rate: rate.Limit(l.StoreRate), burst: l.StoreBurst, prefixes: prefixes}
 }
 
-// store reports whether one more record may come from o.
-func (q *quotas) take(o source, now time.Time) bool {
-	if o.exempt {
+// take takes one record from the quota of a source. It reports false for an empty quota.
+func (q *quotas) take(s source, now time.Time) bool {
+	if s.exempt {
 		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	bucket, ok := q.prefixes.Get(o.prefix)
+	bucket, ok := q.prefixes.Get(s.prefix)
 	if !ok {
 		bucket = rate.NewLimiter(q.rate, q.burst)
-		q.prefixes.Add(o.prefix, bucket)
+		q.prefixes.Add(s.prefix, bucket)
 	}
 	return bucket.AllowN(now, 1)
 }
 
-// prefixOfPeer is the address prefix of a peer that it is connected from or, if it is not,
-// known by; false when it has none that says anything.
+// peerLimit bounds concurrent operations, in total and per peer. It is safe for concurrent use.
+type peerLimit struct {
+	total, perPeer int // zero total means no limit in total
+
+	mu     sync.Mutex // guards the fields below
+	active int
+	ofPeer map[peer.ID]int
+}
+
+// enter starts an operation for a peer. It reports false at a limit; otherwise the caller must
+// call leave.
+func (l *peerLimit) enter(id peer.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.total > 0 && l.active >= l.total || l.ofPeer[id] >= l.perPeer {
+		return false
+	}
+	if l.ofPeer == nil {
+		l.ofPeer = make(map[peer.ID]int)
+	}
+	l.active++
+	l.ofPeer[id]++
+	return true
+}
+
+func (l *peerLimit) leave(id peer.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active--
+	if l.ofPeer[id]--; l.ofPeer[id] == 0 {
+		delete(l.ofPeer, id)
+	}
+}
+
+// prefixOfPeer returns the address prefix of a peer, from its connections or else from the
+// peer store. It reports false for this machine and for an unknown prefix.
 func (k *Keeper) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
 	if id == k.Self {
 		return netip.Prefix{}, false
 	}
 	for _, c := range k.Host.Network().ConnsToPeer(id) {
-		o := sourceOf(c)
-		return o.prefix, !o.exempt && o.prefix.IsValid()
+		s := sourceOf(c)
+		return s.prefix, !s.exempt && s.prefix.IsValid()
 	}
 	for _, a := range k.Host.Peerstore().Addrs(id) {
 		if ip, err := manet.ToIP(a); err == nil {

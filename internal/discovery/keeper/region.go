@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	regionTTL       = time.Minute // a lookup's answer is used for other keys; much less than a placement is
-	maxRegions      = 512         // answers remembered
+	regionTTL       = time.Minute // much less than the lifetime of a keeper set
+	maxRegions      = 512
 	bitsOfDistances = 8 * sha256.Size
 )
 
-// region is what a lookup tells beyond its own key. The answer being the closest peers to
-// its target, every other peer of the network is at least as far from the target as the
-// farthest of them. For another key that settles who is closest, too, if no peer that far
-// from the target can be nearer to the key than the known ones are. So ten thousand keys
-// cost as many lookups as the network has regions of a dozen peers, not ten thousand.
+// region is the knowledge of one lookup about other keys. The lookup returned the closest peers to
+// its target, so every other peer is at least as far from the target as the farthest of them. For
+// another key this decides the closest peers too, if no peer at that distance from the target can
+// be nearer to the key than the known peers. So ten thousand keys cost one lookup for each region
+// of a dozen peers instead of ten thousand lookups.
 type region struct {
 	target [sha256.Size]byte
-	radius distance // from target to the farthest of peers
+	radius distance // from target to the farthest peer
 	peers  []hashedPeer
 	until  time.Time
 }
@@ -39,12 +39,12 @@ func newRegion(key string, answer []peer.ID, until time.Time) region {
 	return g
 }
 
-// settles reports whether the n closest peers to a key, self counted, are among the
-// region's and self in every network in which the region's answer is right.
+// settles reports whether the n closest peers to a key, self included, are among the region's
+// peers and self, in every network where the lookup's result is right.
 func (g *region) settles(key, self [sha256.Size]byte, n int) bool {
 	apart := xor(g.target, key)
 	if bytes.Compare(apart[:], g.radius[:]) >= 0 || len(g.peers)+1 < n {
-		return false // a peer may sit on the key itself
+		return false // an unknown peer may have the key itself as its hash
 	}
 	away := make([]distance, 0, len(g.peers)+1)
 	away = append(away, xor(key, self))
@@ -56,10 +56,10 @@ func (g *region) settles(key, self [sha256.Size]byte, n int) bool {
 	return bytes.Compare(away[n-1][:], nearest[:]) < 0
 }
 
-// leastBeyond is the least x XOR apart of all x above or equal to radius: how near to a key
-// a peer can be that is that far from another, the two keys being apart. From the highest
-// bit on, x must have the ones of radius, until it can exceed radius by having a one of
-// apart instead of a zero; from there on it may have all bits of apart.
+// leastBeyond returns the minimum of x XOR apart over all x at or above radius: the smallest
+// distance between a key and a peer at distance radius or more from another key, with apart
+// between the keys. From the highest bit on, x must have the ones of radius until it exceeds
+// radius by a one of apart in place of a zero. The remaining bits of x can equal apart.
 func leastBeyond(radius, apart distance) distance {
 	var least distance
 	for i := range bitsOfDistances {
@@ -75,13 +75,13 @@ func leastBeyond(radius, apart distance) distance {
 	return least
 }
 
-// regions are the latest lookups' answers. It is safe for concurrent use.
+// regions are the results of recent lookups. They are safe for concurrent use.
 type regions struct {
 	mu    sync.Mutex // guards known
-	known []region   // the oldest first
+	known []region   // oldest first
 }
 
-// add remembers a whole answer of a lookup.
+// add adds the result of a complete lookup.
 func (r *regions) add(g region) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +91,8 @@ func (r *regions) add(g region) {
 	r.known = append(r.known, g)
 }
 
-// around gives peers among which, and self, are the Replicas closest to a key, if an
-// earlier answer tells.
+// around returns peers that include, together with self, the Replicas closest to a key, if a
+// cached lookup decides them.
 func (r *regions) around(key string, self peer.ID, now time.Time) ([]peer.ID, bool) {
 	at, own := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(self))
 	r.mu.Lock()
@@ -110,7 +110,7 @@ func (r *regions) around(key string, self peer.ID, now time.Time) ([]peer.ID, bo
 	return nil, false
 }
 
-// forget drops the answers with a peer in them: it may be gone.
+// forget removes the results with a peer that may be gone.
 func (r *regions) forget(id peer.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *regions) forget(id peer.ID) {
 	})
 }
 
-// findClosest looks a key up, unless an earlier answer tells who is closest to it.
+// findClosest looks a key up, unless a cached result decides its closest peers.
 func (p *closestCache) findClosest(key string) (others []peer.ID, err error) {
 	if others, ok := p.regions.around(key, p.k.Self, p.k.Now()); ok {
 		return others, nil

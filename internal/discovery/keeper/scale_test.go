@@ -136,7 +136,7 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 		}
 		t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
 			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
-			counts.of(counts.refused, "crowded"))
+			counts.of(counts.refused, "near_full"))
 		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
 		require.Zero(t, dividedAt(k))
 	})

@@ -13,7 +13,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// store judges each item by itself: what is wrong with one record is no reason against the others.
+// store handles a STORE request. Each item has its own result: a bad record does not affect the
+// others.
 func (s *server) store(ctx context.Context, from source, req *pb.StoreRequest) (*pb.StoreResponse, error) {
 	in := s.k.newStoreHandler(from)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
@@ -24,10 +25,10 @@ func (s *server) store(ctx context.Context, from source, req *pb.StoreRequest) (
 	return &pb.StoreResponse{Results: results, Splits: in.finish()}, nil
 }
 
-// accept takes one record, or says why not: LimitReached for a quota or a crowded cell, Invalid naming
-// "cells" for cells that the record is not of, Exists when a fresher version is known,
-// Forbidden naming "cells" when this peer does not keep one of them, and what
-// records.Open returns. The cheap checks come first. Sequence is the highest known of the record.
+// accept stores one record. Errors: LimitReached for a quota or a nearly full cell, Invalid naming
+// "cells" for cells that do not contain the record, Exists for a newer version here, Forbidden
+// naming "cells" if this peer does not keep one of them, and the errors of records.Open. Cheap
+// checks come first. Sequence is the highest sequence of the record at this peer.
 func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in *storeHandler) (sequence uint64, err error) {
 	reason := ""
 	defer func() {
@@ -45,7 +46,7 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in
 	now := s.k.Now()
 	if !s.quotas.take(from, now) {
 		reason = "rate"
-		return 0, fault.New("", fault.LimitReached, "too many records from %s", from.prefix)
+		return 0, fault.New("", fault.LimitReached, "too many records from network %s: try again later", from.prefix)
 	}
 	r, err := s.k.Verifier.Open(item.GetEnvelope(), now)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in
 	for _, c := range cells {
 		if !r.In(c) {
 			reason = "wrong_cell"
-			return 0, fault.Invalidf("cells", c.String(), "the record is not of the cell %s", c)
+			return 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
 		}
 		if in.accepts(c) {
 			kept = append(kept, c)
@@ -66,14 +67,14 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in
 			return sequence, err
 		}
 	}
-	if len(kept) < len(cells) { // acceptssal for the others all the same: it costs nothing more
+	if len(kept) < len(cells) { // the accepted cells are stored all the same
 		reason = "not_kept"
 		return sequence, &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
 	return sequence, nil
 }
 
-var errNotKept = errors.New("this peer is not among the keepers of some of the cells")
+var errNotKept = errors.New("this peer is not a keeper of some of the cells")
 
 func reasonOf(reason string, err error) string {
 	if reason == "" {
@@ -82,13 +83,13 @@ func reasonOf(reason string, err error) string {
 	return reason
 }
 
-// put takes a verified record into the index. It is no error that the index has this very
-// version; a fresher one is Exists. Sequence is the highest known.
+// put adds a verified record to the index. An equal version is not an error; a newer version in
+// the index is Exists. Sequence is the highest sequence of the record in the index.
 func (k *Keeper) put(r *records.Record) (sequence uint64, err error) {
 	known, ok := k.Index.Latest(r.Name())
 	if ok && records.Equivocates(known, r) {
 		k.Recorder.Refused("equivocation") // whichever of the two wins
-		k.Logger.Debug("provider signed two records as one version", "record", r.Name(), "sequence", r.Sequence())
+		k.Logger.Debug("provider signed two different records with the same sequence", "record", r.Name(), "sequence", r.Sequence())
 	}
 	if ok && known.Digest() == r.Digest() {
 		return known.Sequence(), nil
@@ -100,8 +101,9 @@ func (k *Keeper) put(r *records.Record) (sequence uint64, err error) {
 	return sequence, err
 }
 
-// query answers from the index, restricted to the cells asked. Cells that this peer does
-// not keep, or has only just come to keep, are named, and answered with what it happens to have.
+// query answers a QUERY from the index, restricted to the cells in the request. The response names
+// the cells that this peer does not keep, or keeps only since recently; for these it returns the
+// records at hand.
 func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResponse, error) {
 	plan, cells, err := s.parseQuery(req)
 	if err != nil {
@@ -125,10 +127,10 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 	return resp, nil
 }
 
-// cellQuery reads a query and the cells it is asked of.
+// parseQuery parses a query and its cells.
 func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKey, error) {
 	if req.GetQuery() == nil {
-		return nil, nil, fault.Invalidf("query", nil, "is missing")
+		return nil, nil, fault.Invalidf("query", nil, "is required")
 	}
 	q, err := query.FromProto(req.Query)
 	if err != nil {
@@ -144,16 +146,16 @@ func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKe
 	}
 	for _, c := range cells {
 		if c.Type != plan.Query().Type || c.Subtype != cells[0].Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must be of the query's type, and all of one subtype")
+			return nil, nil, fault.Invalidf("cells", c.String(), "must have the type of the query, and one subtype")
 		}
 		if c.Subtype != records.AnySubtype && c.Subtype != plan.Query().Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must be of the query's subtype, or of any")
+			return nil, nil, fault.Invalidf("cells", c.String(), "must have the subtype of the query, or any")
 		}
 	}
 	return plan, cells, nil
 }
 
-// cellsOf reads 1 to most keys of cells.
+// cellsOf parses 1 to most cell keys.
 func cellsOf(keys []string, most int) ([]records.CellKey, error) {
 	if len(keys) == 0 || len(keys) > most {
 		return nil, fault.Invalidf("cells", len(keys), "must be 1 to %d", most)
@@ -169,7 +171,7 @@ func cellsOf(keys []string, most int) ([]records.CellKey, error) {
 	return cells, nil
 }
 
-// geoCells gives the cells' places for a search: nil, which is no restriction, when one is Global.
+// geoCells returns the cells' places for a search; nil, without a restriction, if one is Global.
 func geoCells(cells []records.CellKey) []geo.Cell {
 	places := make([]geo.Cell, len(cells))
 	for i, c := range cells {
@@ -181,8 +183,8 @@ func geoCells(cells []records.CellKey) []geo.Cell {
 	return places
 }
 
-// responseOf gives the best matches that are of use and fit into an answer, and the bound on
-// the others.
+// responseOf returns the best useful matches that fit into a response, and the bound of the
+// others.
 func responseOf(found index.Found, worst float64) *pb.QueryResponse {
 	resp := &pb.QueryResponse{Total: uint64(max(found.Total, 0)), TotalAtLeast: !found.Exact}
 	size := 0

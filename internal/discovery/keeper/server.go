@@ -17,8 +17,8 @@ type server struct {
 	working chan struct{} // semaphore of the requests being processed
 	quotas  *quotas
 
-	comparing comparing // stats that SYNC with this one
-	watches   watches   // parentepers others
+	comparing peerLimit // SYNC requests: one at a time for each peer
+	watches   peerLimit // streams served
 }
 
 func newServer(k *Keeper) *server {
@@ -26,6 +26,9 @@ func newServer(k *Keeper) *server {
 		k:       k,
 		working: make(chan struct{}, k.Limits.Working),
 		quotas:  newQuotas(k.Limits),
+
+		comparing: peerLimit{perPeer: 1},
+		watches:   peerLimit{total: maxServedWatches, perPeer: maxPeerWatches},
 	}
 }
 
@@ -49,7 +52,7 @@ func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto
 	return s.respond(sourceOf(st.Conn()), req, malformed), nil
 }
 
-// respond works on one request, or says why it was not even read.
+// respond processes one request. Malformed is the error of a request that was not decoded.
 func (s *server) respond(from source, req *pb.Request, refused error) *pb.Response {
 	if refused != nil {
 		s.k.Recorder.Refused("malformed")
@@ -89,13 +92,13 @@ func operationOf(req *pb.Request) string {
 	}
 }
 
-// work waits for its turn and does what is asked.
+// work waits for a free slot and processes the request.
 func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Response, error) {
 	select {
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()
 	case <-ctx.Done():
-		return nil, fault.New("", fault.Unavailable, "this peer is busy")
+		return nil, fault.New("", fault.Unavailable, "this peer is busy: ask another keeper")
 	}
 	switch op := req.Op.(type) {
 	case *pb.Request_Store:
@@ -114,6 +117,6 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 		resp, err := s.summary(ctx, op.Summary)
 		return &pb.Response{Op: &pb.Response_Summary{Summary: resp}}, err
 	default:
-		return nil, fault.New("", fault.Unsupported, "this version does not know the operation")
+		return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
 	}
 }

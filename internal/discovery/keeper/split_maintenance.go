@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -17,130 +16,127 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// run tends the divisions every maintainEvery until Close.
-func (d *splits) run() {
-	if !d.k.inflight.enter() {
-		return
-	}
-	go func() {
-		defer d.k.inflight.leave()
-		tick := time.NewTicker(maintainEvery)
-		defer tick.Stop()
-		for round := 0; ; round++ {
-			select {
-			case <-d.k.ctx.Done():
-				return
-			case <-tick.C:
-				d.maintain(d.k.ctx, round)
-			}
+// run maintains the split cells every maintainEvery until ctx ends.
+func (s *splits) run(ctx context.Context) {
+	tick := time.NewTicker(maintainEvery)
+	defer tick.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.maintain(ctx, round)
 		}
-	}()
+	}
 }
 
-// staleChild is one child of a divided cell.
+// staleChild is a child of a split cell with an old summary.
 type staleChild struct {
 	parent records.CellKey
 	key    records.CellKey
 }
 
-// maintain moves every division on: hands over, fills samples, asks the children's keepers, and
-// makes cells whole again that have become small.
-func (d *splits) maintain(ctx context.Context, round int) {
-	d.confirmSuspected(ctx)
-	d.mu.Lock()
-	keys := slices.SortedFunc(maps.Keys(d.cells), compareCells)
-	d.mu.Unlock()
-	now, looked := d.k.Now(), d.lastSeq
-	var due []staleChild
+// maintain advances every split cell: it hands over records, fills samples, refreshes
+// summaries, and makes small cells whole again.
+func (s *splits) maintain(ctx context.Context, round int) {
+	s.confirmSuspected(ctx)
+	keys := s.keys()
+	now, lastSeq := s.k.Now(), s.lastSeq
+	refreshing := round%(int(refreshEvery/maintainEvery)) == 0
+	var stale []staleChild
 	for _, c := range keys {
-		if !d.k.closest.accepts(c) {
-			d.remove(c)
+		if !s.k.closest.accepts(c) {
+			s.remove(c)
 			continue
 		}
-		d.progress(c, now)
-		d.refillSample(c)
-		if seq := d.k.Index.Seq(); looked != seq && round%(int(refreshEvery/maintainEvery)) == 0 && d.phase(c) == cell.Split {
-			d.splitRelated(c)
-			d.prune(c) // what was learnt otherwise
+		s.advance(c, now)
+		s.refillSample(c)
+		if refreshing && lastSeq != s.k.Index.Seq() && s.phase(c) == cell.Split {
+			s.splitRelated(c)
+			s.prune(c) // queries and SYNC also add records to the index
 		}
-		d.with(c, func(x *cell.Cell) {
-			for _, place := range x.Stale(refreshBatch-len(due), now.Add(-refreshEvery), now) {
-				due = append(due, staleChild{parent: c, key: records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}})
+		s.with(c, func(x *cell.Cell) {
+			for _, place := range x.Stale(refreshBatch-len(stale), now.Add(-refreshEvery), now) {
+				stale = append(stale, staleChild{parent: c, key: cellAt(c, place)})
 			}
 		})
 	}
-	if round%(int(refreshEvery/maintainEvery)) == 0 {
-		d.lastSeq = d.k.Index.Seq()
+	if refreshing {
+		s.lastSeq = s.k.Index.Seq()
 	}
-	d.refresh(ctx, due)
+	s.refresh(ctx, stale)
 	for _, c := range keys {
 		ripe := false
-		d.with(c, func(x *cell.Cell) { ripe = x.UpdatePhase(now) })
+		s.with(c, func(x *cell.Cell) { ripe = x.UpdatePhase(now) })
 		if ripe {
-			d.makeWhole(ctx, c)
+			s.makeWhole(ctx, c)
 		}
 	}
 }
 
-// suspectSplit has a cell looked into of which so many records were pulled that they may be but
-// the sample of a cell that its other keepers have divided.
-func (d *splits) suspectSplit(c records.CellKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.suspected) < maxSuspected {
-		d.suspected[c] = true
+// suspectSplit schedules a check of a cell after SYNC pulled about as many records as a
+// sample holds: the other keepers may have split the cell.
+func (s *splits) suspectSplit(c records.CellKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.suspected) < maxSuspected {
+		s.suspected[c] = true
 	}
 }
 
-// confirmSuspected asks the other keepers of suspect cells, and takes over what they have divided. Who
-// wrongly says so costs a division until the children's keepers say how few records they have.
-func (d *splits) confirmSuspected(ctx context.Context) {
-	d.mu.Lock()
-	cells := slices.SortedFunc(maps.Keys(d.suspected), compareCells)
-	clear(d.suspected)
-	d.mu.Unlock()
+// confirmSuspected asks other keepers about suspected cells and adopts their splits. A false
+// answer costs a split until the keepers of the children report how few records they hold.
+func (s *splits) confirmSuspected(ctx context.Context) {
+	s.mu.Lock()
+	cells := make([]records.CellKey, 0, len(s.suspected))
+	for c := range s.suspected {
+		cells = append(cells, c)
+	}
+	clear(s.suspected)
+	s.mu.Unlock()
+	slices.SortFunc(cells, compareCells)
 	for _, c := range cells {
-		set, err := d.k.closest.keepers(ctx, c)
-		if err != nil || d.phase(c) != cell.Whole || d.k.Router.Size() < acceptWithin {
+		set, err := s.k.closest.keepers(ctx, c)
+		if err != nil || s.phase(c) != cell.Whole || s.k.Router.Size() < acceptWithin {
 			continue
 		}
-		plan, err := d.planOfAll(c, 1)
+		plan, err := planOfAll(c, 1)
 		if err != nil {
 			continue
 		}
-		order := slices.DeleteFunc(d.k.askingOrder(set), func(id peer.ID) bool { return id == d.k.Self })
+		order := slices.DeleteFunc(s.k.askingOrder(set), func(id peer.ID) bool { return id == s.k.Self })
 		for _, id := range order[:min(askedAtOnce, len(order))] {
-			r := d.k.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
-			if s, ok := r.answer.splits[c]; r.err == nil && ok {
-				d.adopt(c, s)
+			r := s.k.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
+			if info, ok := r.answer.splits[c]; r.err == nil && ok {
+				s.adopt(c, info)
 			}
 		}
 	}
 }
 
-// adopt takes over a division of another keeper.
-func (d *splits) adopt(c records.CellKey, s cell.SplitInfo) {
-	now := d.k.Now()
-	members := d.members(c)
-	d.mu.Lock()
-	x, ok := d.cells[c]
-	if !ok && len(d.cells) < maxSplits {
-		x, ok = cell.New(c.Cell, cell.Split, now), true
+// adopt takes over the split of another keeper.
+func (s *splits) adopt(c records.CellKey, info cell.SplitInfo) {
+	members := s.members(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.cells[c]
+	if !ok {
+		if len(s.cells) >= maxSplits {
+			return
+		}
+		x = &splitCell{Cell: cell.New(c.Cell, cell.Split, s.k.Now())}
 		for _, m := range members {
 			x.FillSample(m)
 		}
-		d.cells[c] = x
+		s.cells[c] = x
 	}
-	if ok {
-		for place, summary := range s.Children {
-			x.Adopt(place, summary)
-		}
+	for place, summary := range info.Children {
+		x.Adopt(place, summary)
 	}
-	d.mu.Unlock()
 }
 
-// planOfAll asks for all records of a cell, whatever they claim, up to a number.
-func (d *splits) planOfAll(c records.CellKey, limit int) (*query.Plan, error) {
+// planOfAll returns a query for all records of a cell, up to a limit.
+func planOfAll(c records.CellKey, limit int) (*query.Plan, error) {
 	q := query.Query{Type: c.Type, Quality: query.Quality{Health: query.HealthAny}, Limit: limit}
 	if c.Subtype != records.AnySubtype {
 		q.Subtype = c.Subtype
@@ -148,61 +144,58 @@ func (d *splits) planOfAll(c records.CellKey, limit int) (*query.Plan, error) {
 	return query.Compile(q, query.Defaults{})
 }
 
-// tableelated divides the cells around and within a divided one that have grown too large by
-// what this peer was brought for others.
-func (d *splits) splitRelated(c records.CellKey) {
-	var near []geo.Cell
+// splitRelated splits the ancestors and children of a split cell that became overfull through
+// records for other cells.
+func (s *splits) splitRelated(c records.CellKey) {
+	var related []geo.Cell
 	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
 		if place == geo.Global || place.Len() >= geo.MinLen {
-			near = append(near, place)
+			related = append(related, place)
 		}
 	}
-	d.with(c, func(x *cell.Cell) { near = append(near, x.Populated()...) })
-	for _, place := range near {
-		o := records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
-		most := cell.Capacity(place)
-		if d.phase(o) == cell.Whole && d.k.closest.retains(o) && d.k.Index.CountIn(o, d.k.Now(), most+1) > most {
-			d.overflow(o)
+	s.with(c, func(x *cell.Cell) { related = append(related, x.Populated()...) })
+	for _, place := range related {
+		o, capacity := cellAt(c, place), cell.Capacity(place)
+		if s.phase(o) == cell.Whole && s.k.closest.retains(o) && s.k.Index.CountIn(o, s.k.Now(), capacity+1) > capacity {
+			s.overflow(o)
 		}
 	}
 }
 
-func (d *splits) remove(c records.CellKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.cells, c)
-	delete(d.handed, c)
+func (s *splits) remove(c records.CellKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cells, c)
 }
 
-// progress ends a division's first phase once this peer has done its part and the others
-// had time for theirs.
-func (d *splits) progress(c records.CellKey, now time.Time) {
-	var again, done bool
-	d.with(c, func(x *cell.Cell) {
-		phase, since := x.Phase()
-		if phase != cell.Splitting {
-			return
+// advance ends phase Splitting after this peer's hand-over, and after enough time for the
+// hand-overs of the other keepers.
+func (s *splits) advance(c records.CellKey, now time.Time) {
+	s.mu.Lock()
+	var due, done bool
+	if x, ok := s.cells[c]; ok {
+		if phase, since := x.Phase(); phase == cell.Splitting {
+			due = x.handOver != handOverDone
+			if done = !due && now.Sub(since) >= maintainEvery; done {
+				x.FinishSplit(now)
+			}
 		}
-		if again = !d.handed[c]; !again && now.Sub(since) >= maintainEvery {
-			x.FinishSplit(now)
-			delete(d.handed, c)
-			done = true
-		}
-	})
+	}
+	s.mu.Unlock()
 	switch {
-	case again:
-		d.handOver(c)
+	case due:
+		s.handOver(c)
 	case done:
-		d.prune(c)
+		s.prune(c)
 	}
 }
 
-// refillSample takes lapsed records out of a sample and fills the room from what is held.
-func (d *splits) refillSample(c records.CellKey) {
+// refillSample removes expired records from a sample and fills the room from the index.
+func (s *splits) refillSample(c records.CellKey) {
 	room := false
-	d.with(c, func(x *cell.Cell) {
+	s.with(c, func(x *cell.Cell) {
 		for _, n := range x.Sampled() {
-			if _, live := d.k.Index.Get(n); !live {
+			if _, live := s.k.Index.Get(n); !live {
 				x.Forget(n)
 			}
 		}
@@ -211,141 +204,139 @@ func (d *splits) refillSample(c records.CellKey) {
 	if !room && c.Cell != geo.Global {
 		return
 	}
-	var adrift []cell.Member
-	for r := range d.k.Index.In(c, d.k.Now()) {
-		m := d.member(r)
+	var unplaced []cell.Member
+	for r := range s.k.Index.In(c, s.k.Now()) {
+		m := s.member(r)
 		if _, placed := r.Facts().Place(); !placed {
-			adrift = append(adrift, m)
+			unplaced = append(unplaced, m)
 		} else if room {
-			d.with(c, func(x *cell.Cell) { x.FillSample(m) })
+			s.with(c, func(x *cell.Cell) { x.FillSample(m) })
 		}
 	}
-	d.with(c, func(x *cell.Cell) { x.SetUnplaced(len(adrift)) })
-	for _, n := range cell.Surplus(adrift, cell.LeafFull) {
-		d.k.Index.Remove(n)
+	s.with(c, func(x *cell.Cell) { x.SetUnplaced(len(unplaced)) })
+	for _, n := range cell.Surplus(unplaced, cell.LeafFull) {
+		s.k.Index.Remove(n)
 	}
 }
 
-// handOver brings the records of a cell to its children's keepers, behind the caller's back.
-// Each record is brought by handOverKeepers of the cell's keepers, those nearest to its name.
-func (d *splits) handOver(c records.CellKey) {
-	d.mu.Lock()
-	busy := d.busy[c] || len(d.busy) >= maxHandOvers
-	if !busy {
-		d.busy[c] = true
+// handOver starts to deliver the records of a cell to the keepers of its children. The
+// handOverKeepers keepers closest to a record's name deliver it.
+func (s *splits) handOver(c records.CellKey) {
+	s.mu.Lock()
+	x, ok := s.cells[c]
+	started := ok && x.handOver == handOverDue && s.handingOver < maxHandOvers
+	if started {
+		x.handOver = handOverRunning
+		s.handingOver++
 	}
-	d.mu.Unlock()
-	if busy {
+	s.mu.Unlock()
+	if !started {
 		return
 	}
-	ctx, end, err := d.k.begin(d.k.ctx, "hand_over", storeTimeout)
+	finish := func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.handingOver--
+		x.handOver = handOverDone
+		if err != nil {
+			x.handOver = handOverDue
+			s.k.Logger.Debug("hand-over of a split cell failed: the next round tries again", "cell", c, "error", err)
+		}
+	}
+	ctx, end, err := s.k.begin(s.k.ctx, "hand_over", storeTimeout)
 	if err != nil {
+		finish(err)
 		return
 	}
 	go func() {
-		err := d.handOverNow(ctx, c)
-		d.mu.Lock()
-		delete(d.busy, c)
-		if err == nil {
-			d.handed[c] = true
-		} else {
-			d.k.Logger.Debug("cell not handed over", "cell", c, "error", err)
-		}
-		d.mu.Unlock()
+		err := s.deliverToChildren(ctx, c)
+		finish(err)
 		end(err)
 	}()
 }
 
-func (d *splits) handOverNow(ctx context.Context, c records.CellKey) error {
-	set, err := d.k.closest.keepers(ctx, c)
+func (s *splits) deliverToChildren(ctx context.Context, c records.CellKey) error {
+	set, err := s.k.closest.keepers(ctx, c)
 	if err != nil {
 		return err
 	}
 	var recs []*records.Record
 	var targets [][]records.CellKey
-	for r := range d.k.Index.In(c, d.k.Now()) {
+	for r := range s.k.Index.In(c, s.k.Now()) {
 		child, ok := cell.ChildOf(c.Cell, r)
-		if ok && slices.Contains(nearest(r.Name().String(), set.peers, handOverKeepers), d.k.Self) {
+		if ok && slices.Contains(nearest(r.Name().String(), set.peers, handOverKeepers), s.k.Self) {
 			recs = append(recs, r)
-			targets = append(targets, []records.CellKey{{Type: c.Type, Subtype: c.Subtype, Cell: child}})
+			targets = append(targets, []records.CellKey{cellAt(c, child)})
 		}
 	}
-	failed := 0
-	for _, o := range d.k.storeAt(ctx, recs, targets) {
+	for _, o := range s.k.storeAt(ctx, recs, targets) {
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists && fault.KindOf(o.Err) != fault.LimitReached {
-			failed++
-			err = o.Err
+			err = fault.Wrap("keeper.handOver", o.Err)
 		}
 	}
-	if failed > 0 {
-		return fault.Wrap("keeper.handOver", err)
-	}
-	return nil
+	return err
 }
 
-// refresh asks the children's keepers how many and how good their records are.
-func (d *splits) refresh(ctx context.Context, due []staleChild) {
-	if len(due) == 0 {
+// refresh asks the keepers of stale children for new summaries.
+func (s *splits) refresh(ctx context.Context, stale []staleChild) {
+	if len(stale) == 0 {
 		return
 	}
-	ctx, end, err := d.k.begin(ctx, "summarise", maintainEvery/2)
+	ctx, end, err := s.k.begin(ctx, "summarise", maintainEvery/2)
 	if err != nil {
 		return
 	}
 	defer func() { end(err) }()
-	cells := make([]records.CellKey, len(due))
-	for i, p := range due {
-		cells[i] = p.key
+	cells := make([]records.CellKey, len(stale))
+	parents := make(map[records.CellKey]records.CellKey, len(stale))
+	for i, child := range stale {
+		cells[i] = child.key
+		parents[child.key] = child.parent
 	}
-	sets, err := d.k.keepersOf(ctx, cells)
+	sets, err := s.k.keepersOf(ctx, cells)
 	if err != nil {
 		return
 	}
 	groups := groupCells(cells, sets)
-	parents := make(map[records.CellKey]records.CellKey, len(due))
-	for _, p := range due {
-		parents[p.key] = p.parent
-	}
-	bounded(deliveries, len(groups), func(i int) { d.refreshGroup(ctx, groups[i], parents) })
+	bounded(deliveries, len(groups), func(i int) { s.refreshGroup(ctx, groups[i], parents) })
 }
 
-// refreshGroup takes the safer of the views of two keepers. What one alone says only makes
-// a summary better.
-func (d *splits) refreshGroup(ctx context.Context, g group, parents map[records.CellKey]records.CellKey) {
+// refreshGroup takes the safer view of two keepers. The view of one keeper alone only
+// improves a summary.
+func (s *splits) refreshGroup(ctx context.Context, g group, parents map[records.CellKey]records.CellKey) {
 	for cells := range slices.Chunk(g.cells, MaxQueryCells) {
-		said := make([]cell.Summary, len(cells))
-		heard := 0
-		for _, id := range d.k.askingOrder(g.set) {
-			if heard == g.needed() || ctx.Err() != nil {
+		reported := make([]cell.Summary, len(cells))
+		answers := 0
+		for _, id := range s.k.askingOrder(g.set) {
+			if answers == g.needed() || ctx.Err() != nil {
 				break
 			}
-			views, err := d.k.askSummaries(ctx, id, cells)
+			views, err := s.k.askSummaries(ctx, id, cells)
 			if err != nil {
 				continue
 			}
-			heard++
+			answers++
 			for i, v := range views {
-				said[i].Merge(v)
+				reported[i].Merge(v)
 			}
 		}
 		for i, c := range cells {
-			d.with(parents[c], func(x *cell.Cell) {
-				if heard == g.needed() {
-					x.Refresh(c.Cell, said[i])
+			s.with(parents[c], func(x *cell.Cell) {
+				if answers == g.needed() {
+					x.Refresh(c.Cell, reported[i])
 				} else {
-					x.Adopt(c.Cell, said[i])
+					x.Adopt(c.Cell, reported[i])
 				}
 			})
 		}
 	}
 }
 
-// askSummaries asks one keeper, which may be this peer, of cells that it keeps.
-func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.CellKey) (_ []cell.Summary, err error) {
-	all := make([]cell.Summary, len(cells))
+// askSummaries asks one keeper, or this peer itself, for the summaries of its cells.
+func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.CellKey) (all []cell.Summary, err error) {
 	if id == k.Self {
-		for i, c := range cells {
-			all[i] = k.splits.summaryOf(c)
+		for _, c := range cells {
+			all = append(all, k.splits.summaryOf(c))
 		}
 		return all, nil
 	}
@@ -366,51 +357,57 @@ func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.C
 	if err != nil {
 		return nil, err
 	}
-	told := resp.GetSummary()
-	if len(told.GetSummaries()) != len(cells) {
-		return nil, breach("%d summaries of %d cells", len(told.GetSummaries()), len(cells))
+	return parseSummaries(resp.GetSummary(), cells)
+}
+
+// parseSummaries reads the answer to a SUMMARY request for cells.
+func parseSummaries(resp *pb.SummaryResponse, cells []records.CellKey) ([]cell.Summary, error) {
+	if n := len(resp.GetSummaries()); n != len(cells) {
+		return nil, breach("%d summaries for %d cells", n, len(cells))
 	}
-	for i, m := range told.Summaries {
-		place, s, err := cell.FromProto(m)
+	all := make([]cell.Summary, len(cells))
+	for i, m := range resp.Summaries {
+		place, summary, err := cell.FromProto(m)
 		if err != nil {
 			return nil, err
 		}
 		if place != cells[i].Cell {
-			return nil, breach("a summary of %s, asked of %s", place, cells[i].Cell)
+			return nil, breach("a summary of %s instead of %s", place, cells[i].Cell)
 		}
-		all[i] = s
+		all[i] = summary
 	}
-	if lacksAny(told.NotKept, cells) {
-		return nil, fault.New("keeper.ask", fault.Unavailable, "it does not keep all the cells")
+	if lacksAny(resp.NotKept, cells) {
+		return nil, fault.New("keeper.ask", fault.Unavailable, "the peer does not keep all the cells")
 	}
 	return all, nil
 }
 
-// makeWhole makes a cell whole again: it takes everything in that the children's keepers have.
-func (d *splits) makeWhole(ctx context.Context, c records.CellKey) {
-	plan, err := d.planOfAll(c, query.MaxLimit)
+// makeWhole fetches all records of a split cell from the keepers of its children, and then
+// holds the cell whole again.
+func (s *splits) makeWhole(ctx context.Context, c records.CellKey) {
+	plan, err := planOfAll(c, query.MaxLimit)
 	if err != nil {
-		d.k.Logger.Error("a cell's own query does not compile", "cell", c, "error", err)
+		s.k.Logger.Error("query for all records of a cell does not compile: please report this defect", "cell", c, "error", err)
 		return
 	}
 	var cells []records.CellKey
-	d.with(c, func(x *cell.Cell) {
+	s.with(c, func(x *cell.Cell) {
 		for _, place := range x.Populated() {
-			cells = append(cells, records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place})
+			cells = append(cells, cellAt(c, place))
 		}
 	})
 	complete := len(cells) == 0
 	if !complete {
-		ctx, end, err := d.k.begin(ctx, "query", d.k.Limits.Query)
+		ctx, end, err := s.k.begin(ctx, "query", s.k.Limits.Query)
 		if err != nil {
 			return
 		}
-		found, err := d.k.find(ctx, plan, cells)
+		found, err := s.k.find(ctx, plan, cells)
 		end(err)
 		complete = err == nil && found.Complete
 	}
 	if complete {
-		d.remove(c)
-		d.k.Logger.Info("cell is whole again", "cell", c)
+		s.remove(c)
+		s.k.Logger.Info("cell whole again", "cell", c)
 	}
 }

@@ -20,124 +20,166 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// splits are the cells that this peer has divided, because they have more records than
-// a keeper holds whole. A cell without a division is whole. Where everybody keeps
-// everything nothing is divided: the children's keepers would be the same peers.
+// splits are the cells that this peer holds in part, because they have too many records. Every
+// other cell is whole. A small network has no splits: the keepers of the children would be the
+// same peers. Methods are safe for concurrent use.
 type splits struct {
 	k        *Keeper
-	prefixes *lru.Cache[records.Name, netip.Prefix] // parentepers records brought from known addresses; has its own lock
-	deep     *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that this peer was asked to keep; likewise
-	lastSeq  uint64                                 // Index.Seq of the last look for what is not needed; of the tending goroutine
+	prefixes *lru.Cache[records.Name, netip.Prefix] // senders of records, for the shares of a cell; has its own lock
+	deep     *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that other peers sent records for; has its own lock
+	lastSeq  uint64                                 // Index.Seq at the last prune; owned by the maintenance goroutine
 
-	mu        sync.Mutex // guards what follows, and the cells themselves
-	cells     map[records.CellKey]*cell.Cell
-	handed    map[records.CellKey]bool // parentepers cells being divided: this peer has done its part
-	busy      map[records.CellKey]bool // being handed over
-	suspected map[records.CellKey]bool // what was pulled of them may be but the sample
-	nearFull  *lru.Cache[records.CellKey, *nearFullCell]
-	queue     *cell.AdmissionQueue
+	mu          sync.Mutex // guards the fields below, and the cells themselves
+	cells       map[records.CellKey]*splitCell
+	handingOver int                      // hand-overs under way
+	suspected   map[records.CellKey]bool // cells that other keepers may have split
+	nearFull    *lru.Cache[records.CellKey, *nearFullCell]
+	queue       *cell.AdmissionQueue
 }
 
-// nearFullCell is a census of a cell that is nearly full.
+// splitCell is a cell that this peer split.
+type splitCell struct {
+	*cell.Cell
+	handOver handOverState
+}
+
+// handOverState is the progress of a cell in phase Splitting.
+type handOverState uint8
+
+const (
+	handOverDue     handOverState = iota // not begun, or failed
+	handOverRunning                      // a goroutine delivers the records to the keepers of the children
+	handOverDone                         // the keepers of the children hold this peer's share
+)
+
+// nearFullCell counts the records of each provider in a cell that is nearly full.
 type nearFullCell struct {
 	counter cell.ProviderCounter
 	until   time.Time
 }
 
 func newSplits(k *Keeper) *splits {
-	origins, err := lru.New[records.Name, netip.Prefix](prefixesOfRecords)
+	prefixes, err := lru.New[records.Name, netip.Prefix](maxRecordPrefixes)
 	deep, err2 := lru.New[records.CellKey, struct{}](maxCachedCells)
-	crowds, err3 := lru.New[records.CellKey, *nearFullCell](maxNearFull)
+	nearFull, err3 := lru.New[records.CellKey, *nearFullCell](maxNearFull)
 	if err = errors.Join(err, err2, err3); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
 	}
 	return &splits{
-		k: k, prefixes: origins, deep: deep, nearFull: crowds, queue: cell.NewAdmissionQueue(),
-		cells: make(map[records.CellKey]*cell.Cell), handed: make(map[records.CellKey]bool), busy: make(map[records.CellKey]bool),
-		suspected: make(map[records.CellKey]bool),
+		k: k, prefixes: prefixes, deep: deep, nearFull: nearFull, queue: cell.NewAdmissionQueue(),
+		cells: make(map[records.CellKey]*splitCell), suspected: make(map[records.CellKey]bool),
 	}
 }
 
-// sharedWithte calls do with the division of a cell, under the lock, and reports whether there is one.
-func (d *splits) with(c records.CellKey, do func(*cell.Cell)) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	x, ok := d.cells[c]
+// cellAt returns the key of another cell of the same type and subtype.
+func cellAt(c records.CellKey, place geo.Cell) records.CellKey {
+	return records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
+}
+
+func compareCells(a, b records.CellKey) int {
+	return strings.Compare(a.String(), b.String())
+}
+
+// with calls do with a split cell, under the lock. It reports false for a whole cell.
+func (s *splits) with(c records.CellKey, do func(*cell.Cell)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.cells[c]
 	if ok {
-		do(x)
+		do(x.Cell)
 	}
 	return ok
 }
 
-// holdsAll reports whether this peer's index has all that the keepers of the cells have.
-func (d *splits) holdsAll(cells []records.CellKey) bool {
-	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !d.phase(c).Complete() })
+// keys returns the split cells in the order of their keys.
+func (s *splits) keys() []records.CellKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.cells), compareCells)
 }
 
-func (d *splits) phase(c records.CellKey) (p cell.Phase) {
-	d.with(c, func(x *cell.Cell) { p, _ = x.Phase() })
+// holdsAll reports whether this peer's index holds all records of the cells.
+func (s *splits) holdsAll(cells []records.CellKey) bool {
+	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !s.phase(c).Complete() })
+}
+
+func (s *splits) phase(c records.CellKey) (p cell.Phase) {
+	s.with(c, func(x *cell.Cell) { p, _ = x.Phase() })
 	return p
 }
 
-// member is a record with its origin as far as it is remembered.
-func (d *splits) member(r *records.Record) cell.Member {
-	from, _ := d.prefixes.Peek(r.Name())
+// member returns a record with the prefix of its sender, if known.
+func (s *splits) member(r *records.Record) cell.Member {
+	from, _ := s.prefixes.Peek(r.Name())
 	return cell.Member{Record: r, Prefix: from}
 }
 
-func (d *splits) members(c records.CellKey) []cell.Member {
+func (s *splits) members(c records.CellKey) []cell.Member {
 	var all []cell.Member
-	for r := range d.k.Index.In(c, d.k.Now()) {
-		all = append(all, d.member(r))
+	for r := range s.k.Index.In(c, s.k.Now()) {
+		all = append(all, s.member(r))
 	}
 	return all
 }
 
-// offer hands a record to the divisions of the cells it was brought for. It reports whether
-// one of the cells needs it here.
-func (d *splits) offer(m cell.Member, cells []records.CellKey) (wanted bool) {
-	var gone []records.Name
+// offer offers a record to its split cells. It reports whether at least one cell needs the
+// record here.
+func (s *splits) offer(m cell.Member, cells []records.CellKey) (wanted bool) {
+	var displaced []records.Name
 	for _, c := range cells {
-		divided := d.with(c, func(x *cell.Cell) {
-			kept, displaced := x.Offer(m)
+		split := s.with(c, func(x *cell.Cell) {
+			kept, gone := x.Offer(m)
 			wanted = wanted || kept
 			if p, _ := x.Phase(); p == cell.Split {
-				gone = append(gone, displaced...)
+				displaced = append(displaced, gone...)
 			}
 		})
-		wanted = wanted || !divided
+		wanted = wanted || !split
 	}
-	for _, n := range gone {
-		d.release(n)
+	for _, n := range displaced {
+		s.release(n)
 	}
 	return wanted
 }
 
-// release gives up a record that no cell needs here.
-func (d *splits) release(n records.Name) {
-	if r, ok := d.k.Index.Get(n); ok && !d.needed(r, d.k.closest.retains) {
-		d.k.Index.Remove(n)
-		d.prefixes.Remove(n)
+// forget removes a withdrawn record from the samples.
+func (s *splits) forget(r *records.Record, cells []records.CellKey) {
+	for _, c := range cells {
+		s.with(c, func(x *cell.Cell) { x.Forget(r.Name()) })
 	}
 }
 
-// needed reports whether this peer is to hold a record: it is its own, or wanted, or of a
-// cell that it holds and that is whole here or has it in its sample.
-func (d *splits) needed(r *records.Record, holds func(records.CellKey) bool) bool {
-	if r.Name().Provider == d.k.Self || d.k.Wanted != nil && d.k.Wanted(r) {
+// drop removes a record from the index.
+func (s *splits) drop(n records.Name) {
+	s.k.Index.Remove(n)
+	s.prefixes.Remove(n)
+}
+
+// release drops a record that no cell needs here.
+func (s *splits) release(n records.Name) {
+	if r, ok := s.k.Index.Get(n); ok && !s.needed(r, s.k.closest.retains) {
+		s.drop(n)
+	}
+}
+
+// needed reports whether this peer must hold a record: its own record, a wanted record, or a
+// record of a retained cell that is whole or has the record in its sample.
+func (s *splits) needed(r *records.Record, retains func(records.CellKey) bool) bool {
+	if r.Name().Provider == s.k.Self || s.k.Wanted != nil && s.k.Wanted(r) {
 		return true
 	}
 	return slices.ContainsFunc(append(r.Cells(), cellsBelow(r)...), func(c records.CellKey) bool {
-		if c.Cell.Len() > geo.MaxLen && !d.deep.Contains(c) || !holds(c) {
+		if c.Cell.Len() > geo.MaxLen && !s.deep.Contains(c) || !retains(c) {
 			return false
 		}
 		kept := true
-		d.with(c, func(x *cell.Cell) { kept = x.Keeps(r) })
+		s.with(c, func(x *cell.Cell) { kept = x.Keeps(r) })
 		return kept
 	})
 }
 
-// cellsBelow are the cells that a record lies in below those that it is put into at first.
+// cellsBelow returns the cells of a record below geo.MaxLen. Publishers use them only below
+// a split cell.
 func cellsBelow(r *records.Record) []records.CellKey {
 	at, ok := r.Facts().Place()
 	if !ok {
@@ -145,109 +187,139 @@ func cellsBelow(r *records.Record) []records.CellKey {
 	}
 	var cells []records.CellKey
 	for length := geo.MaxLen + 1; length <= geo.DeepLen; length++ {
-		place := geo.CellOf(at, length)
-		cells = append(cells, records.CellKey{Type: r.Type(), Subtype: records.AnySubtype, Cell: place})
+		c := records.CellKey{Type: r.Type(), Subtype: records.AnySubtype, Cell: geo.CellOf(at, length)}
+		cells = append(cells, c)
 		if r.Subtype() != "" {
-			cells = append(cells, records.CellKey{Type: r.Type(), Subtype: r.Subtype(), Cell: place})
+			c.Subtype = r.Subtype()
+			cells = append(cells, c)
 		}
 	}
 	return cells
 }
 
-// overflow brings a whole cell that has grown too large back to its size: it is divided, or,
-// if only few are so many, those lose what is too much.
-func (d *splits) overflow(c records.CellKey) {
-	if d.k.Router.Size() < acceptWithin {
-		return // everybody keeps everything
-	}
-	members := d.members(c)
-	most := cell.Capacity(c.Cell)
-	switch {
-	case len(members) <= most:
-	case cell.Splits(c.Cell, members):
-		d.split(c, members)
-	default:
-		gone := cell.Surplus(members, most-most/surplusShare)
-		for _, n := range gone {
-			if n.Provider != d.k.Self {
-				d.k.Index.Remove(n)
-				d.prefixes.Remove(n)
-			}
+// admit admits a new record, or returns its remaining queueing time.
+func (s *splits) admit(n records.Name, wait time.Duration, now time.Time) (left time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Admit(n, wait, now)
+}
+
+// shares returns how many records of a nearly full cell have the provider and the prefix of r.
+func (s *splits) shares(c records.CellKey, r *records.Record, prefix netip.Prefix, now time.Time) (ofProvider, ofPrefix int) {
+	x, ok := s.nearFull.Get(c)
+	if !ok || !now.Before(x.until) {
+		x = &nearFullCell{until: now.Add(nearFullTTL)}
+		for _, m := range s.members(c) {
+			x.counter.Add(m.Record.Name().Provider, m.Prefix)
 		}
-		d.k.Logger.Info("cell is full of few origins", "cell", c, "records", len(members), "dropped", len(gone))
+		s.nearFull.Add(c, x)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return x.counter.Of(r.Name().Provider, prefix)
+}
+
+// countIn adds a new record to the counter of a nearly full cell.
+func (s *splits) countIn(c records.CellKey, r *records.Record, prefix netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x, ok := s.nearFull.Peek(c); ok {
+		x.counter.Add(r.Name().Provider, prefix)
 	}
 }
 
-// split begins to hold only a part of a cell. The keepers of children that publishers did
-// not bring the records to before are handed them first.
-func (d *splits) split(c records.CellKey, members []cell.Member) {
+// overflow reduces an overfull whole cell: it splits the cell, or drops the surplus of few
+// large providers and prefixes.
+func (s *splits) overflow(c records.CellKey) {
+	if s.k.Router.Size() < acceptWithin {
+		return // small network
+	}
+	members := s.members(c)
+	capacity := cell.Capacity(c.Cell)
+	switch {
+	case len(members) <= capacity:
+	case cell.Splits(c.Cell, members):
+		s.split(c, members)
+	default:
+		surplus := cell.Surplus(members, capacity-capacity/surplusShare)
+		for _, n := range surplus {
+			if n.Provider != s.k.Self {
+				s.drop(n)
+			}
+		}
+		s.k.Logger.Info("cell full of records of few providers: dropped the surplus", "cell", c, "records", len(members), "dropped", len(surplus))
+	}
+}
+
+// split begins to hold a cell in part. Below geo.MaxLen the children's keepers may know
+// nothing of the records yet, so they get them first: phase Splitting.
+func (s *splits) split(c records.CellKey, members []cell.Member) {
 	phase := cell.Split
 	if c.Cell.Len() >= geo.MaxLen {
 		phase = cell.Splitting
 	}
-	x := cell.New(c.Cell, phase, d.k.Now())
+	x := cell.New(c.Cell, phase, s.k.Now())
 	for _, m := range members {
 		x.Offer(m)
 	}
-	d.mu.Lock()
-	_, twice := d.cells[c]
-	room := !twice && len(d.cells) < maxSplits
-	if room {
-		d.cells[c] = x
+	s.mu.Lock()
+	_, twice := s.cells[c]
+	added := !twice && len(s.cells) < maxSplits
+	if added {
+		s.cells[c] = &splitCell{Cell: x}
 	}
-	d.mu.Unlock()
-	if !room {
+	s.mu.Unlock()
+	if !added {
 		return
 	}
-	d.k.Logger.Info("cell divided", "cell", c, "records", len(members))
+	s.k.Logger.Info("cell split", "cell", c, "records", len(members))
 	if phase == cell.Splitting {
-		d.handOver(c)
+		s.handOver(c)
 	} else {
-		d.prune(c)
+		s.prune(c)
 	}
 }
 
-// prune gives up what is not needed of a cell that is divided.
-func (d *splits) prune(c records.CellKey) {
-	held := make(map[records.CellKey]bool)
-	holds := func(c records.CellKey) bool {
-		is, ok := held[c]
+// prune drops the records of a split cell that this peer need not hold.
+func (s *splits) prune(c records.CellKey) {
+	cache := make(map[records.CellKey]bool)
+	retains := func(c records.CellKey) bool {
+		is, ok := cache[c]
 		if !ok {
-			is = d.k.closest.retains(c)
-			held[c] = is
+			is = s.k.closest.retains(c)
+			cache[c] = is
 		}
 		return is
 	}
-	for r := range d.k.Index.In(c, d.k.Now()) {
-		if !d.needed(r, holds) {
-			d.k.Index.Remove(r.Name())
-			d.prefixes.Remove(r.Name())
+	for r := range s.k.Index.In(c, s.k.Now()) {
+		if !s.needed(r, retains) {
+			s.drop(r.Name())
 		}
 	}
 }
 
-// forQuery tells which of the cells are divided, with the children that may have a match.
-func (d *splits) forQuery(p *query.Plan, cells []records.CellKey) []*pb.Split {
-	return d.describe(cells, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+// forQuery describes the split cells among cells, with the children that may have a match.
+func (s *splits) forQuery(p *query.Plan, cells []records.CellKey) []*pb.Split {
+	return s.describe(cells, func(_ records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Complete() {
 			return nil, false
 		}
 		children := map[geo.Cell]cell.Summary{}
 		for _, place := range x.Populated() {
-			s := x.Summary(place)
-			if _, some := s.Bound(p, place); some {
-				children[place] = s
+			sum := x.Summary(place)
+			if _, some := sum.Bound(p, place); some {
+				children[place] = sum
 			}
 		}
 		return children, true
 	})
 }
 
-// forPublisher tells publishers which of the cells are divided, with the children that their
-// records lie in.
-func (d *splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split {
+// forPublisher describes the split cells among cells, each with the given children: those
+// that contain the publisher's records.
+func (s *splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split {
 	keys := slices.SortedFunc(maps.Keys(cells), compareCells)
-	return d.describe(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
+	return s.describe(keys, func(c records.CellKey, x *cell.Cell) (map[geo.Cell]cell.Summary, bool) {
 		if phase, _ := x.Phase(); phase.Open() {
 			return nil, false
 		}
@@ -259,41 +331,38 @@ func (d *splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split 
 	})
 }
 
-func compareCells(a, b records.CellKey) int {
-	return strings.Compare(a.String(), b.String())
-}
-
-// describeRecords gives the divisions among cells of which there is something to say, with the children that are spoken of.
-func (d *splits) describe(cells []records.CellKey, say func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
+// describe returns the wire form of split cells, within the bounds of a message. Children
+// selects the children of a cell; false leaves the cell out.
+func (s *splits) describe(cells []records.CellKey, children func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
 	var all []*pb.Split
-	told := 0
+	total := 0
 	for _, c := range cells {
-		d.with(c, func(x *cell.Cell) {
+		s.with(c, func(x *cell.Cell) {
 			if len(all) == MaxQueryCells {
 				return
 			}
-			children, some := say(c, x)
-			if told += len(children); some && told <= maxChildren {
-				all = append(all, x.Proto(c.String(), children))
+			selected, some := children(c, x)
+			if total += len(selected); some && total <= maxChildren {
+				all = append(all, x.Proto(c.String(), selected))
 			}
 		})
 	}
 	return all
 }
 
-// summaryOf tells how many and how good the records of a cell are.
-func (d *splits) summaryOf(c records.CellKey) cell.Summary {
-	var s cell.Summary
-	if d.with(c, func(x *cell.Cell) { s = x.Total() }) {
-		return s
+// summaryOf returns the summary of a cell.
+func (s *splits) summaryOf(c records.CellKey) cell.Summary {
+	var sum cell.Summary
+	if s.with(c, func(x *cell.Cell) { sum = x.Total() }) {
+		return sum
 	}
-	for r := range d.k.Index.In(c, d.k.Now()) {
-		s.Add(r)
+	for r := range s.k.Index.In(c, s.k.Now()) {
+		sum.Add(r)
 	}
-	return s
+	return sum
 }
 
-// summary answers SUMMARY.
+// summary answers a SUMMARY request.
 func (s *server) summary(ctx context.Context, req *pb.SummaryRequest) (*pb.SummaryResponse, error) {
 	cells, err := cellsOf(req.GetCells(), MaxQueryCells)
 	if err != nil {

@@ -101,8 +101,8 @@ func TestFloodOfOnePrefix(t *testing.T) {
 		}
 		require.Equal(t, len(honest), found)
 		require.Zero(t, dividedAt(k))
-		require.Positive(t, counts.of(counts.refused, "crowded"), "whoever has its share waits")
-		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "crowded"), len(flood))
+		require.Positive(t, counts.of(counts.refused, "near_full"), "whoever has its share waits")
+		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "near_full"), len(flood))
 	})
 }
 

@@ -8,97 +8,97 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// statsCache remembers how keepers answered: how fast, and whether they are to be asked
-// last for a while. It forgets the peers that were not asked for the longest time. It is
-// safe for concurrent use.
+// statsCache holds the response times and failures of keepers. It drops the least recently
+// used peers. It is safe for concurrent use.
 type statsCache struct {
-	mu    sync.Mutex // guards known and what it points to
+	mu    sync.Mutex // guards peers and the values
 	peers *simplelru.LRU[peer.ID, *peerStats]
 }
 
-// peerStats is one peer's track record.
+// peerStats is the history of one peer.
 type peerStats struct {
 	rtt        rttEstimator
-	avoidUntil time.Time // asked last until then
+	avoidUntil time.Time // the peer is last in every order until then
 }
 
-// rtt estimates how long a peer takes: smoothed mean and deviation with the gains of
-// RFC 6298. Mean plus two deviations stands for the 95th percentile. The zero value knows nothing.
+// rttEstimator estimates the response time of a peer: smoothed mean and deviation with the
+// gains of RFC 6298. Mean plus two deviations approximates the 95th percentile. The zero value
+// has no observation.
 type rttEstimator struct {
 	mean, deviation time.Duration
 	known           bool
 }
 
-func (p *rttEstimator) observe(took time.Duration) {
-	if !p.known {
-		*p = rttEstimator{mean: took, deviation: took / 2, known: true}
+func (e *rttEstimator) observe(took time.Duration) {
+	if !e.known {
+		*e = rttEstimator{mean: took, deviation: took / 2, known: true}
 		return
 	}
-	p.deviation += ((p.mean - took).Abs() - p.deviation) / 4
-	p.mean += (took - p.mean) / 8
+	e.deviation += ((e.mean - took).Abs() - e.deviation) / 4
+	e.mean += (took - e.mean) / 8
 }
 
-// hedgeDelay is how long to wait for the peer before another one is asked as well.
-func (p *rttEstimator) hedgeDelay() time.Duration {
-	if !p.known {
+// hedgeDelay returns the wait for this peer before the request goes to another peer too.
+func (e *rttEstimator) hedgeDelay() time.Duration {
+	if !e.known {
 		return hedgeAfter
 	}
-	return min(max(p.mean+2*p.deviation, hedgeMin), hedgeMax)
+	return min(max(e.mean+2*e.deviation, hedgeMin), hedgeMax)
 }
 
 func newStatsCache() *statsCache {
-	known, err := simplelru.NewLRU[peer.ID, *peerStats](maxPeerStats, nil)
+	peers, err := simplelru.NewLRU[peer.ID, *peerStats](maxPeerStats, nil)
 	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &statsCache{peers: known}
+	return &statsCache{peers: peers}
 }
 
-// sharedWithte changes a peer's record under the lock.
-func (s *statsCache) update(id peer.ID, change func(*peerStats)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, ok := s.peers.Get(id)
+// update changes the stats of a peer under the lock.
+func (c *statsCache) update(id peer.ID, change func(*peerStats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.peers.Get(id)
 	if !ok {
-		st = new(peerStats)
-		s.peers.Add(id, st)
+		s = new(peerStats)
+		c.peers.Add(id, s)
 	}
-	change(st)
+	change(s)
 }
 
-// observe notes how long an answer took.
-func (s *statsCache) observe(id peer.ID, took time.Duration) {
-	s.update(id, func(st *peerStats) { st.rtt.observe(took) })
+// observe adds the time of one answer.
+func (c *statsCache) observe(id peer.ID, took time.Duration) {
+	c.update(id, func(s *peerStats) { s.rtt.observe(took) })
 }
 
-// avoid has a peer asked last until a time.
-func (s *statsCache) avoid(id peer.ID, until time.Time) {
-	s.update(id, func(st *peerStats) {
-		if st.avoidUntil.Before(until) {
-			st.avoidUntil = until
+// avoid puts a peer last in every order until the given time.
+func (c *statsCache) avoid(id peer.ID, until time.Time) {
+	c.update(id, func(s *peerStats) {
+		if s.avoidUntil.Before(until) {
+			s.avoidUntil = until
 		}
 	})
 }
 
-// avoided reports whether a peer is to be asked last.
-func (s *statsCache) avoided(id peer.ID, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, ok := s.peers.Peek(id)
-	return ok && now.Before(st.avoidUntil)
+// avoided reports whether a peer should be asked last.
+func (c *statsCache) avoided(id peer.ID, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.peers.Peek(id)
+	return ok && now.Before(s.avoidUntil)
 }
 
-// hedgeDelay is the longest wait that any of the peers deserves.
-func (s *statsCache) hedgeDelay(ids []peer.ID) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	wait := hedgeMin
+// hedgeDelay returns the maximum hedge delay of some peers.
+func (c *statsCache) hedgeDelay(ids []peer.ID) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delay := hedgeMin
 	for _, id := range ids {
-		var p rttEstimator
-		if st, ok := s.peers.Peek(id); ok {
-			p = st.rtt
+		var e rttEstimator
+		if s, ok := c.peers.Peek(id); ok {
+			e = s.rtt
 		}
-		wait = max(wait, p.hedgeDelay())
+		delay = max(delay, e.hedgeDelay())
 	}
-	return wait
+	return delay
 }

@@ -18,17 +18,17 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// Store hands records to the keepers of their cells, this peer included where it is one,
-// and gives an outcome for each record, in order. Stored.Of counts the keepers asked,
-// Stored.On those that now hold the record for all of the cells they were asked to, or have
-// divided a cell and taken note of it; a keeper that knows a fresher version is not one of
-// them. A keeper that said lately that it has divided a cell is asked only where it wants
-// the record, and where a cell of geo.MaxLen is divided the record goes to the keepers of its
-// children too. Where a lookup did not find all the keepers, Of says that at least one more
-// should hold it.
+// Store sends records to the keepers of their cells and returns an outcome for each record, in
+// order. This peer stores the records of its own cells directly.
 //
-// Err is nil when at least one keeper holds the record, and otherwise Exists with the
-// highest sequence known as its value, or what the first keeper said.
+// Stored.Of counts the keepers asked. Stored.On counts the keepers that hold the record for all
+// cells in the request, or that split a cell and noted the record; a keeper with a newer version
+// does not count. A keeper with a recent split hint receives only the records that the hint
+// asks for. Where a cell of geo.MaxLen is split, the keepers of its children receive the record
+// too. After an incomplete lookup, Of exceeds On: at least one more keeper should hold the record.
+//
+// Err is nil if at least one keeper holds the record. Otherwise it is Exists with the highest
+// sequence as its value, or the error of the first keeper.
 func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
 	ctx, end, err := k.begin(ctx, "store", storeTimeout)
 	if err != nil {
@@ -46,33 +46,31 @@ func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Ou
 	return outcomes
 }
 
-// storeAt hands each record to the keepers of its targets and of their children, as far as
-// those are known to be divided or turn out to be.
+// storeAt sends each record to the keepers of its target cells, and of their children where
+// hints name a split. Hints from one round select the cells of the next round.
 func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) []records.Outcome {
-	places := make(map[records.CellKey]*keeperSet)
-	var shipments []storeBatch
-	var verdicts [][]verdict
+	sets := make(map[records.CellKey]*keeperSet)
 	done := make([][]records.CellKey, len(recs))
+	var batches []storeBatch
 	targets = k.nextCells(recs, targets, done)
 	for depth := geo.MaxLen; depth <= geo.DeepLen && slices.ContainsFunc(targets, func(c []records.CellKey) bool { return len(c) > 0 }); depth++ {
-		if err := k.placeAll(ctx, targets, places); err != nil {
-			if shipments == nil {
+		if err := k.addKeepers(ctx, targets, sets); err != nil {
+			if batches == nil {
 				return failAll(recs, fault.Wrap("keeper.Store", err))
 			}
 			break
 		}
-		round := route(recs, targets, places, k.wants())
-		heard := make([][]verdict, len(round))
-		bounded(deliveries, len(round), func(i int) { heard[i] = k.deliver(ctx, recs, round[i]) })
-		shipments, verdicts = append(shipments, round...), append(verdicts, heard...)
+		round := route(recs, targets, sets, k.wants())
+		bounded(deliveries, len(round), func(i int) { k.deliver(ctx, recs, &round[i]) })
+		batches = append(batches, round...)
 		for i := range done {
 			done[i] = append(done[i], targets[i]...)
 		}
 		targets = k.nextCells(recs, done, done)
 	}
-	outcomes := tally(len(recs), shipments, verdicts)
+	outcomes := tally(len(recs), batches)
 	for i := range outcomes {
-		if uncertainAny(done[i], places) {
+		if slices.ContainsFunc(done[i], func(c records.CellKey) bool { return sets[c].uncertain != nil }) {
 			o := &outcomes[i].Stored
 			o.Of = max(o.Of, o.On+1)
 		}
@@ -80,31 +78,28 @@ func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets []
 	return outcomes
 }
 
-// nextCells gives for each record the cells, and the children that it lies in of those of them
-// that publishers must descend into, but for what is done.
+// nextCells returns the cells of each record and, below split cells, the children that contain
+// the record. It leaves out the cells in done.
 func (k *Keeper) nextCells(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
 	now := k.Now()
-	deeper := make([][]records.CellKey, len(recs))
+	next := make([][]records.CellKey, len(recs))
 	for i, r := range recs {
 		all := slices.Clone(cells[i])
-		for j := 0; j < len(all); j++ { // which grows
+		for j := 0; j < len(all); j++ { // all grows in the loop
 			c := all[j]
 			if c.Cell.Len() < geo.MaxLen || !k.hints.isSplit(c, now) {
 				continue
 			}
-			if child, ok := cell.ChildOf(c.Cell, r); ok {
-				below := records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: child}
-				if !slices.Contains(all, below) {
-					all = append(all, below)
-				}
+			if child, ok := cell.ChildOf(c.Cell, r); ok && !slices.Contains(all, cellAt(c, child)) {
+				all = append(all, cellAt(c, child))
 			}
 		}
-		deeper[i] = slices.DeleteFunc(all, func(c records.CellKey) bool { return slices.Contains(done[i], c) })
+		next[i] = slices.DeleteFunc(all, func(c records.CellKey) bool { return slices.Contains(done[i], c) })
 	}
-	return deeper
+	return next
 }
 
-// wants tells which keepers are to be brought a record for a cell.
+// wants returns a predicate: whether a keeper should receive a record for a cell.
 func (k *Keeper) wants() func(peer.ID, records.CellKey, *records.Record) bool {
 	now := k.Now()
 	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return k.hints.wants(id, c, r, now) }
@@ -118,205 +113,200 @@ func failAll(recs []*records.Record, err error) []records.Outcome {
 	return outcomes
 }
 
-// placeAll adds the keepers of cells to places.
-func (k *Keeper) placeAll(ctx context.Context, targets [][]records.CellKey, places map[records.CellKey]*keeperSet) error {
+// addKeepers looks up the keepers of new cells and adds them to sets.
+func (k *Keeper) addKeepers(ctx context.Context, targets [][]records.CellKey, sets map[records.CellKey]*keeperSet) error {
 	var cells []records.CellKey
-	for _, some := range targets {
-		for _, c := range some {
-			if _, ok := places[c]; !ok {
-				places[c] = nil
-				cells = append(cells, c)
-			}
+	for _, c := range slices.Concat(targets...) {
+		if _, ok := sets[c]; !ok {
+			sets[c] = nil
+			cells = append(cells, c)
 		}
 	}
-	sets, err := k.keepersOf(ctx, cells)
+	found, err := k.keepersOf(ctx, cells)
 	for i, c := range cells {
 		if err != nil {
-			delete(places, c)
+			delete(sets, c)
 			continue
 		}
-		places[c] = sets[i]
+		sets[c] = found[i]
 	}
 	return err
 }
 
-// uncertainAny reports whether the lookup of one of the cells did not settle who keeps it.
-func uncertainAny(cells []records.CellKey, places map[records.CellKey]*keeperSet) bool {
-	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return places[c].uncertain != nil })
-}
-
-// storeBatch is all that one keeper is to be given.
+// storeBatch is the list of records for one keeper.
 type storeBatch struct {
 	to    peer.ID
-	items []storeItem // keeper record
+	items []storeItem
 }
 
-// storeItem is one record and the cells that the keeper is to hold it for.
+// storeItem is one record of a batch and the result of the keeper.
 type storeItem struct {
-	record int // position among the records stored
-	item   *pb.StoreItem
+	record int // index among the records of the Store
+	wire   *pb.StoreItem
+
+	err      error
+	sequence uint64 // highest sequence of the record at the keeper
 }
 
-// route turns records, the cells they go to, and the keepers of these that want them into
-// one shipment for each keeper, by id.
-func route(recs []*records.Record, targets [][]records.CellKey, places map[records.CellKey]*keeperSet,
+// route returns one batch for each keeper, sorted by peer id. A batch holds the records that
+// the keeper wants, each with the cells to store it for.
+func route(recs []*records.Record, targets [][]records.CellKey, sets map[records.CellKey]*keeperSet,
 	wants func(peer.ID, records.CellKey, *records.Record) bool) []storeBatch {
 	byKeeper := make(map[peer.ID]*storeBatch)
 	for i, r := range recs {
 		for _, c := range targets[i] {
 			key := c.String()
-			for _, id := range places[c].peers {
+			for _, id := range sets[c].peers {
 				if !wants(id, c, r) {
 					continue
 				}
-				s, ok := byKeeper[id]
+				b, ok := byKeeper[id]
 				if !ok {
-					s = &storeBatch{to: id}
-					byKeeper[id] = s
+					b = &storeBatch{to: id}
+					byKeeper[id] = b
 				}
-				s.add(i, r.Envelope(), key)
+				b.add(i, r.Envelope(), key)
 			}
 		}
 	}
-	shipments := make([]storeBatch, 0, len(byKeeper))
+	batches := make([]storeBatch, 0, len(byKeeper))
 	for _, id := range slices.Sorted(maps.Keys(byKeeper)) {
-		shipments = append(shipments, *byKeeper[id])
+		batches = append(batches, *byKeeper[id])
 	}
-	return shipments
+	return batches
 }
 
-func (s *storeBatch) add(record int, envelope []byte, key string) {
-	if n := len(s.items); n == 0 || s.items[n-1].record != record {
-		s.items = append(s.items, storeItem{record: record, item: &pb.StoreItem{Envelope: envelope}})
+func (b *storeBatch) add(record int, envelope []byte, key string) {
+	if n := len(b.items); n == 0 || b.items[n-1].record != record {
+		b.items = append(b.items, storeItem{record: record, wire: &pb.StoreItem{Envelope: envelope}})
 	}
-	item := s.items[len(s.items)-1].item
+	item := b.items[len(b.items)-1].wire
 	item.Cells = append(item.Cells, key)
 }
 
-// pack cuts parcels into messages within the protocol's bounds.
-func pack(parcels []storeItem) [][]storeItem {
-	const most = MaxRequest - 64 // the rest is the request's own framing
+// fail sets err as the result of the items.
+func fail(items []storeItem, err error) {
+	for i := range items {
+		items[i].err = err
+	}
+}
+
+// pack divides items into messages within the bounds of the protocol.
+func pack(items []storeItem) [][]storeItem {
+	const limit = MaxRequest - 64 // 64 bytes for the framing of the request
 	var messages [][]storeItem
 	size, start := 0, 0
-	for i, p := range parcels {
-		n := protowire.SizeTag(1) + protowire.SizeBytes(proto.Size(p.item))
-		if i > start && (size+n > most || i-start == MaxItems) {
-			messages = append(messages, parcels[start:i])
+	for i, item := range items {
+		n := protowire.SizeTag(1) + protowire.SizeBytes(proto.Size(item.wire))
+		if i > start && (size+n > limit || i-start == MaxItems) {
+			messages = append(messages, items[start:i])
 			size, start = 0, i
 		}
 		size += n
 	}
-	if start < len(parcels) {
-		messages = append(messages, parcels[start:])
+	if start < len(items) {
+		messages = append(messages, items[start:])
 	}
 	return messages
 }
 
-// verdict is what a keeper made of one record.
-type verdict struct {
-	err      error
-	sequence uint64 // highest that the keeper knows of the record
-}
-
-// deliver gives a keeper its shipment, message by message, and returns a verdict for each
-// parcel. After a message that fails the rest is not tried.
-func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, s storeBatch) []verdict {
-	verdicts := make([]verdict, 0, len(s.items))
-	if s.to == k.Self {
-		return k.storeHere(recs, s)
+// deliver sends a batch to its keeper, message by message, and sets the results of the items.
+// A failed message ends the delivery: the remaining items fail too.
+func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, b *storeBatch) {
+	if b.to == k.Self {
+		k.storeHere(recs, b.items)
+		return
 	}
-	for _, message := range pack(s.items) {
-		some, err := k.send(ctx, s.to, message)
-		if err != nil {
-			k.Logger.Debug("records not delivered", "peer", s.to, "records", len(s.items)-len(verdicts), "error", err)
-			for len(verdicts) < len(s.items) {
-				verdicts = append(verdicts, verdict{err: err})
-			}
-			return verdicts
+	delivered := 0
+	for _, message := range pack(b.items) {
+		if err := k.send(ctx, b.to, message); err != nil {
+			k.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
+			fail(b.items[delivered:], err)
+			return
 		}
-		verdicts = append(verdicts, some...)
+		delivered += len(message)
 	}
-	return verdicts
 }
 
-// storeHere keeps records for this peer's own cells.
-func (k *Keeper) storeHere(recs []*records.Record, s storeBatch) []verdict {
-	in := k.newStoreHandler(source{exempt: true})
-	verdicts := make([]verdict, len(s.items))
+// storeHere stores records for the cells that this peer keeps itself.
+func (k *Keeper) storeHere(recs []*records.Record, items []storeItem) {
+	h := k.newStoreHandler(source{exempt: true})
 	asked := make(map[records.CellKey]bool)
-	for i, p := range s.items {
-		cells, err := cellsOf(p.item.Cells, MaxItemCells)
+	for i := range items {
+		item := &items[i]
+		cells, err := cellsOf(item.wire.Cells, MaxItemCells)
 		if err == nil {
 			for _, c := range cells {
 				asked[c] = true
 			}
-			verdicts[i].sequence, err = in.store(recs[p.record], cells)
+			item.sequence, err = h.store(recs[item.record], cells)
 		}
-		verdicts[i].err = err
+		item.err = err
 	}
-	if err := k.hints.add(k.Self, in.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
-		k.Logger.Error("this peer does not understand itself", "error", err)
+	if err := k.hints.add(k.Self, h.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
+		k.Logger.Error("this peer rejects its own split hint: please report this defect", "error", err)
 	}
-	return verdicts
 }
 
-// send gives a keeper one message. One that failed lately is not waited for as long.
-func (k *Keeper) send(ctx context.Context, to peer.ID, parcels []storeItem) (_ []verdict, err error) {
-	allowed := k.Limits.Deliver
+// send delivers one message to a keeper and sets the results of the items. The timeout is
+// shorter for a keeper that failed recently.
+func (k *Keeper) send(ctx context.Context, to peer.ID, items []storeItem) (err error) {
+	timeout := k.Limits.Deliver
 	if k.stats.avoided(to, k.Now()) {
-		allowed /= avoidedShare
+		timeout /= avoidedShare
 	}
-	ctx, end, err := k.begin(ctx, "deliver", allowed)
+	ctx, end, err := k.begin(ctx, "deliver", timeout)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { end(err) }()
-	req := &pb.StoreRequest{Items: make([]*pb.StoreItem, len(parcels))}
-	for i, p := range parcels {
-		req.Items[i] = p.item
+	req := &pb.StoreRequest{Items: make([]*pb.StoreItem, len(items))}
+	for i := range items {
+		req.Items[i] = items[i].wire
 	}
 	resp, refused, err := k.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
-	if err != nil {
-		if !refused {
-			k.observe(ctx, to, 0, err)
-		}
-		return nil, err
+	if err == nil {
+		err = k.readStoreResponse(to, items, resp.GetStore())
 	}
-	results := resp.GetStore().GetResults()
-	if len(results) != len(parcels) {
-		err = breach("%d results for %d records", len(results), len(parcels))
+	if err != nil && !refused {
 		k.observe(ctx, to, 0, err)
-		return nil, err
 	}
-	asked := func(c records.CellKey) bool {
-		return slices.ContainsFunc(parcels, func(p storeItem) bool { return slices.Contains(p.item.Cells, c.String()) })
-	}
-	if err = k.hints.add(to, resp.GetStore().GetSplits(), asked, k.Now()); err != nil {
-		k.observe(ctx, to, 0, err)
-		return nil, err
-	}
-	verdicts := make([]verdict, len(results))
-	for i, r := range results {
-		verdicts[i] = verdict{faultOf("keeper.Store", r.GetRefusal()), r.GetSequence()}
-	}
-	return verdicts, nil
+	return err
 }
 
-// tally counts the verdicts on each of n records.
-func tally(n int, shipments []storeBatch, verdicts [][]verdict) []records.Outcome {
+// readStoreResponse sets the results of the items and adds the split hints. It returns
+// Unauthentic for a response that violates the protocol.
+func (k *Keeper) readStoreResponse(from peer.ID, items []storeItem, resp *pb.StoreResponse) error {
+	if n := len(resp.GetResults()); n != len(items) {
+		return breach("%d results for %d records", n, len(items))
+	}
+	asked := func(c records.CellKey) bool {
+		return slices.ContainsFunc(items, func(item storeItem) bool { return slices.Contains(item.wire.Cells, c.String()) })
+	}
+	if err := k.hints.add(from, resp.GetSplits(), asked, k.Now()); err != nil {
+		return err
+	}
+	for i, r := range resp.GetResults() {
+		items[i].err, items[i].sequence = faultOf("keeper.Store", r.GetRefusal()), r.GetSequence()
+	}
+	return nil
+}
+
+// tally returns the outcomes of n records from the results in the batches.
+func tally(n int, batches []storeBatch) []records.Outcome {
 	outcomes := make([]records.Outcome, n)
 	newest := make([]uint64, n)
-	for i, s := range shipments {
-		for j, p := range s.items {
-			o, v := &outcomes[p.record], verdicts[i][j]
+	for _, b := range batches {
+		for _, item := range b.items {
+			o := &outcomes[item.record]
 			o.Stored.Of++
 			switch {
-			case v.err == nil:
+			case item.err == nil:
 				o.Stored.On++
-			case fault.KindOf(v.err) == fault.Exists:
-				newest[p.record] = max(newest[p.record], v.sequence)
+			case fault.KindOf(item.err) == fault.Exists:
+				newest[item.record] = max(newest[item.record], item.sequence)
 			case o.Err == nil:
-				o.Err = v.err
+				o.Err = item.err
 			}
 		}
 	}
@@ -331,10 +321,10 @@ func tally(n int, shipments []storeBatch, verdicts [][]verdict) []records.Outcom
 	return outcomes
 }
 
-// newer is the outcome of a record whose keepers know a later version.
+// newer returns the error for a record whose keepers hold a later version.
 func newer(sequence uint64) error {
 	return &fault.Error{
 		Op: "keeper.Store", Kind: fault.Exists, Field: "sequence", Value: sequence,
-		Err: fmt.Errorf("keepers know version %d", sequence),
+		Err: fmt.Errorf("the keepers hold version %d", sequence),
 	}
 }

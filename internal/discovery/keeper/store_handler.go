@@ -14,229 +14,194 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// storeHandler takes in the records of one STORE. It looks at each cell once.
+// storeHandler stores the records of one STORE request. It looks each cell up once. It is not
+// safe for concurrent use.
 type storeHandler struct {
 	k        *Keeper
-	from     peer.ID      // who brings the records; "" is this peer
-	prefix   netip.Prefix // parentepers who brings them; the zero prefix where that says nothing about their providers
+	from     peer.ID      // sender of the records; "" is this peer
+	prefix   netip.Prefix // of the sender; zero if it says nothing about the providers of the records
 	now      time.Time
-	admitted bool // the records were let in by another keeper: newcomers do not wait again
+	admitted bool // another keeper admitted the records: they do not queue again
 
-	kept    map[records.CellKey]bool
-	counts  map[records.CellKey]int
-	touched []records.CellKey // whole cells that records came into
-	taken   []taken
+	cells   map[records.CellKey]*storeCell
+	counted []records.CellKey // whole cells that got records, in order
 }
 
-// pulled is a record and the cells it was brought for.
-type taken struct {
-	record *records.Record
-	cells  []records.CellKey
+// storeCell is the part of a request for one cell.
+type storeCell struct {
+	checked bool              // accepts is known
+	accepts bool              // this peer is responsible for the cell
+	records []*records.Record // received for the cell
+	count   int               // records in the whole cell; -1 if not counted
 }
 
 func (k *Keeper) newStoreHandler(from source) *storeHandler {
-	in := &storeHandler{
-		k: k, from: from.peer, now: k.Now(),
-		kept: make(map[records.CellKey]bool), counts: make(map[records.CellKey]int),
+	h := &storeHandler{k: k, from: from.peer, now: k.Now(), cells: make(map[records.CellKey]*storeCell)}
+	if !from.exempt && !from.prefix.Addr().IsPrivate() { // a private network has many owners
+		h.prefix = from.prefix
 	}
-	if !from.exempt && !from.prefix.Addr().IsPrivate() { // a private network is no party
-		in.prefix = from.prefix
-	}
-	return in
+	return h
 }
 
-// accepts reports whether this peer keeps a cell.
-func (in *storeHandler) accepts(c records.CellKey) bool {
-	kept, ok := in.kept[c]
+func (h *storeHandler) cell(c records.CellKey) *storeCell {
+	x, ok := h.cells[c]
 	if !ok {
-		kept = in.k.closest.accepts(c)
-		in.kept[c] = kept
+		x = &storeCell{count: -1}
+		h.cells[c] = x
 	}
-	return kept
+	return x
 }
 
-// store takes a verified record for cells that this peer keeps. It is no error that it is
-// not held, where all the cells are divided and its children's keepers do. A fresher
-// version known is Exists, a crowded cell LimitReached. Sequence is the highest known.
-func (in *storeHandler) store(r *records.Record, cells []records.CellKey) (sequence uint64, err error) {
-	x, d := in.k.Index, in.k.splits
+// accepts reports whether this peer is responsible for a cell.
+func (h *storeHandler) accepts(c records.CellKey) bool {
+	x := h.cell(c)
+	if !x.checked {
+		x.checked, x.accepts = true, h.k.closest.accepts(c)
+	}
+	return x.accepts
+}
+
+// store stores a verified record for accepted cells. If all the cells are split and no sample
+// takes the record, store succeeds without storing it: the keepers of the children hold it.
+// Errors: Exists if this peer holds a newer version, LimitReached for a record that must queue.
+// Sequence is the highest sequence of the record at this peer.
+func (h *storeHandler) store(r *records.Record, cells []records.CellKey) (sequence uint64, err error) {
+	x, splits := h.k.Index, h.k.splits
 	latest, known := x.Latest(r.Name())
 	if known && records.Compare(latest, r) > 0 || r.Withdrawn() {
 		if r.Withdrawn() {
-			d.forget(r, cells)
+			splits.forget(r, cells)
 		}
-		return in.k.put(r)
+		return h.k.put(r)
 	}
 	_, live := x.Get(r.Name())
-	prefix, waited := in.prefix, in.admitted
-	if in.handedOver(r, cells) {
-		prefix, waited = netip.Prefix{}, true
+	prefix, admitted := h.prefix, h.admitted
+	if h.handedOver(r, cells) {
+		prefix, admitted = netip.Prefix{}, true
 	}
-	if left := in.wait(r, cells, prefix, live, waited); left > 0 {
-		in.k.Recorder.Refused("crowded")
-		return 0, fault.New("", fault.LimitReached, "the cell is crowded: come again in %s", left.Round(time.Second))
+	if left := h.wait(r, cells, prefix, live, admitted); left > 0 {
+		h.k.Recorder.Refused("near_full")
+		return 0, fault.New("", fault.LimitReached, "the cell is nearly full: try again in %s", left.Round(time.Second))
 	}
-	in.record(r, cells)
-	wanted := d.offer(cell.Member{Record: r, Prefix: prefix}, cells)
+	h.note(r, cells)
+	wanted := splits.offer(cell.Member{Record: r, Prefix: prefix}, cells)
 	if !wanted && !live {
 		return r.Sequence(), nil
 	}
 	if prefix.IsValid() && !live {
-		d.prefixes.Add(r.Name(), prefix)
+		splits.prefixes.Add(r.Name(), prefix)
 	}
-	if sequence, err = in.k.put(r); err != nil {
+	if sequence, err = h.k.put(r); err != nil {
 		return sequence, err
 	}
 	if !wanted {
-		d.release(r.Name())
+		splits.release(r.Name())
 	}
 	if !live {
-		in.count(r, cells, prefix)
+		h.countIn(r, cells, prefix)
 	}
 	return sequence, nil
 }
 
-// handedOver reports whether a record is brought by another keeper of the cell around, which
-// has divided it: then its address says nothing about the record's provider.
-func (in *storeHandler) handedOver(r *records.Record, cells []records.CellKey) bool {
-	if in.from == "" || in.from == r.Name().Provider {
+// handedOver reports whether a keeper of the surrounding split cell sent the record. Then the
+// address of the sender says nothing about the provider.
+func (h *storeHandler) handedOver(r *records.Record, cells []records.CellKey) bool {
+	if h.from == "" || h.from == r.Name().Provider {
 		return false
 	}
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool {
-		around, _ := c.Cell.Parent()
 		if c.Cell.Len() <= geo.MaxLen {
 			return false
 		}
-		key := routingKey(records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: around})
-		return slices.Contains(in.k.Router.Nearby(key, acceptWithin), in.from)
+		parent, _ := c.Cell.Parent()
+		return slices.Contains(h.k.Router.Nearby(routingKey(cellAt(c, parent)), acceptWithin), h.from)
 	})
 }
 
-// record remembers what was brought for which cells.
-func (in *storeHandler) record(r *records.Record, cells []records.CellKey) {
-	in.taken = append(in.taken, taken{r, cells})
+// note adds a record to its cells, for the split hints in finish.
+func (h *storeHandler) note(r *records.Record, cells []records.CellKey) {
 	for _, c := range cells {
+		x := h.cell(c)
+		x.records = append(x.records, r)
 		if c.Cell.Len() > geo.MaxLen {
-			in.k.splits.deep.Add(c, struct{}{})
+			h.k.splits.deep.Add(c, struct{}{})
 		}
 	}
 }
 
-// size is the number of records in a whole cell, up to a little above its capacity.
-func (in *storeHandler) size(c records.CellKey) int {
-	n, ok := in.counts[c]
-	if !ok {
-		n = in.k.Index.CountIn(c, in.now, cell.Capacity(c.Cell)+1)
-		in.counts[c] = n
-		in.touched = append(in.touched, c)
+// size returns the number of records in a whole cell, up to one above its capacity.
+func (h *storeHandler) size(c records.CellKey) int {
+	x := h.cell(c)
+	if x.count < 0 {
+		x.count = h.k.Index.CountIn(c, h.now, cell.Capacity(c.Cell)+1)
+		h.counted = append(h.counted, c)
 	}
-	return n
+	return x.count
 }
 
-func (in *storeHandler) count(r *records.Record, cells []records.CellKey, prefix netip.Prefix) {
+// countIn adds a new record to the counts of its cells.
+func (h *storeHandler) countIn(r *records.Record, cells []records.CellKey, prefix netip.Prefix) {
 	for _, c := range cells {
-		if _, ok := in.counts[c]; ok {
-			in.counts[c]++
-			in.k.splits.countIn(c, r, prefix)
+		if x := h.cell(c); x.count >= 0 {
+			x.count++
+			h.k.splits.countIn(c, r, prefix)
 		}
 	}
 }
 
-// sleep is how long a newcomer is still kept out of the cells. Where everybody keeps
-// everything, only the index itself can be full.
-func (in *storeHandler) wait(r *records.Record, cells []records.CellKey, prefix netip.Prefix, live, waited bool) (left time.Duration) {
-	if live || in.k.Router.Size() < acceptWithin {
+// wait returns the remaining queueing time of a new record. Records do not queue in a small
+// network: all peers hold all cells there, and only the index itself can be full.
+func (h *storeHandler) wait(r *records.Record, cells []records.CellKey, prefix netip.Prefix, live, admitted bool) (left time.Duration) {
+	if live || h.k.Router.Size() < acceptWithin {
 		return 0
 	}
 	var longest time.Duration
 	for _, c := range cells {
-		if in.k.splits.phase(c) == cell.Whole {
-			longest = max(longest, in.waitFor(r, c, prefix))
+		if h.k.splits.phase(c) == cell.Whole {
+			longest = max(longest, h.waitFor(r, c, prefix))
 		}
 	}
-	if waited || r.Name().Provider == in.k.Self {
+	if admitted || r.Name().Provider == h.k.Self {
 		return 0
 	}
-	return in.k.splits.admit(r.Name(), longest, in.now)
+	return h.k.splits.admit(r.Name(), longest, h.now)
 }
 
-// waitFor is how long a newcomer is kept out of one whole cell.
-func (in *storeHandler) waitFor(r *records.Record, c records.CellKey, prefix netip.Prefix) time.Duration {
-	size, capacity := in.size(c), cell.Capacity(c.Cell)
+// waitFor returns the queueing time of a new record at one whole cell.
+func (h *storeHandler) waitFor(r *records.Record, c records.CellKey, prefix netip.Prefix) time.Duration {
+	size, capacity := h.size(c), cell.Capacity(c.Cell)
 	if !cell.NearFull(size, capacity) {
 		return 0
 	}
-	ofProvider, ofPrefix := in.k.splits.shares(c, r, prefix, in.now)
-	_, divides := cell.Children(c.Cell)
+	ofProvider, ofPrefix := h.k.splits.shares(c, r, prefix, h.now)
+	_, splits := cell.Children(c.Cell)
 	return cell.Wait(cell.Load{
-		Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Splits: divides,
+		Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Splits: splits,
 	})
 }
 
-// finish divides the cells that have grown too large, and tells which are divided.
-func (in *storeHandler) finish() []*pb.Split {
-	for _, c := range in.touched {
-		switch n := in.counts[c]; {
+// finish splits overfull cells and returns hints for the split cells of the request.
+func (h *storeHandler) finish() []*pb.Split {
+	for _, c := range h.counted {
+		switch n := h.cell(c).count; {
 		case n > cell.Capacity(c.Cell):
-			in.k.splits.overflow(c)
-		case in.admitted && n >= cell.SampleSize/2:
-			in.k.splits.suspectSplit(c)
+			h.k.splits.overflow(c)
+		case h.admitted && n >= cell.SampleSize/2:
+			h.k.splits.suspectSplit(c)
 		}
 	}
 	children := make(map[records.CellKey][]geo.Cell)
-	for _, t := range in.taken {
-		for _, c := range t.cells {
-			if in.k.splits.phase(c) == cell.Whole {
-				continue
-			}
-			list := children[c]
-			if child, ok := cell.ChildOf(c.Cell, t.record); ok && !slices.Contains(list, child) {
+	for c, x := range h.cells {
+		if len(x.records) == 0 || h.k.splits.phase(c) == cell.Whole {
+			continue
+		}
+		list := []geo.Cell{}
+		for _, r := range x.records {
+			if child, ok := cell.ChildOf(c.Cell, r); ok && !slices.Contains(list, child) {
 				list = append(list, child)
 			}
-			children[c] = list
 		}
+		children[c] = list
 	}
-	return in.k.splits.forPublisher(children)
-}
-
-// forget takes a withdrawn record out of samples.
-func (d *splits) forget(r *records.Record, cells []records.CellKey) {
-	for _, c := range cells {
-		d.with(c, func(x *cell.Cell) { x.Forget(r.Name()) })
-	}
-}
-
-// admit lets a newcomer in, or gives the time that it still waits.
-func (d *splits) admit(n records.Name, wait time.Duration, now time.Time) (left time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.queue.Admit(n, wait, now)
-}
-
-// shares gives how many records of a crowded cell are of a record's provider and prefix.
-func (d *splits) shares(c records.CellKey, r *records.Record, prefix netip.Prefix, now time.Time) (ofProvider, ofPrefix int) {
-	d.mu.Lock()
-	known, ok := d.nearFull.Get(c)
-	d.mu.Unlock()
-	if !ok || !now.Before(known.until) {
-		known = &nearFullCell{until: now.Add(nearFullTTL)}
-		for _, m := range d.members(c) {
-			known.counter.Add(m.Record.Name().Provider, m.Prefix)
-		}
-		d.mu.Lock()
-		d.nearFull.Add(c, known)
-		d.mu.Unlock()
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return known.counter.Of(r.Name().Provider, prefix)
-}
-
-// countIn keeps a census right.
-func (d *splits) countIn(c records.CellKey, r *records.Record, prefix netip.Prefix) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if known, ok := d.nearFull.Peek(c); ok {
-		known.counter.Add(r.Name().Provider, prefix)
-	}
+	return h.k.splits.forPublisher(children)
 }

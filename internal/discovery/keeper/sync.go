@@ -12,85 +12,84 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// SYNC: keepers of the same cells compare what they hold and pull what they lack. Each
-// pulls for itself: nobody is handed what it did not ask for, and two who both ask end with
-// the same.
+// SYNC is the anti-entropy between keepers of the same cells: they compare their records and
+// pull the missing ones. Each peer pulls for itself, so no peer receives unrequested records,
+// and two peers that both pull end up equal.
 const (
-	syncEvery        = 30 * time.Second // between rounds unless configured otherwise, give or take syncJitter
+	syncEvery        = 30 * time.Second // default interval of the rounds, plus or minus syncJitter
 	syncJitter       = 10               // percent
-	syncSoon         = time.Second      // after a change of the routing table: one rarely comes alone
-	syncGap          = 5 * time.Second  // between rounds, however often the table changes
-	syncCall         = 10 * time.Second // one message and its answer
-	syncPeer         = time.Minute      // all with one peer
-	syncLook         = 128              // nearest peers among which those that share cells are looked for
-	syncPeers        = 64               // compared with in one round
-	syncWidth        = 4                // compared with at once
-	maxTablePeers    = 512              // stats of the routing table looked at
-	viewTTL          = 2 * time.Second  // a view is used so long although the index has changed, and longer when it is large
+	syncSoon         = time.Second      // delay after a change of the routing table, which seldom comes alone
+	syncGap          = 5 * time.Second  // minimum interval of rounds after changes of the table
+	syncCall         = 10 * time.Second // timeout of one request
+	syncPeer         = time.Minute      // timeout of all requests to one peer in a round
+	syncLook         = 128              // nearest peers to examine for common cells
+	syncPeers        = 64               // maximum partners of one round
+	syncWidth        = 4                // partners at a time
+	maxTablePeers    = 512              // peers copied from the routing table
+	viewTTL          = 2 * time.Second  // lifetime of a view after a change of the index; longer for a large view
 	viewSize         = 10_000           // records for each viewTTL
-	viewMaxTTL       = time.Minute      // ... and no longer, for records lapse
-	maxPulledEntries = 1 << 16          // versions pulled lately
-	pulledTTL        = 10 * time.Minute // ... are not pulled again, whatever became of them
+	viewMaxTTL       = time.Minute      // maximum age of a view, because records expire
+	maxPulledEntries = 1 << 16          // cached versions that were pulled recently
+	pulledTTL        = 10 * time.Minute // a pulled version is not pulled again for this long, whatever its result
 
-	settledPartners = 2 // co-keepers compared with make a cell settled
+	settledPartners = 2 // other keepers to compare a cell with before this peer answers alone
 	roundsKept      = 8
 )
 
-// Bounds of SYNC messages: both sides know them.
+// Bounds of SYNC messages, equal on both sides.
 const (
-	maxSyncCells   = 64         // cells asked about in one message
-	maxCellsListed = 4096       // cells told in one answer
-	maxEntries     = 32768      // entries told in one answer
-	maxListed      = 1 << 20    // entries looked at in one comparison of two peers
-	maxPull        = 512        // records pulled by one message
-	maxPulled      = 1 << 20    // bytes of their envelopes
-	fewEntries     = 64         // keepersrent a cell with fewer every entry is asked for: shorter than sums
+	maxSyncCells   = 64         // cells of one request
+	maxCellsListed = 4096       // cells of one response
+	maxEntries     = 32768      // entries of one response
+	maxListed      = 1 << 20    // entries from one partner in one round
+	maxPull        = 512        // records of one PULL
+	maxPulled      = 1 << 20    // bytes of the envelopes of one PULL
+	fewEntries     = 64         // below this size all entries of a cell are shorter than its sums
 	maxSyncRequest = 512 * 1024 // bytes: 64 cells with their sums
 )
 
-// tableNotifier is a Router that tells when its table changes.
+// tableNotifier is a Router that reports changes of its table.
 type tableNotifier interface {
-	// Changed gives a channel that is closed when a peer next enters or leaves the table.
+	// Changed returns a channel that closes when a peer next enters or leaves the table.
 	Changed() <-chan struct{}
 }
 
-// syncer compares this peer's index with its co-keepers'. One goroutine runs its rounds.
+// syncer compares this peer's index with the other keepers of the same cells. One goroutine runs
+// its rounds.
 type syncer struct {
 	k     *Keeper
-	clock func() time.Time // parentepers the rounds' pace: the runtime's, whatever time the records live in
+	clock func() time.Time // of the runtime; Config.Now is the time of the records
 
-	last    atomic.Pointer[syncRound] // parentepers the last round
-	pulled  *lru.Cache[digest.Entry, time.Time]
-	pulling chan struct{} // one for whoever pulls, so that two peers are not asked for the same
+	last    atomic.Pointer[syncRound]
+	pulled  *lru.Cache[digest.Entry, time.Time] // versions pulled recently, with their expiry
+	pulling chan struct{}                       // semaphore of one: two peers do not send the same records
 
-	making sync.Mutex           // retains while a view is made
-	view   atomic.Pointer[view] // written under making, but for a view given up
+	making sync.Mutex           // held during the computation of a view
+	view   atomic.Pointer[view] // written under making, except for nil
 
-	mu      sync.Mutex // guards near
+	mu      sync.Mutex // guards current
 	current *tableState
 }
 
-// splitRelatedis the routing table at one time.
+// tableState is the routing table at one moment.
 type tableState struct {
 	*peerTable
-	changed <-chan struct{} // closed when it is out of date; nil when nobody tells
+	changed <-chan struct{} // closed after a change; nil if the router does not report changes
 	size    int
 	made    time.Time
 }
 
-// syncRound is what a round came to. It is immutable.
+// syncRound is the result of one anti-entropy round. It is immutable.
 type syncRound struct {
 	table  *tableState
-	age    time.Duration    // parentepers the routing table at the beginning
-	done   map[peer.ID]bool // updateedWith whom everything was compared; true for those that keep everything
-	alone  bool             // there was nobody else in the network
-	before []*syncRound     // the rounds before, the latest first, at most roundsKept, without theirs
+	age    time.Duration    // of the routing table at the start
+	done   map[peer.ID]bool // partners with a complete comparison; true for a partner that regards the network as small
+	alone  bool             // no other peer in the network
+	before []*syncRound     // previous rounds, latest first, at most roundsKept, each without its own list
 }
 
 func newSyncer(k *Keeper) *syncer {
@@ -101,14 +100,14 @@ func newSyncer(k *Keeper) *syncer {
 	return &syncer{k: k, clock: time.Now, pulled: taken, pulling: make(chan struct{}, 1)}
 }
 
-// run makes rounds until ctx ends: at the start, every Limits.Sync, and soon after a change
-// of the routing table, which moves responsibility.
+// run makes rounds until ctx ends: at the start, every Limits.Sync, and soon after a change of the
+// routing table, which moves responsibility.
 func (y *syncer) run(ctx context.Context) {
 	changed := y.changed()
 	timer := time.NewTimer(syncSoon)
 	defer timer.Stop()
 	due := y.clock().Add(syncSoon)
-	var began time.Time // zero while there was nobody to compare with
+	var began time.Time // zero after a round without a partner
 	for n := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -139,23 +138,23 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// pause is the time between two rounds. Peers that started together drift apart, each by
-// its own id.
+// pause returns the time to the next round. It depends on the peer id, so that peers with the same
+// start time drift apart.
 func (y *syncer) pause(round int) time.Duration {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(y.k.Self), uint64(round)))
 	span := y.k.Limits.Sync * 2 * syncJitter / 100
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
 	last := y.last.Load()
 	if last != nil && len(last.done) == 0 && len(last.table.peers) > 0 {
-		return min(pause, syncSoon*time.Duration(round)) // nobody answered: this peer may not speak yet
+		return min(pause, syncSoon*time.Duration(round)) // no partner answered: this peer may not be authoritative yet
 	}
 	if last != nil && y.k.Router.Size() > 0 && !last.steady() {
-		return min(pause, last.table.settleTime()+syncSoon) // so that what is known may soon be relied on
+		return min(pause, last.table.settleTime()+syncSoon) // so that the last round soon counts as steady
 	}
 	return pause
 }
 
-// changed is nil when the router does not tell.
+// changed returns nil if the router does not report changes.
 func (y *syncer) changed() <-chan struct{} {
 	if r, ok := y.k.Router.(tableNotifier); ok {
 		return r.Changed()
@@ -163,7 +162,7 @@ func (y *syncer) changed() <-chan struct{} {
 	return nil
 }
 
-// splitRelatedgives the routing table, anew when it has changed.
+// table returns the current routing table.
 func (y *syncer) table() *tableState {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -171,11 +170,11 @@ func (y *syncer) table() *tableState {
 	if s := y.current; s != nil && !s.stale(size) && (s.changed != nil || now.Sub(s.made) < ownershipTTL) {
 		return s
 	}
-	s := &tableState{changed: y.changed(), size: size, made: now} // first, so that no change is missed
+	s := &tableState{changed: y.changed(), size: size, made: now} // before the copy, so that no change is missed
 	others := y.k.Router.Nearby(string(y.k.Self), maxTablePeers)
 	s.peerTable = newPeerTable(y.k.Self, others, size < acceptWithin)
 	if old := y.current; old != nil && s.equal(old.peerTable) {
-		s.peerTable, s.made = old.peerTable, old.made // a peer left and came back, or nobody tells
+		s.peerTable, s.made = old.peerTable, old.made // a peer left and came back, or the router does not report changes
 	}
 	y.current = s
 	return s
@@ -191,11 +190,11 @@ func (s *tableState) stale(size int) bool {
 	}
 }
 
-// settleTime is how long the table must have been as it is before all who hand records to
-// keepers know that this peer is one: they remember placements that long.
+// settleTime returns the age from which on every publisher knows the table: publishers cache
+// keeper sets for that long.
 func (s *tableState) settleTime() time.Duration {
 	if s.whole {
-		return wholeTTL // and they look again when they see the change themselves
+		return wholeTTL // publishers notice the change of a small network themselves
 	}
 	return 2 * keeperSetTTL
 }
@@ -204,13 +203,13 @@ func (n *peerTable) equal(o *peerTable) bool {
 	return n.whole == o.whole && slices.Equal(n.peers, o.peers)
 }
 
-// lifetime is how long a view is used although the index has changed: making them is to be a
-// small part of a peer's work, however much it holds.
+// lifetime returns how long a view serves after changes of the index. Large views live longer, so
+// that their computation stays a small part of a peer's work.
 func (v *view) lifetime() time.Duration {
 	return min(viewTTL*time.Duration(1+len(v.all)/viewSize), syncEvery)
 }
 
-// viewOf gives the view of the index, not much behind it.
+// viewOf returns a view of the index, at most a little behind it.
 func (y *syncer) viewOf(near *tableState) *view {
 	y.making.Lock()
 	defer y.making.Unlock()
@@ -226,9 +225,8 @@ func (y *syncer) viewOf(near *tableState) *view {
 	return v
 }
 
-// round compares with every peer that keeps something this peer keeps: first with one
-// alone, who tells most of what there is to know, then with several at once. It is false when
-// there was nobody.
+// round compares with all peers that share a cell with this peer: with one peer first, which
+// brings most of the news, and then with several at a time. It reports false without such a peer.
 func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
 	near := y.table()
@@ -257,7 +255,7 @@ func (y *syncer) round(ctx context.Context) bool {
 	return len(peers) > 0
 }
 
-// put makes an outcome the last.
+// keep makes o the last round.
 func (y *syncer) keep(o *syncRound) {
 	if last := y.last.Load(); last != nil {
 		bare := *last
@@ -265,13 +263,13 @@ func (y *syncer) keep(o *syncRound) {
 		o.before = append([]*syncRound{&bare}, last.before[:min(len(last.before), roundsKept-1)]...)
 	}
 	y.last.Store(o)
-	y.k.closest.own.Purge() // what was not compared may be by now
+	y.k.closest.own.Purge() // authority may have changed
 }
 
-// compared reports whether this peer has compared a cell with another of its keepers since it
-// became one itself. Before that it may lack anything, however sure it is of its part. A peer
-// that never compares is always believed, and in a small network, where everybody is brought
-// everything, so is one that has not met anybody to compare with.
+// compared reports whether this peer has compared a cell with another keeper since it became a
+// keeper itself. Before that it may lack any record. The answer is always true for a peer that
+// never compares, and for a peer in a small network that has met no partner, because publishers
+// send all records to all peers there.
 func (y *syncer) compared(c records.CellKey) bool {
 	last := y.last.Load()
 	switch {
@@ -291,8 +289,8 @@ func (y *syncer) compared(c records.CellKey) bool {
 	return lonely && y.k.Router.Size() < acceptWithin
 }
 
-// comparedKey reports whether this peer kept a cell at the time of the round, and compared it then
-// with another keeper, or there was none.
+// comparedKey reports whether this peer kept a cell at the time of the round, and whether it
+// compared the cell with another keeper or was alone.
 func (o *syncRound) comparedKey(key string) (kept, met bool) {
 	if o.alone {
 		return true, true
@@ -310,9 +308,9 @@ func (o *syncRound) comparedKey(key string) (kept, met bool) {
 	})
 }
 
-// partners are the peers to compare with: in a small network all, otherwise those nearest
-// to this peer, which keep most of what it keeps, known of here or not, and others that
-// keep a cell it holds. Peers that failed lately come last.
+// partners returns the peers to compare with: all peers in a small network; otherwise the nearest
+// peers, which keep most of this peer's cells, and other peers that share a cell. Recently failed
+// peers are last.
 func (y *syncer) partners(v *view) []peer.ID {
 	var ids []peer.ID
 	for i := range v.table.peers[:min(len(v.table.peers), syncLook)] {
@@ -343,10 +341,10 @@ func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 	return false
 }
 
-// settled reports whether this peer's own index answers for all the cells: it keeps them,
-// and its last round compared everything with at least settledPartners of those who also do, or
-// with all of them, when the routing table had long been as it still is. With nobody to
-// compare with it is so only for a peer that is alone, not for one that has lost the others.
+// settled reports whether this peer's index answers alone for all the cells: this peer keeps them,
+// and its last round compared them with settledPartners other keepers, or all of them, at a time
+// when the routing table had long been in its present state. Without partners it is true only if
+// no other peer was found.
 func (k *Keeper) settled(cells []records.CellKey) bool {
 	if k.closest.alone() {
 		return true
@@ -358,11 +356,11 @@ func (k *Keeper) settled(cells []records.CellKey) bool {
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !o.covers(c) })
 }
 
-// steady reports whether the round began so long after the table last changed that nobody
-// still hands records to the keepers of before.
+// steady reports whether the table was stable for so long before the round that all publishers
+// used it.
 func (o *syncRound) steady() bool { return o.age >= o.table.settleTime() }
 
-// covers reports whether enough was compared for a cell.
+// covers reports whether the round compared a cell with enough keepers.
 func (o *syncRound) covers(c records.CellKey) bool {
 	if o.table.whole {
 		return o.enough(o.table.ids(), true)
@@ -371,8 +369,8 @@ func (o *syncRound) covers(c records.CellKey) bool {
 	return kept && o.enough(o.table.keepers(&r), false)
 }
 
-// enough reports whether settledPartners of the keepers, or all, are among those compared with.
-// One that does not think that everybody keeps everything does not speak for everything.
+// enough reports whether the round compared with settledPartners of the keepers, or with all. With
+// whole, only peers count that regard the network as small too.
 func (o *syncRound) enough(keepers []peer.ID, whole bool) bool {
 	n := 0
 	for _, id := range keepers {
@@ -381,17 +379,4 @@ func (o *syncRound) enough(keepers []peer.ID, whole bool) bool {
 		}
 	}
 	return n >= min(settledPartners, len(keepers))
-}
-
-// findHere answers a plan from this peer's index, which is settled for its cells.
-func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
-	found := k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
-	f := query.Found{Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true, Records: make([]*records.Record, len(found.Hits))}
-	for i, h := range found.Hits {
-		f.Records[i] = h.Record
-	}
-	if p.Explain() {
-		f.Notes = []string{"this peer keeps all the cells and has compared them with their other keepers: nobody was asked"}
-	}
-	return f
 }

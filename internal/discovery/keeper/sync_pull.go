@@ -12,9 +12,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// compare finds what a peer has that this peer should have, and pulls it. It reports
-// whether the peer says that everybody keeps everything. Without an error nothing is left
-// that could be had.
+// compare finds the records that a partner has and this peer lacks, and pulls them. Whole reports
+// that the partner regards the network as small. After a nil error no available record is missing.
 func (y *syncer) compare(ctx context.Context, id peer.ID, near *tableState) (whole bool, err error) {
 	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
 	if err != nil {
@@ -23,17 +22,17 @@ func (y *syncer) compare(ctx context.Context, id peer.ID, near *tableState) (who
 	defer func() { end(err) }()
 	c := &diff{y: y, peer: id, table: near, view: y.viewOf(near)}
 	if err = c.run(ctx); err != nil {
-		y.k.Logger.Debug("not compared", "peer", id, "error", err)
+		y.k.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, err)
 	}
 	if c.pulled > 0 {
-		y.view.Store(nil) // the next comparison is to know what this one brought
+		y.view.Store(nil) // the next comparison must see the new records
 	}
 	return c.whole, err
 }
 
-// reportFailure draws the consequences of a comparison that failed. A refusal is none: whoever is
-// busy, or of an older version, is not worse at answering queries.
+// reportFailure updates the stats of a partner after a failed comparison. A refusal has no effect:
+// a busy or older peer still answers queries well.
 func (y *syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
 	switch fault.KindOf(err) {
 	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
@@ -41,21 +40,21 @@ func (y *syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
 	}
 }
 
-// diff is one peer's side of comparing with another.
+// diff is the comparison with one partner.
 type diff struct {
 	y     *syncer
 	peer  peer.ID
 	table *tableState
 	view  *view
-	whole bool // both say that everybody keeps everything
+	whole bool // both peers regard the network as small
 
-	pulled int // records
+	pulled int // number of records
 }
 
-// differingCell is a cell of which the peer has something else.
+// differingCell is a cell with different records at the partner.
 type differingCell struct {
 	cell records.CellKey
-	mine *digest.Set // nil when this peer has nothing of it
+	mine *digest.Set // nil without a record of the cell
 }
 
 func (c *diff) run(ctx context.Context) error {
@@ -85,7 +84,7 @@ func (c *diff) run(ctx context.Context) error {
 			return err
 		}
 		if listed += len(entries); listed > maxListed {
-			return fault.New("keeper.sync", fault.LimitReached, "the peer lists more than %d records", maxListed)
+			return fault.New("keeper.sync", fault.LimitReached, "the peer lists more than %d records: too many for one comparison", maxListed)
 		}
 		if err := c.pull(ctx, some, entries); err != nil {
 			return err
@@ -94,7 +93,7 @@ func (c *diff) run(ctx context.Context) error {
 	return nil
 }
 
-// ask sends one step.
+// ask sends one step of the comparison.
 func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, error) {
 	req.Whole = c.table.whole
 	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
@@ -102,7 +101,7 @@ func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, 
 		return nil, err
 	}
 	if resp.GetSync() == nil {
-		return nil, breach("no answer to a comparison")
+		return nil, breach("the response does not answer a comparison")
 	}
 	return resp.GetSync(), nil
 }
@@ -112,12 +111,12 @@ func (c *diff) call(ctx context.Context, req *pb.Request) (*pb.Response, error) 
 	defer cancel()
 	resp, refused, err := c.y.k.call(ctx, c.peer, req)
 	if refused {
-		return nil, fault.As("keeper.sync", fault.LimitReached, err) // whatever kind it says: its kinds are about us
+		return nil, fault.As("keeper.sync", fault.LimitReached, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	return resp, err
 }
 
-// cells gives those that differ, of the ones that this peer accepts.
+// cells returns the differing cells that this peer accepts.
 func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, error) {
 	var found []differingCell
 	req := &pb.SyncRequest{Sums: mine.set.Sums().Bytes()}
@@ -129,7 +128,7 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 		for _, m := range resp.Cells {
 			cell, err := records.ParseCellKey(m.Cell)
 			if err != nil || len(m.Sums) != digest.SumSize {
-				return nil, breach("a cell that is none")
+				return nil, breach("a malformed cell")
 			}
 			if d, ok := c.differs(cell, digest.Sum(m.Sums)); ok {
 				found = append(found, d)
@@ -139,14 +138,14 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 		case next == nil:
 			return found, nil
 		case next.Bucket <= req.Bucket || next.Bucket >= digest.Buckets:
-			return nil, breach("cells without an end")
+			return nil, breach("an endless list of cells")
 		default:
 			req.Bucket = next.Bucket
 		}
 	}
 }
 
-// verifyAnswerrs tells whether a cell differs and is to be kept.
+// differs reports whether a cell differs and this peer accepts it.
 func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bool) {
 	d := differingCell{cell: cell}
 	if h := c.view.held(cell, c.whole); h != nil {
@@ -157,7 +156,7 @@ func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bo
 	return d, c.whole || c.y.k.closest.accepts(cell)
 }
 
-// entries gives what the peer lists of cells that differ.
+// entries returns the partner's entries of differing cells.
 func (c *diff) entries(ctx context.Context, cells []differingCell) ([]digest.Entry, error) {
 	req := &pb.SyncRequest{Cells: make([]*pb.SyncCell, len(cells))}
 	for i, d := range cells {
@@ -189,8 +188,8 @@ func (c *diff) entries(ctx context.Context, cells []differingCell) ([]digest.Ent
 	}
 }
 
-// pull gets what this peer lacks of the entries listed and takes it in. One peer is pulled
-// from at a time, so that what one gives is not asked of the next.
+// pull pulls the missing records among the listed entries. Only one pull runs at a time, so that a
+// record from one partner is not pulled from the next.
 func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.Entry) error {
 	select {
 	case c.y.pulling <- struct{}{}:
@@ -207,7 +206,7 @@ func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.
 		if err != nil {
 			return err
 		}
-		if got == 0 { // none of these could be had: they are gone, or never were
+		if got == 0 { // the partner does not have these records any more
 			got = min(len(wanted), maxPull)
 		}
 		wanted = wanted[got:]
@@ -215,7 +214,7 @@ func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.
 	return nil
 }
 
-// enabled gives the entries that are fresher than what is known here and were not pulled lately.
+// wanted returns the entries that are newer than this peer's and were not pulled recently.
 func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
 	known := c.view.byID()
 	now := c.y.k.Now()
@@ -232,8 +231,8 @@ func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
 	return wanted
 }
 
-// page pulls the first of the entries wanted and gives how many are done with. The answer
-// is in the order asked, so that those left out before the last one given do not exist any more.
+// page pulls the first of the wanted entries and returns how many are done. The response has the
+// order of the request, so an entry missing before the last one does not exist any more.
 func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.Entry) (done int, err error) {
 	ids := make([]byte, 0, len(wanted)*digest.IDSize)
 	at := make(map[digest.ID]int, len(wanted))
@@ -247,7 +246,7 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 	}
 	envelopes := resp.GetPull().GetEnvelopes()
 	if len(envelopes) > len(wanted) {
-		return 0, breach("%d records where %d were asked for", len(envelopes), len(wanted))
+		return 0, breach("%d records for %d ids", len(envelopes), len(wanted))
 	}
 	in := c.y.k.newStoreHandler(source{exempt: true})
 	in.admitted = true
@@ -256,17 +255,17 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 		r, err := c.y.k.Verifier.Open(envelope, c.y.k.Now())
 		switch {
 		case err == nil:
-		case fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
+		case fault.KindOf(err) == fault.Conflict: // invalid at this moment: clocks differ
 			continue
 		default:
-			return 0, breach("a record that does not verify: %w", err)
+			return 0, breach("a record does not verify: %w", err)
 		}
 		i, asked := at[digest.IDOf(r.Name().String())]
 		if !asked || i < done || !inAny(cells, r) {
-			return 0, breach("a record that was not asked for, %s", r.Name())
+			return 0, breach("record %s is not in the request", r.Name())
 		}
 		if wanted[i].Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
-			return 0, breach("an older version than it listed of %s", r.Name())
+			return 0, breach("a version of %s older than listed", r.Name())
 		}
 		done = i + 1
 		c.pulled++
@@ -284,8 +283,8 @@ func inAny(cells []differingCell, r *records.Record) bool {
 	return false
 }
 
-// store hands a record in as if it had been stored for those of its cells that this peer
-// keeps. What is refused is not pulled again soon.
+// store stores a pulled record for its accepted cells. A refused record is not pulled again for a
+// while.
 func (c *diff) store(in *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
 	c.y.pulled.Add(e, in.now.Add(pulledTTL))
 	cells := c.y.k.splits.cellsOf(r)

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -12,37 +11,11 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// comparing lets each peer compare once at a time. The zero value lets nobody wait.
-type comparing struct {
-	mu    sync.Mutex // guards peers
-	peers map[peer.ID]struct{}
-}
-
-// enter reports whether the peer may begin; it then must leave.
-func (c *comparing) enter(id peer.ID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, busy := c.peers[id]; busy {
-		return false
-	}
-	if c.peers == nil {
-		c.peers = make(map[peer.ID]struct{})
-	}
-	c.peers[id] = struct{}{}
-	return true
-}
-
-func (c *comparing) leave(id peer.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.peers, id)
-}
-
-// sync answers one step of a comparison from a view that may be viewTTL old: what came
-// meanwhile shows at the next one.
+// sync answers one step of a comparison from a view of the index. The view may be viewTTL old: the
+// next comparison shows the newer changes.
 func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
 	if !s.comparing.enter(from) {
-		return nil, fault.New("", fault.LimitReached, "a comparison with this peer is under way")
+		return nil, fault.New("", fault.LimitReached, "another comparison with this peer is under way: try again later")
 	}
 	defer s.comparing.leave(from)
 	near := s.k.sync.table()
@@ -58,7 +31,7 @@ func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*
 	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
 }
 
-// listDiffering tells whether the cells that both keep differ, and which.
+// listDiffering compares the cells that both peers keep, and lists the different ones.
 func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) error {
 	if len(req.Sums) == digest.SumSize {
 		resp.Same = digest.Sum(req.Sums) == o.set.Root()
@@ -85,7 +58,8 @@ func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) e
 	return nil
 }
 
-// listEntries tells the entries of cells that differ, from a place on, as many as an answer holds.
+// listEntries lists the entries of differing cells from a position on, as many as a response
+// holds.
 func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse) error {
 	const room = maxEntries * digest.EntrySize
 	from := int(min(req.Bucket, digest.Buckets))
@@ -109,7 +83,7 @@ func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse
 	return nil
 }
 
-// cellAsked reads a cell and what the asker has of it; without sums that is not known.
+// cellAsked parses a cell and the asker's sums of it; nil without sums.
 func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
 	c, err := records.ParseCellKey(m.GetCell())
 	if err != nil || len(m.GetSums()) == 0 {
@@ -119,7 +93,7 @@ func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
 	return c, sums, err
 }
 
-// pull gives the versions that count of some records.
+// pull returns the current versions of some records.
 func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullResponse, error) {
 	ids, err := digest.ParseIDs(req.GetIds(), maxPull)
 	if err != nil {
@@ -137,7 +111,7 @@ func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullRespons
 			continue
 		}
 		if latest, ok := s.k.Index.Latest(r.Name()); ok {
-			r = latest // the view may be behind
+			r = latest // the view may be older than the index
 		}
 		if size += len(r.Envelope()); size > maxPulled {
 			break

@@ -281,7 +281,7 @@ func TestEmptyPromises(t *testing.T) {
 
 // One peer compares once at a time.
 func TestOneComparisonAtATime(t *testing.T) {
-	var c comparing
+	c := peerLimit{perPeer: 1}
 	require.True(t, c.enter("a"))
 	require.False(t, c.enter("a"))
 	require.True(t, c.enter("b"))

@@ -15,24 +15,23 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// view is what this peer holds of the cells it keeps, by the content of its index at one
-// moment: live records and tombstones. It is safe for concurrent use; what is costly is
-// computed when it is first asked for.
+// view is this peer's records by kept cells, as in the index at one moment: live records and
+// tombstones. Costly parts are computed at their first use. It is safe for concurrent use.
 type view struct {
 	table *peerTable
-	seq   uint64    // keepersrent the index: changes up to here are in it
+	seq   uint64    // of the index: the view includes changes up to here
 	made  time.Time // keeper the keeper's clock
 	all   []version
 	byID  func() map[digest.ID]*records.Record
 
-	types func() holdings // planOfAll, by type: what is compared where everybody keeps everything
-	cells func() holdings // the cells that this peer keeps
+	types func() holdings // all records by type: compared in a small network
+	cells func() holdings // by the cells that this peer keeps
 
 	mu     sync.Mutex // guards shared
 	shared map[peer.ID]*sharedCells
 }
 
-// maxSharedCells bounds the overlaps that a view remembers.
+// maxSharedCells bounds the cached sharedCells of a view.
 const maxSharedCells = 128
 
 // version is one record of a view.
@@ -48,21 +47,20 @@ type holding struct {
 	cell   records.CellKey
 	key    string
 	whole  bool   // everybody keeps it
-	radius radius // parentepers a cell that is not kept by everybody
+	radius radius // of a cell that not every peer keeps
 	set    func() *digest.Set
 
-	// sample are the records that the keepers have in common of a divided cell; nil for one
-	// that they hold whole.
+	// sample is the common part of a split cell at all its keepers; nil for a whole cell.
 	sample map[digest.ID]struct{}
 }
 
-// sharedCells is what two peers keep both.
+// sharedCells are the cells that two peers both keep.
 type sharedCells struct {
-	set   *digest.Set // one entry for each cell: the id of its key, its root
+	set   *digest.Set // one entry for each cell: id of its key, root of its set
 	cells map[digest.ID]*holding
 }
 
-// entryOf is a record's entry.
+// entryOf returns the digest entry of a record. Provider is the text form of its provider.
 func entryOf(r *records.Record, provider string) digest.Entry {
 	return digest.Entry{
 		ID:      digest.IDOf(provider + "/" + r.Name().ID),
@@ -70,7 +68,7 @@ func entryOf(r *records.Record, provider string) digest.Entry {
 	}
 }
 
-// newView looks through the index once. Divisions tell of cells that are not held whole.
+// newView copies the index once. Info names the split cells.
 func newView(x *index.Index, near *peerTable, now time.Time, d splitInfo) *view {
 	v := &view{table: near, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
 	providers := make(map[peer.ID]string)
@@ -111,8 +109,8 @@ func (v *view) indexed() map[digest.ID]*records.Record {
 	return m
 }
 
-// grouped sorts the records into those of their cells that are kept; keep gives nil for a
-// cell that is not.
+// grouped groups the records by their kept cells. Keep returns nil for a cell that this peer does
+// not keep.
 func (v *view) grouped(cellsOf func(*records.Record) []records.CellKey, keep func(records.CellKey) *holding) holdings {
 	entries := make(map[*holding][]digest.Entry)
 	judged := make(holdings)
@@ -136,7 +134,7 @@ func (v *view) grouped(cellsOf func(*records.Record) []records.CellKey, keep fun
 	return all
 }
 
-// sum makes the set that is compared: all entries, or the sample of a divided cell.
+// sum returns the set to compare: all entries, or the sample of a split cell.
 func (h *holding) sum(entries []digest.Entry) *digest.Set {
 	if h.sample != nil {
 		entries = slices.DeleteFunc(entries, func(e digest.Entry) bool {
@@ -147,11 +145,11 @@ func (h *holding) sum(entries []digest.Entry) *digest.Set {
 	return digest.New(entries)
 }
 
-// splitInfo knows which cells are divided; *divisions is one.
+// splitInfo names the split cells; *splits implements it.
 type splitInfo interface {
-	// cellsOf gives the cells that a record may have been brought for.
+	// cellsOf returns the cells of a record, including cells below geo.MaxLen in use.
 	cellsOf(r *records.Record) []records.CellKey
-	// sampleOf gives what is held of a divided cell; nil for one that is held whole.
+	// sampleOf returns the sample of a split cell; nil for a whole cell.
 	sampleOf(c records.CellKey) map[digest.ID]struct{}
 }
 
@@ -182,10 +180,10 @@ func (d *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
 	return ids
 }
 
-// sharedWithte gives what a peer keeps as well.
+// sharedWith returns the cells that a peer keeps too.
 func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 	if whole {
-		id = "" // the same for all
+		id = "" // the same cells for all peers
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,7 +202,7 @@ func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 	return o
 }
 
-// keptBy gives the holdings that a peer keeps as well.
+// keptBy returns the holdings that a peer keeps too.
 func keptBy(all holdings, id peer.ID) holdings {
 	hash := sha256.Sum256([]byte(id))
 	kept := make(holdings)
@@ -216,7 +214,7 @@ func keptBy(all holdings, id peer.ID) holdings {
 	return kept
 }
 
-// newSharedCells leaves out the cells that lie in others: those that are equal when the others are.
+// newSharedCells leaves out the cells inside other cells: they are equal if the outer cells are.
 func newSharedCells(kept holdings) *sharedCells {
 	o := &sharedCells{cells: make(map[digest.ID]*holding)}
 	entries := make([]digest.Entry, 0, len(kept))
@@ -232,7 +230,7 @@ func newSharedCells(kept holdings) *sharedCells {
 	return o
 }
 
-// containsOuter reports whether a cell that is held whole contains c.
+// containsOuter reports whether a whole cell contains c.
 func (all holdings) containsOuter(c records.CellKey) bool {
 	for _, subtype := range slices.Compact([]string{c.Subtype, records.AnySubtype}) {
 		for place, ok := c.Cell, true; ok; place, ok = place.Parent() {
@@ -245,7 +243,7 @@ func (all holdings) containsOuter(c records.CellKey) bool {
 	return false
 }
 
-// retains gives one cell of the view; nil when nothing is known of it.
+// held returns one cell of the view; nil without a record of it.
 func (v *view) held(c records.CellKey, whole bool) *holding {
 	if whole {
 		return v.types()[c]

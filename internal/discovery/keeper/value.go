@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Validator judges the values of the DHT's "blackhole" namespace: one record under its own
-// key. It is pure but for the verifier's memory.
+// Validator validates the values of the DHT's "blackhole" namespace: one record under its own key.
+// Its only state is the verifier's cache.
 func Validator(v *records.Verifier, now func() time.Time) record.Validator {
 	return validator{verifier: v, now: now}
 }
@@ -21,14 +21,14 @@ type validator struct {
 	now      func() time.Time
 }
 
-// Validate returns Invalid for a key or a value that is not the record's, and what
-// records.Open returns.
+// Validate returns Invalid for a key or a value that does not belong to the record, and the errors
+// of records.Open.
 func (v validator) Validate(key string, value []byte) error {
 	_, err := v.open(key, value)
 	return fault.Wrap("keeper.Validate", err)
 }
 
-// candidates gives the record of a value, if it is one of the key.
+// open returns the record of a value, if the key is the record's.
 func (v validator) open(key string, value []byte) (*records.Record, error) {
 	if len(key) > records.MaxKey {
 		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", records.MaxKey, len(key))
@@ -44,13 +44,13 @@ func (v validator) open(key string, value []byte) (*records.Record, error) {
 	return r, k.Matches(r)
 }
 
-// Select gives the position of the freshest value that is valid now, the first of equal
-// ones: kad-dht stores [new, old] only for 0, so that a record put again counts as new.
-// It returns the first value's error when none is valid.
+// Select returns the position of the newest valid value, the first of equal ones: kad-dht stores
+// [new, old] only for 0, so a record put again counts as new. Without a valid value it returns the
+// first value's error.
 func (v validator) Select(key string, values [][]byte) (int, error) {
 	const op = "keeper.Select"
 	if len(values) == 0 {
-		return 0, fault.New(op, fault.Invalid, "there is nothing to select from")
+		return 0, fault.New(op, fault.Invalid, "no values to select from")
 	}
 	at, failure := -1, error(nil)
 	var best *records.Record
@@ -71,8 +71,8 @@ func (v validator) Select(key string, values [][]byte) (int, error) {
 	return at, nil
 }
 
-// Publish puts a record under its own key into the DHT, so that the key alone resolves. It
-// returns what the router does; the DHT does not tell how many peers took it.
+// Publish puts a record under its own key into the DHT, so that the key alone resolves. It returns
+// the router's error. The DHT does not report the number of peers that stored the value.
 func (k *Keeper) Publish(ctx context.Context, r *records.Record) (err error) {
 	ctx, end, err := k.begin(ctx, "publish", valueTimeout)
 	if err != nil {
@@ -82,8 +82,8 @@ func (k *Keeper) Publish(ctx context.Context, r *records.Record) (err error) {
 	return fault.Wrap("keeper.Publish", k.Router.PutValue(ctx, r.Key().String(), r.Envelope()))
 }
 
-// Resolve gives the freshest live record under a key: of the DHT or of the index, which
-// learns what the DHT had. It returns NotFound when there is none, or when it was withdrawn.
+// Resolve returns the newest live record under a key, from the DHT or the index. It adds the DHT's
+// record to the index. It returns NotFound for an unknown or withdrawn record.
 func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
 	const op = "keeper.Resolve"
 	ctx, end, err := k.begin(ctx, "resolve", valueTimeout)
@@ -96,7 +96,7 @@ func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Recor
 		var r *records.Record
 		if r, failure = (validator{k.Verifier, k.Now}).open(key.String(), value); failure == nil {
 			if _, err := k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
-				return liveOnly(op, r) // the index is full: it is right all the same
+				return liveOnly(op, r) // the index is full, but the record is valid
 			}
 		}
 	}
@@ -104,12 +104,12 @@ func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Recor
 		return liveOnly(op, known)
 	}
 	if failure == nil {
-		failure = fault.New("", fault.NotFound, "a later version of the record has another key")
+		failure = fault.New("", fault.NotFound, "a newer version of the record has another key")
 	}
 	return nil, fault.Wrap(op, failure)
 }
 
-// liveOnly refuses a tombstone.
+// liveOnly returns NotFound for a tombstone.
 func liveOnly(op string, r *records.Record) (*records.Record, error) {
 	if r.Withdrawn() {
 		return nil, fault.New(op, fault.NotFound, "the record was withdrawn at %s", r.Issued().UTC().Format(time.RFC3339))

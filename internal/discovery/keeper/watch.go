@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	watchRecheck = 30 * time.Second       // how often a cell that needs no stream, or can have none, is looked at again
-	watchRetry   = 250 * time.Millisecond // before the next keeper is tried, doubling
-	watchRetries = 6                      // doublings: up to 16 s
+	watchRecheck = 30 * time.Second       // interval of checks of a cell without a stream
+	watchRetry   = 250 * time.Millisecond // delay before the next keeper, doubling
+	watchRetries = 6                      // maximum number of doublings: 16 s
 )
 
-// Watch brings the changes of what the plan matches into the index, from one keeper of
-// each of its cells, until stop is called or ctx ends; stop waits. Nothing is done for a
-// cell that this peer keeps: what happens there comes by itself. When changes may have been
-// lost, because a keeper took the place of another, or may be, because no keeper can be
-// followed, Watch calls resync, which is to Query the plan again; it is never called twice
-// at once.
+// Watch adds the changes of a plan's matches to the index, from one keeper of each cell, until ctx
+// ends or the caller calls stop; stop waits. A cell that this peer keeps needs no stream: its
+// changes arrive anyway. Watch calls resync if changes may be lost, because another keeper took
+// over or no keeper can be followed. Resync should Query the plan again; calls of it never
+// overlap.
 func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	detach := context.AfterFunc(k.ctx, cancel)
@@ -51,13 +50,13 @@ func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop 
 	}
 }
 
-// sharedQuery is what the followers of one plan share: one question answers all who asked
-// before it was put.
+// sharedQuery is the resync of all followers of one plan: one query serves all followers that
+// requested it before its start.
 type sharedQuery struct {
 	do    func()
-	slot  chan struct{} // one for whoever asks
+	slot  chan struct{} // semaphore of one query
 	calls atomic.Uint64
-	begun atomic.Uint64 // calls before the last question was put
+	begun atomic.Uint64 // value of calls at the start of the last query
 }
 
 func (r *sharedQuery) run(ctx context.Context) {
@@ -82,14 +81,14 @@ type follower struct {
 	cell   records.CellKey
 	resync func(context.Context)
 
-	at       peer.ID    // keeper that gave the cookie
-	cookie   *pb.Cookie // nil before the first
-	received bool       // since the stream began
-	avoid    peer.ID    // refusalError last
+	at       peer.ID    // keeper that sent the cookie
+	cookie   *pb.Cookie // nil before the first message
+	received bool       // a message arrived on this stream
+	avoid    peer.ID    // the last keeper to refuse
 }
 
-// run follows the cell at one keeper after the other until ctx ends. A stream that breaks
-// is resumed once where it was: what came meanwhile is not lost there.
+// run follows the cell at one keeper after another until ctx ends. A broken stream resumes once
+// after its cookie: that keeper still has the changes in between.
 func (f *follower) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -119,8 +118,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// differsyAnswer draws the consequences of how a stream ended. It reports whether no keeper can be
-// followed now: the cell is divided, or this peer follows enough.
+// handleEnd prepares the next attempt after the end of a stream. It reports true if no keeper can
+// be followed now: the cell is split, or this peer follows too many cells.
 func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile bool) {
 	var refusal refusalError
 	f.avoid = ""
@@ -140,12 +139,12 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 	return false
 }
 
-// refusalError is an error that the keeper told.
+// refusalError is a refusal of the keeper.
 type refusalError struct{ error }
 
 func (r refusalError) Unwrap() error { return r.error }
 
-// sleep waits for a time, or for ctx to end.
+// sleep waits for a time or the end of ctx.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -155,8 +154,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// next gives the keeper to follow: the one followed before, while it has not failed. There
-// is none to follow while this peer keeps the cell, or nobody is known who does.
+// next returns the keeper to follow: the previous one until it fails. It reports false if this
+// peer keeps the cell itself, or if the lookup fails.
 func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 	set, err := f.k.closest.keepers(ctx, f.cell)
 	if err != nil || set.has(f.k.Self) {
@@ -172,13 +171,13 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 	return order[0], true
 }
 
-// follow has one stream from a keeper until it ends or is to be given up.
+// follow follows one stream of a keeper until it ends or the keeper is not responsible any more.
 func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	select {
 	case f.k.following <- struct{}{}:
 		defer func() { <-f.k.following }()
 	default:
-		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows enough")
+		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows too many cells: a query has to serve instead")
 	}
 	dial, cancel := context.WithTimeout(ctx, f.k.Limits.Ask)
 	defer cancel()
@@ -205,7 +204,7 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 		}
 		set, err := f.k.closest.keepers(ctx, f.cell)
 		if err != nil || !set.has(id) || set.has(f.k.Self) {
-			return err // responsibility has moved
+			return err
 		}
 		_ = s.SetReadDeadline(time.Now().Add(watchSilence))
 	}
@@ -227,25 +226,25 @@ func (f *follower) request() *pb.WatchRequest {
 	return req
 }
 
-// store takes one message in. It returns the refusal, or Unauthentic for what no honest
-// keeper says.
+// receive handles one message. It returns the keeper's refusal, or Unauthentic for a message that
+// violates the protocol.
 func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) error {
 	if resp.Refusal != nil {
 		return refusalError{faultOf("keeper.Watch", resp.Refusal)}
 	}
 	m := resp.GetWatch()
 	if m == nil {
-		return breach("no answer to a watch")
+		return breach("the response does not answer a watch")
 	}
 	for _, envelope := range m.Envelopes {
 		r, err := f.k.Verifier.Open(envelope, f.k.Now())
 		switch {
-		case err != nil && fault.KindOf(err) == fault.Conflict: // not valid now: clocks differ
+		case err != nil && fault.KindOf(err) == fault.Conflict: // invalid at this moment: clocks differ
 			continue
 		case err != nil:
-			return breach("a record that does not verify: %w", err)
+			return breach("a record does not verify: %w", err)
 		case !r.In(f.cell) && !f.knows(r):
-			return breach("a record that was not watched, %s", r.Name())
+			return breach("record %s is outside the watched cell", r.Name())
 		}
 		if _, err := f.k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
 			f.k.Recorder.Refused(fault.KindOf(err).String())
@@ -254,13 +253,13 @@ func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) e
 	if m.Reset_ {
 		f.resync(ctx)
 	}
-	if m.Cookie != nil { // not before everything is taken in
+	if m.Cookie != nil { // after all records: a repeated stream repeats them
 		f.at, f.cookie, f.received = id, m.Cookie, true
 	}
 	return nil
 }
 
-// knows reports whether a record has moved away from the cell.
+// knows reports whether the index has an earlier version of the record inside the cell.
 func (f *follower) knows(r *records.Record) bool {
 	known, ok := f.k.Index.Get(r.Name())
 	return ok && known.In(f.cell)

@@ -8,26 +8,26 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// ringSize bounds the changes kept for watchers: who is further behind begins anew.
+// ringSize bounds the changes in a changeRing. A watcher further behind starts anew.
 const ringSize = 4096
 
-// changeRing keeps the newest changes of the index, with a cursor for each stream and a buffer
-// for none. Places are the index's sequence; they are without gaps within an epoch, which
-// ends with the process, and when changes came faster than they were taken.
+// changeRing holds the latest changes of the index for all watchers. A position is a sequence
+// number of the index. Within an epoch the positions have no gaps; a new epoch begins with each
+// process, and after the loss of changes that came too fast.
 type changeRing struct {
 	index *index.Index
 	sub   *index.Subscription
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	epoch   uint64
-	changes []index.Change // changes[seq % ringSize], filled for first to last
+	changes []index.Change // changes[seq % ringSize], filled from first to last
 	first   uint64
-	last    uint64        // first-1 when the ring is empty
-	grown   chan struct{} // closed when last moves, then replaced
+	last    uint64        // first-1 for an empty ring
+	grown   chan struct{} // closed after each change, then replaced
 }
 
-// newRing subscribes to the index; run must be called to drain it. The epoch must not be
-// that of an earlier process.
+// newRing subscribes to the index; run must be called to drain the subscription. Epoch must differ
+// from those of earlier processes.
 func newRing(x *index.Index, epoch uint64) *changeRing {
 	r := &changeRing{index: x, sub: x.Subscribe(ringSize), epoch: epoch, changes: make([]index.Change, ringSize), grown: make(chan struct{})}
 	r.last = x.Seq()
@@ -35,7 +35,7 @@ func newRing(x *index.Index, epoch uint64) *changeRing {
 	return r
 }
 
-// run takes changes in until ctx ends.
+// run takes changes from the index until ctx ends.
 func (r *changeRing) run(ctx context.Context) {
 	defer r.sub.Close()
 	for {
@@ -48,7 +48,7 @@ func (r *changeRing) run(ctx context.Context) {
 	}
 }
 
-// add takes in one change. With a gap before it no cursor can be served any more.
+// add adds one change. A gap before it invalidates all positions.
 func (r *changeRing) add(ch index.Change, gap bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +65,8 @@ func (r *changeRing) add(ch index.Change, gap bool) {
 	r.grown = make(chan struct{})
 }
 
-// after gives up to most changes that follow a place. Without any, wait is closed when
-// there may be; lost says that the place can no longer be served.
+// after returns up to most changes after a position. If there are none, wait closes with the next
+// change. Lost reports a position that is no longer available.
 func (r *changeRing) after(at *pb.Cookie, most int) (some []index.Change, wait <-chan struct{}, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,8 @@ func (r *changeRing) after(at *pb.Cookie, most int) (some []index.Change, wait <
 	return some, r.grown, false
 }
 
-// place gives the place of a sequence, or the present where that can no longer be served.
+// place returns the position of a sequence number, or the current position if it is no longer
+// available.
 func (r *changeRing) place(seq uint64) *pb.Cookie {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
@@ -37,38 +34,7 @@ var (
 	errWatches = errors.New("this peer serves too many watches")
 )
 
-// watches counts the streams served. The zero value counts none.
-type watches struct {
-	mu     sync.Mutex // guards what follows
-	all    int
-	ofPeer map[peer.ID]int
-}
-
-// enter reports whether one more may be served; it then must leave.
-func (w *watches) enter(id peer.ID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.all >= maxServedWatches || w.ofPeer[id] >= maxPeerWatches {
-		return false
-	}
-	if w.ofPeer == nil {
-		w.ofPeer = make(map[peer.ID]int)
-	}
-	w.all++
-	w.ofPeer[id]++
-	return true
-}
-
-func (w *watches) leave(id peer.ID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all--
-	if w.ofPeer[id]--; w.ofPeer[id] == 0 {
-		delete(w.ofPeer, id)
-	}
-}
-
-// listener is one watch of another peer.
+// watchServer serves the watch of another peer.
 type watchServer struct {
 	s     *server
 	plan  *query.Plan
@@ -77,8 +43,8 @@ type watchServer struct {
 	send  func(*pb.Response) error
 }
 
-// watch serves a watch for the rest of a stream's life: until the watcher ends it, the
-// place is lost, or this peer no longer keeps the cells. A refusal ends it at once.
+// watch serves a watch until the end of the stream: the watcher ends it, the position is lost, or
+// this peer no longer keeps the cells. A refusal ends the stream at once.
 func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	send := func(resp *pb.Response) error {
 		_ = st.SetWriteDeadline(time.Now().Add(frameTime))
@@ -102,7 +68,7 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 		defer close(ended)
 		defer cancel()
 		_ = st.SetReadDeadline(time.Time{})
-		_ = st.WaitMessage() // the watcher says no more: this is the end of the stream
+		_ = st.WaitMessage() // the watcher sends nothing more: this is the end of the stream
 	}()
 	defer func() {
 		cancel()
@@ -115,8 +81,8 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	return w.run(ctx)
 }
 
-// newWatchServer reads a request. It returns what question does, Forbidden naming "cells" for
-// cells that are not kept here, and Unsupported for divided ones.
+// newWatchServer parses a request. Errors: those of parseQuery, Forbidden naming "cells" for cells
+// of other keepers, Unsupported for split cells.
 func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.Entry, error) {
 	plan, cells, err := s.parseQuery(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
 	if err != nil {
@@ -130,7 +96,7 @@ func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.En
 	return w, have, w.refusal()
 }
 
-// acceptssal is nil while this peer sees all changes of the cells.
+// refusal returns nil while this peer sees all changes of the cells.
 func (w *watchServer) refusal() error {
 	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.closest.accepts(c) }) {
 		return &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
@@ -141,8 +107,8 @@ func (w *watchServer) refusal() error {
 	return nil
 }
 
-// begin goes on after a cookie, or begins anew: it says so, and what became of the records
-// that the watcher has.
+// begin resumes after a cookie, or starts anew with a reset and the newer versions of the
+// watcher's records.
 func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
 	if after != nil {
 		if _, _, lost := w.s.k.ring.after(after, 0); !lost {
@@ -163,14 +129,14 @@ func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
 	return w.sendRecords(fresher, true)
 }
 
-// run sends changes as they come, and a sign of life when none do.
+// run sends changes as they arrive, and a keepalive in quiet times.
 func (w *watchServer) run(ctx context.Context) error {
 	beat := time.NewTicker(watchBeat)
 	defer beat.Stop()
 	for {
 		changes, wait, lost := w.s.k.ring.after(w.at, watchBatch)
 		if lost {
-			return nil // the watcher comes again, and is told
+			return nil // the watcher opens a new stream and gets a reset
 		}
 		if len(changes) > 0 {
 			if err := w.sendChanges(changes); err != nil {
@@ -193,7 +159,7 @@ func (w *watchServer) run(ctx context.Context) error {
 	}
 }
 
-// sendChanges moves over changes and sends those that concern the watcher.
+// sendChanges moves past some changes and sends the relevant records.
 func (w *watchServer) sendChanges(changes []index.Change) error {
 	var news []*records.Record
 	for _, ch := range changes {
@@ -208,8 +174,8 @@ func (w *watchServer) sendChanges(changes []index.Change) error {
 	return w.sendRecords(news, false)
 }
 
-// concerns reports whether a change may alter what the plan matches. That a record lapsed
-// the watcher knows by itself.
+// concerns reports whether a change may alter the matches of the plan. The watcher notices the
+// expiry of a record itself.
 func (w *watchServer) concerns(ch index.Change) bool {
 	in := func(r *records.Record) bool { return r != nil && slices.ContainsFunc(w.cells, r.In) }
 	if ch.New == nil || !in(ch.New) && !in(ch.Old) {
@@ -218,8 +184,8 @@ func (w *watchServer) concerns(ch index.Change) bool {
 	return w.plan.Match(ch.New) || ch.Old != nil && w.plan.Match(ch.Old) || ch.Old == nil && ch.New.Withdrawn()
 }
 
-// sendRecordsribe sends records, in as many messages as they need. Only the last one has the cookie
-// of the place: who loses the stream between them gets them all again.
+// sendRecords sends records in as many messages as necessary. Only the last message has the
+// cookie: if the stream breaks in between, the watcher gets all records again.
 func (w *watchServer) sendRecords(news []*records.Record, reset bool) error {
 	m := &pb.WatchResponse{Reset_: reset}
 	size := 0

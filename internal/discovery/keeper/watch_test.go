@@ -219,7 +219,7 @@ func TestHostileWatch(t *testing.T) {
 }
 
 func TestWatchRefuses(t *testing.T) {
-	var w watches
+	w := peerLimit{total: maxServedWatches, perPeer: maxPeerWatches}
 	for range maxPeerWatches {
 		require.True(t, w.enter("a"))
 	}
