@@ -7,42 +7,43 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Recorder receives what the operator's metrics count. Its methods must not block.
+// Recorder counts for the operator's metrics. Its methods must not block.
 type Recorder interface {
-	// Received counts one message from the network by what became of it:
+	// Received counts one message from the network by its outcome:
 	//
-	//   - accepted: fresh, forwarded and handed to the Sink;
-	//   - stale: authentic, but lapsed, not valid yet, or no news;
-	//   - forged: no honest peer makes or forwards such bytes;
-	//   - wrong_topic: a record on a topic that is not its own;
+	//   - accepted: fresh, forwarded and delivered to the Sink;
+	//   - stale: authentic, but expired, not valid yet, or not newer than the known version;
+	//   - forged: bytes that no honest peer creates or forwards;
+	//   - wrong_topic: a record on a topic of other records;
 	//   - oversize: above records.MaxSize;
-	//   - throttled: beyond the rate of its provider, from a peer with too much on its
-	//     account, or while the queue of messages to validate was full;
-	//   - dropped: accepted and forwarded, but the Sink was too slow for it.
+	//   - throttled: above the rate of its provider, from a peer with too many rejected
+	//     messages, or with a full validation queue;
+	//   - dropped: accepted and forwarded, but the Sink was too slow.
 	Received(outcome string)
 }
 
-// Config are the parts and settings of the package. Options needs Verifier, New needs Sink.
+// Config configures the package. Options needs Verifier, New needs Sink.
 type Config struct {
-	// Verifier opens records; shared with the other roads by which records come, it makes
-	// sure that each is verified once.
+	// Verifier verifies records. Shared with the other sources of records, it verifies each record
+	// once.
 	Verifier *records.Verifier
-	// Sink takes every accepted record, once for each followed topic that carries it. It is
-	// called from several goroutines. It must not block for long (what does not fit into
-	// the topic's buffer meanwhile is lost), and must not call release or Close.
+	// Sink receives every accepted record, once for each followed topic with the record. Several
+	// goroutines call it. A slow Sink loses messages above the topic's buffer. It must not call
+	// release or Close.
 	Sink func(*records.Record)
-	// Known gives the freshest version this peer has of a service, tombstones included.
-	// It is called for each message, so it must be fast. Nil: nothing is known.
+	// Known returns the newest version of a service on this peer, tombstones included. The
+	// validator calls it for each message: a slow Known delays all messages. Nil means no known
+	// records.
 	Known func(records.Name) (*records.Record, bool)
-	// Now is the time; nil is time.Now.
+	// Now returns the time; nil means time.Now.
 	Now      func() time.Time
-	Logger   *slog.Logger // nil: silent
-	Recorder Recorder     // nil: nothing is recorded
-	// Others reports whether a topic is somebody else's who shares the PubSub, has a validator for it,
-	// and joins no topic without; nil: none is.
+	Logger   *slog.Logger // nil logs nothing
+	Recorder Recorder     // nil counts nothing
+	// Others reports whether a topic belongs to another user of the PubSub, with a validator of
+	// its own. Nil means no such topics.
 	Others func(topic string) bool
-	// Loopback says that all peers may share one address, as on one machine or behind one
-	// router. It turns off the penalty for peers of one address.
+	// Loopback allows all peers to share one address, on one machine or behind one router: it
+	// disables the penalty for peers with equal addresses.
 	Loopback bool
 }
 

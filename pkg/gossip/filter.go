@@ -11,27 +11,26 @@ import (
 )
 
 const (
-	// maxPeerTopics bounds the topics that we know a peer to follow at one time. It is
-	// twice MaxFollowed: when a queue was full pubsub sends an unsubscription late, so an
-	// honest peer may seem to follow more for a moment, and a subscription that is refused
-	// is never sent again.
+	// maxPeerTopics bounds the followed topics of one peer. It is twice MaxFollowed: with a full
+	// queue pubsub sends an unsubscription late, so an honest peer may exceed the limit for a
+	// moment, and a refused subscription is never sent again.
 	maxPeerTopics = 2 * MaxFollowed
 
-	// maxPeers bounds the peers that are kept account of, well above the connections that
-	// a host allows. Only peers that never accepted a stream from us outlive their
-	// connection here; they are forgotten when room is needed, longest silent first.
+	// maxPeers bounds the tracked peers, well above the connections of a host. Only peers that
+	// never accepted a stream outlive their connection here. The least recently active peer is
+	// dropped first.
 	maxPeers = 1024
 )
 
-// filter admits subscriptions to well-formed topics, boundedly many of one peer. Pubsub
-// itself keeps whatever it is told; its own limiting filter counts within one RPC, which a
-// peer can repeat. Topics we do not follow are admitted too, because whom we publish to is
-// found out in no other way.
+// filter admits subscriptions to well-formed topics, in a bounded number per peer. Pubsub itself
+// stores every subscription; its own limiting filter counts within one RPC, which a peer can
+// repeat. The filter admits topics that this peer does not follow: publishing needs to know their
+// subscribers.
 type filter struct {
 	others func(topic string) bool
 
 	mu    sync.Mutex                             // guards peers; held for map operations only
-	peers *lru.LRU[peer.ID, map[string]struct{}] // topics, by the peer that follows them
+	peers *lru.LRU[peer.ID, map[string]struct{}] // followed topics by peer
 }
 
 var _ pubsub.SubscriptionFilter = (*filter)(nil)
@@ -44,13 +43,13 @@ func newFilter(others func(topic string) bool) *filter {
 	return &filter{others: others, peers: peers}
 }
 
-// CanSubscribe reports whether a topic is well-formed, or another's.
+// CanSubscribe reports whether a topic is well-formed, or belongs to another user of the PubSub.
 func (f *filter) CanSubscribe(topic string) bool {
 	_, err := ParseTopic(topic)
 	return err == nil || f.others(topic)
 }
 
-// FilterIncomingSubscriptions gives what of a peer's RPC is admitted, in its order.
+// FilterIncomingSubscriptions returns the admitted subscriptions of a peer's RPC, in order.
 func (f *filter) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC_SubOpts) ([]*pb.RPC_SubOpts, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +71,7 @@ func (f *filter) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC_SubOpt
 	return admitted, nil
 }
 
-// admit keeps one peer's topics up to date.
+// admit updates the topics of a peer and reports whether the change is admitted.
 func (f *filter) admit(topics map[string]struct{}, sub *pb.RPC_SubOpts) bool {
 	topic := sub.GetTopicid()
 	_, known := topics[topic]
@@ -81,7 +80,7 @@ func (f *filter) admit(topics map[string]struct{}, sub *pb.RPC_SubOpts) bool {
 		delete(topics, topic)
 		return known
 	case known:
-		return true // pubsub may have forgotten it: it does when a stream is replaced
+		return true // pubsub forgets it when it replaces a stream
 	case len(topics) >= maxPeerTopics, !f.CanSubscribe(topic):
 		return false
 	}
@@ -89,16 +88,15 @@ func (f *filter) admit(topics map[string]struct{}, sub *pb.RPC_SubOpts) bool {
 	return true
 }
 
-// forget frees the account of a peer that is gone, as pubsub does.
+// forget removes a disconnected peer, like pubsub.
 func (f *filter) forget(id peer.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.peers.Remove(id)
 }
 
-// tracer is told by pubsub what its other interfaces do not say: that a peer is gone, and
-// that messages were lost before or behind the validator. Pubsub calls it from its loop
-// and its workers and waits for it.
+// tracer receives events of pubsub that its other interfaces do not report: a disconnected peer,
+// and messages lost before or after the validator. Pubsub waits for its methods.
 type tracer struct {
 	recorder      Recorder
 	subscriptions *filter
@@ -106,10 +104,10 @@ type tracer struct {
 
 var _ pubsub.RawTracer = (*tracer)(nil)
 
-// OnClosedOutboundStream is called for a peer whose connection ended.
+// OnClosedOutboundStream handles the end of a peer's connection.
 func (t *tracer) OnClosedOutboundStream(id peer.ID) { t.subscriptions.forget(id) }
 
-// RejectMessage counts what never reached the validator.
+// RejectMessage counts messages rejected before the validator.
 func (t *tracer) RejectMessage(_ *pubsub.Message, reason string) {
 	switch reason {
 	case pubsub.RejectValidationQueueFull:
@@ -119,10 +117,10 @@ func (t *tracer) RejectMessage(_ *pubsub.Message, reason string) {
 	}
 }
 
-// UndeliverableMessage counts what the Sink was too slow for.
+// UndeliverableMessage counts messages lost by a slow Sink.
 func (t *tracer) UndeliverableMessage(*pubsub.Message) { t.recorder.Received(string(dropped)) }
 
-// The rest of the interface is of no interest here.
+// The remaining methods have no effect.
 
 func (*tracer) OnNewOutboundStream(peer.ID, protocol.ID) {}
 func (*tracer) Join(string)                              {}

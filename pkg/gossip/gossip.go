@@ -1,25 +1,22 @@
-// Package gossip is the fast road of live changes: signed records on GossipSub topics, by
-// type and place. It promises nothing. Keepers are the guarantee, and who starts to listen
-// follows first, asks the keepers then, and merges by sequence.
+// Package gossip distributes changes of records in real time: signed records on GossipSub topics, by
+// type and place. Delivery is not guaranteed. Keepers are the reliable source: a consumer first
+// follows the topics, then queries the keepers, and merges the records by sequence.
 //
-// A record is published to the topic of its geohash cell of two characters and to the
-// global topic of its type (TopicsOf). A plan follows the few cells of its disc, or the
-// global topic (TopicsFor).
+// A publisher sends a record to the topic of its geohash cell of two characters and to the global
+// topic of its type (TopicsOf). A plan follows the few cells of its disc, or the global topic
+// (TopicsFor).
 //
-// Messages carry a record's envelope and nothing else: no author and no second signature.
-// The validator opens each before it is passed on. Forged ones count against the peer that
-// sent them, old ones do not.
+// A message is the envelope of a record: no author and no second signature. The validator verifies
+// each message before it is forwarded. Forged messages count against the sender, stale ones do not.
 //
-// What to know of GossipSub, which does not route topics:
+// GossipSub does not route topics. Its properties:
 //
-//   - A message starts only towards connected peers that are known to follow its topic.
-//     With none it is lost without an error. In a small network everybody is connected; in
-//     a large one a consumer hears at once what its own mesh reaches, and the rest from
-//     keepers.
-//   - The same bytes published again within two minutes are dropped: a repeated
-//     announcement needs a new sequence.
-//   - After leaving a topic a peer is not taken back into its mesh for 10 s. Until then it
-//     hears first-hand publishers and, some seconds late, the gossip of others.
+//   - A new message goes only to connected peers known to follow its topic. Without such a peer
+//     it is lost without an error. In a small network all peers are connected; in a large one
+//     a consumer receives the messages that reach its own mesh at once, and the rest from keepers.
+//   - Equal bytes within two minutes are dropped: a repeated announcement needs a new sequence.
+//   - A peer that leaves a topic returns to the mesh only after 10 s. Until then it receives
+//     messages directly from publishers and, some seconds late, from the gossip of others.
 package gossip
 
 import (
@@ -38,11 +35,11 @@ import (
 )
 
 const (
-	// MaxFollowed bounds the topics followed at one time. Each costs a heartbeat's work
-	// every second, and all are sent to each new peer in one message.
+	// MaxFollowed bounds the followed topics. Each costs the work of a heartbeat every second, and
+	// each new peer gets all of them in one message.
 	MaxFollowed = 64
 
-	maxIdle    = 64   // handles of topics that were published to, kept for the next time
+	maxIdle    = 64   // handles of recently published topics, kept for the next message
 	readBuffer = 1024 // messages of one topic that wait for the Sink
 )
 
@@ -52,37 +49,37 @@ type Gossip struct {
 	sink   func(*records.Record)
 	logger *slog.Logger
 
-	mu       sync.Mutex // guards the fields below; held while pubsub's loop is asked, never while Sink runs
+	mu       sync.Mutex // guards the fields below; held during calls to pubsub's loop, never during Sink
 	closed   bool
-	topics   map[Topic]*handle // at most MaxFollowed + maxIdle and those being published to
-	idle     *list.List        // of *handle with users == 0, the last used in front
-	followed int               // handles with followers > 0
+	topics   map[Topic]*handle // at most MaxFollowed + maxIdle, plus topics in use by Publish
+	idle     *list.List        // of *handle without users, most recently used first
+	followed int               // handles with followers
 
-	readers sync.WaitGroup // Close waits for them
+	readers sync.WaitGroup // for Close
 }
 
-// handle is a joined topic. Pubsub allows one for each topic.
+// handle is a joined topic. Pubsub allows one per topic.
 type handle struct {
 	topic     Topic
 	joined    *pubsub.Topic
-	users     int           // followers and publications under way
-	followers int           // reads while above 0
+	users     int           // followers, and Publish calls under way
+	followers int           // a reader runs while positive
 	reader    *reader       // nil without followers
 	idle      *list.Element // nil with users
 }
 
-// reader is the goroutine that carries one subscription to the Sink.
+// reader delivers the messages of one subscription to the Sink, in its own goroutine.
 type reader struct {
 	sub    *pubsub.Subscription
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// New starts on a PubSub that was made with Options of the same Config and is not used
-// otherwise. Close ends it; the PubSub stays. It returns Invalid without a Sink or a PubSub.
+// New returns a Gossip on a PubSub that was created with Options of the same Config. Close ends
+// the Gossip, not the PubSub. It returns Invalid without a Sink or a PubSub.
 func New(c Config, ps *pubsub.PubSub) (*Gossip, error) {
 	if c.Sink == nil || ps == nil {
-		return nil, fault.New("gossip.New", fault.Invalid, "a required part is missing")
+		return nil, fault.New("gossip.New", fault.Invalid, "the sink and the PubSub are required")
 	}
 	c.setDefaults()
 	return &Gossip{
@@ -91,13 +88,13 @@ func New(c Config, ps *pubsub.PubSub) (*Gossip, error) {
 	}, nil
 }
 
-// Publish sends a record to those who follow its topics and whom this peer knows; there
-// may be none, which is no error. Own records do not come back to the own Sink. Errors:
-// Unavailable after Close or after the PubSub ended, Timeout and Canceled by ctx.
+// Publish sends a record to the known followers of its topics. Without followers it succeeds. The
+// Sink of this peer does not receive its own records. Errors: Unavailable after Close or after the
+// end of the PubSub, Timeout and Canceled by ctx.
 func (g *Gossip) Publish(ctx context.Context, r *records.Record) error {
 	const op = "gossip.Publish"
 	if r == nil {
-		return fault.New(op, fault.Invalid, "there is no record")
+		return fault.New(op, fault.Invalid, "a record is required")
 	}
 	var errs []error
 	for _, t := range TopicsOf(r) {
@@ -133,20 +130,19 @@ func (g *Gossip) publish(ctx context.Context, t Topic, r *records.Record) error 
 	return unavailable(err)
 }
 
-// Follow hands to the Sink what is published on the plan's topics (TopicsFor), from now
-// until release is called. See FollowTopics for the errors.
+// Follow delivers messages on the plan's topics (TopicsFor) to the Sink until the caller calls
+// release. See FollowTopics for the errors.
 func (g *Gossip) Follow(p *query.Plan) (release func(), err error) {
 	if p == nil {
-		return nil, fault.New("gossip.Follow", fault.Invalid, "there is no plan")
+		return nil, fault.New("gossip.Follow", fault.Invalid, "a plan is required")
 	}
 	return g.FollowTopics(TopicsFor(p))
 }
 
-// FollowTopics hands to the Sink what is published on the topics, from now until release
-// is called; release then waits for the Sink, unless others follow the same topics, and
-// may be called again. Errors, after which nothing is followed: Invalid naming "topic",
-// LimitReached when more than MaxFollowed topics would be followed, Unavailable after
-// Close or after the PubSub ended.
+// FollowTopics delivers messages on the topics to the Sink until the caller calls release. Release
+// waits for the Sink, unless other followers use the same topics; repeated calls have no effect.
+// Errors, with no topic followed: Invalid naming "topic", LimitReached above MaxFollowed topics,
+// Unavailable after Close or after the end of the PubSub.
 func (g *Gossip) FollowTopics(topics []Topic) (release func(), err error) {
 	const op = "gossip.Follow"
 	var distinct []Topic
@@ -176,7 +172,7 @@ func (g *Gossip) follow(topics []Topic) ([]*handle, error) {
 		}
 	}
 	if g.followed+more > MaxFollowed {
-		return nil, fault.New("", fault.LimitReached, "%d topics are followed, %d more would be above the limit of %d", g.followed, more, MaxFollowed)
+		return nil, fault.New("", fault.LimitReached, "%d followed topics and %d more exceed the limit of %d", g.followed, more, MaxFollowed)
 	}
 	handles := make([]*handle, 0, len(topics))
 	for _, t := range topics {
@@ -188,7 +184,7 @@ func (g *Gossip) follow(topics []Topic) ([]*handle, error) {
 			}
 			g.release(h)
 		}
-		for _, h := range handles { // their readers end soon; nobody was promised anything yet
+		for _, h := range handles {
 			g.removeFollower(h)
 		}
 		return nil, err
@@ -196,7 +192,7 @@ func (g *Gossip) follow(topics []Topic) ([]*handle, error) {
 	return handles, nil
 }
 
-// addFollower adds a follower to a handle that its caller acquired. g.mu is held.
+// addFollower adds a follower to an acquired handle. The caller holds g.mu.
 func (g *Gossip) addFollower(h *handle) error {
 	if h.followers == 0 {
 		if err := g.startReader(h); err != nil {
@@ -208,7 +204,7 @@ func (g *Gossip) addFollower(h *handle) error {
 	return nil
 }
 
-// startReader subscribes a handle and starts its reader. g.mu is held.
+// startReader subscribes a handle and starts its reader. The caller holds g.mu.
 func (g *Gossip) startReader(h *handle) error {
 	if err := h.joined.SetScoreParams(topicScoreParams()); err != nil {
 		return unavailable(err)
@@ -227,13 +223,13 @@ func (g *Gossip) startReader(h *handle) error {
 	return nil
 }
 
-// notOwn tells messages of others from own ones.
+// notOwn reports whether a message comes from another peer.
 func notOwn(m *pubsub.Message) bool {
 	_, ok := m.ValidatorData.(*records.Record)
 	return ok
 }
 
-// deliver hands the records of a subscription to the Sink until ctx ends.
+// deliver delivers the records of a subscription to the Sink until ctx ends.
 func (g *Gossip) deliver(ctx context.Context, sub *pubsub.Subscription) {
 	for ctx.Err() == nil { // Next may prefer a waiting message to the end of ctx
 		m, err := sub.Next(ctx)
@@ -246,8 +242,8 @@ func (g *Gossip) deliver(ctx context.Context, sub *pubsub.Subscription) {
 	}
 }
 
-// removeFollower takes a follower from a handle and gives the reader that ends with it, if any.
-// g.mu is held.
+// removeFollower removes a follower from a handle and returns the reader that ends with it, if
+// any. The caller holds g.mu.
 func (g *Gossip) removeFollower(h *handle) *reader {
 	var last *reader
 	if h.followers--; h.followers == 0 {
@@ -267,7 +263,7 @@ func (r *reader) stop() {
 
 func (g *Gossip) unfollow(handles []*handle) {
 	g.mu.Lock()
-	if g.closed { // Close has stopped the readers and waits for them
+	if g.closed { // Close stopped the readers and waits for them
 		g.mu.Unlock()
 		return
 	}
@@ -283,7 +279,7 @@ func (g *Gossip) unfollow(handles []*handle) {
 	}
 }
 
-// acquire gives the handle of a topic with one user more. g.mu is held.
+// acquire returns the handle of a topic and counts a user. The caller holds g.mu.
 func (g *Gossip) acquire(t Topic) (*handle, error) {
 	if g.closed {
 		return nil, fault.New("", fault.Unavailable, "gossip is closed")
@@ -305,8 +301,8 @@ func (g *Gossip) acquire(t Topic) (*handle, error) {
 	return h, nil
 }
 
-// release takes a user from a handle. One without users is kept for a while, so that a
-// provider need not join its topics for each announcement. g.mu is held.
+// release removes a user of a handle and keeps an unused handle for a while. The caller holds
+// g.mu.
 func (g *Gossip) release(h *handle) {
 	if h.users--; h.users > 0 || g.closed {
 		return
@@ -317,16 +313,15 @@ func (g *Gossip) release(h *handle) {
 	}
 }
 
-// closeTopic gives a handle back to pubsub. g.mu is held.
+// closeTopic closes the topic of a handle. The caller holds g.mu.
 func (g *Gossip) closeTopic(h *handle) {
 	delete(g.topics, h.topic)
 	if err := h.joined.Close(); err != nil {
-		g.logger.Debug("topic not closed", "topic", h.topic.String(), "error", err)
+		g.logger.Debug("close of a topic failed", "topic", h.topic.String(), "error", err)
 	}
 }
 
-// Close leaves all topics and waits until the Sink is not called any more. It may be
-// called again.
+// Close leaves all topics and waits for the last call of the Sink. Repeated calls have no effect.
 func (g *Gossip) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -341,6 +336,5 @@ func (g *Gossip) Close() {
 	g.readers.Wait()
 }
 
-// unavailable makes a fault of an error of pubsub, which fails only when it has ended or
-// when this topic was closed meanwhile.
+// unavailable converts an error of pubsub. Pubsub fails only after its end, or for a closed topic.
 func unavailable(err error) error { return fault.As("", fault.Unavailable, err) }

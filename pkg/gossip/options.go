@@ -13,21 +13,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Protocol is the stream protocol: GossipSub v1.2 under a name of our own, so that peers
-// of other networks, whose messages may be larger and are authored, do not mix with ours.
+// Protocol is the stream protocol: GossipSub v1.2 under an own name, to separate this network from
+// networks with larger and authored messages.
 const Protocol protocol.ID = "/blackhole/meshsub/1.2.0"
 
 const (
-	maxMessage    = 64 << 10 // of one RPC, in bytes; a record has at most records.MaxSize
+	maxMessage    = 64 << 10 // bytes of one RPC; a record has at most records.MaxSize
 	validateQueue = 1024     // messages that wait for the validator; the default of 32 drops bursts
 	outboundQueue = 256      // RPCs that wait for one slow peer
 	messageIDSize = 20
-	seenTTL       = 2 * time.Minute // how long a message's id is remembered
+	seenTTL       = 2 * time.Minute // lifetime of message ids
 )
 
-// Options are all that pubsub.NewGossipSub needs for one PubSub: signing policy, message
-// ids, bounds, scoring, subscription filter and validator. A missing Verifier shows as an
-// Invalid error of NewGossipSub.
+// Options returns the options for pubsub.NewGossipSub: signing policy, message ids, bounds,
+// scores, subscription filter and validator. Without a Verifier NewGossipSub returns Invalid.
 func Options(c Config) []pubsub.Option {
 	c.setDefaults()
 	if c.Verifier == nil {
@@ -36,11 +35,11 @@ func Options(c Config) []pubsub.Option {
 	}
 	subscriptions := newFilter(c.Others)
 	return []pubsub.Option{
-		pubsub.WithLogger(c.Logger), // first: the options below keep the logger they find
+		pubsub.WithLogger(c.Logger), // first: later options copy the logger
 		pubsub.WithGossipSubProtocols([]protocol.ID{Protocol}, feature),
 
 		// The data is signed by its provider and verified by the validator. StrictNoSign
-		// alone would still emit and accept an author that nobody has verified; without an
+		// alone would still emit and accept an unverified author; without an
 		// author the default message id is the same for all messages.
 		pubsub.WithMessageSignaturePolicy(pubsub.StrictNoSign),
 		pubsub.WithNoAuthor(),
@@ -51,7 +50,7 @@ func Options(c Config) []pubsub.Option {
 		pubsub.WithMaxControlMessageSize(maxMessage),
 		pubsub.WithValidateQueueSize(validateQueue),
 		pubsub.WithPeerOutboundQueueSize(outboundQueue),
-		pubsub.WithFloodPublish(true), // own records go to every subscriber we know, not only to the mesh
+		pubsub.WithFloodPublish(true), // own records go to every known subscriber, not only to the mesh
 
 		pubsub.WithPeerScore(scoreParams(c.Loopback), scoreThresholds()),
 		pubsub.WithSubscriptionFilter(subscriptions),
@@ -60,13 +59,13 @@ func Options(c Config) []pubsub.Option {
 	}
 }
 
-// feature tells what Protocol can do: all of GossipSub v1.2, no extensions of v1.3.
+// feature returns the features of Protocol: GossipSub v1.2 without the extensions of v1.3.
 func feature(f pubsub.GossipSubFeature, id protocol.ID) bool {
 	return id == Protocol && f != pubsub.GossipSubFeatureExtensions
 }
 
-// messageID is the first 20 bytes of sha2-256 over topic and data, each after its length.
-// The validator accepts one encoding of a record only, so one record has one id in a topic.
+// messageID returns the first 20 bytes of the SHA-256 over topic and data, each after its length.
+// The validator accepts only one encoding of a record, so a record has one id per topic.
 func messageID(m *pb.Message) string {
 	topic, data := m.GetTopic(), m.GetData()
 	b := make([]byte, 0, 2*8+len(topic)+len(data))
@@ -84,7 +83,7 @@ func messageID(m *pb.Message) string {
 
 func scoreParams(loopback bool) *pubsub.PeerScoreParams {
 	p := &pubsub.PeerScoreParams{
-		Topics:                      make(map[string]*pubsub.TopicScoreParams), // nil would panic at the first SetScoreParams
+		Topics:                      make(map[string]*pubsub.TopicScoreParams), // nil panics at the first SetScoreParams
 		TopicScoreCap:               50,
 		AppSpecificScore:            func(peer.ID) float64 { return 0 }, // nil is refused
 		IPColocationFactorWeight:    -5,
@@ -107,13 +106,13 @@ func scoreThresholds() *pubsub.PeerScoreThresholds {
 		GossipThreshold:             -20,
 		PublishThreshold:            -50,
 		GraylistThreshold:           -100,
-		AcceptPXThreshold:           20, // positive, or strangers could make us dial
+		AcceptPXThreshold:           20, // positive: other peers cannot make this peer dial
 		OpportunisticGraftThreshold: 1,
 	}
 }
 
-// topicScoreParams leaves P3 and P3b (too few deliveries in the mesh) at weight 0: on a
-// quiet topic they would punish everybody for the silence.
+// topicScoreParams disables P3 and P3b (too few deliveries in the mesh): a quiet topic would cost
+// all peers their score.
 func topicScoreParams() *pubsub.TopicScoreParams {
 	return &pubsub.TopicScoreParams{
 		TopicWeight:                    1,

@@ -14,22 +14,22 @@ const (
 	topicLen    = geo.MinLen // characters of a topic's geohash
 	maxTopic    = len(topicPrefix) + 32 + 1 + len(geo.Global)
 
-	// maxCover is how many cells a plan follows; a larger disc follows the global topic.
+	// maxCover is the maximum number of cells of a plan; a larger disc follows the global topic.
 	maxCover = 8
 )
 
-// Topic names one live stream: the records of a type in one geohash cell of two
-// characters, or everywhere. Its zero value is no topic.
+// Topic names a stream of records: those of a type in one geohash cell of two characters, or
+// everywhere. The zero value is invalid.
 type Topic struct {
 	Type string
 	Cell geo.Cell // of two characters, or geo.Global
 }
 
-// String gives the topic's one form: /blackhole/live/1/{type}/{geohash of 2 | global}.
+// String returns the canonical form: /blackhole/live/1/{type}/{geohash of 2 | global}.
 func (t Topic) String() string { return topicPrefix + t.Type + "/" + string(t.Cell) }
 
-// ParseTopic reads a topic in its one form. It returns an Invalid error naming "topic" for
-// anything else.
+// ParseTopic parses the canonical form. It returns an Invalid error naming "topic" for any other
+// string.
 func ParseTopic(s string) (Topic, error) {
 	if len(s) > maxTopic {
 		return Topic{}, fault.Invalidf("topic", nil, "must be at most %d bytes, not %d", maxTopic, len(s))
@@ -39,7 +39,7 @@ func ParseTopic(s string) (Topic, error) {
 		return Topic{}, fault.Invalidf("topic", s, "must begin with %s", topicPrefix)
 	}
 	kind, cell, _ := strings.Cut(path, "/")
-	// Types and cells have the grammar of the index's keys, which is written down there.
+	// Types and cells have the grammar of the keys of the index.
 	key, err := records.ParseCellKey(records.CellKey{Type: kind, Subtype: records.AnySubtype, Cell: geo.Cell(cell)}.String())
 	switch {
 	case err != nil:
@@ -50,14 +50,14 @@ func ParseTopic(s string) (Topic, error) {
 	return Topic{Type: key.Type, Cell: key.Cell}, nil
 }
 
-// TopicsOf gives the topics that a record is published to: that of its place, if it states
-// one, and the global one of its type.
+// TopicsOf returns the topics of a record: the topic of its place, if known, and the global topic
+// of its type.
 //
-// Two topics cost the publisher two messages for each change. In return a consumer with a
-// small disc hears a thousandth of the world, and one without a disc follows one topic
-// instead of 1024. The price is paid by those who follow a global topic: every change of
-// the type reaches them. At a million records refreshed hourly that is about 280 messages
-// or 200 kB a second, several times that with the mesh's duplicates.
+// Two topics cost the publisher two messages for each change. In return, a consumer with a small
+// disc receives a thousandth of the world, and a consumer without a disc follows one topic instead
+// of 1024. Followers of a global topic pay for it: they receive every change of the type. With a
+// million records refreshed hourly these are about 280 messages or 200 kB per second, several
+// times that with the duplicates of the mesh.
 func TopicsOf(r *records.Record) []Topic {
 	global := Topic{Type: r.Type(), Cell: geo.Global}
 	p, ok := r.Facts().Place()
@@ -67,8 +67,8 @@ func TopicsOf(r *records.Record) []Topic {
 	return []Topic{{Type: r.Type(), Cell: geo.CellOf(p, topicLen)}, global}
 }
 
-// TopicsFor gives the topics that together carry every record a plan can match: the cells
-// that its disc touches, when they are at most 8, and else the global one.
+// TopicsFor returns topics that together carry every possible match of a plan: at most 8 cells
+// that touch its disc, or the global topic.
 func TopicsFor(p *query.Plan) []Topic {
 	cells := []geo.Cell{geo.Global}
 	if disc, ok := p.Disc(); ok {

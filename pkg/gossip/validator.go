@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// outcome is what became of a message: see Recorder.
+// outcome is the result of a message's validation: see Recorder.
 type outcome string
 
 const (
@@ -26,8 +26,9 @@ const (
 	dropped    outcome = "dropped"
 )
 
-// validation is what pubsub is told. Only what no honest peer forwards is rejected, which
-// counts against the sender; what honest peers may forward in good faith is ignored.
+// validation returns the result for pubsub. A rejected message counts against the sender, so only
+// messages that no honest peer forwards are rejected. Messages that an honest peer may forward in
+// good faith are ignored.
 func (o outcome) validation() pubsub.ValidationResult {
 	switch o {
 	case accepted:
@@ -40,32 +41,32 @@ func (o outcome) validation() pubsub.ValidationResult {
 }
 
 const (
-	providerRate  = 20  // updates of one provider a second, all its services together
-	providerBurst = 200 // a peer that announces many services at once
+	providerRate  = 20  // updates per second of one provider, all its services together
+	providerBurst = 200 // a provider may announce many services at once
 
-	// A peer to which we have no stream back has no score, so pubsub cannot turn it away.
-	// This many rejected messages, and then one in ten seconds, are looked at anyway.
+	// Without a stream to a peer pubsub keeps no score of it and cannot refuse it. The
+	// validator accepts this many rejected messages, and then one in ten seconds.
 	faultRate  = 0.1
 	faultBurst = 16
 
-	buckets = 4096 // peers remembered on each of the two accounts; the longest unseen is forgotten
+	buckets = 4096 // tracked providers, and tracked senders; the least recently seen is dropped
 
-	// relayWindow is how long after its issue a version that is known already is still
-	// passed on, as it may have come by a keeper just before. Pubsub remembers messages
-	// for that long, so that a later replay of what everybody has goes no further than one
-	// peer. The provider's clock may be slow.
+	// relayWindow is the time after its issue in which a known version is still forwarded: it may
+	// just have arrived from a keeper. Pubsub remembers message ids for the same time, so a later
+	// replay of a known record ends at the first peer. The provider's clock may be slow.
 	relayWindow = seenTTL + records.ClockSkew
 )
 
-// own marks a message of this peer, which needs no judgement. It is never seen in a
-// message from the network: pubsub clears that field.
+// own marks a message of this peer, which needs no validation. Pubsub clears the field in messages
+// from the network.
 type own struct{}
 
-// validator judges messages. It is safe for concurrent use and holds no lock while it verifies.
+// validator validates messages. It is safe for concurrent use and holds no lock during a
+// verification.
 type validator struct {
 	Config
-	providers *rateLimiters // updates, by provider
-	senders   *rateLimiters // rejected messages, by the peer that sent them
+	providers *rateLimiters // updates by provider
+	senders   *rateLimiters // rejected messages by sender
 }
 
 func newValidator(c Config) *validator {
@@ -76,7 +77,7 @@ func newValidator(c Config) *validator {
 	}
 }
 
-// validate is a pubsub.ValidatorEx. It leaves the record of an accepted message in its
+// validate is a pubsub.ValidatorEx. It stores the record of an accepted message in its
 // ValidatorData.
 func (v *validator) validate(_ context.Context, from peer.ID, m *pubsub.Message) pubsub.ValidationResult {
 	if _, ok := m.ValidatorData.(own); ok || v.Others(m.GetTopic()) {
@@ -93,9 +94,9 @@ func (v *validator) validate(_ context.Context, from peer.ID, m *pubsub.Message)
 	return o.validation()
 }
 
-// validateRecord gives the record with accepted, and nil with anything else. Of the checks, the
-// cheap come first, and those that cost a provider something only after its signature:
-// nobody can spend what is not his.
+// validateRecord returns the record with accepted, and nil with any other outcome. Cheap checks
+// come first. Checks against a provider's rate come after its signature, so that no other peer can
+// use up the rate.
 func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Record, outcome) {
 	now := v.Now()
 	switch {
@@ -104,7 +105,7 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 	case len(m.GetData()) > records.MaxSize:
 		return nil, oversize
 	case len(m.ProtoReflect().GetUnknown()) > 0:
-		return nil, forged // ballast that the message id does not cover and that we would forward
+		return nil, forged // bytes outside the message id that this peer would forward
 	}
 	r, err := v.Verifier.Open(m.GetData(), now)
 	switch {
@@ -122,7 +123,7 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 	return r, accepted
 }
 
-// belongsTo reports whether a record belongs to the topic of that name.
+// belongsTo reports whether a record belongs to a topic.
 func belongsTo(topic string, r *records.Record) bool {
 	for _, t := range TopicsOf(r) {
 		if t.String() == topic {
@@ -132,7 +133,7 @@ func belongsTo(topic string, r *records.Record) bool {
 	return false
 }
 
-// stale reports whether a record is no news to this peer.
+// stale reports whether this peer knows the record or a newer version already.
 func (v *validator) stale(r *records.Record, now time.Time) bool {
 	known, ok := v.Known(r.Name())
 	if !ok {
@@ -142,7 +143,7 @@ func (v *validator) stale(r *records.Record, now time.Time) bool {
 	return order < 0 || order == 0 && now.Sub(r.Issued()) > relayWindow
 }
 
-// rateLimiters are token buckets of peers, boundedly many.
+// rateLimiters are token buckets of a bounded number of peers.
 type rateLimiters struct {
 	limit   rate.Limit
 	burst   int
@@ -157,7 +158,7 @@ func newRateLimiters(limit rate.Limit, burst int) *rateLimiters {
 	return &rateLimiters{limit: limit, burst: burst, buckets: b}
 }
 
-// take takes a token of a peer, and reports whether there was one.
+// take takes a token of a peer. It reports false for an empty bucket.
 func (a *rateLimiters) take(id peer.ID, now time.Time) bool {
 	b, ok := a.buckets.Get(id)
 	if !ok {
@@ -169,7 +170,7 @@ func (a *rateLimiters) take(id peer.ID, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// empty reports whether a peer has no token left. It makes no account.
+// empty reports whether a peer's bucket is empty. It creates no bucket.
 func (a *rateLimiters) empty(id peer.ID, now time.Time) bool {
 	b, ok := a.buckets.Peek(id)
 	return ok && b.TokensAt(now) < 1

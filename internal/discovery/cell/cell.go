@@ -1,34 +1,32 @@
-// Package cell decides what the keepers of one cell of the index hold of it, what they say
-// of what they do not hold, and whom they let in when it fills.
+// Package cell decides which records of one cell its keepers hold, how they describe the other
+// records, and which new records they admit to a nearly full cell.
 //
-// # Division
+// # Split
 //
-// A cell is kept whole up to Full records. Above that its keepers divide it: they hold a
-// Sample, the same at all of them whatever order they learnt the records in, and for each
-// child, the next smaller cell, a Summary: how many records it has and, for each order of a
-// query, a value that none of them betters. The children's own keepers hold the records.
-// A reader derives from the summaries which children can still have a result and descends
-// into these alone: the trie over geohashes of Ramabhadran, Ratnasamy, Hellerstein and
-// Shenker ("Prefix Hash Tree", 2004), where a node that has split stays useful for what it
-// knows, as in the load stripping of Zheng, Shen, Li and Shenker ("Distributed Segment
-// Tree", 2006). A divided cell whose children together have no more than Merge records is
-// kept whole again.
+// Up to Full records, keepers hold a cell whole. Above, they split it: they hold a Sample, equal
+// at all keepers regardless of the order of arrival, and a Summary of each child, the next smaller
+// cell. A summary has the number of records and, for each order of a query, a bound: no record has
+// a better value. The keepers of the children hold the records. From the summaries a reader
+// derives which children can still have a result, and searches only these. This is the trie over
+// geohashes of Ramabhadran, Ratnasamy, Hellerstein and Shenker ("Prefix Hash Tree", 2004), except
+// that a split node stays useful for its own knowledge, as in the load stripping of Zheng, Shen,
+// Li and Shenker ("Distributed Segment Tree", 2006). A split cell returns to phase Whole after its
+// children together shrink to Merge records.
 //
 // # Safety
 //
-// A bound may be too good, which costs its readers a descent, and never too bad, which would
-// hide records. Therefore publishers tell the keepers of a divided cell of every record that
-// betters a summary; a record that lapses or is withdrawn does not make a summary worse; and
-// only what the child's keepers say replaces it, once no publisher can remember the better
-// one any more.
+// A bound may be too good: this costs readers a search. A bound is never too bad: this would hide
+// records. Therefore publishers send the keepers of a split cell every record that improves a
+// summary; the expiry or withdrawal of a record does not make a summary worse; and only reports of
+// the child's keepers replace a summary, after all publishers have forgotten the better one.
 //
 // # Fairness
 //
-// One provider counts for ProviderShare records at most and one address prefix for
-// PrefixShare, so that neither alone divides a cell. What is above Full without dividing it
-// goes, from whoever has most. No prefix has more than a quarter of a sample.
+// One provider counts for at most ProviderShare records and one address prefix for PrefixShare, so
+// neither can cause a split alone. Without a split, records above Full are dropped from the
+// largest provider or prefix. No prefix has more than a quarter of a sample.
 //
-// Everything here is pure: time is an argument, and a Cell is not safe for concurrent use.
+// The package is pure: time is an argument. A Cell is not safe for concurrent use.
 package cell
 
 import (
@@ -42,50 +40,50 @@ import (
 
 // The sizes of a cell, in records.
 const (
-	Full          = 2000     // most that is kept whole
-	Merge         = Full / 4 // most of a divided cell that is kept whole again
-	SampleSize    = 1000     // kept of a divided cell
-	ProviderShare = 100      // most that one provider counts for
-	PrefixShare   = Full / 4 // most that one address prefix counts for
-	LeafFull      = 4 * Full // most of a cell that has no children
+	Full          = 2000     // maximum of a whole cell
+	Merge         = Full / 4 // maximum of a split cell that becomes whole again
+	SampleSize    = 1000     // sample of a split cell
+	ProviderShare = 100      // maximum that counts for one provider
+	PrefixShare   = Full / 4 // maximum that counts for one address prefix
+	LeafFull      = 4 * Full // maximum of a cell without children
 )
 
-// MaxChildren is the most children a cell has: those of Global are of two characters.
+// MaxChildren is the maximum number of children of a cell: those of Global have two characters.
 const MaxChildren = 1024
 
-// Grace is how long a cell that is kept whole again still answers as divided, while it
-// takes in everything: longer than publishers remember that it was divided, so that none
-// of them still holds records back when it answers for all.
+// Grace is the duration of phase Merging: the cell still answers as split while it accepts every
+// record. Publishers remember a split for a shorter time, so none of them withholds records when
+// the cell answers for all.
 const Grace = 15 * time.Minute
 
-// Phase is how a keeper holds a cell.
+// Phase is the way a keeper holds a cell.
 type Phase uint8
 
 // The phases, in the order that a cell goes through them.
 const (
-	Whole     Phase = iota // has everything
-	Splitting              // still has everything, and hands it to the children's keepers
-	Split                  // has the sample and the summaries
-	Merging                // takes everything in again, but cannot answer for all yet
+	Whole     Phase = iota // holds every record
+	Splitting              // still holds every record, and hands it over to the keepers of the children
+	Split                  // holds the sample and the summaries
+	Merging                // accepts every record again, but does not answer for all yet
 )
 
-// String gives the phase's lower-case name.
+// String returns the lower-case name of the phase.
 func (p Phase) String() string {
-	names := [...]string{"whole", "dividing", "divided", "merging"}
+	names := [...]string{"whole", "splitting", "split", "merging"}
 	if int(p) >= len(names) {
 		return "unknown"
 	}
 	return names[p]
 }
 
-// Open reports whether publishers are to bring every record.
+// Open reports whether publishers should send every record.
 func (p Phase) Open() bool { return p == Whole || p == Merging }
 
 // Complete reports whether the keeper has every record of the cell.
 func (p Phase) Complete() bool { return p == Whole || p == Splitting }
 
-// Children gives the number of characters of a cell's children, and false for a cell that
-// has none.
+// Children returns the number of characters of a cell's children. It reports false for a cell
+// without children.
 func Children(c geo.Cell) (length int, some bool) {
 	switch n := c.Len(); {
 	case n == 0:
@@ -97,8 +95,8 @@ func Children(c geo.Cell) (length int, some bool) {
 	}
 }
 
-// ChildOf gives the child of a cell that a record lies in, and false for a record without
-// a place and for a cell without children.
+// ChildOf returns the child that contains a record. It reports false for a record without a place
+// and for a cell without children.
 func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
 	length, some := Children(c)
 	at, placed := r.Facts().Place()
@@ -108,20 +106,20 @@ func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
 	return geo.CellOf(at, length), true
 }
 
-// Splits reports whether members are enough, and of enough providers and prefixes, to
-// divide a cell.
+// Splits reports whether a cell has too many members, of enough providers and prefixes for a
+// split.
 func Splits(c geo.Cell, members []Member) bool {
 	if _, some := Children(c); !some || len(members) <= Full {
 		return false
 	}
-	var census ProviderCounter
+	var counter ProviderCounter
 	for _, m := range members {
-		census.Add(m.Record.Name().Provider, m.Prefix)
+		counter.Add(m.Record.Name().Provider, m.Prefix)
 	}
-	return census.Fair() > Full
+	return counter.Fair() > Full
 }
 
-// Capacity is how many records a keeper holds of a cell that is whole.
+// Capacity returns the maximum number of records in a whole cell.
 func Capacity(c geo.Cell) int {
 	if _, some := Children(c); some {
 		return Full
@@ -129,39 +127,39 @@ func Capacity(c geo.Cell) int {
 	return LeafFull
 }
 
-// Cell is what one keeper knows of a cell that it has divided.
+// Cell is the knowledge of one keeper about a cell that it split.
 type Cell struct {
 	place    geo.Cell
 	phase    Phase
-	since    time.Time // of the phase
+	since    time.Time // start of the phase
 	sample   Sample
 	children map[geo.Cell]*child
-	unplaced int // records without a place, which no child has
+	unplaced int // records without a place: no child contains them
 }
 
-// child is what is known of one part of a divided cell: what its keepers said last, and
-// everything that was told or said in this window of Grace and in the one before. What is
-// better than what the keepers say is not dropped sooner: they may not have heard yet of
-// what a publisher told here, and a publisher that remembers a better value than the one
-// that holds now does not tell at all. The window before may be dropped at any moment:
-// publishers hear nothing of it.
+// child is the knowledge about one child of a split cell: the latest report of its keepers, and
+// everything that publishers or keepers sent in the present window of Grace and in the window
+// before. Values better than the report stay for that time, for two reasons. The child's keepers
+// may not know a publisher's record yet. And a publisher that remembers a better value than the
+// present one sends nothing at all. The previous window may be dropped at any moment: publishers
+// never see it.
 type child struct {
 	reported    Summary
 	window      Summary
 	previous    Summary
-	windowStart time.Time // when window began
+	windowStart time.Time
 	askedAt     time.Time
-	recent      int // records told since
+	recent      int // records since the last report
 }
 
-// summary is the safe summary of all that.
+// summary returns the safe summary of all knowledge.
 func (ch *child) summary() Summary {
 	s := ch.stable()
 	s.Merge(ch.previous)
 	return ch.counted(s)
 }
 
-// stable is what stays known for Grace at least.
+// stable returns the part of the summary that stays for at least Grace.
 func (ch *child) stable() Summary {
 	var s Summary
 	s.Merge(ch.reported)
@@ -170,34 +168,34 @@ func (ch *child) stable() Summary {
 }
 
 func (ch *child) counted(s Summary) Summary {
-	if s.Count > 0 { // one that had records lately may have one that was not told
+	if s.Count > 0 { // a recently used child may have a record unknown here
 		s.Count = max(1, ch.reported.Count+ch.recent)
 	}
 	return s
 }
 
-// New divides a cell, or takes over a division from other keepers, at a time, in phase
-// Dividing or Split.
+// New returns a cell that is split at time now, or adopted from another keeper, in phase Splitting
+// or Split.
 func New(place geo.Cell, phase Phase, now time.Time) *Cell {
 	return &Cell{place: place, phase: phase, since: now, children: make(map[geo.Cell]*child)}
 }
 
-// Place is the cell's.
+// Place returns the geohash of the cell.
 func (c *Cell) Place() geo.Cell { return c.place }
 
-// Phase is how the cell is held, and since when.
+// Phase returns the phase and its start.
 func (c *Cell) Phase() (Phase, time.Time) { return c.phase, c.since }
 
-// FinishSplit ends phase Splitting: the children's keepers have the records.
+// FinishSplit ends phase Splitting: the keepers of the children hold the records.
 func (c *Cell) FinishSplit(now time.Time) {
 	if c.phase == Splitting {
 		c.phase, c.since = Split, now
 	}
 }
 
-// Offer takes note of a record of the cell. It reports whether the record is to be kept for
-// the cell, and gives another one that need not be any more, if there is one. Records
-// without a place are kept whatever the phase.
+// Offer notes a record of the cell. Kept reports whether the keeper must hold the record for the
+// cell; displaced names a record that it need not hold any more. Records without a place are kept
+// in every phase.
 func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
 	place, ok := ChildOf(c.place, m.Record)
 	if !ok {
@@ -205,7 +203,7 @@ func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
 	}
 	if ch := c.child(place); ch != nil {
 		ch.window.Add(m.Record)
-		if !c.sample.Has(m.Record.Name()) { // or else it was counted before
+		if !c.sample.Has(m.Record.Name()) { // otherwise counted before
 			ch.recent++
 		}
 	}
@@ -213,7 +211,7 @@ func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
 	return kept || c.phase != Split, displaced
 }
 
-// child gives what is known of a part, made if need be; nil where there are too many.
+// child returns the knowledge about a child, new if necessary; nil for too many children.
 func (c *Cell) child(place geo.Cell) *child {
 	ch, ok := c.children[place]
 	if !ok && len(c.children) < MaxChildren {
@@ -223,18 +221,18 @@ func (c *Cell) child(place geo.Cell) *child {
 	return ch
 }
 
-// Forget takes a record that lapsed or was withdrawn out of the sample.
+// Forget removes an expired or withdrawn record from the sample.
 func (c *Cell) Forget(n records.Name) { c.sample.Remove(n) }
 
-// Keeps reports whether a record is to be held for the cell.
+// Keeps reports whether the keeper must hold a record for the cell.
 func (c *Cell) Keeps(r *records.Record) bool {
 	_, placed := r.Facts().Place()
 	return c.phase != Split || !placed || c.sample.Has(r.Name())
 }
 
-// Wants reports whether the publisher of a record is to bring it to the cell's keepers,
-// given what they said of the cell: it belongs in the sample, or betters its child.
-// A tombstone always is wanted.
+// Wants reports whether a publisher should send a record to a keeper of a split cell, given the
+// keeper's hint: the record belongs to the sample, or improves the summary of its child.
+// Tombstones are always wanted.
 func Wants(place geo.Cell, below uint64, children map[geo.Cell]Summary, r *records.Record) bool {
 	child, ok := ChildOf(place, r)
 	if !ok || r.Withdrawn() || Rank(r.Name()) < below {
@@ -244,13 +242,13 @@ func Wants(place geo.Cell, below uint64, children map[geo.Cell]Summary, r *recor
 	return !known || s.ImprovedBy(r)
 }
 
-// Below is the rank below which a record is in the sample.
+// Below returns the rank below which records belong to the sample.
 func (c *Cell) Below() uint64 { return c.sample.Below() }
 
-// Sampled are the names in the sample, by rank.
+// Sampled returns the names in the sample, by rank.
 func (c *Cell) Sampled() []records.Name { return c.sample.Names() }
 
-// Summary gives what is known of a child; the zero Summary for one without records.
+// Summary returns the summary of a child; the zero Summary for a child without records.
 func (c *Cell) Summary(place geo.Cell) Summary {
 	if ch, ok := c.children[place]; ok {
 		return ch.summary()
@@ -258,8 +256,8 @@ func (c *Cell) Summary(place geo.Cell) Summary {
 	return Summary{}
 }
 
-// Stable is the part of Summary that stays known for Grace at least: what publishers may be told, who
-// remember it, and bring nothing that does not better it.
+// Stable returns the part of Summary that stays for at least Grace. Publishers receive this part,
+// remember it, and send only records with better values.
 func (c *Cell) Stable(place geo.Cell) Summary {
 	if ch, ok := c.children[place]; ok {
 		return ch.stable()
@@ -267,7 +265,7 @@ func (c *Cell) Stable(place geo.Cell) Summary {
 	return Summary{}
 }
 
-// Populated gives the children that have records, sorted.
+// Populated returns the children with records, sorted.
 func (c *Cell) Populated() []geo.Cell {
 	var parts []geo.Cell
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
@@ -278,7 +276,7 @@ func (c *Cell) Populated() []geo.Cell {
 	return parts
 }
 
-// Total is the summary of the whole cell.
+// Total returns the summary of the whole cell.
 func (c *Cell) Total() Summary {
 	var total Summary
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
@@ -287,8 +285,8 @@ func (c *Cell) Total() Summary {
 	return total
 }
 
-// recentCount is the most records that the cell may have had in this window and the one before: a child's
-// keeper that has just begun says less than it will have.
+// recentCount returns an upper bound of the records in the present and the previous window: a
+// child's keeper that has just begun reports fewer records than it will get.
 func (c *Cell) recentCount() int {
 	n := 0
 	for _, ch := range c.children {
@@ -297,8 +295,8 @@ func (c *Cell) recentCount() int {
 	return n
 }
 
-// Stale gives up to n children whose keepers were not asked since before, those asked
-// longest ago first, and notes that they are being asked.
+// Stale returns up to n children whose keepers were last asked before a time, longest ago first.
+// It sets their time to now.
 func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
 	var due []geo.Cell
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
@@ -318,37 +316,36 @@ func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
 	return due
 }
 
-// Refresh takes what the keepers of a child say, who were asked after Stale gave it: the
-// safer of their views where they differ, see Summary.Merge.
-func (c *Cell) Refresh(place geo.Cell, said Summary) {
+// Refresh replaces the report about a child that Stale returned. For different views of several
+// keepers, reported is their Merge.
+func (c *Cell) Refresh(place geo.Cell, reported Summary) {
 	ch := c.child(place)
 	if ch == nil {
 		return
 	}
 	ch.window.Merge(ch.reported)
-	if ch.reported = said; ch.summary().Count == 0 {
+	if ch.reported = reported; ch.summary().Count == 0 {
 		delete(c.children, place)
 	}
 }
 
-// Adopt learns from another keeper of the cell what it knows of a child; it only betters
-// what is known here.
-func (c *Cell) Adopt(place geo.Cell, said Summary) {
+// Adopt adds another keeper's view of a child. It only improves the summary.
+func (c *Cell) Adopt(place geo.Cell, reported Summary) {
 	length, some := Children(c.place)
-	if !some || place.Len() != length || !c.place.ContainsCell(place) || said.Count == 0 {
+	if !some || place.Len() != length || !c.place.ContainsCell(place) || reported.Count == 0 {
 		return
 	}
 	if ch := c.child(place); ch != nil {
-		ch.reported.Merge(said)
+		ch.reported.Merge(reported)
 	}
 }
 
-// SetUnplaced says how many records without a place the cell has.
+// SetUnplaced sets the number of records without a place.
 func (c *Cell) SetUnplaced(n int) { c.unplaced = n }
 
-// UpdatePhase moves the cell on when its size says so: from Split to Merging when it has come
-// down to Merge records, and stayed there for a window at least, and back when it has grown meanwhile.
-// It reports whether it has been merging for so long that, once all its records were fetched, it is whole.
+// UpdatePhase changes the phase according to the size: from Split to Merging at Merge records for
+// at least one window, and back above Full. Ripe reports that phase Merging lasted for Grace:
+// after a fetch of all its records the cell is whole.
 func (c *Cell) UpdatePhase(now time.Time) (ripe bool) {
 	switch count := c.Total().Count + c.unplaced; {
 	case c.phase == Split && c.recentCount()+c.unplaced <= Merge:
@@ -361,7 +358,7 @@ func (c *Cell) UpdatePhase(now time.Time) (ripe bool) {
 	return false
 }
 
-// FillSample takes a record that is held anyway into the sample, if it belongs there.
+// FillSample adds a record from the index to the sample, if it belongs there.
 func (c *Cell) FillSample(m Member) {
 	if _, ok := ChildOf(c.place, m.Record); ok && Rank(m.Record.Name()) < c.sample.Below() {
 		c.sample.Offer(m)

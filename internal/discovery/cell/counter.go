@@ -10,15 +10,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// ProviderCounter counts the records of a cell by who they are of. The zero value is empty.
+// ProviderCounter counts the records of a cell by provider and address prefix. The zero value is
+// empty.
 type ProviderCounter struct {
 	count     int
-	unknown   int // without a prefix
+	unknown   int // records with an unknown prefix
 	providers map[peer.ID]int
 	prefixes  map[netip.Prefix]int
 }
 
-// Add counts a record. The zero prefix is an unknown one.
+// Add counts a record. The zero prefix means unknown.
 func (c *ProviderCounter) Add(provider peer.ID, prefix netip.Prefix) {
 	if c.providers == nil {
 		c.providers, c.prefixes = make(map[peer.ID]int), make(map[netip.Prefix]int)
@@ -32,17 +33,17 @@ func (c *ProviderCounter) Add(provider peer.ID, prefix netip.Prefix) {
 	}
 }
 
-// Count is the number of records.
+// Count returns the number of records.
 func (c *ProviderCounter) Count() int { return c.count }
 
-// Of gives the numbers of records of a provider and of a prefix.
+// Of returns the numbers of records of a provider and of a prefix.
 func (c *ProviderCounter) Of(provider peer.ID, prefix netip.Prefix) (ofProvider, ofPrefix int) {
 	return c.providers[provider], c.prefixes[prefix]
 }
 
-// Fair is the number of records where no provider counts for more than ProviderShare and
-// no prefix for more than PrefixShare. One prefix can have many providers, and one
-// provider many prefixes: the lower of the two counts holds.
+// Fair returns the number of records with at most ProviderShare per provider and PrefixShare per
+// prefix. One prefix can have many providers, and one provider many prefixes: the lower of the two
+// counts applies.
 func (c *ProviderCounter) Fair() int {
 	byProvider, byPrefix := 0, c.unknown
 	for _, n := range c.providers {
@@ -54,10 +55,10 @@ func (c *ProviderCounter) Fair() int {
 	return min(byProvider, byPrefix)
 }
 
-// Surplus gives the records that go when a cell is to come down to most records: those of
-// highest rank from the origins (prefixes, and providers whose prefix is unknown) that have
-// the most, so that an origin loses nothing while another has more (max-min fairness). It
-// depends on the members and not on their order.
+// Surplus returns the records to drop from a cell for a maximum of most records: those of highest
+// rank from the largest buckets (prefixes, and providers with an unknown prefix), so that no
+// bucket loses a record while another has more (max-min fairness). The result does not depend on
+// the order of members.
 func Surplus(members []Member, most int) []records.Name {
 	if len(members) <= most {
 		return nil
@@ -87,7 +88,7 @@ func Surplus(members []Member, most int) []records.Name {
 	return names
 }
 
-// levelOf is the most that every group may have when they are to have most together.
+// levelOf returns the maximum per group for a total of most.
 func levelOf(sizes []int, most int) int {
 	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(a, b) })
 	left := most

@@ -9,38 +9,37 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// The constants of Wait.
+// Constants of Wait.
 const (
-	// MaxWait is the longest that a newcomer waits: the lifetime of an advertisement, E, in discv5.
+	// MaxWait is the maximum waiting time: the lifetime E of an advertisement in discv5.
 	MaxWait = 15 * time.Minute
 
-	nearFull   = 0.8  // of the capacity: from here on newcomers wait
+	nearFull   = 0.8  // share of the capacity; new records wait above
 	steepness  = 3    // P
-	groundRate = 1e-7 // G: what even an unlike newcomer waits
+	groundRate = 1e-7 // G: even a record of a new provider waits
 	minWait    = time.Second
 )
 
-// Load is what a newcomer finds in a cell that is whole.
+// Load is the state of a whole cell for a new record.
 type Load struct {
-	Count      int  // records
-	Capacity   int  // records, at least 1
-	OfProvider int  // the newcomer's
-	OfPrefix   int  // the newcomer's
-	Splits     bool // the cell gives way to honest growth by dividing
+	Count      int
+	Capacity   int  // at least 1
+	OfProvider int  // records of the same provider
+	OfPrefix   int  // records of the same prefix
+	Splits     bool // honest growth splits the cell
 }
 
-// Wait is how long a newcomer is kept out of a cell that is more than 80 % full, so that
-// whoever would fill it needs more time than records live, and more the more it has there
-// already. It is the waiting time of DISC-NG (M. Król et al., "DISC-NG: Robust Service
-// Discovery in the Ethereum Global Network", 2023; devp2p, discv5 theory, "Topic-based
-// Service Discovery"),
+// Wait returns the waiting time of a new record for a cell above 80 % of its capacity. To fill the
+// cell, an attacker needs more time than records live, and more with each record. It is the waiting
+// time of DISC-NG (M. Król et al., "DISC-NG: Robust Service Discovery in the Ethereum Global
+// Network", 2023; devp2p, discv5 theory, "Topic-based Service Discovery"),
 //
 //	w = E (1 - c/C)^-P (c(s)/c + score(IP) + G)
 //
-// with the share of the provider for that of the service, and of the address prefix for the
-// score. C is the capacity and c the count. It is at most MaxWait, and 0 below a second. In a
-// cell that divides only what is above the shares of provider and prefix counts: there
-// everybody else is welcome, since the cell gives way.
+// with the share of the provider instead of the service, and the share of the address prefix as the
+// score. C is the capacity and c the count. The result is at most MaxWait; below a second it is 0.
+// In a cell that can split, only records above the shares of provider and prefix count: all other
+// providers are welcome, because the cell splits.
 func Wait(c Load) time.Duration {
 	if !NearFull(c.Count, c.Capacity) {
 		return 0
@@ -63,20 +62,19 @@ func Wait(c Load) time.Duration {
 	}
 }
 
-// NearFull reports whether newcomers may have to wait.
+// NearFull reports whether new records may have to wait.
 func NearFull(count, capacity int) bool { return float64(count) > nearFull*float64(capacity) }
 
-// AdmissionQueue remembers since when newcomers wait, so that they need no ticket: a bounded number
-// of them, of which whoever did not ask for the longest time loses its place. It is not
-// safe for concurrent use.
+// AdmissionQueue remembers the arrival of waiting records, so that they need no ticket. It is
+// bounded: the least recently seen record loses its place. It is not safe for concurrent use.
 type AdmissionQueue struct {
 	since *simplelru.LRU[records.Name, time.Time]
 }
 
-// maxQueue bounds a AdmissionQueue.
+// maxQueue bounds an AdmissionQueue.
 const maxQueue = 8192
 
-// NewAdmissionQueue makes an empty line.
+// NewAdmissionQueue returns an empty queue.
 func NewAdmissionQueue() *AdmissionQueue {
 	since, err := simplelru.NewLRU[records.Name, time.Time](maxQueue, nil)
 	if err != nil {
@@ -85,9 +83,9 @@ func NewAdmissionQueue() *AdmissionQueue {
 	return &AdmissionQueue{since: since}
 }
 
-// Admit lets a newcomer in that has waited, or is not to wait, and otherwise gives the time
-// left. The wait is that of the moment: it may have changed since the newcomer came. Who does
-// not come back within MaxWait after its time has waited in vain.
+// Admit admits a record that need not wait, or has waited; otherwise it returns the time left.
+// Wait is the present waiting time, which may differ from earlier calls. A record that returns
+// later than MaxWait after its time has to wait again.
 func (l *AdmissionQueue) Admit(n records.Name, wait time.Duration, now time.Time) (left time.Duration) {
 	if wait <= 0 {
 		l.since.Remove(n)

@@ -11,27 +11,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Member is a record and where it came from.
+// Member is a record and the network of its publisher.
 type Member struct {
 	Record *records.Record
-	Prefix netip.Prefix // /24 of IPv4 or /48 of IPv6 of its publisher; the zero prefix is unknown
+	Prefix netip.Prefix // /24 of IPv4 or /48 of IPv6 of the publisher; zero means unknown
 }
 
-// Rank orders the names of records as no provider chooses and everybody agrees: the first
-// 8 bytes, big-endian, of the sha2-256 of the name's string.
+// Rank orders records in a way that all peers agree on and no provider chooses: the first 8 bytes,
+// big-endian, of the SHA-256 of the name's string.
 func Rank(n records.Name) uint64 {
 	sum := sha256.Sum256([]byte(n.String()))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// sampleShare is how many of a sample may come from one prefix, or from one provider whose
-// prefix is not known.
+// sampleShare is the maximum in a sample of one prefix, or of one provider with an unknown prefix.
 const sampleShare = SampleSize / 4
 
 // Sample is the SampleSize records of lowest rank (bottom-k sampling: Cohen and Kaplan,
-// "Summarizing Data Using Bottom-k Sketches", 2007), with at most a quarter of one origin:
-// ranks are cheap to choose for who invents names. It depends on what was offered and not on
-// the order. The zero value is empty.
+// "Summarizing Data Using Bottom-k Sketches", 2007), at most a quarter of them from one bucket: an
+// inventor of names can choose low ranks cheaply. It depends on the offered records, not on their
+// order. The zero value is empty.
 type Sample struct {
 	members []ranked // by rank
 	names   map[records.Name]struct{}
@@ -44,7 +43,7 @@ type ranked struct {
 	bucket quotaBucket
 }
 
-// quotaBucket is who a record is counted for: a prefix or, where that is unknown, a provider.
+// quotaBucket is the party that a record counts for: its prefix or, if unknown, its provider.
 type quotaBucket struct {
 	prefix   netip.Prefix
 	provider string
@@ -61,8 +60,8 @@ func (a ranked) compare(b ranked) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), a.name.Compare(b.name))
 }
 
-// Offer takes a record in, if it belongs in the sample, and reports whether it does. It gives
-// the records that do not any more.
+// Offer adds a record if it belongs to the sample, and reports whether it does. Displaced names
+// the records that no longer belong.
 func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
 	if s.Has(m.Record.Name()) {
 		return true, nil
@@ -92,7 +91,7 @@ func (s *Sample) Offer(m Member) (in bool, displaced []records.Name) {
 	return true, []records.Name{gone}
 }
 
-// last is the position of the last member of an origin.
+// last returns the position of the last member of a bucket.
 func (s *Sample) last(group quotaBucket) int {
 	for i := len(s.members) - 1; ; i-- {
 		if s.members[i].bucket == group {
@@ -116,7 +115,7 @@ func (s *Sample) Has(n records.Name) bool {
 	return ok
 }
 
-// Remove takes a record out, if it is in.
+// Remove removes a record, if present.
 func (s *Sample) Remove(n records.Name) {
 	if s.Has(n) {
 		at, _ := slices.BinarySearchFunc(s.members, ranked{rank: Rank(n), name: n}, ranked.compare)
@@ -124,7 +123,7 @@ func (s *Sample) Remove(n records.Name) {
 	}
 }
 
-// Below is the rank below which records are in the sample, or would be.
+// Below returns the rank below which records belong to the sample.
 func (s *Sample) Below() uint64 {
 	if len(s.members) < SampleSize {
 		return math.MaxUint64
@@ -132,7 +131,7 @@ func (s *Sample) Below() uint64 {
 	return s.members[len(s.members)-1].rank + 1
 }
 
-// Names are the names in the sample, by rank.
+// Names returns the names in the sample, by rank.
 func (s *Sample) Names() []records.Name {
 	names := make([]records.Name, len(s.members))
 	for i, m := range s.members {

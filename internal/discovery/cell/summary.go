@@ -10,24 +10,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// MaxPrices bounds the currencies and units that a summary tells apart.
+// MaxPrices bounds the pairs of currency and unit in a summary.
 const MaxPrices = 8
 
-// Summary says of a set of records how many there are and, for each order of a query, what
-// none of them betters. The zero value is that of no records. What nothing is known about
-// counts as the best there can be.
+// Summary describes a set of records: their number and, for each order of a query, a bound that no
+// record improves. The zero value describes no records. An unknown value counts as the best
+// possible one.
 type Summary struct {
 	Count      int
-	Prices     []Price // by currency and unit, each pair once
-	MorePrices bool    // there are prices in other currencies and units, about which nothing is known
+	Prices     []Price // sorted by currency and unit, each pair once
+	MorePrices bool    // prices in other currencies and units exist, with unknown values
 
-	Known         records.Known // which of the following some record states
+	Known         records.Known // which of the following values at least one record states
 	MaxUptime     float64       // percent
 	MinErrorRate  uint32        // per 10000 requests
 	MinResponseMS uint64
 }
 
-// Price is the lowest in one currency and unit, both in the spelling of query.Fold.
+// Price is the lowest price in one currency and unit, both in the spelling of query.Fold.
 type Price struct {
 	Currency, Unit string
 	Least          float64
@@ -39,13 +39,13 @@ func (p Price) compare(q Price) int {
 
 const summarised = records.KnownUptime | records.KnownErrorRate | records.KnownResponseTime
 
-// Add counts a record in.
+// Add adds a record.
 func (s *Summary) Add(r *records.Record) {
 	s.Count++
 	s.Note(r)
 }
 
-// Note takes the values of a record that is counted already.
+// Note adds the values of a record without counting it.
 func (s *Summary) Note(r *records.Record) {
 	x := r.Facts()
 	s.Merge(Summary{
@@ -61,8 +61,8 @@ func priceOf(x *records.Facts) []Price {
 	return []Price{{query.Fold(x.Currency), query.Fold(x.PriceUnit), x.Price}}
 }
 
-// Merge makes s what holds if either of two views of one cell does: the better of their
-// values and the larger of their counts.
+// Merge combines two views of one cell: the better values and the larger count. The result is safe
+// if one of the views is.
 func (s *Summary) Merge(o Summary) {
 	s.Count = max(s.Count, o.Count)
 	s.improve(o)
@@ -77,7 +77,7 @@ func (s *Summary) Join(o Summary) {
 	s.improve(o)
 }
 
-// improve betters the values of s by those of o.
+// improve improves the values of s by those of o.
 func (s *Summary) improve(o Summary) {
 	pick := func(k records.Known, better bool) bool {
 		return o.Known&k != 0 && (s.Known&k == 0 || better)
@@ -95,8 +95,8 @@ func (s *Summary) improve(o Summary) {
 	s.improvePrices(o)
 }
 
-// improvePrices keeps of each pair the lower price. A pair that one side may have left out for
-// want of room is left out: its lowest price is not known.
+// improvePrices keeps the lower price of each pair. It drops a pair that either side may lack
+// because of MaxPrices: its lowest price is unknown.
 func (s *Summary) improvePrices(o Summary) {
 	if len(o.Prices) == 0 && !o.MorePrices {
 		return
@@ -121,7 +121,7 @@ func (s *Summary) improvePrices(o Summary) {
 	s.Prices = all[:min(len(all), MaxPrices)]
 }
 
-// price gives the lowest price of a pair that is told apart.
+// price returns the lowest price of a pair in the summary.
 func (s *Summary) price(currency, unit string) (least float64, ok bool) {
 	at, ok := slices.BinarySearchFunc(s.Prices, Price{Currency: currency, Unit: unit}, Price.compare)
 	if !ok {
@@ -130,7 +130,7 @@ func (s *Summary) price(currency, unit string) (least float64, ok bool) {
 	return s.Prices[at].Least, true
 }
 
-// ImprovedBy reports whether a record has a value that s does not account for.
+// ImprovedBy reports whether a record has a better value than s.
 func (s *Summary) ImprovedBy(r *records.Record) bool {
 	x := r.Facts()
 	new := func(k records.Known, better bool) bool { return x.Has(k) && (s.Known&k == 0 || better) }
@@ -148,8 +148,8 @@ func (s *Summary) ImprovedBy(r *records.Record) bool {
 	return false
 }
 
-// Bound is a rank value that no match of a plan in a cell with this summary betters (see
-// query.Plan.Bound), and false when there is no match.
+// Bound returns the best possible rank value of a plan's matches in a cell with this summary (see
+// query.Plan.Bound). It reports false if the cell has no match.
 func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool) {
 	if s.Count == 0 {
 		return math.Inf(1), false
@@ -159,7 +159,7 @@ func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool
 	}
 	if least, ok := s.price(p.Prices()); ok || s.MorePrices {
 		best.Known |= records.KnownPrice
-		best.Price = least // 0, the least there is, of a pair that is not told apart
+		best.Price = least // 0, the lowest possible price, for an unknown pair
 	}
 	return p.Bound(&best, place.Box())
 }

@@ -12,13 +12,13 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// Bounds of what others say.
+// Bounds of the messages of other peers.
 const (
 	maxCount = 1 << 40 // records of a cell
 	maxLabel = 64      // bytes of a currency and of a unit
 )
 
-// Proto is the summary of a cell on the wire.
+// Proto returns the wire form of the summary of a cell.
 func (s *Summary) Proto(place geo.Cell) *pb.Summary {
 	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.MorePrices}
 	for _, p := range s.Prices {
@@ -36,15 +36,15 @@ func (s *Summary) Proto(place geo.Cell) *pb.Summary {
 	return m
 }
 
-// FromProto takes a summary off the wire. It returns Unauthentic for what no honest keeper
-// says: a place that is no cell, too many prices or not in order, values that are no numbers.
+// FromProto parses the wire form of a summary. It returns Unauthentic for a message that violates
+// the protocol: an invalid cell, too many prices or unsorted ones, values that are not numbers.
 func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	bad := func(format string, args ...any) (geo.Cell, Summary, error) {
 		return "", Summary{}, fault.New("cell.FromProto", fault.Unauthentic, format, args...)
 	}
 	place, err := geo.ParseCell(m.GetCell())
 	if err != nil {
-		return bad("a summary of no cell")
+		return bad("a summary without a valid cell")
 	}
 	if len(m.Prices) > MaxPrices {
 		return bad("a summary with %d prices", len(m.Prices))
@@ -53,7 +53,7 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	for _, p := range m.Prices {
 		price := Price{query.Fold(p.GetCurrency()), query.Fold(p.GetPriceUnit()), p.GetPrice()}
 		if len(price.Currency) > maxLabel || len(price.Unit) > maxLabel || math.IsNaN(price.Least) {
-			return bad("a summary with a price that is none")
+			return bad("a summary with an invalid price")
 		}
 		s.Prices = append(s.Prices, price)
 	}
@@ -71,13 +71,13 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 		s.Known, s.MinResponseMS = s.Known|records.KnownResponseTime, *m.MinResponseMs
 	}
 	if math.IsNaN(s.MaxUptime) {
-		return bad("a summary with an uptime that is no number")
+		return bad("a summary with an uptime that is not a number")
 	}
 	return place, s, nil
 }
 
-// Proto is a divided cell on the wire: its sample's bound, and what is to be said of its children,
-// by their places.
+// Proto returns the wire form of a split cell: the bound of its sample, and the summaries of the
+// given children.
 func (c *Cell) Proto(key string, children map[geo.Cell]Summary) *pb.Split {
 	m := &pb.Split{Cell: key, SampleBelow: c.Below()}
 	for _, place := range slices.Sorted(maps.Keys(children)) {
@@ -88,14 +88,14 @@ func (c *Cell) Proto(key string, children map[geo.Cell]Summary) *pb.Split {
 	return m
 }
 
-// SplitInfo is what a keeper says of a cell that it has divided.
+// SplitInfo is a keeper's description of a cell that it split.
 type SplitInfo struct {
 	Below    uint64
 	Children map[geo.Cell]Summary
 }
 
-// SplitInfoFromProto takes a division of a cell off the wire. It returns Unauthentic for what no
-// honest keeper says: see FromProto, and children that are not the cell's or come twice.
+// SplitInfoFromProto parses the wire form of a split cell. It returns Unauthentic for a message
+// that violates the protocol: see FromProto; also for foreign or repeated children.
 func SplitInfoFromProto(place geo.Cell, m *pb.Split) (SplitInfo, error) {
 	const op = "cell.SplitFromProto"
 	length, some := Children(place)

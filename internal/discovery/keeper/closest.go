@@ -27,7 +27,7 @@ type keeperSet struct {
 	uncertain error
 }
 
-func newKeeperSet(peers []peer.ID, doubt error) *keeperSet {
+func newKeeperSet(peers []peer.ID, uncertain error) *keeperSet {
 	peers = slices.Clone(peers)
 	slices.Sort(peers)
 	var id strings.Builder
@@ -35,7 +35,7 @@ func newKeeperSet(peers []peer.ID, doubt error) *keeperSet {
 		id.WriteByte(byte(len(p)))
 		id.WriteString(string(p))
 	}
-	return &keeperSet{peers: peers, id: id.String(), uncertain: doubt}
+	return &keeperSet{peers: peers, id: id.String(), uncertain: uncertain}
 }
 
 func (s *keeperSet) has(id peer.ID) bool {

@@ -52,7 +52,7 @@ func xor(a, b [sha256.Size]byte) distance {
 type radius struct {
 	target   [sha256.Size]byte
 	farthest distance
-	full     bool // there are Replicas keepers; otherwise every peer is one
+	full     bool // the radius covers Replicas keepers; without full it covers every peer
 }
 
 // covers reports whether a peer is responsible for the key. The peer need not be in the table.

@@ -16,20 +16,20 @@ import (
 // store handles a STORE request. Each item has its own result: a bad record does not affect the
 // others.
 func (s *server) store(ctx context.Context, from source, req *pb.StoreRequest) (*pb.StoreResponse, error) {
-	in := s.k.newStoreHandler(from)
+	h := s.k.newStoreHandler(from)
 	results := make([]*pb.StoreResult, len(req.GetItems()))
 	for i, item := range req.GetItems() {
-		sequence, err := s.accept(ctx, from, item, in)
+		sequence, err := s.accept(ctx, from, item, h)
 		results[i] = &pb.StoreResult{Refusal: refusalOf(err), Sequence: sequence}
 	}
-	return &pb.StoreResponse{Results: results, Splits: in.finish()}, nil
+	return &pb.StoreResponse{Results: results, Splits: h.finish()}, nil
 }
 
 // accept stores one record. Errors: LimitReached for a quota or a nearly full cell, Invalid naming
 // "cells" for cells that do not contain the record, Exists for a newer version here, Forbidden
 // naming "cells" if this peer does not keep one of them, and the errors of records.Open. Cheap
 // checks come first. Sequence is the highest sequence of the record at this peer.
-func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in *storeHandler) (sequence uint64, err error) {
+func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, h *storeHandler) (sequence uint64, err error) {
 	reason := ""
 	defer func() {
 		if err != nil {
@@ -58,12 +58,12 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, in
 			reason = "wrong_cell"
 			return 0, fault.Invalidf("cells", c.String(), "the record lies outside the cell %s", c)
 		}
-		if in.accepts(c) {
+		if h.accepts(c) {
 			kept = append(kept, c)
 		}
 	}
 	if len(kept) > 0 {
-		if sequence, err = in.store(r, kept); err != nil {
+		if sequence, err = h.store(r, kept); err != nil {
 			return sequence, err
 		}
 	}

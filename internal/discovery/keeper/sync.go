@@ -210,17 +210,17 @@ func (v *view) lifetime() time.Duration {
 }
 
 // viewOf returns a view of the index, at most a little behind it.
-func (y *syncer) viewOf(near *tableState) *view {
+func (y *syncer) viewOf(table *tableState) *view {
 	y.making.Lock()
 	defer y.making.Unlock()
 	seq, now := y.k.Index.Seq(), y.k.Now()
-	if v := y.view.Load(); v != nil && v.table == near.peerTable {
+	if v := y.view.Load(); v != nil && v.table == table.peerTable {
 		age := now.Sub(v.made).Abs()
 		if age < v.lifetime() || v.seq == seq && age < viewMaxTTL {
 			return v
 		}
 	}
-	v := newView(y.k.Index, near.peerTable, now, y.k.splits)
+	v := newView(y.k.Index, table.peerTable, now, y.k.splits)
 	y.view.Store(v)
 	return v
 }
@@ -229,17 +229,17 @@ func (y *syncer) viewOf(near *tableState) *view {
 // brings most of the news, and then with several at a time. It reports false without such a peer.
 func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
-	near := y.table()
+	table := y.table()
 	v := y.viewOf(near)
 	peers := y.partners(v)
 	results := make([]error, len(peers))
 	whole := make([]bool, len(peers))
-	talk := func(i int) { whole[i], results[i] = y.compare(ctx, peers[i], near) }
+	talk := func(i int) { whole[i], results[i] = y.compare(ctx, peers[i], table) }
 	if len(peers) > 0 {
 		talk(0)
 		bounded(syncWidth, len(peers)-1, func(i int) { talk(i + 1) })
 	}
-	o := &syncRound{table: near, age: began.Sub(near.made), done: make(map[peer.ID]bool)}
+	o := &syncRound{table: table, age: began.Sub(table.made), done: make(map[peer.ID]bool)}
 	for i, id := range peers {
 		if results[i] == nil {
 			o.done[id] = whole[i]

@@ -14,13 +14,13 @@ import (
 
 // compare finds the records that a partner has and this peer lacks, and pulls them. Whole reports
 // that the partner regards the network as small. After a nil error no available record is missing.
-func (y *syncer) compare(ctx context.Context, id peer.ID, near *tableState) (whole bool, err error) {
+func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (whole bool, err error) {
 	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
 	if err != nil {
 		return false, err
 	}
 	defer func() { end(err) }()
-	c := &diff{y: y, peer: id, table: near, view: y.viewOf(near)}
+	c := &diff{y: y, peer: id, table: table, view: y.viewOf(table)}
 	if err = c.run(ctx); err != nil {
 		y.k.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, err)
@@ -248,9 +248,9 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 	if len(envelopes) > len(wanted) {
 		return 0, breach("%d records for %d ids", len(envelopes), len(wanted))
 	}
-	in := c.y.k.newStoreHandler(source{exempt: true})
-	in.admitted = true
-	defer in.finish()
+	h := c.y.k.newStoreHandler(source{exempt: true})
+	h.admitted = true
+	defer h.finish()
 	for _, envelope := range envelopes {
 		r, err := c.y.k.Verifier.Open(envelope, c.y.k.Now())
 		switch {
@@ -269,7 +269,7 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 		}
 		done = i + 1
 		c.pulled++
-		c.store(in, cells, wanted[i], r)
+		c.store(h, cells, wanted[i], r)
 	}
 	return done, nil
 }
@@ -285,16 +285,16 @@ func inAny(cells []differingCell, r *records.Record) bool {
 
 // store stores a pulled record for its accepted cells. A refused record is not pulled again for a
 // while.
-func (c *diff) store(in *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
-	c.y.pulled.Add(e, in.now.Add(pulledTTL))
+func (c *diff) store(h *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
+	c.y.pulled.Add(e, h.now.Add(pulledTTL))
 	cells := c.y.k.splits.cellsOf(r)
 	for _, d := range compared {
 		if r.In(d.cell) && !slices.Contains(cells, d.cell) {
 			cells = append(cells, d.cell)
 		}
 	}
-	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !in.accepts(k) })
-	if _, err := in.store(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
+	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !h.accepts(k) })
+	if _, err := h.store(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
 		c.y.k.Recorder.Refused(fault.KindOf(err).String())
 	}
 }

@@ -18,13 +18,13 @@ func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*
 		return nil, fault.New("", fault.LimitReached, "another comparison with this peer is under way: try again later")
 	}
 	defer s.comparing.leave(from)
-	near := s.k.sync.table()
-	v := s.k.sync.viewOf(near)
+	table := s.k.sync.table()
+	v := s.k.sync.viewOf(table)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
-	whole := req.Whole && near.whole
-	resp := &pb.SyncResponse{Whole: near.whole}
+	whole := req.Whole && table.whole
+	resp := &pb.SyncResponse{Whole: table.whole}
 	if len(req.Cells) > 0 {
 		return resp, listEntries(v, whole, req, resp)
 	}

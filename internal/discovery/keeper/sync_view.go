@@ -46,7 +46,7 @@ type holdings map[records.CellKey]*holding
 type holding struct {
 	cell   records.CellKey
 	key    string
-	whole  bool   // everybody keeps it
+	whole  bool   // every peer keeps the cell
 	radius radius // of a cell that not every peer keeps
 	set    func() *digest.Set
 
@@ -69,8 +69,8 @@ func entryOf(r *records.Record, provider string) digest.Entry {
 }
 
 // newView copies the index once. Info names the split cells.
-func newView(x *index.Index, near *peerTable, now time.Time, d splitInfo) *view {
-	v := &view{table: near, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
+func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view {
+	v := &view{table: table, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
 	providers := make(map[peer.ID]string)
 	for r := range x.Versions() {
 		if r.Expired(now) {
@@ -92,7 +92,7 @@ func newView(x *index.Index, near *peerTable, now time.Time, d splitInfo) *view 
 	})
 	v.cells = sync.OnceValue(func() holdings {
 		return v.grouped(d.cellsOf, func(c records.CellKey) *holding {
-			if r, ok := near.radiusOf(routingKey(c)); ok {
+			if r, ok := table.radiusOf(routingKey(c)); ok {
 				return &holding{cell: c, key: c.String(), radius: r, sample: d.sampleOf(c)}
 			}
 			return nil
@@ -153,21 +153,21 @@ type splitInfo interface {
 	sampleOf(c records.CellKey) map[digest.ID]struct{}
 }
 
-func (d *splits) cellsOf(r *records.Record) []records.CellKey {
+func (s *splits) cellsOf(r *records.Record) []records.CellKey {
 	cells := r.Cells()
-	if d.deep.Len() == 0 {
+	if s.deep.Len() == 0 {
 		return cells
 	}
 	for _, c := range cellsBelow(r) {
-		if d.deep.Contains(c) {
+		if s.deep.Contains(c) {
 			cells = append(cells, c)
 		}
 	}
 	return cells
 }
 
-func (d *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
-	d.with(c, func(x *cell.Cell) {
+func (s *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
+	s.with(c, func(x *cell.Cell) {
 		if phase, _ := x.Phase(); phase.Complete() {
 			return
 		}

@@ -50,8 +50,8 @@ func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop 
 	}
 }
 
-// sharedQuery is the resync of all followers of one plan: one query serves all followers that
-// requested it before its start.
+// sharedQuery is the resync of all followers of one plan. One query serves all requests from
+// before its start.
 type sharedQuery struct {
 	do    func()
 	slot  chan struct{} // semaphore of one query

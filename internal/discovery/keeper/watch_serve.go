@@ -15,23 +15,23 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// WATCH: a keeper streams the changes of cells that a plan may care about. Each message
-// carries a cookie after which a later stream goes on without loss, or is told that it
-// cannot: then the watcher asks the keepers again.
+// WATCH: a keeper streams the changes of cells that may matter for a plan. Each message has
+// a cookie. A later stream resumes after it without loss, or begins with a reset: then the
+// watcher queries the keepers again.
 const (
-	watchBeat        = 15 * time.Second                                // a stream without changes still shows that it lives
-	watchSilence     = 3 * watchBeat                                   // a stream is given up after it
-	watchBatch       = 512                                             // changes looked at, and records sent, at once
-	maxWatchHave     = 1024                                            // matches a watcher may tell that it has
+	watchBeat        = 15 * time.Second                                // interval of keepalives
+	watchSilence     = 3 * watchBeat                                   // timeout of a silent stream
+	watchBatch       = 512                                             // changes of one step, and records of one message
+	maxWatchHave     = 1024                                            // matches that a watcher may list
 	maxWatchRequest  = maxQueryRequest + maxWatchHave*digest.EntrySize // bytes
-	maxServedWatches = 256                                             // streams served in all
-	maxPeerWatches   = 16                                              // ... to one peer
+	maxServedWatches = 256                                             // streams served
+	maxPeerWatches   = 16                                              // streams served for one peer
 	maxOwnWatches    = 256                                             // streams followed
 )
 
 var (
-	errSplit   = errors.New("the cell is divided: its keepers see only some of its changes")
-	errWatches = errors.New("this peer serves too many watches")
+	errSplit   = errors.New("the cell is split: its keepers see only some of its changes")
+	errWatches = errors.New("this peer serves too many watches: try another keeper")
 )
 
 // watchServer serves the watch of another peer.

@@ -49,7 +49,7 @@ type peerStreams struct {
 	idle  []*clientStream // the most recently used last
 }
 
-// clientStream is owned by one request, or by peerStreams while idle.
+// clientStream belongs to one request or, while idle, to peerStreams.
 type clientStream struct {
 	*Stream
 	reused bool        // it was idle before this request

@@ -1,11 +1,10 @@
-// Package digest tells two parties what differs between two sets of versions without
-// sending the sets: a root, then the sums of 256 buckets, then the entries of the buckets
-// that differ.
+// Package digest finds the differences between two sets of versions without a transfer of the
+// sets: first the roots, then the sums of 256 buckets, then the entries of the different buckets.
 //
-// A sum is a hash over the sorted entries. The cheaper XOR of hashes would let anybody who
-// chooses names make different sets look alike.
+// A sum is a hash over the sorted entries. A XOR of hashes would be cheaper, but an attacker who
+// chooses names could make different sets look equal.
 //
-// The package is pure: equal entries give equal sums on every peer, in whatever order they came.
+// The package is pure: equal entries have equal sums on every peer, in any order of arrival.
 package digest
 
 import (
@@ -28,23 +27,24 @@ const (
 	SumsSize  = Buckets * SumSize
 )
 
-// ID names what an entry is about: the beginning of the SHA-256 of its name. To find two
-// names with one id takes 2^64 hashes, and the finder would hide only one of the two.
+// ID identifies an entry: the first bytes of the SHA-256 of its name. To find two names with one
+// id takes 2^64 hashes, and would hide only one of the two records.
 type ID [IDSize]byte
 
-// IDOf hashes a name.
+// IDOf returns the id of a name.
 func IDOf(name string) ID {
 	sum := sha256.Sum256([]byte(name))
 	return ID(sum[:IDSize])
 }
 
-// Bucket is the bucket that the id's entry belongs to.
+// Bucket returns the bucket of the id's entry.
 func (id ID) Bucket() int { return int(id[0]) }
 
-// Version is what is compared of entries with one id. Versions compare bytewise.
+// Version orders the entries with one id. Versions compare bytewise.
 type Version [16]byte
 
-// VersionOf joins a sequence and the beginning of a hash, which tells equal sequences apart.
+// VersionOf returns the version for a sequence and a hash. The first bytes of the hash distinguish
+// equal sequences.
 func VersionOf(sequence uint64, hash [sha256.Size]byte) Version {
 	var v Version
 	binary.BigEndian.PutUint64(v[:8], sequence)
@@ -65,13 +65,13 @@ func (e Entry) compare(f Entry) int {
 	return cmp.Or(bytes.Compare(e.ID[:], f.ID[:]), bytes.Compare(e.Version[:], f.Version[:]))
 }
 
-// Sum stands for a bucket or, as a root, for a set. The zero sum is that of nothing.
+// Sum is the hash of a bucket or, as the root, of a set. The zero sum is the sum of no entries.
 type Sum [SumSize]byte
 
 // Sums are the sums of a set's buckets.
 type Sums [Buckets]Sum
 
-// Root joins the sums; it is zero when all of them are.
+// Root returns the hash of the sums; zero for zero sums.
 func (s *Sums) Root() Sum {
 	if *s == (Sums{}) {
 		return Sum{}
@@ -80,7 +80,7 @@ func (s *Sums) Root() Sum {
 	return Sum(h[:SumSize])
 }
 
-// Bytes is the wire form.
+// Bytes returns the wire form.
 func (s *Sums) Bytes() []byte {
 	b := make([]byte, 0, SumsSize)
 	for i := range s {
@@ -89,7 +89,7 @@ func (s *Sums) Bytes() []byte {
 	return b
 }
 
-// ParseSums reads the wire form. It returns Invalid naming "sums" for anything else.
+// ParseSums parses the wire form. It returns Invalid naming "sums" for a wrong length.
 func ParseSums(b []byte) (*Sums, error) {
 	if len(b) != SumsSize {
 		return nil, fault.Invalidf("sums", len(b), "must be %d bytes", SumsSize)
@@ -103,15 +103,15 @@ func ParseSums(b []byte) (*Sums, error) {
 
 // Set is an immutable set of entries.
 type Set struct {
-	entries []Entry // sorted, without repetition
+	entries []Entry // sorted, without duplicates
 	root    Sum
-	sums    *Sums // of a set that is not small; others are summed when asked
+	sums    *Sums // of a large set; the sums of a small set are computed for each call
 }
 
-// small is the size up to which sums are cheaper to make than to keep.
+// small is the size up to which the computation of sums costs less than their memory.
 const small = 512
 
-// New makes a set of entries, which it takes over and sorts.
+// New takes ownership of some entries, sorts them, and returns their set.
 func New(entries []Entry) *Set {
 	slices.SortFunc(entries, Entry.compare)
 	s := &Set{entries: slices.Compact(entries)}
@@ -147,13 +147,13 @@ func sumOf(entries []Entry) Sum {
 	return Sum(h.Sum(sum[:0])[:SumSize])
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (s *Set) Len() int { return len(s.entries) }
 
-// Root stands for the whole set.
+// Root returns the root of the set.
 func (s *Set) Root() Sum { return s.root }
 
-// Sums stands for its buckets. The caller must not modify it.
+// Sums returns the sums of the buckets. The caller must not change them.
 func (s *Set) Sums() *Sums {
 	if s.sums != nil {
 		return s.sums
@@ -161,10 +161,10 @@ func (s *Set) Sums() *Sums {
 	return s.summed()
 }
 
-// Entries are the entries by id. The caller must not modify them.
+// Entries returns the entries by id. The caller must not change them.
 func (s *Set) Entries() []Entry { return s.entries }
 
-// In gives the entries of a bucket by id. The caller must not modify them.
+// In returns the entries of a bucket. The caller must not change them.
 func (s *Set) In(bucket int) []Entry {
 	from := s.start(bucket)
 	return s.entries[from : from+s.starting(from, bucket)]
@@ -179,10 +179,10 @@ func (s *Set) starting(from, bucket int) int {
 	return sort.Search(len(rest), func(i int) bool { return rest[i].ID.Bucket() > bucket })
 }
 
-// List gives, in wire form, the entries of the buckets that differ from theirs (of all
-// buckets when that is nil), from a bucket on and in whole buckets, as many as room bytes
-// hold. Next is the first bucket not looked at, Buckets at the end. A bucket that alone is
-// above most bytes is cut off there, so that every call with room for most gets on.
+// List returns, in wire form, the entries of the buckets with sums different from theirs (of all
+// buckets if theirs is nil), from a bucket on, in complete buckets, up to room bytes. Next is the
+// first bucket not examined; Buckets at the end. A bucket above most bytes is cut there, so that
+// every call with room for most bytes makes progress.
 func (s *Set) List(theirs *Sums, from, room, most int) (wire []byte, next int) {
 	mine := s.Sums()
 	for next = max(from, 0); next < Buckets; next++ {
@@ -208,7 +208,7 @@ func Append(b []byte, entries ...Entry) []byte {
 	return b
 }
 
-// Parse reads the wire form of entries. It returns Invalid naming "entries" for anything else.
+// Parse parses the wire form of entries. It returns Invalid naming "entries" for a wrong length.
 func Parse(b []byte) ([]Entry, error) {
 	if len(b)%EntrySize != 0 {
 		return nil, fault.Invalidf("entries", len(b), "must be a multiple of %d bytes", EntrySize)
@@ -221,8 +221,8 @@ func Parse(b []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// ParseIDs reads ids, one after the other. It returns Invalid naming "ids" for anything
-// else, and for more than most.
+// ParseIDs parses a sequence of ids. It returns Invalid naming "ids" for a wrong length, and for
+// more than most ids.
 func ParseIDs(b []byte, most int) ([]ID, error) {
 	if len(b)%IDSize != 0 || len(b)/IDSize > most {
 		return nil, fault.Invalidf("ids", len(b), "must be up to %d ids of %d bytes", most, IDSize)
