@@ -230,7 +230,7 @@ func (y *syncer) viewOf(table *tableState) *view {
 func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
 	table := y.table()
-	v := y.viewOf(near)
+	v := y.viewOf(table)
 	peers := y.partners(v)
 	results := make([]error, len(peers))
 	whole := make([]bool, len(peers))
