@@ -34,11 +34,11 @@ func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
 	case SortDistance:
 		return geo.MinDistance(p.center, within)
 	case SortPrice:
-		return known(best.Price, best.Has(records.KnownPrice))
+		return rankOrInf(best.Price, best.Has(records.KnownPrice))
 	case SortUptime:
-		return known(-best.Uptime, best.Has(records.KnownUptime))
+		return rankOrInf(-best.Uptime, best.Has(records.KnownUptime))
 	case SortResponseTime:
-		return known(float64(best.ResponseMS), best.Has(records.KnownResponseTime))
+		return rankOrInf(float64(best.ResponseMS), best.Has(records.KnownResponseTime))
 	case SortRandom:
 		return 0
 	default:
@@ -47,7 +47,7 @@ func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
 		x.Currency, x.PriceUnit = p.currency, p.unit
 		s := p.score(&x)
 		if p.placed {
-			s.location = share(locationPoints, left(geo.MinDistance(p.center, within), p.reach()))
+			s.location = pointsFor(locationPoints, remaining(geo.MinDistance(p.center, within), p.reach()))
 		}
 		return 0 - s.total()
 	}

@@ -189,7 +189,7 @@ func (q *Quality) validate() error {
 		return fault.Invalidf("max_error_rate", *r, "must be at most %d, of 10000 requests", maxErrorRate)
 	}
 	if q.Health != HealthDefault && !slices.Contains(healths(), q.Health) {
-		return fault.Invalidf("health", shown(string(q.Health)), "must be one of %s", oneOf(healths()))
+		return fault.Invalidf("health", clip(string(q.Health)), "must be one of %s", oneOf(healths()))
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (q *Query) validateAttributes() error {
 
 func (q *Query) validateOrder() error {
 	if q.Sort != SortDefault && !slices.Contains(sorts(), q.Sort) {
-		return fault.Invalidf("sort", shown(string(q.Sort)), "must be one of %s", oneOf(sorts()))
+		return fault.Invalidf("sort", clip(string(q.Sort)), "must be one of %s", oneOf(sorts()))
 	}
 	if q.Sort == SortDistance && q.Near == nil {
 		return fault.Invalidf("near", nil, "is required to sort by distance")
@@ -266,7 +266,7 @@ func (q *Query) normaliseProvider() error {
 	}
 	id, err := peer.Decode(q.ProviderID)
 	if err != nil {
-		return fault.Invalidf("provider_id", shown(q.ProviderID), "must be a peer id: %w", err)
+		return fault.Invalidf("provider_id", clip(q.ProviderID), "must be a peer id: %w", err)
 	}
 	q.ProviderID = id.String()
 	return nil
@@ -308,7 +308,7 @@ func label(field, s string) error {
 	}
 	legal := func(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' }
 	if len(s) > maxLabel || strings.ContainsFunc(s, func(r rune) bool { return !legal(r) }) {
-		return fault.Invalidf(field, shown(s), "must be 1 to %d lower-case letters, digits and '-'", maxLabel)
+		return fault.Invalidf(field, clip(s), "must be 1 to %d lower-case letters, digits and '-'", maxLabel)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func label(field, s string) error {
 // code wants a currency or a price unit: printable ASCII without spaces.
 func code(field, s string, limit int) error {
 	if len(s) > limit || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fault.Invalidf(field, shown(s), "must be at most %d ASCII characters without spaces", limit)
+		return fault.Invalidf(field, clip(s), "must be at most %d ASCII characters without spaces", limit)
 	}
 	return nil
 }
@@ -325,7 +325,7 @@ func code(field, s string, limit int) error {
 func country(s string) error {
 	letter := func(c byte) bool { return 'a' <= lower(c) && lower(c) <= 'z' }
 	if len(s) != 2 || !letter(s[0]) || !letter(s[1]) {
-		return fault.Invalidf("", shown(s), "must be a country code of two letters (ISO 3166-1 alpha-2)")
+		return fault.Invalidf("", clip(s), "must be a country code of two letters (ISO 3166-1 alpha-2)")
 	}
 	return nil
 }
@@ -379,8 +379,8 @@ func oneOf[T ~string](names []T) string {
 	return strings.Join(list, ", ")
 }
 
-// shown is an offending value cut to a size for people.
-func shown(s string) string {
+// clip is an offending value cut to a size for people.
+func clip(s string) string {
 	const most = 80
 	if len(s) <= most {
 		return strings.ToValidUTF8(s, "\uFFFD")

@@ -24,7 +24,7 @@ func (p *Plan) Describe() []string {
 		lines = append(lines, "only with "+strings.Join(checks, ", "))
 	}
 	if q.usesPrices() {
-		lines = append(lines, fmt.Sprintf("prices compared in %s only", money(q.Currency, q.PriceUnit)))
+		lines = append(lines, fmt.Sprintf("prices compared in %s only", priceTerms(q.Currency, q.PriceUnit)))
 	}
 	lines = append(lines, "health "+string(q.Health))
 	if n := len(q.Exclude); n > 0 {

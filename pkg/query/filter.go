@@ -235,17 +235,17 @@ func (f *Filter) rejectPrice(x *records.Facts) string {
 	case f.passPrice(x):
 		return ""
 	case !x.Has(records.KnownPrice):
-		return fmt.Sprintf("max_price: nothing stated, at most %v %s asked for", f.MaxPrice, money(f.Currency, f.PriceUnit))
+		return fmt.Sprintf("max_price: nothing stated, at most %v %s asked for", f.MaxPrice, priceTerms(f.Currency, f.PriceUnit))
 	case !pricedIn(x, f.Currency, f.PriceUnit):
 		return fmt.Sprintf("max_price: stated in %s, and does not compare with %s",
-			money(x.Currency, x.PriceUnit), money(f.Currency, f.PriceUnit))
+			priceTerms(x.Currency, x.PriceUnit), priceTerms(f.Currency, f.PriceUnit))
 	default:
-		return fmt.Sprintf("max_price: %v stated, at most %v %s asked for", x.Price, f.MaxPrice, money(f.Currency, f.PriceUnit))
+		return fmt.Sprintf("max_price: %v stated, at most %v %s asked for", x.Price, f.MaxPrice, priceTerms(f.Currency, f.PriceUnit))
 	}
 }
 
-// money names a currency and unit for people.
-func money(currency, unit string) string { return upper(currency) + " " + unit }
+// priceTerms names a currency and unit for people.
+func priceTerms(currency, unit string) string { return upper(currency) + " " + unit }
 
 func (f *Filter) rejectPlace(x *records.Facts) string {
 	switch {

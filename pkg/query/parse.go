@@ -161,7 +161,7 @@ func (q *Query) setParameter(name string, values []string) error {
 	}
 	target := q.member(name)
 	if target == nil {
-		return fault.Invalidf(shown(name), nil, "is not a parameter of a query")
+		return fault.Invalidf(clip(name), nil, "is not a parameter of a query")
 	}
 	if list, ok := target.(*[]string); ok {
 		for _, s := range values {
@@ -191,7 +191,7 @@ func attributeKey(name string) (string, bool) {
 
 func (q *Query) setAttribute(key string, values []string) error {
 	if _, twice := q.Attributes[key]; twice || len(values) != 1 {
-		return fault.Invalidf("attributes."+shown(key), nil, "must be given once")
+		return fault.Invalidf("attributes."+clip(key), nil, "must be given once")
 	}
 	if q.Attributes == nil {
 		q.Attributes = make(map[string]string)
@@ -229,7 +229,7 @@ func (q *Query) setPlace(v url.Values) error {
 		target, values := n.member(member), v[name]
 		switch {
 		case target == nil:
-			return fault.Invalidf(shown(name), nil, "is not a parameter of a query")
+			return fault.Invalidf(clip(name), nil, "is not a parameter of a query")
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
 			continue
 		case len(values) > 1 || given[member]:
@@ -298,7 +298,7 @@ func setText(target any, s string) error {
 		return (*t).setText(s)
 	}
 	if err != nil {
-		return fault.Invalidf("", shown(s), "must be %s, not %q", wanted(target), shown(s))
+		return fault.Invalidf("", clip(s), "must be %s, not %q", wanted(target), clip(s))
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func (n *Near) setText(s string) error {
 	lat, lon, ok := strings.Cut(s, ",")
 	lat, lon = strings.TrimSpace(lat), strings.TrimSpace(lon)
 	if !ok || lat == "" || lon == "" {
-		return fault.Invalidf("", shown(s), "must be LATITUDE,LONGITUDE in degrees, not %q", shown(s))
+		return fault.Invalidf("", clip(s), "must be LATITUDE,LONGITUDE in degrees, not %q", clip(s))
 	}
 	if err := setText(&n.Latitude, lat); err != nil {
 		return fault.In("latitude", err)

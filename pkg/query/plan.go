@@ -167,13 +167,13 @@ func (p *Plan) Value(r *records.Record) float64 {
 	switch p.query.Sort {
 	case SortDistance:
 		metres, ok := p.distance(x)
-		return known(metres, ok)
+		return rankOrInf(metres, ok)
 	case SortPrice:
-		return known(x.Price, pricedIn(x, p.currency, p.unit))
+		return rankOrInf(x.Price, pricedIn(x, p.currency, p.unit))
 	case SortUptime:
-		return known(-x.Uptime, x.Has(records.KnownUptime))
+		return rankOrInf(-x.Uptime, x.Has(records.KnownUptime))
 	case SortResponseTime:
-		return known(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
+		return rankOrInf(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
 		return random(r.Name(), p.mixedSeed)
 	default:
@@ -181,8 +181,8 @@ func (p *Plan) Value(r *records.Record) float64 {
 	}
 }
 
-// known is a rank value, or that of the unknown.
-func known(value float64, ok bool) float64 {
+// rankOrInf is a rank value, or that of the unknown.
+func rankOrInf(value float64, ok bool) float64 {
 	if !ok || math.IsNaN(value) {
 		return math.Inf(1)
 	}

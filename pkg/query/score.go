@@ -71,19 +71,19 @@ func (p *Plan) ExplainScore(r *records.Record) []string {
 func (p *Plan) score(x *records.Facts) points {
 	var s points
 	if x.Has(records.KnownUptime) {
-		s.uptime = share(uptimePoints, x.Uptime/100)
+		s.uptime = pointsFor(uptimePoints, x.Uptime/100)
 	}
 	if x.Has(records.KnownErrorRate) {
-		s.errors = share(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate)
+		s.errors = pointsFor(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate)
 	}
 	if limit := p.query.MaxPrice; limit != nil && pricedIn(x, p.currency, p.unit) {
-		s.price = share(pricePoints, left(x.Price, *limit))
+		s.price = pointsFor(pricePoints, remaining(x.Price, *limit))
 	}
 	if x.Has(records.KnownResponseTime) {
-		s.performance = share(performancePoints, left(float64(x.ResponseMS), worstResponseMS))
+		s.performance = pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS))
 	}
 	if metres, ok := p.distance(x); ok {
-		s.location = share(locationPoints, left(metres, p.reach()))
+		s.location = pointsFor(locationPoints, remaining(metres, p.reach()))
 	}
 	return s
 }
@@ -96,17 +96,17 @@ func (p *Plan) reach() float64 {
 	return geo.MaxRadius
 }
 
-// left is the part of worst that value leaves: 1 for 0, 0 for worst. Where worst is 0
+// remaining is the part of worst that value leaves: 1 for 0, 0 for worst. Where worst is 0
 // nothing but 0 leaves anything.
-func left(value, worst float64) float64 {
+func remaining(value, worst float64) float64 {
 	if value <= 0 {
 		return 1
 	}
 	return 1 - value/worst
 }
 
-// share is a part of most, the part taken as within 0 and 1, and as 0 when it is NaN.
-func share(most, part float64) float64 {
+// pointsFor is a part of most, the part taken as within 0 and 1, and as 0 when it is NaN.
+func pointsFor(most, part float64) float64 {
 	if !(part > 0) {
 		return 0
 	}
@@ -138,9 +138,9 @@ func (p *Plan) explainPrice(x *records.Facts) string {
 	case !x.Has(records.KnownPrice):
 		return "unknown"
 	case !pricedIn(x, p.currency, p.unit):
-		return fmt.Sprintf("in %s, does not compare with %s", money(x.Currency, x.PriceUnit), money(p.currency, p.unit))
+		return fmt.Sprintf("in %s, does not compare with %s", priceTerms(x.Currency, x.PriceUnit), priceTerms(p.currency, p.unit))
 	default:
-		return fmt.Sprintf("%v of at most %v %s", x.Price, *limit, money(p.currency, p.unit))
+		return fmt.Sprintf("%v of at most %v %s", x.Price, *limit, priceTerms(p.currency, p.unit))
 	}
 }
 

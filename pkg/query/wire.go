@@ -66,7 +66,7 @@ func (q *Query) setExclude(list []string) error {
 	for i, s := range list {
 		id, err := peer.Decode(s)
 		if err != nil {
-			return fault.Invalidf(indexed("exclude_providers", i), shown(s), "must be a peer id: %w", err)
+			return fault.Invalidf(indexed("exclude_providers", i), clip(s), "must be a peer id: %w", err)
 		}
 		q.Exclude = append(q.Exclude, id)
 	}

@@ -21,7 +21,7 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	f, _ := split(r.envelope)
 	t := transcoder{in: f.payload, out: dst}
 	t.record(r, f.signature)
-	if !t.strayed {
+	if !t.misordered {
 		return t.out
 	}
 	text, err := json.Marshal(ViewOf(r))
@@ -39,9 +39,9 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 // Every member is written with a comma before it; that of the first is where its object's
 // brace belongs.
 type transcoder struct {
-	in      []byte // what is left of the message
-	out     []byte
-	strayed bool // in is not in the order of the schema, and out is wrong
+	in         []byte // what is left of the message
+	out        []byte
+	misordered bool // in is not in the order of the schema, and out is wrong
 }
 
 // record writes the members of View. A verified payload has no signature, and all the
@@ -72,7 +72,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.out = append(t.out, `","content_id":"`...)
 	t.out = r.appendContentID(t.out)
 	t.out = append(t.out, '"')
-	t.leave(opened{start: start})
+	t.leave(openObject{start: start})
 }
 
 func (t *transcoder) metadata() {

@@ -12,33 +12,33 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// opened is a message that is being written.
-type opened struct {
+// openObject is a message that is being written.
+type openObject struct {
 	given bool
 	start int    // of its text in out
 	rest  []byte // of the message around it
 }
 
 // enter begins the message of a field, if it is given.
-func (t *transcoder) enter(n protowire.Number, name string) opened {
+func (t *transcoder) enter(n protowire.Number, name string) openObject {
 	message, rest, ok := cut(t.in, n)
 	if !ok {
-		return opened{}
+		return openObject{}
 	}
 	t.in = message
 	t.out = append(t.out, name...)
-	return opened{given: true, start: len(t.out), rest: rest}
+	return openObject{given: true, start: len(t.out), rest: rest}
 }
 
 // leave ends it: it must have nothing left.
-func (t *transcoder) leave(m opened) {
-	t.strayed = t.strayed || len(t.in) > 0
+func (t *transcoder) leave(m openObject) {
+	t.misordered = t.misordered || len(t.in) > 0
 	t.in = m.rest
-	t.out = closed(t.out, m.start)
+	t.out = closeObject(t.out, m.start)
 }
 
-// closed gives its braces to an object written from start on.
-func closed(text []byte, start int) []byte {
+// closeObject gives its braces to an object written from start on.
+func closeObject(text []byte, start int) []byte {
 	if len(text) == start {
 		return append(text, "{}"...)
 	}
@@ -72,7 +72,7 @@ func (t *transcoder) varint(n protowire.Number) (v uint64, given bool) {
 	}
 	v, size := protowire.ConsumeVarint(t.in)
 	if size < 0 {
-		t.strayed = true
+		t.misordered = true
 		return 0, false
 	}
 	t.in = t.in[size:]
@@ -85,7 +85,7 @@ func (t *transcoder) fixed(n protowire.Number) (v float64, given bool) {
 		return 0, false
 	}
 	if len(t.in) < 8 {
-		t.strayed = true
+		t.misordered = true
 		return 0, false
 	}
 	v = math.Float64frombits(binary.LittleEndian.Uint64(t.in))
@@ -102,7 +102,7 @@ func (t *transcoder) timestamp(n protowire.Number) (at time.Time, given bool) {
 	t.in = message
 	seconds, _ := t.varint(1)
 	nanos, _ := t.varint(2)
-	t.strayed = t.strayed || len(t.in) > 0
+	t.misordered = t.misordered || len(t.in) > 0
 	t.in = rest
 	return time.Unix(int64(seconds), int64(int32(nanos))).UTC(), true
 }
@@ -203,15 +203,15 @@ func (t *transcoder) entries(n protowire.Number, name string, value func()) {
 			t.out = append(t.out, name...)
 			start = len(t.out)
 		} else if bytes.Compare(last, key) >= 0 {
-			t.strayed = true
+			t.misordered = true
 		}
 		t.out = append(t.out, ',')
 		t.out = append(jsonform.AppendString(t.out, key), ':')
 		value()
-		t.strayed = t.strayed || len(t.in) > 0
+		t.misordered = t.misordered || len(t.in) > 0
 		t.in, last = rest, key
 	}
 	if start > 0 {
-		t.out = closed(t.out, start)
+		t.out = closeObject(t.out, start)
 	}
 }

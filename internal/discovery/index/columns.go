@@ -18,20 +18,20 @@ import (
 // Rows never change but for died, and leave only when a merge makes another part. Nothing
 // points to a row: a writer finds one by its record, see find.
 type part struct {
-	codec   *codec // that words, kinds and lands are in terms of
-	records []*records.Record
-	words   []uint64 // see guards
-	vecs    []vec
-	lons    []uint32 // see meridian; of a row without a place, digits of its digest
-	codes   []uint32 // the first codeBits of geo.Code; all ones without a place
-	lapses  []uint32 // when the record lapses, in whole seconds; see seconds
-	floors  []floors
-	kinds   []uint16 // in codec.kinds
-	lands   []uint16 // in codec.lands
-	died    []uint32 // snapshot version from which the row is gone, 0 for never; atomic
-	ended   int      // rows that have died; writers' only
-	turned           // of a large block
-	bands   []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
+	codec     *codec // that words, kinds and lands are in terms of
+	records   []*records.Record
+	words     []uint64 // see guards
+	vecs      []vec
+	lons      []uint32 // see meridian; of a row without a place, digits of its digest
+	codes     []uint32 // the first codeBits of geo.Code; all ones without a place
+	lapses    []uint32 // when the record lapses, in whole seconds; see seconds
+	lower     []lowerBounds
+	kinds     []uint16 // in codec.kinds
+	places    []uint16 // in codec.lands
+	died      []uint32 // snapshot version from which the row is gone, 0 for never; atomic
+	ended     int      // rows that have died; writers' only
+	bitSlices          // of a large block
+	bands     []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
 }
 
 func newPart(c *codec, rows int) *part {
@@ -57,9 +57,9 @@ func (p *part) grow(n, rows int) bool {
 	case 5:
 		p.lapses = make([]uint32, rows)
 	case 6:
-		p.floors = make([]floors, rows)
+		p.lower = make([]lowerBounds, rows)
 	case 7:
-		p.kinds, p.lands = make([]uint16, rows), make([]uint16, rows)
+		p.kinds, p.places = make([]uint16, rows), make([]uint16, rows)
 	case 8:
 		p.died = make([]uint32, rows)
 	case 9:
@@ -70,11 +70,11 @@ func (p *part) grow(n, rows int) bool {
 	return true
 }
 
-// cut leaves the first rows of a part.
-func (p *part) cut(rows int) {
+// truncate leaves the first rows of a part.
+func (p *part) truncate(rows int) {
 	p.records, p.words, p.vecs = p.records[:rows], p.words[:rows], p.vecs[:rows]
-	p.lons, p.codes, p.lapses, p.floors = p.lons[:rows], p.codes[:rows], p.lapses[:rows], p.floors[:rows]
-	p.kinds, p.lands, p.died = p.kinds[:rows], p.lands[:rows], p.died[:rows]
+	p.lons, p.codes, p.lapses, p.lower = p.lons[:rows], p.codes[:rows], p.lapses[:rows], p.lower[:rows]
+	p.kinds, p.places, p.died = p.kinds[:rows], p.places[:rows], p.died[:rows]
 }
 
 // aliveAt reports whether a row counts in the snapshot of a version.
@@ -89,7 +89,7 @@ func (p *part) dead(row int) bool { return atomic.LoadUint32(&p.died[row]) != 0 
 // kill ends a row from a version on.
 func (p *part) kill(row int, version uint32) {
 	atomic.StoreUint32(&p.died[row], version)
-	p.bury(row)
+	p.markDead(row)
 	p.ended++
 }
 
@@ -98,7 +98,7 @@ func (p *part) set(row int, r *records.Record) {
 	f := r.Facts()
 	p.records[row] = r
 	p.lapses[row] = seconds(nanos(r.Expires()))
-	p.floors[row] = floorsOf(f)
+	p.lower[row] = lowerBoundsOf(f)
 	p.codes[row], p.vecs[row] = noCode, nowhere()
 	if at, ok := f.Place(); ok {
 		p.codes[row], p.vecs[row] = uint32(geo.Code(at)>>codeShift), vecOf(at)
@@ -112,7 +112,7 @@ func (p *part) encode(row int) {
 	r := p.records[row]
 	p.words[row] = p.codec.scale.word(r.Facts())
 	p.kinds[row] = p.codec.kinds.id(kindOf(r))
-	p.lands[row] = p.codec.lands.id(landOf(r))
+	p.places[row] = p.codec.places.id(statedPlaceOf(r))
 }
 
 // gather fills the rows from one on with rows of other parts, column by column: so the
@@ -126,10 +126,10 @@ func (p *part) gather(at int, from []*part, picks []pick) {
 	gather(p.lons[at:], from, picks, func(p *part) []uint32 { return p.lons })
 	gather(p.codes[at:], from, picks, func(p *part) []uint32 { return p.codes })
 	gather(p.lapses[at:], from, picks, func(p *part) []uint32 { return p.lapses })
-	gather(p.floors[at:], from, picks, func(p *part) []floors { return p.floors })
+	gather(p.lower[at:], from, picks, func(p *part) []lowerBounds { return p.lower })
 	gather(p.words[at:], from, picks, func(p *part) []uint64 { return p.words })
 	gather(p.kinds[at:], from, picks, func(p *part) []uint16 { return p.kinds })
-	gather(p.lands[at:], from, picks, func(p *part) []uint16 { return p.lands })
+	gather(p.places[at:], from, picks, func(p *part) []uint16 { return p.places })
 	for i, k := range picks {
 		if from[k.part].codec != p.codec {
 			p.encode(at + i)

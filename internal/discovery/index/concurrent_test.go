@@ -21,7 +21,7 @@ import (
 // older than one seen before.
 func TestSearchesSeeWholeUpdates(t *testing.T) {
 	const services, versions = 40, 100
-	x, key := index.NewSwift(index.Config{}, 16), keyOf(t, 1) // merges are under way most of the time
+	x, key := index.NewInline(index.Config{}, 16), keyOf(t, 1) // merges are under way most of the time
 	var fresher []*records.Record
 	for version := range uint64(versions) {
 		for i := range services {
@@ -97,7 +97,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		all[i] = m.sign(t, s)
 	}
 	p := plan(t, query.Query{Type: "compute", Sort: query.SortPrice})
-	x := index.NewSwift(index.Config{MaxRecords: 50, MaxPerProvider: 30, MaxTombstones: 20}, 8)
+	x := index.NewInline(index.Config{MaxRecords: 50, MaxPerProvider: 30, MaxTombstones: 20}, 8)
 	var workers sync.WaitGroup
 	each := func(do func(r *records.Record)) {
 		workers.Go(func() {

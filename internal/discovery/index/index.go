@@ -112,10 +112,10 @@ type Index struct {
 
 	mu        sync.RWMutex // guards what follows, and is held by all writers
 	entries   *arena
-	names     roster
+	names     nameMap
 	providers map[peer.ID]*provider
-	crowds    [states]crowd
-	due       schedule
+	rankings  [states]ranking
+	due       dueQueue
 	feed      feed
 
 	equivocations atomic.Uint64
@@ -124,17 +124,17 @@ type Index struct {
 
 // New makes an empty index.
 func New(c Config) *Index {
-	names := newRoster()
+	names := newNameMap()
 	entries := names.arena
 	return &Index{
 		config:    c.withDefaults(),
 		pool:      sync.Pool{New: func() any { return new(search) }},
-		shards:    shards{swift: atOnce},
+		shards:    shards{inlineRows: maxInlineRows},
 		entries:   entries,
 		names:     names,
 		providers: make(map[peer.ID]*provider),
-		crowds:    [states]crowd{{arena: entries}, {arena: entries}},
-		due:       schedule{arena: entries, outlived: make(map[uint32]int64)},
+		rankings:  [states]ranking{{arena: entries}, {arena: entries}},
+		due:       dueQueue{arena: entries, outlived: make(map[uint32]int64)},
 	}
 }
 
@@ -184,7 +184,7 @@ func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.crowds[live].total
+	return x.rankings[live].total
 }
 
 // OfProvider gives the live records of a provider by name. The caller owns the slice.
@@ -265,8 +265,8 @@ func (x *Index) Stats() Stats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return Stats{
-		Live:          x.crowds[live].total,
-		Remembered:    x.crowds[remembered].total,
+		Live:          x.rankings[live].total,
+		Remembered:    x.rankings[remembered].total,
 		Providers:     len(x.providers),
 		Types:         x.shards.count(),
 		Equivocations: x.equivocations.Load(),

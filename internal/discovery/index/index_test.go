@@ -148,7 +148,7 @@ func TestSearchEqualsScan(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t)
 		s := seeded(rapid.Uint64().Draw(rt, "seed"))
-		m.x = index.NewSwift(index.Config{}, rapid.SampledFrom([]int{1, 8, 40, 1 << 20}).Draw(rt, "swift"))
+		m.x = index.NewInline(index.Config{}, rapid.SampledFrom([]int{1, 8, 40, 1 << 20}).Draw(rt, "swift"))
 		rt.Repeat(map[string]func(*rapid.T){
 			"remove": func(*rapid.T) {
 				if len(m.history) > 0 {
@@ -212,7 +212,7 @@ func TestSearchEqualsScanAtSize(t *testing.T) {
 	}
 	for _, swift := range []int{1 << 20, 500, 30} {
 		t.Run(fmt.Sprint("swift ", swift), func(t *testing.T) {
-			searchAtSize(t, index.NewSwift(index.Config{MaxPerProvider: 1000}, swift), versions)
+			searchAtSize(t, index.NewInline(index.Config{MaxPerProvider: 1000}, swift), versions)
 		})
 	}
 }

@@ -34,7 +34,7 @@ func newJob(s *shard, from, to int) *job {
 		j.rows += len(p.records)
 		alive += len(p.records) - p.ended
 	}
-	j.pace = max(leastPace, j.rows/max(1, s.swift/4)) // what piles up meanwhile is merged at once
+	j.pace = max(leastPace, j.rows/max(1, s.inlineRows/4)) // what piles up meanwhile is merged at once
 	j.out = &part{codec: s.codec, bands: make([]uint32, bandCount+1)}
 	j.room = alive
 	return j
@@ -71,9 +71,9 @@ func (j *job) step(rows int) bool {
 	}
 	done := j.band > bandCount
 	if done {
-		j.out.cut(j.made)
+		j.out.truncate(j.made)
 	}
-	j.lane = j.out.turn(j.lane, j.made, done)
+	j.lane = j.out.fillGroups(j.lane, j.made, done)
 	return done
 }
 

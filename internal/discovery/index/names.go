@@ -45,8 +45,8 @@ func (a *arena) release(e *entry) {
 	*e = entry{}
 }
 
-// enlist makes a provider that knows its number.
-func (a *arena) enlist(id peer.ID) *provider {
+// addProvider makes a provider that knows its number.
+func (a *arena) addProvider(id peer.ID) *provider {
 	p := &provider{id: id}
 	if last := len(a.vacant) - 1; last >= 0 {
 		p.number, a.vacant = a.vacant[last], a.vacant[:last]
@@ -58,39 +58,39 @@ func (a *arena) enlist(id peer.ID) *provider {
 	return p
 }
 
-func (a *arena) dismiss(p *provider) {
+func (a *arena) removeProvider(p *provider) {
 	a.providers[p.number] = nil
 	a.vacant = append(a.vacant, p.number)
 }
 
 func (a *arena) owner(e *entry) *provider { return a.providers[e.owner] }
 
-// roster finds the entry of a name. It is many small hash tables rather than one map, for
+// nameMap finds the entry of a name. It is many small hash tables rather than one map, for
 // the memory, and because none of them is large enough that its growing keeps a Put.
 // What is found does not depend on the seed.
-type roster struct {
+type nameMap struct {
 	*arena
 	seed   maphash.Seed
-	tables [1 << rosterBits]table
+	tables [1 << tableBits]table
 }
 
-const rosterBits = 8
+const tableBits = 8
 
-func newRoster() roster { return roster{arena: new(arena), seed: maphash.MakeSeed()} }
+func newNameMap() nameMap { return nameMap{arena: new(arena), seed: maphash.MakeSeed()} }
 
 // hash is what names are found by.
-func (r *roster) hash(n records.Name) uint64 { return maphash.Comparable(r.seed, n) }
+func (r *nameMap) hash(n records.Name) uint64 { return maphash.Comparable(r.seed, n) }
 
 // locate gives the table of a hash and its tag there.
-func (r *roster) locate(hash uint64) (t *table, tag uint32) {
-	return &r.tables[hash>>(64-rosterBits)], uint32(hash)
+func (r *nameMap) locate(hash uint64) (t *table, tag uint32) {
+	return &r.tables[hash>>(64-tableBits)], uint32(hash)
 }
 
 // find gives the entry of a name, or nil.
-func (r *roster) find(n records.Name) *entry { return r.lookup(n, r.hash(n)) }
+func (r *nameMap) find(n records.Name) *entry { return r.lookup(n, r.hash(n)) }
 
 // lookup is find, given the name's hash.
-func (r *roster) lookup(n records.Name, hash uint64) *entry {
+func (r *nameMap) lookup(n records.Name, hash uint64) *entry {
 	t, tag := r.locate(hash)
 	for i := t.home(tag); i < len(t.slots) && t.slots[i].id != 0; i = t.after(i) {
 		if s := t.slots[i]; s.tag == tag {
@@ -103,7 +103,7 @@ func (r *roster) lookup(n records.Name, hash uint64) *entry {
 }
 
 // add enters an entry under its record's name, which must not be in r, given its hash.
-func (r *roster) add(e *entry, hash uint64) {
+func (r *nameMap) add(e *entry, hash uint64) {
 	t, tag := r.locate(hash)
 	t.reserve()
 	t.used++
@@ -111,7 +111,7 @@ func (r *roster) add(e *entry, hash uint64) {
 }
 
 // remove takes out an entry, which must be in r.
-func (r *roster) remove(e *entry) {
+func (r *nameMap) remove(e *entry) {
 	t, tag := r.locate(r.hash(e.record.Name()))
 	i := t.home(tag)
 	for t.slots[i].id != e.id {

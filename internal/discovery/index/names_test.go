@@ -25,7 +25,7 @@ func TestRosterEqualsMap(t *testing.T) {
 		require.NoError(t, err)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		r, known := newRoster(), make(map[records.Name]*entry)
+		r, known := newNameMap(), make(map[records.Name]*entry)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		for range 3000 {
 			i := rng.IntN(len(all))

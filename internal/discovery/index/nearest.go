@@ -23,7 +23,7 @@ func (s *search) nearest() {
 		if s.ring(&in, geo.Disc{Center: center, Radius: radius}) {
 			return
 		}
-		if s.counting && radius > patience {
+		if s.counting && radius > countRadius {
 			s.count()
 		}
 	}
@@ -99,9 +99,9 @@ func (s *search) rowsIn(r region) int {
 	return n
 }
 
-// patience is the radius of a disc beyond which it is better to know how many matches
+// countRadius is the radius of a disc beyond which it is better to know how many matches
 // there are, before more is read than to count them takes; in metres.
-const patience = 1_000_000 // MAGIC
+const countRadius = 1_000_000 // MAGIC
 
 // count makes all matches the total, for good.
 func (s *search) count() {

@@ -49,7 +49,7 @@ type ranker struct {
 	best  []query.Hit // best first, at most keep
 	worst float64     // no match with a floor above it can be among the best
 
-	facts records.Facts // scratch of scoreFloor
+	facts records.Facts // scratch of scoreBound
 
 	touched records.Known // what touch read; nobody looks at it
 
@@ -60,7 +60,7 @@ type ranker struct {
 // candidate is a match that has not been valued. Its floor is in the terms of the order:
 // a squared chord, or a rank value.
 type candidate struct {
-	floor  float64
+	lower  float64
 	record *records.Record
 }
 
@@ -69,8 +69,8 @@ func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
 }
 
-// floor gives the floor of a row at a squared chord from the place asked about.
-func (k *ranker) floor(p *part, row int, chordSq float64) float64 {
+// lowerBound gives the floor of a row at a squared chord from the place asked about.
+func (k *ranker) lowerBound(p *part, row int, chordSq float64) float64 {
 	switch k.order {
 	case byChord:
 		if chordSq == chordSq {
@@ -78,21 +78,21 @@ func (k *ranker) floor(p *part, row int, chordSq float64) float64 {
 		}
 		return math.Inf(1) // no place
 	case byPrice:
-		return float64(p.floors[row].price)
+		return float64(p.lower[row].price)
 	case byUptime:
-		return float64(p.floors[row].uptime)
+		return float64(p.lower[row].uptime)
 	case byResponse:
-		return float64(p.floors[row].response)
+		return float64(p.lower[row].response)
 	case byScore:
-		return k.scoreFloor(&p.floors[row])
+		return k.scoreBound(&p.lower[row])
 	default:
 		return math.Inf(-1)
 	}
 }
 
-// scoreFloor is the value of a record with the best that a row's may have, right at the
+// scoreBound is the value of a record with the best that a row's may have, right at the
 // place asked about and without errors.
-func (k *ranker) scoreFloor(f *floors) float64 {
+func (k *ranker) scoreBound(f *lowerBounds) float64 {
 	k.facts.Known = records.KnownErrorRate
 	if !unknown(f.price) {
 		k.facts.Known |= records.KnownPrice
@@ -123,7 +123,7 @@ func (k *ranker) offer(floor float64, r *records.Record) {
 	if k.queued == len(k.batch) {
 		k.settle()
 	}
-	k.batch[k.queued] = candidate{floor: floor, record: r}
+	k.batch[k.queued] = candidate{lower: floor, record: r}
 	k.queued++
 }
 
@@ -135,7 +135,7 @@ func (k *ranker) settle() {
 		k.value(queued[:first])
 		rest := queued[first:first]
 		for _, c := range queued[first:] {
-			if c.floor <= k.worst {
+			if c.lower <= k.worst {
 				rest = append(rest, c)
 			}
 		}
@@ -153,11 +153,11 @@ const spare = 1
 // value values candidates by rising floor, as far as floors are low enough.
 func (k *ranker) value(list []candidate) {
 	if k.order != byValue {
-		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.floor, b.floor) })
+		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.lower, b.lower) })
 	}
 	k.touch(list)
 	for _, c := range list {
-		if c.floor > k.worst {
+		if c.lower > k.worst {
 			break
 		}
 		k.rank(query.Hit{Record: c.record, Value: k.plan.Value(c.record)})
@@ -176,13 +176,13 @@ func (k *ranker) touch(list []candidate) {
 // R. Hoare, "Algorithm 65: Find", CACM 4, 1961).
 func lowest(list []candidate, n int) {
 	for low, high := 0, len(list)-1; low < high; {
-		pivot := list[(low+high)/2].floor
+		pivot := list[(low+high)/2].lower
 		i, j := low, high
 		for i <= j {
-			for list[i].floor < pivot {
+			for list[i].lower < pivot {
 				i++
 			}
-			for pivot < list[j].floor {
+			for pivot < list[j].lower {
 				j--
 			}
 			if i <= j {
@@ -218,12 +218,12 @@ func (k *ranker) rank(h query.Hit) {
 	}
 	k.best = slices.Insert(k.best, at, h)
 	if len(k.best) == k.keep {
-		k.worst = k.ceiling(k.best[k.keep-1].Value)
+		k.worst = k.upperBound(k.best[k.keep-1].Value)
 	}
 }
 
-// ceiling is the greatest floor of a match with a value.
-func (k *ranker) ceiling(value float64) float64 {
+// upperBound is the greatest floor of a match with a value.
+func (k *ranker) upperBound(value float64) float64 {
 	if k.order != byChord || math.IsInf(value, 1) {
 		return value
 	}

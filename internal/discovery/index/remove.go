@@ -21,6 +21,6 @@ func (x *Index) remove(n records.Name, meant func(*records.Record) bool) bool {
 	if e == nil || e.state() != live || !meant(e.record) {
 		return false
 	}
-	x.oust(e)
+	x.evict(e)
 	return true
 }

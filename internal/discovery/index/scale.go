@@ -161,8 +161,8 @@ func (s *scale) word(f *records.Facts) uint64 {
 // within limits.
 type thresholds struct {
 	maybe, firm, sure uint64
-	limits            floors // greatest price, and negated uptime
-	blind             bool   // the filter looks at something that words do not tell
+	limits            lowerBounds // greatest price, and negated uptime
+	blind             bool        // the filter looks at something that words do not tell
 }
 
 // thresholds translates the one-sided checks of a filter.
@@ -179,12 +179,12 @@ func (s *scale) thresholds(f *query.Filter) thresholds {
 		t.firm |= sure << place[m].shift
 		t.blind = t.blind || b.least > math.Inf(-1) && !b.need
 	}
-	t.limits = floors{price: floor32(f.MaxPrice), uptime: floor32(-f.MinUptime)}
+	t.limits = lowerBounds{price: roundDown32(f.MaxPrice), uptime: roundDown32(-f.MinUptime)}
 	return t
 }
 
 // surely reports whether a record with a word and floors passes.
-func (t *thresholds) surely(word uint64, f floors) bool {
+func (t *thresholds) surely(word uint64, f lowerBounds) bool {
 	// A value lies between its floor and the next float32, which is at most the limit's
 	// floor when the value's own is less.
 	return reaches(word, t.sure) == 1 ||
@@ -195,7 +195,7 @@ func (t *thresholds) surely(word uint64, f floors) bool {
 func below(floor, limit float32) bool { return floor < limit || limit > math.MaxFloat32 }
 
 // surelyNot reports whether price or uptime cannot pass.
-func (t *thresholds) surelyNot(f floors) bool {
+func (t *thresholds) surelyNot(f lowerBounds) bool {
 	return f.price > t.limits.price || f.uptime > t.limits.uptime
 }
 
@@ -263,26 +263,26 @@ func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
 	return step, step + 1
 }
 
-// floors are lower bounds of a record's rank values by price, uptime and response time
+// lower are lower bounds of a record's rank values by price, uptime and response time
 // (query.Plan.Value), rounded down; +Inf where those are unknown whatever is asked.
-type floors struct{ price, uptime, response float32 }
+type lowerBounds struct{ price, uptime, response float32 }
 
-func floorsOf(f *records.Facts) floors {
+func lowerBoundsOf(f *records.Facts) lowerBounds {
 	stated := func(k records.Known, v float64) float32 {
 		if !f.Has(k) {
 			return float32(math.Inf(1))
 		}
-		return floor32(v)
+		return roundDown32(v)
 	}
-	return floors{
+	return lowerBounds{
 		price:    stated(records.KnownPrice, f.Price),
 		uptime:   stated(records.KnownUptime, -f.Uptime),
 		response: stated(records.KnownResponseTime, float64(f.ResponseMS)),
 	}
 }
 
-// floor32 is the greatest float32 that is not above v; -Inf for NaN.
-func floor32(v float64) float32 {
+// roundDown32 is the greatest float32 that is not above v; -Inf for NaN.
+func roundDown32(v float64) float32 {
 	f := float32(v)
 	switch {
 	case float64(f) <= v:
@@ -297,17 +297,17 @@ func floor32(v float64) float32 {
 // kind is what subtype and price filters compare by equality.
 type kind struct{ subtype, currency, unit string }
 
-// land is what filters on the stated place compare by equality.
-type land struct{ country, region string }
+// statedPlace is what filters on the stated place compare by equality.
+type statedPlace struct{ country, region string }
 
 func kindOf(r *records.Record) kind {
 	f := r.Facts()
 	return kind{subtype: r.Subtype(), currency: f.Currency, unit: f.PriceUnit}
 }
 
-func landOf(r *records.Record) land {
+func statedPlaceOf(r *records.Record) statedPlace {
 	f := r.Facts()
-	return land{country: f.Country, region: f.Region}
+	return statedPlace{country: f.Country, region: f.Region}
 }
 
 // fold gives the form that is compared, which is without case but for the subtype.
@@ -315,16 +315,16 @@ func (k kind) fold() kind {
 	return kind{subtype: k.subtype, currency: query.Fold(k.currency), unit: query.Fold(k.unit)}
 }
 
-func (l land) fold() land {
-	return land{country: query.Fold(l.country), region: query.Fold(l.region)}
+func (l statedPlace) fold() statedPlace {
+	return statedPlace{country: query.Fold(l.country), region: query.Fold(l.region)}
 }
 
 // codec is what parts of one time are encoded with. Writers alone add to it; what it has
 // said does not change.
 type codec struct {
-	scale *scale
-	kinds dictionary[kind]
-	lands dictionary[land]
+	scale  *scale
+	kinds  dictionary[kind]
+	places dictionary[statedPlace]
 }
 
 // newCodec makes a codec that suits the records of some blocks.
@@ -344,7 +344,7 @@ func newCodec(blocks []*part) *codec {
 }
 
 // size is how many values the dictionaries have.
-func (c *codec) size() int { return len(c.kinds.values()) + len(c.lands.values()) }
+func (c *codec) size() int { return len(c.kinds.values()) + len(c.places.values()) }
 
 // dictionary numbers values in the order of their first use. Values that differ in case
 // have numbers of their own, so that only new ones are folded. Its list only grows.

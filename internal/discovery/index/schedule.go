@@ -1,15 +1,15 @@
 package index
 
-// schedule is a binary min-heap of entries by due, each of which knows its place: the
+// dueQueue is a binary min-heap of entries by due, each of which knows its place: the
 // next to lapse is found at once, and any can move in logarithmic time.
-type schedule struct {
+type dueQueue struct {
 	*arena
 	heap     []uint32
 	outlived map[uint32]int64 // when the last version known lapses, for entries where that is not the one that counts
 }
 
 // until is when the last version known of a service lapses.
-func (s *schedule) until(e *entry) int64 {
+func (s *dueQueue) until(e *entry) int64 {
 	if until, ok := s.outlived[e.id]; ok {
 		return until
 	}
@@ -17,7 +17,7 @@ func (s *schedule) until(e *entry) int64 {
 }
 
 // plan sets e's next step, given when the last version known of it lapses.
-func (s *schedule) plan(e *entry, until int64) {
+func (s *dueQueue) plan(e *entry, until int64) {
 	e.due = nanos(e.record.Expires())
 	if until > e.due {
 		s.outlived[e.id] = until
@@ -31,20 +31,20 @@ func (s *schedule) plan(e *entry, until int64) {
 }
 
 // first is the entry due first, or nil.
-func (s *schedule) first() *entry {
+func (s *dueQueue) first() *entry {
 	if len(s.heap) == 0 {
 		return nil
 	}
 	return s.at(s.heap[0])
 }
 
-func (s *schedule) add(e *entry) {
+func (s *dueQueue) add(e *entry) {
 	s.heap = append(s.heap, e.id)
 	s.up(e, len(s.heap)-1)
 }
 
 // remove takes out e, which must be in s.
-func (s *schedule) remove(e *entry) {
+func (s *dueQueue) remove(e *entry) {
 	delete(s.outlived, e.id)
 	i, last := int(e.heap), len(s.heap)-1
 	moved := s.at(s.heap[last])
@@ -56,13 +56,13 @@ func (s *schedule) remove(e *entry) {
 }
 
 // fix restores the order after e.due changed.
-func (s *schedule) fix(e *entry) {
+func (s *dueQueue) fix(e *entry) {
 	s.up(e, int(e.heap))
 	s.down(e, int(e.heap))
 }
 
 // up sinks the hole at i towards the root until e fits.
-func (s *schedule) up(e *entry, i int) {
+func (s *dueQueue) up(e *entry, i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		above := s.at(s.heap[parent])
@@ -76,7 +76,7 @@ func (s *schedule) up(e *entry, i int) {
 }
 
 // down sinks the hole at i towards the leaves until e fits.
-func (s *schedule) down(e *entry, i int) {
+func (s *dueQueue) down(e *entry, i int) {
 	for {
 		child := 2*i + 1
 		if child >= len(s.heap) {
@@ -97,7 +97,7 @@ func (s *schedule) down(e *entry, i int) {
 	s.set(i, e)
 }
 
-func (s *schedule) set(i int, e *entry) {
+func (s *dueQueue) set(i int, e *entry) {
 	s.heap[i] = e.id
 	e.heap = uint32(i)
 }

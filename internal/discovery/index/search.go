@@ -71,14 +71,14 @@ type search struct {
 
 // terms are a question in the terms of a codec, that of the part being read.
 type terms struct {
-	codec    *codec
-	limits   thresholds
-	compared []comparison // limits for groups
-	exact    bool         // whether every match must pass Plan.Match, whatever columns say
-	kindsOf  []kind
-	landsOf  []land
-	kinds    verdicts // on kindsOf
-	lands    verdicts // on landsOf
+	codec       *codec
+	limits      thresholds
+	compared    []comparison // limits for groups
+	exact       bool         // whether every match must pass Plan.Match, whatever columns say
+	kindValues  []kind
+	placeValues []statedPlace
+	kinds       matchResults // on kindValues
+	places      matchResults // on placeValues
 
 	wordsTellAll bool // whether words decide alone in the area, on rows that count
 }
@@ -115,7 +115,7 @@ func (s *search) end() Found {
 	}
 	f.Hits = slices.Clone(best)
 	s.ranker.release()
-	s.plan, s.snapshot, s.terms.codec, s.terms.kindsOf, s.terms.landsOf = nil, nil, nil, nil, nil
+	s.plan, s.snapshot, s.terms.codec, s.terms.kindValues, s.terms.placeValues = nil, nil, nil, nil, nil
 	return f
 }
 
@@ -149,17 +149,17 @@ func (s *search) over(snap *snapshot) {
 	}
 }
 
-// adopt puts the question in terms of a codec.
-func (s *search) adopt(c *codec) {
+// translate puts the question in terms of a codec.
+func (s *search) translate(c *codec) {
 	f := s.plan.Filter()
 	s.terms.codec = c
-	s.terms.kindsOf, s.terms.landsOf = c.kinds.values(), c.lands.values()
+	s.terms.kindValues, s.terms.placeValues = c.kinds.values(), c.places.values()
 	s.terms.limits = c.scale.thresholds(f)
 	s.terms.exact = s.terms.limits.blind || len(f.Attributes) > 0 || len(f.Exclude) > 0
 	s.terms.compared = s.terms.limits.comparisons(s.terms.compared[:0])
-	s.terms.kinds.begin(len(s.terms.kindsOf), s.subtype != "" || f.Need&records.KnownPrice != 0)
-	s.terms.lands.begin(len(s.terms.landsOf), len(f.Countries) > 0 || len(f.Regions) > 0)
-	s.judgeFew()
+	s.terms.kinds.begin(len(s.terms.kindValues), s.subtype != "" || f.Need&records.KnownPrice != 0)
+	s.terms.places.begin(len(s.terms.placeValues), len(f.Countries) > 0 || len(f.Regions) > 0)
+	s.decideFew()
 }
 
 // overDisc searches the plan's disc.
@@ -210,9 +210,9 @@ func (s *search) read(a area) {
 // use makes ready to read a part.
 func (s *search) use(p *part) {
 	if s.terms.codec != p.codec {
-		s.adopt(p.codec)
+		s.translate(p.codec)
 	}
-	s.terms.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.terms.exact && !s.terms.kinds.asked && !s.terms.lands.asked
+	s.terms.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.terms.exact && !s.terms.kinds.asked && !s.terms.places.asked
 }
 
 // narrow is how many rows of a band are read whole rather than searched for the first.
@@ -221,7 +221,7 @@ const narrow = 32
 func (s *search) readBlock(p *part) {
 	switch {
 	case s.area.whole && p.groups != nil:
-		s.readTurned(p)
+		s.readGroups(p)
 		return
 	case s.area.whole:
 		s.pick(p, 0, len(p.records))
@@ -297,17 +297,17 @@ func (s *search) consider(p *part, row int) {
 		}
 		exact = exact || kind == others
 	}
-	if s.terms.lands.asked {
-		land := p.lands[row]
-		if !s.passLand(land) {
+	if s.terms.places.asked {
+		land := p.places[row]
+		if !s.passPlace(land) {
 			return
 		}
 		exact = exact || land == others
 	}
-	if s.terms.limits.surelyNot(p.floors[row]) {
+	if s.terms.limits.surelyNot(p.lower[row]) {
 		return
 	}
-	sure := !exact && !(chordSq > s.area.surely) && s.terms.limits.surely(p.words[row], p.floors[row])
+	sure := !exact && !(chordSq > s.area.surely) && s.terms.limits.surely(p.words[row], p.lower[row])
 	if sure || s.plan.Match(p.records[row]) {
 		s.match(p, row, chordSq)
 	}
@@ -319,43 +319,43 @@ func (s *search) match(p *part, row int, chordSq float64) {
 		s.total++
 	}
 	if s.ranking {
-		s.ranker.offer(s.ranker.floor(p, row, chordSq), p.records[row])
+		s.ranker.offer(s.ranker.lowerBound(p, row, chordSq), p.records[row])
 	}
 }
 
-// passKind and passLand are the parts of Plan.Match that look at a kind or a land alone;
+// passKind and passPlace are the parts of Plan.Match that look at a kind or a land alone;
 // they let others pass.
 func (s *search) passKind(id uint16) bool {
 	if id == others {
 		return true
 	}
-	if s.terms.kinds.known[id] == unjudged {
-		k, f := &s.terms.kindsOf[id], s.plan.Filter()
-		s.terms.kinds.judge(id, (s.subtype == "" || s.subtype == k.subtype) &&
+	if s.terms.kinds.byID[id] == undecided {
+		k, f := &s.terms.kindValues[id], s.plan.Filter()
+		s.terms.kinds.set(id, (s.subtype == "" || s.subtype == k.subtype) &&
 			(f.Need&records.KnownPrice == 0 || f.Currency == k.currency && f.PriceUnit == k.unit))
 	}
-	return s.terms.kinds.known[id] == passes
+	return s.terms.kinds.byID[id] == passes
 }
 
-func (s *search) passLand(id uint16) bool {
+func (s *search) passPlace(id uint16) bool {
 	if id == others {
 		return true
 	}
-	if s.terms.lands.known[id] == unjudged {
-		l, f := &s.terms.landsOf[id], s.plan.Filter()
-		s.terms.lands.judge(id, among(f.Countries, l.country) && among(f.Regions, l.region))
+	if s.terms.places.byID[id] == undecided {
+		l, f := &s.terms.placeValues[id], s.plan.Filter()
+		s.terms.places.set(id, among(f.Countries, l.country) && among(f.Regions, l.region))
 	}
-	return s.terms.lands.known[id] == passes
+	return s.terms.places.byID[id] == passes
 }
 
-// judgeFew asks about kinds no more if all of them pass, as in most networks they do;
+// decideFew asks about kinds no more if all of them pass, as in most networks they do;
 // unless there are so many that finding out is not worth it.
-func (s *search) judgeFew() {
+func (s *search) decideFew() {
 	const few = 16
-	if !s.terms.kinds.asked || len(s.terms.kinds.known) > few {
+	if !s.terms.kinds.asked || len(s.terms.kinds.byID) > few {
 		return
 	}
-	for id := range s.terms.kinds.known {
+	for id := range s.terms.kinds.byID {
 		if !s.passKind(uint16(id)) {
 			return
 		}
@@ -372,31 +372,31 @@ func among(list []string, s string) bool {
 	return found
 }
 
-// verdicts remember for each number of a dictionary whether it passes, so that each is
+// matchResults remember for each number of a dictionary whether it passes, so that each is
 // judged at most once in a search.
-type verdicts struct {
+type matchResults struct {
 	asked bool
-	known []verdict
+	byID  []matchResult
 }
 
-type verdict uint8
+type matchResult uint8
 
 const (
-	unjudged verdict = iota
+	undecided matchResult = iota
 	passes
 	fails
 )
 
-func (v *verdicts) begin(size int, asked bool) {
+func (v *matchResults) begin(size int, asked bool) {
 	if v.asked = asked; asked {
-		v.known = slices.Grow(v.known[:0], size)[:size]
-		clear(v.known)
+		v.byID = slices.Grow(v.byID[:0], size)[:size]
+		clear(v.byID)
 	}
 }
 
-func (v *verdicts) judge(id uint16, pass bool) {
-	v.known[id] = fails
+func (v *matchResults) set(id uint16, pass bool) {
+	v.byID[id] = fails
 	if pass {
-		v.known[id] = passes
+		v.byID[id] = passes
 	}
 }

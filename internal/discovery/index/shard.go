@@ -24,16 +24,16 @@ import (
 type shard struct {
 	snapshot atomic.Pointer[snapshot]
 
-	codec   *codec  // of the delta
-	blocks  []*part // largest first, mostly; replaced, never changed
-	delta   *part
-	job     *job   // large merge under way, or nil
-	filled  int    // rows of delta in use
-	dead    int    // rows that count no more, in blocks and delta
-	live    int    // rows that count
-	trained int    // live rows when the codec was made
-	version uint32 // of snapshot
-	swift   int    // rows of the largest merge that is made at once: atOnce, but in tests
+	codec      *codec  // of the delta
+	blocks     []*part // largest first, mostly; replaced, never changed
+	delta      *part
+	job        *job   // large merge under way, or nil
+	filled     int    // rows of delta in use
+	dead       int    // rows that count no more, in blocks and delta
+	live       int    // rows that count
+	trained    int    // live rows when the codec was made
+	version    uint32 // of snapshot
+	inlineRows int    // rows of the largest merge that is made at once: maxInlineRows, but in tests
 }
 
 // snapshot is a shard at one moment. It is immutable, but for the died columns, which say
@@ -66,18 +66,18 @@ func (s *snapshot) eachOf(p *part, rows int, yield func(*records.Record) bool) b
 }
 
 const (
-	deltaBits = 8
-	minDelta  = 4              // rows of the smallest delta
-	maxDelta  = 1 << deltaBits // rows of the largest: every search reads all of them
-	fanout    = 4              // a merge takes in the next larger block while that is at most this many times larger
-	atOnce    = 1 << 13        // rows of the largest merge that is made at once
-	maxDead   = 256            // dead rows that are always tolerated
-	retrain   = 4              // growth of the live rows that asks for a new codec
+	deltaBits     = 8
+	minDelta      = 4              // rows of the smallest delta
+	maxDelta      = 1 << deltaBits // rows of the largest: every search reads all of them
+	fanout        = 4              // a merge takes in the next larger block while that is at most this many times larger
+	maxInlineRows = 1 << 13        // rows of the largest merge that is made at once
+	maxDead       = 256            // dead rows that are always tolerated
+	retrain       = 4              // growth of the live rows that asks for a new codec
 )
 
 func newShard(swift int) *shard {
 	c := &codec{scale: new(scale)}
-	s := &shard{codec: c, delta: newPart(c, minDelta), swift: swift}
+	s := &shard{codec: c, delta: newPart(c, minDelta), inlineRows: swift}
 	s.publish()
 	return s
 }
@@ -136,7 +136,7 @@ func (s *shard) kill(r *records.Record) {
 // published afterwards is the same set of rows.
 func (s *shard) prepare() {
 	if s.version == math.MaxUint32 {
-		s.begin()
+		s.restart()
 	}
 	if s.job != nil && s.job.advance() {
 		s.finish()
@@ -174,7 +174,7 @@ func (s *shard) merge() {
 	}
 	from, rows := len(s.blocks), 0
 	for from > least && (rows == 0 || s.stale(from-1) || len(s.blocks[from-1].records) <= fanout*rows) {
-		if s.job != nil && rows+len(s.blocks[from-1].records) > s.swift {
+		if s.job != nil && rows+len(s.blocks[from-1].records) > s.inlineRows {
 			break
 		}
 		from--
@@ -194,7 +194,7 @@ func (s *shard) replace(from, to int) {
 		return
 	}
 	j := newJob(s, from, to)
-	if j.rows <= s.swift {
+	if j.rows <= s.inlineRows {
 		j.complete()
 		s.install(j)
 		return
@@ -219,9 +219,9 @@ func (s *shard) install(j *job) {
 	s.dead -= j.rows - len(j.out.records)
 }
 
-// begin goes back to the first version, without the rows that count no more: no row may
+// restart goes back to the first version, without the rows that count no more: no row may
 // have died in a version that is to come. It takes as long as all merges that are due.
-func (s *shard) begin() {
+func (s *shard) restart() {
 	if s.job != nil {
 		s.job.complete()
 		s.finish()
@@ -236,8 +236,8 @@ func (s *shard) begin() {
 
 // shards are the shards by type. Writers change the map under Index.mu.
 type shards struct {
-	byType sync.Map // type -> *shard
-	swift  int      // of new shards
+	byType     sync.Map // type -> *shard
+	inlineRows int      // of new shards
 }
 
 // of gives the shard of a type, or nil.
@@ -282,7 +282,7 @@ func (x *shards) admit(r, old *records.Record) {
 	}
 	s := x.of(kind)
 	if s == nil {
-		s = newShard(x.swift)
+		s = newShard(x.inlineRows)
 		x.byType.Store(kind, s)
 	}
 	s.put(r, old)

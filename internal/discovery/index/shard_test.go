@@ -31,8 +31,8 @@ func TestRowsAreBounded(t *testing.T) {
 		versions[i], err = records.Sign(key, o, records.Stamp{Sequence: uint64(i) + 1, Issued: now, Expires: now.Add(time.Hour)})
 		require.NoError(t, err)
 	}
-	for _, c := range []struct{ swift, blocks, late int }{{atOnce, 5, 0}, {40, 8, 80}} {
-		x := NewSwift(Config{}, c.swift)
+	for _, c := range []struct{ swift, blocks, late int }{{maxInlineRows, 5, 0}, {40, 8, 80}} {
+		x := NewInline(Config{}, c.swift)
 		for _, r := range versions {
 			_, err = x.Put(r, now)
 			require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestRowsAreBounded(t *testing.T) {
 
 // TestRemovedRowsGo: rows go away even when nothing is put any more.
 func TestRemovedRowsGo(t *testing.T) {
-	s := newShard(atOnce)
+	s := newShard(maxInlineRows)
 	all := make([]*records.Record, 3000)
 	for i := range all {
 		all[i] = new(records.Record)
@@ -69,7 +69,7 @@ func TestRemovedRowsGo(t *testing.T) {
 
 // TestSnapshotsStay: what a snapshot holds is not changed by what comes later.
 func TestSnapshotsStay(t *testing.T) {
-	s := newShard(atOnce)
+	s := newShard(maxInlineRows)
 	first, second := new(records.Record), new(records.Record)
 	s.put(first, nil)
 	before := s.snapshot.Load()
@@ -84,7 +84,7 @@ func TestSnapshotsStay(t *testing.T) {
 
 // TestVersionsStartAnew: a shard that runs out of versions goes on with a new block.
 func TestVersionsStartAnew(t *testing.T) {
-	s := newShard(atOnce)
+	s := newShard(maxInlineRows)
 	first, second := new(records.Record), new(records.Record)
 	s.put(first, nil)
 	s.version = math.MaxUint32

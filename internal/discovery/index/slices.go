@@ -22,8 +22,8 @@ const (
 	groupRows = len(lanes{}) * laneRows
 )
 
-// turned are the groups of a block, and what they must not be asked about.
-type turned struct {
+// bitSlices are the groups of a block, and what they must not be asked about.
+type bitSlices struct {
 	groups []group
 	gone   []uint64 // a bit for each row that has died in some version; atomic
 	first  []uint32 // when the first of 64 rows lapses, in whole seconds
@@ -35,12 +35,12 @@ func (p *part) makeGroups(rows int) {
 		return
 	}
 	n := (rows + groupRows - 1) / groupRows
-	p.turned = turned{groups: make([]group, n), gone: make([]uint64, len(lanes{})*n), first: make([]uint32, len(lanes{})*n)}
+	p.bitSlices = bitSlices{groups: make([]group, n), gone: make([]uint64, len(lanes{})*n), first: make([]uint32, len(lanes{})*n)}
 }
 
-// turn fills the groups from a lane on, as far as the first rows fill lanes, and the last
+// fillGroups fills the groups from a lane on, as far as the first rows fill lanes, and the last
 // lane too if there are no more rows to come. It gives the next lane.
-func (p *part) turn(lane, rows int, last bool) int {
+func (p *part) fillGroups(lane, rows int, last bool) int {
 	if p.groups == nil {
 		return lane
 	}
@@ -57,8 +57,8 @@ func (p *part) turn(lane, rows int, last bool) int {
 	return lane
 }
 
-// bury marks a row that has died.
-func (t *turned) bury(row int) {
+// markDead marks a row that has died.
+func (t *bitSlices) markDead(row int) {
 	if t.groups != nil {
 		atomic.OrUint64(&t.gone[row/laneRows], 1<<(row%laneRows))
 	}
@@ -135,9 +135,9 @@ func (g *group) compare(list []comparison, maybe, sure *lanes) {
 	}
 }
 
-// readTurned considers all rows of a block by its groups. Rows of which the groups tell
+// readGroups considers all rows of a block by its groups. Rows of which the groups tell
 // all are counted together.
-func (s *search) readTurned(p *part) {
+func (s *search) readGroups(p *part) {
 	var maybe, sure lanes
 	for g := range p.groups {
 		p.groups[g].compare(s.terms.compared, &maybe, &sure)

@@ -31,7 +31,7 @@ func (x *Index) Versions() iter.Seq[*records.Record] {
 func (x *Index) versions() (snaps []*snapshot, ended []*records.Record) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for _, providers := range x.crowds[remembered].bySize {
+	for _, providers := range x.rankings[remembered].bySize {
 		for _, p := range providers {
 			for _, id := range p.held[remembered].entries {
 				if r := x.entries.at(id).record; r.Withdrawn() {

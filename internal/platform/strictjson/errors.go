@@ -21,8 +21,8 @@ import (
 // ErrUnknown is the cause of an error about an unknown name.
 var ErrUnknown = errors.New("is not a known field")
 
-// maxShown bounds the part of a name or a value that an error quotes, in bytes.
-const maxShown = 64
+// maxClip bounds the part of a name or a value that an error quotes, in bytes.
+const maxClip = 64
 
 // explain turns an error of the library into one with a path and a message for people.
 func explain(text []byte, err error) error {
@@ -62,7 +62,7 @@ func meaning(text []byte, s *json.SemanticError) error {
 	if want == "" {
 		return fault.Invalidf("", nil, "is invalid: %w", s.Err)
 	}
-	got, value := found(text[min(int(s.ByteOffset), len(text)):])
+	got, value := describe(text[min(int(s.ByteOffset), len(text)):])
 	return fault.Invalidf("", value, "must be %s, not %s", want, got)
 }
 
@@ -87,9 +87,9 @@ func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
 		case list:
 			path += "[" + name + "]"
 		case path == "":
-			path = shown(name)
+			path = clip(name)
 		default:
-			path += "." + shown(name)
+			path += "." + clip(name)
 		}
 	}
 	if path == "" {
@@ -98,10 +98,10 @@ func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
 	return fault.In(path, err)
 }
 
-// shown bounds a name or a value for an error.
-func shown(s string) string {
-	if len(s) > maxShown {
-		return strings.ToValidUTF8(s[:maxShown], "") + "..."
+// clip bounds a name or a value for an error.
+func clip(s string) string {
+	if len(s) > maxClip {
+		return strings.ToValidUTF8(s[:maxClip], "") + "..."
 	}
 	return s
 }
@@ -142,8 +142,8 @@ func wanted(t reflect.Type) string {
 	return ""
 }
 
-// found describes the value at the front of a text, and gives its value where it is short.
-func found(text []byte) (description string, value any) {
+// describe describes the value at the front of a text, and gives its value where it is short.
+func describe(text []byte) (description string, value any) {
 	token, err := jsontext.NewDecoder(bytes.NewReader(bytes.TrimLeft(text, " \t\r\n:,"))).ReadToken()
 	if err != nil {
 		return "another value", nil
@@ -153,11 +153,11 @@ func found(text []byte) (description string, value any) {
 		return "an object", nil
 	case token.Kind() == '[':
 		return "a list", nil
-	case token.Kind() == '"' && len(s) > maxShown:
+	case token.Kind() == '"' && len(s) > maxClip:
 		return "a long string", nil
 	case token.Kind() == '"':
 		return fmt.Sprintf("the string %q", s), s
 	default:
-		return shown(s), shown(s)
+		return clip(s), clip(s)
 	}
 }

@@ -57,16 +57,16 @@ type holding struct {
 	place   int // of the provider in crowd.bySize[len(entries)]
 }
 
-// crowd ranks providers by how many services they have in one state, so that the one with
+// ranking ranks providers by how many services they have in one state, so that the one with
 // the most is at hand. The order depends on the history of calls alone.
-type crowd struct {
+type ranking struct {
 	*arena
 	bySize [][]*provider // [n] are those with n services; [0] stays empty
 	total  int           // services
 }
 
 // add enters e, in state s, under its owner.
-func (c *crowd) add(e *entry, s state) {
+func (c *ranking) add(e *entry, s state) {
 	p := c.owner(e)
 	h := &p.held[s]
 	c.leave(p, s)
@@ -77,7 +77,7 @@ func (c *crowd) add(e *entry, s state) {
 }
 
 // remove takes e, in state s, from its owner.
-func (c *crowd) remove(e *entry, s state) {
+func (c *ranking) remove(e *entry, s state) {
 	p := c.owner(e)
 	h := &p.held[s]
 	c.leave(p, s)
@@ -89,7 +89,7 @@ func (c *crowd) remove(e *entry, s state) {
 	c.total--
 }
 
-func (c *crowd) leave(p *provider, s state) {
+func (c *ranking) leave(p *provider, s state) {
 	h := &p.held[s]
 	n := len(h.entries)
 	if n == 0 {
@@ -103,7 +103,7 @@ func (c *crowd) leave(p *provider, s state) {
 	c.bySize[n] = peers[:last]
 }
 
-func (c *crowd) join(p *provider, s state) {
+func (c *ranking) join(p *provider, s state) {
 	h := &p.held[s]
 	n := len(h.entries)
 	if n == 0 {
@@ -117,7 +117,7 @@ func (c *crowd) join(p *provider, s state) {
 }
 
 // largest gives a provider with the most services in the state, or nil.
-func (c *crowd) largest() *provider {
+func (c *ranking) largest() *provider {
 	for n := len(c.bySize) - 1; n > 0; n-- {
 		if peers := c.bySize[n]; len(peers) > 0 {
 			return peers[0]
@@ -129,7 +129,7 @@ func (c *crowd) largest() *provider {
 
 // soonest is the service that lapses or is forgotten first of a provider's in one state,
 // keep left out unless it is the only one.
-func (c *crowd) soonest(h *holding, keep *entry) *entry {
+func (c *ranking) soonest(h *holding, keep *entry) *entry {
 	first := keep
 	for _, id := range h.entries {
 		switch e := c.at(id); {
@@ -152,13 +152,13 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 		return Unchanged, err
 	}
 	if p == nil {
-		p = x.entries.enlist(r.Name().Provider)
+		p = x.entries.addProvider(r.Name().Provider)
 		x.providers[p.id] = p
 	}
 	e := x.entries.make()
 	e.record, e.owner, e.due = r, p.number, nanos(r.Expires())
 	x.names.add(e, hash)
-	x.crowds[s].add(e, s)
+	x.rankings[s].add(e, s)
 	x.due.add(e)
 	if s == remembered {
 		x.feed.publish(Withdrawn, nil, r)
@@ -206,7 +206,7 @@ func (x *Index) withdraw(e *entry, r *records.Record) {
 	var old *records.Record
 	if e.state() == live {
 		old = e.record
-		x.dismiss(e)
+		x.retire(e)
 	}
 	x.renew(e, r)
 	x.feed.publish(Withdrawn, old, r)
@@ -217,28 +217,28 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	if err := x.room(x.entries.owner(e), live); err != nil {
 		return Unchanged, err
 	}
-	x.crowds[remembered].remove(e, remembered)
-	x.crowds[live].add(e, live)
+	x.rankings[remembered].remove(e, remembered)
+	x.rankings[live].add(e, live)
 	x.renew(e, r)
 	x.shards.admit(r, nil)
 	x.feed.publish(Added, nil, r)
 	return Added, nil
 }
 
-// dismiss turns a live service into a remembered one. Where too much is remembered, what
+// removeProvider turns a live service into a remembered one. Where too much is remembered, what
 // its provider, or else the provider with the most, would lose first is forgotten.
-func (x *Index) dismiss(e *entry) {
+func (x *Index) retire(e *entry) {
 	x.shards.expel(e.record)
-	x.crowds[live].remove(e, live)
-	x.crowds[remembered].add(e, remembered)
+	x.rankings[live].remove(e, live)
+	x.rankings[remembered].add(e, remembered)
 	p := x.entries.owner(e)
 	if len(p.held[remembered].entries) <= rememberedPerProvider*x.config.MaxPerProvider {
-		if x.crowds[remembered].total <= x.config.MaxTombstones {
+		if x.rankings[remembered].total <= x.config.MaxTombstones {
 			return
 		}
-		p = x.crowds[remembered].largest()
+		p = x.rankings[remembered].largest()
 	}
-	x.drop(x.crowds[remembered].soonest(&p.held[remembered], e))
+	x.drop(x.rankings[remembered].soonest(&p.held[remembered], e))
 }
 
 // lapse takes out a live record that has expired, and remembers it where an older version
@@ -246,7 +246,7 @@ func (x *Index) dismiss(e *entry) {
 func (x *Index) lapse(e *entry, now int64) {
 	old := e.record
 	if until := x.due.until(e); until > now {
-		x.dismiss(e)
+		x.retire(e)
 		x.due.plan(e, until)
 	} else {
 		x.shards.expel(e.record)
@@ -257,12 +257,12 @@ func (x *Index) lapse(e *entry, now int64) {
 
 // drop forgets e, which is in no shard.
 func (x *Index) drop(e *entry) {
-	x.crowds[e.state()].remove(e, e.state())
+	x.rankings[e.state()].remove(e, e.state())
 	x.due.remove(e)
 	x.names.remove(e)
 	if p := x.entries.owner(e); len(p.held[live].entries) == 0 && len(p.held[remembered].entries) == 0 {
 		delete(x.providers, p.id)
-		x.entries.dismiss(p)
+		x.entries.removeProvider(p)
 	}
 	x.entries.release(e)
 }
@@ -281,7 +281,7 @@ func (x *Index) room(p *provider, s state) error {
 	if held >= limit {
 		return fault.New("index.Put", fault.LimitReached, "the provider has %d records, the most it may", held)
 	}
-	c := &x.crowds[s]
+	c := &x.rankings[s]
 	if c.total < most {
 		return nil
 	}
@@ -295,12 +295,12 @@ func (x *Index) room(p *provider, s state) error {
 		return nil
 	}
 	x.evictions.Add(1)
-	x.oust(e)
+	x.evict(e)
 	return nil
 }
 
-// oust takes a live record out and remembers nothing of it.
-func (x *Index) oust(e *entry) {
+// evict takes a live record out and remembers nothing of it.
+func (x *Index) evict(e *entry) {
 	old := e.record
 	x.shards.expel(old)
 	x.drop(e)
