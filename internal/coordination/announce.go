@@ -19,54 +19,54 @@ const (
 	glance     = time.Second      // between two thoughts of reading it
 )
 
-// crier announces and posts how the group stands, while this peer leads.
-type crier struct {
+// leaderAnnouncer announces and posts how the group stands, while this peer leads.
+type leaderAnnouncer struct {
 	plane   *Plane
-	said    []byte // last, without what always moves; nil while this peer does not lead
+	last    []byte // last, without what always moves; nil while this peer does not lead
 	at      time.Time
-	posting announce.Posting
+	schedule announce.Posting
 	jitter  *rand.Rand
 }
 
-// cry announces what has changed since, and from time to time what has not.
-func (c *crier) cry(l *local) {
+// announce announces what has changed since, and from time to time what has not.
+func (c *leaderAnnouncer) announce(l *local) {
 	if !l.leads() {
-		c.said = nil
-		c.posting.End()
+		c.last = nil
+		c.schedule.End()
 		return
 	}
 	info := c.plane.inquiry.info()
 	news := gist(info)
-	c.post(info, news)
-	if c.plane.herald == nil || bytes.Equal(news, c.said) && time.Since(c.at) < announcing {
+	c.publish(info, news)
+	if c.plane.announcer == nil || bytes.Equal(news, c.last) && time.Since(c.at) < announcing {
 		return
 	}
-	c.said, c.at = news, time.Now()
+	c.last, c.at = news, time.Now()
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
-	if err := c.plane.herald.Announce(ctx, info); err != nil {
+	if err := c.plane.announcer.Announce(ctx, info); err != nil {
 		c.plane.config.Logger.Debug("the group was not announced", "error", err)
 	}
 }
 
-// post puts it on the board, for those who hear nothing. Two notices are further apart than one takes.
-func (c *crier) post(info *groupv1.GroupInfo, news []byte) {
+// publish puts it on the board, for those who hear nothing. Two notices are further apart than one takes.
+func (c *leaderAnnouncer) publish(info *groupv1.GroupInfo, news []byte) {
 	p := c.plane
-	if p.board == nil || !c.posting.Due(time.Now(), news, c.jitter.Float64()) {
+	if p.dhtStore == nil || !c.schedule.Due(time.Now(), news, c.jitter.Float64()) {
 		return
 	}
 	p.life.start(func() {
 		ctx, cancel := context.WithTimeout(p.life, boardTime)
 		defer cancel()
-		if err := p.board.Post(ctx, info); err != nil {
+		if err := p.dhtStore.Post(ctx, info); err != nil {
 			p.config.Logger.Debug("the group was not posted", "error", err)
 		}
 	})
 }
 
-// study looks at the board when this peer has known nobody that leads for some time.
-func (p *Plane) study() {
-	board := p.board
+// watchDHT looks at the board when this peer has known nobody that leads for some time.
+func (p *Plane) watchDHT() {
+	board := p.dhtStore
 	if board == nil {
 		return
 	}

@@ -150,7 +150,7 @@ func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, e
 func (q *inquiry) info() *groupv1.GroupInfo {
 	l, mine := q.plane.here.Load(), ""
 	if l != nil {
-		mine = l.life.folder()
+		mine = l.incarnation.storageID()
 	}
 	g, own := q.plane.view.describe(q.plane.finder.known(), mine)
 	if own {

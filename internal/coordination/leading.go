@@ -24,7 +24,7 @@ func (p *Plane) Leading() (term uint64, leader string, changed <-chan struct{}) 
 // finderConfig holds what a leaderFinder needs from its plane. The functions must not call the finder.
 type finderConfig struct {
 	self    peer.ID
-	life    *lifetime
+	life    *goroutines
 	peers   func() []peer.ID                                              // peers that may know the leader
 	member  func() (believes leader.Member, changed <-chan struct{})      // this peer's own member
 	ask     func(context.Context, peer.ID) (_ leader.Leadership, ok bool) // false: no answer that counts

@@ -24,20 +24,20 @@ import (
 // at most.
 type local struct {
 	plane  *Plane
-	life   lineage
+	incarnation   incarnation
 	member *member.Member
 	wire   *transport.Transport
-	births births
+	claimTimes claimTimes
 	led    atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
 	once   sync.Once
 }
 
 // startLocal starts this peer's member on its disk.
-func startLocal(p *Plane, life lineage) (*local, error) {
-	l := &local{plane: p, life: life, births: births{at: map[string]time.Time{}}}
+func startLocal(p *Plane, life incarnation) (*local, error) {
+	l := &local{plane: p, incarnation: life, claimTimes: claimTimes{at: map[string]time.Time{}}}
 	var err error
 	l.wire, err = transport.New(transport.Config{
-		Host: p.config.Host, Group: life.link(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.inquiry.info, Snapshots: p.disk,
+		Host: p.config.Host, Group: life.protocolID(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.inquiry.info, Snapshots: p.disk,
 		Stranger: func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
 		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.inquiry.glance(from) },
 		Recorder: p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),
@@ -46,7 +46,7 @@ func startLocal(p *Plane, life lineage) (*local, error) {
 		return nil, err
 	}
 	c := p.config.Replica
-	c.Storage, c.Applied, c.Logger = p.disk, l.births.applied, p.config.Logger
+	c.Storage, c.Applied, c.Logger = p.disk, l.claimTimes.applied, p.config.Logger
 	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.fatal, Logger: p.config.Logger})
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (l *local) belief() (b leader.Member) {
 		last = &namedPeer{s.Leader.Peer, p}
 		l.led.Store(last)
 	}
-	b.Leadership = leader.Leadership{Incarnation: l.life.began.Incarnation, Term: s.Header.Term, Peer: last.id}
+	b.Leadership = leader.Leadership{Incarnation: l.incarnation.recovery.Incarnation, Term: s.Header.Term, Peer: last.id}
 	return b
 }
 
@@ -176,7 +176,7 @@ func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait 
 	if !taken {
 		return l.Do(ctx, cmd)
 	}
-	result, h, err := l.member.ProposeAlong(ctx, cmd)
+	result, h, err := l.member.ProposePiggyback(ctx, cmd)
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}
@@ -221,14 +221,14 @@ func (l *local) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID
 	return l.member.KeepAlive(ctx, owner, ids)
 }
 
-// births are when the claims on locks were made, as this member saw it.
-type births struct {
+// claimTimes are when the claims on locks were made, as this member saw it.
+type claimTimes struct {
 	mu sync.Mutex
 	at map[string]time.Time // by key; as many as there are claims
 }
 
 // applied follows the claims through a command.
-func (b *births) applied(a replica.Applied) {
+func (b *claimTimes) applied(a replica.Applied) {
 	if len(a.Effects.Events) == 0 {
 		return
 	}
@@ -244,7 +244,7 @@ func (b *births) applied(a replica.Applied) {
 	}
 }
 
-func (b *births) age(key string) time.Duration {
+func (b *claimTimes) age(key string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if at, ok := b.at[key]; ok {

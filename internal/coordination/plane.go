@@ -82,8 +82,8 @@ type Plane struct {
 	disk    *raftlog.Storage // nil: this peer is not eligible
 	founder *bootstrap.Founder
 	ask     *transport.Exchange
-	herald  *announce.Herald // nil without PubSub
-	board   *announce.Board  // nil without Values, or with one founder, which leads or nobody does
+	announcer  *announce.Herald // nil without PubSub
+	dhtStore   *announce.Board  // nil without Values, or with one founder, which leads or nobody does
 
 	view       *groupView
 	finder     *leaderFinder
@@ -92,8 +92,8 @@ type Plane struct {
 	candidates candidates
 
 	here   atomic.Pointer[local] // this peer as a member; nil while it is none
-	over   atomic.Bool           // it was one of an incarnation that is over
-	life   *lifetime             // ends when Close begins
+	outlived   atomic.Bool           // it was one of an incarnation that is over
+	life   *goroutines             // ends when Close begins
 	failed sync.Once
 	down   sync.Once
 }
@@ -116,14 +116,14 @@ func Open(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.tend, p.study} {
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT} {
 		p.life.start(work)
 	}
 	return p, nil
 }
 
 func newPlane(c Config) *Plane {
-	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newLifetime()}
+	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines()}
 	p.candidates.seen = map[peer.ID]candidate{}
 	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
 	p.router = newRouter(p)
@@ -133,7 +133,7 @@ func newPlane(c Config) *Plane {
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
 	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
-		p.board = announce.NewBoard(c.Values, c.Network, c.Key, time.Now)
+		p.dhtStore = announce.NewBoard(c.Values, c.Network, c.Key, time.Now)
 	}
 	return p
 }
@@ -179,15 +179,15 @@ func (p *Plane) open() (err error) {
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
 		Network: c.Network, Key: c.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
-		Messenger: messenger{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
+		Messenger: bootstrapTransport{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	p.ask.Handle(transport.Founding, p.hearFounding)
+	p.ask.Handle(transport.Founding, p.receiveBootstrap)
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
-		p.herald, err = announce.New(announce.Config{
+		p.announcer, err = announce.New(announce.Config{
 			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Heard: p.inquiry.hear, Logger: c.Logger,
 		})
 	}
@@ -205,8 +205,8 @@ func (p *Plane) Close() error {
 			cancel()
 		}
 		p.life.end()
-		if p.herald != nil {
-			errs = append(errs, p.herald.Close())
+		if p.announcer != nil {
+			errs = append(errs, p.announcer.Close())
 		}
 		if p.ask != nil {
 			errs = append(errs, p.ask.Close())

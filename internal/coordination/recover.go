@@ -77,11 +77,11 @@ func Recover(c RecoverConfig) (r Recovery, err error) {
 }
 
 func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error) {
-	survivor, err := replica.Survey(disk)
+	survivor, err := replica.Inspect(disk)
 	if err != nil {
 		return r, err
 	}
-	life, err := lineageOf(disk.Group())
+	life, err := incarnationOf(disk.Group())
 	if err != nil {
 		return r, err
 	}
@@ -100,13 +100,13 @@ func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error)
 	if err != nil {
 		return r, err
 	}
-	err = survivor.Refound(lineage{life.group, began}.folder(), replica.Member{ID: next, Peer: r.Self.Peer})
+	err = survivor.Recover(incarnation{life.group, began}.storageID(), replica.Member{ID: next, Peer: r.Self.Peer})
 	r.Done = err == nil
 	return r, err
 }
 
 // recovery describes what is there.
-func recovery(c RecoverConfig, self uint64, s *replica.Survivor) (r Recovery, err error) {
+func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recovery, err error) {
 	id, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
 		return r, fault.As("", fault.Invalid, err)

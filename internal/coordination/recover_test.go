@@ -54,7 +54,7 @@ func TestRecover(t *testing.T) {
 		require.ErrorIs(t, err, fault.Conflict, "once is enough")
 
 		w.start(w.index(survivor), w.listed(3))
-		w.await("it leads", func() bool { return w.peers[w.index(survivor)].Figures().Leads })
+		w.await("it leads", func() bool { return w.peers[w.index(survivor)].Stats().Leads })
 		after := locked(t, client, "n")
 		require.Greater(t, after, token+1<<39)
 		state := w.state()

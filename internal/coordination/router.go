@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// target is where a call is carried out: this member, or another peer.
-type target interface {
+// executor is where a call is carried out: this member, or another peer.
+type executor interface {
 	coord.Writer
 	coord.Reader
 }
@@ -39,7 +39,7 @@ func newRouter(p *Plane) *router {
 // openClient makes an identity for commands of this peer.
 func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 	var id coord.ClientID
-	err := r.insist(ctx, func(ctx context.Context, t target) error {
+	err := r.retry(ctx, func(ctx context.Context, t executor) error {
 		result, _, err := t.Do(ctx, coord.Command{Owner: r.plane.name, Op: &coord.ClientOpen{}})
 		id = result.Client
 		return err
@@ -54,7 +54,7 @@ func (r *router) withdraw(cmd coord.Command) {
 	op := cmd.Op.(*coord.Lock)
 	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
 	defer cancel()
-	_ = r.insist(ctx, func(ctx context.Context, t target) error {
+	_ = r.retry(ctx, func(ctx context.Context, t executor) error {
 		result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
 		if err == nil && result.Lock.Granted {
 			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
@@ -67,15 +67,15 @@ func (r *router) withdraw(cmd coord.Command) {
 // doing it twice: under an identity of this peer if the command comes without one. When the caller
 // is gone before that, undo, if there is one, is called with the command as it was sent; the identity
 // is not lent to another command before it returns.
-func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, target) error, undo func(coord.Command)) error {
+func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, executor) error, undo func(coord.Command)) error {
 	tries := 0
-	counted := func(ctx context.Context, t target) error {
+	counted := func(ctx context.Context, t executor) error {
 		tries++
 		return f(ctx, t)
 	}
 	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
 	if cmd.Client != 0 {
-		err := r.insist(ctx, counted)
+		err := r.retry(ctx, counted)
 		if left(err) {
 			r.later(*cmd, undo)
 		}
@@ -91,7 +91,7 @@ func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Co
 		}
 		lent.sequence++
 		cmd.Client, cmd.Sequence, tries = lent.client, lent.sequence, 0
-		err = r.insist(ctx, counted)
+		err = r.retry(ctx, counted)
 		if sent := *cmd; left(err) && r.plane.life.start(func() { undo(sent); r.slots.give(lent, false) }) {
 			return err
 		}
@@ -130,9 +130,9 @@ func named(op coord.Op) bool {
 	return true
 }
 
-// insist calls f with the leader until it answers. Unavailable is no answer: f is called again,
+// retry calls f with the leader until it answers. Unavailable is no answer: f is called again,
 // wherever the leader is then, until that has gone on for too long.
-func (r *router) insist(ctx context.Context, f func(context.Context, target) error) error {
+func (r *router) retry(ctx context.Context, f func(context.Context, executor) error) error {
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
@@ -177,7 +177,7 @@ func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
 
 // call calls f with a target. One at another peer is given up when yet another is known to lead: a leader
 // that is cut off, or paused, does not say that it leads no more.
-func (r *router) call(ctx context.Context, t target, at peer.ID, f func(context.Context, target) error) error {
+func (r *router) call(ctx context.Context, t executor, at peer.ID, f func(context.Context, executor) error) error {
 	if at == r.plane.self {
 		return f(ctx, t)
 	}
@@ -198,9 +198,9 @@ func (r *router) call(ctx context.Context, t target, at peer.ID, f func(context.
 
 // try is insist for a command that could be done twice: after a failure that leaves its fate
 // open it ends.
-func (r *router) try(ctx context.Context, f func(context.Context, target) error) error {
+func (r *router) try(ctx context.Context, f func(context.Context, executor) error) error {
 	var open error
-	err := r.insist(ctx, func(ctx context.Context, t target) error {
+	err := r.retry(ctx, func(ctx context.Context, t executor) error {
 		err := f(ctx, t)
 		var n *replica.NotLeader
 		if fault.KindOf(err) == fault.Unavailable && err != nil && !(errors.As(err, &n) && !n.Maybe) {
@@ -228,7 +228,7 @@ func (r *router) explain(ctx context.Context, err error) error {
 }
 
 // leader gives the target that leads, and whose it is, or says why there is none.
-func (r *router) leader(ctx context.Context) (target, peer.ID, error) {
+func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 	l := r.plane.here.Load()
 	if l != nil && l.leads() {
 		return l, r.plane.self, nil

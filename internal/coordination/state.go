@@ -33,7 +33,7 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		return l.state(), nil
 	}
 	member := l != nil && l.belongs()
-	state, err := p.hearsay(ctx)
+	state, err := p.askLeader(ctx)
 	if err != nil && member {
 		state = l.state()
 	}
@@ -48,7 +48,7 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		state.Phase = phaseClient
 	case member:
 		state.Phase = phaseMember
-	case p.over.Load():
+	case p.outlived.Load():
 		state.Phase = phaseOutlived
 	default:
 		state.Phase = phaseJoining
@@ -56,8 +56,8 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	return state, nil
 }
 
-// hearsay asks the leader how the group stands.
-func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error) {
+// askLeader asks the leader how the group stands.
+func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	t, at, err := p.router.leader(ctx)
@@ -74,8 +74,8 @@ func (p *Plane) hearsay(ctx context.Context) (state coord.GroupState, err error)
 	return state, err
 }
 
-// Figures is how the group stands here, in numbers.
-type Figures struct {
+// Stats is how the group stands here, in numbers.
+type Stats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
@@ -83,8 +83,8 @@ type Figures struct {
 	OldestOverdueSeconds float64
 }
 
-// Figures gives the numbers of this member; of a peer that is none, zeros.
-func (p *Plane) Figures() (f Figures) {
+// Stats gives the numbers of this member; of a peer that is none, zeros.
+func (p *Plane) Stats() (f Stats) {
 	l := p.here.Load()
 	if l == nil {
 		return f
@@ -143,7 +143,7 @@ func (l *local) Transfer(ctx context.Context, to string) error {
 
 // Transfer implements coord.Admin.
 func (p *Plane) Transfer(ctx context.Context, to string) error {
-	return p.router.insist(ctx, func(ctx context.Context, t target) error {
+	return p.router.retry(ctx, func(ctx context.Context, t executor) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
 			return fault.New("group.Transfer", fault.Unsupported, "the leader does not offer it")

@@ -33,7 +33,7 @@ type groupView struct {
 	mu          sync.Mutex
 	group       bootstrap.GroupID // zero until the group is known
 	certificate []byte
-	began       bootstrap.Succession
+	recovery       bootstrap.Succession
 	conflict    bool   // two forced recoveries of one number are known, and were logged
 	config      uint64 // log index of the configuration; 0: only the bootstrap is known
 	members     map[uint64]memberHint
@@ -47,13 +47,13 @@ type memberHint struct {
 
 // adopt stores the bootstrap certificate, and the incarnation of this peer. The first members are the initial voters,
 // or the peer that recovered the group.
-func (v *groupView) adopt(c bootstrap.Certificate, life lineage) {
+func (v *groupView) adopt(c bootstrap.Certificate, life incarnation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.group, v.certificate, v.began = c.GroupID(), c.Encode(), life.began
+	v.group, v.certificate, v.recovery = c.GroupID(), c.Encode(), life.recovery
 	v.members = map[uint64]memberHint{}
-	if !v.began.IsZero() {
-		v.members[v.began.Member] = memberHint{v.began.Peer, true}
+	if !v.recovery.IsZero() {
+		v.members[v.recovery.Member] = memberHint{v.recovery.Peer, true}
 		return
 	}
 	for _, voter := range c.Charter.Voters {
@@ -67,7 +67,7 @@ func (v *groupView) learn(info *groupv1.GroupInfo) (named leader.Leadership, ok 
 	alone := v.leaderless() > orphaned
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.same(info.GetGroupId()) || !v.believe(info.GetSuccession(), alone) {
+	if !v.same(info.GetGroupId()) || !v.believe(info.GetRecovery(), alone) {
 		return named, false
 	}
 	if index := info.GetConfigIndex(); index > v.config {
@@ -76,7 +76,7 @@ func (v *groupView) learn(info *groupv1.GroupInfo) (named leader.Leadership, ok 
 		}
 	}
 	return leader.Leadership{
-		Incarnation: v.began.Incarnation, Term: info.GetTerm(), Peer: v.members[info.GetLeader()].peer,
+		Incarnation: v.recovery.Incarnation, Term: info.GetTerm(), Peer: v.members[info.GetLeader()].peer,
 	}, true
 }
 
@@ -85,7 +85,7 @@ func (v *groupView) concerns(m *groupv1.InfoRequest) bool {
 	alone := v.leaderless() > orphaned
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.same(m.GetGroupId()) && v.believe(m.GetSuccession(), alone)
+	return v.same(m.GetGroupId()) && v.believe(m.GetRecovery(), alone)
 }
 
 // same reports whether the group is known and has this id. Call it with mu held.
@@ -96,22 +96,22 @@ func (v *groupView) same(id []byte) bool {
 // believe applies an eligible peer's incarnation, and reports whether it is the newest one known. A newer
 // one erases the description of the older one. Call it with mu held.
 func (v *groupView) believe(succession []byte, alone bool) bool {
-	life, err := readLife(v.group, succession)
+	life, err := decodeIncarnation(v.group, succession)
 	switch {
-	case err != nil || life.began.Incarnation < v.began.Incarnation:
+	case err != nil || life.recovery.Incarnation < v.recovery.Incarnation:
 		return false
-	case life.began.Incarnation > v.began.Incarnation && !v.entitled(life.began.Peer, alone):
+	case life.recovery.Incarnation > v.recovery.Incarnation && !v.entitled(life.recovery.Peer, alone):
 		return false
-	case life.began.Incarnation > v.began.Incarnation:
-		v.logger.Warn("the coordination group was recovered after a disaster", "incarnation", life.began.Incarnation, "by", life.began.Peer)
-		v.began, v.config = life.began, 0
-		v.members = map[uint64]memberHint{life.began.Member: {life.began.Peer, true}}
+	case life.recovery.Incarnation > v.recovery.Incarnation:
+		v.logger.Warn("the coordination group was recovered after a disaster", "incarnation", life.recovery.Incarnation, "by", life.recovery.Peer)
+		v.recovery, v.config = life.recovery, 0
+		v.members = map[uint64]memberHint{life.recovery.Member: {life.recovery.Peer, true}}
 		return true
-	case string(life.wire()) != string(lineage{v.group, v.began}.wire()):
+	case string(life.wire()) != string(incarnation{v.group, v.recovery}.wire()):
 		if !v.conflict {
 			v.conflict = true
 			v.logger.Error("the coordination group was recovered twice: clear the coordination directories of one of the two",
-				"incarnation", v.began.Incarnation, "by", v.began.Peer, "and", life.began.Peer)
+				"incarnation", v.recovery.Incarnation, "by", v.recovery.Peer, "and", life.recovery.Peer)
 		}
 		return false
 	}
@@ -150,11 +150,11 @@ func (v *groupView) readMembers(ms []*groupv1.Member) (map[uint64]memberHint, bo
 	return members, true
 }
 
-// life returns the incarnation, and whether a member of it was heard.
-func (v *groupView) life() (_ lineage, heard bool) {
+// incarnation returns the incarnation, and whether a member of it was heard.
+func (v *groupView) incarnation() (_ incarnation, heard bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return lineage{v.group, v.began}, v.config > 0
+	return incarnation{v.group, v.recovery}, v.config > 0
 }
 
 // excludes reports whether a configuration later than applied lacks the member id.
@@ -191,7 +191,7 @@ func (v *groupView) request(candidate uint64) *groupv1.InfoRequest {
 	defer v.mu.Unlock()
 	req := &groupv1.InfoRequest{Candidate: candidate}
 	if !v.group.IsZero() {
-		req.GroupId, req.Succession = v.group[:], lineage{v.group, v.began}.wire()
+		req.GroupId, req.Recovery = v.group[:], incarnation{v.group, v.recovery}.wire()
 	}
 	return req
 }
@@ -205,9 +205,9 @@ func (v *groupView) describe(known leader.Leadership, mine string) (g *groupv1.G
 	if v.group.IsZero() {
 		return nil, false
 	}
-	life := lineage{v.group, v.began}
-	g = &groupv1.GroupInfo{GroupId: life.group[:], Certificate: v.certificate, Succession: life.wire()}
-	if mine == life.folder() {
+	life := incarnation{v.group, v.recovery}
+	g = &groupv1.GroupInfo{GroupId: life.group[:], Certificate: v.certificate, Recovery: life.wire()}
+	if mine == life.storageID() {
 		return g, true
 	}
 	g.ConfigIndex, g.Term = v.config, known.Term

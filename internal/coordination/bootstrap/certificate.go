@@ -80,7 +80,7 @@ func decodeCertificate(b []byte) (Certificate, error) {
 		return c, fault.New("", fault.Invalid, "certificate: %v", err)
 	}
 	var err error
-	if c.Charter, err = decodeCharter(m.GetCharter()); err != nil {
+	if c.Charter, err = decodeCharter(m.GetMembership()); err != nil {
 		return Certificate{}, err
 	}
 	c.Ballot = Ballot{Round: m.GetBallot().GetRound(), Peer: peer.ID(m.GetBallot().GetPeer())}

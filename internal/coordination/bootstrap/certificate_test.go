@@ -248,7 +248,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 		raw, err := proto.Marshal(encode(id, m))
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(raw), MaxMessageBytes)
-		w := new(groupv1.Founding)
+		w := new(groupv1.BootstrapMessage)
 		require.NoError(t, proto.Unmarshal(raw, w))
 		back, err := decode(id, w)
 		require.NoError(t, err)
@@ -315,7 +315,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		w := new(groupv1.Founding)
+		w := new(groupv1.BootstrapMessage)
 		if proto.Unmarshal(raw, w) != nil {
 			return
 		}

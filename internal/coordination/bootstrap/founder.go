@@ -19,7 +19,7 @@ import (
 type Messenger interface {
 	// Send passes m on to a peer, or drops it; it returns at once. m is not changed
 	// afterwards, and must not be by the messenger.
-	Send(to peer.ID, m *groupv1.Founding)
+	Send(to peer.ID, m *groupv1.BootstrapMessage)
 
 	// Neighbours are the peers connected now that take such messages, in any order. In the
 	// mode Home founders find each other among them; in both modes they are asked for a
@@ -223,7 +223,7 @@ func (f *Founder) perform(actions []action) error {
 // Deliver takes a message from an authenticated peer. It returns at once, and
 // drops the message when too many are waiting: it will be repeated. m must not be
 // changed afterwards.
-func (f *Founder) Deliver(from peer.ID, m *groupv1.Founding) {
+func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage) {
 	if from == f.self {
 		return
 	}

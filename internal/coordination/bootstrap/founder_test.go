@@ -31,7 +31,7 @@ type post struct {
 	self   peer.ID
 }
 
-func (p post) Send(to peer.ID, m *groupv1.Founding) {
+func (p post) Send(to peer.ID, m *groupv1.BootstrapMessage) {
 	time.AfterFunc(10*time.Millisecond, func() {
 		p.street.mu.Lock()
 		door := p.street.doors[to]
@@ -208,7 +208,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newCourt(t, 3), newStreet()
 		d := &disk{MemFS: vfs.NewCrashableMem()}
-		heard := make(chan *groupv1.Founding, 100)
+		heard := make(chan *groupv1.BootstrapMessage, 100)
 		o := s.options(t, c, 1, d)
 		o.Messenger = listener(heard)
 		f, stop := s.move(t, o)
@@ -226,10 +226,10 @@ func TestDiskFailureEndsRun(t *testing.T) {
 }
 
 // listener hears what is sent.
-type listener chan *groupv1.Founding
+type listener chan *groupv1.BootstrapMessage
 
-func (l listener) Send(_ peer.ID, m *groupv1.Founding) { l <- m }
-func (l listener) Neighbours() []peer.ID               { return nil }
+func (l listener) Send(_ peer.ID, m *groupv1.BootstrapMessage) { l <- m }
+func (l listener) Neighbours() []peer.ID                       { return nil }
 
 // TestDeliverNeverBlocks floods a founder that does not run.
 func TestDeliverNeverBlocks(t *testing.T) {

@@ -10,12 +10,14 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// MaxMessageBytes bounds an encoded groupv1.Founding; what is larger is nobody's.
+// MaxMessageBytes bounds an encoded groupv1.BootstrapMessage; what is larger is nobody's.
 const MaxMessageBytes = MaxCertificateBytes + 1<<10
 
-// A message is one of the types below: groupv1.Founding with its parts decoded,
+// A message is one of the types below: groupv1.BootstrapMessage with its parts decoded,
 // but nothing in it verified.
-type message interface{ fill(*groupv1.Founding) }
+type message interface {
+	fill(*groupv1.BootstrapMessage)
+}
 
 type (
 	hello struct {
@@ -42,8 +44,8 @@ type (
 )
 
 // encode makes a message of the network out of m.
-func encode(network NetworkID, m message) *groupv1.Founding {
-	w := &groupv1.Founding{Network: network[:]}
+func encode(network NetworkID, m message) *groupv1.BootstrapMessage {
+	w := &groupv1.BootstrapMessage{Network: network[:]}
 	m.fill(w)
 	return w
 }
@@ -51,26 +53,26 @@ func encode(network NetworkID, m message) *groupv1.Founding {
 // decode reads a message of the network.
 //
 // Errors: Conflict for one of another network, Invalid and TooLarge for what makes no sense.
-func decode(network NetworkID, w *groupv1.Founding) (message, error) {
+func decode(network NetworkID, w *groupv1.BootstrapMessage) (message, error) {
 	if !bytes.Equal(w.GetNetwork(), network[:]) {
 		return nil, fault.New("", fault.Conflict, "message of network %x; ours is %s", clip(w.GetNetwork()), network)
 	}
 	var d decoder
 	var m message
 	switch op := w.GetOp().(type) {
-	case *groupv1.Founding_Hello:
+	case *groupv1.BootstrapMessage_Hello:
 		m = hello{raftID: op.Hello.GetRaftId(), group: d.optionalGroup(op.Hello.GetGroupId())}
-	case *groupv1.Founding_Prepare:
+	case *groupv1.BootstrapMessage_Prepare:
 		m = prepare{ballot: d.ballot(op.Prepare.GetBallot())}
-	case *groupv1.Founding_Promise:
+	case *groupv1.BootstrapMessage_Promise:
 		m = d.promise(op.Promise)
-	case *groupv1.Founding_Refuse:
+	case *groupv1.BootstrapMessage_Refuse:
 		m = refuse{ballot: d.ballot(op.Refuse.GetBallot()), promised: d.ballot(op.Refuse.GetPromised())}
-	case *groupv1.Founding_Accept:
-		m = accept{ballot: d.ballot(op.Accept.GetBallot()), charter: d.charter(op.Accept.GetCharter())}
-	case *groupv1.Founding_Accepted:
+	case *groupv1.BootstrapMessage_Accept:
+		m = accept{ballot: d.ballot(op.Accept.GetBallot()), charter: d.charter(op.Accept.GetMembership())}
+	case *groupv1.BootstrapMessage_Accepted:
 		m = d.accepted(op.Accepted)
-	case *groupv1.Founding_Announce:
+	case *groupv1.BootstrapMessage_Announce:
 		m = announce{certificate: d.certificate(op.Announce.GetCertificate())}
 	default:
 		d.fail("empty message")
@@ -134,7 +136,7 @@ func (d *decoder) promise(w *groupv1.Promise) message {
 		return m
 	}
 	m.accepted = d.ballot(w.GetAccepted())
-	c := d.charter(w.GetCharter())
+	c := d.charter(w.GetMembership())
 	m.charter = &c
 	return m
 }
@@ -154,40 +156,40 @@ func wireBallot(b Ballot) *groupv1.Ballot {
 	return &groupv1.Ballot{Round: b.Round, Peer: []byte(b.Peer)}
 }
 
-func (m hello) fill(w *groupv1.Founding) {
+func (m hello) fill(w *groupv1.BootstrapMessage) {
 	h := &groupv1.Hello{RaftId: m.raftID}
 	if !m.group.IsZero() {
 		h.GroupId = m.group[:]
 	}
-	w.Op = &groupv1.Founding_Hello{Hello: h}
+	w.Op = &groupv1.BootstrapMessage_Hello{Hello: h}
 }
 
-func (m prepare) fill(w *groupv1.Founding) {
-	w.Op = &groupv1.Founding_Prepare{Prepare: &groupv1.Prepare{Ballot: wireBallot(m.ballot)}}
+func (m prepare) fill(w *groupv1.BootstrapMessage) {
+	w.Op = &groupv1.BootstrapMessage_Prepare{Prepare: &groupv1.Prepare{Ballot: wireBallot(m.ballot)}}
 }
 
-func (m promise) fill(w *groupv1.Founding) {
+func (m promise) fill(w *groupv1.BootstrapMessage) {
 	p := &groupv1.Promise{Ballot: wireBallot(m.ballot), Accepted: wireBallot(m.accepted)}
 	if m.charter != nil {
-		p.Charter = m.charter.Encode()
+		p.Membership = m.charter.Encode()
 	}
-	w.Op = &groupv1.Founding_Promise{Promise: p}
+	w.Op = &groupv1.BootstrapMessage_Promise{Promise: p}
 }
 
-func (m refuse) fill(w *groupv1.Founding) {
-	w.Op = &groupv1.Founding_Refuse{Refuse: &groupv1.Refuse{Ballot: wireBallot(m.ballot), Promised: wireBallot(m.promised)}}
+func (m refuse) fill(w *groupv1.BootstrapMessage) {
+	w.Op = &groupv1.BootstrapMessage_Refuse{Refuse: &groupv1.Refuse{Ballot: wireBallot(m.ballot), Promised: wireBallot(m.promised)}}
 }
 
-func (m accept) fill(w *groupv1.Founding) {
-	w.Op = &groupv1.Founding_Accept{Accept: &groupv1.Accept{Ballot: wireBallot(m.ballot), Charter: m.charter.Encode()}}
+func (m accept) fill(w *groupv1.BootstrapMessage) {
+	w.Op = &groupv1.BootstrapMessage_Accept{Accept: &groupv1.Accept{Ballot: wireBallot(m.ballot), Membership: m.charter.Encode()}}
 }
 
-func (m accepted) fill(w *groupv1.Founding) {
-	w.Op = &groupv1.Founding_Accepted{Accepted: &groupv1.Accepted{
+func (m accepted) fill(w *groupv1.BootstrapMessage) {
+	w.Op = &groupv1.BootstrapMessage_Accepted{Accepted: &groupv1.Accepted{
 		Ballot: wireBallot(m.ballot), GroupId: m.group[:], Signature: m.signature,
 	}}
 }
 
-func (m announce) fill(w *groupv1.Founding) {
-	w.Op = &groupv1.Founding_Announce{Announce: &groupv1.Announce{Certificate: m.certificate.Encode()}}
+func (m announce) fill(w *groupv1.BootstrapMessage) {
+	w.Op = &groupv1.BootstrapMessage_Announce{Announce: &groupv1.Announce{Certificate: m.certificate.Encode()}}
 }

@@ -36,13 +36,13 @@ func encodeState(o owner, s State) ([]byte, error) {
 		Accepted: wireBallot(s.Accepted),
 	}
 	if s.Charter != nil {
-		w.Charter = s.Charter.Encode()
+		w.Membership = s.Charter.Encode()
 	}
 	if s.Certificate != nil {
 		w.Certificate = s.Certificate.Encode()
 	}
 	if s.Rival != nil {
-		w.Rival = s.Rival.Encode()
+		w.Conflicting = s.Rival.Encode()
 	}
 	return proto.Marshal(w)
 }
@@ -65,11 +65,11 @@ func decodeState(b []byte) (owner, State, error) {
 	}
 	if w.GetAccepted() != nil {
 		s.Accepted = d.ballot(w.GetAccepted())
-		c := d.charter(w.GetCharter())
+		c := d.charter(w.GetMembership())
 		s.Charter = &c
 	}
 	s.Certificate = d.optionalCertificate(w.GetCertificate())
-	s.Rival = d.optionalCertificate(w.GetRival())
+	s.Rival = d.optionalCertificate(w.GetConflicting())
 	if s.Promised.Compare(s.Accepted) < 0 {
 		d.fail("accepted a ballot above the one promised")
 	}

@@ -172,13 +172,13 @@ func (l *Lessor) move(e *lease, to state) {
 	l.queues[to].push(e)
 }
 
-// Fate is what becomes of a keepalive.
-type Fate uint8
+// KeepAliveResult is what becomes of a keepalive.
+type KeepAliveResult uint8
 
 const (
 	// Unknown: there is no such lease, it ended or was never granted; or the member does not
 	// lead.
-	Unknown Fate = iota
+	Unknown KeepAliveResult = iota
 	// Renewed: the lease has its whole time to live again.
 	Renewed
 	// Expiring: its time has passed and its end is proposed. The keepalive must wait for the
@@ -190,7 +190,7 @@ const (
 // Renew gives a lease its whole time to live from now on, after a quorum has confirmed,
 // since the keepalive arrived, that the member leads. The time to live, not what remains of it
 // when more does, is what to tell the client; it is 0 unless Renewed.
-func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, Fate) {
+func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, KeepAliveResult) {
 	e := l.leases[id]
 	switch {
 	case e == nil:

@@ -99,7 +99,7 @@ func (d *dumb) overdue(now time.Duration) (most time.Duration) {
 	return most
 }
 
-func (d *dumb) renew(now time.Duration, id coord.LeaseID) (time.Duration, lessor.Fate) {
+func (d *dumb) renew(now time.Duration, id coord.LeaseID) (time.Duration, lessor.KeepAliveResult) {
 	l := d.find(id)
 	switch {
 	case l == nil:

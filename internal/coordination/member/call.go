@@ -17,7 +17,7 @@ import (
 func (m *Member) call(ctx context.Context, op string, put func(*replica.Replica, uint64)) (replica.Answer, error) {
 	answer := make(reply, 1)
 	select {
-	case m.asks <- ask{put, answer}:
+	case m.requests <- request{put, answer}:
 	case <-ctx.Done():
 		return replica.Answer{}, fault.Wrap(op, ctx.Err())
 	case <-m.done:
@@ -54,9 +54,9 @@ func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, 
 	return a.Result, a.Header, err
 }
 
-// ProposeAlong is Propose for a command whose result is not urgent: it takes part in the next turn
+// ProposePiggyback is Propose for a command whose result is not urgent: it takes part in the next turn
 // that somebody else needs, and gets one of its own after Linger. Errors: as Propose.
-func (m *Member) ProposeAlong(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "member.ProposeAlong"
 	packed, err := replica.Pack(cmd)
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *Member) ProposeAlong(ctx context.Context, cmd coord.Command) (coord.Res
 	}
 	answer, put := make(reply, 1), func(r *replica.Replica, id uint64) { r.Propose(id, packed) }
 	var a replica.Answer
-	if m.along.add(ask{put, answer}) {
+	if m.piggyback.add(request{put, answer}) {
 		a, err = m.await(ctx, op, answer)
 	} else {
 		a, err = m.call(ctx, op, put)

@@ -9,8 +9,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// ask is a request that is answered under an id.
-type ask struct {
+// request is a request that is answered under an id.
+type request struct {
 	put   func(r *replica.Replica, id uint64)
 	reply taker
 }
@@ -85,12 +85,12 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 		return false
 	case <-tick:
 		l.passed()
-	case a := <-l.asks:
+	case a := <-l.requests:
 		l.state.Lock()
 		l.take()
 		l.ask(a)
 		l.state.Unlock()
-	case <-l.along.wake:
+	case <-l.piggyback.wake:
 		l.state.Lock()
 		l.take()
 		l.state.Unlock()
@@ -166,14 +166,14 @@ func (l *loop) drain() {
 	for range len(l.messages) {
 		l.deliver(<-l.messages)
 	}
-	if n := len(l.asks); n > 0 {
+	if n := len(l.requests); n > 0 {
 		l.take()
 		for range n {
-			l.ask(<-l.asks)
+			l.ask(<-l.requests)
 		}
 	}
 	select {
-	case <-l.along.wake:
+	case <-l.piggyback.wake:
 		l.take()
 	default:
 	}
@@ -183,12 +183,12 @@ func (l *loop) drain() {
 // take takes those that go along, before those that they go along with: who gives a lock back then
 // gives it to one of them.
 func (l *loop) take() {
-	for _, a := range l.along.take() {
+	for _, a := range l.piggyback.take() {
 		l.ask(a)
 	}
 }
 
-func (l *loop) ask(a ask) {
+func (l *loop) ask(a request) {
 	l.next++
 	l.waiting[l.next] = a.reply
 	a.put(l.replica, l.next)
@@ -197,7 +197,7 @@ func (l *loop) ask(a ask) {
 // gather asks once for all who wait for a linearizable point.
 func (l *loop) gather() {
 	if together := l.barriers.next(); together != nil {
-		l.ask(ask{put: (*replica.Replica).Read, reply: together})
+		l.ask(request{put: (*replica.Replica).Read, reply: together})
 	}
 }
 
@@ -215,7 +215,7 @@ func (l *loop) deliver(a arrival) {
 
 // finish hands out what a turn came to. Who has an answer sees no revision before it.
 func (l *loop) finish(out replica.Output) {
-	moved := l.pulse.set(l.header.Revision)
+	moved := l.revisions.set(l.header.Revision)
 	for _, a := range out.Answers {
 		l.waiting[a.ID].take(a)
 		delete(l.waiting, a.ID)
@@ -224,7 +224,7 @@ func (l *loop) finish(out replica.Output) {
 		l.claims.all()
 	}
 	if moved {
-		l.pulse.notify()
+		l.revisions.notify()
 	}
 	s := l.status.Load()
 	if l.stale || out.Reconfigured || s.Promoted != l.replica.Promoted() || s.Leader.ID != l.replica.Leader() {

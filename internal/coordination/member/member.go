@@ -69,9 +69,9 @@ func (c *Config) defaults() error {
 
 // Room in the queues to the loop.
 const (
-	roomAsks     = 4096
-	roomMessages = 1024
-	roomEvents   = 64
+	maxRequests     = 4096
+	maxMessages = 1024
+	maxEvents   = 64
 )
 
 // Member runs one member of the group. All its methods may be called from any goroutine.
@@ -87,7 +87,7 @@ type Member struct {
 	replica *replica.Replica
 	header  coord.Header
 
-	pulse  pulse
+	revisions  revisionNotifier
 	claims claims
 	status atomic.Pointer[replica.Status]
 	change broadcast // of role, term or members
@@ -103,11 +103,11 @@ type Member struct {
 
 // inbox is how the loop is reached.
 type inbox struct {
-	asks     chan ask
+	requests     chan request
 	messages chan arrival
 	events   chan func(*replica.Replica) error
-	barriers gathering
-	along    along
+	barriers readIndexBatcher
+	piggyback    piggybackQueue
 }
 
 // arrival is a message of another member, with the state if it is a snapshot.
@@ -125,10 +125,10 @@ func Start(c Config) (*Member, error) {
 	m := &Member{
 		config: c, storage: c.Replica.Storage,
 		inbox: inbox{
-			asks: make(chan ask, roomAsks), messages: make(chan arrival, roomMessages),
-			events:   make(chan func(*replica.Replica) error, roomEvents),
-			barriers: gathering{wake: make(chan struct{}, 1)},
-			along:    along{wake: make(chan struct{}, 1)},
+			requests: make(chan request, maxRequests), messages: make(chan arrival, maxMessages),
+			events:   make(chan func(*replica.Replica) error, maxEvents),
+			barriers: readIndexBatcher{wake: make(chan struct{}, 1)},
+			piggyback:    piggybackQueue{wake: make(chan struct{}, 1)},
 		},
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -149,7 +149,7 @@ func Start(c Config) (*Member, error) {
 	}
 	m.replica, m.header = r, r.Header()
 	m.publish(r.Status())
-	m.pulse.set(m.header.Revision)
+	m.revisions.set(m.header.Revision)
 	l := &loop{Member: m, waiting: make(map[uint64]taker)}
 	m.workers.Go(l.run)
 	m.workers.Go(m.watch)

@@ -62,7 +62,7 @@ func newGroup(t testing.TB, o options) *network {
 		voters = append(voters, replica.Member{ID: e.id, Peer: fmt.Sprintf("peer-%x", e.id)})
 	}
 	for _, e := range ends {
-		require.NoError(t, replica.Found(e.store, groupID, voters))
+		require.NoError(t, replica.Bootstrap(e.store, groupID, voters))
 	}
 	for _, e := range ends {
 		e.start(t, o.adjust)

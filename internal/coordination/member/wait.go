@@ -35,14 +35,14 @@ func (b *broadcast) notify() {
 	}
 }
 
-// pulse is the present revision, for those who wait for the next.
-type pulse struct {
+// revisions is the present revision, for those who wait for the next.
+type revisionNotifier struct {
 	broadcast
 	revision coord.Revision // guarded by mu
 }
 
 // set reports whether the revision has moved: then those who wait are to be notified.
-func (p *pulse) set(revision coord.Revision) (moved bool) {
+func (p *revisionNotifier) set(revision coord.Revision) (moved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moved = revision != p.revision
@@ -50,14 +50,14 @@ func (p *pulse) set(revision coord.Revision) (moved bool) {
 	return moved
 }
 
-func (p *pulse) get() coord.Revision {
+func (p *revisionNotifier) get() coord.Revision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.revision
 }
 
 // Revision is the present one of the state here.
-func (m *Member) Revision() coord.Revision { return m.pulse.get() }
+func (m *Member) Revision() coord.Revision { return m.revisions.get() }
 
 // After waits until the revision is above one, and gives it.
 //
@@ -65,8 +65,8 @@ func (m *Member) Revision() coord.Revision { return m.pulse.get() }
 func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revision, error) {
 	const op = "member.After"
 	for {
-		moved := m.pulse.wait()
-		if now := m.pulse.get(); now > revision {
+		moved := m.revisions.wait()
+		if now := m.revisions.get(); now > revision {
 			return now, nil
 		}
 		select {
@@ -79,29 +79,29 @@ func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revi
 	}
 }
 
-// gathering lets those who want a linearizable point ask for it together: who comes before
+// readIndexBatcher lets those who want a linearizable point ask for it together: who comes before
 // the loop has asked shares one answer.
-type gathering struct {
+type readIndexBatcher struct {
 	mu   sync.Mutex
-	now  *gathered     // nil while nobody waits
+	now  *readIndexBatch     // nil while nobody waits
 	wake chan struct{} // room for one
 }
 
-type gathered struct {
+type readIndexBatch struct {
 	done   chan struct{} // closed when answered
 	answer replica.Answer
 }
 
-func (g *gathered) take(a replica.Answer) {
+func (g *readIndexBatch) take(a replica.Answer) {
 	g.answer = a
 	close(g.done)
 }
 
-func (g *gathering) join() *gathered {
+func (g *readIndexBatcher) join() *readIndexBatch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.now == nil {
-		g.now = &gathered{done: make(chan struct{})}
+		g.now = &readIndexBatch{done: make(chan struct{})}
 		select {
 		case g.wake <- struct{}{}:
 		default:
@@ -111,7 +111,7 @@ func (g *gathering) join() *gathered {
 }
 
 // next begins another gathering, and gives the one that ends; nil when nobody came.
-func (g *gathering) next() *gathered {
+func (g *readIndexBatcher) next() *readIndexBatch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	together := g.now
@@ -122,18 +122,18 @@ func (g *gathering) next() *gathered {
 // Linger is how long a command that is not urgent waits for others to share a turn with.
 const Linger = 2 * time.Millisecond
 
-// along are requests that take part in the next turn that somebody else needs.
-type along struct {
+// piggyback are requests that take part in the next turn that somebody else needs.
+type piggybackQueue struct {
 	mu   sync.Mutex
-	asks []ask
+	asks []request
 	wake chan struct{} // room for one: the first has waited long enough
 }
 
 // add takes a request if there is room.
-func (l *along) add(a ask) bool {
+func (l *piggybackQueue) add(a request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.asks) >= roomAsks {
+	if len(l.asks) >= maxRequests {
 		return false
 	}
 	if l.asks = append(l.asks, a); len(l.asks) == 1 {
@@ -142,14 +142,14 @@ func (l *along) add(a ask) bool {
 	return true
 }
 
-func (l *along) late() {
+func (l *piggybackQueue) late() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *along) take() []ask {
+func (l *piggybackQueue) take() []request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	asks := l.asks

@@ -58,7 +58,7 @@ func damaged(what string) error {
 	return fault.New("", fault.Internal, "%s is damaged", what)
 }
 
-func (m mark) encode() []byte {
+func (m position) encode() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
 }
 
@@ -83,7 +83,7 @@ func (s *Storage) load(random io.Reader) error {
 			if len(b) != 16 {
 				return damaged("mark")
 			}
-			s.cut = mark{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+			s.cut = position{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 			return nil
 		}},
 	} {

@@ -9,17 +9,17 @@ import (
 
 var _ raft.Storage = (*Storage)(nil)
 
-// tail is the recent part of the log in memory: what followers that keep up are sent.
-type tail struct {
+// logCache is the recent part of the log in memory: what followers that keep up are sent.
+type logCache struct {
 	limit   int
 	bytes   int
 	entries []*pb.Entry // consecutive, up to the last
 }
 
-func (t *tail) first() uint64 { return t.entries[0].GetIndex() }
+func (t *logCache) first() uint64 { return t.entries[0].GetIndex() }
 
 // append puts entries at the end, in place of those with the same index and all after.
-func (t *tail) append(entries []*pb.Entry) {
+func (t *logCache) append(entries []*pb.Entry) {
 	from := entries[0].GetIndex()
 	if len(t.entries) > 0 && from <= t.first() {
 		t.clear()
@@ -42,7 +42,7 @@ func (t *tail) append(entries []*pb.Entry) {
 }
 
 // shrink drops the older half by size, and never the last entry.
-func (t *tail) shrink() {
+func (t *logCache) shrink() {
 	drop := 0
 	for ; t.bytes > t.limit/2 && drop < len(t.entries)-1; drop++ {
 		t.bytes -= proto.Size(t.entries[drop])
@@ -51,7 +51,7 @@ func (t *tail) shrink() {
 }
 
 // cut drops entries up to index.
-func (t *tail) cut(index uint64) {
+func (t *logCache) cut(index uint64) {
 	if len(t.entries) == 0 || index < t.first() {
 		return
 	}
@@ -62,10 +62,10 @@ func (t *tail) cut(index uint64) {
 	t.entries = append([]*pb.Entry(nil), t.entries[drop:]...)
 }
 
-func (t *tail) clear() { t.entries, t.bytes = nil, 0 }
+func (t *logCache) clear() { t.entries, t.bytes = nil, 0 }
 
 // at gives the entry with the index, nil if it is not here.
-func (t *tail) at(index uint64) *pb.Entry {
+func (t *logCache) at(index uint64) *pb.Entry {
 	if len(t.entries) == 0 || index < t.first() || index-t.first() >= uint64(len(t.entries)) {
 		return nil
 	}

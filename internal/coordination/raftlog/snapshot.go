@@ -173,11 +173,11 @@ type state struct {
 
 func (s *state) Close() error { return s.file.Close() }
 
-// Found begins the log with a snapshot that all founders of the group derive alike, and binds
+// Bootstrap begins the log with a snapshot that all founders of the group derive alike, and binds
 // the folder to the group. A crash meanwhile leaves a folder that can be founded again.
 //
 // Errors: Conflict when it has begun already, or belongs to another group; Internal.
-func (s *Storage) Found(group string, snap *pb.Snapshot, state io.WriterTo) error {
+func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) error {
 	const op = "storage.Found"
 	if s.snapshot != nil || s.last > 0 {
 		return fault.New(op, fault.Conflict, "the folder has a log already")
@@ -220,7 +220,7 @@ func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
 
 // replace puts a written snapshot in the place of everything, and whose it is if h is given.
 func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
-	cut := mark{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
+	cut := position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
 	s.batch.Reset()
 	s.setMessage([]byte(keySnapshot), snap)
 	s.set([]byte(keyCut), cut.encode())
@@ -250,12 +250,12 @@ type Identity struct {
 	Group  string
 }
 
-// Refound gives the folder to another member, of another group, that begins with a snapshot: the log
+// Recover gives the folder to another member, of another group, that begins with a snapshot: the log
 // of before is gone, as is what its member had promised to anybody. It happens as a whole or
 // not at all. What to do it for is said in package replica.
 //
 // Errors: Invalid; Internal.
-func (s *Storage) Refound(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
+func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
 	const op = "storage.Refound"
 	if id.Group == "" || len(id.Group) > maxGroup || !validMember(id.Member) {
 		return fault.Wrap(op, fault.Invalidf("group", nil, "must have 1 to %d bytes, and a member", maxGroup))

@@ -16,7 +16,7 @@
 //
 // # Durability
 //
-// Save with sync, Found, Adopt and Restore return when the disk has it. An error of the disk
+// Save with sync, Bootstrap, Adopt and Restore return when the disk has it. An error of the disk
 // is returned by the call that met it and by all after it: what a failed fsync left behind is
 // unknown, so the process must end and start again from what is really there.
 //
@@ -84,9 +84,9 @@ type Storage struct {
 	header   header
 	hard     *pb.HardState // nil before the first
 	snapshot *pb.Snapshot  // in force; nil before the first
-	cut      mark          // of the last entry before the log
+	cut      position          // of the last entry before the log
 	last     uint64        // index of the last entry, cut.index when there is none
-	tail     tail
+	tail     logCache
 	batch    *pebble.Batch // used again
 	scratch  []byte
 	closed   bool
@@ -94,8 +94,8 @@ type Storage struct {
 	writes   atomic.Uint64 // begun, so that files being written have names of their own
 }
 
-// mark is where an entry stands.
-type mark struct{ index, term uint64 }
+// position is where an entry stands.
+type position struct{ index, term uint64 }
 
 // Open reads the folder, or makes it with a new member id.
 //
@@ -107,7 +107,7 @@ func Open(o Options) (*Storage, error) {
 		return nil, fault.Wrap(op, fault.Invalidf("dir", nil, "is missing"))
 	}
 	o.defaults()
-	s := &Storage{fs: o.FS, dir: o.Dir, log: o.Logger, sick: &sickness{log: o.Logger}, tail: tail{limit: o.Tail}}
+	s := &Storage{fs: o.FS, dir: o.Dir, log: o.Logger, sick: &sickness{log: o.Logger}, tail: logCache{limit: o.Tail}}
 	if err := s.makeDirs(); err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
@@ -159,9 +159,9 @@ func (s *Storage) Member() uint64 { return s.header.member }
 // Group is the group that the folder belongs to, "" while to none.
 func (s *Storage) Group() string { return s.header.group }
 
-// Founded says whether there is a snapshot to start from: false for a member that waits to be
+// HasSnapshot says whether there is a snapshot to start from: false for a member that waits to be
 // sent its first one.
-func (s *Storage) Founded() bool { return s.snapshot != nil }
+func (s *Storage) HasSnapshot() bool { return s.snapshot != nil }
 
 // Bind makes the folder belong to a group for good. Again with the same group does nothing.
 //
@@ -246,7 +246,7 @@ func (s *Storage) Compact(index uint64) error {
 	if err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	cut := mark{index: index, term: term}
+	cut := position{index: index, term: term}
 	s.batch.Reset()
 	s.set([]byte(keyCut), cut.encode())
 	if err := s.deleteEntries(s.cut.index+1, index+1); err != nil {

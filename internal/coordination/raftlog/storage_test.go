@@ -57,7 +57,7 @@ func open(t testing.TB, fs vfs.FS, tail int) *raftlog.Storage {
 func founded(t testing.TB, fs vfs.FS, tail int) *raftlog.Storage {
 	t.Helper()
 	s := open(t, fs, tail)
-	require.NoError(t, s.Found(group, snapshot(1, 1), text("first")))
+	require.NoError(t, s.Bootstrap(group, snapshot(1, 1), text("first")))
 	return s
 }
 
@@ -99,7 +99,7 @@ func TestIdentity(t *testing.T) {
 	id := s.Member()
 	require.NotZero(t, id)
 	require.Empty(t, s.Group())
-	require.False(t, s.Founded())
+	require.False(t, s.HasSnapshot())
 	require.NoError(t, s.Bind(group))
 	require.NoError(t, s.Bind(group))
 	require.ErrorIs(t, s.Bind("another"), fault.Conflict)
@@ -109,7 +109,7 @@ func TestIdentity(t *testing.T) {
 	s = open(t, fs, 0)
 	require.Equal(t, id, s.Member())
 	require.Equal(t, group, s.Group())
-	require.ErrorIs(t, s.Found("another", snapshot(1, 1), text("")), fault.Conflict)
+	require.ErrorIs(t, s.Bootstrap("another", snapshot(1, 1), text("")), fault.Conflict)
 	require.NoError(t, s.Close())
 	require.NotEqual(t, id, open(t, vfs.NewMem(), 0).Member())
 
@@ -120,7 +120,7 @@ func TestIdentity(t *testing.T) {
 func TestFound(t *testing.T) {
 	fs := vfs.NewMem()
 	s := founded(t, fs, 0)
-	require.ErrorIs(t, s.Found(group, snapshot(1, 1), text("first")), fault.Conflict)
+	require.ErrorIs(t, s.Bootstrap(group, snapshot(1, 1), text("first")), fault.Conflict)
 	require.NoError(t, s.Close())
 
 	s = open(t, fs, 0)
@@ -381,7 +381,7 @@ func TestCrashWhileFounding(t *testing.T) {
 		_ = s.Close()
 		s = open(t, clone, 0)
 		require.Equal(t, id, s.Member(), "the id was told to others")
-		require.NoError(t, s.Found(group, snapshot(1, 1), text("first")))
+		require.NoError(t, s.Bootstrap(group, snapshot(1, 1), text("first")))
 		clone = clone.CrashClone(vfs.CrashCloneCfg{})
 		_ = s.Close()
 		s = open(t, clone, 0)
@@ -396,7 +396,7 @@ func BenchmarkSyncedAppend(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s, err := raftlog.Open(raftlog.Options{Dir: b.TempDir() + "/group"})
 			require.NoError(b, err)
-			require.NoError(b, s.Found(group, snapshot(1, 1), text("first")))
+			require.NoError(b, s.Bootstrap(group, snapshot(1, 1), text("first")))
 			data, next, one := make([]byte, size), uint64(2), uint64(1)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -417,7 +417,7 @@ func BenchmarkEntries(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s, err := raftlog.Open(raftlog.Options{Dir: b.TempDir() + "/group", Tail: tail})
 			require.NoError(b, err)
-			require.NoError(b, s.Found(group, snapshot(1, 1), text("first")))
+			require.NoError(b, s.Bootstrap(group, snapshot(1, 1), text("first")))
 			all := entries(2, 256, 1)
 			for _, e := range all {
 				e.Data = make([]byte, 4<<10)

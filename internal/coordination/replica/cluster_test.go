@@ -55,7 +55,7 @@ func newCluster(t *testing.T, voters int, adjust func(*replica.Config)) *cluster
 		members = append(members, n.member())
 	}
 	for _, n := range c.nodes {
-		require.NoError(t, replica.Found(n.store, groupID, members))
+		require.NoError(t, replica.Bootstrap(n.store, groupID, members))
 		n.start()
 	}
 	return c

@@ -73,11 +73,11 @@ func (m Member) validate() error {
 	return nil
 }
 
-// Found begins the log of a new group with the voters its charter names: the same first
+// Bootstrap begins the log of a new group with the voters its charter names: the same first
 // snapshot, of index 1 and term 1, on each of them.
 //
 // Errors: Invalid; Conflict when the folder has a log or belongs to another group; Internal.
-func Found(s *raftlog.Storage, group string, voters []Member) error {
+func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
 	const op = "replica.Found"
 	conf := &pb.ConfState{AutoLeave: new(false)}
 	for _, v := range slices.SortedFunc(slices.Values(voters), byID) {
@@ -97,7 +97,7 @@ func Found(s *raftlog.Storage, group string, voters []Member) error {
 		Data:     encodeMembers(voters),
 		Metadata: &pb.SnapshotMetadata{Index: &one, Term: &one, ConfState: conf},
 	}
-	return fault.Wrap(op, s.Found(group, first, machine.New().Image()))
+	return fault.Wrap(op, s.Bootstrap(group, first, machine.New().Image()))
 }
 
 // roster is the configuration as applied: who votes, who learns, and whose ids they are.

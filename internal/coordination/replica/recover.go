@@ -9,23 +9,23 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Survivor is what a member that is not running has: the state with its whole log applied.
+// RecoveredState is what a member that is not running has: the state with its whole log applied.
 //
 // The log's end may never have been committed, and what was committed may be missing. The first is
 // no harm: whoever asked for it was not told that it had failed. The second is lost, and
 // everything that could be taken for what is lost, a token or a revision, is leapt over.
-type Survivor struct {
+type RecoveredState struct {
 	replica *Replica
 	last    mark
 	term    uint64 // highest seen
 }
 
-// Survey reads what a member has. It changes nothing on the disk. Nobody else may use the storage.
+// Inspect reads what a member has. It changes nothing on the disk. Nobody else may use the storage.
 //
 // Errors: Invalid when it has no state; those of New; Internal.
-func Survey(s *raftlog.Storage) (*Survivor, error) {
+func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 	const op = "replica.Survey"
-	if !s.Founded() {
+	if !s.HasSnapshot() {
 		return nil, fault.New(op, fault.Invalid, "the member has no state: it was never sent any")
 	}
 	r, err := New(Config{Storage: s})
@@ -45,18 +45,18 @@ func Survey(s *raftlog.Storage) (*Survivor, error) {
 			}
 		}
 	}
-	return &Survivor{replica: r, last: r.applied, term: max(hard.GetTerm(), r.applied.term)}, nil
+	return &RecoveredState{replica: r, last: r.applied, term: max(hard.GetTerm(), r.applied.term)}, nil
 }
 
 // Last is where the log ends. Of two survivors the one whose term is higher has more, and at the same
 // term the one whose index is.
-func (v *Survivor) Last() (index, term uint64) { return v.last.index, v.last.term }
+func (v *RecoveredState) Last() (index, term uint64) { return v.last.index, v.last.term }
 
 // Machine is the state.
-func (v *Survivor) Machine() *machine.Machine { return v.replica.machine }
+func (v *RecoveredState) Machine() *machine.Machine { return v.replica.machine }
 
 // Members of the configuration at the end of the log.
-func (v *Survivor) Members() []MemberStatus {
+func (v *RecoveredState) Members() []MemberStatus {
 	var all []MemberStatus
 	for _, m := range v.replica.roster.members() {
 		all = append(all, MemberStatus{Member: m, Voter: v.replica.roster.votes(m.ID)})
@@ -64,12 +64,12 @@ func (v *Survivor) Members() []MemberStatus {
 	return all
 }
 
-// Refound makes the storage that of the only voter of the group's next incarnation, which goes by
+// Recover makes the storage that of the only voter of the group's next incarnation, which goes by
 // another name: what is of the old one does not get on with it. The revision leaps, see
-// coord.BumpIncarnation. The Survivor is of no use afterwards.
+// coord.BumpIncarnation. The RecoveredState is of no use afterwards.
 //
 // Errors: Invalid; those of coord.BumpIncarnation; Internal.
-func (v *Survivor) Refound(group string, only Member) error {
+func (v *RecoveredState) Recover(group string, only Member) error {
 	const op = "replica.Refound"
 	if err := only.validate(); err != nil {
 		return fault.Wrap(op, err)
@@ -88,5 +88,5 @@ func (v *Survivor) Refound(group string, only Member) error {
 		},
 	}
 	s := v.replica.storage
-	return fault.Wrap(op, s.Refound(raftlog.Identity{Member: only.ID, Group: group}, snap, m.Image()))
+	return fault.Wrap(op, s.Recover(raftlog.Identity{Member: only.ID, Group: group}, snap, m.Image()))
 }

@@ -42,7 +42,7 @@ func TestRefound(t *testing.T) {
 	n, lock, token := bereaved(t)
 	old := n.store.Member()
 	n.open()
-	v, err := replica.Survey(n.store)
+	v, err := replica.Inspect(n.store)
 	require.NoError(t, err)
 	require.Len(t, v.Members(), 3)
 	index, term := v.Last()
@@ -51,7 +51,7 @@ func TestRefound(t *testing.T) {
 	hash := v.Machine().StateHash()
 
 	only := replica.Member{ID: 4711, Peer: "survivor"}
-	require.NoError(t, v.Refound(nextLife, only))
+	require.NoError(t, v.Recover(nextLife, only))
 	require.NoError(t, n.store.Close())
 	n.restart()
 	require.Equal(t, uint64(4711), n.store.Member())
@@ -80,7 +80,7 @@ func TestSurveyOnly(t *testing.T) {
 	n, _, _ := bereaved(t)
 	for range 2 {
 		n.open()
-		v, err := replica.Survey(n.store)
+		v, err := replica.Inspect(n.store)
 		require.NoError(t, err)
 		require.Zero(t, v.Machine().Incarnation())
 		require.Len(t, v.Members(), 3)
@@ -89,7 +89,7 @@ func TestSurveyOnly(t *testing.T) {
 	empty, err := raftlog.Open(raftlog.Options{FS: vfs.NewMem(), Dir: "x"})
 	require.NoError(t, err)
 	defer empty.Close()
-	_, err = replica.Survey(empty)
+	_, err = replica.Inspect(empty)
 	require.ErrorIs(t, err, fault.Invalid)
 }
 
@@ -111,17 +111,17 @@ func TestRefoundIsAtomic(t *testing.T) {
 		})
 		s, err := raftlog.Open(raftlog.Options{FS: errorfs.Wrap(fs, power), Dir: "group"})
 		require.NoError(t, err)
-		v, err := replica.Survey(s)
+		v, err := replica.Inspect(s)
 		require.NoError(t, err)
 		limit.Store(writes.Load() + cut)
-		err = v.Refound(nextLife, replica.Member{ID: 4711, Peer: "survivor"})
+		err = v.Recover(nextLife, replica.Member{ID: 4711, Peer: "survivor"})
 		finished = err == nil
 		after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: seed})
 		_ = s.Close()
 
 		s, err = raftlog.Open(raftlog.Options{FS: after, Dir: "group"})
 		require.NoError(t, err)
-		v, err = replica.Survey(s)
+		v, err = replica.Inspect(s)
 		require.NoError(t, err)
 		outcomes[s.Group()]++
 		if s.Group() == groupID {

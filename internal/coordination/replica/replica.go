@@ -212,7 +212,7 @@ func shorten(group string) uint64 {
 // load takes the state from the snapshot in force, or the empty state of one who joins.
 func (r *Replica) load() error {
 	r.machine = machine.New()
-	if !r.storage.Founded() {
+	if !r.storage.HasSnapshot() {
 		r.roster, _ = newRoster(nil)
 		return nil
 	}

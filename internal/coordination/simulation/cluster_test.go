@@ -122,7 +122,7 @@ func (c *cluster) found() {
 	}
 	for i, n := range c.nodes {
 		if i < c.voters {
-			c.must(replica.Found(stores[i], groupName, voters))
+			c.must(replica.Bootstrap(stores[i], groupName, voters))
 		} else {
 			c.must(stores[i].Bind(groupName))
 		}

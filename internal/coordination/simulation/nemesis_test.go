@@ -190,7 +190,7 @@ func (c *cluster) handOver() (string, func()) {
 // would find out. The others offer themselves again as what they were.
 func (c *cluster) outcasts() (string, func()) {
 	for _, n := range c.nodes {
-		if p := n.process; p != nil && p.store.Founded() && !c.oracle.conf.has(p.replica.ID()) && c.chance(0.3) {
+		if p := n.process; p != nil && p.store.HasSnapshot() && !c.oracle.conf.has(p.replica.ID()) && c.chance(0.3) {
 			n.wipe()
 			n.wiped = 0
 		}

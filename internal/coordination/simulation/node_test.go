@@ -72,7 +72,7 @@ func (n *node) launch(store *raftlog.Storage) {
 		n.breach("D1", "%s cannot begin again: %v", n.name, err)
 		return
 	}
-	n.tell("%s starts as %x, founded %v", n.name, store.Member(), store.Founded())
+	n.tell("%s starts as %x, founded %v", n.name, store.Member(), store.HasSnapshot())
 	n.process = p
 	n.tick(p)
 	n.after(0, func() { n.turn() })
@@ -405,7 +405,7 @@ func (n *node) treat(p *process) {
 		d.pending, d.changed = false, n.local()
 		if a.Err == nil {
 			n.figures.changes++
-			if i := n.nodeOf(change.Add.ID); i >= 0 && n.nodes[i].process.store.Founded() {
+			if i := n.nodeOf(change.Add.ID); i >= 0 && n.nodes[i].process.store.HasSnapshot() {
 				n.figures.rejoined++
 			}
 		} else {

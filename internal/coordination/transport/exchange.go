@@ -66,7 +66,7 @@ type AskRecorder interface {
 type Exchange struct {
 	ExchangeConfig
 	door  *door
-	posts *posts
+	sends *sendLimiter
 
 	mu       sync.RWMutex // guards handlers
 	handlers map[Topic]AskHandler
@@ -81,7 +81,7 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 	x := &Exchange{
 		ExchangeConfig: c,
 		door:           newDoor(c.Limits.Served, c.Limits.ServedPerPeer),
-		posts:          newPosts(c.Limits.Sends, c.Limits.SendsPerPeer),
+		sends:          newSendLimiter(c.Limits.Sends, c.Limits.SendsPerPeer),
 		handlers:       make(map[Topic]AskHandler),
 	}
 	c.Host.SetStreamHandler(AskProtocol, x.serve)
@@ -95,18 +95,18 @@ func (c *ExchangeConfig) setDefaults() {
 	orDefault(&c.Limits.SendsPerPeer, 16)
 	orDefault(&c.Limits.Time, 5*time.Second)
 	if c.Recorder == nil {
-		c.Recorder = askSilent{}
+		c.Recorder = nopAskRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 }
 
-// askSilent is the AskRecorder of those who have none.
-type askSilent struct{}
+// nopAskRecorder is the AskRecorder of those who have none.
+type nopAskRecorder struct{}
 
-func (askSilent) Refused(string) {}
-func (askSilent) Dropped(string) {}
+func (nopAskRecorder) Refused(string) {}
+func (nopAskRecorder) Dropped(string) {}
 
 // Handle answers the questions of a topic from now on; nil does not any more. Those without a
 // handler are answered with Unsupported.
@@ -119,7 +119,7 @@ func (x *Exchange) Handle(topic Topic, handler AskHandler) {
 // Close answers no more, ends what is on its way, and waits for the handlers.
 func (x *Exchange) Close() error {
 	x.Host.RemoveStreamHandler(AskProtocol)
-	x.posts.close()
+	x.sends.close()
 	x.door.close()
 	return nil
 }
@@ -139,7 +139,7 @@ func (x *Exchange) Neighbours() []peer.ID {
 // Send gives a message on, without waiting, and disregards the answer. It may be lost, and
 // two may arrive in another order.
 func (x *Exchange) Send(to peer.ID, topic Topic, message []byte) {
-	sent := x.posts.start(to, func(ctx context.Context) {
+	sent := x.sends.start(to, func(ctx context.Context) {
 		if _, err := x.Ask(ctx, to, topic, message); err != nil {
 			x.Recorder.Dropped("failed")
 			x.Logger.Debug("message not delivered", "peer", to, "topic", topic, "error", err)
@@ -207,7 +207,7 @@ func (x *Exchange) serve(s network.Stream) {
 		return
 	}
 	defer x.door.leave(s)
-	ctx, cancel := context.WithTimeout(x.posts.ctx, x.Limits.Time)
+	ctx, cancel := context.WithTimeout(x.sends.ctx, x.Limits.Time)
 	defer cancel()
 	_ = s.SetDeadline(deadline(x.Limits.Time))
 	if err := x.respond(ctx, s); err != nil {

@@ -30,7 +30,7 @@ func (unlimited) ReleaseMemory(int)              {}
 // hello is what member 1 says to member 2.
 func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	id := groupID()
-	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Lane: groupv1.Lane_LANE_APPEND, ConfigIndex: 100}
+	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, ConfigIndex: 100}
 	for _, edit := range edits {
 		edit(h)
 	}
@@ -57,7 +57,7 @@ func enter(t *testing.T, w *world, edits ...func(*groupv1.MemberHello)) network.
 	s := raw(t, w.members[0].host, w.members[1].host.ID(), frameOf(t, hello(edits...)))
 	welcome := new(groupv1.MemberWelcome)
 	require.NoError(t, readAnswer(s, welcome))
-	require.Equal(t, groupv1.Verdict_VERDICT_WELCOME, welcome.Verdict)
+	require.Equal(t, groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, welcome.Result)
 	return s
 }
 
@@ -80,45 +80,45 @@ func TestVerdicts(t *testing.T) {
 			name string
 			from host.Host
 			edit func(*groupv1.MemberHello)
-			want groupv1.Verdict
+			want groupv1.HandshakeResult
 			told []uint64 // to Stranger
 		}{
-			{"no member", w.stranger, func(h *groupv1.MemberHello) { h.From = 9 }, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{9}},
-			{"no raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 0 }, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{0}},
-			{"another member's raft id", w.stranger, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{1}},
-			{"a member with another's", w.members[2].host, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_NOT_MEMBER, []uint64{1}},
-			{"the answerer's own raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 2 }, groupv1.Verdict_VERDICT_NOT_MEMBER, nil},
-			{"removed, and does not know", w.stranger, func(h *groupv1.MemberHello) { h.ConfigIndex = 1 }, groupv1.Verdict_VERDICT_STALE_CONFIG, nil},
-			{"to who was here before", w.members[0].host, func(h *groupv1.MemberHello) { h.To = 77 }, groupv1.Verdict_VERDICT_WRONG_MEMBER, nil},
-			{"another group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId[31]++ }, groupv1.Verdict_VERDICT_WRONG_GROUP, nil},
-			{"no group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId = nil }, groupv1.Verdict_VERDICT_WRONG_GROUP, nil},
-			{"a member", w.members[0].host, func(*groupv1.MemberHello) {}, groupv1.Verdict_VERDICT_WELCOME, nil},
+			{"no member", w.stranger, func(h *groupv1.MemberHello) { h.From = 9 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{9}},
+			{"no raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 0 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{0}},
+			{"another member's raft id", w.stranger, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{1}},
+			{"a member with another's", w.members[2].host, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{1}},
+			{"the answerer's own raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 2 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, nil},
+			{"removed, and does not know", w.stranger, func(h *groupv1.MemberHello) { h.ConfigIndex = 1 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG, nil},
+			{"to who was here before", w.members[0].host, func(h *groupv1.MemberHello) { h.To = 77 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER, nil},
+			{"another group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId[31]++ }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
+			{"no group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId = nil }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
+			{"a member", w.members[0].host, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, nil},
 		} {
 			t.Log(tc.name)
-			before := two.counts.of("refused." + verdictName(tc.want))
+			before := two.counts.of("refused." + resultName(tc.want))
 			b := append(frameOf(t, hello(tc.edit)), frameOf(t, appending(1, 2, 1, 10))...)
 			s := raw(t, tc.from, two.host.ID(), b)
 			welcome := new(groupv1.MemberWelcome)
 			require.NoError(t, readAnswer(s, welcome))
-			require.Equal(t, tc.want, welcome.Verdict)
+			require.Equal(t, tc.want, welcome.Result)
 			id := groupID()
 			require.Equal(t, id[:], welcome.GroupId)
 			settle(time.Second)
 			require.Equal(t, tc.told, two.strangers)
 			two.strangers = nil
-			if tc.want == groupv1.Verdict_VERDICT_WELCOME {
+			if tc.want == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 				require.Len(t, two.take(), 1)
 				continue
 			}
-			require.Equal(t, before+1, two.counts.of("refused."+verdictName(tc.want)))
+			require.Equal(t, before+1, two.counts.of("refused."+resultName(tc.want)))
 			require.Empty(t, two.take(), "nothing that was said counts")
 			rest, err := io.ReadAll(s)
 			require.NoError(t, err, "the stream ends in order")
 			require.Empty(t, rest)
 			switch tc.want {
-			case groupv1.Verdict_VERDICT_WRONG_GROUP:
+			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP:
 				require.Equal(t, certificate, welcome.Certificate)
-			case groupv1.Verdict_VERDICT_NOT_MEMBER, groupv1.Verdict_VERDICT_STALE_CONFIG:
+			case groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG:
 				require.Equal(t, uint64(7), welcome.Info.GetTerm())
 			}
 		}
@@ -128,7 +128,7 @@ func TestVerdicts(t *testing.T) {
 // Who is refused learns why, and does not insist.
 func TestRefusedDialler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var told []groupv1.Verdict
+		var told []groupv1.HandshakeResult
 		w := newWorld(t, 2, func(i int, m *member, c *Config) {
 			if i == 1 {
 				c.Lookup = func(uint64) (peer.ID, bool) { return "", false }
@@ -136,7 +136,7 @@ func TestRefusedDialler(t *testing.T) {
 			c.Refused = func(_ peer.ID, why *groupv1.MemberWelcome) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				told = append(told, why.Verdict)
+				told = append(told, why.Result)
 			}
 		})
 		for range 100 {
@@ -145,7 +145,7 @@ func TestRefusedDialler(t *testing.T) {
 		}
 		require.NotEmpty(t, told)
 		require.LessOrEqual(t, len(told), 11, "once a second")
-		require.Equal(t, groupv1.Verdict_VERDICT_NOT_MEMBER, told[0])
+		require.Equal(t, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, told[0])
 		require.Equal(t, len(told), w.members[0].lost())
 		require.Equal(t, len(told), w.members[1].counts.of("refused.not_member"))
 		require.Len(t, w.members[1].strangers, len(told))
@@ -161,8 +161,8 @@ func TestGarbledHello(t *testing.T) {
 			"too long":     binary.BigEndian.AppendUint32(nil, maxHello+1),
 			"absurd":       {0xff, 0xff, 0xff, 0xff},
 			"no message":   {0, 0, 0, 3, 0xff, 0xff, 0xff},
-			"unknown lane": frameOf(t, hello(func(h *groupv1.MemberHello) { h.Lane = 9 })),
-			"no lane":      frameOf(t, hello(func(h *groupv1.MemberHello) { h.Lane = 0 })),
+			"unknown lane": frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 9 })),
+			"no lane":      frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 0 })),
 			"empty":        {0, 0, 0, 0},
 		} {
 			before := two.counts.of("refused.hello")
@@ -175,7 +175,7 @@ func TestGarbledHello(t *testing.T) {
 
 // A member whose messages do not belong on its stream loses the stream, and Raft sees none of them.
 func TestMessagesThatDoNotBelong(t *testing.T) {
-	control := func(h *groupv1.MemberHello) { h.Lane = groupv1.Lane_LANE_CONTROL }
+	control := func(h *groupv1.MemberHello) { h.Kind = groupv1.StreamKind_STREAM_KIND_CONTROL }
 	bulk := func(*groupv1.MemberHello) {}
 	many := &raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2))}
 	for range maxEntries + 1 {
@@ -287,7 +287,7 @@ func TestRelayedConnectionsAreRefused(t *testing.T) {
 	tr, err := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup, Recorder: c})
 	require.NoError(t, err)
 	s := new(relayed)
-	require.Error(t, tr.greet(s, laneKey{member: 1}))
+	require.Error(t, tr.handshake(s, streamKey{member: 1}))
 	in, err := tr.receive(s)
 	require.Error(t, err)
 	require.Nil(t, in)
@@ -322,7 +322,7 @@ func TestDeadConnectionIsClosed(t *testing.T) {
 		tr, newErr := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
 		require.NoError(t, newErr)
 		c := &muteConn{err: err}
-		require.ErrorIs(t, tr.greet(&mute{conn: c}, laneKey{member: 1}), fault.Unavailable)
+		require.ErrorIs(t, tr.handshake(&mute{conn: c}, streamKey{member: 1}), fault.Unavailable)
 		require.Equal(t, dead, c.closed, "%v", err)
 	}
 }

@@ -16,21 +16,21 @@ import (
 
 // inbound is a stream of a member, after the handshake.
 type inbound struct {
-	key    laneKey
+	key    streamKey
 	peer   peer.ID
-	stream *patient
+	stream *idleTimeoutStream
 	frames *frames
 }
 
 // serve is the handler of the protocol.
 func (t *Transport) serve(s network.Stream) {
-	if !t.greetings.enter(s) {
+	if !t.handshakes.enter(s) {
 		t.Recorder.Refused("busy")
 		_ = s.Reset()
 		return
 	}
 	in, err := t.receive(s)
-	t.greetings.leave(s)
+	t.handshakes.leave(s)
 	if err != nil {
 		t.Logger.Debug("stream refused", "peer", s.Conn().RemotePeer(), "error", err)
 	}
@@ -39,13 +39,13 @@ func (t *Transport) serve(s network.Stream) {
 	}
 	defer t.running.Done()
 	defer t.forgetInbound(in.key, in)
-	t.awake(in.key.member)
-	if in.key.lane == groupv1.Lane_LANE_SNAPSHOT {
+	t.retryNow(in.key.member)
+	if in.key.kind == groupv1.StreamKind_STREAM_KIND_SNAPSHOT {
 		err = t.takeSnapshot(in)
 	} else {
 		err = t.read(in)
 	}
-	t.Logger.Debug("stream ended", "lane", nameOf(in.key.lane), "member", in.key.member, "peer", in.peer, "error", err)
+	t.Logger.Debug("stream ended", "lane", nameOf(in.key.kind), "member", in.key.member, "peer", in.peer, "error", err)
 	if err != nil {
 		_ = s.Reset()
 		return
@@ -55,38 +55,38 @@ func (t *Transport) serve(s network.Stream) {
 
 // receive shakes hands. Without an error the stream counts as running; otherwise it is ended.
 func (t *Transport) receive(s network.Stream) (*inbound, error) {
-	p := &patient{Stream: s}
+	p := &idleTimeoutStream{Stream: s}
 	f := newFrames(p, s.Scope())
-	hello, err := t.hear(s, f)
+	hello, err := t.readHello(s, f)
 	if err != nil {
 		t.Recorder.Refused("hello")
 		_ = s.Reset()
 		return nil, err
 	}
 	in := &inbound{
-		key: laneKey{hello.GetFrom(), hello.GetLane()}, peer: s.Conn().RemotePeer(), stream: p, frames: f,
+		key: streamKey{hello.GetFrom(), hello.GetKind()}, peer: s.Conn().RemotePeer(), stream: p, frames: f,
 	}
 	welcome := t.admit(in, hello)
-	if err := writeFrame(s, welcome, maxWelcome); err != nil && welcome.Verdict == groupv1.Verdict_VERDICT_WELCOME {
+	if err := writeFrame(s, welcome, maxWelcome); err != nil && welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		t.forgetInbound(in.key, in)
 		t.running.Done()
 		_ = s.Reset()
 		return nil, err
 	}
-	if welcome.Verdict == groupv1.Verdict_VERDICT_WELCOME {
+	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		_ = s.SetDeadline(time.Time{})
 		return in, nil
 	}
-	t.Recorder.Refused(verdictName(welcome.Verdict))
+	t.Recorder.Refused(resultName(welcome.Result))
 	_ = s.Close()
-	if welcome.Verdict == groupv1.Verdict_VERDICT_NOT_MEMBER && hello.GetFrom() != t.Member {
+	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER && hello.GetFrom() != t.Member {
 		t.Stranger(in.peer, hello.GetFrom())
 	}
-	return nil, fault.As("", fault.Forbidden, &refusal{welcome})
+	return nil, fault.As("", fault.Forbidden, &rejection{welcome})
 }
 
-// hear reads a dialler's first words.
-func (t *Transport) hear(s network.Stream, f *frames) (*groupv1.MemberHello, error) {
+// readHello reads a dialler's first words.
+func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello, error) {
 	if s.Conn().Stat().Limited {
 		return nil, fault.New("", fault.Forbidden, "the connection is relayed")
 	}
@@ -98,8 +98,8 @@ func (t *Transport) hear(s network.Stream, f *frames) (*groupv1.MemberHello, err
 	if err := f.message(hello, maxHello); err != nil {
 		return nil, err
 	}
-	if nameOf(hello.GetLane()) == "none" {
-		return nil, fault.New("", fault.Unsupported, "lane %v is not known", hello.GetLane())
+	if nameOf(hello.GetKind()) == "none" {
+		return nil, fault.New("", fault.Unsupported, "lane %v is not known", hello.GetKind())
 	}
 	return hello, nil
 }
@@ -110,8 +110,8 @@ func (t *Transport) admit(in *inbound, hello *groupv1.MemberHello) *groupv1.Memb
 		t.mu.Lock()
 		epoch := t.epoch
 		t.mu.Unlock()
-		welcome := t.judge(in.peer, hello)
-		if welcome.Verdict != groupv1.Verdict_VERDICT_WELCOME || t.register(in, epoch) {
+		welcome := t.check(in.peer, hello)
+		if welcome.Result != groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED || t.register(in, epoch) {
 			return welcome
 		}
 		if t.ctx.Err() != nil {
@@ -137,19 +137,19 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 	return true
 }
 
-// judge says whether a peer may open a stream as who it says it is.
-func (t *Transport) judge(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
-	w := &groupv1.MemberWelcome{Verdict: groupv1.Verdict_VERDICT_WELCOME, GroupId: t.Group[:]}
+// check says whether a peer may open a stream as who it says it is.
+func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
+	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.Group[:]}
 	switch {
 	case string(hello.GetGroupId()) != string(t.Group[:]):
-		w.Verdict = groupv1.Verdict_VERDICT_WRONG_GROUP
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
 		w.Certificate = t.Info().GetCertificate()
 	case hello.GetTo() != t.Member:
-		w.Verdict = groupv1.Verdict_VERDICT_WRONG_MEMBER
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER
 	case !t.is(hello.GetFrom(), from):
-		w.Verdict = groupv1.Verdict_VERDICT_NOT_MEMBER
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER
 		if hello.GetConfigIndex() < t.ConfigIndex() {
-			w.Verdict = groupv1.Verdict_VERDICT_STALE_CONFIG
+			w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG
 		}
 		w.Info = t.Info()
 	}
@@ -159,18 +159,18 @@ func (t *Transport) judge(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 	return w
 }
 
-// verdictName is "wrong_group" for VERDICT_WRONG_GROUP.
-func verdictName(v groupv1.Verdict) string {
-	return strings.ToLower(strings.TrimPrefix(v.String(), "VERDICT_"))
+// resultName is "wrong_group" for HANDSHAKE_RESULT_WRONG_GROUP.
+func resultName(v groupv1.HandshakeResult) string {
+	return strings.ToLower(strings.TrimPrefix(v.String(), "HANDSHAKE_RESULT_"))
 }
 
-// awake lets the lanes to a member try again at once: it is there.
-func (t *Transport) awake(member uint64) {
+// retryNow lets the lanes to a member try again at once: it is there.
+func (t *Transport) retryNow(member uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, kind := range []groupv1.Lane{groupv1.Lane_LANE_CONTROL, groupv1.Lane_LANE_APPEND} {
-		if l := t.lanes[laneKey{member, kind}]; l != nil {
-			l.awake()
+	for _, kind := range []groupv1.StreamKind{groupv1.StreamKind_STREAM_KIND_CONTROL, groupv1.StreamKind_STREAM_KIND_APPEND} {
+		if l := t.streams[streamKey{member, kind}]; l != nil {
+			l.retryNow()
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (t *Transport) awake(member uint64) {
 // read gives the messages of a lane to the receiver until the stream ends.
 func (t *Transport) read(in *inbound) error {
 	limit := maxControl
-	if in.key.lane == groupv1.Lane_LANE_APPEND {
+	if in.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		limit = MaxFrame
 	}
 	in.stream.idle = 2 * t.Limits.Silence // whoever is there probes
@@ -198,7 +198,7 @@ func (t *Transport) read(in *inbound) error {
 			t.Recorder.Refused("message")
 			return err
 		}
-		t.Recorder.Received(nameOf(in.key.lane), 1, len(b))
+		t.Recorder.Received(nameOf(in.key.kind), 1, len(b))
 		t.receiver.Receive(m)
 	}
 }
@@ -216,10 +216,10 @@ func (t *Transport) parse(in *inbound, b []byte) (*raftpb.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, ok := laneOf(m.GetType())
+	kind, ok := kindOf(m.GetType())
 	switch {
-	case !ok || kind != in.key.lane:
-		return nil, fault.New("", fault.Forbidden, "%v does not belong on lane %s", m.GetType(), nameOf(in.key.lane))
+	case !ok || kind != in.key.kind:
+		return nil, fault.New("", fault.Forbidden, "%v does not belong on lane %s", m.GetType(), nameOf(in.key.kind))
 	case m.GetFrom() != in.key.member || m.GetTo() != t.Member:
 		return nil, fault.New("", fault.Forbidden, "message from %x to %x on a stream from %x to %x",
 			m.GetFrom(), m.GetTo(), in.key.member, t.Member)

@@ -37,8 +37,8 @@ type Limits struct {
 	Silence time.Duration // a stream without an answer to its probes is given up; 5 s
 	Backoff time.Duration // most between two attempts, of which the first follows after 1/20; 1 s
 
-	Greetings        int // handshakes at once, with anybody; 64
-	GreetingsPerPeer int // 8
+	Handshakes        int // handshakes at once, with anybody; 64
+	HandshakesPerPeer int // 8
 }
 
 func (l Limits) withDefaults(inMemory bool) Limits {
@@ -57,8 +57,8 @@ func (l Limits) withDefaults(inMemory bool) Limits {
 	orDefault(&l.Ping, time.Second)
 	orDefault(&l.Silence, 5*time.Second)
 	orDefault(&l.Backoff, time.Second)
-	orDefault(&l.Greetings, 64)
-	orDefault(&l.GreetingsPerPeer, 8)
+	orDefault(&l.Handshakes, 64)
+	orDefault(&l.HandshakesPerPeer, 8)
 	return l
 }
 

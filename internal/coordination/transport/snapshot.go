@@ -33,7 +33,7 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	}
 	t.sending[to] = true
 	t.running.Go(func() {
-		n, err := t.carry(m)
+		n, err := t.transmit(m)
 		t.mu.Lock()
 		delete(t.sending, to)
 		t.mu.Unlock()
@@ -45,8 +45,8 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	})
 }
 
-// carry sends a snapshot and waits until the member has it.
-func (t *Transport) carry(m *raftpb.Message) (int64, error) {
+// transmit sends a snapshot and waits until the member has it.
+func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.Limits.SnapshotTime)
 	defer cancel()
 	id, ok := t.Lookup(m.GetTo())
@@ -58,7 +58,7 @@ func (t *Transport) carry(m *raftpb.Message) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = state.Close() }()
-	s, err := t.open(ctx, id, laneKey{m.GetTo(), groupv1.Lane_LANE_SNAPSHOT})
+	s, err := t.open(ctx, id, streamKey{m.GetTo(), groupv1.StreamKind_STREAM_KIND_SNAPSHOT})
 	if err != nil {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (t *Transport) endOtherSnapshots(in *inbound) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, other := range t.inbound {
-		if key.lane == groupv1.Lane_LANE_SNAPSHOT && other != in {
+		if key.kind == groupv1.StreamKind_STREAM_KIND_SNAPSHOT && other != in {
 			_ = other.stream.Reset()
 		}
 	}

@@ -176,7 +176,7 @@ func TestLaterSnapshotWins(t *testing.T) {
 	})
 }
 
-func snapshotLane(h *groupv1.MemberHello) { h.Lane = groupv1.Lane_LANE_SNAPSHOT }
+func snapshotLane(h *groupv1.MemberHello) { h.Kind = groupv1.StreamKind_STREAM_KIND_SNAPSHOT }
 
 // A state that never ends is cut off by size, by time, and by stall.
 func TestNeverEndingSnapshot(t *testing.T) {

@@ -100,27 +100,27 @@ type Recorder interface {
 // Transport moves Raft's messages between the members of a group. It is safe for concurrent use.
 type Transport struct {
 	Config
-	greetings *door
+	handshakes *door
 	turn      chan struct{} // one snapshot is written at a time
 	ctx       context.Context
 	cancel    context.CancelFunc
 
-	running sync.WaitGroup // lanes, streams served, snapshots being sent
+	running sync.WaitGroup // streams, streams served, snapshots being sent
 
 	mu        sync.Mutex // guards what follows, and additions to running
 	receiver  Receiver   // nil before Start
 	closed    bool
 	epoch     uint64 // rises with each Recheck
-	lanes     map[laneKey]*lane
-	inbound   map[laneKey]*inbound
+	streams     map[streamKey]*peerStream
+	inbound   map[streamKey]*inbound
 	sending   map[uint64]bool // members that a snapshot is on its way to
 	protected map[peer.ID]bool
 }
 
-// laneKey names a stream: at most one of each lane, to and from each member.
-type laneKey struct {
+// streamKey names a stream: at most one of each lane, to and from each member.
+type streamKey struct {
 	member uint64
-	lane   groupv1.Lane
+	kind   groupv1.StreamKind
 }
 
 // New makes a Transport that does nothing before Start. Errors: Invalid.
@@ -137,9 +137,9 @@ func New(c Config) (*Transport, error) {
 	}
 	c.setDefaults()
 	t := &Transport{
-		Config: c, greetings: newDoor(c.Limits.Greetings, c.Limits.GreetingsPerPeer),
+		Config: c, handshakes: newDoor(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
 		turn:  make(chan struct{}, 1),
-		lanes: make(map[laneKey]*lane), inbound: make(map[laneKey]*inbound),
+		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -164,7 +164,7 @@ func (c *Config) setDefaults() {
 		c.Refused = func(peer.ID, *groupv1.MemberWelcome) {}
 	}
 	if c.Recorder == nil {
-		c.Recorder = silent{}
+		c.Recorder = nopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -189,33 +189,33 @@ func (t *Transport) Start(r Receiver) {
 // share with Raft's log is only read. Those that cannot go are dropped and counted.
 func (t *Transport) Send(messages []*raftpb.Message) {
 	for _, m := range messages {
-		kind, ok := laneOf(m.GetType())
+		kind, ok := kindOf(m.GetType())
 		switch {
 		case !ok || m.GetFrom() != t.Member || m.GetTo() == t.Member:
 			t.Recorder.Dropped(nameOf(kind), "unfit", 1)
-		case kind == groupv1.Lane_LANE_SNAPSHOT:
+		case kind == groupv1.StreamKind_STREAM_KIND_SNAPSHOT:
 			t.sendSnapshot(m)
 		default:
-			t.post(laneKey{m.GetTo(), kind}, m)
+			t.enqueue(streamKey{m.GetTo(), kind}, m)
 		}
 	}
 }
 
-func (t *Transport) post(key laneKey, m *raftpb.Message) {
-	l, why := t.lane(key)
+func (t *Transport) enqueue(key streamKey, m *raftpb.Message) {
+	l, why := t.stream(key)
 	if l == nil {
-		t.Recorder.Dropped(nameOf(key.lane), why, 1)
+		t.Recorder.Dropped(nameOf(key.kind), why, 1)
 		return
 	}
-	if !l.out.put(m) {
-		t.Recorder.Dropped(nameOf(key.lane), "full", 1)
+	if !l.queue.put(m) {
+		t.Recorder.Dropped(nameOf(key.kind), "full", 1)
 	}
 }
 
-// lane gives the lane to a member, made when there is none yet, or says why there is none.
-func (t *Transport) lane(key laneKey) (*lane, string) {
+// kind gives the lane to a member, made when there is none yet, or says why there is none.
+func (t *Transport) stream(key streamKey) (*peerStream, string) {
 	t.mu.Lock()
-	l, epoch, up := t.lanes[key], t.epoch, t.receiver != nil && !t.closed
+	l, epoch, up := t.streams[key], t.epoch, t.receiver != nil && !t.closed
 	t.mu.Unlock()
 	if l != nil || !up {
 		return l, "closed"
@@ -234,12 +234,12 @@ func (t *Transport) lane(key laneKey) (*lane, string) {
 			epoch = t.epoch
 			t.mu.Unlock()
 			continue
-		case t.lanes[key] == nil:
-			t.lanes[key] = newLane(t, key, id)
+		case t.streams[key] == nil:
+			t.streams[key] = newPeerStream(t, key, id)
 			t.protect(id)
-			t.running.Go(t.lanes[key].run)
+			t.running.Go(t.streams[key].run)
 		}
-		l := t.lanes[key]
+		l := t.streams[key]
 		t.mu.Unlock()
 		return l, ""
 	}
@@ -258,13 +258,13 @@ func (t *Transport) protect(id peer.ID) {
 func (t *Transport) Recheck() {
 	t.mu.Lock()
 	t.epoch++ // from here on, nothing begins by what was looked up before
-	lanes, streams := maps.Clone(t.lanes), maps.Clone(t.inbound)
+	lanes, streams := maps.Clone(t.streams), maps.Clone(t.inbound)
 	t.mu.Unlock()
 
 	for key, l := range lanes {
 		if !t.is(key.member, l.peer) {
 			l.cancel()
-			t.forgetLane(key, l)
+			t.forgetStream(key, l)
 		}
 	}
 	for key, in := range streams {
@@ -283,15 +283,15 @@ func (t *Transport) is(member uint64, id peer.ID) bool {
 	return ok && known == id
 }
 
-func (t *Transport) forgetLane(key laneKey, l *lane) {
+func (t *Transport) forgetStream(key streamKey, l *peerStream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lanes[key] == l {
-		delete(t.lanes, key)
+	if t.streams[key] == l {
+		delete(t.streams, key)
 	}
 }
 
-func (t *Transport) forgetInbound(key laneKey, in *inbound) {
+func (t *Transport) forgetInbound(key streamKey, in *inbound) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.inbound[key] == in {
@@ -304,7 +304,7 @@ func (t *Transport) unprotect() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	used := make(map[peer.ID]bool)
-	for _, l := range t.lanes {
+	for _, l := range t.streams {
 		used[l.peer] = true
 	}
 	for _, in := range t.inbound {
@@ -332,27 +332,27 @@ func (t *Transport) Close() error {
 	if started {
 		t.Host.RemoveStreamHandler(RaftProtocol(t.Group))
 	}
-	t.greetings.close()
+	t.handshakes.close()
 	t.running.Wait()
 	t.mu.Lock()
-	clear(t.lanes)
+	clear(t.streams)
 	clear(t.inbound)
 	t.mu.Unlock()
 	t.unprotect()
 	return nil
 }
 
-// silent is the Recorder of those who have none.
-type silent struct{}
+// nopRecorder is the Recorder of those who have none.
+type nopRecorder struct{}
 
-func (silent) Sent(string, int, int)         {}
-func (silent) Received(string, int, int)     {}
-func (silent) Dropped(string, string, int)   {}
-func (silent) Refused(string)                {}
-func (silent) Snapshot(string, int64, error) {}
+func (nopRecorder) Sent(string, int, int)         {}
+func (nopRecorder) Received(string, int, int)     {}
+func (nopRecorder) Dropped(string, string, int)   {}
+func (nopRecorder) Refused(string)                {}
+func (nopRecorder) Snapshot(string, int64, error) {}
 
 // open opens a stream to a member and is welcomed on it. The stream ends with ctx.
-func (t *Transport) open(ctx context.Context, id peer.ID, key laneKey) (network.Stream, error) {
+func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {
 	dial, cancel := context.WithTimeout(ctx, t.Limits.Dial)
 	defer cancel()
 	// Raft's own pace of dialling, and never by a relay.
@@ -361,21 +361,21 @@ func (t *Transport) open(ctx context.Context, id peer.ID, key laneKey) (network.
 		return nil, fault.As("", fault.Unavailable, err)
 	}
 	release := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	if err := t.greet(s, key); err != nil {
+	if err := t.handshake(s, key); err != nil {
 		release()
 		_ = s.Reset()
 		return nil, err
 	}
-	return &guarded{Stream: s, release: release}, nil
+	return &boundStream{Stream: s, release: release}, nil
 }
 
-// guarded is a stream that a context ends; Reset lets the context go.
-type guarded struct {
+// boundStream is a stream that a context ends; Reset lets the context go.
+type boundStream struct {
 	network.Stream
 	release func() bool
 }
 
-func (g *guarded) Reset() error {
+func (g *boundStream) Reset() error {
 	g.release()
 	return g.Stream.Reset()
 }

@@ -54,7 +54,7 @@ func TestMessagesArrive(t *testing.T) {
 
 		lanes := map[string][]*raftpb.Message{}
 		key := func(m *raftpb.Message) string {
-			lane, _ := laneOf(m.GetType())
+			lane, _ := kindOf(m.GetType())
 			return nameOf(lane) + string(rune('0'+m.GetFrom()))
 		}
 		for _, m := range w.members[1].take() {

@@ -32,14 +32,14 @@ type frames struct {
 	buf []byte // of the frame read last; not larger than keptSize between two
 }
 
-// patient is a stream on which each wait for more has a deadline of its own, so that a long message
+// idleTimeoutStream is a stream on which each wait for more has a deadline of its own, so that a long message
 // over a slow line is not mistaken for a silent peer.
-type patient struct {
+type idleTimeoutStream struct {
 	network.Stream
 	idle time.Duration // 0: the deadline is another's business
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *idleTimeoutStream) Read(b []byte) (int, error) {
 	if p.idle > 0 {
 		_ = p.SetReadDeadline(deadline(p.idle))
 	}
@@ -127,31 +127,31 @@ func writeFrame(w io.Writer, m proto.Message, limit int) error {
 	return err
 }
 
-// laneOf says on which lane a message travels. There is none for what a member says to itself only,
+// kindOf says on which lane a message travels. There is none for what a member says to itself only,
 // and for what this group does not do: proposals and requests for a transfer go
 // to the leader by its API.
-func laneOf(t raftpb.MessageType) (groupv1.Lane, bool) {
+func kindOf(t raftpb.MessageType) (groupv1.StreamKind, bool) {
 	switch t {
 	case raftpb.MsgApp:
-		return groupv1.Lane_LANE_APPEND, true
+		return groupv1.StreamKind_STREAM_KIND_APPEND, true
 	case raftpb.MsgSnap:
-		return groupv1.Lane_LANE_SNAPSHOT, true
+		return groupv1.StreamKind_STREAM_KIND_SNAPSHOT, true
 	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
 		raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndex, raftpb.MsgReadIndexResp, raftpb.MsgTimeoutNow:
-		return groupv1.Lane_LANE_CONTROL, true
+		return groupv1.StreamKind_STREAM_KIND_CONTROL, true
 	default:
-		return groupv1.Lane_LANE_UNSPECIFIED, false
+		return groupv1.StreamKind_STREAM_KIND_UNSPECIFIED, false
 	}
 }
 
 // nameOf is a lane's name in figures and logs.
-func nameOf(l groupv1.Lane) string {
+func nameOf(l groupv1.StreamKind) string {
 	switch l {
-	case groupv1.Lane_LANE_CONTROL:
+	case groupv1.StreamKind_STREAM_KIND_CONTROL:
 		return "control"
-	case groupv1.Lane_LANE_APPEND:
+	case groupv1.StreamKind_STREAM_KIND_APPEND:
 		return "append"
-	case groupv1.Lane_LANE_SNAPSHOT:
+	case groupv1.StreamKind_STREAM_KIND_SNAPSHOT:
 		return "snapshot"
 	default:
 		return "none"

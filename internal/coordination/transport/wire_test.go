@@ -74,7 +74,7 @@ func (full) ReserveMemory(int, uint8) error { return io.ErrShortBuffer }
 func TestOutbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count, size := rapid.IntRange(1, 5).Draw(t, "count"), rapid.IntRange(1, 2000).Draw(t, "bytes")
-		box := newOutbox(count, size)
+		box := newSendQueue(count, size)
 		var want, spare []*raftpb.Message
 		lost := false
 		t.Repeat(map[string]func(*rapid.T){
@@ -114,7 +114,7 @@ func TestEveryMessageTypeHasItsPlace(t *testing.T) {
 	}
 	for number := range raftpb.MessageType_name {
 		kind := raftpb.MessageType(number)
-		lane, ok := laneOf(kind)
+		lane, ok := kindOf(kind)
 		require.Equal(t, !home[kind], ok, kind)
 		require.Equal(t, ok, nameOf(lane) != "none", kind)
 	}
@@ -146,8 +146,8 @@ func FuzzDecode(f *testing.F) {
 		if err == nil {
 			require.True(t, proto.Equal(dumb, m))
 			tr := &Transport{Config: Config{Member: 2}}
-			for _, lane := range []groupv1.Lane{groupv1.Lane_LANE_CONTROL, groupv1.Lane_LANE_APPEND, groupv1.Lane_LANE_SNAPSHOT} {
-				if m, err := tr.parse(&inbound{key: laneKey{1, lane}}, b); err == nil {
+			for _, lane := range []groupv1.StreamKind{groupv1.StreamKind_STREAM_KIND_CONTROL, groupv1.StreamKind_STREAM_KIND_APPEND, groupv1.StreamKind_STREAM_KIND_SNAPSHOT} {
+				if m, err := tr.parse(&inbound{key: streamKey{1, lane}}, b); err == nil {
 					require.Equal(t, uint64(1), m.GetFrom())
 				}
 			}

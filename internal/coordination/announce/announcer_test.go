@@ -32,8 +32,8 @@ type founder struct {
 
 type nobody struct{}
 
-func (nobody) Send(peer.ID, *groupv1.Founding) {}
-func (nobody) Neighbours() []peer.ID           { return nil }
+func (nobody) Send(peer.ID, *groupv1.BootstrapMessage) {}
+func (nobody) Neighbours() []peer.ID                   { return nil }
 
 func newFounder(t testing.TB) *founder {
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// lifetime owns the goroutines of a plane: none begins once it has ended, and all can be waited for.
-type lifetime struct {
+// goroutines owns the goroutines of a plane: none begins once it has ended, and all can be waited for.
+type goroutines struct {
 	context.Context
 	cancel context.CancelFunc
 
@@ -14,14 +14,14 @@ type lifetime struct {
 	work sync.WaitGroup
 }
 
-func newLifetime() *lifetime {
-	l := new(lifetime)
+func newGoroutines() *goroutines {
+	l := new(goroutines)
 	l.Context, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
 // start does work beside the caller; false when the lifetime has ended.
-func (l *lifetime) start(work func()) bool {
+func (l *goroutines) start(work func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Err() != nil {
@@ -32,7 +32,7 @@ func (l *lifetime) start(work func()) bool {
 }
 
 // end ends the context; work.Wait waits for what was started.
-func (l *lifetime) end() {
+func (l *goroutines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel()

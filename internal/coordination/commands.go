@@ -10,7 +10,7 @@ import (
 
 // Do implements coord.Writer.
 func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result, h coord.Header, err error) {
-	err = p.router.once(ctx, &cmd, func(ctx context.Context, t target) error {
+	err = p.router.once(ctx, &cmd, func(ctx context.Context, t executor) error {
 		result, h, err = t.Do(ctx, cmd)
 		return err
 	}, nil)
@@ -30,7 +30,7 @@ func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 		}
 		return max(wait-time.Since(began), time.Millisecond)
 	}
-	err = p.router.once(ctx, &cmd, func(ctx context.Context, t target) error {
+	err = p.router.once(ctx, &cmd, func(ctx context.Context, t executor) error {
 		result, h, err = t.Acquire(ctx, cmd, left())
 		return err
 	}, p.router.withdraw)
@@ -42,7 +42,7 @@ func (p *Plane) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID
 	if len(ids) > coord.MaxKeepAlive {
 		return nil, h, fault.Wrap("group.KeepAlive", fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))
 	}
-	err = p.router.insist(ctx, func(ctx context.Context, t target) error {
+	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
 		renewals, h, err = t.KeepAlive(ctx, owner, ids)
 		return err
 	})

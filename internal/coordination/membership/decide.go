@@ -126,7 +126,7 @@ func (c Config) Decide(s State) (Change, bool) {
 		return Change{}, false
 	}
 	v := c.view(s)
-	for _, rule := range []func(*view) (Change, bool){c.swap, c.grow, c.standIn, c.dismiss} {
+	for _, rule := range []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember} {
 		if change, ok := rule(v); ok {
 			return change, true
 		}
@@ -258,9 +258,9 @@ func (c Config) grow(v *view) (Change, bool) {
 	return Change{Promote: promoted}, true
 }
 
-// standIn makes a candidate a learner: if there are too few, or in the place of one that is
+// replaceDead makes a candidate a learner: if there are too few, or in the place of one that is
 // lost or does not get any closer.
-func (c Config) standIn(v *view) (Change, bool) {
+func (c Config) replaceDead(v *view) (Change, bool) {
 	i := slices.IndexFunc(v.Candidates, func(p Peer) bool { return c.admissible(v, p) })
 	if i < 0 {
 		return Change{}, false
@@ -269,7 +269,7 @@ func (c Config) standIn(v *view) (Change, bool) {
 	if len(v.learners) < c.learners(v) {
 		return change, true
 	}
-	if worst := v.learners[len(v.learners)-1]; c.hopeless(v, worst) {
+	if worst := v.learners[len(v.learners)-1]; c.unreachable(v, worst) {
 		change.Remove = worst.ID
 		return change, true
 	}
@@ -279,8 +279,8 @@ func (c Config) standIn(v *view) (Change, bool) {
 // learners is how many the group wants: one to stand by, and those it wants to grow by.
 func (c Config) learners(v *view) int { return 1 + c.step(v) }
 
-// hopeless reports whether a learner had better be another.
-func (c Config) hopeless(v *view, m Member) bool {
+// unreachable reports whether a learner had better be another.
+func (c Config) unreachable(v *view, m Member) bool {
 	return m.Barred || c.lost(v, m) || !m.CaughtUp && m.Steady >= c.Patience
 }
 
@@ -292,8 +292,8 @@ func (c Config) admissible(v *view, p Peer) bool {
 	})
 }
 
-// dismiss removes learners that are barred or too many.
-func (c Config) dismiss(v *view) (Change, bool) {
+// removeMember removes learners that are barred or too many.
+func (c Config) removeMember(v *view) (Change, bool) {
 	if len(v.learners) == 0 {
 		return Change{}, false
 	}

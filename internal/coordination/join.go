@@ -19,19 +19,19 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// messenger carries the messages of the founding.
-type messenger struct{ *transport.Exchange }
+// bootstrapTransport carries the messages of the founding.
+type bootstrapTransport struct{ *transport.Exchange }
 
 // Send implements founding.Messenger.
-func (m messenger) Send(to peer.ID, msg *groupv1.Founding) {
+func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
 	if b, err := proto.Marshal(msg); err == nil { // it holds no invalid text
 		m.Exchange.Send(to, transport.Founding, b)
 	}
 }
 
-// hearFounding takes in a message of the founding; answers are messages of their own.
-func (p *Plane) hearFounding(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
-	m := new(groupv1.Founding)
+// receiveBootstrap takes in a message of the founding; answers are messages of their own.
+func (p *Plane) receiveBootstrap(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+	m := new(groupv1.BootstrapMessage)
 	if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
 		return nil, fault.New("group.hearFounding", fault.Invalid, "is no message of a founding")
 	}
@@ -52,7 +52,7 @@ func (p *Plane) enter() {
 	}
 	p.view.adopt(certificate, life)
 	p.finder.advance(leader.Needed{})
-	if p.disk == nil || p.over.Load() {
+	if p.disk == nil || p.outlived.Load() {
 		return // it is a client
 	}
 	if err := p.join(certificate); err != nil {
@@ -69,31 +69,31 @@ func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
 	}
 }
 
-// lineage is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
+// incarnation is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
 // before is not a member any more.
-func (p *Plane) lineage(group bootstrap.GroupID) (lineage, error) {
+func (p *Plane) lineage(group bootstrap.GroupID) (incarnation, error) {
 	kept, err := bootstrap.Kept(p.config.FS, p.config.Dir)
 	if err != nil {
-		return lineage{}, err
+		return incarnation{}, err
 	}
-	life := lineage{group: group}
+	life := incarnation{group: group}
 	if kept.Group == group {
-		life.began = kept
+		life.recovery = kept
 	}
 	if p.disk == nil || p.disk.Group() == "" {
 		return life, nil
 	}
-	had, err := lineageOf(p.disk.Group())
+	had, err := incarnationOf(p.disk.Group())
 	switch {
 	case err != nil:
-		return lineage{}, err
+		return incarnation{}, err
 	case had.group != group:
-		return lineage{}, fault.New("", fault.Conflict, "the data directory belongs to group %v, not %v", had.group, group)
-	case had.began.Incarnation >= life.began.Incarnation:
+		return incarnation{}, fault.New("", fault.Conflict, "the data directory belongs to group %v, not %v", had.group, group)
+	case had.recovery.Incarnation >= life.recovery.Incarnation:
 		return had, nil
 	}
-	p.over.Store(true)
-	p.outlivedBy(life.began, had.began.Incarnation)
+	p.outlived.Store(true)
+	p.logOutlived(life.recovery, had.recovery.Incarnation)
 	return life, nil
 }
 
@@ -101,19 +101,19 @@ func (p *Plane) lineage(group bootstrap.GroupID) (lineage, error) {
 // the log, the same as all others; another waits to be told in which incarnation the group
 // lives, and then to be sent the state.
 func (p *Plane) join(c bootstrap.Certificate) error {
-	life, _ := p.view.life()
+	life, _ := p.view.incarnation()
 	switch {
-	case p.disk.Group() != "" && p.disk.Founded():
-	case life.began.IsZero() && charterHas(c.Charter, p.self, p.disk.Member()):
-		if err := replica.Found(p.disk, life.folder(), chartered(c.Charter)); err != nil {
+	case p.disk.Group() != "" && p.disk.HasSnapshot():
+	case life.recovery.IsZero() && isInitialVoter(c.Charter, p.self, p.disk.Member()):
+		if err := replica.Bootstrap(p.disk, life.storageID(), initialVoters(c.Charter)); err != nil {
 			return err
 		}
 	case p.disk.Group() == "":
 		var ok bool
-		if life, ok = p.awaitLife(); !ok {
+		if life, ok = p.awaitIncarnation(); !ok {
 			return nil
 		}
-		if err := p.disk.Bind(life.folder()); err != nil {
+		if err := p.disk.Bind(life.storageID()); err != nil {
 			return err
 		}
 	}
@@ -123,30 +123,30 @@ func (p *Plane) join(c bootstrap.Certificate) error {
 	}
 	p.here.Store(l)
 	p.finder.wake()
-	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.began.Incarnation, "member", p.disk.Member())
+	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.recovery.Incarnation, "member", p.disk.Member())
 	return nil
 }
 
-// awaitLife asks until a member has told in which incarnation the group lives.
-func (p *Plane) awaitLife() (lineage, bool) {
-	for wait := tending; ; wait = min(2*wait, offering) {
+// awaitIncarnation asks until a member has told in which incarnation the group lives.
+func (p *Plane) awaitIncarnation() (incarnation, bool) {
+	for wait := reconcileInterval; ; wait = min(2*wait, offering) {
 		p.inquiry.askAll(0)
-		if life, heard := p.view.life(); heard {
+		if life, heard := p.view.incarnation(); heard {
 			return life, true
 		}
 		if !pause(p.life, wait) {
-			return lineage{}, false
+			return incarnation{}, false
 		}
 	}
 }
 
-func charterHas(c bootstrap.Charter, self peer.ID, member uint64) bool {
+func isInitialVoter(c bootstrap.Charter, self peer.ID, member uint64) bool {
 	v, ok := c.Voter(self)
 	return ok && v.RaftID == member
 }
 
-// chartered are the voters that a charter names.
-func chartered(c bootstrap.Charter) []replica.Member {
+// initialVoters are the voters that a charter names.
+func initialVoters(c bootstrap.Charter) []replica.Member {
 	voters := make([]replica.Member, len(c.Voters))
 	for i, v := range c.Voters {
 		voters[i] = replica.Member{ID: v.RaftID, Peer: v.Peer.String()}

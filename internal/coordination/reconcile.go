@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	tending   = 250 * time.Millisecond // between two looks of the leader at its group
+	reconcileInterval   = 250 * time.Millisecond // between two looks of the leader at its group
 	offering  = 2 * time.Second        // between two offers to be a member
 	fresh     = 4 * offering           // age of an offer that is taken
 	greeting  = 10 * time.Second       // between two questions of a member to all others that may be
@@ -61,24 +61,24 @@ func (c *candidates) fresh() []membership.Peer {
 	return all
 }
 
-// tend is what this peer does for the group all the time: as leader it keeps the group strong, as
+// reconcile is what this peer does for the group all the time: as leader it keeps the group strong, as
 // an eligible peer that is no member it offers itself.
-func (p *Plane) tend() {
-	keeper, crier := &caretaker{plane: p, origin: time.Now()}, &crier{plane: p, jitter: newRand()}
+func (p *Plane) reconcile() {
+	keeper, crier := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
 	var offered, greeted time.Time
 	kept := uint64(0)
-	for pause(p.life, tending) {
-		p.remember(&kept)
+	for pause(p.life, reconcileInterval) {
+		p.saveRecovery(&kept)
 		l := p.here.Load()
-		if l == nil || p.outlived(l) {
+		if l == nil || p.checkOutlived(l) {
 			continue
 		}
 		if time.Since(greeted) > greeting {
 			greeted = time.Now()
 			p.greet()
 		}
-		crier.cry(l)
-		keeper.look(l)
+		crier.announce(l)
+		keeper.reconcile(l)
 		if time.Since(offered) > offering && !l.belongs() {
 			offered = time.Now()
 			p.offer()
@@ -94,15 +94,15 @@ func (p *Plane) greet() {
 	}
 }
 
-// outlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
+// checkOutlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
 // its own members began. What the disk has stays, for a person to look at.
-func (p *Plane) outlived(l *local) bool {
-	now, _ := p.view.life()
-	if now.began.Incarnation <= l.life.began.Incarnation {
+func (p *Plane) checkOutlived(l *local) bool {
+	now, _ := p.view.incarnation()
+	if now.recovery.Incarnation <= l.incarnation.recovery.Incarnation {
 		return false
 	}
-	p.outlivedBy(now.began, l.life.began.Incarnation)
-	p.over.Store(true)
+	p.logOutlived(now.recovery, l.incarnation.recovery.Incarnation)
+	p.outlived.Store(true)
 	p.here.Store(nil)
 	p.finder.wake()
 	ctx, cancel := context.WithCancel(p.life)
@@ -113,18 +113,18 @@ func (p *Plane) outlived(l *local) bool {
 	return true
 }
 
-func (p *Plane) outlivedBy(s bootstrap.Succession, ours uint64) {
+func (p *Plane) logOutlived(s bootstrap.Succession, ours uint64) {
 	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
 		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
 		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
 }
 
-// remember keeps the newest incarnation that this peer has heard of.
-func (p *Plane) remember(kept *uint64) {
-	life, _ := p.view.life()
-	if life.began.Incarnation > *kept {
-		*kept = life.began.Incarnation
-		p.fatal(life.began.Keep(p.config.FS, p.config.Dir))
+// saveRecovery keeps the newest incarnation that this peer has heard of.
+func (p *Plane) saveRecovery(kept *uint64) {
+	life, _ := p.view.incarnation()
+	if life.recovery.Incarnation > *kept {
+		*kept = life.recovery.Incarnation
+		p.fatal(life.recovery.Keep(p.config.FS, p.config.Dir))
 	}
 }
 
@@ -145,8 +145,8 @@ func (p *Plane) offer() {
 	}
 }
 
-// caretaker carries out what package repair decides, while this peer leads.
-type caretaker struct {
+// reconciler carries out what package repair decides, while this peer leads.
+type reconciler struct {
 	plane   *Plane
 	origin  time.Time
 	tracker *membership.Tracker // nil while this peer does not lead
@@ -155,7 +155,7 @@ type caretaker struct {
 	limited bool                // the limits are as wanted, or were refused
 }
 
-func (c *caretaker) look(l *local) {
+func (c *reconciler) reconcile(l *local) {
 	s := l.member.Status()
 	now := time.Since(c.origin)
 	if !s.Leads || !s.Promoted {
@@ -166,7 +166,7 @@ func (c *caretaker) look(l *local) {
 		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
 		c.term = s.Header.Term
 	}
-	c.limit(l)
+	c.setLimits(l)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
 	for i := range members {
 		p, err := peer.Decode(members[i].Name)
@@ -179,12 +179,12 @@ func (c *caretaker) look(l *local) {
 	if !ok {
 		return
 	}
-	c.carryOut(l, change)
+	c.apply(l, change)
 	c.touched = time.Since(c.origin)
 }
 
-// limit gives the group the limits that this leader wants, once in a leadership.
-func (c *caretaker) limit(l *local) {
+// setLimits gives the group the limits that this leader wants, once in a leadership.
+func (c *reconciler) setLimits(l *local) {
 	if c.limited || c.plane.config.Limits == nil {
 		return
 	}
@@ -205,7 +205,7 @@ func (c *caretaker) limit(l *local) {
 }
 
 // config makes the leader as patient as it is told to be.
-func (c *caretaker) config() membership.Config {
+func (c *reconciler) config() membership.Config {
 	r := membership.DefaultConfig()
 	r.Voters = c.plane.config.Voters
 	r.Patience = c.plane.config.Replace
@@ -223,8 +223,8 @@ func progressOf(s replica.Status) []membership.Progress {
 	return out
 }
 
-// carryOut waits until a change is applied or has failed; either way the group is looked at anew.
-func (c *caretaker) carryOut(l *local, change membership.Change) {
+// apply waits until a change is applied or has failed; either way the group is looked at anew.
+func (c *reconciler) apply(l *local, change membership.Change) {
 	ctx, cancel := context.WithTimeout(c.plane.life, changing)
 	defer cancel()
 	log := c.plane.config.Logger.With("change", change)

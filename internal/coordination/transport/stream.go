@@ -17,13 +17,13 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// lane is the way to one member for one sort of message. One goroutine runs it: it opens the
+// kind is the way to one member for one sort of message. One goroutine runs it: it opens the
 // stream when there is something to say, and again when it broke.
-type lane struct {
+type peerStream struct {
 	t      *Transport
-	key    laneKey
+	key    streamKey
 	peer   peer.ID
-	out    *outbox
+	queue    *sendQueue
 	wake   chan struct{} // has an element when the member has shown to be there
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -32,23 +32,23 @@ type lane struct {
 	buf   []byte
 }
 
-func newLane(t *Transport, key laneKey, id peer.ID) *lane {
-	out := newOutbox(t.Limits.ControlQueue, t.Limits.ControlBytes)
-	if key.lane == groupv1.Lane_LANE_APPEND {
-		out = newOutbox(t.Limits.AppendQueue, t.Limits.AppendBytes)
+func newPeerStream(t *Transport, key streamKey, id peer.ID) *peerStream {
+	out := newSendQueue(t.Limits.ControlQueue, t.Limits.ControlBytes)
+	if key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
+		out = newSendQueue(t.Limits.AppendQueue, t.Limits.AppendBytes)
 	}
-	l := &lane{t: t, key: key, peer: id, out: out, wake: make(chan struct{}, 1)}
+	l := &peerStream{t: t, key: key, peer: id, queue: out, wake: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(t.ctx)
 	return l
 }
 
 // run lasts until the lane's context ends.
-func (l *lane) run() {
+func (l *peerStream) run() {
 	defer l.cancel()
 	for failures := 0; ; failures++ {
 		select {
-		case <-l.out.ready:
-			l.nudge()
+		case <-l.queue.ready:
+			l.resignal()
 		case <-l.ctx.Done():
 			return
 		}
@@ -59,54 +59,54 @@ func (l *lane) run() {
 		if served > l.t.Limits.Backoff {
 			failures = 0 // not one that welcomes and breaks at once
 		}
-		l.lose(err)
-		if !l.rest(failures, err) {
+		l.drop(err)
+		if !l.backOff(failures, err) {
 			return
 		}
 	}
 }
 
-// nudge puts back the signal that the box is not empty.
-func (l *lane) nudge() {
+// resignal puts back the signal that the box is not empty.
+func (l *peerStream) resignal() {
 	select {
-	case l.out.ready <- struct{}{}:
+	case l.queue.ready <- struct{}{}:
 	default:
 	}
 }
 
 // connect opens the stream and serves it until it breaks, and says for how long that was.
-func (l *lane) connect() (time.Duration, error) {
+func (l *peerStream) connect() (time.Duration, error) {
 	s, err := l.t.open(l.ctx, l.peer, l.key)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = s.Reset() }()
 	begin := time.Now()
-	err = l.pump(s)
+	err = l.serve(s)
 	return time.Since(begin), err
 }
 
-// lose drops what has gathered for a member that could not be reached: it is old when it can be.
-func (l *lane) lose(err error) {
+// drop drops what has gathered for a member that could not be reached: it is old when it can be.
+func (l *peerStream) drop(err error) {
 	select {
-	case <-l.out.ready: // before the box is emptied: what comes after sets it again
+	case <-l.queue.ready: // before the box is emptied: what comes after sets it again
 	default:
 	}
-	l.spare, _ = l.out.take(l.spare)
+	l.spare, _ = l.queue.take(l.spare)
 	if n := len(l.spare); n > 0 {
-		l.t.Recorder.Dropped(nameOf(l.key.lane), "unreachable", n)
+		l.t.Recorder.Dropped(nameOf(l.key.kind), "unreachable", n)
 	}
 	clear(l.spare)
-	l.t.Logger.Debug("lane broke", "lane", nameOf(l.key.lane), "member", l.key.member, "peer", l.peer, "error", err)
+	l.t.Logger.Debug("lane broke", "lane", nameOf(l.key.kind), "member", l.key.member, "peer", l.peer, "error", err)
 	l.t.receiver.Unreachable(l.key.member)
 }
 
-// rest waits before the next attempt: twice as long after each failure, by chance up to
+// backOff waits before the next attempt: twice as long after each failure, by chance up to
 // half of it less, and not any longer once the member is heard from.
-func (l *lane) rest(failures int, err error) bool {
+func (l *peerStream) backOff(failures int, err error) bool {
 	most := l.t.Limits.Backoff
 	wait := most
-	if refused := new(refusal); failures < 5 && !errors.As(err, &refused) {
+	if refused := new(rejection); failures < 5 && !errors.As(err, &refused) {
 		wait = min(most, most/20<<failures)
 	}
 	timer := time.NewTimer(wait - time.Duration(l.t.Jitter()*float64(wait)/2))
@@ -120,17 +120,17 @@ func (l *lane) rest(failures int, err error) bool {
 	return true
 }
 
-// awake cuts the wait for the next attempt short.
-func (l *lane) awake() {
+// retryNow cuts the wait for the next attempt short.
+func (l *peerStream) retryNow() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// pump writes what comes into the box, and probes in between, until the stream breaks or a
+// serve writes what comes into the box, and probes in between, until the stream breaks or a
 // probe is not answered.
-func (l *lane) pump(s network.Stream) error {
+func (l *peerStream) serve(s network.Stream) error {
 	var answers atomic.Int64
 	broken := make(chan error, 1)
 	go func() { broken <- listen(s, &answers) }()
@@ -139,13 +139,13 @@ func (l *lane) pump(s network.Stream) error {
 	ticker := time.NewTicker(l.t.Limits.Ping)
 	defer ticker.Stop()
 	probe := probe{silence: l.t.Limits.Silence}
-	if l.key.lane == groupv1.Lane_LANE_APPEND {
+	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		probe.silence *= 4 // it may stand behind megabytes, and the control lane notices sooner
 	}
 	for {
 		var err error
 		select {
-		case <-l.out.ready:
+		case <-l.queue.ready:
 			err = l.flush(s)
 		case <-ticker.C:
 			if probe.due(answers.Load()) {
@@ -195,8 +195,8 @@ func listen(s network.Stream, answers *atomic.Int64) error {
 }
 
 // flush writes all that waits, in few writes.
-func (l *lane) flush(s network.Stream) error {
-	queue, lost := l.out.take(l.spare)
+func (l *peerStream) flush(s network.Stream) error {
+	queue, lost := l.queue.take(l.spare)
 	l.spare = queue
 	defer clear(queue)
 	if lost {
@@ -212,10 +212,10 @@ func (l *lane) flush(s network.Stream) error {
 			n++
 		}
 		if err := l.write(s, l.buf); err != nil {
-			l.t.Recorder.Dropped(nameOf(l.key.lane), "unreachable", len(queue))
+			l.t.Recorder.Dropped(nameOf(l.key.kind), "unreachable", len(queue))
 			return err
 		}
-		l.t.Recorder.Sent(nameOf(l.key.lane), fit, len(l.buf))
+		l.t.Recorder.Sent(nameOf(l.key.kind), fit, len(l.buf))
 		queue = queue[n:]
 	}
 	if cap(l.buf) > keptSize {
@@ -225,21 +225,21 @@ func (l *lane) flush(s network.Stream) error {
 }
 
 // encode appends a message to the batch. One that is too large for the wire could never go: the configuration is wrong then.
-func (l *lane) encode(m *raftpb.Message) bool {
+func (l *peerStream) encode(m *raftpb.Message) bool {
 	limit := maxControl
-	if l.key.lane == groupv1.Lane_LANE_APPEND {
+	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		limit = MaxFrame
 	}
 	var err error
 	if l.buf, err = appendFrame(l.buf, m, limit); err != nil {
-		l.t.Recorder.Dropped(nameOf(l.key.lane), "unfit", 1)
+		l.t.Recorder.Dropped(nameOf(l.key.kind), "unfit", 1)
 		l.t.Logger.Error("message cannot be sent", "type", m.GetType(), "member", l.key.member, "error", err)
 	}
 	return err == nil
 }
 
 // write has a deadline for each piece: a slow line is no broken one.
-func (l *lane) write(s network.Stream, b []byte) error {
+func (l *peerStream) write(s network.Stream, b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), chunkSize)]
 		_ = s.SetWriteDeadline(deadline(l.t.Limits.Write))
@@ -251,14 +251,14 @@ func (l *lane) write(s network.Stream, b []byte) error {
 	return nil
 }
 
-// refusal is the error of a dialler that was not welcome.
-type refusal struct{ welcome *groupv1.MemberWelcome }
+// rejection is the error of a dialler that was not welcome.
+type rejection struct{ welcome *groupv1.MemberWelcome }
 
-func (r *refusal) Error() string { return "refused: " + verdictName(r.welcome.GetVerdict()) }
+func (r *rejection) Error() string { return "refused: " + resultName(r.welcome.GetResult()) }
 
-// greet says who calls, and reads whether that is welcome. When nothing at all is answered, the
+// handshake says who calls, and reads whether that is welcome. When nothing at all is answered, the
 // connection is taken for dead and closed, so that the next attempt makes a new one.
-func (t *Transport) greet(s network.Stream, key laneKey) error {
+func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	if s.Conn().Stat().Limited {
 		return fault.New("", fault.Unavailable, "the connection is relayed")
 	}
@@ -267,7 +267,7 @@ func (t *Transport) greet(s network.Stream, key laneKey) error {
 	}
 	_ = s.SetDeadline(deadline(t.Limits.Hello))
 	hello := &groupv1.MemberHello{
-		GroupId: t.Group[:], From: t.Member, To: key.member, Lane: key.lane, ConfigIndex: t.ConfigIndex(),
+		GroupId: t.Group[:], From: t.Member, To: key.member, Kind: key.kind, ConfigIndex: t.ConfigIndex(),
 	}
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
@@ -280,9 +280,9 @@ func (t *Transport) greet(s network.Stream, key laneKey) error {
 	if err != nil {
 		return fault.As("", fault.Unavailable, err)
 	}
-	if welcome.GetVerdict() != groupv1.Verdict_VERDICT_WELCOME {
+	if welcome.GetResult() != groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		t.Refused(s.Conn().RemotePeer(), welcome)
-		return fault.As("", fault.Forbidden, &refusal{welcome})
+		return fault.As("", fault.Forbidden, &rejection{welcome})
 	}
 	return s.SetDeadline(time.Time{})
 }

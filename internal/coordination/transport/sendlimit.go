@@ -7,8 +7,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// posts bounds what is done for nobody who waits, in all and for each peer.
-type posts struct {
+// sendLimiter bounds what is done for nobody who waits, in all and for each peer.
+type sendLimiter struct {
 	total, perPeer int
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -19,14 +19,14 @@ type posts struct {
 	ofPeer map[peer.ID]int
 }
 
-func newPosts(total, perPeer int) *posts {
-	p := &posts{total: total, perPeer: perPeer, ofPeer: make(map[peer.ID]int)}
+func newSendLimiter(total, perPeer int) *sendLimiter {
+	p := &sendLimiter{total: total, perPeer: perPeer, ofPeer: make(map[peer.ID]int)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
 // start runs f in the background, unless there is too much already, or the end has come.
-func (p *posts) start(to peer.ID, f func(context.Context)) bool {
+func (p *sendLimiter) start(to peer.ID, f func(context.Context)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n >= p.total || p.ofPeer[to] >= p.perPeer || p.ctx.Err() != nil {
@@ -41,7 +41,7 @@ func (p *posts) start(to peer.ID, f func(context.Context)) bool {
 	return true
 }
 
-func (p *posts) done(to peer.ID) {
+func (p *sendLimiter) done(to peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n--
@@ -51,7 +51,7 @@ func (p *posts) done(to peer.ID) {
 }
 
 // close ends what runs, and waits.
-func (p *posts) close() {
+func (p *sendLimiter) close() {
 	p.mu.Lock()
 	p.cancel()
 	p.mu.Unlock()

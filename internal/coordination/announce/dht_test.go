@@ -34,7 +34,7 @@ func (f *founder) posted(t testing.TB, from time.Duration, change func(*groupv1.
 func (f *founder) succeeded(t testing.TB, by *founder, incarnation uint64) func(*groupv1.GroupInfo) {
 	s, err := bootstrap.Succeed(by.key, bootstrap.GroupID(f.info.GetGroupId()), incarnation, 1)
 	require.NoError(t, err)
-	return func(g *groupv1.GroupInfo) { g.Succession = s.Encode() }
+	return func(g *groupv1.GroupInfo) { g.Recovery = s.Encode() }
 }
 
 func TestValidate(t *testing.T) {
@@ -67,7 +67,7 @@ func TestValidate(t *testing.T) {
 			"no certificate":            {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = nil }), fault.Invalid},
 			"another certificate":       {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = stranger.info.GetCertificate() }), fault.Invalid},
 			"another group":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.GroupId = stranger.info.GetGroupId() }), fault.Unauthentic},
-			"no succession":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Succession = []byte{1} }), fault.Invalid},
+			"no succession":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Recovery = []byte{1} }), fault.Invalid},
 			"another group's successor": {own, f.posted(t, 0, stranger.succeeded(t, f, 1)), fault.Unauthentic},
 			"a stranger as a successor": {own, f.posted(t, 0, f.succeeded(t, stranger, 1)), fault.Unauthentic},
 			"another network's key":     {Key(stranger.network.ID()), stranger.posted(t, 0, nil), fault.Invalid},

@@ -51,7 +51,7 @@ func (c Charter) Voter(p peer.ID) (Voter, bool) {
 	return Voter{}, false
 }
 
-// Encode gives the one encoding of the charter: a groupv1.Charter, written by
+// Encode gives the one encoding of the charter: a groupv1.InitialMembership, written by
 // hand because the protobuf library promises no stable bytes.
 func (c Charter) Encode() []byte {
 	b := appendBytes(nil, 1, c.Network[:])
@@ -70,7 +70,7 @@ func decodeCharter(b []byte) (Charter, error) {
 	if len(b) > maxCharterBytes {
 		return c, fault.New("", fault.TooLarge, "charter has %d bytes, at most %d", len(b), maxCharterBytes)
 	}
-	m := new(groupv1.Charter)
+	m := new(groupv1.InitialMembership)
 	if err := proto.Unmarshal(b, m); err != nil {
 		return c, fault.New("", fault.Invalid, "charter: %v", err)
 	}

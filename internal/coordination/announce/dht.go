@@ -126,7 +126,7 @@ func (n *notices) open(value []byte) (notice, error) {
 		return notice{}, fault.New("", fault.Conflict, "the notice is of %s", at.UTC().Format(time.RFC3339))
 	}
 	made := notice{heard: said}
-	if wire := said.info.GetSuccession(); len(wire) > 0 {
+	if wire := said.info.GetRecovery(); len(wire) > 0 {
 		s, err := bootstrap.DecodeSuccession(wire)
 		switch {
 		case err != nil:

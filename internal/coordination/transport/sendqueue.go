@@ -6,8 +6,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// outbox is what waits for one lane, bounded by count and by bytes.
-type outbox struct {
+// sendQueue is what waits for one lane, bounded by count and by bytes.
+type sendQueue struct {
 	maxCount, maxBytes int
 	ready              chan struct{} // has an element when there may be something to take
 
@@ -17,13 +17,13 @@ type outbox struct {
 	lost  bool // something was dropped since the last take
 }
 
-func newOutbox(maxCount, maxBytes int) *outbox {
-	return &outbox{maxCount: maxCount, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
+func newSendQueue(maxCount, maxBytes int) *sendQueue {
+	return &sendQueue{maxCount: maxCount, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
 // put appends m, or drops it when the box is full. A message larger than the whole box still fits
 // into an empty one.
-func (o *outbox) put(m *raftpb.Message) bool {
+func (o *sendQueue) put(m *raftpb.Message) bool {
 	weight := weigh(m)
 	o.mu.Lock()
 	full := len(o.queue) >= o.maxCount || len(o.queue) > 0 && o.bytes+weight > o.maxBytes
@@ -45,7 +45,7 @@ func (o *outbox) put(m *raftpb.Message) bool {
 
 // take empties the box, gives it spare, which is the box's from then on, to fill next, and tells whether something was dropped
 // since the last time.
-func (o *outbox) take(spare []*raftpb.Message) (queue []*raftpb.Message, lost bool) {
+func (o *sendQueue) take(spare []*raftpb.Message) (queue []*raftpb.Message, lost bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	queue, lost = o.queue, o.lost
