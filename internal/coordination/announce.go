@@ -21,11 +21,11 @@ const (
 
 // leaderAnnouncer announces and posts how the group stands, while this peer leads.
 type leaderAnnouncer struct {
-	plane   *Plane
-	last    []byte // last, without what always moves; nil while this peer does not lead
-	at      time.Time
-	schedule announce.Posting
-	jitter  *rand.Rand
+	plane    *Plane
+	last     []byte // last, without what always moves; nil while this peer does not lead
+	at       time.Time
+	schedule announce.PublishSchedule
+	jitter   *rand.Rand
 }
 
 // announce announces what has changed since, and from time to time what has not.
@@ -58,7 +58,7 @@ func (c *leaderAnnouncer) publish(info *groupv1.GroupInfo, news []byte) {
 	p.life.start(func() {
 		ctx, cancel := context.WithTimeout(p.life, boardTime)
 		defer cancel()
-		if err := p.dhtStore.Post(ctx, info); err != nil {
+		if err := p.dhtStore.Publish(ctx, info); err != nil {
 			p.config.Logger.Debug("the group was not posted", "error", err)
 		}
 	})
@@ -71,7 +71,7 @@ func (p *Plane) watchDHT() {
 		return
 	}
 	var (
-		looking announce.Looking
+		looking announce.LookupSchedule
 		from    peer.ID
 		held    *groupv1.GroupInfo // read before the group was known, of which the certificate in it tells
 		jitter  = newRand()
@@ -85,7 +85,7 @@ func (p *Plane) watchDHT() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(p.life, boardTime)
-		by, info, err := board.Read(ctx)
+		by, info, err := board.Lookup(ctx)
 		cancel()
 		if err != nil {
 			p.config.Logger.Debug("the board tells nothing of the group", "error", err)

@@ -11,8 +11,8 @@ import (
 // other: not the name of the folder, not the protocol, not a handshake. Only what they tell
 // of the group, its certificate and its id, is common to them.
 type incarnation struct {
-	group bootstrap.GroupID
-	recovery bootstrap.Succession // zero: with the founding
+	group    bootstrap.GroupID
+	recovery bootstrap.Recovery // zero: with the founding
 }
 
 // storageID is the name of the lineage on disk. It begins with the group's id, of which the headers of
@@ -46,7 +46,7 @@ func incarnationOf(folder string) (l incarnation, err error) {
 		copy(l.group[:], folder)
 		return l, nil
 	}
-	began, err := bootstrap.DecodeSuccession([]byte(folder))
+	began, err := bootstrap.DecodeRecovery([]byte(folder))
 	if err != nil {
 		return l, fault.As("group.lineageOf", fault.Invalid, err)
 	}
@@ -58,7 +58,7 @@ func decodeIncarnation(group bootstrap.GroupID, wire []byte) (incarnation, error
 	if len(wire) == 0 {
 		return incarnation{group: group}, nil
 	}
-	began, err := bootstrap.DecodeSuccession(wire)
+	began, err := bootstrap.DecodeRecovery(wire)
 	if err == nil && began.Group != group {
 		err = fault.New("group.readLife", fault.Invalid, "the succession is of another group")
 	}

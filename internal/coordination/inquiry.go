@@ -34,7 +34,7 @@ type inquiry struct {
 func (q *inquiry) peers() []peer.ID {
 	all := append(q.plane.view.peers(), q.plane.config.Network.Founders...)
 	if q.plane.config.Network.Mode == bootstrap.Home {
-		all = append(all, q.plane.ask.Neighbours()...)
+		all = append(all, q.plane.ask.ConnectedPeers()...)
 	}
 	seen := map[peer.ID]bool{q.plane.self: true}
 	all = slices.DeleteFunc(all, func(p peer.ID) bool {

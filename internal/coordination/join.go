@@ -25,7 +25,7 @@ type bootstrapTransport struct{ *transport.Exchange }
 // Send implements founding.Messenger.
 func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
 	if b, err := proto.Marshal(msg); err == nil { // it holds no invalid text
-		m.Exchange.Send(to, transport.Founding, b)
+		m.Exchange.Send(to, transport.Bootstrap, b)
 	}
 }
 
@@ -72,7 +72,7 @@ func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
 // incarnation is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
 // before is not a member any more.
 func (p *Plane) lineage(group bootstrap.GroupID) (incarnation, error) {
-	kept, err := bootstrap.Kept(p.config.FS, p.config.Dir)
+	kept, err := bootstrap.LoadRecovery(p.config.FS, p.config.Dir)
 	if err != nil {
 		return incarnation{}, err
 	}
@@ -104,8 +104,8 @@ func (p *Plane) join(c bootstrap.Certificate) error {
 	life, _ := p.view.incarnation()
 	switch {
 	case p.disk.Group() != "" && p.disk.HasSnapshot():
-	case life.recovery.IsZero() && isInitialVoter(c.Charter, p.self, p.disk.Member()):
-		if err := replica.Bootstrap(p.disk, life.storageID(), initialVoters(c.Charter)); err != nil {
+	case life.recovery.IsZero() && isInitialVoter(c.Membership, p.self, p.disk.Member()):
+		if err := replica.Bootstrap(p.disk, life.storageID(), initialVoters(c.Membership)); err != nil {
 			return err
 		}
 	case p.disk.Group() == "":
@@ -140,13 +140,13 @@ func (p *Plane) awaitIncarnation() (incarnation, bool) {
 	}
 }
 
-func isInitialVoter(c bootstrap.Charter, self peer.ID, member uint64) bool {
+func isInitialVoter(c bootstrap.Membership, self peer.ID, member uint64) bool {
 	v, ok := c.Voter(self)
 	return ok && v.RaftID == member
 }
 
 // initialVoters are the voters that a charter names.
-func initialVoters(c bootstrap.Charter) []replica.Member {
+func initialVoters(c bootstrap.Membership) []replica.Member {
 	voters := make([]replica.Member, len(c.Voters))
 	for i, v := range c.Voters {
 		voters[i] = replica.Member{ID: v.RaftID, Peer: v.Peer.String()}

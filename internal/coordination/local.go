@@ -23,13 +23,13 @@ import (
 // with Unavailable at any other. It is what other peers reach, so a call goes through two peers
 // at most.
 type local struct {
-	plane  *Plane
-	incarnation   incarnation
-	member *member.Member
-	wire   *transport.Transport
-	claimTimes claimTimes
-	led    atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
-	once   sync.Once
+	plane       *Plane
+	incarnation incarnation
+	member      *member.Member
+	wire        *transport.Transport
+	claimTimes  claimTimes
+	led         atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
+	once        sync.Once
 }
 
 // startLocal starts this peer's member on its disk.

@@ -75,15 +75,15 @@ type Config struct {
 // Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and
 // coord.Admin. Safe for concurrent use.
 type Plane struct {
-	config  Config
-	self    peer.ID
-	name    string // self as an owner
-	store   *bootstrap.Store
-	disk    *raftlog.Storage // nil: this peer is not eligible
-	founder *bootstrap.Founder
-	ask     *transport.Exchange
-	announcer  *announce.Herald // nil without PubSub
-	dhtStore   *announce.Board  // nil without Values, or with one founder, which leads or nobody does
+	config    Config
+	self      peer.ID
+	name      string // self as an owner
+	store     *bootstrap.Store
+	disk      *raftlog.Storage // nil: this peer is not eligible
+	founder   *bootstrap.Founder
+	ask       *transport.Exchange
+	announcer *announce.Announcer // nil without PubSub
+	dhtStore  *announce.DHTStore  // nil without Values, or with one founder, which leads or nobody does
 
 	view       *groupView
 	finder     *leaderFinder
@@ -91,11 +91,11 @@ type Plane struct {
 	router     *router
 	candidates candidates
 
-	here   atomic.Pointer[local] // this peer as a member; nil while it is none
-	outlived   atomic.Bool           // it was one of an incarnation that is over
-	life   *goroutines             // ends when Close begins
-	failed sync.Once
-	down   sync.Once
+	here     atomic.Pointer[local] // this peer as a member; nil while it is none
+	outlived atomic.Bool           // it was one of an incarnation that is over
+	life     *goroutines           // ends when Close begins
+	failed   sync.Once
+	down     sync.Once
 }
 
 // Open starts the plane of this peer: it looks for the group, founds it with others if it may,
@@ -133,7 +133,7 @@ func newPlane(c Config) *Plane {
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
 	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
-		p.dhtStore = announce.NewBoard(c.Values, c.Network, c.Key, time.Now)
+		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, time.Now)
 	}
 	return p
 }
@@ -162,7 +162,7 @@ func (p *Plane) isMember(id peer.ID) (in, known bool) {
 // open opens what lies on the disk and the exchange with other peers.
 func (p *Plane) open() (err error) {
 	c := p.config
-	place := bootstrap.Place{Dir: filepath.Join(c.Dir, "founding"), Marks: c.Marks}
+	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
 	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network.ID()); err != nil {
 		return err
 	}
@@ -179,16 +179,16 @@ func (p *Plane) open() (err error) {
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
 		Network: c.Network, Key: c.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
-		Messenger: bootstrapTransport{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
+		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	p.ask.Handle(transport.Founding, p.receiveBootstrap)
+	p.ask.Handle(transport.Bootstrap, p.receiveBootstrap)
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Heard: p.inquiry.hear, Logger: c.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.inquiry.hear, Logger: c.Logger,
 		})
 	}
 	return err

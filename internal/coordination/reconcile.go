@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	reconcileInterval   = 250 * time.Millisecond // between two looks of the leader at its group
-	offering  = 2 * time.Second        // between two offers to be a member
-	fresh     = 4 * offering           // age of an offer that is taken
-	greeting  = 10 * time.Second       // between two questions of a member to all others that may be
-	changing  = 30 * time.Second       // for one change of the configuration
-	maxOffers = 256                    // remembered
+	reconcileInterval = 250 * time.Millisecond // between two looks of the leader at its group
+	offering          = 2 * time.Second        // between two offers to be a member
+	fresh             = 4 * offering           // age of an offer that is taken
+	greeting          = 10 * time.Second       // between two questions of a member to all others that may be
+	changing          = 30 * time.Second       // for one change of the configuration
+	maxOffers         = 256                    // remembered
 )
 
 // candidates are the peers that offered to be members.
@@ -113,7 +113,7 @@ func (p *Plane) checkOutlived(l *local) bool {
 	return true
 }
 
-func (p *Plane) logOutlived(s bootstrap.Succession, ours uint64) {
+func (p *Plane) logOutlived(s bootstrap.Recovery, ours uint64) {
 	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
 		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
 		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
@@ -124,7 +124,7 @@ func (p *Plane) saveRecovery(kept *uint64) {
 	life, _ := p.view.incarnation()
 	if life.recovery.Incarnation > *kept {
 		*kept = life.recovery.Incarnation
-		p.fatal(life.recovery.Keep(p.config.FS, p.config.Dir))
+		p.fatal(life.recovery.Save(p.config.FS, p.config.Dir))
 	}
 }
 

@@ -62,7 +62,7 @@ func Recover(c RecoverConfig) (r Recovery, err error) {
 	if _, err := c.FS.Stat(filepath.Join(raft, "log")); err != nil {
 		return r, fault.New(op, fault.NotFound, "%s has no member of a group: %w", c.Dir, err)
 	}
-	unlock, err := bootstrap.Lock(c.FS, filepath.Join(c.Dir, "founding"))
+	unlock, err := bootstrap.Lock(c.FS, filepath.Join(c.Dir, "bootstrap"))
 	if err != nil {
 		return r, fault.New(op, fault.Conflict, "%s is in use: stop the peer first: %w", c.Dir, err)
 	}
@@ -96,7 +96,7 @@ func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error)
 	if !c.Commit {
 		return r, nil
 	}
-	began, err := bootstrap.Succeed(c.Key, life.group, r.Incarnation, next)
+	began, err := bootstrap.NewRecovery(c.Key, life.group, r.Incarnation, next)
 	if err != nil {
 		return r, err
 	}

@@ -166,8 +166,8 @@ func (p *Plane) missing() string {
 		return "no member of the group answers"
 	}
 	text := fmt.Sprintf("the group is not founded: %d of %d peers in sight, %d needed", len(f.Visible), f.Eligible, f.Quorum)
-	if f.Silent != "" {
-		text += "; this one does not vote: " + f.Silent
+	if f.Abstains != "" {
+		text += "; this one does not vote: " + f.Abstains
 	}
 	return text
 }

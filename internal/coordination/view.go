@@ -33,7 +33,7 @@ type groupView struct {
 	mu          sync.Mutex
 	group       bootstrap.GroupID // zero until the group is known
 	certificate []byte
-	recovery       bootstrap.Succession
+	recovery    bootstrap.Recovery
 	conflict    bool   // two forced recoveries of one number are known, and were logged
 	config      uint64 // log index of the configuration; 0: only the bootstrap is known
 	members     map[uint64]memberHint
@@ -56,7 +56,7 @@ func (v *groupView) adopt(c bootstrap.Certificate, life incarnation) {
 		v.members[v.recovery.Member] = memberHint{v.recovery.Peer, true}
 		return
 	}
-	for _, voter := range c.Charter.Voters {
+	for _, voter := range c.Membership.Voters {
 		v.members[voter.RaftID] = memberHint{voter.Peer, true}
 	}
 }

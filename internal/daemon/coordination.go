@@ -265,5 +265,5 @@ func (c *coordination) figures() metrics.GroupStats {
 	if c.plane == nil {
 		return metrics.GroupStats{}
 	}
-	return metrics.GroupStats(c.plane.Figures())
+	return metrics.GroupStats(c.plane.Stats())
 }

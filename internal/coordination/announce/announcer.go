@@ -1,6 +1,6 @@
 // Package announce tells all peers of a network how its coordination group stands, on a GossipSub topic
 // of the network: who is not asked, and cannot ask everybody, says it once and is heard by all. Who
-// did not listen then finds the same message in the DHT, on a Board.
+// did not listen then finds the same message in the DHT, on a DHTStore.
 //
 // The leader announces when something has changed, and from time to time. What it says carries the
 // certificate of the group and its own signature; a peer that may not be a member is not believed,
@@ -37,21 +37,21 @@ func IsTopic(topic string) bool {
 	return ok && err == nil && len(b) == len(bootstrap.NetworkID{}) && hex.EncodeToString(b) == id
 }
 
-// Config is what a Herald is made of.
+// Config is what a Announcer is made of.
 type Config struct {
 	// PubSub must let the topic pass: its subscription filter, and its default validator.
 	PubSub  *pubsub.PubSub
 	Network bootstrap.Network
 	Key     crypto.PrivKey
-	// Heard takes what others announce, one at a time, and not after Close. What comes while it is busy
+	// Received takes what others announce, one at a time, and not after Close. What comes while it is busy
 	// may be lost.
-	Heard  func(from peer.ID, info *groupv1.GroupInfo)
-	Now    func() time.Time // nil: time.Now
-	Logger *slog.Logger     // nil: silence
+	Received func(from peer.ID, info *groupv1.GroupInfo)
+	Now      func() time.Time // nil: time.Now
+	Logger   *slog.Logger     // nil: silence
 }
 
-// Herald announces and listens. It is safe for concurrent use.
-type Herald struct {
+// Announcer announces and listens. It is safe for concurrent use.
+type Announcer struct {
 	Config
 	id     bootstrap.NetworkID
 	self   peer.ID
@@ -67,8 +67,8 @@ type Herald struct {
 // New joins the topic. Close leaves it; the PubSub stays.
 //
 // Errors: Invalid when the topic was joined before; Unavailable when the PubSub has ended.
-func New(c Config) (*Herald, error) {
-	const op = "herald.New"
+func New(c Config) (*Announcer, error) {
+	const op = "announce.New"
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -79,11 +79,11 @@ func New(c Config) (*Herald, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Invalid, err)
 	}
-	h := &Herald{Config: c, id: c.Network.ID(), self: self, done: make(chan struct{})}
-	j := newJudge(c.Network, c.Now)
+	h := &Announcer{Config: c, id: c.Network.ID(), self: self, done: make(chan struct{})}
+	j := newValidator(c.Network, c.Now)
 	name := Topic(h.id)
 	err = c.PubSub.RegisterTopicValidator(name, func(_ context.Context, _ peer.ID, m *pubsub.Message) pubsub.ValidationResult {
-		said, verdict := j.weigh(m)
+		said, verdict := j.validate(m)
 		m.ValidatorData = said
 		return verdict
 	})
@@ -104,15 +104,15 @@ func New(c Config) (*Herald, error) {
 }
 
 // listen hands on what is announced until the subscription ends.
-func (h *Herald) listen(ctx context.Context) {
+func (h *Announcer) listen(ctx context.Context) {
 	defer close(h.done)
 	for {
 		m, err := h.sub.Next(ctx)
 		if err != nil {
 			return
 		}
-		if said, ok := m.ValidatorData.(heard); ok && said.from != h.self {
-			h.Heard(said.from, said.info)
+		if said, ok := m.ValidatorData.(verified); ok && said.from != h.self {
+			h.Received(said.from, said.info)
 		}
 	}
 }
@@ -120,13 +120,13 @@ func (h *Herald) listen(ctx context.Context) {
 // Announce tells the network. There may be nobody to hear it, which is no error.
 //
 // Errors: Unavailable; those of ctx.
-func (h *Herald) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
-	const op = "herald.Announce"
+func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
+	const op = "announce.Announce"
 	h.mu.Lock()
 	h.last = max(h.last+1, uint64(h.Now().UnixMilli()))
 	sequence := h.last
 	h.mu.Unlock()
-	b, err := announcement(h.Key, h.id, sequence, info)
+	b, err := sign(h.Key, h.id, sequence, info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -140,7 +140,7 @@ func (h *Herald) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
 }
 
 // Close leaves the topic, and waits until nobody is told anything any more.
-func (h *Herald) Close() error {
+func (h *Announcer) Close() error {
 	h.cancel()
 	<-h.done
 	h.leave()
@@ -148,7 +148,7 @@ func (h *Herald) Close() error {
 }
 
 // leave undoes what New did. What fails has ended with the PubSub.
-func (h *Herald) leave() {
+func (h *Announcer) leave() {
 	if h.sub != nil {
 		h.sub.Cancel()
 	}

@@ -33,7 +33,7 @@ type founder struct {
 type nobody struct{}
 
 func (nobody) Send(peer.ID, *groupv1.BootstrapMessage) {}
-func (nobody) Neighbours() []peer.ID                   { return nil }
+func (nobody) ConnectedPeers() []peer.ID                   { return nil }
 
 func newFounder(t testing.TB) *founder {
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
@@ -42,11 +42,11 @@ func newFounder(t testing.TB) *founder {
 	f.id, err = peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
 	f.network = bootstrap.Network{Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
-	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.Place{Dir: "d", Marks: "m"}, f.id, f.network.ID())
+	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.DataDir{Dir: "d", Marks: "m"}, f.id, f.network.ID())
 	require.NoError(t, err)
 	defer store.Close()
 	one, err := bootstrap.New(bootstrap.Options{
-		Network: f.network, Key: key, RaftID: 1, Store: store, Messenger: nobody{}, Rand: rand.New(rand.NewPCG(1, 2)), Now: time.Now,
+		Network: f.network, Key: key, RaftID: 1, Store: store, Transport: nobody{}, Rand: rand.New(rand.NewPCG(1, 2)), Now: time.Now,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func newFounder(t testing.TB) *founder {
 }
 
 func (f *founder) message(t *testing.T, sequence uint64, info *groupv1.GroupInfo) *pubsub.Message {
-	b, err := announcement(f.key, f.network.ID(), sequence, info)
+	b, err := sign(f.key, f.network.ID(), sequence, info)
 	require.NoError(t, err)
 	return &pubsub.Message{Message: &pb.Message{Data: b}}
 }
@@ -71,9 +71,9 @@ func TestJudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stranger := newFounder(t), newFounder(t)
 		at := func(d time.Duration) uint64 { return uint64(time.Now().Add(d).UnixMilli()) }
-		fresh := func() *judge { return newJudge(f.network, time.Now) }
+		fresh := func() *validator { return newValidator(f.network, time.Now) }
 		good := f.message(t, at(0), f.info)
-		said, verdict := fresh().weigh(good)
+		said, verdict := fresh().validate(good)
 		require.Equal(t, pubsub.ValidationAccept, verdict)
 		require.Equal(t, f.id, said.from)
 		require.True(t, proto.Equal(f.info, said.info))
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 			"old":                   {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
 			"of the future":         {f.message(t, at(window+time.Second), f.info), pubsub.ValidationIgnore},
 		} {
-			_, verdict := fresh().weigh(c.message)
+			_, verdict := fresh().validate(c.message)
 			require.Equal(t, c.want, verdict, name)
 		}
 	})
@@ -120,22 +120,22 @@ func TestJudge(t *testing.T) {
 func TestJudgeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFounder(t)
-		j := newJudge(f.network, time.Now)
+		j := newValidator(f.network, time.Now)
 		now := uint64(time.Now().UnixMilli())
 		passed := 0
 		for i := range uint64(3 * burst) {
 			m := f.message(t, now+i, f.info)
-			if _, verdict := j.weigh(m); verdict == pubsub.ValidationAccept {
+			if _, verdict := j.validate(m); verdict == pubsub.ValidationAccept {
 				passed++
 			}
-			_, verdict := j.weigh(m)
+			_, verdict := j.validate(m)
 			require.Equal(t, pubsub.ValidationIgnore, verdict, "twice")
 		}
 		require.Equal(t, burst, passed)
 		time.Sleep(5 * time.Second)
-		_, verdict := j.weigh(f.message(t, now+1000, f.info))
+		_, verdict := j.validate(f.message(t, now+1000, f.info))
 		require.Equal(t, pubsub.ValidationAccept, verdict)
-		_, verdict = j.weigh(f.message(t, now+999, f.info))
+		_, verdict = j.validate(f.message(t, now+999, f.info))
 		require.Equal(t, pubsub.ValidationIgnore, verdict, "an older one")
 	})
 }
@@ -155,7 +155,7 @@ func TestHerald(t *testing.T) {
 		net := mocknet.New()
 		ctx, cancel := context.WithCancel(t.Context())
 		heard := make(chan peer.ID, 10)
-		var heralds []*Herald
+		var heralds []*Announcer
 		for i := range 3 {
 			key := f.key
 			if i > 0 {
@@ -170,7 +170,7 @@ func TestHerald(t *testing.T) {
 			require.NoError(t, err)
 			h, err := New(Config{
 				PubSub: ps, Network: f.network, Key: key,
-				Heard: func(from peer.ID, info *groupv1.GroupInfo) {
+				Received: func(from peer.ID, info *groupv1.GroupInfo) {
 					require.EqualValues(t, 7, info.GetTerm())
 					heard <- from
 				},

@@ -28,7 +28,7 @@ func Key(n bootstrap.NetworkID) string { return "/" + Namespace + "/" + hex.Enco
 // Validator judges the values of the namespace, for the DHT: the notice of one network, and no other. A
 // peer keeps one value then, whoever puts how many. It is safe for concurrent use.
 type Validator struct {
-	notices *notices
+	notices *announcements
 	refused func(error)
 }
 
@@ -38,13 +38,13 @@ func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)
 	if refused == nil {
 		refused = func(error) {}
 	}
-	return &Validator{newNotices(n, now), refused}
+	return &Validator{newAnnouncements(n, now), refused}
 }
 
 // Validate returns Invalid for the key of anything else, and for a value TooLarge, Invalid, Unauthentic,
 // or Conflict when it is too old or of the future.
 func (v *Validator) Validate(key string, value []byte) error {
-	const op = "herald.Validate"
+	const op = "announce.Validate"
 	if err := v.notices.owns(key); err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -59,11 +59,11 @@ func (v *Validator) Validate(key string, value []byte) error {
 // [new, old] only for 0, so that one posted again counts as new. It returns the first value's error
 // when none holds.
 func (v *Validator) Select(key string, values [][]byte) (int, error) {
-	const op = "herald.Select"
+	const op = "announce.Select"
 	if err := v.notices.owns(key); err != nil {
 		return 0, fault.Wrap(op, err)
 	}
-	at, best, failure := -1, notice{}, error(fault.New("", fault.Invalid, "there is nothing to select from"))
+	at, best, failure := -1, announcement{}, error(fault.New("", fault.Invalid, "there is nothing to select from"))
 	for i, value := range values {
 		n, err := v.notices.open(value)
 		switch {
@@ -79,15 +79,15 @@ func (v *Validator) Select(key string, values [][]byte) (int, error) {
 	return at, nil
 }
 
-// notice is an announcement as it hangs on the board.
-type notice struct {
-	heard
+// announcement is an announcement as it hangs on the board.
+type announcement struct {
+	verified
 	incarnation uint64
 }
 
 // compare orders notices, newest last: by incarnation, with which all below begins anew, then by
 // configuration, by term, by whether the leader is known, and by when they were made.
-func (n notice) compare(other notice) int {
+func (n announcement) compare(other announcement) int {
 	return cmp.Or(
 		cmp.Compare(n.incarnation, other.incarnation),
 		cmp.Compare(n.info.GetConfigIndex(), other.info.GetConfigIndex()),
@@ -96,19 +96,19 @@ func (n notice) compare(other notice) int {
 		cmp.Compare(n.sequence, other.sequence))
 }
 
-// notices reads those of a network.
-type notices struct {
-	*reader
+// announcements reads those of a network.
+type announcements struct {
+	*verifier
 	key string
 	now func() time.Time
 }
 
-func newNotices(n bootstrap.Network, now func() time.Time) *notices {
-	r := newReader(n)
-	return &notices{r, Key(r.id), now}
+func newAnnouncements(n bootstrap.Network, now func() time.Time) *announcements {
+	r := newVerifier(n)
+	return &announcements{r, Key(r.id), now}
 }
 
-func (n *notices) owns(key string) error {
+func (n *announcements) owns(key string) error {
 	if key != n.key {
 		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(n.key))], "?"), "is not that of this network's group")
 	}
@@ -116,23 +116,23 @@ func (n *notices) owns(key string) error {
 }
 
 // open reads a notice. Errors: those of read; Invalid; Unauthentic; Conflict.
-func (n *notices) open(value []byte) (notice, error) {
-	said, err := n.read(value)
+func (n *announcements) open(value []byte) (announcement, error) {
+	said, err := n.verify(value)
 	if err != nil {
-		return notice{}, err
+		return announcement{}, err
 	}
 	now := n.now()
 	if at := said.at(); at.Before(now.Add(-lifetime)) || at.After(now.Add(window)) {
-		return notice{}, fault.New("", fault.Conflict, "the notice is of %s", at.UTC().Format(time.RFC3339))
+		return announcement{}, fault.New("", fault.Conflict, "the notice is of %s", at.UTC().Format(time.RFC3339))
 	}
-	made := notice{heard: said}
+	made := announcement{verified: said}
 	if wire := said.info.GetRecovery(); len(wire) > 0 {
-		s, err := bootstrap.DecodeSuccession(wire)
+		s, err := bootstrap.DecodeRecovery(wire)
 		switch {
 		case err != nil:
-			return notice{}, err
+			return announcement{}, err
 		case string(s.Group[:]) != string(said.info.GetGroupId()) || !n.network.Eligible(s.Peer):
-			return notice{}, fault.New("", fault.Unauthentic, "the succession is not of the group")
+			return announcement{}, fault.New("", fault.Unauthentic, "the succession is not of the group")
 		}
 		made.incarnation = s.Incarnation
 	}
@@ -147,45 +147,45 @@ type Values interface {
 	GetValue(ctx context.Context, key string) ([]byte, error)
 }
 
-// Board is where the leader posts how the group stands, for those who hear no announcement and know
+// DHTStore is where the leader posts how the group stands, for those who hear no announcement and know
 // nobody to ask: a value of the DHT. What is read there is hearsay, as an announcement is. It is
 // safe for concurrent use.
-type Board struct {
+type DHTStore struct {
 	values  Values
 	key     crypto.PrivKey
-	notices *notices
+	notices *announcements
 
-	mu    sync.Mutex // guards what follows
-	last  uint64     // sequence of what was posted here
-	known notice     // that was read last
+	mu    sync.Mutex   // guards what follows
+	last  uint64       // sequence of what was posted here
+	known announcement // that was read last
 }
 
-// NewBoard makes the board of a network, on which a peer posts with its key.
-func NewBoard(v Values, n bootstrap.Network, key crypto.PrivKey, now func() time.Time) *Board {
-	return &Board{values: v, key: key, notices: newNotices(n, now)}
+// NewDHTStore makes the board of a network, on which a peer posts with its key.
+func NewDHTStore(v Values, n bootstrap.Network, key crypto.PrivKey, now func() time.Time) *DHTStore {
+	return &DHTStore{values: v, key: key, notices: newAnnouncements(n, now)}
 }
 
-// Post replaces what is on the board. The DHT does not tell how many peers took it.
+// Publish replaces what is on the board. The DHT does not tell how many peers took it.
 //
 // Errors: Exists when this peer knows of something newer there; those of the DHT.
-func (b *Board) Post(ctx context.Context, info *groupv1.GroupInfo) error {
-	const op = "herald.Post"
+func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
+	const op = "announce.Publish"
 	b.mu.Lock()
 	b.last = max(b.last+1, uint64(b.notices.now().UnixMilli()))
 	sequence := b.last
 	b.mu.Unlock()
-	value, err := announcement(b.key, b.notices.id, sequence, info)
+	value, err := sign(b.key, b.notices.id, sequence, info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
 	return fault.Wrap(op, b.values.PutValue(ctx, b.notices.key, value))
 }
 
-// Read gives what is on the board, and whose word it is, if it is newer than all that Read gave before.
+// Lookup gives what is on the board, and whose word it is, if it is newer than all that Lookup gave before.
 //
 // Errors: NotFound when it is not, or there is nothing; those of the DHT.
-func (b *Board) Read(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
-	const op = "herald.Read"
+func (b *DHTStore) Lookup(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
+	const op = "announce.Lookup"
 	value, err := b.values.GetValue(ctx, b.notices.key)
 	if err != nil {
 		return "", nil, fault.Wrap(op, err)

@@ -25,14 +25,14 @@ func (f *founder) posted(t testing.TB, from time.Duration, change func(*groupv1.
 	if change != nil {
 		change(info)
 	}
-	b, err := announcement(f.key, f.network.ID(), uint64(time.Now().Add(from).UnixMilli()), info)
+	b, err := sign(f.key, f.network.ID(), uint64(time.Now().Add(from).UnixMilli()), info)
 	require.NoError(t, err)
 	return b
 }
 
 // succeeded makes what is told be of an incarnation that a peer began.
 func (f *founder) succeeded(t testing.TB, by *founder, incarnation uint64) func(*groupv1.GroupInfo) {
-	s, err := bootstrap.Succeed(by.key, bootstrap.GroupID(f.info.GetGroupId()), incarnation, 1)
+	s, err := bootstrap.NewRecovery(by.key, bootstrap.GroupID(f.info.GetGroupId()), incarnation, 1)
 	require.NoError(t, err)
 	return func(g *groupv1.GroupInfo) { g.Recovery = s.Encode() }
 }
@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 		good := f.posted(t, 0, nil)
 		forged := slices.Clone(good)
 		forged[len(forged)/2] ^= 1
-		strangers, err := announcement(stranger.key, f.network.ID(), uint64(time.Now().UnixMilli()), f.info)
+		strangers, err := sign(stranger.key, f.network.ID(), uint64(time.Now().UnixMilli()), f.info)
 		require.NoError(t, err)
 		for name, c := range map[string]struct {
 			key   string
@@ -131,9 +131,9 @@ func TestSelect(t *testing.T) {
 // TestCompare: the order is one: what is best of many does not depend on where it stands.
 func TestCompare(t *testing.T) {
 	few := rapid.Uint64Range(0, 2)
-	one := rapid.Custom(func(t *rapid.T) notice {
-		return notice{
-			heard:       heard{sequence: few.Draw(t, "sequence"), info: &groupv1.GroupInfo{ConfigIndex: few.Draw(t, "config"), Term: few.Draw(t, "term"), Leader: few.Draw(t, "leader")}},
+	one := rapid.Custom(func(t *rapid.T) announcement {
+		return announcement{
+			verified:    verified{sequence: few.Draw(t, "sequence"), info: &groupv1.GroupInfo{ConfigIndex: few.Draw(t, "config"), Term: few.Draw(t, "term"), Leader: few.Draw(t, "leader")}},
 			incarnation: few.Draw(t, "incarnation"),
 		}
 	})
@@ -177,29 +177,29 @@ func TestBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stranger := newFounder(t), newFounder(t)
 		d := &drawer{Validator: NewValidator(f.network, time.Now, nil)}
-		b := NewBoard(d, f.network, f.key, time.Now)
-		reader := NewBoard(d, f.network, stranger.key, time.Now)
-		_, _, err := reader.Read(t.Context())
+		b := NewDHTStore(d, f.network, f.key, time.Now)
+		reader := NewDHTStore(d, f.network, stranger.key, time.Now)
+		_, _, err := reader.Lookup(t.Context())
 		require.ErrorIs(t, err, fault.NotFound)
-		require.NoError(t, b.Post(t.Context(), f.info))
-		by, info, err := reader.Read(t.Context())
+		require.NoError(t, b.Publish(t.Context(), f.info))
+		by, info, err := reader.Lookup(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, f.id, by)
 		require.True(t, proto.Equal(f.info, info))
-		_, _, err = reader.Read(t.Context())
+		_, _, err = reader.Lookup(t.Context())
 		require.ErrorIs(t, err, fault.NotFound, "it is known")
 
-		require.NoError(t, b.Post(t.Context(), f.info), "the same again, at the same moment")
-		_, _, err = reader.Read(t.Context())
+		require.NoError(t, b.Publish(t.Context(), f.info), "the same again, at the same moment")
+		_, _, err = reader.Lookup(t.Context())
 		require.NoError(t, err)
 		worse := proto.CloneOf(f.info)
 		worse.Term--
-		require.ErrorIs(t, b.Post(t.Context(), worse), fault.Exists)
-		require.ErrorIs(t, reader.Post(t.Context(), f.info), fault.Unauthentic, "who may be no member")
+		require.ErrorIs(t, b.Publish(t.Context(), worse), fault.Exists)
+		require.ErrorIs(t, reader.Publish(t.Context(), f.info), fault.Unauthentic, "who may be no member")
 
 		for _, lie := range [][]byte{stranger.posted(t, 0, nil), f.posted(t, -2*lifetime, nil), {1}} {
 			d.value = lie
-			_, _, err = reader.Read(t.Context())
+			_, _, err = reader.Lookup(t.Context())
 			require.Error(t, err)
 			require.NotErrorIs(t, err, fault.NotFound)
 		}
@@ -208,7 +208,7 @@ func TestBoard(t *testing.T) {
 
 // TestPosting: news is posted at once, but not in bursts, and what is none ever more seldom.
 func TestPosting(t *testing.T) {
-	var p Posting
+	var p PublishSchedule
 	began := time.Unix(1000, 0)
 	var at []time.Duration
 	play := func(from, to time.Duration, gist string) {
@@ -240,7 +240,7 @@ func TestPosting(t *testing.T) {
 // TestLooking: who knows who leads does not look; who does not looks ever more seldom, and never often,
 // however the knowledge comes and goes.
 func TestLooking(t *testing.T) {
-	var l Looking
+	var l LookupSchedule
 	began := time.Unix(1000, 0)
 	var at []time.Duration
 	for d := time.Duration(0); d < time.Hour; d += time.Second {
@@ -251,14 +251,14 @@ func TestLooking(t *testing.T) {
 	require.Equal(t, []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second}, at[:6])
 	require.Less(t, len(at), 20)
 	rapid.Check(t, func(t *rapid.T) {
-		var l Looking
+		var l LookupSchedule
 		now, last := began, time.Time{}
 		for range 200 {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(15*time.Second)).Draw(t, "pause")))
 			led := rapid.Bool().Draw(t, "led")
 			if l.Due(now, led, rapid.Float64Range(0, 0.999).Draw(t, "jitter")) {
 				require.False(t, led)
-				require.GreaterOrEqual(t, now.Sub(last), hush/2)
+				require.GreaterOrEqual(t, now.Sub(last), minInterval/2)
 				last = now
 			}
 		}
@@ -269,12 +269,12 @@ func TestLooking(t *testing.T) {
 func TestPaceJitters(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		var l Looking
+		var l LookupSchedule
 		now := time.Unix(1000, 0)
 		l.Due(now, false, 0)
-		require.True(t, l.Due(now.Add(unled), false, r.Float64()))
-		require.False(t, l.Due(now.Add(unled+hush/2-time.Nanosecond), false, 0))
-		require.True(t, l.Due(now.Add(unled+hush), false, 0))
+		require.True(t, l.Due(now.Add(leaderless), false, r.Float64()))
+		require.False(t, l.Due(now.Add(leaderless+minInterval/2-time.Nanosecond), false, 0))
+		require.True(t, l.Due(now.Add(leaderless+minInterval), false, 0))
 	}
 }
 

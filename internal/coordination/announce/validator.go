@@ -28,18 +28,18 @@ const (
 	window = 10 * time.Minute
 )
 
-// heard is an announcement that holds.
-type heard struct {
+// verified is an announcement that holds.
+type verified struct {
 	from     peer.ID
 	sequence uint64
 	info     *groupv1.GroupInfo
 }
 
 // at is when it was made, by the clock of its maker.
-func (h heard) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
+func (h verified) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
 
-// reader tells announcements that hold from others. It is safe for concurrent use.
-type reader struct {
+// verifier tells announcements that hold from others. It is safe for concurrent use.
+type verifier struct {
 	network bootstrap.Network
 	id      bootstrap.NetworkID
 
@@ -48,11 +48,11 @@ type reader struct {
 	group bootstrap.GroupID
 }
 
-func newReader(n bootstrap.Network) *reader { return &reader{network: n, id: n.ID()} }
+func newVerifier(n bootstrap.Network) *verifier { return &verifier{network: n, id: n.ID()} }
 
-// judge tells what is gossip to be passed on. It is safe for concurrent use.
-type judge struct {
-	*reader
+// validator tells what is gossip to be passed on. It is safe for concurrent use.
+type validator struct {
+	*verifier
 	now func() time.Time
 
 	mu      sync.Mutex // guards signers
@@ -65,54 +65,54 @@ type signer struct {
 	rates *rate.Limiter
 }
 
-func newJudge(n bootstrap.Network, now func() time.Time) *judge {
+func newValidator(n bootstrap.Network, now func() time.Time) *validator {
 	signers, err := lru.NewLRU[peer.ID, *signer](maxSigners, nil)
 	if err != nil {
 		panic("herald: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &judge{reader: newReader(n), now: now, signers: signers}
+	return &validator{verifier: newVerifier(n), now: now, signers: signers}
 }
 
-// weigh judges a message: Reject what no honest peer forwards, Ignore what is no news.
-func (j *judge) weigh(m *pubsub.Message) (heard, pubsub.ValidationResult) {
+// validate judges a message: Reject what no honest peer forwards, Ignore what is no news.
+func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResult) {
 	if len(m.ProtoReflect().GetUnknown()) > 0 {
-		return heard{}, pubsub.ValidationReject
+		return verified{}, pubsub.ValidationReject
 	}
-	said, err := j.read(m.GetData())
+	said, err := j.verify(m.GetData())
 	if err != nil {
-		return heard{}, pubsub.ValidationReject
+		return verified{}, pubsub.ValidationReject
 	}
 	if !j.admits(said) {
-		return heard{}, pubsub.ValidationIgnore
+		return verified{}, pubsub.ValidationIgnore
 	}
 	return said, pubsub.ValidationAccept
 }
 
-// read gives an announcement, from wherever it came, if one who may be a member signed it, and the
+// verify gives an announcement, from wherever it came, if one who may be a member signed it, and the
 // certificate in it founds the group that it is about. Whether it is news is another question.
 //
 // Errors: TooLarge; Invalid; Unauthentic.
-func (r *reader) read(data []byte) (heard, error) {
+func (r *verifier) verify(data []byte) (verified, error) {
 	if len(data) > maxMessage {
-		return heard{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
+		return verified{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
 	}
 	a := new(groupv1.Announcement)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, a); err != nil || proto.Size(a) != len(data) {
-		return heard{}, fault.New("", fault.Invalid, "is no announcement")
+		return verified{}, fault.New("", fault.Invalid, "is no announcement")
 	}
 	from := peer.ID(a.GetPeer())
 	if !r.network.Eligible(from) || !signed(from, digest(r.id, a), a.GetSignature()) {
-		return heard{}, fault.New("", fault.Unauthentic, "is not the word of one who may be a member")
+		return verified{}, fault.New("", fault.Unauthentic, "is not the word of one who may be a member")
 	}
 	info := new(groupv1.GroupInfo)
 	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
-		return heard{}, fault.New("", fault.Invalid, "tells nothing of a group")
+		return verified{}, fault.New("", fault.Invalid, "tells nothing of a group")
 	}
-	return heard{from, a.GetSequence(), info}, r.proves(info)
+	return verified{from, a.GetSequence(), info}, r.checkCertificate(info)
 }
 
-// proves asks of the certificate in the information that it founds the group that it is about.
-func (r *reader) proves(info *groupv1.GroupInfo) error {
+// checkCertificate asks of the certificate in the information that it founds the group that it is about.
+func (r *verifier) checkCertificate(info *groupv1.GroupInfo) error {
 	r.mu.Lock()
 	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
 	r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *reader) proves(info *groupv1.GroupInfo) error {
 }
 
 // admits reports whether an announcement is news, and not too many of one peer.
-func (j *judge) admits(said heard) bool {
+func (j *validator) admits(said verified) bool {
 	now := j.now()
 	if at := said.at(); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
 		return false
@@ -171,9 +171,9 @@ func signed(p peer.ID, digest, signature []byte) bool {
 	return err == nil && ok
 }
 
-// announcement makes the message of one who leads.
-func announcement(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
-	const op = "herald.announcement"
+// sign makes the message of one who leads.
+func sign(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
+	const op = "announce.sign"
 	self, err := peer.IDFromPrivateKey(key)
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)

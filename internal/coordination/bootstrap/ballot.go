@@ -17,15 +17,15 @@ func (m *machine) votes(from peer.ID, b Ballot) bool {
 	switch {
 	case m.state.Certificate != nil:
 		m.send(from, announce{*m.state.Certificate})
-	case m.silent != "":
+	case m.abstains != "":
 	case !m.network.Eligible(from):
-		m.oddf(from, "proposes but is not eligible")
+		m.rejectf(from, "proposes but is not eligible")
 	case b.Peer != from:
-		m.oddf(from, "proposes at a ballot of %s", b.Peer)
+		m.rejectf(from, "proposes at a ballot of %s", b.Peer)
 	case b.Round > m.state.Promised.Round+maxLeap:
-		m.oddf(from, "round %d is too far above %d", b.Round, m.state.Promised.Round)
+		m.rejectf(from, "round %d is too far above %d", b.Round, m.state.Promised.Round)
 	case !m.seated(from):
-		m.oddf(from, "more than %d peers want to found", m.network.Size())
+		m.rejectf(from, "more than %d peers want to found", m.network.Size())
 	default:
 		return true
 	}
@@ -38,14 +38,14 @@ func (m *machine) onPrepare(from peer.ID, p prepare) {
 		return
 	}
 	m.follow(p.ballot)
-	m.send(from, promise{ballot: p.ballot, accepted: m.state.Accepted, charter: m.state.Charter})
+	m.send(from, promise{ballot: p.ballot, accepted: m.state.Accepted, membership: m.state.Membership})
 }
 
 // follow promises b to its proposer and leaves it the time to finish.
 func (m *machine) follow(b Ballot) {
 	m.try = nil
 	m.round = max(m.round, b.Round)
-	m.quiet = m.now.Add(m.spread(m.timing.Attempt))
+	m.backOff = m.now.Add(m.spread(m.timing.Attempt))
 	if b == m.state.Promised {
 		return
 	}
@@ -63,30 +63,30 @@ func (m *machine) onAccept(from peer.ID, a accept) {
 		m.send(from, refuse{ballot: a.ballot, promised: m.state.Promised})
 		return
 	}
-	if err := m.network.checkCharter(a.charter); err != nil {
-		m.odd(from, err)
+	if err := m.network.checkMembership(a.membership); err != nil {
+		m.reject(from, err)
 		return
 	}
-	if a.ballot == m.state.Accepted && a.charter.ID() != m.state.Charter.ID() {
-		m.oddf(from, "proposes two charters at one ballot")
+	if a.ballot == m.state.Accepted && a.membership.ID() != m.state.Membership.ID() {
+		m.rejectf(from, "proposes two charters at one ballot")
 		return
 	}
 	m.try = nil
 	m.round = max(m.round, a.ballot.Round)
-	m.quiet = m.now.Add(m.spread(m.timing.Attempt))
-	signature, err := m.accept(a.ballot, a.charter)
+	m.backOff = m.now.Add(m.spread(m.timing.Attempt))
+	signature, err := m.accept(a.ballot, a.membership)
 	if err != nil {
-		m.odd(m.self, err)
+		m.reject(m.self, err)
 		return
 	}
-	m.send(from, accepted{ballot: a.ballot, group: a.charter.ID(), signature: signature})
+	m.send(from, accepted{ballot: a.ballot, group: a.membership.ID(), signature: signature})
 }
 
 // accept saves the acceptance and then signs it.
-func (m *machine) accept(b Ballot, c Charter) ([]byte, error) {
+func (m *machine) accept(b Ballot, c Membership) ([]byte, error) {
 	if b != m.state.Accepted {
 		state := m.state
-		state.Promised, state.Accepted, state.Charter = b, b, &c
+		state.Promised, state.Accepted, state.Membership = b, b, &c
 		m.save(state)
 	}
 	return m.key.Sign(b.digest(m.id, c.ID()))
@@ -97,18 +97,18 @@ func (m *machine) accept(b Ballot, c Charter) ([]byte, error) {
 // attempt is one ballot of ours. It asks for promises, then for signatures.
 type attempt struct {
 	ballot     Ballot
-	promises   []vow
-	charter    *Charter    // proposed; nil while promises are gathered
+	promises   []promiseFrom
+	membership *Membership // proposed; nil while promises are gathered
 	signatures []Signature // by distinct peers
 	deadline   time.Time
 	resend     time.Time
 }
 
-// vow is a promise received.
-type vow struct {
-	peer     peer.ID
-	accepted Ballot
-	charter  *Charter
+// promiseFrom is a promise received.
+type promiseFrom struct {
+	peer       peer.ID
+	accepted   Ballot
+	membership *Membership
 }
 
 // begin starts a ballot above all seen. The promise to oneself is saved before
@@ -122,7 +122,7 @@ func (m *machine) begin() {
 	m.patience.due = time.Time{}
 	m.try = &attempt{ballot: b, deadline: m.now.Add(m.timing.Attempt)}
 	m.ask()
-	m.onPromise(m.self, promise{ballot: b, accepted: m.state.Accepted, charter: m.state.Charter})
+	m.onPromise(m.self, promise{ballot: b, accepted: m.state.Accepted, membership: m.state.Membership})
 }
 
 // drive repeats what was not answered, and gives up in the end.
@@ -139,7 +139,7 @@ func (m *machine) giveUp() {
 	m.try = nil
 	pause := m.timing.Backoff << min(m.fails, 3)
 	m.fails++
-	m.quiet = m.now.Add(pause/2 + m.upTo(pause))
+	m.backOff = m.now.Add(pause/2 + m.upTo(pause))
 	m.consider()
 }
 
@@ -149,10 +149,10 @@ func (m *machine) ask() {
 	t.resend = m.now.Add(m.timing.Resend)
 	for _, p := range m.electorate() {
 		switch {
-		case t.charter == nil && !t.promised(p):
+		case t.membership == nil && !t.promisedBy(p):
 			m.send(p, prepare{t.ballot})
-		case t.charter != nil && !t.signed(p):
-			m.send(p, accept{ballot: t.ballot, charter: *t.charter})
+		case t.membership != nil && !t.signedBy(p):
+			m.send(p, accept{ballot: t.ballot, membership: *t.membership})
 		}
 	}
 }
@@ -165,11 +165,11 @@ func (m *machine) electorate() []peer.ID {
 	return m.others(m.seats())
 }
 
-func (t *attempt) promised(p peer.ID) bool {
-	return slices.ContainsFunc(t.promises, func(v vow) bool { return v.peer == p })
+func (t *attempt) promisedBy(p peer.ID) bool {
+	return slices.ContainsFunc(t.promises, func(v promiseFrom) bool { return v.peer == p })
 }
 
-func (t *attempt) signed(p peer.ID) bool {
+func (t *attempt) signedBy(p peer.ID) bool {
 	return slices.ContainsFunc(t.signatures, func(s Signature) bool { return s.Peer == p })
 }
 
@@ -182,28 +182,28 @@ func (m *machine) current(from peer.ID, b Ballot) bool {
 // one accepted at the highest ballot told: it may have been chosen. Only if there
 // is none, the proposer is free to propose its own.
 func (m *machine) onPromise(from peer.ID, p promise) {
-	if !m.current(from, p.ballot) || m.try.charter != nil || m.try.promised(from) {
+	if !m.current(from, p.ballot) || m.try.membership != nil || m.try.promisedBy(from) {
 		return
 	}
-	if p.charter != nil {
-		if err := m.network.checkCharter(*p.charter); err != nil {
-			m.odd(from, err)
+	if p.membership != nil {
+		if err := m.network.checkMembership(*p.membership); err != nil {
+			m.reject(from, err)
 			return
 		}
 		if p.accepted.Compare(p.ballot) >= 0 {
-			m.oddf(from, "promises a ballot and has accepted a higher one")
+			m.rejectf(from, "promises a ballot and has accepted a higher one")
 			return
 		}
 	}
 	t := m.try
-	t.promises = append(t.promises, vow{peer: from, accepted: p.accepted, charter: p.charter})
+	t.promises = append(t.promises, promiseFrom{peer: from, accepted: p.accepted, membership: p.membership})
 	if len(t.promises) < m.quorum() {
 		return
 	}
-	t.charter = m.choose(t.promises)
-	signature, err := m.accept(t.ballot, *t.charter)
+	t.membership = m.choose(t.promises)
+	signature, err := m.accept(t.ballot, *t.membership)
 	if err != nil {
-		m.odd(m.self, err)
+		m.reject(m.self, err)
 		m.giveUp()
 		return
 	}
@@ -211,18 +211,18 @@ func (m *machine) onPromise(from peer.ID, p promise) {
 	m.collect(Signature{Peer: m.self, Bytes: signature})
 }
 
-func (m *machine) choose(promises []vow) *Charter {
-	highest := slices.MaxFunc(promises, func(a, b vow) int { return a.accepted.Compare(b.accepted) })
-	if highest.charter == nil || m.flaws.forgetAccepted {
+func (m *machine) choose(promises []promiseFrom) *Membership {
+	highest := slices.MaxFunc(promises, func(a, b promiseFrom) int { return a.accepted.Compare(b.accepted) })
+	if highest.membership == nil || m.flaws.forgetAccepted {
 		return m.draft()
 	}
-	return highest.charter
+	return highest.membership
 }
 
 // draft is this peer's own charter: of the visible peers, the lowest, itself
 // among them. Of an even number above two one stays out, for it would add nothing
 // to what the group survives; of two both are in, so that there are two copies.
-func (m *machine) draft() *Charter {
+func (m *machine) draft() *Membership {
 	seats := m.seats()
 	n := min(m.voters, len(seats))
 	if n > 2 && n%2 == 0 {
@@ -230,7 +230,7 @@ func (m *machine) draft() *Charter {
 	}
 	chosen := append([]peer.ID{m.self}, m.others(seats)[:n-1]...)
 	slices.Sort(chosen)
-	c := &Charter{Network: m.id, Eligible: m.network.Size(), Proposer: m.self}
+	c := &Membership{Network: m.id, Eligible: m.network.Size(), Proposer: m.self}
 	taken := make(map[uint64]bool)
 	for _, p := range chosen {
 		id := m.raftID
@@ -249,12 +249,12 @@ func (m *machine) draft() *Charter {
 }
 
 func (m *machine) onAccepted(from peer.ID, a accepted) {
-	if !m.current(from, a.ballot) || m.try.charter == nil {
+	if !m.current(from, a.ballot) || m.try.membership == nil {
 		return
 	}
 	s := Signature{Peer: from, Bytes: a.signature}
-	if a.group != m.try.charter.ID() || !m.network.signed(s, a.ballot.digest(m.id, a.group)) {
-		m.oddf(from, "signed something else than it was asked for")
+	if a.group != m.try.membership.ID() || !m.network.signed(s, a.ballot.digest(m.id, a.group)) {
+		m.rejectf(from, "signed something else than it was asked for")
 		return
 	}
 	m.collect(s)
@@ -263,7 +263,7 @@ func (m *machine) onAccepted(from peer.ID, a accepted) {
 // collect makes the certificate once a quorum has signed.
 func (m *machine) collect(s Signature) {
 	t := m.try
-	if t.signed(s.Peer) && !m.flaws.countDoubles {
+	if t.signedBy(s.Peer) && !m.flaws.countDoubles {
 		return
 	}
 	t.signatures = append(t.signatures, s)
@@ -271,7 +271,7 @@ func (m *machine) collect(s Signature) {
 		return
 	}
 	slices.SortFunc(t.signatures, func(a, b Signature) int { return cmp.Compare(a.Peer, b.Peer) })
-	c := Certificate{Charter: *t.charter, Ballot: t.ballot, Signatures: t.signatures}
+	c := Certificate{Membership: *t.membership, Ballot: t.ballot, Signatures: t.signatures}
 	m.learn(c)
 	for _, p := range m.others(slices.Concat(m.network.Founders, m.visible())) {
 		m.send(p, announce{c})
@@ -284,7 +284,7 @@ func (m *machine) onRefuse(from peer.ID, r refuse) {
 		return
 	}
 	if r.promised.Round > r.ballot.Round+maxLeap {
-		m.oddf(from, "round %d is too far above %d", r.promised.Round, r.ballot.Round)
+		m.rejectf(from, "round %d is too far above %d", r.promised.Round, r.ballot.Round)
 		return
 	}
 	m.round = max(m.round, r.promised.Round)

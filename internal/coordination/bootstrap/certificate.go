@@ -51,17 +51,17 @@ type Signature struct {
 
 // Certificate proves that a charter was chosen.
 type Certificate struct {
-	Charter    Charter
+	Membership Membership
 	Ballot     Ballot      // at which all signed
 	Signatures []Signature // a majority of E or more, ascending by peer id
 }
 
 // GroupID is the id of the group that the certificate founds.
-func (c Certificate) GroupID() GroupID { return c.Charter.ID() }
+func (c Certificate) GroupID() GroupID { return c.Membership.ID() }
 
 // Encode gives the one encoding of the certificate: a groupv1.Certificate.
 func (c Certificate) Encode() []byte {
-	b := appendBytes(nil, 1, c.Charter.Encode())
+	b := appendBytes(nil, 1, c.Membership.Encode())
 	b = appendBytes(b, 2, appendBytes(appendUint(nil, 1, c.Ballot.Round), 2, []byte(c.Ballot.Peer)))
 	for _, s := range c.Signatures {
 		b = appendBytes(b, 3, appendBytes(appendBytes(nil, 1, []byte(s.Peer)), 2, s.Bytes))
@@ -80,7 +80,7 @@ func decodeCertificate(b []byte) (Certificate, error) {
 		return c, fault.New("", fault.Invalid, "certificate: %v", err)
 	}
 	var err error
-	if c.Charter, err = decodeCharter(m.GetMembership()); err != nil {
+	if c.Membership, err = decodeMembership(m.GetMembership()); err != nil {
 		return Certificate{}, err
 	}
 	c.Ballot = Ballot{Round: m.GetBallot().GetRound(), Peer: peer.ID(m.GetBallot().GetPeer())}
@@ -98,7 +98,7 @@ func decodeCertificate(b []byte) (Certificate, error) {
 // Errors: TooLarge and Invalid for what is no certificate of this network,
 // Unauthentic for one that proves nothing.
 func (n Network) Open(encoded []byte) (Certificate, error) {
-	const op = "founding.Open"
+	const op = "bootstrap.Open"
 	c, err := decodeCertificate(encoded)
 	if err != nil {
 		return Certificate{}, fault.Wrap(op, err)
@@ -115,7 +115,7 @@ func (n Network) Open(encoded []byte) (Certificate, error) {
 // Errors: Invalid for a charter or ballot that this network cannot have,
 // Unauthentic for signatures that are too few, doubled, not eligible or false.
 func (n Network) Verify(c Certificate) error {
-	if err := n.checkCharter(c.Charter); err != nil {
+	if err := n.checkMembership(c.Membership); err != nil {
 		return err
 	}
 	if c.Ballot.Round == 0 || !n.Eligible(c.Ballot.Peer) {
@@ -124,7 +124,7 @@ func (n Network) Verify(c Certificate) error {
 	if len(c.Signatures) < n.Quorum() || len(c.Signatures) > n.Size() {
 		return unauthentic(len(c.Signatures), "a certificate has %d to %d signatures", n.Quorum(), n.Size())
 	}
-	digest := c.Ballot.digest(c.Charter.Network, c.GroupID())
+	digest := c.Ballot.digest(c.Membership.Network, c.GroupID())
 	for i, s := range c.Signatures {
 		if i > 0 && s.Peer <= c.Signatures[i-1].Peer {
 			return unauthentic(s.Peer.String(), "signers must be distinct and in ascending order")
@@ -136,7 +136,7 @@ func (n Network) Verify(c Certificate) error {
 	return nil
 }
 
-// signed reports whether s is an eligible peer's signature over digest.
+// signedBy reports whether s is an eligible peer's signature over digest.
 func (n Network) signed(s Signature, digest []byte) bool {
 	key, ok := publicKey(s.Peer)
 	return ok && n.Eligible(s.Peer) && ed25519.Verify(key, digest, s.Bytes)
@@ -148,27 +148,27 @@ func unauthentic(value any, format string, args ...any) error {
 	return e
 }
 
-// Rivals are valid certificates of two groups of one network. They prove by
+// Conflict are valid certificates of two groups of one network. They prove by
 // themselves that the network's rules were broken: more peers voted than E
 // allows, or one that voted lied or forgot.
-type Rivals struct {
+type Conflict struct {
 	Ours   Certificate // known first
 	Theirs Certificate
 }
 
 // Compare finds out whether two certificates are rivals. It is false when either
 // does not verify and when both found the same group.
-func (n Network) Compare(ours, theirs Certificate) (Rivals, bool) {
+func (n Network) Compare(ours, theirs Certificate) (Conflict, bool) {
 	if ours.GroupID() == theirs.GroupID() || n.Verify(ours) != nil || n.Verify(theirs) != nil {
-		return Rivals{}, false
+		return Conflict{}, false
 	}
-	return Rivals{Ours: ours, Theirs: theirs}, true
+	return Conflict{Ours: ours, Theirs: theirs}, true
 }
 
 // Suspects are the peers that signed both, in ascending order: one of them, or a
 // proposer of the two ballots, broke the rules. There is none when more than E
 // peers voted.
-func (r Rivals) Suspects() []peer.ID {
+func (r Conflict) Suspects() []peer.ID {
 	var both []peer.ID
 	for _, a := range r.Ours.Signatures {
 		for _, b := range r.Theirs.Signatures {

@@ -21,7 +21,7 @@ type court struct {
 	network Network
 	keys    []crypto.PrivKey
 	ids     []peer.ID
-	charter Charter
+	charter Membership
 	ballot  Ballot
 }
 
@@ -29,7 +29,7 @@ type court struct {
 func newCourt(t testing.TB, e int) court {
 	keys, ids := keyring(t, e+1)
 	c := court{network: Network{Mode: Listed, Founders: ids[:e]}, keys: keys, ids: ids}
-	c.charter = Charter{
+	c.charter = Membership{
 		Network: c.network.ID(), Eligible: e, Nonce: [16]byte{1, 2, 3}, Proposer: ids[0],
 	}
 	for i, p := range ids[:min(e, 3)] {
@@ -46,7 +46,7 @@ func (c court) sign(t testing.TB, i int) Signature {
 }
 
 func (c court) certificate(t testing.TB, signers ...int) Certificate {
-	cert := Certificate{Charter: c.charter, Ballot: c.ballot}
+	cert := Certificate{Membership: c.charter, Ballot: c.ballot}
 	for _, i := range signers {
 		cert.Signatures = append(cert.Signatures, c.sign(t, i))
 	}
@@ -93,16 +93,16 @@ func TestCertificateRefused(t *testing.T) {
 		{"ballot altered", "signatures", func(x *Certificate) { x.Ballot.Round++ }},
 		{"ballot of another", "signatures", func(x *Certificate) { x.Ballot.Peer = c.ids[1] }},
 		{"signed another charter", "signatures", func(x *Certificate) { x.Signatures[1] = altered.sign(t, 1) }},
-		{"charter altered", "signatures", func(x *Certificate) { x.Charter.Nonce[0]++ }},
+		{"charter altered", "signatures", func(x *Certificate) { x.Membership.Nonce[0]++ }},
 		{"voter altered", "signatures", func(x *Certificate) {
-			x.Charter.Voters = slices.Clone(x.Charter.Voters)
-			x.Charter.Voters[0].RaftID += 1000
+			x.Membership.Voters = slices.Clone(x.Membership.Voters)
+			x.Membership.Voters[0].RaftID += 1000
 		}},
 		{"signature cut", "signatures", func(x *Certificate) { x.Signatures[0].Bytes = x.Signatures[0].Bytes[:63] }},
 		{"no round", "ballot", func(x *Certificate) { x.Ballot.Round = 0 }},
 		{"ballot of a stranger", "ballot", func(x *Certificate) { x.Ballot.Peer = c.ids[5] }},
-		{"another network", "charter.network", func(x *Certificate) { x.Charter.Network[0]++ }},
-		{"another E", "charter.eligible", func(x *Certificate) { x.Charter.Eligible = 3 }},
+		{"another network", "charter.network", func(x *Certificate) { x.Membership.Network[0]++ }},
+		{"another E", "charter.eligible", func(x *Certificate) { x.Membership.Eligible = 3 }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -127,24 +127,24 @@ func TestCharterRefused(t *testing.T) {
 	tests := []struct {
 		name  string
 		field string
-		spoil func(*Charter)
+		spoil func(*Membership)
 	}{
-		{"no voters", "charter.voters", func(x *Charter) { x.Voters = nil }},
-		{"more voters than peers", "charter.voters", func(x *Charter) { x.Voters = append(x.Voters, Voter{stranger, 9}) }},
-		{"voter not eligible", "charter.voters", func(x *Charter) { x.Voters[0].Peer = stranger }},
-		{"voter twice", "charter.voters", func(x *Charter) { x.Voters[1].Peer = x.Voters[0].Peer }},
-		{"order", "charter.voters", func(x *Charter) { slices.Reverse(x.Voters) }},
-		{"no raft id", "charter.voters", func(x *Charter) { x.Voters[1].RaftID = 0 }},
-		{"raft id twice", "charter.voters", func(x *Charter) { x.Voters[1].RaftID = x.Voters[0].RaftID }},
-		{"proposer", "charter.proposer", func(x *Charter) { x.Proposer = stranger }},
+		{"no voters", "charter.voters", func(x *Membership) { x.Voters = nil }},
+		{"more voters than peers", "charter.voters", func(x *Membership) { x.Voters = append(x.Voters, Voter{stranger, 9}) }},
+		{"voter not eligible", "charter.voters", func(x *Membership) { x.Voters[0].Peer = stranger }},
+		{"voter twice", "charter.voters", func(x *Membership) { x.Voters[1].Peer = x.Voters[0].Peer }},
+		{"order", "charter.voters", func(x *Membership) { slices.Reverse(x.Voters) }},
+		{"no raft id", "charter.voters", func(x *Membership) { x.Voters[1].RaftID = 0 }},
+		{"raft id twice", "charter.voters", func(x *Membership) { x.Voters[1].RaftID = x.Voters[0].RaftID }},
+		{"proposer", "charter.proposer", func(x *Membership) { x.Proposer = stranger }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			charter := c.charter
 			charter.Voters = slices.Clone(charter.Voters)
-			require.NoError(t, c.network.checkCharter(charter))
+			require.NoError(t, c.network.checkMembership(charter))
 			test.spoil(&charter)
-			require.Equal(t, test.field, fault.FieldOf(c.network.checkCharter(charter)))
+			require.Equal(t, test.field, fault.FieldOf(c.network.checkMembership(charter)))
 		})
 	}
 }
@@ -242,7 +242,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 		b := Ballot{Round: rapid.Uint64Min(1).Draw(t, "round"), Peer: rapid.SampledFrom(c.ids).Draw(t, "peer")}
 		m := rapid.SampledFrom([]message{
 			hello{}, hello{raftID: b.Round, group: cert.GroupID()}, prepare{b}, promise{ballot: b},
-			promise{ballot: b, accepted: c.ballot, charter: &c.charter}, refuse{b, c.ballot}, accept{b, c.charter},
+			promise{ballot: b, accepted: c.ballot, membership: &c.charter}, refuse{b, c.ballot}, accept{b, c.charter},
 			accepted{b, cert.GroupID(), cert.Signatures[0].Bytes}, announce{cert},
 		}).Draw(t, "message")
 		raw, err := proto.Marshal(encode(id, m))
@@ -273,7 +273,7 @@ func TestLargestCertificate(t *testing.T) {
 	cert := c.certificate(t, all...)
 	_, err := c.network.Open(cert.Encode())
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(c.charter.Encode()), maxCharterBytes)
+	require.LessOrEqual(t, len(c.charter.Encode()), maxMembershipBytes)
 }
 
 func FuzzCertificate(f *testing.F) {
@@ -294,9 +294,9 @@ func FuzzCharter(f *testing.F) {
 	c := newCourt(f, 3)
 	f.Add(c.charter.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if charter, err := decodeCharter(b); err == nil {
+		if charter, err := decodeMembership(b); err == nil {
 			require.Equal(t, b, charter.Encode())
-			_ = c.network.checkCharter(charter)
+			_ = c.network.checkMembership(charter)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func FuzzMessage(f *testing.F) {
 	c := newCourt(f, 3)
 	id := c.network.ID()
 	for _, m := range []message{
-		hello{raftID: 1}, prepare{c.ballot}, promise{ballot: c.ballot, accepted: c.ballot, charter: &c.charter},
+		hello{raftID: 1}, prepare{c.ballot}, promise{ballot: c.ballot, accepted: c.ballot, membership: &c.charter},
 		refuse{c.ballot, c.ballot}, accept{c.ballot, c.charter}, announce{c.certificate(f, 0)},
 		accepted{c.ballot, c.charter.ID(), c.sign(f, 1).Bytes},
 	} {

@@ -3,7 +3,7 @@
 //
 // # What is decided
 //
-// A Charter: the group's first voters with their raft ids. Its hash is the
+// A Membership: the group's first voters with their raft ids. Its hash is the
 // group's id. A Certificate proves that it was chosen; no member starts
 // without one, and nobody founds who holds one.
 //
@@ -31,7 +31,7 @@
 // In the mode Home nothing stops more than E peers from voting. A peer that sees
 // more steps back unless it is among the E lowest, but across a partition two
 // groups can form. Their certificates meet sooner or later and prove the
-// conflict by themselves (Rivals). The mode Listed does not have the problem.
+// conflict by themselves (Conflict). The mode Listed does not have the problem.
 //
 // # Parts
 //

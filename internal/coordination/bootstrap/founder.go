@@ -15,16 +15,16 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Messenger is the network as a founding needs it.
-type Messenger interface {
+// Transport is the network as a founding needs it.
+type Transport interface {
 	// Send passes m on to a peer, or drops it; it returns at once. m is not changed
 	// afterwards, and must not be by the messenger.
 	Send(to peer.ID, m *groupv1.BootstrapMessage)
 
-	// Neighbours are the peers connected now that take such messages, in any order. In the
+	// ConnectedPeers are the peers connected now that take such messages, in any order. In the
 	// mode Home founders find each other among them; in both modes they are asked for a
 	// certificate. It returns at once; the first 128 are used.
-	Neighbours() []peer.ID
+	ConnectedPeers() []peer.ID
 }
 
 // Options is what a Founder works with. Logger and Timing may be zero, Voters too.
@@ -41,7 +41,7 @@ type Options struct {
 	// when no more are eligible, or visible after a while.
 	Voters int
 
-	Messenger Messenger
+	Transport Transport
 	Rand      *rand.Rand // owned by the Founder; seeded from the system's randomness
 	Now       func() time.Time
 	Logger    *slog.Logger
@@ -52,7 +52,7 @@ const (
 	defaultVoters = 3
 	inboxLength   = 256
 	minPause      = time.Millisecond // between ticks, should a clock stand still
-	maxComplaints = 128              // peers of whose messages a warning is logged
+	maxWarned     = 128              // peers of whose messages a warning is logged
 )
 
 // Founder takes one peer's part in the founding of a group, until a certificate
@@ -71,8 +71,8 @@ type Founder struct {
 	mu          sync.Mutex // guards what follows, for no longer than a copy takes
 	status      Status
 	certificate *Certificate
-	rivals      *Rivals
-	complained  map[peer.ID]bool
+	conflict    *Conflict
+	rejected    map[peer.ID]bool
 }
 
 // New makes a Founder; Run starts it.
@@ -80,7 +80,7 @@ type Founder struct {
 // Errors: Invalid for options that make no sense, Unauthentic when the
 // certificate on disk does not verify.
 func New(o Options) (*Founder, error) {
-	const op = "founding.New"
+	const op = "bootstrap.New"
 	self, err := o.check()
 	if err != nil {
 		return nil, fault.Wrap(op, err)
@@ -94,29 +94,29 @@ func New(o Options) (*Founder, error) {
 		inbox:      make(chan event, inboxLength),
 		founded:    make(chan struct{}),
 		conflicted: make(chan struct{}),
-		complained: make(map[peer.ID]bool),
+		rejected:   make(map[peer.ID]bool),
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	state := o.Store.State()
 	f.machine = newMachine(setup{
-		network: o.Network,
-		key:     o.Key,
-		self:    self,
-		raftID:  o.RaftID,
-		voters:  o.voters(),
-		rand:    o.Rand,
-		timing:  o.Timing.orDefaults(),
-		silent:  o.silent(self),
+		network:  o.Network,
+		key:      o.Key,
+		self:     self,
+		raftID:   o.RaftID,
+		voters:   o.voters(),
+		rand:     o.Rand,
+		timing:   o.Timing.orDefaults(),
+		abstains: o.abstains(self),
 	}, state)
 	if c := state.Certificate; c != nil {
 		if err := o.Network.Verify(*c); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		f.setFounded(*c)
-		if r := state.Rival; r != nil {
-			f.setConflict(Rivals{Ours: *c, Theirs: *r})
+		if r := state.Conflicting; r != nil {
+			f.setConflict(Conflict{Ours: *c, Theirs: *r})
 		}
 	}
 	f.setStatus()
@@ -142,7 +142,7 @@ func (o Options) check() (peer.ID, error) {
 		return "", fault.Invalidf("store", nil, "must be open for this peer and network")
 	}
 	switch {
-	case o.Messenger == nil:
+	case o.Transport == nil:
 		return "", fault.Invalidf("messenger", nil, "is missing")
 	case o.Rand == nil:
 		return "", fault.Invalidf("rand", nil, "is missing")
@@ -159,8 +159,8 @@ func (o Options) voters() int {
 	return o.Voters
 }
 
-// silent says why the peer takes no part in ballots; "" when it does.
-func (o Options) silent(self peer.ID) string {
+// abstains says why the peer takes no part in ballots; "" when it does.
+func (o Options) abstains(self peer.ID) string {
 	switch {
 	case !o.Network.Eligible(self):
 		return "it is not among the founders"
@@ -184,11 +184,11 @@ func (f *Founder) Run(ctx context.Context) error {
 			return nil
 		case ev = <-f.inbox:
 		case <-timer.C:
-			ev = tick{neighbours: f.options.Messenger.Neighbours()}
+			ev = tick{connected: f.options.Transport.ConnectedPeers()}
 		}
 		now := f.options.Now()
 		if err := f.perform(f.machine.step(now, ev)); err != nil {
-			return fault.Wrap("founding.Run", err)
+			return fault.Wrap("bootstrap.Run", err)
 		}
 		f.setStatus()
 		timer.Reset(max(f.machine.wake().Sub(now), minPause))
@@ -205,16 +205,16 @@ func (f *Founder) perform(actions []action) error {
 				return err
 			}
 		case send:
-			f.options.Messenger.Send(a.to, encode(f.id, a.message))
+			f.options.Transport.Send(a.to, encode(f.id, a.message))
 		case founded:
-			f.log.Info("coordination group founded", "group", a.certificate.GroupID(), "voters", len(a.certificate.Charter.Voters))
+			f.log.Info("coordination group founded", "group", a.certificate.GroupID(), "voters", len(a.certificate.Membership.Voters))
 			f.setFounded(a.certificate)
-		case conflict:
+		case conflicted:
 			f.log.Error("a second coordination group was founded in this network",
-				"ours", a.rivals.Ours.GroupID(), "theirs", a.rivals.Theirs.GroupID(), "suspects", a.rivals.Suspects())
-			f.setConflict(a.rivals)
-		case odd:
-			f.complain(a.from, a.err)
+				"ours", a.conflict.Ours.GroupID(), "theirs", a.conflict.Theirs.GroupID(), "suspects", a.conflict.Suspects())
+			f.setConflict(a.conflict)
+		case malformed:
+			f.reject(a.from, a.err)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage) {
 	case fault.KindOf(err) == fault.Conflict && !f.related(from):
 		f.log.Debug("founding: message of another network", "peer", from, "error", err)
 	default:
-		f.complain(from, err)
+		f.reject(from, err)
 	}
 }
 
@@ -251,7 +251,7 @@ func (f *Founder) related(p peer.ID) bool {
 func (f *Founder) Offer(certificate []byte) error {
 	c, err := f.options.Network.Open(certificate)
 	if err != nil {
-		return fault.Wrap("founding.Offer", err)
+		return fault.Wrap("bootstrap.Offer", err)
 	}
 	f.post(received{message: announce{c}})
 	return nil
@@ -264,13 +264,13 @@ func (f *Founder) post(ev event) {
 	}
 }
 
-// complain logs a message that no honest peer sends, or none that is configured as this
+// reject logs a message that no honest peer sends, or none that is configured as this
 // one: as a warning the first time for each peer.
-func (f *Founder) complain(from peer.ID, err error) {
+func (f *Founder) reject(from peer.ID, err error) {
 	f.mu.Lock()
 	level := slog.LevelDebug
-	if !f.complained[from] && len(f.complained) < maxComplaints {
-		f.complained[from] = true
+	if !f.rejected[from] && len(f.rejected) < maxWarned {
+		f.rejected[from] = true
 		level = slog.LevelWarn
 	}
 	f.status.Refused++
@@ -294,14 +294,14 @@ func (f *Founder) Certificate() (Certificate, bool) {
 // Conflicted is closed when a second group is known to exist.
 func (f *Founder) Conflicted() <-chan struct{} { return f.conflicted }
 
-// Rivals are the certificates in conflict, if there is one; they outlive a restart.
-func (f *Founder) Rivals() (Rivals, bool) {
+// Conflict are the certificates in conflict, if there is one; they outlive a restart.
+func (f *Founder) Conflict() (Conflict, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.rivals == nil {
-		return Rivals{}, false
+	if f.conflict == nil {
+		return Conflict{}, false
 	}
-	return *f.rivals, true
+	return *f.conflict, true
 }
 
 func (f *Founder) setFounded(c Certificate) {
@@ -311,9 +311,9 @@ func (f *Founder) setFounded(c Certificate) {
 	close(f.founded)
 }
 
-func (f *Founder) setConflict(r Rivals) {
+func (f *Founder) setConflict(r Conflict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rivals = &r
+	f.conflict = &r
 	close(f.conflicted)
 }

@@ -45,7 +45,7 @@ func (p post) Send(to peer.ID, m *groupv1.BootstrapMessage) {
 	})
 }
 
-func (p post) Neighbours() []peer.ID {
+func (p post) ConnectedPeers() []peer.ID {
 	p.street.mu.Lock()
 	defer p.street.mu.Unlock()
 	var all []peer.ID
@@ -65,7 +65,7 @@ func (s *street) options(t testing.TB, c court, i int, fs vfs.FS) Options {
 	require.NoError(t, err)
 	return Options{
 		Network: c.network, Key: c.keys[i], Store: store, RaftID: uint64(100 + i),
-		Messenger: post{s, c.ids[i]}, Rand: rand.New(rand.NewPCG(uint64(i), 3)), Now: time.Now,
+		Transport: post{s, c.ids[i]}, Rand: rand.New(rand.NewPCG(uint64(i), 3)), Now: time.Now,
 	}
 }
 
@@ -114,7 +114,7 @@ func TestFoundersFound(t *testing.T) {
 		require.Equal(t, c.ids[:3], st.Visible)
 		require.Equal(t, 2, st.Quorum)
 		require.Equal(t, Searching, founders[3].Status().Phase)
-		require.NotEmpty(t, founders[3].Status().Silent)
+		require.NotEmpty(t, founders[3].Status().Abstains)
 
 		groups := make(map[GroupID]bool)
 		for _, f := range founders {
@@ -122,7 +122,7 @@ func TestFoundersFound(t *testing.T) {
 			cert, ok := f.Certificate()
 			require.True(t, ok)
 			require.NoError(t, c.network.Verify(cert))
-			require.Len(t, cert.Charter.Voters, 3)
+			require.Len(t, cert.Membership.Voters, 3)
 			groups[cert.GroupID()] = true
 			synctest.Wait()
 			require.Equal(t, Done, f.Status().Phase)
@@ -168,7 +168,7 @@ func TestLatecomerOfThree(t *testing.T) {
 		within(t, time.Minute, founders[1].Founded())
 		within(t, time.Minute, founders[2].Founded())
 		cert, _ := founders[1].Certificate()
-		require.Len(t, cert.Charter.Voters, 2)
+		require.Len(t, cert.Membership.Voters, 2)
 		require.Equal(t, Gathering, founders[0].Status().Phase)
 
 		s.mu.Lock()
@@ -196,9 +196,9 @@ func TestConflictIsTold(t *testing.T) {
 
 		f, stop = s.move(t, s.options(t, c, 0, fs))
 		within(t, time.Millisecond, f.Conflicted())
-		r, ok := f.Rivals()
+		r, ok := f.Conflict()
 		require.True(t, ok)
-		require.Equal(t, Rivals{ours, theirs}, r)
+		require.Equal(t, Conflict{ours, theirs}, r)
 		require.NoError(t, stop())
 	})
 }
@@ -210,7 +210,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 		d := &disk{MemFS: vfs.NewCrashableMem()}
 		heard := make(chan *groupv1.BootstrapMessage, 100)
 		o := s.options(t, c, 1, d)
-		o.Messenger = listener(heard)
+		o.Transport = listener(heard)
 		f, stop := s.move(t, o)
 		synctest.Wait()
 		require.NotEmpty(t, heard, "hellos")
@@ -229,7 +229,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 type listener chan *groupv1.BootstrapMessage
 
 func (l listener) Send(_ peer.ID, m *groupv1.BootstrapMessage) { l <- m }
-func (l listener) Neighbours() []peer.ID                       { return nil }
+func (l listener) ConnectedPeers() []peer.ID                       { return nil }
 
 // TestDeliverNeverBlocks floods a founder that does not run.
 func TestDeliverNeverBlocks(t *testing.T) {
@@ -277,7 +277,7 @@ func TestOptionsRefused(t *testing.T) {
 		"key":       func(o *Options) { o.Key = nil },
 		"voters":    func(o *Options) { o.Voters = 2 },
 		"store":     func(o *Options) { o.Key = c.keys[0] },
-		"messenger": func(o *Options) { o.Messenger = nil },
+		"messenger": func(o *Options) { o.Transport = nil },
 		"rand":      func(o *Options) { o.Rand = nil },
 		"now":       func(o *Options) { o.Now = nil },
 	}
@@ -294,11 +294,11 @@ func TestSilence(t *testing.T) {
 	c, s := newCourt(t, 3), newStreet()
 	fs := vfs.NewMem()
 	o := s.options(t, c, 1, fs)
-	require.Empty(t, o.silent(c.ids[1]))
+	require.Empty(t, o.abstains(c.ids[1]))
 	o.RaftID = 0
-	require.Contains(t, o.silent(c.ids[1]), "voter")
+	require.Contains(t, o.abstains(c.ids[1]), "voter")
 	require.NoError(t, o.Store.Close())
 	require.NoError(t, fs.RemoveAll("/var"))
-	require.Contains(t, s.options(t, c, 1, fs).silent(c.ids[1]), "forgot")
-	require.Contains(t, s.options(t, c, 3, vfs.NewMem()).silent(c.ids[3]), "not among")
+	require.Contains(t, s.options(t, c, 1, fs).abstains(c.ids[1]), "forgot")
+	require.Contains(t, s.options(t, c, 3, vfs.NewMem()).abstains(c.ids[3]), "not among")
 }

@@ -17,7 +17,7 @@ type event interface{ event() }
 type (
 	// tick lets time pass; it is due at wake at the latest.
 	tick struct {
-		neighbours []peer.ID // peers within reach now, founders or not
+		connected []peer.ID // peers within reach now, founders or not
 	}
 	// received is a message from an authenticated peer; an announce that was found
 	// elsewhere is from nobody.
@@ -40,31 +40,31 @@ type (
 		to      peer.ID
 		message message
 	}
-	founded  struct{ certificate Certificate }
-	conflict struct{ rivals Rivals }
-	// odd is a message that no honest peer of this network sends.
-	odd struct {
+	founded    struct{ certificate Certificate }
+	conflicted struct{ conflict Conflict }
+	// reject is a message that no honest peer of this network sends.
+	malformed struct {
 		from peer.ID
 		err  error
 	}
 )
 
-func (save) action()     {}
-func (send) action()     {}
-func (founded) action()  {}
-func (conflict) action() {}
-func (odd) action()      {}
+func (save) action()       {}
+func (send) action()       {}
+func (founded) action()    {}
+func (conflicted) action() {}
+func (malformed) action()  {}
 
 // setup is what a machine is made of.
 type setup struct {
-	network Network
-	key     crypto.PrivKey
-	self    peer.ID
-	raftID  uint64
-	voters  int // wanted
-	rand    *rand.Rand
-	timing  Timing
-	silent  string // why the peer neither votes nor proposes; "" when it does
+	network  Network
+	key      crypto.PrivKey
+	self     peer.ID
+	raftID   uint64
+	voters   int // wanted
+	rand     *rand.Rand
+	timing   Timing
+	abstains string // why the peer neither votes nor proposes; "" when it does
 }
 
 // machine is one peer's part in a founding: acceptor, proposer and learner. It
@@ -77,26 +77,26 @@ type machine struct {
 	now time.Time
 	out []action
 
-	around    []peer.ID            // neighbours at the last tick, ascending, self left out
-	seen      map[peer.ID]sighting // eligible peers heard of, at most maxSeen
-	hellos    int                  // rounds of hellos so far
-	nextHello time.Time            //
-	patience  struct {             // before this peer proposes
+	connected []peer.ID               // connected at the last tick, ascending, self left out
+	seen      map[peer.ID]observation // eligible peers heard of, at most maxSeen
+	hellos    int                     // rounds of hellos so far
+	nextHello time.Time               //
+	patience  struct {                // before this peer proposes
 		since time.Time // a quorum is visible, zero: it is not
 		most  int       // peers visible at once since then
 		extra time.Duration
 		due   time.Time // zero: not at all
 	}
-	quiet time.Time // until then others are left to propose
-	round uint64    // highest seen
-	fails int       // attempts of ours that came to nothing
-	try   *attempt  // ours under way; then state.Promised is its ballot
+	backOff time.Time // until then others are left to propose
+	round   uint64    // highest seen
+	fails   int       // attempts of ours that came to nothing
+	try     *attempt  // ours under way; then state.Promised is its ballot
 
 	flaws flaws
 }
 
-// sighting is an eligible peer that would found.
-type sighting struct {
+// observation is an eligible peer that would found.
+type observation struct {
 	raftID uint64
 	until  time.Time // visible before that
 }
@@ -122,7 +122,7 @@ func newMachine(s setup, state State) *machine {
 		setup: s,
 		id:    s.network.ID(),
 		state: state,
-		seen:  make(map[peer.ID]sighting),
+		seen:  make(map[peer.ID]observation),
 		round: state.Promised.Round,
 	}
 }
@@ -132,11 +132,11 @@ func (m *machine) step(now time.Time, ev event) []action {
 	m.now, m.out = now, nil
 	switch ev := ev.(type) {
 	case tick:
-		m.setNeighbours(ev.neighbours)
+		m.setConnected(ev.connected)
 	case received:
 		m.receive(ev.from, ev.message)
 	}
-	m.turn()
+	m.advance()
 	if m.flaws.replyFirst {
 		slices.SortStableFunc(m.out, func(a, b action) int { return order(a) - order(b) })
 	}
@@ -192,13 +192,13 @@ func (m *machine) receive(from peer.ID, msg message) {
 	}
 }
 
-// turn does what is due.
-func (m *machine) turn() {
+// advance does what is due.
+func (m *machine) advance() {
 	if !m.now.Before(m.nextHello) {
 		m.sayHello()
 	}
 	switch {
-	case m.state.Certificate != nil || m.silent != "":
+	case m.state.Certificate != nil || m.abstains != "":
 	case m.try != nil:
 		m.drive()
 	default:
@@ -210,11 +210,11 @@ func (m *machine) turn() {
 // this peer, the first of another group after that is a conflict.
 func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 	ours := m.state.Certificate
-	if ours != nil && (ours.GroupID() == c.GroupID() || m.state.Rival != nil) {
+	if ours != nil && (ours.GroupID() == c.GroupID() || m.state.Conflicting != nil) {
 		return
 	}
 	if err := m.network.Verify(c); err != nil {
-		m.odd(from, err)
+		m.reject(from, err)
 		return
 	}
 	if ours == nil {
@@ -222,9 +222,9 @@ func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 		return
 	}
 	state := m.state
-	state.Rival = &c
+	state.Conflicting = &c
 	m.save(state)
-	m.do(conflict{Rivals{Ours: *ours, Theirs: c}})
+	m.do(conflicted{Conflict{Ours: *ours, Theirs: c}})
 	if from != "" {
 		m.send(from, announce{*ours})
 	}
@@ -250,10 +250,10 @@ func (m *machine) save(s State) {
 	m.do(save{s})
 }
 
-func (m *machine) odd(from peer.ID, err error) { m.do(odd{from, err}) }
+func (m *machine) reject(from peer.ID, err error) { m.do(malformed{from, err}) }
 
-func (m *machine) oddf(from peer.ID, format string, args ...any) {
-	m.odd(from, fault.New("", fault.Forbidden, format, args...))
+func (m *machine) rejectf(from peer.ID, format string, args ...any) {
+	m.reject(from, fault.New("", fault.Forbidden, format, args...))
 }
 
 // spread varies a pause by a quarter to both sides, so that peers do not keep in step.

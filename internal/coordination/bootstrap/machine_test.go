@@ -74,7 +74,7 @@ func (s *subject) answer(all []action) message {
 func (s *subject) refuses(all []action) {
 	s.Helper()
 	require.Len(s, all, 1)
-	require.IsType(s, odd{}, all[0])
+	require.IsType(s, malformed{}, all[0])
 }
 
 func TestAcceptorPromises(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAcceptorAccepts(t *testing.T) {
 	b := Ballot{Round: 3, Peer: c.ids[0]}
 
 	actions := p.says(0, accept{b, c.charter})
-	require.Equal(t, save{State{Promised: b, Accepted: b, Charter: &c.charter}}, actions[0])
+	require.Equal(t, save{State{Promised: b, Accepted: b, Membership: &c.charter}}, actions[0])
 	a := p.answer(actions).(accepted)
 	require.True(t, c.network.signed(Signature{Peer: c.ids[1], Bytes: a.signature}, b.digest(c.network.ID(), c.charter.ID())))
 	require.Equal(t, a, p.answer(p.says(0, accept{b, c.charter})), "the same question, the same signature")
@@ -110,7 +110,7 @@ func TestAcceptorAccepts(t *testing.T) {
 	p.refuses(p.says(0, accept{b, second}))
 
 	higher := Ballot{Round: 4, Peer: c.ids[2]}
-	require.Equal(t, promise{ballot: higher, accepted: b, charter: &c.charter}, p.answer(p.says(2, prepare{higher})))
+	require.Equal(t, promise{ballot: higher, accepted: b, membership: &c.charter}, p.answer(p.says(2, prepare{higher})))
 }
 
 func TestAcceptorRefusesNonsense(t *testing.T) {
@@ -128,7 +128,7 @@ func TestAcceptorRefusesNonsense(t *testing.T) {
 func TestSilentPeerOnlyLearns(t *testing.T) {
 	c := newCourt(t, 3)
 	p := newPeer(t, c, 1)
-	p.machine.silent = "it forgot"
+	p.machine.abstains = "it forgot"
 	b := Ballot{Round: 1, Peer: c.ids[0]}
 	require.Empty(t, p.says(0, prepare{b}))
 	require.Empty(t, p.says(0, accept{b, c.charter}))
@@ -170,7 +170,7 @@ func TestConflictIsReportedOnce(t *testing.T) {
 	ours, theirs := c.certificate(t, 0, 1), second.certificate(t, 1, 2)
 	p.says(2, announce{ours})
 	require.Equal(t, []action{
-		save{State{Certificate: &ours, Rival: &theirs}}, conflict{Rivals{ours, theirs}}, send{c.ids[2], announce{ours}},
+		save{State{Certificate: &ours, Conflicting: &theirs}}, conflicted{Conflict{ours, theirs}}, send{c.ids[2], announce{ours}},
 	}, p.says(2, announce{theirs}))
 	require.Empty(t, p.says(2, announce{theirs}))
 }
@@ -203,10 +203,10 @@ func TestProposerAdoptsHighestAccepted(t *testing.T) {
 	p.machine.try.ballot.Round, p.machine.state.Promised.Round = 5, 5 // as if others had been before
 	b.Round = 5
 
-	require.Empty(t, p.says(1, promise{ballot: b, accepted: b2, charter: &newer}))
+	require.Empty(t, p.says(1, promise{ballot: b, accepted: b2, membership: &newer}))
 	require.Empty(t, p.says(1, promise{ballot: b}), "one promise for each peer")
-	actions := p.says(2, promise{ballot: b, accepted: b1, charter: &older})
-	require.Equal(t, newer.ID(), actions[0].(save).state.Charter.ID())
+	actions := p.says(2, promise{ballot: b, accepted: b1, membership: &older})
+	require.Equal(t, newer.ID(), actions[0].(save).state.Membership.ID())
 	for _, a := range actions[1:] {
 		require.Equal(t, accept{b, newer}, a.(send).message)
 	}
@@ -219,7 +219,7 @@ func TestProposerCountsSignersOnce(t *testing.T) {
 	b := p.propose(1, 2, 3)
 	p.says(1, promise{ballot: b})
 	p.says(2, promise{ballot: b})
-	c.ballot, c.charter = b, *p.machine.try.charter
+	c.ballot, c.charter = b, *p.machine.try.membership
 	require.Len(t, c.charter.Voters, 3)
 
 	reply := func(i int) accepted { return accepted{b, c.charter.ID(), c.sign(t, i).Bytes} }
@@ -283,7 +283,7 @@ func TestVotersOfTheCharter(t *testing.T) {
 			p.says(i, hello{raftID: uint64(100 + i)})
 		}
 		draft := *p.machine.draft()
-		require.NoError(t, c.network.checkCharter(draft))
+		require.NoError(t, c.network.checkMembership(draft))
 		require.Len(t, draft.Voters, test.voters, "%+v", test)
 		_, ok := draft.Voter(c.ids[test.e-1])
 		require.True(t, ok)

@@ -29,8 +29,8 @@ type Voter struct {
 	RaftID uint64 // never 0
 }
 
-// Charter is what a founding decides.
-type Charter struct {
+// Membership is what a founding decides.
+type Membership struct {
 	Network  NetworkID
 	Eligible int      // E of the network
 	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both
@@ -39,10 +39,10 @@ type Charter struct {
 }
 
 // ID is the id of the group that the charter founds.
-func (c Charter) ID() GroupID { return sha256.Sum256(c.Encode()) }
+func (c Membership) ID() GroupID { return sha256.Sum256(c.Encode()) }
 
 // Voter gives p's place among the voters.
-func (c Charter) Voter(p peer.ID) (Voter, bool) {
+func (c Membership) Voter(p peer.ID) (Voter, bool) {
 	for _, v := range c.Voters {
 		if v.Peer == p {
 			return v, true
@@ -53,7 +53,7 @@ func (c Charter) Voter(p peer.ID) (Voter, bool) {
 
 // Encode gives the one encoding of the charter: a groupv1.InitialMembership, written by
 // hand because the protobuf library promises no stable bytes.
-func (c Charter) Encode() []byte {
+func (c Membership) Encode() []byte {
 	b := appendBytes(nil, 1, c.Network[:])
 	b = appendUint(b, 2, uint64(c.Eligible))
 	for _, v := range c.Voters {
@@ -63,12 +63,12 @@ func (c Charter) Encode() []byte {
 	return appendBytes(b, 5, []byte(c.Proposer))
 }
 
-// decodeCharter reads what Encode wrote and nothing else. Whether the charter
-// makes sense is for Network.checkCharter to say.
-func decodeCharter(b []byte) (Charter, error) {
-	var c Charter
-	if len(b) > maxCharterBytes {
-		return c, fault.New("", fault.TooLarge, "charter has %d bytes, at most %d", len(b), maxCharterBytes)
+// decodeMembership reads what Encode wrote and nothing else. Whether the charter
+// makes sense is for Network.checkMembership to say.
+func decodeMembership(b []byte) (Membership, error) {
+	var c Membership
+	if len(b) > maxMembershipBytes {
+		return c, fault.New("", fault.TooLarge, "charter has %d bytes, at most %d", len(b), maxMembershipBytes)
 	}
 	m := new(groupv1.InitialMembership)
 	if err := proto.Unmarshal(b, m); err != nil {
@@ -82,15 +82,15 @@ func decodeCharter(b []byte) (Charter, error) {
 		c.Voters = append(c.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
 	}
 	if !bytes.Equal(c.Encode(), b) {
-		return Charter{}, fault.New("", fault.Invalid, "charter is not in canonical encoding")
+		return Membership{}, fault.New("", fault.Invalid, "charter is not in canonical encoding")
 	}
 	return c, nil
 }
 
-const maxCharterBytes = 1 << 10
+const maxMembershipBytes = 1 << 10
 
-// checkCharter says why no peer of the network may accept c; nil when it may.
-func (n Network) checkCharter(c Charter) error {
+// checkMembership says why no peer of the network may accept c; nil when it may.
+func (n Network) checkMembership(c Membership) error {
 	if c.Network != n.ID() {
 		return fault.Invalidf("charter.network", c.Network.String(), "another network than ours, %s", n.ID())
 	}

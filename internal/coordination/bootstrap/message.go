@@ -26,14 +26,14 @@ type (
 	}
 	prepare struct{ ballot Ballot }
 	promise struct {
-		ballot   Ballot
-		accepted Ballot   // zero: nothing accepted
-		charter  *Charter // nil exactly when accepted is zero
+		ballot     Ballot
+		accepted   Ballot      // zero: nothing accepted
+		membership *Membership // nil exactly when accepted is zero
 	}
 	refuse struct{ ballot, promised Ballot }
 	accept struct {
-		ballot  Ballot
-		charter Charter
+		ballot     Ballot
+		membership Membership
 	}
 	accepted struct {
 		ballot    Ballot
@@ -69,7 +69,7 @@ func decode(network NetworkID, w *groupv1.BootstrapMessage) (message, error) {
 	case *groupv1.BootstrapMessage_Refuse:
 		m = refuse{ballot: d.ballot(op.Refuse.GetBallot()), promised: d.ballot(op.Refuse.GetPromised())}
 	case *groupv1.BootstrapMessage_Accept:
-		m = accept{ballot: d.ballot(op.Accept.GetBallot()), charter: d.charter(op.Accept.GetMembership())}
+		m = accept{ballot: d.ballot(op.Accept.GetBallot()), membership: d.membership(op.Accept.GetMembership())}
 	case *groupv1.BootstrapMessage_Accepted:
 		m = d.accepted(op.Accepted)
 	case *groupv1.BootstrapMessage_Announce:
@@ -106,8 +106,8 @@ func (d *decoder) ballot(w *groupv1.Ballot) Ballot {
 	return b
 }
 
-func (d *decoder) charter(b []byte) Charter {
-	c, err := decodeCharter(b)
+func (d *decoder) membership(b []byte) Membership {
+	c, err := decodeMembership(b)
 	if err != nil {
 		d.keep(err)
 	}
@@ -136,8 +136,8 @@ func (d *decoder) promise(w *groupv1.Promise) message {
 		return m
 	}
 	m.accepted = d.ballot(w.GetAccepted())
-	c := d.charter(w.GetMembership())
-	m.charter = &c
+	c := d.membership(w.GetMembership())
+	m.membership = &c
 	return m
 }
 
@@ -170,8 +170,8 @@ func (m prepare) fill(w *groupv1.BootstrapMessage) {
 
 func (m promise) fill(w *groupv1.BootstrapMessage) {
 	p := &groupv1.Promise{Ballot: wireBallot(m.ballot), Accepted: wireBallot(m.accepted)}
-	if m.charter != nil {
-		p.Membership = m.charter.Encode()
+	if m.membership != nil {
+		p.Membership = m.membership.Encode()
 	}
 	w.Op = &groupv1.BootstrapMessage_Promise{Promise: p}
 }
@@ -181,7 +181,7 @@ func (m refuse) fill(w *groupv1.BootstrapMessage) {
 }
 
 func (m accept) fill(w *groupv1.BootstrapMessage) {
-	w.Op = &groupv1.BootstrapMessage_Accept{Accept: &groupv1.Accept{Ballot: wireBallot(m.ballot), Membership: m.charter.Encode()}}
+	w.Op = &groupv1.BootstrapMessage_Accept{Accept: &groupv1.Accept{Ballot: wireBallot(m.ballot), Membership: m.membership.Encode()}}
 }
 
 func (m accepted) fill(w *groupv1.BootstrapMessage) {

@@ -17,10 +17,10 @@ func (m *machine) sayHello() {
 	switch {
 	case m.state.Certificate != nil:
 		pause = m.timing.Recheck
-	case m.silent != "":
+	case m.abstains != "":
 		pause *= time.Duration(min(m.hellos+1, maxSlower))
 	}
-	to := m.everybody()
+	to := m.audience()
 	if m.network.Mode == Listed && m.hellos%10 != 0 {
 		to = m.others(m.network.Founders)
 	}
@@ -46,7 +46,7 @@ func (m *machine) onHello(from peer.ID, h hello) {
 	}
 	isNew := false
 	if h.raftID != 0 && m.network.Eligible(from) {
-		isNew = m.sight(from, h.raftID)
+		isNew = m.observe(from, h.raftID)
 	}
 	if isNew || !h.group.IsZero() {
 		m.send(from, m.greeting())
@@ -54,7 +54,7 @@ func (m *machine) onHello(from peer.ID, h hello) {
 }
 
 func (m *machine) greeting() (h hello) {
-	if m.silent == "" {
+	if m.abstains == "" {
 		h.raftID = m.raftID
 	}
 	if c := m.state.Certificate; c != nil {
@@ -63,16 +63,16 @@ func (m *machine) greeting() (h hello) {
 	return h
 }
 
-// sight notes that p is there; it reports whether p was not visible before.
-func (m *machine) sight(p peer.ID, raftID uint64) bool {
+// observe notes that p is there; it reports whether p was not visible before.
+func (m *machine) observe(p peer.ID, raftID uint64) bool {
 	before, known := m.seen[p]
 	if !known && len(m.seen) >= maxSeen {
-		maps.DeleteFunc(m.seen, func(_ peer.ID, s sighting) bool { return !m.now.Before(s.until) })
+		maps.DeleteFunc(m.seen, func(_ peer.ID, s observation) bool { return !m.now.Before(s.until) })
 		if len(m.seen) >= maxSeen {
 			return false
 		}
 	}
-	m.seen[p] = sighting{raftID: raftID, until: m.now.Add(m.timing.Sight)}
+	m.seen[p] = observation{raftID: raftID, until: m.now.Add(m.timing.Sight)}
 	return !known || !m.now.Before(before.until)
 }
 
@@ -105,8 +105,8 @@ func (m *machine) seated(from peer.ID) bool {
 	return slices.Contains(all, from) && slices.Contains(all, m.self)
 }
 
-func (m *machine) setNeighbours(all []peer.ID) {
-	m.around = m.others(all[:min(len(all), maxSeen)])
+func (m *machine) setConnected(all []peer.ID) {
+	m.connected = m.others(all[:min(len(all), maxSeen)])
 }
 
 // others are the peers of a list without this one, ascending and distinct.
@@ -116,9 +116,9 @@ func (m *machine) others(list []peer.ID) []peer.ID {
 	return slices.DeleteFunc(set, func(p peer.ID) bool { return p == m.self })
 }
 
-// everybody is whoever may be interested in a certificate.
-func (m *machine) everybody() []peer.ID {
-	return m.others(slices.Concat(m.network.Founders, m.around, m.visible()))
+// audience is whoever may be interested in a certificate.
+func (m *machine) audience() []peer.ID {
+	return m.others(slices.Concat(m.network.Founders, m.connected, m.visible()))
 }
 
 // consider decides whether it is time to propose: when a quorum has been in sight
@@ -140,8 +140,8 @@ func (m *machine) consider() {
 	if len(seats) < full {
 		p.due = p.due.Add(m.timing.Patience)
 	}
-	if p.due.Before(m.quiet) {
-		p.due = m.quiet
+	if p.due.Before(m.backOff) {
+		p.due = m.backOff
 	}
 	if m.network.Size() == 1 || !m.now.Before(p.due) {
 		m.begin()

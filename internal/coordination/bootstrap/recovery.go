@@ -14,12 +14,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Succession is one peer's word that a group which had lost its majority for good goes on with what
+// Recovery is one peer's word that a group which had lost its majority for good goes on with what
 // that peer has, as its only voter at first. The group keeps its id; its members of before are
 // of an older incarnation and must not take part in the new one.
 //
 // It is worth what the peer is: only one that may be a voter is believed.
-type Succession struct {
+type Recovery struct {
 	Group       GroupID
 	Incarnation uint64  // from 1; the founding is 0
 	Member      uint64  // raft id that the peer took for it, drawn at random: so two can be told apart
@@ -27,89 +27,89 @@ type Succession struct {
 	Signature   []byte  // Ed25519, over the hash of "bh-succeed" and all before
 }
 
-const successionBytes = len(GroupID{}) + 16 + peerIDBytes + ed25519.SignatureSize
+const recoveryBytes = len(GroupID{}) + 16 + peerIDBytes + ed25519.SignatureSize
 
-// Succeed gives the word of the peer that has key.
+// NewRecovery gives the word of the peer that has key.
 //
 // Errors: Invalid for what makes no sense.
-func Succeed(key crypto.PrivKey, group GroupID, incarnation, member uint64) (Succession, error) {
-	const op = "founding.Succeed"
+func NewRecovery(key crypto.PrivKey, group GroupID, incarnation, member uint64) (Recovery, error) {
+	const op = "bootstrap.NewRecovery"
 	self, err := peer.IDFromPrivateKey(key)
 	if err != nil {
-		return Succession{}, fault.As(op, fault.Invalid, err)
+		return Recovery{}, fault.As(op, fault.Invalid, err)
 	}
-	s := Succession{Group: group, Incarnation: incarnation, Member: member, Peer: self}
+	s := Recovery{Group: group, Incarnation: incarnation, Member: member, Peer: self}
 	if s.Signature, err = key.Sign(s.digest()); err != nil {
-		return Succession{}, fault.As(op, fault.Internal, err)
+		return Recovery{}, fault.As(op, fault.Internal, err)
 	}
-	_, err = DecodeSuccession(s.Encode())
+	_, err = DecodeRecovery(s.Encode())
 	return s, fault.Wrap(op, err)
 }
 
 // IsZero reports whether there was none: the group lives as it was founded.
-func (s Succession) IsZero() bool { return s.Incarnation == 0 }
+func (s Recovery) IsZero() bool { return s.Incarnation == 0 }
 
 // Encode gives the one encoding: all parts one after the other.
-func (s Succession) Encode() []byte { return append(s.words(), s.Signature...) }
+func (s Recovery) Encode() []byte { return append(s.signedPart(), s.Signature...) }
 
-func (s Succession) words() []byte {
-	b := append(make([]byte, 0, successionBytes), s.Group[:]...)
+func (s Recovery) signedPart() []byte {
+	b := append(make([]byte, 0, recoveryBytes), s.Group[:]...)
 	b = binary.BigEndian.AppendUint64(b, s.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, s.Member)
 	return append(b, s.Peer...)
 }
 
-func (s Succession) digest() []byte {
+func (s Recovery) digest() []byte {
 	h := sha256.New()
 	h.Write([]byte("bh-succeed"))
-	h.Write(s.words())
+	h.Write(s.signedPart())
 	return h.Sum(nil)
 }
 
-// DecodeSuccession reads what Encode wrote, from anywhere, and verifies the signature. Whether the
+// DecodeRecovery reads what Encode wrote, from anywhere, and verifies the signature. Whether the
 // peer may give its word is for the caller to ask.
 //
 // Errors: Invalid; Unauthentic.
-func DecodeSuccession(b []byte) (Succession, error) {
-	const op = "founding.DecodeSuccession"
-	var s Succession
-	if len(b) != successionBytes {
-		return s, fault.Wrap(op, fault.Invalidf("succession", len(b), "must have %d bytes", successionBytes))
+func DecodeRecovery(b []byte) (Recovery, error) {
+	const op = "bootstrap.DecodeRecovery"
+	var s Recovery
+	if len(b) != recoveryBytes {
+		return s, fault.Wrap(op, fault.Invalidf("succession", len(b), "must have %d bytes", recoveryBytes))
 	}
 	rest := b[copy(s.Group[:], b):]
 	s.Incarnation, s.Member = binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(rest[8:])
 	s.Peer, s.Signature = peer.ID(rest[16:16+peerIDBytes]), rest[16+peerIDBytes:]
 	key, ok := publicKey(s.Peer)
 	if !ok || s.Incarnation == 0 || s.Member == 0 || s.Group.IsZero() {
-		return Succession{}, fault.Wrap(op, fault.Invalidf("succession", nil, "names no group, incarnation, member or peer"))
+		return Recovery{}, fault.Wrap(op, fault.Invalidf("succession", nil, "names no group, incarnation, member or peer"))
 	}
 	if !ed25519.Verify(key, s.digest(), s.Signature) {
-		return Succession{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that succeeds"))
+		return Recovery{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that succeeds"))
 	}
 	return s, nil
 }
 
-// Keep makes a succession that is known outlast this process, in a file of the directory: whoever has
+// Save makes a succession that is known outlast this process, in a file of the directory: whoever has
 // heard of it once does not go back.
 //
 // Errors: Internal; the process must end.
-func (s Succession) Keep(fsys vfs.FS, dir string) error {
-	return fault.As("founding.Keep", fault.Internal, writeFile(fsys, fsys.PathJoin(dir, successionFile), s.Encode()))
+func (s Recovery) Save(fsys vfs.FS, dir string) error {
+	return fault.As("bootstrap.Recovery.Save", fault.Internal, writeFile(fsys, fsys.PathJoin(dir, recoveryFile), s.Encode()))
 }
 
-const successionFile = "succession"
+const recoveryFile = "recovery"
 
-// Kept gives the succession that was kept last in the directory, the zero one if there is none.
+// LoadRecovery gives the succession that was kept last in the directory, the zero one if there is none.
 //
 // Errors: Internal for a file that is not what was written.
-func Kept(fsys vfs.FS, dir string) (Succession, error) {
-	b, err := readFile(fsys, fsys.PathJoin(dir, successionFile))
+func LoadRecovery(fsys vfs.FS, dir string) (Recovery, error) {
+	b, err := readFile(fsys, fsys.PathJoin(dir, recoveryFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Succession{}, nil
+		return Recovery{}, nil
 	}
-	var s Succession
+	var s Recovery
 	if err == nil {
-		s, err = DecodeSuccession(b)
+		s, err = DecodeRecovery(b)
 	}
-	return s, fault.As("founding.Kept", fault.Internal, err)
+	return s, fault.As("bootstrap.LoadRecovery", fault.Internal, err)
 }

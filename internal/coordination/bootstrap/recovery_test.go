@@ -13,10 +13,10 @@ import (
 func TestSuccession(t *testing.T) {
 	c := newCourt(t, 3)
 	group := c.charter.ID()
-	s, err := Succeed(c.keys[1], group, 2, 77)
+	s, err := NewRecovery(c.keys[1], group, 2, 77)
 	require.NoError(t, err)
 	require.Equal(t, c.ids[1], s.Peer)
-	got, err := DecodeSuccession(s.Encode())
+	got, err := DecodeRecovery(s.Encode())
 	require.NoError(t, err)
 	require.Equal(t, s, got)
 	require.False(t, s.IsZero())
@@ -24,26 +24,26 @@ func TestSuccession(t *testing.T) {
 	for i := range s.Encode() {
 		b := s.Encode()
 		b[i] ^= 1
-		_, err := DecodeSuccession(b)
+		_, err := DecodeRecovery(b)
 		require.Error(t, err, "byte %d", i)
 	}
-	for _, b := range [][]byte{nil, s.Encode()[1:], append(s.Encode(), 0), bytes.Repeat([]byte{0}, successionBytes)} {
-		_, err := DecodeSuccession(b)
+	for _, b := range [][]byte{nil, s.Encode()[1:], append(s.Encode(), 0), bytes.Repeat([]byte{0}, recoveryBytes)} {
+		_, err := DecodeRecovery(b)
 		require.ErrorIs(t, err, fault.Invalid)
 	}
-	for _, bad := range []Succession{{Group: group, Member: 1}, {Group: group, Incarnation: 1}, {Incarnation: 1, Member: 1}} {
-		_, err := Succeed(c.keys[1], bad.Group, bad.Incarnation, bad.Member)
+	for _, bad := range []Recovery{{Group: group, Member: 1}, {Group: group, Incarnation: 1}, {Incarnation: 1, Member: 1}} {
+		_, err := NewRecovery(c.keys[1], bad.Group, bad.Incarnation, bad.Member)
 		require.ErrorIs(t, err, fault.Invalid)
 	}
 }
 
 func FuzzDecodeSuccession(f *testing.F) {
 	c := newCourt(f, 1)
-	s, err := Succeed(c.keys[0], c.charter.ID(), 1, 1)
+	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
 	require.NoError(f, err)
 	f.Add(s.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := DecodeSuccession(b); err == nil {
+		if s, err := DecodeRecovery(b); err == nil {
 			require.Equal(t, b, s.Encode())
 		}
 	})
@@ -51,18 +51,18 @@ func FuzzDecodeSuccession(f *testing.F) {
 
 func TestSuccessionIsKept(t *testing.T) {
 	c := newCourt(t, 1)
-	s, err := Succeed(c.keys[0], c.charter.ID(), 1, 1)
+	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
 	require.NoError(t, err)
 	fs := vfs.NewMem()
 	require.NoError(t, fs.MkdirAll("d", 0o700))
-	got, err := Kept(fs, "d")
+	got, err := LoadRecovery(fs, "d")
 	require.NoError(t, err)
 	require.True(t, got.IsZero())
-	require.NoError(t, s.Keep(fs, "d"))
-	got, err = Kept(fs, "d")
+	require.NoError(t, s.Save(fs, "d"))
+	got, err = LoadRecovery(fs, "d")
 	require.NoError(t, err)
 	require.Equal(t, s, got)
 	require.NoError(t, writeFile(fs, "d/succession", s.Encode()[1:]))
-	_, err = Kept(fs, "d")
+	_, err = LoadRecovery(fs, "d")
 	require.ErrorIs(t, err, fault.Internal)
 }

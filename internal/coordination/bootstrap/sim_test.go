@@ -192,7 +192,7 @@ func (r *run) faulty() bool { return r.now.Sub(r.start) < r.heal }
 func (r *run) settled() bool {
 	return !slices.ContainsFunc(r.nodes, func(n *node) bool {
 		return n.machine == nil || n.machine.state.Certificate == nil ||
-			len(r.proven) > 1 && n.machine.state.Rival == nil
+			len(r.proven) > 1 && n.machine.state.Conflicting == nil
 	})
 }
 
@@ -205,7 +205,7 @@ func (r *run) happen(h happening) {
 	case h.message != nil:
 		r.step(n, received{from: h.from, message: h.message})
 	case h.at.Equal(n.ticking):
-		r.step(n, tick{neighbours: r.ids()})
+		r.step(n, tick{connected: r.ids()})
 	}
 }
 
@@ -220,7 +220,7 @@ func (r *run) ids() []peer.ID {
 // boot starts a peer from what its disk holds.
 func (r *run) boot(n *node) {
 	id := r.network.ID()
-	store, err := OpenStore(n.fs, Place{Dir: "/data", Marks: "/keys"}, n.id, id)
+	store, err := OpenStore(n.fs, DataDir{Dir: "/data", Marks: "/keys"}, n.id, id)
 	if err != nil {
 		r.fail("%s: %v", n.id, err)
 		return
@@ -232,13 +232,13 @@ func (r *run) boot(n *node) {
 	o := Options{Network: r.network, Store: store, RaftID: n.raftID}
 	n.machine = newMachine(setup{
 		network: r.network, key: n.key, self: n.id, raftID: n.raftID, voters: 3,
-		rand: rand.New(rand.NewPCG(r.rng.Uint64(), 2)), timing: Timing{}.orDefaults(), silent: o.silent(n.id),
+		rand: rand.New(rand.NewPCG(r.rng.Uint64(), 2)), timing: Timing{}.orDefaults(), abstains: o.abstains(n.id),
 	}, store.State())
 	n.machine.flaws = r.flaws
 	if c := store.State().Certificate; c != nil {
 		r.prove(*c) // the crash may have come before anybody heard of it
 	}
-	r.step(n, tick{neighbours: r.ids()})
+	r.step(n, tick{connected: r.ids()})
 }
 
 func (r *run) step(n *node, ev event) {
@@ -276,7 +276,7 @@ func (r *run) perform(n *node, a action) {
 			r.fail("%s: %v", n.id, err)
 		}
 		if a.state.Accepted.Peer == n.id && a.state.Promised == a.state.Accepted {
-			r.sign(n.id, a.state.Accepted, a.state.Charter.ID())
+			r.sign(n.id, a.state.Accepted, a.state.Membership.ID())
 		}
 	case send:
 		if m, ok := a.message.(accepted); ok {
@@ -285,11 +285,11 @@ func (r *run) perform(n *node, a action) {
 		r.transmit(n.id, a)
 	case founded:
 		r.prove(a.certificate)
-	case conflict:
+	case conflicted:
 		if len(r.proven) < 2 {
 			r.fail("%s sees a conflict where there is none", n.id)
 		}
-	case odd:
+	case malformed:
 		if !r.crowd && r.flaws == (flaws{}) {
 			r.fail("%s refuses a message of %s: %v", n.id, a.from, a.err)
 		}

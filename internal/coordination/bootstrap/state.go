@@ -15,10 +15,10 @@ import (
 // lead to is never written.
 type State struct {
 	Promised    Ballot       // no ballot below it is answered; at least Accepted
-	Accepted    Ballot       // at which Charter was accepted
-	Charter     *Charter     // nil when none was accepted
+	Accepted    Ballot       // at which Membership was accepted
+	Membership  *Membership  // nil when none was accepted
 	Certificate *Certificate // the first valid one known; from then on the peer neither votes nor proposes
-	Rival       *Certificate // a valid one of another group, if one was ever met
+	Conflicting *Certificate // a valid one of another group, if one was ever met
 }
 
 // owner is whose a stored state is.
@@ -35,14 +35,14 @@ func encodeState(o owner, s State) ([]byte, error) {
 		Promised: wireBallot(s.Promised),
 		Accepted: wireBallot(s.Accepted),
 	}
-	if s.Charter != nil {
-		w.Membership = s.Charter.Encode()
+	if s.Membership != nil {
+		w.Membership = s.Membership.Encode()
 	}
 	if s.Certificate != nil {
 		w.Certificate = s.Certificate.Encode()
 	}
-	if s.Rival != nil {
-		w.Conflicting = s.Rival.Encode()
+	if s.Conflicting != nil {
+		w.Conflicting = s.Conflicting.Encode()
 	}
 	return proto.Marshal(w)
 }
@@ -65,11 +65,11 @@ func decodeState(b []byte) (owner, State, error) {
 	}
 	if w.GetAccepted() != nil {
 		s.Accepted = d.ballot(w.GetAccepted())
-		c := d.charter(w.GetMembership())
-		s.Charter = &c
+		c := d.membership(w.GetMembership())
+		s.Membership = &c
 	}
 	s.Certificate = d.optionalCertificate(w.GetCertificate())
-	s.Rival = d.optionalCertificate(w.GetConflicting())
+	s.Conflicting = d.optionalCertificate(w.GetConflicting())
 	if s.Promised.Compare(s.Accepted) < 0 {
 		d.fail("accepted a ballot above the one promised")
 	}

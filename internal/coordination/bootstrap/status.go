@@ -30,7 +30,7 @@ type Status struct {
 	Eligible int     // E
 	Quorum   int
 	Visible  []peer.ID // eligible peers in sight, this one included if it votes; of no meaning once Done
-	Silent   string    // why this peer does not vote; "" when it does
+	Abstains string    // why this peer does not vote; "" when it does
 	Promised Ballot    // highest
 	Refused  uint64    // messages that no honest peer of this network sends, since the start
 }
@@ -59,10 +59,10 @@ func (m *machine) status() Status {
 		Eligible: m.network.Size(),
 		Quorum:   m.network.Quorum(),
 		Visible:  m.visible(),
-		Silent:   m.silent,
+		Abstains: m.abstains,
 		Promised: m.state.Promised,
 	}
-	if m.silent != "" {
+	if m.abstains != "" {
 		s.Visible = m.others(s.Visible)
 	}
 	if c := m.state.Certificate; c != nil {
@@ -75,7 +75,7 @@ func (m *machine) phase() Phase {
 	switch {
 	case m.state.Certificate != nil:
 		return Done
-	case m.silent != "":
+	case m.abstains != "":
 		return Searching
 	case m.try != nil:
 		return Proposing

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	filePrefix    = "founding-"
+	filePrefix    = "bootstrap-"
 	stateSuffix   = ".state"
 	markSuffix    = ".mark"
-	lockName      = "founding.lock"
+	lockName      = "bootstrap.lock"
 	stateMagic    = "bhfound1"
 	stateHeader   = len(stateMagic) + 4 // magic, CRC-32C of the rest, big endian
 	maxStateBytes = 64 << 10
 )
 
-// Place says where a peer keeps what it must not forget.
-type Place struct {
+// DataDir says where a peer keeps what it must not forget.
+type DataDir struct {
 	// Dir holds the state, one file for each network.
 	Dir string
 
@@ -36,13 +36,13 @@ type Place struct {
 
 // Store is an acceptor's state on disk. It is not safe for concurrent use.
 type Store struct {
-	fs     vfs.FS
-	path   string
-	lock   io.Closer
-	own    owner
-	state  State
-	lost   string
-	broken error // the first failure to write; there is no second try
+	fs      vfs.FS
+	path    string
+	lock    io.Closer
+	own     owner
+	state   State
+	amnesia string
+	broken  error // the first failure to write; there is no second try
 }
 
 // OpenStore reads the state of the peer self in the network, and creates it when
@@ -55,8 +55,8 @@ type Store struct {
 // Errors: Conflict when the directory holds a certificate of another network or
 // the state of another peer: the configuration was changed after the group was
 // founded, or the directory was copied. Internal for what the disk says.
-func OpenStore(fsys vfs.FS, place Place, self peer.ID, network NetworkID) (*Store, error) {
-	const op = "founding.OpenStore"
+func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*Store, error) {
+	const op = "bootstrap.OpenStore"
 	s := &Store{
 		fs:   fsys,
 		path: fsys.PathJoin(place.Dir, filePrefix+network.String()+stateSuffix),
@@ -83,7 +83,7 @@ func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
 
 // open loads the state. The file is made before the mark, so that a crash
 // between the two leaves a peer that voted in nothing and has its file.
-func (s *Store) open(place Place) error {
+func (s *Store) open(place DataDir) error {
 	if err := s.refuseOthers(place.Dir); err != nil {
 		return err
 	}
@@ -97,11 +97,11 @@ func (s *Store) open(place Place) error {
 	case fault.KindOf(err) == fault.Conflict:
 		return err
 	case fault.KindOf(err) == fault.Invalid:
-		s.lost = s.path + " is damaged: " + fault.Message(err)
+		s.amnesia = s.path + " is damaged: " + fault.Message(err)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case marked:
-		s.lost = s.path + " is missing, but " + mark + " says that it was there"
+		s.amnesia = s.path + " is missing, but " + mark + " says that it was there"
 	default:
 		if err := s.Save(State{}); err != nil {
 			return err
@@ -164,17 +164,17 @@ func (s *Store) load() error {
 func (s *Store) State() State { return s.state }
 
 // Amnesia says why the peer must not vote; "" when it may.
-func (s *Store) Amnesia() string { return s.lost }
+func (s *Store) Amnesia() string { return s.amnesia }
 
 // Save puts the state on disk: when it returns nil, a crash cannot undo it. After
 // a failure every Save fails, since nobody knows what the disk holds; the process
 // should end.
 func (s *Store) Save(state State) error {
-	const op = "founding.Store.Save"
+	const op = "bootstrap.Store.Save"
 	if s.broken != nil {
 		return fault.Wrap(op, s.broken)
 	}
-	if s.lost != "" && state.Certificate == nil {
+	if s.amnesia != "" && state.Certificate == nil {
 		return fault.New(op, fault.Internal, "a peer without memory has nothing to promise")
 	}
 	if err := s.write(state); err != nil {
@@ -195,7 +195,7 @@ func (s *Store) write(state State) error {
 }
 
 // Close gives the directory free.
-func (s *Store) Close() error { return fault.Wrap("founding.Store.Close", s.lock.Close()) }
+func (s *Store) Close() error { return fault.Wrap("bootstrap.Store.Close", s.lock.Close()) }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 

@@ -62,7 +62,7 @@ func (f *diskFile) Write(b []byte) (int, error) {
 
 func (f *diskFile) Sync() error { return errors.Join(f.File.Sync(), f.disk.did()) }
 
-func testPlace() Place { return Place{Dir: "/var/data/group", Marks: "/etc/keys"} }
+func testPlace() DataDir { return DataDir{Dir: "/var/data/group", Marks: "/etc/keys"} }
 
 func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
 	t.Helper()
@@ -77,7 +77,7 @@ func TestPowerCut(t *testing.T) {
 	c := newCourt(t, 3)
 	before := State{Promised: Ballot{Round: 1, Peer: c.ids[0]}}
 	cert := c.certificate(t, 0, 1)
-	after := State{Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter, Certificate: &cert}
+	after := State{Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter, Certificate: &cert}
 	for _, percent := range []int{0, 50, 100} {
 		for seed := range uint64(20) {
 			d := &disk{MemFS: vfs.NewCrashableMem()}
@@ -178,7 +178,7 @@ func TestDamage(t *testing.T) {
 	c := newCourt(t, 3)
 	fs := vfs.NewMem()
 	s := openStore(t, fs, c, 1)
-	require.NoError(t, s.Save(State{Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter}))
+	require.NoError(t, s.Save(State{Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter}))
 	require.NoError(t, s.Close())
 	good, err := readFile(fs, s.path)
 	require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestStoreOfOthers(t *testing.T) {
 func FuzzState(f *testing.F) {
 	c := newCourt(f, 3)
 	cert := c.certificate(f, 0, 1)
-	for _, s := range []State{{}, {Promised: c.ballot}, {Promised: c.ballot, Accepted: c.ballot, Charter: &c.charter, Certificate: &cert, Rival: &cert}} {
+	for _, s := range []State{{}, {Promised: c.ballot}, {Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter, Certificate: &cert, Conflicting: &cert}} {
 		b, err := encodeState(owner{c.ids[0], c.network.ID()}, s)
 		require.NoError(f, err)
 		f.Add(b)
@@ -248,7 +248,7 @@ func FuzzState(f *testing.F) {
 func TestRealDisk(t *testing.T) {
 	c := newCourt(t, 3)
 	dir := t.TempDir()
-	place := Place{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
+	place := DataDir{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
 	open := func() *Store {
 		s, err := OpenStore(vfs.Default, place, c.ids[1], c.network.ID())
 		require.NoError(t, err)

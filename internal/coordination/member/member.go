@@ -69,7 +69,7 @@ func (c *Config) defaults() error {
 
 // Room in the queues to the loop.
 const (
-	maxRequests     = 4096
+	maxRequests = 4096
 	maxMessages = 1024
 	maxEvents   = 64
 )
@@ -87,10 +87,10 @@ type Member struct {
 	replica *replica.Replica
 	header  coord.Header
 
-	revisions  revisionNotifier
-	claims claims
-	status atomic.Pointer[replica.Status]
-	change broadcast // of role, term or members
+	revisions revisionNotifier
+	claims    claims
+	status    atomic.Pointer[replica.Status]
+	change    broadcast // of role, term or members
 
 	restoring sync.Mutex // one snapshot of the leader at a time
 	turns     atomic.Uint64
@@ -103,11 +103,11 @@ type Member struct {
 
 // inbox is how the loop is reached.
 type inbox struct {
-	requests     chan request
-	messages chan arrival
-	events   chan func(*replica.Replica) error
-	barriers readIndexBatcher
-	piggyback    piggybackQueue
+	requests  chan request
+	messages  chan arrival
+	events    chan func(*replica.Replica) error
+	barriers  readIndexBatcher
+	piggyback piggybackQueue
 }
 
 // arrival is a message of another member, with the state if it is a snapshot.
@@ -126,9 +126,9 @@ func Start(c Config) (*Member, error) {
 		config: c, storage: c.Replica.Storage,
 		inbox: inbox{
 			requests: make(chan request, maxRequests), messages: make(chan arrival, maxMessages),
-			events:   make(chan func(*replica.Replica) error, maxEvents),
-			barriers: readIndexBatcher{wake: make(chan struct{}, 1)},
-			piggyback:    piggybackQueue{wake: make(chan struct{}, 1)},
+			events:    make(chan func(*replica.Replica) error, maxEvents),
+			barriers:  readIndexBatcher{wake: make(chan struct{}, 1)},
+			piggyback: piggybackQueue{wake: make(chan struct{}, 1)},
 		},
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -83,8 +83,8 @@ func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revi
 // the loop has asked shares one answer.
 type readIndexBatcher struct {
 	mu   sync.Mutex
-	now  *readIndexBatch     // nil while nobody waits
-	wake chan struct{} // room for one
+	now  *readIndexBatch // nil while nobody waits
+	wake chan struct{}   // room for one
 }
 
 type readIndexBatch struct {

@@ -84,7 +84,7 @@ type Storage struct {
 	header   header
 	hard     *pb.HardState // nil before the first
 	snapshot *pb.Snapshot  // in force; nil before the first
-	cut      position          // of the last entry before the log
+	cut      position      // of the last entry before the log
 	last     uint64        // index of the last entry, cut.index when there is none
 	tail     logCache
 	batch    *pebble.Batch // used again

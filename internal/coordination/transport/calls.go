@@ -97,7 +97,7 @@ func (l *Listener) Addr() net.Addr { return Addr{l.host.ID()} }
 // Dial connects to the listener of another peer, by a connection that is not relayed and that
 // stays protected from trimming until it is closed. Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
 func Dial(ctx context.Context, h host.Host, to peer.ID) (net.Conn, error) {
-	const op = "link.Dial"
+	const op = "transport.Dial"
 	if to == h.ID() {
 		return nil, fault.In("peer", fault.New(op, fault.Invalid, "is this peer itself"))
 	}

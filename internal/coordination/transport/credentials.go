@@ -74,7 +74,7 @@ func (t transportCredentials) ClientHandshake(ctx context.Context, authority str
 }
 
 // errNotLibp2p refuses a connection without an authenticated peer.
-var errNotLibp2p = fault.New("link.Credentials", fault.Unauthentic, "the connection is not libp2p's")
+var errNotLibp2p = fault.New("transport.Credentials", fault.Unauthentic, "the connection is not libp2p's")
 
 func (t transportCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "libp2p"}

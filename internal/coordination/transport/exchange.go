@@ -26,8 +26,8 @@ const AskProtocol protocol.ID = "/blackhole/group/1"
 type Topic uint8
 
 const (
-	// Founding is the topic of the messages that found a group: they need no answer.
-	Founding Topic = 1
+	// Bootstrap is the topic of the messages that found a group: they need no answer.
+	Bootstrap Topic = 1
 	// Information is the topic of questions for what a peer knows of the group.
 	Information Topic = 2
 )
@@ -124,8 +124,8 @@ func (x *Exchange) Close() error {
 	return nil
 }
 
-// Neighbours are the connected peers that speak the protocol, by id.
-func (x *Exchange) Neighbours() []peer.ID {
+// ConnectedPeers are the connected peers that speak the protocol, by id.
+func (x *Exchange) ConnectedPeers() []peer.ID {
 	var all []peer.ID
 	for _, id := range x.Host.Network().Peers() {
 		if spoken, err := x.Host.Peerstore().SupportsProtocols(id, AskProtocol); err == nil && len(spoken) > 0 {
@@ -153,7 +153,7 @@ func (x *Exchange) Send(to peer.ID, topic Topic, message []byte) {
 // Ask asks a peer, which is dialled if need be, and waits for its answer. Errors: those of the peer's
 // handler, by their kind; TooLarge; Unavailable; Timeout; Canceled.
 func (x *Exchange) Ask(ctx context.Context, to peer.ID, topic Topic, question []byte) ([]byte, error) {
-	const op = "link.Ask"
+	const op = "transport.Ask"
 	if len(question) > MaxMessage {
 		return nil, fault.New(op, fault.TooLarge, "a question of %d bytes is above the bound of %d", len(question), MaxMessage)
 	}

@@ -74,7 +74,7 @@ func TestAsk(t *testing.T) {
 		require.Equal(t, "because of ?", fault.Message(err))
 		_, err = ask(Information, []byte("too much"))
 		require.ErrorIs(t, err, fault.TooLarge)
-		_, err = ask(Founding, nil)
+		_, err = ask(Bootstrap, nil)
 		require.ErrorIs(t, err, fault.Unsupported)
 		_, err = p.asks[0].Ask(t.Context(), p.hosts[2].ID(), Information, nil)
 		require.ErrorIs(t, err, fault.Unavailable, "that peer does not speak the protocol")
@@ -82,7 +82,7 @@ func TestAsk(t *testing.T) {
 		p.asks[1].Handle(Information, nil)
 		_, err = ask(Information, nil)
 		require.ErrorIs(t, err, fault.Unsupported)
-		require.Equal(t, []peer.ID{p.to()}, p.asks[0].Neighbours())
+		require.Equal(t, []peer.ID{p.to()}, p.asks[0].ConnectedPeers())
 	})
 }
 
@@ -121,14 +121,14 @@ func TestSend(t *testing.T) {
 		p := newPair(t, AskLimits{})
 		var got atomic.Int64
 		hold := make(chan struct{})
-		p.asks[1].Handle(Founding, func(context.Context, peer.ID, []byte) ([]byte, error) {
+		p.asks[1].Handle(Bootstrap, func(context.Context, peer.ID, []byte) ([]byte, error) {
 			got.Add(1)
 			<-hold
 			return nil, nil
 		})
 		begin := time.Now()
 		for range 100 {
-			p.asks[0].Send(p.to(), Founding, []byte("m"))
+			p.asks[0].Send(p.to(), Bootstrap, []byte("m"))
 		}
 		require.Zero(t, time.Since(begin))
 		settle(time.Second)
@@ -136,13 +136,13 @@ func TestSend(t *testing.T) {
 		require.Equal(t, 100-16, p.counts[0].of("dropped.full"))
 		close(hold)
 		settle(time.Second)
-		p.asks[0].Send(p.to(), Founding, []byte("m"))
-		p.asks[0].Send(p.hosts[2].ID(), Founding, []byte("m"))
+		p.asks[0].Send(p.to(), Bootstrap, []byte("m"))
+		p.asks[0].Send(p.hosts[2].ID(), Bootstrap, []byte("m"))
 		settle(10 * time.Second)
 		require.Equal(t, int64(17), got.Load())
 		require.Equal(t, 1, p.counts[0].of("dropped.failed"))
 		require.NoError(t, p.asks[0].Close())
-		p.asks[0].Send(p.to(), Founding, nil)
+		p.asks[0].Send(p.to(), Bootstrap, nil)
 		require.Equal(t, 100-16+1, p.counts[0].of("dropped.full"))
 	})
 }

@@ -23,7 +23,7 @@ type peerStream struct {
 	t      *Transport
 	key    streamKey
 	peer   peer.ID
-	queue    *sendQueue
+	queue  *sendQueue
 	wake   chan struct{} // has an element when the member has shown to be there
 	ctx    context.Context
 	cancel context.CancelFunc

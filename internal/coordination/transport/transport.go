@@ -101,9 +101,9 @@ type Recorder interface {
 type Transport struct {
 	Config
 	handshakes *door
-	turn      chan struct{} // one snapshot is written at a time
-	ctx       context.Context
-	cancel    context.CancelFunc
+	turn       chan struct{} // one snapshot is written at a time
+	ctx        context.Context
+	cancel     context.CancelFunc
 
 	running sync.WaitGroup // streams, streams served, snapshots being sent
 
@@ -111,7 +111,7 @@ type Transport struct {
 	receiver  Receiver   // nil before Start
 	closed    bool
 	epoch     uint64 // rises with each Recheck
-	streams     map[streamKey]*peerStream
+	streams   map[streamKey]*peerStream
 	inbound   map[streamKey]*inbound
 	sending   map[uint64]bool // members that a snapshot is on its way to
 	protected map[peer.ID]bool
@@ -138,7 +138,7 @@ func New(c Config) (*Transport, error) {
 	c.setDefaults()
 	t := &Transport{
 		Config: c, handshakes: newDoor(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
-		turn:  make(chan struct{}, 1),
+		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
 	}
