@@ -33,7 +33,7 @@ type founder struct {
 type nobody struct{}
 
 func (nobody) Send(peer.ID, *groupv1.BootstrapMessage) {}
-func (nobody) ConnectedPeers() []peer.ID                   { return nil }
+func (nobody) ConnectedPeers() []peer.ID               { return nil }
 
 func newFounder(t testing.TB) *founder {
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)

@@ -229,7 +229,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 type listener chan *groupv1.BootstrapMessage
 
 func (l listener) Send(_ peer.ID, m *groupv1.BootstrapMessage) { l <- m }
-func (l listener) ConnectedPeers() []peer.ID                       { return nil }
+func (l listener) ConnectedPeers() []peer.ID                   { return nil }
 
 // TestDeliverNeverBlocks floods a founder that does not run.
 func TestDeliverNeverBlocks(t *testing.T) {
