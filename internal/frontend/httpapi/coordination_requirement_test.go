@@ -76,7 +76,7 @@ func TestRequirementRefuses(t *testing.T) {
 		`{"service":"S!","min":1}`: "service", `{"service":"s","namespace":"a/b","min":1}`: "namespace", `{"service":"s","min":"1"}`: "min",
 		`{"service":"s","min":1,"colour":"red"}`: "colour", `{"service":"s","min":1,"selector":{"colour":"red"}}`: "selector.colour",
 		`{"service":"s","min":1,"selector":{"version":"?"}}`: "selector.version", `{"service":"s","min":1,"selector":{"health":"fine"}}`: "selector.health",
-		`{"service":"s","min":1,"selector":{"tags":[""]}}`: "selector.tags[0]", `{"service":"s","min":1,"selector":{"prefer_zone":"eu"}}`: "prefer_zone",
+		`{"service":"s","min":1,"selector":{"tags":[""]}}`: "selector.tags[0]", `{"service":"s","min":1,"selector":{"prefer_zone":"eu"}}`: "selector.prefer_zone",
 		`[]`: "body",
 	} {
 		p.refused(t, invalid(field), "PUT /requirements/r", body)

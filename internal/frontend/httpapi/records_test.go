@@ -56,7 +56,7 @@ func badOffers(t testing.TB) map[string]string {
 		"":                                 "body",
 		"nothing":                          "body",
 		"<offer/>":                         "body",
-		"null":                             "id",
+		"null":                             "body",
 		"[]":                               "body",
 		`"a"`:                              "body",
 		good + "x":                         "body",
