@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// addressRule says which addresses instances may have in answers.
+// addressRule decides about the addresses of instances in answers.
 type addressRule struct {
 	self    string
 	special []netip.Prefix
@@ -19,10 +19,10 @@ func newAddressRule(self string, allow []netip.Prefix) *addressRule {
 	return &addressRule{self: self, special: specialPurpose(), allow: slices.Clone(allow)}
 }
 
-// own tells whether the instance is one of this peer.
+// own reports whether an instance belongs to this peer.
 func (r *addressRule) own(i *instance.Instance) bool { return i.Peer == "" || i.Peer == r.self }
 
-// mayBe tells whether an instance may be at an address.
+// mayBe reports whether an instance may have an address.
 func (r *addressRule) mayBe(i *instance.Instance, a netip.Addr) bool {
 	within := func(p netip.Prefix) bool { return p.Contains(a) }
 	switch {
@@ -34,8 +34,8 @@ func (r *addressRule) mayBe(i *instance.Instance, a netip.Addr) bool {
 	return !slices.ContainsFunc(r.special, within) || slices.ContainsFunc(r.allow, within)
 }
 
-// mayBeNamed tells whether the host of an instance may be a name. One of another peer is not named as
-// this host is.
+// mayBeNamed reports whether an instance may have a name as its host. Instances of other peers must
+// not use names of this host.
 func (r *addressRule) mayBeNamed(i *instance.Instance, host string) bool {
 	return r.own(i) || !strings.EqualFold(lastLabel(host), "localhost")
 }
@@ -45,14 +45,15 @@ func lastLabel(host string) string {
 	return host[strings.LastIndexByte(host, '.')+1:]
 }
 
-// connectable tells whether a connection can be opened to an address at all.
+// connectable reports whether an address can be the target of a connection.
 func connectable(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// specialPurpose are the networks that are not the public Internet, from the IANA registries of special-purpose
-// addresses (RFC 6890), with those that embed an IPv4 address and so may lead into one of them.
+// specialPurpose returns the networks outside the public Internet, from the IANA registries of
+// special-purpose addresses (RFC 6890), and networks with embedded IPv4 addresses, which may lead into
+// them.
 func specialPurpose() []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range []string{

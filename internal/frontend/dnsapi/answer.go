@@ -6,49 +6,49 @@ import (
 	"github.com/miekg/dns"
 )
 
-// answer is what is said to a question, but for what differs from one client to the next. The cached
-// ones are shared by all questions after them and not changed.
+// answer is the content of an answer, without the parts that differ between clients. Questions share
+// cached answers, so an answer never changes.
 type answer struct {
-	rcode   int
-	zone    *zone // nil: not ours, and no authority
-	records []record
-	uniform bool     // all records weigh the same
-	one     bool     // only one of them, drawn by weight
-	extras  [][]byte // additional records without their owners, which are targets of records
-	ttl     uint32   // seconds
-	soa     bool     // nothing is there, and the SOA says for how long
-	note    extendedError
+	rcode    int
+	zone     *zone // nil for names outside the domains
+	records  []record
+	uniform  bool     // all records have the same weight
+	one      bool     // send only one record, drawn by weight
+	extras   [][]byte // additional records without their owners, which are targets of records
+	ttl      uint32   // seconds
+	soa      bool     // no records; the SOA has the TTL of the absence
+	extended extendedError
 }
 
-// extendedError is an extended error (RFC 8914), for clients that understand EDNS.
+// extendedError is an extended DNS error (RFC 8914), for clients with EDNS.
 type extendedError struct {
 	code uint16
-	text string // for people, at most maxNote bytes of it are sent
+	text string // for people; at most maxErrorText bytes are sent
 	set  bool
 }
 
 const (
-	maxNote  = 64
-	noteSize = 6 // of one without text
+	maxErrorText = 64
+	errorSize    = 6 // without text
 )
 
-// answerBuilder writes answers. It has one owner.
+// answerBuilder writes answers for one responder.
 type answerBuilder struct {
 	order  order
-	placed []uint16 // of each extra, where in the message its owner stands; 0: nowhere yet
-	owners []int32  // records that are the first with their extra, in order
+	placed []uint16 // position of the owner of each extra in the message; 0 means none
+	owners []int32  // first record of each extra, in order
 
-	truncated bool // of the last answer
+	truncated bool // the last answer was truncated
 }
 
-// build appends the answer to q, of at most limit bytes, to out, which is empty or has what stands
-// in front of the message.
+// build appends the answer to q, of at most limit bytes, to out, which holds only bytes in front of
+// the message.
 func (c *answerBuilder) build(out []byte, q *query, a *answer, limit int) []byte {
 	base := len(out)
 	out = appendHeader(out, q, a)
 	reserve := 0
 	if q.edns {
-		reserve = optSize + a.note.size()
+		reserve = optSize + a.extended.size()
 	}
 	limit += base - reserve
 	c.truncated = false
@@ -79,8 +79,8 @@ func (c *answerBuilder) build(out []byte, q *query, a *answer, limit int) []byte
 	return out
 }
 
-// appendHeader appends the header, without counts of records, and the question, which is the client's
-// own to the last bit: the case of its letters is how some tell a forged answer.
+// appendHeader appends the header, with zero counts of records, and the question, byte for byte as the
+// client sent it: some clients detect forged answers by the case of its letters.
 func appendHeader(out []byte, q *query, a *answer) []byte {
 	bits := bitQR | q.bits&(opcodeMask|bitRD|bitCD) | uint16(a.rcode&0xF)
 	if a.zone != nil {
@@ -97,14 +97,14 @@ func appendHeader(out []byte, q *query, a *answer) []byte {
 	return append(out, q.question...)
 }
 
-// appendSOA appends the SOA of a zone, whose name the question ends in.
+// appendSOA appends the SOA of a zone, whose name is the end of the question.
 func appendSOA(out []byte, q *query, z *zone) []byte {
 	owner := headerSize + len(q.name()) - len(z.wire)
 	out = binary.BigEndian.AppendUint16(out, 0xC000|uint16(owner))
 	return append(out, z.soa.wire[2:]...)
 }
 
-// appendRecords appends records, in an order drawn anew, until one does not fit.
+// appendRecords appends records in a new random order while they fit.
 func (c *answerBuilder) appendRecords(out []byte, base int, a *answer, limit int) ([]byte, int) {
 	c.placed = zeroed(c.placed, len(a.extras))
 	c.owners = c.owners[:0]
@@ -131,7 +131,7 @@ func (c *answerBuilder) appendRecords(out []byte, base int, a *answer, limit int
 	return out, n
 }
 
-// zeroed gives n zeros, in s where they fit.
+// zeroed returns n zeros, in s if they fit.
 func zeroed(s []uint16, n int) []uint16 {
 	if cap(s) < n {
 		return make([]uint16, n)
@@ -141,9 +141,9 @@ func zeroed(s []uint16, n int) []uint16 {
 	return s
 }
 
-// appendExtras appends additional records, as many as fit: a client can ask for the others, and is not
-// told that anything is missing (RFC 2181, section 9). Their owners are pointers to the targets, where
-// those are near enough to the front.
+// appendExtras appends additional records while they fit. A missing one does not truncate the answer
+// (RFC 2181, section 9). Their owners are pointers to the targets, if the targets are within reach of a
+// pointer.
 func (c *answerBuilder) appendExtras(out []byte, base int, a *answer, limit int) ([]byte, int) {
 	n := 0
 	for _, i := range c.owners {
@@ -168,7 +168,7 @@ func (c *answerBuilder) appendExtras(out []byte, base int, a *answer, limit int)
 	return out, n
 }
 
-// appendOPT appends what this server says about EDNS.
+// appendOPT appends the OPT record (RFC 6891).
 func appendOPT(out []byte, q *query, a *answer) []byte {
 	out = append(out, 0)
 	out = binary.BigEndian.AppendUint16(out, dns.TypeOPT)
@@ -178,21 +178,21 @@ func appendOPT(out []byte, q *query, a *answer) []byte {
 		do = 0x80
 	}
 	out = append(out, byte(a.rcode>>4), 0, do, 0)
-	size := a.note.size()
+	size := a.extended.size()
 	out = binary.BigEndian.AppendUint16(out, uint16(size))
 	if size == 0 {
 		return out
 	}
 	out = binary.BigEndian.AppendUint16(out, dns.EDNS0EDE)
 	out = binary.BigEndian.AppendUint16(out, uint16(size-4))
-	out = binary.BigEndian.AppendUint16(out, a.note.code)
-	return append(out, a.note.text[:size-noteSize]...)
+	out = binary.BigEndian.AppendUint16(out, a.extended.code)
+	return append(out, a.extended.text[:size-errorSize]...)
 }
 
-// size is what the note takes in an OPT record.
-func (n extendedError) size() int {
-	if !n.set {
+// size is the size of the error in an OPT record.
+func (e extendedError) size() int {
+	if !e.set {
 		return 0
 	}
-	return noteSize + min(len(n.text), maxNote)
+	return errorSize + min(len(e.text), maxErrorText)
 }

@@ -29,51 +29,51 @@ const (
 	maxSockets = 16
 )
 
-// Config are the parts of a Server; Catalog is required.
+// Config holds the parts and settings of a Server. Catalog is required.
 type Config struct {
 	Catalog instance.Catalog
 
-	// Self is the id of this peer as Instance.Peer has it: only its own instances may be at any
-	// address. An instance without a peer is its own too.
+	// Self is the id of this peer, as in Instance.Peer. Only instances of this peer, or of no peer,
+	// may have any address.
 	Self string
 
-	// Node finds a node by a label in lower case. It answers from memory, from many goroutines. nil: there are none.
+	// Node finds a node by a lower-case label, from memory and for concurrent callers. Nil means no nodes.
 	Node func(name string) (Node, bool)
-	// SelfName is what Node calls this peer: ns.D has its addresses. "": ns.D has none.
+	// SelfName is the name of this peer for Node; ns.D has its addresses. Empty means no addresses.
 	SelfName string
 
-	Domains  []string      // answered for; nil: blackhole. and consul.
-	TTL      time.Duration // of answers, less when an instance could become unhealthy sooner; 0: DefaultTTL; below: none
-	Negative time.Duration // for which an absence may be remembered, at most MaxNegative; 0: DefaultNegative
+	Domains  []string      // nil means blackhole. and consul.
+	TTL      time.Duration // of answers, less if an instance could become unhealthy sooner; 0 means DefaultTTL, negative means none
+	Negative time.Duration // TTL of absences, at most MaxNegative; 0 means DefaultNegative
 
-	Clients []netip.Prefix // who is answered, beside this host
-	Allow   []netip.Prefix // special-purpose networks in which instances of other peers may be; nil: none
+	Clients []netip.Prefix // networks of clients, besides this host
+	Allow   []netip.Prefix // special-purpose networks allowed for instances of other peers
 
-	// Rate bounds the answers by UDP a second to one network, /24 or /56, for their sender may be
-	// forged; above it every other question is answered by "ask over TCP" and the rest by nothing. It
-	// does not bind this host. 0: DefaultRate; below: no bound.
+	// Rate bounds the answers over UDP per second to a network, /24 or /56, because senders can be
+	// forged. Of the questions above it every other gets "ask over TCP", the rest no answer. This
+	// host has no bound. 0 means DefaultRate, negative means no bound.
 	Rate int
 
-	MaxConns          int // over TCP at a time; 0: DefaultMaxConns
-	MaxConnsPerClient int // of one address; 0: DefaultMaxConnsPerClient
-	Sockets           int // for UDP, at each address; 0: one for each processor, at most 4
+	MaxConns          int // connections over TCP; 0 means DefaultMaxConns
+	MaxConnsPerClient int // of one address; 0 means DefaultMaxConnsPerClient
+	Sockets           int // for UDP, per address; 0 means one per processor, at most 4
 
-	Now    func() time.Time // nil: time.Now
-	Random func() uint64    // seeds the order of answers; nil: the runtime's
-	Logger *slog.Logger     // nil: silence
+	Now    func() time.Time // nil means time.Now
+	Random func() uint64    // seeds the order of answers; nil means the runtime's source
+	Logger *slog.Logger     // nil disables logging
 }
 
-// Node is a node of the cluster, as NODE.node.D shows it.
+// Node is a node of the cluster, the content of NODE.node.D.
 type Node struct {
 	Addrs []netip.Addr
-	Zone  string   // in lower case; "": in none
-	Text  []string // of its TXT record, key=value, at most 255 bytes each
+	Zone  string   // in lower case; may be empty
+	Text  []string // strings of the TXT record, key=value, at most 255 bytes each
 }
 
-// complete fills the defaults in and checks the rest. Errors: Invalid, field by its name in the configuration.
+// complete sets the defaults and validates the rest. Errors: Invalid, with the name of the setting.
 func (c *Config) complete() error {
 	if c.Catalog == nil {
-		return fault.Invalidf("catalog", nil, "is required")
+		return fault.Invalidf("catalog", nil, "is required: set the catalog of instances")
 	}
 	c.defaults()
 	switch {
@@ -116,7 +116,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// orElse sets *v where it is zero.
+// orElse sets *v if it is zero.
 func orElse[T comparable](v *T, to T) {
 	var zero T
 	if *v == zero {
@@ -124,10 +124,10 @@ func orElse[T comparable](v *T, to T) {
 	}
 }
 
-// completeDomains writes the domains as DNS compares them, in lower case with the last dot.
+// completeDomains normalises the domains: lower case, with the last dot.
 func (c *Config) completeDomains() error {
 	if len(c.Domains) == 0 || len(c.Domains) > MaxDomains {
-		return fault.Invalidf("domains", c.Domains, "must be 1 to %d", MaxDomains)
+		return fault.Invalidf("domains", c.Domains, "must have from 1 to %d entries", MaxDomains)
 	}
 	c.Domains = slices.Clone(c.Domains)
 	for i, d := range c.Domains {
@@ -137,7 +137,7 @@ func (c *Config) completeDomains() error {
 			return fault.Invalidf("domains", d, "must be a domain name of at most %d bytes", maxDomain)
 		}
 		if slices.Contains(c.Domains[:i], name) {
-			return fault.Invalidf("domains", d, "is named twice")
+			return fault.Invalidf("domains", d, "occurs twice: remove one")
 		}
 		c.Domains[i] = name
 	}

@@ -1,7 +1,7 @@
-// Package dnsapi answers applications over DNS, UDP and TCP: the instances of a service that are
-// UP, in an order drawn by weight, and the nodes of the cluster.
+// Package dnsapi answers applications over DNS, UDP and TCP: with the UP instances of a service, in
+// random order by weight, and with the nodes of the cluster.
 //
-// Names, where D is one of the domains, blackhole. and consul. unless configured, and case does not matter:
+// Names, without regard to case, where D is a domain, by default blackhole. or consul.:
 //
 //	[TAG.]SERVICE.service[.ZONE.zone][.NAMESPACE.ns].D    A, AAAA, SRV, TXT
 //	_SERVICE._tcp[.service][.ZONE.zone][.NAMESPACE.ns].D  the same (RFC 2782)
@@ -11,31 +11,38 @@
 //	ns.D                                                  A, AAAA of this peer
 //	D                                                     SOA, NS
 //
-// ZONE.dc is ZONE.zone, and so is ZONE alone. A tag may have dots in it. A service whose name is longer
-// than 63 bytes, the longest label, has no name here.
+// ZONE.dc and ZONE alone also mean ZONE.zone. Tags may contain dots. A service with a name longer
+// than 63 bytes, the longest label, has no name in DNS.
 //
-// # What is there and what is not
+// # Existing names
 //
-// A name exists (NOERROR, empty if need be, with the SOA: NODATA) while an instance is registered that
-// it asks for, be it UP or not, and while a longer name exists; otherwise the answer is NXDOMAIN. A
-// failed instance thus never makes a resolver forget the name. Whatever is not below a domain is
-// REFUSED, names of addresses (PTR) too, as are zone transfers, classes other than IN and clients that are not configured.
+// A name exists (NOERROR; without records NODATA, with the SOA) while a matching instance is
+// registered, in any status, or while a longer name exists. Otherwise the answer is NXDOMAIN. A
+// failed instance thus never makes a resolver forget the name. Names outside the domains, including
+// names of addresses (PTR), are REFUSED, as are zone transfers, classes except IN, and clients
+// outside the configured networks.
 //
-// # Hosts that are names
+// # Hosts given by name
 //
-// The server does not recurse. An SRV record names such a host itself. For A and AAAA a service all of
-// whose hosts are names answers with one CNAME, drawn by weight; as soon as one has an address only
-// those with addresses count, because a CNAME admits no other record beside it (RFC 1034, section
-// 3.6.2). Such a CNAME has TTL 0, so that no cache applies it to a question for SRV records.
+// The server does not recurse. An SRV record has such a host as its target. For A and AAAA, a
+// service whose hosts are all names has one CNAME, drawn by weight. With one address among the
+// hosts only addresses count, because a CNAME excludes other records (RFC 1034, section 3.6.2).
+// The CNAME has TTL 0, so that no cache applies it to a question for SRV records.
 //
 // # Addresses
 //
-// An instance of this peer may have any address that can be connected to. One of another peer may only
-// have public ones and those of Config.Allow, so that nobody's registration makes a name lead into
-// the network of who asks. HEX.addr.D gives the address that it spells: nobody registers it.
+// An instance of this peer may have any connectable address. An instance of another peer may have
+// only public addresses and those in Config.Allow: a registration must not make a name lead into
+// the client's network. HEX.addr.D spells its address, so nobody registers it.
 //
-// # How it is fast
+// # Own wire format
 //
-// The records of a result are packed once and kept with its View. An answer is those records copied
-// behind the client's own question, in a new order, with the TTL written in: no message is built.
+// This package packs and parses messages itself, because the general library (miekg/dns, used for
+// constants and fixed records) costs too much: it takes about 7 µs and 64 allocations to unpack a
+// question and pack an SRV answer with 10 records and 10 additional ones, against 0.45 µs and none
+// here. A question takes 6 µs in all, so the library would halve the throughput, below the target
+// of 80,000 questions per second.
+//
+// The records of a result are packed once and kept with its View. An answer is a copy of them behind
+// the client's own question, in a new order and with a new TTL.
 package dnsapi

@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	placesFor     = time.Second // a list of zones is believed
-	maxNamespaces = 64          // in each half of what is kept of places
+	zonesFor      = time.Second // lifetime of a cached list of zones
+	maxNamespaces = 64          // in each half of the cache
 )
 
-// existingNames knows which namespaces and zones have instances, for the names above those of services. A
-// resolver that asks for one label after the other (RFC 9156) looks no further below a name that it was
-// told does not exist.
+// existingNames finds the empty non-terminals: namespaces and zones with instances, above the names of
+// services. A resolver that asks label by label (RFC 9156) stops below a name that does not exist.
 type existingNames struct {
 	catalog instance.Catalog
 
@@ -24,7 +23,7 @@ type existingNames struct {
 	zones *recent[zoneSet]
 }
 
-// zoneSet are the zones of a namespace, in lower case.
+// zoneSet holds the zones of a namespace, in lower case.
 type zoneSet struct {
 	at    time.Time
 	zones map[string]struct{}
@@ -34,7 +33,8 @@ func newExistingNames(c instance.Catalog) *existingNames {
 	return &existingNames{catalog: c, zones: newRecent[zoneSet](maxNamespaces)}
 }
 
-// exist tells whether the namespace and the zone of a name have instances; that of none exists.
+// exist reports whether the namespace and the zone of a name have instances. The default namespace
+// without a zone always exists.
 func (p *existingNames) exist(ctx context.Context, n name, now time.Time) (bool, error) {
 	namespace := n.inNamespace()
 	if n.zone == "" && namespace == instance.DefaultNamespace {
@@ -47,12 +47,12 @@ func (p *existingNames) exist(ctx context.Context, n name, now time.Time) (bool,
 	return n.zone == "" || p.zone(ctx, namespace, n.zone, now), nil
 }
 
-// zone tells whether a namespace has instances in a zone. A list that cannot be had is empty.
+// zone reports whether a namespace has instances in a zone. Without an answer of the catalog it has none.
 func (p *existingNames) zone(ctx context.Context, namespace, zone string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set, ok := p.zones.get([]byte(namespace))
-	if since := now.Sub(set.at); !ok || since >= placesFor || since < 0 {
+	if since := now.Sub(set.at); !ok || since >= zonesFor || since < 0 {
 		set = p.load(ctx, namespace, now)
 		p.zones.put([]byte(namespace), set)
 	}

@@ -50,7 +50,7 @@ func FuzzPacket(f *testing.F) {
 			require.Equal(t, raw[headerSize:n], out[headerSize:n])
 		}
 		if len(a.Answer)+len(a.Ns) == 0 {
-			require.LessOrEqual(t, len(out), len(raw)+noteSize+maxNote)
+			require.LessOrEqual(t, len(out), len(raw)+errorSize+maxErrorText)
 		}
 		theirs := new(dns.Msg)
 		if theirs.Unpack(raw) == nil && a.Rcode == dns.RcodeFormatError {

@@ -4,72 +4,66 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// maxNetworks bounds what is kept of networks, in each half. A flood of forged senders from more of them
-// makes their buckets full again, and hits none of them for long.
+// maxNetworks bounds the remembered networks, in each half of the cache. A flood of forged senders
+// from more networks refills their buckets, but hits no network for long.
 const maxNetworks = 4096
 
-// rateDecision is what becomes of a question over UDP.
+// rateDecision is the decision about a question over UDP.
 type rateDecision uint8
 
 const (
 	rateAllow      rateDecision = iota
-	rateAskOverTCP              // there the sender is not forged
+	rateAskOverTCP              // where senders cannot be forged
 	rateDrop
 )
 
-// limiter bounds the answers over UDP to each network (as Vixie and Schryver, "Response rate limiting in
-// the Domain Name System", but whatever the answer is).
+// limiter bounds the answers over UDP to each network, as in "Response Rate Limiting in the Domain
+// Name System" (Vixie and Schryver), but without regard to the content of an answer.
 type limiter struct {
-	rate float64 // a second, and at once; 0: no bound
+	rate int // answers per second and burst; zero means no bound
 	now  func() time.Time
 
 	mu      sync.Mutex // guards buckets
 	buckets *recent[*bucket]
 }
 
-// bucket has the answers that a network may still get.
+// bucket is the token bucket of a network.
 type bucket struct {
-	tokens float64
-	at     time.Time
-	over   uint64 // questions above the rate
+	tokens  *rate.Limiter
+	overTCP bool // the last excess question got "ask over TCP"
 }
 
-func newLimiter(rate int, now func() time.Time) *limiter {
-	return &limiter{rate: float64(max(rate, 0)), now: now, buckets: newRecent[*bucket](maxNetworks)}
+func newLimiter(perSecond int, now func() time.Time) *limiter {
+	return &limiter{rate: max(perSecond, 0), now: now, buckets: newRecent[*bucket](maxNetworks)}
 }
 
-// decide counts a question of a client. This host is never limited.
+// decide counts a question of a client. Clients on this host have no limit.
 func (l *limiter) decide(client netip.Addr) rateDecision {
 	if l.rate == 0 || client.IsLoopback() {
 		return rateAllow
 	}
 	key := network(client)
-	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, ok := l.buckets.get(key[:])
 	if !ok {
-		b = &bucket{tokens: l.rate, at: now}
+		b = &bucket{tokens: rate.NewLimiter(rate.Limit(l.rate), l.rate)}
 		l.buckets.put(key[:], b)
 	}
-	if since := now.Sub(b.at).Seconds(); since > 0 {
-		b.tokens = min(l.rate, b.tokens+since*l.rate)
-	}
-	b.at = now
-	if b.tokens >= 1 {
-		b.tokens--
+	if b.tokens.AllowN(l.now(), 1) {
 		return rateAllow
 	}
-	b.over++
-	if b.over%2 == 1 {
+	if b.overTCP = !b.overTCP; b.overTCP {
 		return rateAskOverTCP
 	}
 	return rateDrop
 }
 
-// network is the /24 or the /56 of an address, within IPv6.
+// network returns the /24 or the /56 of an address, as an IPv6 address.
 func network(a netip.Addr) [16]byte {
 	key := a.As16()
 	keep := 7

@@ -6,40 +6,40 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// form is what a name below a domain asks for.
+// form is the kind of a name below a domain.
 type form uint8
 
 const (
-	formNone    form = iota // nothing can be there
+	formNone    form = iota // never exists
 	formApex                // the domain itself
 	formServer              // ns.D
-	formInner               // nothing is there but longer names
+	formInner               // an empty non-terminal: only longer names exist
 	formService             // [TAG.]SERVICE.service
 	formNode                // NODE.node
 	formAddr                // HEX.addr
 )
 
-// Labels with a meaning of their own.
+// Reserved labels.
 const (
 	labelService   = "service"
 	labelNode      = "node"
 	labelAddr      = "addr"
 	labelZone      = "zone"
-	labelDC        = "dc" // Consul's word for it
+	labelDC        = "dc" // Consul's word for a zone
 	labelNamespace = "ns"
 	labelTCP       = "_tcp"
 )
 
-// name is the meaning of a name below a domain. It is in lower case.
+// name is a parsed name below a domain, in lower case.
 type name struct {
 	form      form
-	namespace string // "": the name has none, which is instance.DefaultNamespace
-	zone      string // "": any
-	tag       string // "": any
-	label     string // of the service, the node or the address
+	namespace string // empty means instance.DefaultNamespace
+	zone      string // empty means any
+	tag       string // empty means any
+	label     string // name of the service, the node or the address
 }
 
-// of gives the service.
+// of returns the service.
 func (n name) of() instance.Name {
 	return instance.Name{Namespace: n.inNamespace(), Service: n.label}
 }
@@ -77,7 +77,7 @@ func parseName(labels []string) name {
 	return n
 }
 
-// parseWhere takes the namespace and the zone off the end, in either order.
+// parseWhere removes the namespace and the zone from the end, in either order.
 func parseWhere(labels []string) (n name, rest []string, ok bool) {
 	for len(labels) >= 2 {
 		value := labels[len(labels)-2]
@@ -98,7 +98,7 @@ func parseWhere(labels []string) (n name, rest []string, ok bool) {
 	return parseBareZone(n, labels)
 }
 
-// parseBareZone takes a zone without a word of its own off the end.
+// parseBareZone removes a zone without the label "zone" from the end.
 func parseBareZone(n name, labels []string) (name, []string, bool) {
 	if len(labels) == 0 {
 		return n, nil, true
@@ -118,7 +118,7 @@ func parseBareZone(n name, labels []string) (name, []string, bool) {
 	return n, labels[:len(labels)-1], true
 }
 
-// parseWhat reads what is left when namespace and zone are off.
+// parseWhat reads the labels in front of the namespace and the zone.
 func parseWhat(labels []string) (f form, tag, label string) {
 	if len(labels) == 0 {
 		return formInner, "", ""
@@ -170,7 +170,7 @@ func parseService(labels []string) (f form, tag, service string) {
 	return formService, tag, service
 }
 
-// isPlain tells whether a label can be a namespace, a service or a zone.
+// isPlain reports whether a label can be a namespace, a service or a zone.
 func isPlain(label string) bool {
 	for i := range len(label) {
 		c := label[i]

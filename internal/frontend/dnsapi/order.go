@@ -2,22 +2,22 @@ package dnsapi
 
 import "math/rand/v2"
 
-// order draws indexes without putting them back, each time with the probability of its weight among
-// those left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). What an
-// answer has no room for is not drawn.
+// order draws indexes without replacement, each with a probability proportional to its weight among the
+// remaining ones (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). Records
+// without room in an answer are not drawn.
 type order struct {
 	rand *rand.Rand
 
 	left  int
 	index []int32
-	key   []float64 // of each index; a heap by it, lowest first. Unused when all weigh the same.
+	key   []float64 // per index; the lowest is at the top of the heap. Unused with equal weights.
 	heap  bool
 }
 
-// reset begins a draw of all records.
+// reset starts a draw of all records.
 func (o *order) reset(records []record, uniform bool) {
 	n := len(records)
-	if len(o.index) != n { // else it is a permutation already, and any will do to begin with
+	if len(o.index) != n { // otherwise any permutation is a valid start
 		o.index = o.index[:0]
 		for i := range n {
 			o.index = append(o.index, int32(i))
@@ -39,7 +39,7 @@ func (o *order) reset(records []record, uniform bool) {
 	}
 }
 
-// next draws one; ok is false when none is left.
+// next draws an index. It returns false after the last one.
 func (o *order) next() (i int32, ok bool) {
 	if o.left == 0 {
 		return 0, false

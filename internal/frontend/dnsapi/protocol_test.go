@@ -229,7 +229,7 @@ func TestStale(t *testing.T) {
 	require.Len(t, a.Answer, 2)
 	e := b.ede("web.service.consul.")
 	require.Equal(t, dns.ExtendedErrorCodeStaleAnswer, e.InfoCode)
-	require.Len(t, e.ExtraText, maxNote)
+	require.Len(t, e.ExtraText, maxErrorText)
 	require.Equal(t, dns.ExtendedErrorCodeStaleNXDOMAINAnswer, b.ede("nobody.service.consul.").InfoCode)
 	require.Equal(t, dns.ExtendedErrorCodeStaleAnswer, b.ede("idle.service.consul.").InfoCode)
 	require.Len(t, b.udp(question("web.service.consul.", dns.TypeA, 0)).Answer, 2, "without EDNS without a mark")

@@ -9,15 +9,15 @@ import (
 // Sizes of the wire format (RFC 1035, section 4; RFC 6891).
 const (
 	headerSize  = 12
-	minUDP      = 512  // what every client takes
-	maxUDP      = 1232 // what no path fragments: what we say that we take, and the most that we send
+	minUDP      = 512  // accepted by every client
+	maxUDP      = 1232 // our limit in both directions: no path fragments it
 	maxMessage  = 65535
 	maxName     = 255
-	maxDomain   = 128 // of Config.Domains, so that names fit in front of it
+	maxDomain   = 128 // of Config.Domains, to leave room for names in front
 	maxPointer  = 1<<14 - 1
 	optSize     = 11
-	maxAfter    = 4       // records behind the question that are looked through for OPT
-	labelPoints = 1 << 14 // of a pair of bytes: it is a pointer
+	maxAfter    = 4       // records after the question searched for OPT
+	labelPoints = 1 << 14 // a pair of bytes from here on is a pointer
 )
 
 // Bits of the second pair of bytes of a header.
@@ -32,32 +32,32 @@ const (
 	opcodeMask  = 0xF << opcodeShift
 )
 
-// query is a question as it came. Its slices are parts of the packet and of itself: it is read before
-// the next is parsed.
+// query is a parsed question. Its slices point into the packet and into itself, so they are valid until
+// the next parse.
 type query struct {
 	id       uint16
 	bits     uint16
-	question []byte // as it was sent, name, type and class; empty: none could be read
+	question []byte // bytes of name, type and class; empty if unreadable
 	qtype    uint16
 	qclass   uint16
 
 	edns bool
 	do   bool
-	size int // that the client takes over UDP
+	size int // largest answer over UDP that the client accepts
 
-	key    [maxName + 2]byte // the name in lower case, and behind it the type
+	key    [maxName + 2]byte // the lower-case name followed by the type
 	keyLen int
 }
 
-// name is the name in the wire format, in lower case.
+// name returns the name in wire format, in lower case.
 func (q *query) name() []byte { return q.key[:q.keyLen-2] }
 
-// cacheKey is what answers depend on.
+// cacheKey returns the key of cached answers.
 func (q *query) cacheKey() []byte { return q.key[:q.keyLen] }
 
-// parse reads a packet. It gives how to answer it by its form alone, RcodeSuccess when the question
-// counts; ok is false for what no answer may be given to: fragments, and answers, which two servers would
-// otherwise send each other for ever.
+// parse reads a packet and returns RcodeSuccess for a valid question, or the response code of a
+// malformed one. It returns false for packets without an answer: fragments, and answers, because two
+// servers would answer each other forever.
 func (q *query) parse(msg []byte) (rcode int, ok bool) {
 	if len(msg) < headerSize {
 		return 0, false
@@ -78,7 +78,7 @@ func (q *query) parse(msg []byte) (rcode int, ok bool) {
 	if !ok {
 		return dns.RcodeFormatError, true
 	}
-	// A transfer from a known serial has a SOA here; it is refused by its type, later.
+	// An incremental transfer has a SOA here. It is refused by its type later.
 	before := binary.BigEndian.Uint16(msg[6:]) + binary.BigEndian.Uint16(msg[8:])
 	if before != 0 && q.qtype != dns.TypeIXFR {
 		return dns.RcodeFormatError, true
@@ -89,8 +89,8 @@ func (q *query) parse(msg []byte) (rcode int, ok bool) {
 	return q.parseAdditional(msg, at, int(binary.BigEndian.Uint16(msg[10:]))), true
 }
 
-// parseQuestion reads the question and gives where it ends. A name in it is not compressed: there is
-// nothing before it to point to.
+// parseQuestion reads the question and returns its end. The name cannot be compressed, because no name
+// precedes it.
 func (q *query) parseQuestion(msg []byte) (at int, ok bool) {
 	at = headerSize
 	for {
@@ -159,7 +159,7 @@ func (q *query) parseAdditional(msg []byte, at, count int) (rcode int) {
 	return dns.RcodeSuccess
 }
 
-// skipName gives where a name ends that may end in a pointer, which is not followed.
+// skipName returns the end of a name, without following a pointer at its end.
 func skipName(msg []byte, at int) (end int, ok bool) {
 	for at < len(msg) {
 		switch n := int(msg[at]); {

@@ -1,7 +1,8 @@
 package dnsapi
 
-// recent is a map of at most 2*max entries that forgets those not asked for lately: two halves, the older
-// of which is dropped when the younger is full. It has one owner.
+// recent is a cache of at most 2*max entries with recent use, for one goroutine at a time. It has two
+// halves, and drops the older when the younger is full. Unlike an LRU list it takes a []byte as a key
+// without allocation.
 type recent[V any] struct {
 	max        int
 	young, old map[string]V

@@ -7,7 +7,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Offsets in a record whose owner is a pointer.
+// Offsets in a record with a pointer as its owner.
 const (
 	ttlAt  = 6
 	dataAt = 12
@@ -18,8 +18,8 @@ type record struct {
 	wire   []byte
 	weight int // in the draw of the order
 
-	target int // where in wire the target of an SRV record starts; 0: it is none
-	extra  int // 1 + the index of the additional record that goes with it; 0: none
+	target int // offset of the target of an SRV record; 0 for other types
+	extra  int // 1 + index of its additional record; 0 means none
 }
 
 // start begins a record of a type.
@@ -30,13 +30,13 @@ func start(buf []byte, qtype uint16) []byte {
 	return append(buf, 0, 0, 0, 0, 0, 0) // TTL and length
 }
 
-// finish writes the length of the data of a record that begins buf.
+// finish sets the length of the data of the record in buf.
 func finish(buf []byte) []byte {
 	binary.BigEndian.PutUint16(buf[dataAt-2:], uint16(len(buf)-dataAt))
 	return buf
 }
 
-// addressType is that of the records that hold an address.
+// addressType returns the type of the records of an address.
 func addressType(a netip.Addr) uint16 {
 	if a.Is4() {
 		return dns.TypeA
@@ -48,7 +48,7 @@ func addressRecord(a netip.Addr, weight int) record {
 	return record{wire: finish(append(start(nil, addressType(a)), a.AsSlice()...)), weight: weight}
 }
 
-// serviceRecord is an SRV record (RFC 2782), whose target must not be compressed.
+// serviceRecord makes an SRV record. Its target must not be compressed (RFC 2782).
 func serviceRecord(weight, port int, target []byte) record {
 	b := start(nil, dns.TypeSRV)
 	b = binary.BigEndian.AppendUint16(b, 1) // all have the same priority
@@ -62,8 +62,8 @@ func aliasRecord(target []byte, weight int) record {
 	return record{wire: finish(append(start(nil, dns.TypeCNAME), target...)), weight: weight}
 }
 
-// textRecord has those of texts that fit: each a string, which has at most 255 bytes, all together
-// maxText. One that is empty is written when there are none, for there must be one.
+// textRecord makes a TXT record of the texts that fit: at most 255 bytes each and maxText in all. TXT
+// needs at least one string, so without a text it has an empty one.
 func textRecord(texts []string) record {
 	b := start(nil, dns.TypeTXT)
 	for _, t := range texts {
@@ -78,5 +78,5 @@ func textRecord(texts []string) record {
 	return record{wire: finish(b), weight: 1}
 }
 
-// maxText bounds the data of a TXT record (RFC 6763, section 6.2: 1300 fits into a packet).
+// maxText bounds the data of a TXT record: 1300 bytes fit into a packet (RFC 6763, section 6.2).
 const maxText = 1024

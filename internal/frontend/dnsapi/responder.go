@@ -2,7 +2,6 @@ package dnsapi
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"net/netip"
 	"runtime/debug"
@@ -16,50 +15,42 @@ import (
 )
 
 const (
-	maxCached = 1024        // answers in each half of a responder's cache
-	expiryFor = time.Second // an expiry is believed: heartbeats only put it off
+	maxCached = 1024        // answers in each half of the cache of a responder
+	expiryFor = time.Second // lifetime of a known expiry, which heartbeats only postpone
 )
 
-// responder turns questions into answers. It has one owner, so that nothing in it is locked.
+// responder turns questions into answers. One goroutine at a time uses it, so that it needs no
+// locks.
 type responder struct {
-	Config
-	closing context.Context
-	zones   []*zone
-	rule    *addressRule
-	places  *existingNames
-	limiter *limiter
+	*Config
+	server  *Server
 	counts  *counts
-
-	query    query
-	composer answerBuilder
-	cache    *recent[*cached]
+	query   query
+	builder answerBuilder
+	cache   *recent[*cached]
 }
 
 // cached is a packed answer about a service.
 type cached struct {
 	zone   *zone
 	name   name
-	view   *instance.View // that the answer is of
+	view   *instance.View // source of the answer
 	list   []*instance.Instance
 	answer answer
 
-	expires time.Time // of the first of the list; zero: none that this peer answers for
-	asked   time.Time // when that was so
+	expires time.Time // first expiry in list; zero if this peer answers for no instance
+	asked   time.Time // time of the last look at expires
 }
 
-// newResponder makes a responder whose counts are among those of s; s.mu is held.
+// newResponder makes a responder whose counts are part of s.Stats. The caller holds s.mu.
 func newResponder(s *Server) *responder {
-	r := &responder{
-		Config: s.Config, closing: s.closing, zones: s.zones, rule: s.rule, places: s.places, limiter: s.limiter,
-		counts: &counts{}, cache: newRecent[*cached](maxCached),
-	}
+	r := &responder{Config: &s.config, server: s, counts: &counts{}, cache: newRecent[*cached](maxCached)}
 	s.counted = append(s.counted, r.counts)
-	r.composer.order.rand = rand.New(rand.NewPCG(s.Random(), s.Random()))
+	r.builder.order.rand = rand.New(rand.NewPCG(r.Random(), r.Random()))
 	return r
 }
 
-// respond appends the answer to a packet, or to a message of a connection, to out; nothing, when there
-// is to be none.
+// respond appends the answer to a message to out, or nothing if the message gets no answer.
 func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answered []byte) {
 	defer r.recovered(out, &answered)
 	r.counts.query(udp)
@@ -71,7 +62,7 @@ func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answe
 	limit := maxMessage
 	if udp {
 		limit = r.query.size
-		switch r.limiter.decide(client) {
+		switch r.server.limiter.decide(client) {
 		case rateDrop:
 			r.counts.limited.Add(1)
 			return out
@@ -84,20 +75,20 @@ func (r *responder) respond(out, msg []byte, client netip.Addr, udp bool) (answe
 	if rcode == dns.RcodeSuccess {
 		a = r.answer(client)
 	}
-	out = r.composer.build(out, &r.query, &a, limit)
-	r.counts.answer(a.rcode, r.composer.truncated)
+	out = r.builder.build(out, &r.query, &a, limit)
+	r.counts.answer(a.rcode, r.builder.truncated)
 	return out
 }
 
-// recovered makes a panic one lost answer: a packet must not end the daemon.
+// recovered turns a panic into a lost answer: a packet must not end the daemon.
 func (r *responder) recovered(out []byte, answered *[]byte) {
 	if p := recover(); p != nil {
-		r.Logger.Error("panic in an answer", "panic", p, "stack", string(debug.Stack()))
+		r.Logger.Error("a DNS question caused a panic", "panic", p, "stack", string(debug.Stack()))
 		*answered = out
 	}
 }
 
-// askOverTCP answers with nothing but that the answer is truncated.
+// askOverTCP appends an empty answer marked as truncated.
 func (r *responder) askOverTCP(out []byte) []byte {
 	base := len(out)
 	out = appendHeader(out, &r.query, &answer{})
@@ -105,27 +96,27 @@ func (r *responder) askOverTCP(out []byte) []byte {
 	return out
 }
 
-// answer finds what to say to the question.
+// answer finds the answer to the question.
 func (r *responder) answer(client netip.Addr) answer {
 	q := &r.query
 	if c, ok := r.cache.get(q.cacheKey()); ok && q.qclass == dns.ClassINET && r.serves(client) {
 		return r.service(c)
 	}
-	z, labels := find(r.zones, q.name())
+	z, labels := find(r.server.zones, q.name())
 	switch {
 	case z == nil || q.qclass != dns.ClassINET || !r.serves(client), q.qtype == dns.TypeAXFR, q.qtype == dns.TypeIXFR:
 		return answer{rcode: dns.RcodeRefused}
-	case q.qtype == dns.TypeOPT, q.qtype >= 128 && q.qtype <= 254: // RFC 6895, section 3.1: about no data
+	case q.qtype == dns.TypeOPT, q.qtype >= 128 && q.qtype <= 254: // RFC 6895, section 3.1: types that are not data
 		return answer{rcode: dns.RcodeNotImplemented}
 	}
 	a := r.lookup(z, parseName(labels))
 	if q.qtype == dns.TypeANY && a.rcode == dns.RcodeSuccess && !a.soa {
-		return answer{zone: z, records: []record{z.minimal}, ttl: a.ttl, note: a.note}
+		return answer{zone: z, records: []record{z.minimal}, ttl: a.ttl, extended: a.extended}
 	}
 	return a
 }
 
-// serves tells whether a client is answered.
+// serves reports whether a client gets answers.
 func (c *Config) serves(client netip.Addr) bool {
 	return client.IsLoopback() || slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
 }
@@ -158,7 +149,7 @@ func (r *responder) lookup(z *zone, n name) answer {
 	return nothing(z)
 }
 
-// self is this peer's node.
+// self returns the node of this peer.
 func (r *responder) self() Node {
 	if r.SelfName == "" {
 		return Node{}
@@ -167,7 +158,7 @@ func (r *responder) self() Node {
 	return n
 }
 
-// nothing says that a name does not exist.
+// nothing is the answer for a name that does not exist.
 func nothing(z *zone) answer { return answer{rcode: dns.RcodeNameError, zone: z, soa: true} }
 
 func (r *responder) seconds() uint32 { return uint32(r.TTL / time.Second) }
@@ -183,7 +174,7 @@ func (r *responder) apex(z *zone) answer {
 	return answer{zone: z, soa: true}
 }
 
-// node answers about a name that has addresses and texts.
+// node answers about a name with addresses and texts.
 func (r *responder) node(z *zone, n Node) answer {
 	a := answer{zone: z, ttl: r.seconds(), uniform: true}
 	qtype := r.query.qtype
@@ -200,9 +191,9 @@ func (r *responder) node(z *zone, n Node) answer {
 	return a
 }
 
-// inner answers about a name that only has names below it.
+// inner answers about an empty non-terminal, a name that has only longer names.
 func (r *responder) inner(z *zone, n name) answer {
-	exists, err := r.places.exist(r.closing, n, r.Now())
+	exists, err := r.server.existing.exist(r.server.closing, n, r.Now())
 	switch {
 	case err != nil:
 		return failure(z, err)
@@ -212,10 +203,10 @@ func (r *responder) inner(z *zone, n name) answer {
 	return answer{zone: z, soa: true}
 }
 
-// service answers about a service, from c where that is still so. c has a view afterwards when it can
-// be kept.
+// service answers about a service, from c while its view is current. Afterwards c has a view if it
+// may be cached.
 func (r *responder) service(c *cached) answer {
-	result, err := r.Catalog.Discover(r.closing, instance.Query{Name: c.name.of()})
+	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: c.name.of()})
 	if err != nil {
 		return failure(c.zone, err)
 	}
@@ -227,23 +218,23 @@ func (r *responder) service(c *cached) answer {
 			return r.absent(c, result.Contact)
 		}
 		c.view, c.list, c.asked = result.View, list, time.Time{}
-		c.answer = *newService(r.rule, c.zone, list, r.query.qtype)
+		c.answer = *newService(r.server.rule, c.zone, list, r.query.qtype)
 	}
 	if since := now.Sub(c.asked); since >= expiryFor || since < 0 {
 		c.expires, c.asked = r.Catalog.Expires(c.list), now
 	}
 	a := c.answer
 	a.ttl = r.ttl(c.expires, now)
-	if a.one { // an alias: no cache may apply it to other types
+	if a.one { // no cache may apply an alias to other types
 		a.ttl = 0
 	}
 	if result.Stale {
-		a.note = stale(result.Contact)
+		a.extended = stale(result.Contact)
 	}
 	return a
 }
 
-// ttl is until the first instance could become unhealthy, at most the configured one.
+// ttl is the time until the first instance could become unhealthy, at most the configured TTL.
 func (r *responder) ttl(expires, now time.Time) uint32 {
 	ttl := r.TTL
 	if !expires.IsZero() {
@@ -252,9 +243,9 @@ func (r *responder) ttl(expires, now time.Time) uint32 {
 	return uint32(ttl / time.Second)
 }
 
-// absent answers that no instance of a service is UP.
+// absent answers about a service without UP instances.
 func (r *responder) absent(c *cached, contact instance.Contact) answer {
-	result, err := r.Catalog.Discover(r.closing, instance.Query{Name: c.name.of(), Selector: instance.Selector{AnyStatus: true}})
+	result, err := r.Catalog.Discover(r.server.closing, instance.Query{Name: c.name.of(), Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
 		return failure(c.zone, err)
 	}
@@ -266,15 +257,15 @@ func (r *responder) absent(c *cached, contact instance.Contact) answer {
 		}
 	}
 	if contact.Stale {
-		a.note = stale(contact)
+		a.extended = stale(contact)
 		if a.rcode == dns.RcodeNameError {
-			a.note.code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+			a.extended.code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
 		}
 	}
 	return a
 }
 
-// pick gives those of list that a name asks for: all, where it asks for neither tag nor zone.
+// pick returns the instances that match the tag and the zone of a name.
 func (n name) pick(list []*instance.Instance) []*instance.Instance {
 	if n.tag == "" && n.zone == "" {
 		return list
@@ -292,18 +283,18 @@ func stale(c instance.Contact) extendedError {
 	return extendedError{code: dns.ExtendedErrorCodeStaleAnswer, text: c.Reason, set: true}
 }
 
-// failure is the one table of errors.
+// failure is the table from kinds of faults to answers.
 func failure(z *zone, err error) answer {
 	code := dns.ExtendedErrorCodeOther
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.NotFound:
-		return nothing(z) // nothing can be registered under such a name
+		return nothing(z) // such a name cannot be registered
 	case fault.Unavailable, fault.Timeout:
 		code = dns.ExtendedErrorCodeNotReady
 	}
-	a := answer{rcode: dns.RcodeServerFailure, note: extendedError{code: code, set: true}}
+	a := answer{rcode: dns.RcodeServerFailure, extended: extendedError{code: code, set: true}}
 	if code == dns.ExtendedErrorCodeNotReady {
-		a.note.text = fault.Message(err) // of others the inside is not for clients
+		a.extended.text = fault.Message(err) // other errors may reveal internals
 	}
 	return a
 }

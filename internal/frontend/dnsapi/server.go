@@ -11,36 +11,36 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// bindTries is how often a port is looked for that is free for both UDP and TCP.
+// bindTries bounds the attempts to find a port free for both UDP and TCP.
 const bindTries = 16
 
 // Server is the DNS front end.
 type Server struct {
-	Config
-	zones   []*zone
-	rule    *addressRule
-	places  *existingNames
-	limiter *limiter
-	conns   *connections
+	config   Config
+	zones    []*zone
+	rule     *addressRule
+	existing *existingNames
+	limiter  *limiter
+	conns    *connections
 
 	closing context.Context // done when Close begins
 	close   context.CancelFunc
 	running sync.WaitGroup // readers of sockets and connections
 
-	mu      sync.Mutex // guards those below
+	mu      sync.Mutex // guards the fields below
 	bound   []binding
 	counted []*counts
 	closed  bool
 	refused atomic.Uint64
 }
 
-// binding is an address that is served.
+// binding holds the sockets of one served address.
 type binding struct {
 	listener *net.TCPListener
 	sockets  []*net.UDPConn
 }
 
-// New makes a server that has no address yet. Errors: Invalid, field by its name in the configuration.
+// New makes a server without an address. Errors: Invalid, with the name of the setting.
 func New(c Config) (*Server, error) {
 	const op = "dnsapi.New"
 	if err := c.complete(); err != nil {
@@ -51,29 +51,29 @@ func New(c Config) (*Server, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	s := &Server{
-		Config: c, zones: zones,
-		rule: newAddressRule(c.Self, c.Allow), places: newExistingNames(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
+		config: c, zones: zones,
+		rule: newAddressRule(c.Self, c.Allow), existing: newExistingNames(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
 		conns: newConnections(c.MaxConns, c.MaxConnsPerClient),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Listen takes an address, host:port where the host is an IP address, for UDP and TCP; port 0 is one
-// that is free. It is called before Serve, once for each address. Errors: Invalid, field "dns"; Unavailable
-// when it is taken or Close was called.
+// Listen binds an address, an IP address with a port, for UDP and TCP. Port 0 means any free port.
+// Call it before Serve, once per address. Errors: Invalid, with the field "dns"; Unavailable for a
+// port in use or after Close.
 func (s *Server) Listen(address string) error {
 	const op = "dnsapi.Listen"
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return &fault.Error{Op: op, Kind: fault.Invalid, Field: "dns", Value: address, Err: err}
 	}
-	b, err := bind(s.closing, at, s.Sockets)
+	b, err := bind(s.closing, at, s.config.Sockets)
 	for range bindTries {
 		if err == nil || at.Port() != 0 || s.closing.Err() != nil {
 			break
 		}
-		b, err = bind(s.closing, at, s.Sockets)
+		b, err = bind(s.closing, at, s.config.Sockets)
 	}
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)
@@ -82,13 +82,13 @@ func (s *Server) Listen(address string) error {
 	defer s.mu.Unlock()
 	if s.closed {
 		b.close()
-		return fault.New(op, fault.Unavailable, "the server is closed")
+		return fault.New(op, fault.Unavailable, "the DNS server is closed: make a new one")
 	}
 	s.bound = append(s.bound, b)
 	return nil
 }
 
-// bind takes a port for TCP, which nobody can share, and then for UDP.
+// bind opens a port for TCP, which no other process can share, and then for UDP.
 func bind(ctx context.Context, at netip.AddrPort, sockets int) (binding, error) {
 	family := "6"
 	if at.Addr().Unmap().Is4() {
@@ -121,7 +121,7 @@ func (b binding) close() {
 	}
 }
 
-// Addr is the first address that is served; the zero value before Listen.
+// Addr returns the first served address, or the zero value before Listen.
 func (s *Server) Addr() netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Server) Addr() netip.AddrPort {
 	return s.bound[0].listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// Serve answers at all addresses until Close. It is called once.
+// Serve answers at all addresses until Close. Call it once.
 func (s *Server) Serve() error {
 	s.start()
 	<-s.closing.Done()
@@ -155,7 +155,7 @@ func (s *Server) start() {
 	}
 }
 
-// Close ends all answering and waits for it.
+// Close stops serving and waits for the end of all goroutines.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -169,7 +169,7 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// Stats gives the counts so far.
+// Stats returns the counts so far.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -216,7 +216,7 @@ func TestConfig(t *testing.T) {
 	}
 	s, err := New(Config{Catalog: &fakeCatalog{}, Domains: []string{"SD.Example"}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"sd.example."}, s.Domains)
+	require.Equal(t, []string{"sd.example."}, s.config.Domains)
 }
 
 // TestNestedDomains: a name belongs to the longest domain that it is below.

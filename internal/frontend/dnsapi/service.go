@@ -12,18 +12,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// picks tells whether a name asks for an instance. Tags are compared as package instance does it, a
-// tag, key:value of the metadata, or a key that is "true", but without case, which names do not keep.
+// picks reports whether an instance matches a name. A tag is a tag of the instance, key:value of its
+// metadata, or a key with the value "true", as in package instance, but without regard to case.
 func (n name) picks(i *instance.Instance) bool {
 	return n.inZone(i) && (n.tag == "" || hasTag(i, func(tag string) bool { return strings.EqualFold(tag, n.tag) }))
 }
 
-// inZone tells whether an instance is in the zone that is asked for.
+// inZone reports whether an instance matches the zone of a name.
 func (n name) inZone(i *instance.Instance) bool {
 	return n.zone == "" || strings.EqualFold(zoneOf(i), n.zone)
 }
 
-// above tells whether an instance has a name that ends in this one: that of a longer tag.
+// above reports whether an instance has a longer name below this one: the name with a longer tag.
 func (n name) above(i *instance.Instance) bool {
 	return n.inZone(i) && hasTag(i, func(tag string) bool {
 		front := len(tag) - len(n.tag) - 1
@@ -38,7 +38,7 @@ func zoneOf(i *instance.Instance) string {
 	return i.Metadata[labelZone]
 }
 
-// hasTag tells whether any of what counts as a tag of an instance is one that is wanted.
+// hasTag reports whether an instance has a wanted tag.
 func hasTag(i *instance.Instance, wanted func(string) bool) bool {
 	if slices.ContainsFunc(i.Tags, wanted) {
 		return true
@@ -51,18 +51,18 @@ func hasTag(i *instance.Instance, wanted func(string) bool) bool {
 	return false
 }
 
-// service builds the answer about instances to a question of a type.
+// service builds the answer about instances to a question of one type.
 type service struct {
 	rule    *addressRule
 	zone    *zone
 	answer  *answer
-	seen    map[string]int // what records say, to their index
+	seen    map[string]int // index of each record by its bytes
 	extras  map[netip.Addr]int
-	withIPs bool // some host is an address, be it one to be told or not
+	withIPs bool // some host is an address, withheld or not
 }
 
-// newService packs the records of a type. Two that say the same are one, with the weight of both in the
-// draw: a set of records has no doubles (RFC 2181, section 5).
+// newService packs the records of a type. Equal records become one, with the sum of their weights in
+// the draw, because a set of records has no duplicates (RFC 2181, section 5).
 func newService(rule *addressRule, z *zone, list []*instance.Instance, qtype uint16) *answer {
 	s := &service{
 		rule: rule, zone: z, answer: &answer{zone: z},
@@ -106,8 +106,8 @@ func (s *service) add(i *instance.Instance, qtype uint16) {
 	}
 }
 
-// addService adds an SRV record. Its target is the host where that is a name, and else a name that has
-// the address in it and so no other, with the address beside it.
+// addService adds an SRV record. Its target is the host, if that is a name, or otherwise the name that
+// spells the address, with the address as an additional record.
 func (s *service) addService(i *instance.Instance, addr netip.Addr) {
 	if !addr.IsValid() {
 		if target, ok := s.alias(i); ok {
@@ -136,7 +136,7 @@ func (s *service) addAlias(i *instance.Instance) {
 	}
 }
 
-// alias packs the host of an instance where that is a name.
+// alias packs the host of an instance if it is a name.
 func (s *service) alias(i *instance.Instance) ([]byte, bool) {
 	if i.Host == "" || strings.ContainsAny(i.Host, `\ `) {
 		return nil, false
@@ -149,13 +149,13 @@ func (s *service) alias(i *instance.Instance) ([]byte, bool) {
 	return wire, err == nil
 }
 
-// withhold notes that an instance is there that is not told of.
+// withhold marks the answer as incomplete: an instance exists, but its host is not public.
 func (s *service) withhold() {
-	s.answer.note = extendedError{code: dns.ExtendedErrorCodeBlocked, text: "address of another peer is not public", set: true}
+	s.answer.extended = extendedError{code: dns.ExtendedErrorCodeBlocked, text: "address of another peer is not public", set: true}
 }
 
 func (s *service) put(r record) {
-	// The weight of an SRV record is in its data, so that only equal ones are doubles.
+	// SRV records contain their weight, so equal records have equal weights.
 	if at, ok := s.seen[string(r.wire)]; ok {
 		s.answer.records[at].weight += r.weight
 		return
@@ -166,7 +166,7 @@ func (s *service) put(r record) {
 
 func weight(i *instance.Instance) int { return max(i.Weight, instance.DefaultWeight) }
 
-// addressName is the name of an address, in the wire format.
+// addressName returns the name of an address, HEX.addr.D, in wire format.
 func addressName(a netip.Addr, z *zone) []byte {
 	const digits = "0123456789abcdef"
 	raw := a.AsSlice()
@@ -195,8 +195,8 @@ func parseAddress(label string) (netip.Addr, bool) {
 	return a, ok && !a.Is4In6() && connectable(a)
 }
 
-// texts describe an instance, key=value (RFC 6763, section 6): what the other records do not say, and
-// then the metadata.
+// texts describes an instance as key=value (RFC 6763, section 6): the fields that other records do not
+// contain, then the interfaces and the metadata.
 func texts(i *instance.Instance) []string {
 	list := []string{"id=" + i.ID}
 	for _, t := range [][2]string{

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shares is whether several sockets can have one address, among which the system spreads clients.
+// shares reports whether the system distributes clients among sockets with the same address.
 const shares = true
 
-// share lets a socket have an address with others of this process. TCP is not shared, so that two
+// share lets several sockets of this process have one address. TCP ports stay exclusive, so that two
 // daemons do not take each other's questions.
 func share(_, _ string, c syscall.RawConn) error {
 	var failed error

@@ -4,7 +4,7 @@ package dnsapi
 
 import "syscall"
 
-// shares is whether several sockets can have one address, among which the system spreads clients.
+// shares reports whether the system distributes clients among sockets with the same address.
 const shares = false
 
 func share(string, string, syscall.RawConn) error { return nil }

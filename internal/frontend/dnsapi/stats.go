@@ -2,20 +2,20 @@ package dnsapi
 
 import "sync/atomic"
 
-// Stats count since the server was made.
+// Stats holds the counts since the start of the server.
 type Stats struct {
-	Queries   uint64         // packets and messages that came
-	TCP       uint64         // of them by TCP
-	Answers   map[int]uint64 // by response code; those above 23 are not told apart
-	Truncated uint64         // answers that had not room for all
+	Queries   uint64         // packets and messages received
+	TCP       uint64         // queries over TCP
+	Answers   map[int]uint64 // by response code; codes above 23 count as 23
+	Truncated uint64         // answers without room for all records
 	Limited   uint64         // questions above Config.Rate
-	Dropped   uint64         // packets that are no question
-	Refused   uint64         // connections above the bounds, or of strangers
+	Dropped   uint64         // packets without a question
+	Refused   uint64         // connections above the bounds or outside Config.Clients
 }
 
 const maxRcode = 24
 
-// counts are the Stats of one responder.
+// counts holds the counts of one responder.
 type counts struct {
 	udp, tcp, truncated, limited, dropped atomic.Uint64
 	answers                               [maxRcode]atomic.Uint64

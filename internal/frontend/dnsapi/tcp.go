@@ -15,11 +15,11 @@ import (
 const (
 	idleTCP     = 10 * time.Second // between two questions
 	writeTCP    = 5 * time.Second  // of one answer
-	maxQuestion = 4096             // bytes; one has at most 300 but for its options
+	maxQuestion = 4096             // bytes; a question without options has at most 300
 	acceptPause = 10 * time.Millisecond
 )
 
-// shared is a responder for all connections, which take turns.
+// shared is the responder of all connections, which take turns.
 type shared struct {
 	mu        sync.Mutex // guards the responder
 	responder *responder
@@ -33,11 +33,11 @@ func (s *shared) respond(out, msg []byte, client netip.Addr) []byte {
 	return s.responder.respond(out, msg, client, false)
 }
 
-// connections bounds those that are open and ends them.
+// connections counts and closes open connections.
 type connections struct {
 	max, maxPerClient int
 
-	mu     sync.Mutex // guards those below
+	mu     sync.Mutex // guards the fields below
 	open   map[net.Conn]netip.Addr
 	client map[netip.Addr]int
 	closed bool
@@ -49,7 +49,7 @@ func newConnections(limit, perClient int) *connections {
 	}
 }
 
-// add takes a connection in; false: there are too many.
+// add registers a connection. It returns false above the bounds.
 func (c *connections) add(conn net.Conn, client netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *connections) add(conn net.Conn, client netip.Addr) bool {
 	return true
 }
 
-// end closes a connection that was taken in. Its place is free by when its client sees that.
+// end closes a connection. Its slot is free before the client sees the close.
 func (c *connections) end(conn net.Conn) {
 	c.mu.Lock()
 	client := c.open[conn]
@@ -73,7 +73,7 @@ func (c *connections) end(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// close closes all, which ends their readers.
+// close closes all connections, which ends their readers.
 func (c *connections) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *connections) close() {
 	}
 }
 
-// accept takes connections until the listener is closed.
+// accept serves connections until the listener closes.
 func (s *Server) accept(l net.Listener, turns *shared) {
 	for {
 		conn, err := l.Accept()
@@ -94,24 +94,24 @@ func (s *Server) accept(l net.Listener, turns *shared) {
 			continue
 		}
 		client := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if !s.serves(client) || !s.conns.add(conn, client) {
+		if !s.config.serves(client) || !s.conns.add(conn, client) {
 			s.refused.Add(1)
 			_ = conn.Close()
 			continue
 		}
 		s.running.Go(func() {
 			defer s.conns.end(conn)
-			s.Logger.Debug("dns connection ended", "client", client, "error", talk(conn, client, turns))
+			s.config.Logger.Debug("a DNS connection ended", "client", client, "error", talk(conn, client, turns))
 		})
 	}
 }
 
-// persist waits a moment after an error of a socket; false: the server is closed.
+// persist pauses after an error of a socket. It returns false after Close.
 func (s *Server) persist(err error) bool {
 	if errors.Is(err, net.ErrClosed) || s.closing.Err() != nil {
 		return false
 	}
-	s.Logger.Debug("dns socket", "error", err)
+	s.config.Logger.Debug("a DNS socket failed and is retried", "error", err)
 	pause := time.NewTimer(acceptPause)
 	defer pause.Stop()
 	select {
@@ -122,8 +122,8 @@ func (s *Server) persist(err error) bool {
 	}
 }
 
-// talk answers the questions of a connection, one after the other, until its client ends it, is silent
-// for too long, or sends what is no question.
+// talk answers the questions of a connection one by one. It ends when the client closes the connection,
+// stays silent too long, or sends anything but a question.
 func talk(conn net.Conn, client netip.Addr, turns *shared) error {
 	r := bufio.NewReaderSize(conn, 512)
 	var msg, out []byte
@@ -137,7 +137,7 @@ func talk(conn net.Conn, client netip.Addr, turns *shared) error {
 		}
 		n := int(binary.BigEndian.Uint16(size[:]))
 		if n > maxQuestion {
-			return errors.New("message too long for a question")
+			return errors.New("the client sent a message longer than any question")
 		}
 		if cap(msg) < n {
 			msg = make([]byte, n)
@@ -148,7 +148,7 @@ func talk(conn net.Conn, client netip.Addr, turns *shared) error {
 		}
 		out = turns.respond(append(out[:0], 0, 0), msg, client)
 		if len(out) == 2 {
-			return errors.New("no question")
+			return errors.New("the client sent a message without a question")
 		}
 		binary.BigEndian.PutUint16(out, uint16(len(out)-2))
 		if err := conn.SetWriteDeadline(time.Now().Add(writeTCP)); err != nil {
@@ -157,7 +157,7 @@ func talk(conn net.Conn, client netip.Addr, turns *shared) error {
 		if _, err := conn.Write(out); err != nil {
 			return err
 		}
-		if cap(out) > maxQuestion { // one that is silent now keeps little
+		if cap(out) > maxQuestion { // an idle connection keeps little memory
 			out = nil
 		}
 	}

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// batch is how many packets are read and written by one call of the system, where it can do that.
+// batch is the number of packets per system call, if the system supports it.
 const batch = 32
 
-// receiveBuffer is for questions that come while others are answered, in bytes.
+// receiveBuffer holds questions that arrive while others are answered, in bytes.
 const receiveBuffer = 1 << 20
 
-// socket reads and writes packets of one version of IP. ipv4.Message and ipv6.Message are one type.
+// socket reads and writes packets of one version of IP. ipv4.Message and ipv6.Message are the same type.
 type socket interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
-// newSocket readies a socket. One that is bound to every address of the host must answer from the one
-// that was asked, so the system is told to say which.
+// newSocket prepares a socket. A socket bound to all addresses must answer from the address of the
+// question, so it asks the system for that address.
 func newSocket(c *net.UDPConn) (s socket, everywhere bool, err error) {
 	bound := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
 	everywhere = bound.IsUnspecified()
@@ -39,7 +39,7 @@ func newSocket(c *net.UDPConn) (s socket, everywhere bool, err error) {
 	return p, everywhere, err
 }
 
-// datagrams are the buffers of a socket.
+// datagrams holds the buffers of a socket.
 type datagrams struct {
 	socket     socket
 	everywhere bool
@@ -52,7 +52,7 @@ func newDatagrams(c *net.UDPConn) (*datagrams, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetReadBuffer(receiveBuffer) // as much of it as the system grants
+	_ = c.SetReadBuffer(receiveBuffer) // the system may grant less
 	d := &datagrams{socket: s, everywhere: everywhere}
 	for i := range batch {
 		in := ipv4.Message{Buffers: [][]byte{make([]byte, maxQuestion)}}
@@ -66,11 +66,11 @@ func newDatagrams(c *net.UDPConn) (*datagrams, error) {
 	return d, nil
 }
 
-// serveUDP answers the packets of a socket until it is closed.
+// serveUDP answers the packets of a socket until it closes.
 func (s *Server) serveUDP(c *net.UDPConn, r *responder) {
 	d, err := newDatagrams(c)
 	if err != nil {
-		s.Logger.Error("dns socket", "address", c.LocalAddr(), "error", err)
+		s.config.Logger.Error("a DNS socket cannot be used", "address", c.LocalAddr(), "error", err)
 		return
 	}
 	for {
@@ -85,7 +85,7 @@ func (s *Server) serveUDP(c *net.UDPConn, r *responder) {
 	}
 }
 
-// answer gives the answers to packets, those that there are.
+// answer returns the answers to packets. Some packets have none.
 func (d *datagrams) answer(in []ipv4.Message, r *responder) []ipv4.Message {
 	n := 0
 	for i := range in {
@@ -110,7 +110,7 @@ func (d *datagrams) answer(in []ipv4.Message, r *responder) []ipv4.Message {
 	return d.out[:n]
 }
 
-// write sends answers. One that cannot be sent is left out: its client asks again.
+// write sends answers and skips an answer after a failure: the client asks again.
 func (d *datagrams) write(out []ipv4.Message) {
 	for len(out) > 0 {
 		n, err := d.socket.WriteBatch(out, 0)
@@ -121,7 +121,7 @@ func (d *datagrams) write(out []ipv4.Message) {
 	}
 }
 
-// source makes what came with a packet say where the answer is from.
+// source converts the destination of a packet to the source of its answer.
 func source(came []byte, v4 bool) []byte {
 	if v4 {
 		var m ipv4.ControlMessage

@@ -11,22 +11,22 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Times of the SOA for secondary servers, which there are none of, in seconds (RFC 1912, section 2.2).
+// Times of the SOA in seconds (RFC 1912, section 2.2). They concern secondary servers, which do not exist.
 const (
 	soaRefresh = 3600
 	soaRetry   = 600
 	soaExpire  = 86400
 )
 
-// zone is a domain that is answered for, with the records that are always there.
+// zone is a served domain with its fixed records.
 type zone struct {
-	wire    []byte // its name
-	soa     record // its TTL is that of absences
+	wire    []byte // name of the domain
+	soa     record // with the TTL of absences
 	ns      record
-	minimal record // all that is said to ANY (RFC 8482, section 4.2)
+	minimal record // the answer to ANY (RFC 8482, section 4.2)
 }
 
-// newZones packs the domains, longest first: the first that a name is below is the one.
+// newZones packs the domains, longest first, so that the first match of a name is the right one.
 func newZones(domains []string, negative time.Duration) ([]*zone, error) {
 	zones := make([]*zone, 0, len(domains))
 	for _, d := range domains {
@@ -65,7 +65,7 @@ func newZone(domain string, negative uint32) (*zone, error) {
 	return z, nil
 }
 
-// packRecord packs a record whose owner is the root, and puts a pointer to the question there.
+// packRecord packs a record and replaces its owner, the root, by a pointer to the question.
 func packRecord(rr dns.RR) (record, error) {
 	buf := make([]byte, dns.Len(rr)+maxName)
 	n, err := dns.PackRR(rr, buf, 0, nil, false)
@@ -75,7 +75,7 @@ func packRecord(rr dns.RR) (record, error) {
 	return record{wire: append(slices.Clone(questionPointer()), buf[1:n]...)}, nil
 }
 
-// packName packs a name, which is complete, without compression.
+// packName packs a fully qualified name without compression.
 func packName(text string) ([]byte, error) {
 	buf := make([]byte, maxName)
 	n, err := dns.PackDomainName(text, buf, 0, nil, false)
@@ -85,10 +85,11 @@ func packName(text string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// questionPointer is a name that is the one of the question.
+// questionPointer returns a pointer to the name of the question.
 func questionPointer() []byte { return []byte{0xC0, headerSize} }
 
-// find gives the zone of a name in lower case and the labels in front of it; nil: it is not ours.
+// find returns the zone of a lower-case name and the labels in front of it, or nil for names outside the
+// domains.
 func find(zones []*zone, wire []byte) (*zone, []string) {
 	for _, z := range zones {
 		if labels, ok := z.below(wire); ok {
@@ -107,7 +108,7 @@ func (z *zone) below(wire []byte) (labels []string, ok bool) {
 	for at < end {
 		at += 1 + int(wire[at])
 	}
-	if at != end { // in the middle of a label
+	if at != end { // the suffix begins inside a label
 		return nil, false
 	}
 	for at = 0; at < end; {
