@@ -12,6 +12,17 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+// asker sends requests to other keepers and chooses among them. It is safe for concurrent use.
+type asker struct {
+	k     *Keeper
+	pool  *rpc.Pool
+	stats *statsCache
+}
+
+func newAsker(k *Keeper) *asker {
+	return &asker{k: k, pool: newPool(&k.Config), stats: newStatsCache()}
+}
+
 // newPool returns the pool of streams to other keepers.
 func newPool(c *Config) *rpc.Pool {
 	return rpc.NewPool(rpc.PoolConfig{
@@ -29,9 +40,9 @@ func withTimeout(m proto.Message, left time.Duration) proto.Message {
 
 // call sends a request to a keeper and returns its response. Refused reports that err is the
 // keeper's own refusal. The other errors are those of rpc.Pool.Call.
-func (k *Keeper) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, _ error) {
+func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, _ error) {
 	resp := new(pb.Response)
-	if err := k.pool.Call(ctx, id, req, resp); err != nil {
+	if err := a.pool.Call(ctx, id, req, resp); err != nil {
 		return nil, false, fault.Wrap("keeper.call", err)
 	}
 	err := faultOf("keeper.call", resp.Refusal)

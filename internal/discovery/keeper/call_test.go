@@ -125,7 +125,7 @@ func TestCorruptKeepers(t *testing.T) {
 					require.Equal(t, 4, o.Stored.On)
 				}
 				a := w.nodes[0]
-				evil := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+				evil := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
 				asked := 0
 				evil.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
 				evil.cut()
@@ -152,7 +152,7 @@ func TestHedging(t *testing.T) {
 		a := w.nodes[0]
 		recs := batch(t, newProvider(t), 5, time.Now())
 		a.Store(t.Context(), recs)
-		slow := w.node(a.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+		slow := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
 		slow.silent()
 		slow.cut()
 		start := time.Now()
@@ -174,7 +174,7 @@ func TestHedgingAmongTheDead(t *testing.T) {
 		w := newCluster(t, 9)
 		a := w.nodes[0]
 		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
-		for _, id := range a.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
+		for _, id := range a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
 			n := w.node(id)
 			n.silent()
 			n.cut()

@@ -145,6 +145,25 @@ func (p *closestCache) keepers(ctx context.Context, c records.CellKey) (*keeperS
 	}
 }
 
+// keepersOf looks up the keepers of some cells, several at a time.
+func (p *closestCache) keepersOf(ctx context.Context, cells []records.CellKey) ([]*keeperSet, error) {
+	sets := make([]*keeperSet, len(cells))
+	errs := make([]error, len(cells))
+	lookUp := func(i int) { sets[i], errs[i] = p.keepers(ctx, cells[i]) }
+	first := 0
+	if len(cells) > 0 && p.k.Router.Size() < Network {
+		lookUp(0) // in a small network the first answer applies to all cells
+		first = 1
+	}
+	bounded(lookups, len(cells)-first, func(i int) { lookUp(first + i) })
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
 // refresh renews a cached set in the background. It does nothing if enough lookups are under way:
 // a later call tries again.
 func (p *closestCache) refresh(key string, whole bool) {

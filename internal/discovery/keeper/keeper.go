@@ -36,7 +36,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -97,18 +96,13 @@ type Config struct {
 // Keeper is one peer's part in the distributed index. Its methods are safe for concurrent use.
 type Keeper struct {
 	Config
-	closest  *closestCache
-	stats    *statsCache
-	pool     *rpc.Pool // streams to other keepers
-	server   *server
-	listener *rpc.Server
-	sync     *syncer
-	ring     *changeRing // changes for watchers
-
+	closest   *closestCache
+	asker     *asker     // requests to other keepers
+	publisher *publisher // records to other keepers
+	server    *server    // requests of other peers
+	sync      *syncer    // anti-entropy
+	splits    *splits
 	following chan struct{} // semaphore of the followed streams
-
-	splits *splits
-	hints  *splitHints // split cells of other keepers
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -124,15 +118,14 @@ func New(c Config) (*Keeper, error) {
 	k := &Keeper{Config: c}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.closest = newClosestCache(k)
-	k.stats = newStatsCache()
-	k.pool = newPool(&k.Config)
-	k.server = newServer(k)
-	k.splits, k.hints = newSplits(k), newSplitHints()
+	k.asker = newAsker(k)
+	k.publisher = &publisher{k: k, hints: newSplitHints()}
+	k.splits = newSplits(k)
 	k.sync = newSyncer(k)
-	k.ring = newRing(c.Index, uint64(c.Now().UnixNano()))
 	k.following = make(chan struct{}, maxOwnWatches)
-	k.listener = k.server.listen()
-	k.spawn(k.ring.run, k.splits.run)
+	k.server = newServer(k)
+	k.server.listen()
+	k.spawn(k.server.ring.run, (&splitMaintainer{splits: k.splits}).run)
 	if c.Limits.Sync > 0 {
 		k.spawn(k.sync.run)
 	}
@@ -158,10 +151,10 @@ func (c *Config) setDefaults() {
 // Close stops the service, ends the operations under way and waits for them. Later operations
 // return Unavailable.
 func (k *Keeper) Close() error {
-	k.cancel()         // operations under way return
-	k.listener.Close() // reads under way return
+	k.cancel()           // operations under way return
+	k.server.rpc.Close() // reads under way return
 	k.inflight.close()
-	k.pool.Close() // last: operations put their streams back when they end
+	k.asker.pool.Close() // last: operations put their streams back when they end
 	return nil
 }
 

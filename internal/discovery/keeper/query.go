@@ -39,7 +39,7 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 // cells whole and has compared them with other keepers.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if !k.settled(cells) || !k.splits.holdsAll(cells) {
+	if !k.sync.settled(cells) || !k.splits.holdsAll(cells) {
 		return query.Found{}, false
 	}
 	return k.findHere(p, cells), true
@@ -63,25 +63,6 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 		Local:    k.onlyKeeper(t.groups),
 		Notes:    t.trace.sorted(),
 	}, nil
-}
-
-// keepersOf looks up the keepers of some cells, several at a time.
-func (k *Keeper) keepersOf(ctx context.Context, cells []records.CellKey) ([]*keeperSet, error) {
-	sets := make([]*keeperSet, len(cells))
-	errs := make([]error, len(cells))
-	lookUp := func(i int) { sets[i], errs[i] = k.closest.keepers(ctx, cells[i]) }
-	first := 0
-	if len(cells) > 0 && k.Router.Size() < Network {
-		lookUp(0) // in a small network the first answer applies to all cells
-		first = 1
-	}
-	bounded(lookups, len(cells)-first, func(i int) { lookUp(first + i) })
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return sets, nil
 }
 
 // bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
@@ -137,32 +118,32 @@ type reply struct {
 // first, one more for each failure or partial answer, more while the answers leave doubt, and
 // after each hedge delay as many as are missing, increasing each time. With many dead peers,
 // one at a time would wait for one dead peer after the other.
-func (k *Keeper) askGroup(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
+func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // runs before Wait and ends the slow requests
 	q.cells = g.cells
-	order := k.askingOrder(g.set)
+	order := a.askingOrder(g.set)
 	if trace.enabled {
 		trace.add("cells %s have %d keepers", q.names(), len(order))
 	}
 	replies := make(chan reply, len(order))
-	g.diverse = k.diverse(order)
+	g.diverse = a.diverse(order)
 	next, awaited := 0, make(map[peer.ID]bool) // late replies are not awaited, but still count
 	ask := func() {
 		if next < len(order) {
-			k.prefer(order[next:], g.commonNetwork())
+			a.prefer(order[next:], g.commonNetwork())
 			id := order[next]
 			next++
 			awaited[id] = true
-			asked.Go(func() { replies <- k.ask(ctx, id, q, trace) })
+			asked.Go(func() { replies <- a.ask(ctx, id, q, trace) })
 		}
 	}
 	for range g.needed() {
 		ask()
 	}
-	delay := k.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == k.Self }))
+	delay := a.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.k.Self }))
 	hedge := time.NewTimer(delay)
 	defer hedge.Stop()
 	for received, hedges := 0, 0; received < next && g.full() < g.wanted(); {
@@ -201,27 +182,27 @@ func (g *group) add(r reply) bool {
 // askingOrder returns the keepers in the order to ask them: recently failed keepers last, the
 // others by distance to this peer's own id. So this peer is first if it is a keeper, the load
 // spreads over the askers, and one asker uses the same streams each time.
-func (k *Keeper) askingOrder(set *keeperSet) []peer.ID {
-	now := k.Now()
-	order := nearest(string(k.Self), set.peers, len(set.peers))
+func (a *asker) askingOrder(set *keeperSet) []peer.ID {
+	now := a.k.Now()
+	order := nearest(string(a.k.Self), set.peers, len(set.peers))
 	var last []peer.ID
 	first := slices.DeleteFunc(order, func(id peer.ID) bool {
-		avoided := k.stats.avoided(id, now)
+		avoided := a.stats.avoided(id, now)
 		if avoided {
 			last = append(last, id)
 		}
 		return avoided
 	})
-	return append(k.spread(first), last...)
+	return append(a.spread(first), last...)
 }
 
 // spread puts peers of distinct networks first: an owner of many peers in one network is not
 // asked twice before another owner.
-func (k *Keeper) spread(ids []peer.ID) []peer.ID {
+func (a *asker) spread(ids []peer.ID) []peer.ID {
 	seen := make(map[netip.Prefix]bool)
 	var repeated []peer.ID
 	first := slices.DeleteFunc(ids, func(id peer.ID) bool {
-		from, ok := k.prefixOfPeer(id)
+		from, ok := a.prefixOfPeer(id)
 		twice := ok && seen[from]
 		seen[from] = true
 		if twice {
@@ -233,21 +214,21 @@ func (k *Keeper) spread(ids []peer.ID) []peer.ID {
 }
 
 // diverse reports whether peers belong to more than one network.
-func (k *Keeper) diverse(ids []peer.ID) bool {
-	first, _ := k.prefixOfPeer(ids[0])
+func (a *asker) diverse(ids []peer.ID) bool {
+	first, _ := a.prefixOfPeer(ids[0])
 	return slices.ContainsFunc(ids[1:], func(id peer.ID) bool {
-		other, _ := k.prefixOfPeer(id)
+		other, _ := a.prefixOfPeer(id)
 		return other != first
 	})
 }
 
 // prefer moves a peer of another network to the front, if all answers so far come from one.
-func (k *Keeper) prefer(ids []peer.ID, network netip.Prefix) {
+func (a *asker) prefer(ids []peer.ID, network netip.Prefix) {
 	if !network.IsValid() {
 		return
 	}
 	at := slices.IndexFunc(ids, func(id peer.ID) bool {
-		other, _ := k.prefixOfPeer(id)
+		other, _ := a.prefixOfPeer(id)
 		return other != network
 	})
 	if at > 0 {
@@ -258,73 +239,73 @@ func (k *Keeper) prefer(ids []peer.ID, network netip.Prefix) {
 }
 
 // ask asks one keeper, or this peer itself.
-func (k *Keeper) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTrace) reply {
-	if id == k.Self {
-		a := k.answerHere(q)
-		trace.add("asked this peer about %d cells: %s", len(q.cells), a)
-		return reply{from: id, answer: a}
+func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTrace) reply {
+	if id == a.k.Self {
+		own := a.k.answerHere(q)
+		trace.add("asked this peer about %d cells: %s", len(q.cells), own)
+		return reply{from: id, answer: own}
 	}
-	start := k.Now()
-	ctx, end, err := k.begin(ctx, "ask", k.Limits.Ask)
+	start := a.k.Now()
+	ctx, end, err := a.k.begin(ctx, "ask", a.k.Limits.Ask)
 	if err != nil {
 		return reply{from: id, err: err}
 	}
-	a, err := k.askPeer(ctx, id, q)
-	took := k.Now().Sub(start)
-	k.observe(ctx, id, took, err)
+	got, err := a.askPeer(ctx, id, q)
+	took := a.k.Now().Sub(start)
+	a.observe(ctx, id, took, err)
 	end(err)
 	if err != nil {
 		trace.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
 		return reply{from: id, err: err}
 	}
-	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), a, took.Round(time.Microsecond))
-	if from, ok := k.prefixOfPeer(id); ok {
-		a.network = from
+	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), got, took.Round(time.Microsecond))
+	if from, ok := a.prefixOfPeer(id); ok {
+		got.network = from
 	}
-	return reply{from: id, answer: a}
+	return reply{from: id, answer: got}
 }
 
-func (k *Keeper) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
+func (a *asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // only the asker explains
 	req.Cells = q.names()
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}
-	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	return verifyAnswer(q, resp.GetQuery(), k.Verifier, k.Now())
+	return verifyAnswer(q, resp.GetQuery(), a.k.Verifier, a.k.Now())
 }
 
 // observe updates the stats of a peer after a request.
-func (k *Keeper) observe(ctx context.Context, id peer.ID, took time.Duration, err error) {
+func (a *asker) observe(ctx context.Context, id peer.ID, took time.Duration, err error) {
 	switch {
 	case err == nil:
-		k.stats.observe(id, took)
+		a.stats.observe(id, took)
 	case fault.KindOf(err) == fault.Unauthentic:
-		k.Recorder.Distrusted(fault.KindOf(err).String())
-		k.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
-		k.stats.avoid(id, k.Now().Add(distrustFor))
+		a.k.Recorder.Distrusted(fault.KindOf(err).String())
+		a.k.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
+		a.stats.avoid(id, a.k.Now().Add(distrustFor))
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
 		// Keepers asked later were faster.
-		if took > k.stats.hedgeDelay([]peer.ID{id}) {
-			k.suspect(id)
+		if took > a.stats.hedgeDelay([]peer.ID{id}) {
+			a.suspect(id)
 		}
 	default:
-		k.suspect(id)
+		a.suspect(id)
 	}
 }
 
 // suspect puts an unresponsive peer last for a while and lets the router check it.
-func (k *Keeper) suspect(id peer.ID) {
-	k.stats.avoid(id, k.Now().Add(avoidFor))
-	k.closest.refreshSets(id)
-	if r, ok := k.Router.(suspectReporter); ok {
+func (a *asker) suspect(id peer.ID) {
+	a.stats.avoid(id, a.k.Now().Add(avoidFor))
+	a.k.closest.refreshSets(id)
+	if r, ok := a.k.Router.(suspectReporter); ok {
 		r.Suspect(id)
 	}
 }

@@ -111,15 +111,15 @@ func (l *peerLimit) leave(id peer.ID) {
 
 // prefixOfPeer returns the address prefix of a peer, from its connections or else from the
 // peer store. It reports false for this machine and for an unknown prefix.
-func (k *Keeper) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
-	if id == k.Self {
+func (a *asker) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
+	if id == a.k.Self {
 		return netip.Prefix{}, false
 	}
-	for _, c := range k.Host.Network().ConnsToPeer(id) {
+	for _, c := range a.k.Host.Network().ConnsToPeer(id) {
 		s := sourceOf(c)
 		return s.prefix, !s.exempt && s.prefix.IsValid()
 	}
-	for _, a := range k.Host.Peerstore().Addrs(id) {
+	for _, a := range a.k.Host.Peerstore().Addrs(id) {
 		if ip, err := manet.ToIP(a); err == nil {
 			addr, _ := netip.AddrFromSlice(ip)
 			from := prefixOf(addr)

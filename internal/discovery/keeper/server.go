@@ -16,6 +16,8 @@ type server struct {
 	k       *Keeper
 	working chan struct{} // semaphore of the requests being processed
 	quotas  *quotas
+	rpc     *rpc.Server
+	ring    *changeRing // changes for watchers
 
 	comparing peerLimit // SYNC requests: one at a time for each peer
 	watches   peerLimit // streams served
@@ -33,8 +35,9 @@ func newServer(k *Keeper) *server {
 }
 
 // listen starts to answer requests.
-func (s *server) listen() *rpc.Server {
-	return rpc.NewServer(rpc.ServerConfig{
+func (s *server) listen() {
+	s.ring = newRing(s.k.Index, uint64(s.k.Now().UnixNano()))
+	s.rpc = rpc.NewServer(rpc.ServerConfig{
 		Host: s.k.Host, Protocol: Protocol, Service: service,
 		Request: new(pb.Request), Format: rpc.Format{MaxSize: MaxRequest, Check: requestBounds().check}, Handler: s.handle,
 		Streams: s.k.Limits.Streams, StreamsPerPeer: s.k.Limits.StreamsPerPeer,

@@ -40,9 +40,10 @@ func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	k.setDefaults()
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	t.Cleanup(k.cancel)
-	k.closest, k.stats, k.server, k.sync = newClosestCache(k), newStatsCache(), newServer(k), newSyncer(k)
+	k.closest, k.asker, k.sync = newClosestCache(k), &asker{k: k, stats: newStatsCache()}, newSyncer(k)
 	k.sync.keep(&syncRound{alone: true})
-	k.splits, k.hints = newSplits(k), newSplitHints()
+	k.splits, k.publisher = newSplits(k), &publisher{k: k, hints: newSplitHints()}
+	k.server = newServer(k)
 	return k, counts
 }
 

@@ -16,8 +16,14 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+// splitMaintainer maintains the split cells. One goroutine uses it.
+type splitMaintainer struct {
+	splits  *splits
+	lastSeq uint64 // Index.Seq at the last prune
+}
+
 // run maintains the split cells every maintainEvery until ctx ends.
-func (s *splits) run(ctx context.Context) {
+func (m *splitMaintainer) run(ctx context.Context) {
 	tick := time.NewTicker(maintainEvery)
 	defer tick.Stop()
 	for round := 0; ; round++ {
@@ -25,7 +31,7 @@ func (s *splits) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.maintain(ctx, round)
+			m.maintain(ctx, round)
 		}
 	}
 }
@@ -38,38 +44,38 @@ type staleChild struct {
 
 // maintain advances every split cell: it hands over records, fills samples, refreshes
 // summaries, and makes small cells whole again.
-func (s *splits) maintain(ctx context.Context, round int) {
-	s.confirmSuspected(ctx)
-	keys := s.keys()
-	now, lastSeq := s.k.Now(), s.lastSeq
+func (m *splitMaintainer) maintain(ctx context.Context, round int) {
+	m.confirmSuspected(ctx)
+	keys := m.splits.keys()
+	now, lastSeq := m.splits.k.Now(), m.lastSeq
 	refreshing := round%(int(refreshEvery/maintainEvery)) == 0
 	var stale []staleChild
 	for _, c := range keys {
-		if !s.k.closest.accepts(c) {
-			s.remove(c)
+		if !m.splits.k.closest.accepts(c) {
+			m.splits.remove(c)
 			continue
 		}
-		s.advance(c, now)
-		s.refillSample(c)
-		if refreshing && lastSeq != s.k.Index.Seq() && s.phase(c) == cell.Split {
-			s.splitRelated(c)
-			s.prune(c) // queries and SYNC also add records to the index
+		m.advance(c, now)
+		m.refillSample(c)
+		if refreshing && lastSeq != m.splits.k.Index.Seq() && m.splits.phase(c) == cell.Split {
+			m.splitRelated(c)
+			m.splits.prune(c) // queries and SYNC also add records to the index
 		}
-		s.with(c, func(x *cell.Cell) {
+		m.splits.with(c, func(x *cell.Cell) {
 			for _, place := range x.Stale(refreshBatch-len(stale), now.Add(-refreshEvery), now) {
 				stale = append(stale, staleChild{parent: c, key: cellAt(c, place)})
 			}
 		})
 	}
 	if refreshing {
-		s.lastSeq = s.k.Index.Seq()
+		m.lastSeq = m.splits.k.Index.Seq()
 	}
-	s.refresh(ctx, stale)
+	m.refresh(ctx, stale)
 	for _, c := range keys {
 		ripe := false
-		s.with(c, func(x *cell.Cell) { ripe = x.UpdatePhase(now) })
+		m.splits.with(c, func(x *cell.Cell) { ripe = x.UpdatePhase(now) })
 		if ripe {
-			s.makeWhole(ctx, c)
+			m.makeWhole(ctx, c)
 		}
 	}
 }
@@ -86,29 +92,29 @@ func (s *splits) suspectSplit(c records.CellKey) {
 
 // confirmSuspected asks other keepers about suspected cells and adopts their splits. A false
 // answer costs a split until the keepers of the children report how few records they hold.
-func (s *splits) confirmSuspected(ctx context.Context) {
-	s.mu.Lock()
-	cells := make([]records.CellKey, 0, len(s.suspected))
-	for c := range s.suspected {
+func (m *splitMaintainer) confirmSuspected(ctx context.Context) {
+	m.splits.mu.Lock()
+	cells := make([]records.CellKey, 0, len(m.splits.suspected))
+	for c := range m.splits.suspected {
 		cells = append(cells, c)
 	}
-	clear(s.suspected)
-	s.mu.Unlock()
+	clear(m.splits.suspected)
+	m.splits.mu.Unlock()
 	slices.SortFunc(cells, compareCells)
 	for _, c := range cells {
-		set, err := s.k.closest.keepers(ctx, c)
-		if err != nil || s.phase(c) != cell.Whole || s.k.Router.Size() < acceptWithin {
+		set, err := m.splits.k.closest.keepers(ctx, c)
+		if err != nil || m.splits.phase(c) != cell.Whole || m.splits.k.Router.Size() < acceptWithin {
 			continue
 		}
 		plan, err := planOfAll(c, 1)
 		if err != nil {
 			continue
 		}
-		order := slices.DeleteFunc(s.k.askingOrder(set), func(id peer.ID) bool { return id == s.k.Self })
+		order := slices.DeleteFunc(m.splits.k.asker.askingOrder(set), func(id peer.ID) bool { return id == m.splits.k.Self })
 		for _, id := range order[:min(askedAtOnce, len(order))] {
-			r := s.k.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
+			r := m.splits.k.asker.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
 			if info, ok := r.answer.splits[c]; r.err == nil && ok {
-				s.adopt(c, info)
+				m.splits.adopt(c, info)
 			}
 		}
 	}
@@ -146,18 +152,18 @@ func planOfAll(c records.CellKey, limit int) (*query.Plan, error) {
 
 // splitRelated splits the ancestors and children of a split cell that became overfull through
 // records for other cells.
-func (s *splits) splitRelated(c records.CellKey) {
+func (m *splitMaintainer) splitRelated(c records.CellKey) {
 	var related []geo.Cell
 	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
 		if place == geo.Global || place.Len() >= geo.MinLen {
 			related = append(related, place)
 		}
 	}
-	s.with(c, func(x *cell.Cell) { related = append(related, x.Populated()...) })
+	m.splits.with(c, func(x *cell.Cell) { related = append(related, x.Populated()...) })
 	for _, place := range related {
 		o, capacity := cellAt(c, place), cell.Capacity(place)
-		if s.phase(o) == cell.Whole && s.k.closest.retains(o) && s.k.Index.CountIn(o, s.k.Now(), capacity+1) > capacity {
-			s.overflow(o)
+		if m.splits.phase(o) == cell.Whole && m.splits.k.closest.retains(o) && m.splits.k.Index.CountIn(o, m.splits.k.Now(), capacity+1) > capacity {
+			m.splits.overflow(o)
 		}
 	}
 }
@@ -170,10 +176,10 @@ func (s *splits) remove(c records.CellKey) {
 
 // advance ends phase Splitting after this peer's hand-over, and after enough time for the
 // hand-overs of the other keepers.
-func (s *splits) advance(c records.CellKey, now time.Time) {
-	s.mu.Lock()
+func (m *splitMaintainer) advance(c records.CellKey, now time.Time) {
+	m.splits.mu.Lock()
 	var due, done bool
-	if x, ok := s.cells[c]; ok {
+	if x, ok := m.splits.cells[c]; ok {
 		if phase, since := x.Phase(); phase == cell.Splitting {
 			due = x.handOver != handOverDone
 			if done = !due && now.Sub(since) >= maintainEvery; done {
@@ -181,21 +187,21 @@ func (s *splits) advance(c records.CellKey, now time.Time) {
 			}
 		}
 	}
-	s.mu.Unlock()
+	m.splits.mu.Unlock()
 	switch {
 	case due:
-		s.handOver(c)
+		m.splits.handOver(c)
 	case done:
-		s.prune(c)
+		m.splits.prune(c)
 	}
 }
 
 // refillSample removes expired records from a sample and fills the room from the index.
-func (s *splits) refillSample(c records.CellKey) {
+func (m *splitMaintainer) refillSample(c records.CellKey) {
 	room := false
-	s.with(c, func(x *cell.Cell) {
+	m.splits.with(c, func(x *cell.Cell) {
 		for _, n := range x.Sampled() {
-			if _, live := s.k.Index.Get(n); !live {
+			if _, live := m.splits.k.Index.Get(n); !live {
 				x.Forget(n)
 			}
 		}
@@ -205,17 +211,17 @@ func (s *splits) refillSample(c records.CellKey) {
 		return
 	}
 	var unplaced []cell.Member
-	for r := range s.k.Index.In(c, s.k.Now()) {
-		m := s.member(r)
+	for r := range m.splits.k.Index.In(c, m.splits.k.Now()) {
+		member := m.splits.member(r)
 		if _, placed := r.Facts().Place(); !placed {
-			unplaced = append(unplaced, m)
+			unplaced = append(unplaced, member)
 		} else if room {
-			s.with(c, func(x *cell.Cell) { x.FillSample(m) })
+			m.splits.with(c, func(x *cell.Cell) { x.FillSample(member) })
 		}
 	}
-	s.with(c, func(x *cell.Cell) { x.SetUnplaced(len(unplaced)) })
+	m.splits.with(c, func(x *cell.Cell) { x.SetUnplaced(len(unplaced)) })
 	for _, n := range cell.Surplus(unplaced, cell.LeafFull) {
-		s.k.Index.Remove(n)
+		m.splits.k.Index.Remove(n)
 	}
 }
 
@@ -269,7 +275,7 @@ func (s *splits) deliverToChildren(ctx context.Context, c records.CellKey) error
 			targets = append(targets, []records.CellKey{cellAt(c, child)})
 		}
 	}
-	for _, o := range s.k.storeAt(ctx, recs, targets) {
+	for _, o := range s.k.publisher.storeAt(ctx, recs, targets) {
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists && fault.KindOf(o.Err) != fault.LimitReached {
 			err = fault.Wrap("keeper.handOver", o.Err)
 		}
@@ -278,11 +284,11 @@ func (s *splits) deliverToChildren(ctx context.Context, c records.CellKey) error
 }
 
 // refresh asks the keepers of stale children for new summaries.
-func (s *splits) refresh(ctx context.Context, stale []staleChild) {
+func (m *splitMaintainer) refresh(ctx context.Context, stale []staleChild) {
 	if len(stale) == 0 {
 		return
 	}
-	ctx, end, err := s.k.begin(ctx, "summarise", maintainEvery/2)
+	ctx, end, err := m.splits.k.begin(ctx, "summarise", maintainEvery/2)
 	if err != nil {
 		return
 	}
@@ -293,25 +299,25 @@ func (s *splits) refresh(ctx context.Context, stale []staleChild) {
 		cells[i] = child.key
 		parents[child.key] = child.parent
 	}
-	sets, err := s.k.keepersOf(ctx, cells)
+	sets, err := m.splits.k.closest.keepersOf(ctx, cells)
 	if err != nil {
 		return
 	}
 	groups := groupCells(cells, sets)
-	bounded(deliveries, len(groups), func(i int) { s.refreshGroup(ctx, groups[i], parents) })
+	bounded(deliveries, len(groups), func(i int) { m.refreshGroup(ctx, groups[i], parents) })
 }
 
 // refreshGroup takes the safer view of two keepers. The view of one keeper alone only
 // improves a summary.
-func (s *splits) refreshGroup(ctx context.Context, g group, parents map[records.CellKey]records.CellKey) {
+func (m *splitMaintainer) refreshGroup(ctx context.Context, g group, parents map[records.CellKey]records.CellKey) {
 	for cells := range slices.Chunk(g.cells, MaxQueryCells) {
 		reported := make([]cell.Summary, len(cells))
 		answers := 0
-		for _, id := range s.k.askingOrder(g.set) {
+		for _, id := range m.splits.k.asker.askingOrder(g.set) {
 			if answers == g.needed() || ctx.Err() != nil {
 				break
 			}
-			views, err := s.k.askSummaries(ctx, id, cells)
+			views, err := m.splits.k.asker.askSummaries(ctx, id, cells)
 			if err != nil {
 				continue
 			}
@@ -321,7 +327,7 @@ func (s *splits) refreshGroup(ctx context.Context, g group, parents map[records.
 			}
 		}
 		for i, c := range cells {
-			s.with(parents[c], func(x *cell.Cell) {
+			m.splits.with(parents[c], func(x *cell.Cell) {
 				if answers == g.needed() {
 					x.Refresh(c.Cell, reported[i])
 				} else {
@@ -333,24 +339,24 @@ func (s *splits) refreshGroup(ctx context.Context, g group, parents map[records.
 }
 
 // askSummaries asks one keeper, or this peer itself, for the summaries of its cells.
-func (k *Keeper) askSummaries(ctx context.Context, id peer.ID, cells []records.CellKey) (all []cell.Summary, err error) {
-	if id == k.Self {
+func (a *asker) askSummaries(ctx context.Context, id peer.ID, cells []records.CellKey) (all []cell.Summary, err error) {
+	if id == a.k.Self {
 		for _, c := range cells {
-			all = append(all, k.splits.summaryOf(c))
+			all = append(all, a.k.splits.summaryOf(c))
 		}
 		return all, nil
 	}
-	start := k.Now()
-	ctx, end, err := k.begin(ctx, "ask", k.Limits.Ask)
+	start := a.k.Now()
+	ctx, end, err := a.k.begin(ctx, "ask", a.k.Limits.Ask)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		k.observe(ctx, id, k.Now().Sub(start), err)
+		a.observe(ctx, id, a.k.Now().Sub(start), err)
 		end(err)
 	}()
 	req := &pb.SummaryRequest{Cells: cellQuery{cells: cells}.names()}
-	resp, refused, err := k.call(ctx, id, &pb.Request{Op: &pb.Request_Summary{Summary: req}})
+	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Summary{Summary: req}})
 	if refused {
 		err = fault.As("keeper.ask", fault.Unavailable, err)
 	}
@@ -384,30 +390,30 @@ func parseSummaries(resp *pb.SummaryResponse, cells []records.CellKey) ([]cell.S
 
 // makeWhole fetches all records of a split cell from the keepers of its children, and then
 // holds the cell whole again.
-func (s *splits) makeWhole(ctx context.Context, c records.CellKey) {
+func (m *splitMaintainer) makeWhole(ctx context.Context, c records.CellKey) {
 	plan, err := planOfAll(c, query.MaxLimit)
 	if err != nil {
-		s.k.Logger.Error("query for all records of a cell does not compile: please report this defect", "cell", c, "error", err)
+		m.splits.k.Logger.Error("query for all records of a cell does not compile: please report this defect", "cell", c, "error", err)
 		return
 	}
 	var cells []records.CellKey
-	s.with(c, func(x *cell.Cell) {
+	m.splits.with(c, func(x *cell.Cell) {
 		for _, place := range x.Populated() {
 			cells = append(cells, cellAt(c, place))
 		}
 	})
 	complete := len(cells) == 0
 	if !complete {
-		ctx, end, err := s.k.begin(ctx, "query", s.k.Limits.Query)
+		ctx, end, err := m.splits.k.begin(ctx, "query", m.splits.k.Limits.Query)
 		if err != nil {
 			return
 		}
-		found, err := s.k.find(ctx, plan, cells)
+		found, err := m.splits.k.find(ctx, plan, cells)
 		end(err)
 		complete = err == nil && found.Complete
 	}
 	if complete {
-		s.remove(c)
-		s.k.Logger.Info("cell whole again", "cell", c)
+		m.splits.remove(c)
+		m.splits.k.Logger.Info("cell whole again", "cell", c)
 	}
 }

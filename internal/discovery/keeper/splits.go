@@ -27,7 +27,6 @@ type splits struct {
 	k        *Keeper
 	prefixes *lru.Cache[records.Name, netip.Prefix] // senders of records, for the shares of a cell; has its own lock
 	deep     *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that other peers sent records for; has its own lock
-	lastSeq  uint64                                 // Index.Seq at the last prune; owned by the maintenance goroutine
 
 	mu          sync.Mutex // guards the fields below, and the cells themselves
 	cells       map[records.CellKey]*splitCell

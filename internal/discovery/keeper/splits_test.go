@@ -252,7 +252,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 			},
 		} {
 			asker := w.nodes[5]
-			liar := w.node(asker.askingOrder(newKeeperSet(nearest(routingKey(global), w.dht.peers, Replicas), nil))[1])
+			liar := w.node(asker.asker.askingOrder(newKeeperSet(nearest(routingKey(global), w.dht.peers, Replicas), nil))[1])
 			liar.lie(func(resp *pb.Response) {
 				for _, s := range resp.GetQuery().GetSplits() {
 					for _, child := range s.Children {
@@ -267,7 +267,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 			if name == "too good" {
 				require.Greater(t, work, honest)
 			}
-			liar.host.SetStreamHandler(Protocol, liar.listener.Serve)
+			liar.host.SetStreamHandler(Protocol, liar.server.rpc.Serve)
 		}
 	})
 }
@@ -344,9 +344,9 @@ func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
 		w.hosts.of(ids[i]).addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
 	}
 	want := []peer.ID{ids[0], ids[2], ids[4], ids[1], ids[3]}
-	require.Equal(t, want, w.nodes[5].spread(slices.Clone(ids)))
+	require.Equal(t, want, w.nodes[5].asker.spread(slices.Clone(ids)))
 	self := append([]peer.ID{w.nodes[5].Self}, ids[:2]...)
-	require.Equal(t, self, w.nodes[5].spread(slices.Clone(self)))
+	require.Equal(t, self, w.nodes[5].asker.spread(slices.Clone(self)))
 }
 
 // A record that lapsed a moment ago is a difference of clocks, and an old one is not.

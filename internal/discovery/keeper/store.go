@@ -39,34 +39,40 @@ func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Ou
 	for i, r := range recs {
 		targets[i] = r.Cells()
 	}
-	outcomes := k.storeAt(ctx, recs, targets)
+	outcomes := k.publisher.storeAt(ctx, recs, targets)
 	for _, o := range outcomes {
 		err = cmp.Or(err, o.Err)
 	}
 	return outcomes
 }
 
+// publisher sends records to keepers. It is safe for concurrent use.
+type publisher struct {
+	k     *Keeper
+	hints *splitHints
+}
+
 // storeAt sends each record to the keepers of its target cells, and of their children where
 // hints name a split. Hints from one round select the cells of the next round.
-func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) []records.Outcome {
+func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) []records.Outcome {
 	sets := make(map[records.CellKey]*keeperSet)
 	done := make([][]records.CellKey, len(recs))
 	var batches []storeBatch
-	targets = k.nextCells(recs, targets, done)
+	targets = p.nextCells(recs, targets, done)
 	for depth := geo.MaxLen; depth <= geo.DeepLen && slices.ContainsFunc(targets, func(c []records.CellKey) bool { return len(c) > 0 }); depth++ {
-		if err := k.addKeepers(ctx, targets, sets); err != nil {
+		if err := p.addKeepers(ctx, targets, sets); err != nil {
 			if batches == nil {
 				return failAll(recs, fault.Wrap("keeper.Store", err))
 			}
 			break
 		}
-		round := route(recs, targets, sets, k.wants())
-		bounded(deliveries, len(round), func(i int) { k.deliver(ctx, recs, &round[i]) })
+		round := route(recs, targets, sets, p.wants())
+		bounded(deliveries, len(round), func(i int) { p.deliver(ctx, recs, &round[i]) })
 		batches = append(batches, round...)
 		for i := range done {
 			done[i] = append(done[i], targets[i]...)
 		}
-		targets = k.nextCells(recs, done, done)
+		targets = p.nextCells(recs, done, done)
 	}
 	outcomes := tally(len(recs), batches)
 	for i := range outcomes {
@@ -80,14 +86,14 @@ func (k *Keeper) storeAt(ctx context.Context, recs []*records.Record, targets []
 
 // nextCells returns the cells of each record and, below split cells, the children that contain
 // the record. It leaves out the cells in done.
-func (k *Keeper) nextCells(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
-	now := k.Now()
+func (p *publisher) nextCells(recs []*records.Record, cells, done [][]records.CellKey) [][]records.CellKey {
+	now := p.k.Now()
 	next := make([][]records.CellKey, len(recs))
 	for i, r := range recs {
 		all := slices.Clone(cells[i])
 		for j := 0; j < len(all); j++ { // all grows in the loop
 			c := all[j]
-			if c.Cell.Len() < geo.MaxLen || !k.hints.isSplit(c, now) {
+			if c.Cell.Len() < geo.MaxLen || !p.hints.isSplit(c, now) {
 				continue
 			}
 			if child, ok := cell.ChildOf(c.Cell, r); ok && !slices.Contains(all, cellAt(c, child)) {
@@ -100,9 +106,9 @@ func (k *Keeper) nextCells(recs []*records.Record, cells, done [][]records.CellK
 }
 
 // wants returns a predicate: whether a keeper should receive a record for a cell.
-func (k *Keeper) wants() func(peer.ID, records.CellKey, *records.Record) bool {
-	now := k.Now()
-	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return k.hints.wants(id, c, r, now) }
+func (p *publisher) wants() func(peer.ID, records.CellKey, *records.Record) bool {
+	now := p.k.Now()
+	return func(id peer.ID, c records.CellKey, r *records.Record) bool { return p.hints.wants(id, c, r, now) }
 }
 
 func failAll(recs []*records.Record, err error) []records.Outcome {
@@ -114,7 +120,7 @@ func failAll(recs []*records.Record, err error) []records.Outcome {
 }
 
 // addKeepers looks up the keepers of new cells and adds them to sets.
-func (k *Keeper) addKeepers(ctx context.Context, targets [][]records.CellKey, sets map[records.CellKey]*keeperSet) error {
+func (p *publisher) addKeepers(ctx context.Context, targets [][]records.CellKey, sets map[records.CellKey]*keeperSet) error {
 	var cells []records.CellKey
 	for _, c := range slices.Concat(targets...) {
 		if _, ok := sets[c]; !ok {
@@ -122,7 +128,7 @@ func (k *Keeper) addKeepers(ctx context.Context, targets [][]records.CellKey, se
 			cells = append(cells, c)
 		}
 	}
-	found, err := k.keepersOf(ctx, cells)
+	found, err := p.k.closest.keepersOf(ctx, cells)
 	for i, c := range cells {
 		if err != nil {
 			delete(sets, c)
@@ -212,15 +218,15 @@ func pack(items []storeItem) [][]storeItem {
 
 // deliver sends a batch to its keeper, message by message, and sets the results of the items.
 // A failed message ends the delivery: the remaining items fail too.
-func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, b *storeBatch) {
-	if b.to == k.Self {
-		k.storeHere(recs, b.items)
+func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *storeBatch) {
+	if b.to == p.k.Self {
+		p.storeHere(recs, b.items)
 		return
 	}
 	delivered := 0
 	for _, message := range pack(b.items) {
-		if err := k.send(ctx, b.to, message); err != nil {
-			k.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
+		if err := p.send(ctx, b.to, message); err != nil {
+			p.k.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
 			fail(b.items[delivered:], err)
 			return
 		}
@@ -229,8 +235,8 @@ func (k *Keeper) deliver(ctx context.Context, recs []*records.Record, b *storeBa
 }
 
 // storeHere stores records for the cells that this peer keeps itself.
-func (k *Keeper) storeHere(recs []*records.Record, items []storeItem) {
-	h := k.newStoreHandler(source{exempt: true})
+func (p *publisher) storeHere(recs []*records.Record, items []storeItem) {
+	h := p.k.newStoreHandler(source{exempt: true})
 	asked := make(map[records.CellKey]bool)
 	for i := range items {
 		item := &items[i]
@@ -243,19 +249,19 @@ func (k *Keeper) storeHere(recs []*records.Record, items []storeItem) {
 		}
 		item.err = err
 	}
-	if err := k.hints.add(k.Self, h.finish(), func(c records.CellKey) bool { return asked[c] }, k.Now()); err != nil {
-		k.Logger.Error("this peer rejects its own split hint: please report this defect", "error", err)
+	if err := p.hints.add(p.k.Self, h.finish(), func(c records.CellKey) bool { return asked[c] }, p.k.Now()); err != nil {
+		p.k.Logger.Error("this peer rejects its own split hint: please report this defect", "error", err)
 	}
 }
 
 // send delivers one message to a keeper and sets the results of the items. The timeout is
 // shorter for a keeper that failed recently.
-func (k *Keeper) send(ctx context.Context, to peer.ID, items []storeItem) (err error) {
-	timeout := k.Limits.Deliver
-	if k.stats.avoided(to, k.Now()) {
+func (p *publisher) send(ctx context.Context, to peer.ID, items []storeItem) (err error) {
+	timeout := p.k.Limits.Deliver
+	if p.k.asker.stats.avoided(to, p.k.Now()) {
 		timeout /= avoidedShare
 	}
-	ctx, end, err := k.begin(ctx, "deliver", timeout)
+	ctx, end, err := p.k.begin(ctx, "deliver", timeout)
 	if err != nil {
 		return err
 	}
@@ -264,26 +270,26 @@ func (k *Keeper) send(ctx context.Context, to peer.ID, items []storeItem) (err e
 	for i := range items {
 		req.Items[i] = items[i].wire
 	}
-	resp, refused, err := k.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
+	resp, refused, err := p.k.asker.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: req}})
 	if err == nil {
-		err = k.readStoreResponse(to, items, resp.GetStore())
+		err = p.readStoreResponse(to, items, resp.GetStore())
 	}
 	if err != nil && !refused {
-		k.observe(ctx, to, 0, err)
+		p.k.asker.observe(ctx, to, 0, err)
 	}
 	return err
 }
 
 // readStoreResponse sets the results of the items and adds the split hints. It returns
 // Unauthentic for a response that violates the protocol.
-func (k *Keeper) readStoreResponse(from peer.ID, items []storeItem, resp *pb.StoreResponse) error {
+func (p *publisher) readStoreResponse(from peer.ID, items []storeItem, resp *pb.StoreResponse) error {
 	if n := len(resp.GetResults()); n != len(items) {
 		return breach("%d results for %d records", n, len(items))
 	}
 	asked := func(c records.CellKey) bool {
 		return slices.ContainsFunc(items, func(item storeItem) bool { return slices.Contains(item.wire.Cells, c.String()) })
 	}
-	if err := k.hints.add(from, resp.GetSplits(), asked, k.Now()); err != nil {
+	if err := p.hints.add(from, resp.GetSplits(), asked, p.k.Now()); err != nil {
 		return err
 	}
 	for i, r := range resp.GetResults() {

@@ -320,7 +320,7 @@ func (y *syncer) partners(v *view) []peer.ID {
 	}
 	now := y.k.Now()
 	slices.SortStableFunc(ids, func(a, b peer.ID) int {
-		return btoi(y.k.stats.avoided(a, now)) - btoi(y.k.stats.avoided(b, now))
+		return btoi(y.k.asker.stats.avoided(a, now)) - btoi(y.k.asker.stats.avoided(b, now))
 	})
 	return ids[:min(len(ids), syncPeers)]
 }
@@ -345,12 +345,12 @@ func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 // and its last round compared them with settledPartners other keepers, or all of them, at a time
 // when the routing table had long been in its present state. Without partners it is true only if
 // no other peer was found.
-func (k *Keeper) settled(cells []records.CellKey) bool {
-	if k.closest.alone() {
+func (y *syncer) settled(cells []records.CellKey) bool {
+	if y.k.closest.alone() {
 		return true
 	}
-	o := k.sync.last.Load()
-	if o == nil || len(o.table.peers) == 0 || o.table.stale(k.Router.Size()) || !o.steady() {
+	o := y.last.Load()
+	if o == nil || len(o.table.peers) == 0 || o.table.stale(y.k.Router.Size()) || !o.steady() {
 		return false
 	}
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !o.covers(c) })

@@ -36,7 +36,7 @@ func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (wh
 func (y *syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
 	switch fault.KindOf(err) {
 	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
-		y.k.observe(ctx, id, 0, err)
+		y.k.asker.observe(ctx, id, 0, err)
 	}
 }
 
@@ -109,7 +109,7 @@ func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, 
 func (c *diff) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncCall)
 	defer cancel()
-	resp, refused, err := c.y.k.call(ctx, c.peer, req)
+	resp, refused, err := c.y.k.asker.call(ctx, c.peer, req)
 	if refused {
 		return nil, fault.As("keeper.sync", fault.LimitReached, err) // the kind of a refusal concerns this peer, not the caller
 	}

@@ -65,7 +65,7 @@ func TestJoinerIsComplete(t *testing.T) {
 		}
 		joined.put(t, gone) // it was away when the service ended
 		plan := compile(t, around(100))
-		require.False(t, joined.settled(plan.Cells(9)))
+		require.False(t, joined.sync.settled(plan.Cells(9)))
 
 		start, first := time.Now(), joined.sync.last.Load()
 		for joined.sync.last.Load() == first {
@@ -77,7 +77,7 @@ func TestJoinerIsComplete(t *testing.T) {
 		require.True(t, latest.Withdrawn())
 
 		time.Sleep(wholeTTL + 5*time.Second)
-		require.True(t, joined.settled(plan.Cells(9)))
+		require.True(t, joined.sync.settled(plan.Cells(9)))
 		asked := w.dht.asked()
 		found, err := joined.Query(t.Context(), plan)
 		require.NoError(t, err)
@@ -116,14 +116,14 @@ func TestHalvesConverge(t *testing.T) {
 		time.Sleep(time.Minute)
 		plan := compile(t, around(100))
 		for i, n := range w.nodes {
-			require.True(t, n.settled(plan.Cells(9)), i)
+			require.True(t, n.sync.settled(plan.Cells(9)), i)
 			require.Equal(t, []int{71, 302}[i/3], n.Index.Len())
 		}
 
 		w.dht.split(everybody)
 		synctest.Wait()
 		for _, n := range w.nodes {
-			require.False(t, n.settled(plan.Cells(9)), "the table has changed")
+			require.False(t, n.sync.settled(plan.Cells(9)), "the table has changed")
 		}
 		time.Sleep(syncGap + syncSoon + time.Second)
 		for _, n := range w.nodes {
@@ -135,7 +135,7 @@ func TestHalvesConverge(t *testing.T) {
 		}
 		time.Sleep(syncEvery)
 		for _, n := range w.nodes {
-			require.True(t, n.settled(plan.Cells(9)))
+			require.True(t, n.sync.settled(plan.Cells(9)))
 		}
 	})
 }

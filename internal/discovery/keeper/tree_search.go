@@ -72,7 +72,7 @@ func (t *treeSearch) run(ctx context.Context, cells []records.CellKey) error {
 
 // ask asks the keepers of the cells.
 func (t *treeSearch) ask(ctx context.Context, cells []records.CellKey) error {
-	sets, err := t.k.keepersOf(ctx, cells)
+	sets, err := t.k.closest.keepersOf(ctx, cells)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (t *treeSearch) ask(ctx context.Context, cells []records.CellKey) error {
 	q := cellQuery{plan: t.plan, worst: t.worst}
 	var wg sync.WaitGroup
 	for i := range groups {
-		wg.Go(func() { t.k.askGroup(ctx, q, &groups[i], t.trace) })
+		wg.Go(func() { t.k.asker.askGroup(ctx, q, &groups[i], t.trace) })
 	}
 	wg.Wait()
 	t.groups = append(t.groups, groups...)

@@ -133,7 +133,7 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 	case fault.KindOf(err) == fault.LimitReached:
 		return true
 	case !f.received || fault.KindOf(err) == fault.Unauthentic:
-		f.k.observe(ctx, id, 0, err)
+		f.k.asker.observe(ctx, id, 0, err)
 		f.at, f.cookie = "", nil
 	}
 	return false
@@ -164,7 +164,7 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 	if f.at != "" && set.has(f.at) {
 		return f.at, true
 	}
-	order := f.k.askingOrder(set) // never empty
+	order := f.k.asker.askingOrder(set) // never empty
 	if order[0] == f.avoid {
 		return order[len(order)-1], true
 	}
@@ -181,7 +181,7 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	}
 	dial, cancel := context.WithTimeout(ctx, f.k.Limits.Ask)
 	defer cancel()
-	s, err := f.k.pool.Open(dial, id)
+	s, err := f.k.asker.pool.Open(dial, id)
 	if err != nil {
 		return err
 	}

@@ -111,14 +111,14 @@ func (w *watchServer) refusal() error {
 // watcher's records.
 func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
 	if after != nil {
-		if _, _, lost := w.s.k.ring.after(after, 0); !lost {
+		if _, _, lost := w.s.ring.after(after, 0); !lost {
 			w.at = after
 			return w.sendRecords(nil, false)
 		}
 	}
 	y := w.s.k.sync
 	v := y.viewOf(y.table())
-	w.at = w.s.k.ring.place(v.seq)
+	w.at = w.s.ring.place(v.seq)
 	known := v.byID()
 	var fresher []*records.Record
 	for _, e := range have {
@@ -134,7 +134,7 @@ func (w *watchServer) run(ctx context.Context) error {
 	beat := time.NewTicker(watchBeat)
 	defer beat.Stop()
 	for {
-		changes, wait, lost := w.s.k.ring.after(w.at, watchBatch)
+		changes, wait, lost := w.s.ring.after(w.at, watchBatch)
 		if lost {
 			return nil // the watcher opens a new stream and gets a reset
 		}

@@ -177,7 +177,7 @@ func TestWatchResumes(t *testing.T) {
 		require.Equal(t, before, w.resyncs.Load())
 		require.Same(t, keeper, w.followed(t))
 
-		keeper.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // it lost changes
+		keeper.server.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // it lost changes
 		time.Sleep(watchBeat + 3*time.Second)
 		require.Greater(t, w.resyncs.Load(), before)
 	})
@@ -212,7 +212,7 @@ func TestHostileWatch(t *testing.T) {
 				require.False(t, f.handleEnd(t.Context(), b.Self, err))
 				require.Nil(t, f.cookie)
 				require.Zero(t, a.Index.Len())
-				require.True(t, a.stats.avoided(b.Self, time.Now()))
+				require.True(t, a.asker.stats.avoided(b.Self, time.Now()))
 			})
 		})
 	}
