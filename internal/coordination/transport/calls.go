@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -25,8 +26,8 @@ type ListenLimits struct {
 
 // Listener gives the streams of CallProtocol as connections. What is above its bounds is reset.
 type Listener struct {
-	host host.Host
-	door *door
+	host    host.Host
+	limiter *rpc.Limiter
 
 	mu      sync.Mutex // guards closing of waiting, against those who send on it
 	waiting chan *conn
@@ -43,17 +44,17 @@ func Listen(h host.Host, limits ListenLimits) (*Listener, error) {
 	orDefault(&limits.Total, 8192)
 	orDefault(&limits.PerPeer, 4)
 	orDefault(&limits.Waiting, 64)
-	l := &Listener{host: h, door: newDoor(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
+	l := &Listener{host: h, limiter: rpc.NewLimiter(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
 	h.SetStreamHandler(CallProtocol, l.serve)
 	return l, nil
 }
 
 func (l *Listener) serve(s network.Stream) {
-	if s.Scope().SetService(service) != nil || !l.door.enter(s) {
+	if s.Scope().SetService(service) != nil || !l.limiter.Enter(s) {
 		_ = s.Reset()
 		return
 	}
-	c := &conn{Stream: s, closed: func() { l.door.leave(s) }}
+	c := &conn{Stream: s, closed: func() { l.limiter.Leave(s) }}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {

@@ -24,13 +24,13 @@ type inbound struct {
 
 // serve is the handler of the protocol.
 func (t *Transport) serve(s network.Stream) {
-	if !t.handshakes.enter(s) {
+	if !t.handshakes.Enter(s) {
 		t.Recorder.Refused("busy")
 		_ = s.Reset()
 		return
 	}
 	in, err := t.receive(s)
-	t.handshakes.leave(s)
+	t.handshakes.Leave(s)
 	if err != nil {
 		t.Logger.Debug("stream refused", "peer", s.Conn().RemotePeer(), "error", err)
 	}

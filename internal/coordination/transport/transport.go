@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -100,7 +101,7 @@ type Recorder interface {
 // Transport moves Raft's messages between the members of a group. It is safe for concurrent use.
 type Transport struct {
 	Config
-	handshakes *door
+	handshakes *rpc.Limiter
 	turn       chan struct{} // one snapshot is written at a time
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -137,7 +138,7 @@ func New(c Config) (*Transport, error) {
 	}
 	c.setDefaults()
 	t := &Transport{
-		Config: c, handshakes: newDoor(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
+		Config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
 		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
@@ -332,7 +333,7 @@ func (t *Transport) Close() error {
 	if started {
 		t.Host.RemoveStreamHandler(RaftProtocol(t.Group))
 	}
-	t.handshakes.close()
+	t.handshakes.Close()
 	t.running.Wait()
 	t.mu.Lock()
 	clear(t.streams)

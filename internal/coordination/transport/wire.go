@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -19,16 +20,10 @@ import (
 // and the end of a snapshot's state.
 const frameHead = 4
 
-// memory is the part of a stream's scope that accounts for what its messages occupy.
-type memory interface {
-	ReserveMemory(size int, priority uint8) error
-	ReleaseMemory(size int)
-}
-
 // frames reads frames off one stream.
 type frames struct {
 	r   *bufio.Reader
-	mem memory
+	mem rpc.Memory
 	buf []byte // of the frame read last; not larger than keptSize between two
 }
 
@@ -49,7 +44,7 @@ func (p *idleTimeoutStream) Read(b []byte) (int, error) {
 // deadline is the time d from now, by the clock that streams go by.
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
-func newFrames(r io.Reader, mem memory) *frames {
+func newFrames(r io.Reader, mem rpc.Memory) *frames {
 	return &frames{r: bufio.NewReaderSize(r, 64<<10), mem: mem}
 }
 
