@@ -79,7 +79,7 @@ func discoveryRooms() []room {
 		{path: "internal/discovery/discoverytest", floor: 8, support: true},
 		{path: "internal/discovery/keeper", floor: 6, users: plane},
 		{path: "pkg/gossip", floor: 6, only: []string{}, users: plane},
-		{path: "internal/discovery/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap"}, users: plane},
+		{path: "internal/discovery/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: plane},
 		{path: "internal/discovery/index", floor: 5, only: []string{}, users: plane},
 		{path: "internal/discovery/cell", floor: 5, only: []string{}, users: plane},
 	}

@@ -7,19 +7,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Due gives up to limit versions that must be announced now, the longest due first:
+// Due returns up to limit versions to announce now, the longest due first:
 //
-//   - those that Open found, and tombstones for the places that services have left;
-//   - those that were handed out 30 s ago, by whichever call, and whose outcome is unknown;
-//   - those whose announcement fell short: 1 s later, then 2 s, 4 s, up to 5 min (all ±10 %);
-//   - a live service whose version is as old as Config.Refresh (±10 %), or half of its life:
-//     signed anew, durable, with a higher sequence and the same created_at;
-//   - tombstones again after Config.Refresh, until they lapse and are forgotten.
+//   - versions found by Open, and tombstones for places that services have left;
+//   - versions that were handed out 30 s ago and whose outcome is unknown;
+//   - versions with an incomplete announcement: after 1 s, 2 s, 4 s, up to 5 min, each ±10 %;
+//   - live services after Config.Refresh (±10 %) or half of the version's life: signed again, durable, with a
+//     higher sequence and the same created_at;
+//   - tombstones after each Config.Refresh, until they lapse and are deleted.
 //
-// What Due, Register, Update and Withdraw give is handed out: Due does not give it again
-// before its outcome is told with Announced, or 30 s have passed. So a loop that announces
-// what is due can run beside callers that announce what they have just made. When signing
-// or the disk fails, which is logged, the last version goes on being announced while it is
+// Due, Register, Update and Withdraw hand their versions out: until Announced reports the outcome, or for 30 s,
+// Due does not return them. A refresh loop can therefore run beside callers that announce their own changes.
+// After a failure of the disk or of a signature, which is logged, Due returns the last version while it is
 // valid.
 func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 	now = wall(now)
@@ -47,8 +46,8 @@ func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 	return due
 }
 
-// advance replaces stale versions and forgets lapsed ones, all in one durable step. It
-// gives those that were replaced.
+// advance replaces stale versions and deletes lapsed ones in one durable step. It returns the replaced
+// versions.
 func (r *Registry) advance(tasks []task, now time.Time) map[version]bool {
 	c, renewed := r.change(), make(map[version]bool)
 	for _, t := range tasks {
@@ -81,7 +80,7 @@ func (r *Registry) advance(tasks []task, now time.Time) map[version]bool {
 	return renewed
 }
 
-// renew signs the offer of a live service anew.
+// renew signs the offer of a live service again.
 func (c *change) renew(id string, now time.Time) (*service, error) {
 	last := c.at(id)
 	o, err := last.decodeOffer()
@@ -92,16 +91,15 @@ func (c *change) renew(id string, now time.Time) (*service, error) {
 }
 
 func (r *Registry) deferRenewal(v version, now time.Time, err error) {
-	r.log.Warn("a service could not be refreshed", "id", v.id, "err", err)
+	r.log.Warn("the record of a service could not be renewed; the last version stays announced while it is valid", "id", v.id, "err", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.scheduler.deferRenewal(v, now)
 }
 
-// Announced tells the outcome of announcing a version that Due, Register, Update or
-// Withdraw gave. With On < Of, or On = 0, it is due again soon; otherwise it has time
-// until it must be refreshed. Outcomes of versions that were superseded, or of other
-// providers, are ignored.
+// Announced reports the outcome of announcing a version from Due, Register, Update or Withdraw. After an
+// incomplete announcement (On < Of, or On = 0) the version is due again soon, otherwise at its refresh.
+// Announced ignores superseded versions and other providers.
 func (r *Registry) Announced(n records.Name, sequence uint64, s records.Stored, now time.Time) {
 	if n.Provider != r.self {
 		return
@@ -111,7 +109,7 @@ func (r *Registry) Announced(n records.Name, sequence uint64, s records.Stored, 
 	r.scheduler.announced(version{id: n.ID, sequence: sequence}, s.On > 0 && s.On >= s.Of, wall(now))
 }
 
-// NextDue is when Due has something to do next; false when there is nothing at all.
+// NextDue is the time of Due's next result, false for an empty registry.
 func (r *Registry) NextDue() (time.Time, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -9,20 +9,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// change collects new states of services. They are on disk together before one of them is
-// visible. Its user holds writing.
+// change collects new states of services. All are durable before any is visible. The caller holds writing.
 type change struct {
 	of     *Registry
-	states map[string]*service // nil: forgotten
-	ids    []string            // of states, in the order in which they were set
-	live   int                 // services there will be
+	states map[string]*service // nil: deleted
+	ids    []string            // keys of states, in order of set
+	live   int                 // live services after the change
 }
 
 func (r *Registry) change() *change {
 	return &change{of: r, states: make(map[string]*service), live: r.live}
 }
 
-// at is the state of a service with the change.
+// at returns the state of a service after the change.
 func (c *change) at(id string) *service {
 	if s, ok := c.states[id]; ok {
 		return s
@@ -43,12 +42,11 @@ func (c *change) set(id string, s *service) {
 	c.states[id] = s
 }
 
-// commit makes the change durable, then visible. After an error it is neither visible
-// nor certain not to be on disk.
+// commit makes the change durable, then visible. After an error the change is invisible, but may be on disk.
 func (c *change) commit(now time.Time) error {
 	r := c.of
 	if r.closed {
-		return fault.New("", fault.Unavailable, "the registry is closed")
+		return fault.New("", fault.Unavailable, "the registry is closed: the peer is shutting down")
 	}
 	if len(c.ids) == 0 {
 		return nil
@@ -68,8 +66,8 @@ func (c *change) commit(now time.Time) error {
 	return nil
 }
 
-// edits are the change for the ledger. The last sequence of a service that is forgotten
-// lives on in the floor, so that none follows it that is lower.
+// edits converts the change for the store. The last sequence of a deleted service survives in the floor, so
+// that later sequences are higher.
 func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 	for _, id := range c.ids {
 		e := store.Edit{Name: id}
@@ -85,20 +83,20 @@ func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 	return edits, floor, nil
 }
 
-// Register adds services in one durable step: after a crash all that were accepted are
-// there or none. It gives a record or an error for each offer, in their order. Errors are
+// Register adds services in one durable step: a crash keeps all accepted offers or none. It returns a record or
+// an error for each offer, in order. Errors:
 //
-//   - Exists: the id is registered, or an earlier offer of this call has it;
-//   - LimitReached: there are Config.MaxServices, or too many withdrawn ones that are not
-//     yet forgotten; room that is left goes to the first offers;
-//   - Invalid: the offer's field that the error names;
-//   - Unavailable: the registry is closed or its database failed. After a failure it is
-//     open until the next Open whether the service is registered.
+//   - Exists: the id is registered, also by an earlier offer of this call;
+//   - LimitReached: Config.MaxServices are registered, or too many withdrawn services are not deleted yet;
+//     the first offers take the remaining room;
+//   - Invalid: an invalid field of the offer, named by the error;
+//   - Unavailable: the registry is closed or its database failed. After a failure, only the next Open shows
+//     the registration's result.
 //
 // A withdrawn id can be registered again, as a new service.
 //
-// The records are handed out: the caller announces them and tells the outcome with
-// Announced. Until it has, Due does not give them, for 30 s at most.
+// The records are handed out: the caller announces them and reports the outcome to Announced. Until then, for
+// at most 30 s, Due does not return them.
 func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.Record, []error) {
 	const op = "registry.Register"
 	now = wall(now)
@@ -127,8 +125,8 @@ func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.R
 	return accepted, errs
 }
 
-// handOut leases new versions, or none where an entry is nil, to the caller who made them.
-// Its user still holds writing since their commit, so that Due has not given them before.
+// handOut hands new versions to their caller; nil entries are skipped. The caller still holds writing since the
+// commit, so Due has not returned them before.
 func (r *Registry) handOut(made []*records.Record, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,24 +137,23 @@ func (r *Registry) handOut(made []*records.Record, now time.Time) {
 	}
 }
 
-// register makes the first version of a service.
+// register creates the first version of a service.
 func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 	last := c.at(o.ID)
 	switch {
 	case last.live():
-		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is registered already")}
+		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is already registered: update it instead")}
 	case c.live >= c.of.max:
-		return nil, fault.New("", fault.LimitReached, "all %d services that this peer may offer are registered", c.of.max)
+		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one", c.of.max)
 	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
-		return nil, fault.New("", fault.LimitReached, "too many services were withdrawn; the first are forgotten when their records have lapsed")
+		return nil, fault.New("", fault.LimitReached, "too many withdrawn services wait for their records to lapse: retry later")
 	}
 	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, now)
 }
 
-// Update replaces the offer of a registered service and keeps its created_at. The new
-// version is handed out as by Register, and outcomes of older ones no longer count. The
-// tombstone for a place that the service leaves is due at once. Errors are NotFound, and
-// those of Register but Exists.
+// Update replaces the offer of a registered service and keeps its created_at. Like Register it hands the new
+// version out; outcomes of older versions no longer count. A tombstone for the place that the service leaves is
+// due at once. Errors: NotFound, and those of Register except Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
 		return r.signer.nextVersion(last, r.store.Floor(), o, wall(now))
@@ -167,9 +164,9 @@ func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, erro
 	return s.current, nil
 }
 
-// Withdraw ends a service and gives its tombstone, handed out as by Register and then due
-// from time to time until no version of the service can be believed any more. Errors are
-// NotFound, also when the service was withdrawn before, and Unavailable as of Register.
+// Withdraw ends a service and hands its tombstone out, like Register. The tombstone is due again from time to
+// time until all versions of the service have lapsed. Errors: NotFound, also for a withdrawn service, and
+// Unavailable as in Register.
 func (r *Registry) Withdraw(id string, now time.Time) (*records.Record, error) {
 	s, err := r.alter(id, wall(now), func(last *service) (*service, error) {
 		return r.signer.withdraw(last, wall(now))
@@ -186,7 +183,7 @@ func (r *Registry) alter(id string, now time.Time, to func(*service) (*service, 
 	defer r.writing.Unlock()
 	last := r.services[id]
 	if !last.live() {
-		return nil, &fault.Error{Kind: fault.NotFound, Field: "id", Value: id, Err: errors.New("is not registered")}
+		return nil, &fault.Error{Kind: fault.NotFound, Field: "id", Value: id, Err: errors.New("is not registered: register it first")}
 	}
 	s, err := to(last)
 	if err != nil {

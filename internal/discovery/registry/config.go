@@ -23,25 +23,24 @@ const (
 	DefaultRefresh     = 6 * time.Hour
 )
 
-// Config says what a registry is. Dir and Key are required.
+// Config are the settings of a registry. Dir and Key are required.
 type Config struct {
-	Dir string         // of the database: made if missing, and of nobody else's
+	Dir string         // folder of the database, created if missing, used by this registry only
 	FS  vfs.FS         // nil: the disk
-	Key crypto.PrivKey // Ed25519: signs, and names the provider whose registry this is
+	Key crypto.PrivKey // Ed25519: signs records and identifies the provider
 
-	MaxServices int           // registered at once, 1 to MaxMaxServices; 0: DefaultMaxServices
-	TTL         time.Duration // from a version's signing to its lapse, to records.MaxTTL; 0: DefaultTTL
-	Refresh     time.Duration // from a version's signing to that of its replacement, ±10 %, to TTL/2; 0: DefaultRefresh, or TTL/4 if that is less
+	MaxServices int           // live services, 1 to MaxMaxServices; 0: DefaultMaxServices
+	TTL         time.Duration // from signing a version to its expiry, at most records.MaxTTL; 0: DefaultTTL
+	Refresh     time.Duration // from signing a version to its replacement, ±10 %, at most TTL/2; 0: DefaultRefresh, at most TTL/4
 
-	Precision        int // of the geohash in the key of records whose offers say none, records.MinPrecision to MaxPrecision; 0: the schema's default
-	PublishPrecision int // length of the geohash whose centre is published instead of the exact place, 1 to 12; 0: the exact place
+	Precision        int // default geohash length in record keys, records.MinPrecision to MaxPrecision; 0: the schema's default
+	PublishPrecision int // geohash length of published places, 1 to 12: only the cell's centre is published; 0: the exact place
 
-	Jitter func() float64 // uniform in [0, 1), called by one goroutine at a time; nil: none
-	Logger *slog.Logger   // nil: silence
+	Jitter func() float64 // uniform in [0, 1), called by one goroutine at a time; nil: no jitter
+	Logger *slog.Logger   // nil: silent
 }
 
-// Validate gives the first fault as an Invalid error that names the field. Zero values
-// that stand for defaults are valid.
+// Validate returns the first invalid field as an Invalid error. Zero values with a default are valid.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	between := func(field string, v, low, high int) error {
@@ -92,7 +91,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// storeConfigis where services are kept, each under its id. There are a few hundred of a few kilobytes.
+// storeConfig configures the store of the services, keyed by id: a few hundred values of a few kilobytes.
 func (c Config) storeConfig(provider peer.ID) store.Config {
 	return store.Config{
 		Dir:      c.Dir,

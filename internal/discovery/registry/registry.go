@@ -1,21 +1,18 @@
-// Package registry is what this peer is responsible for: the services that it offers
-// under its own key, on disk, and when each is to be announced.
+// Package registry stores the services that this peer offers under its own key, and schedules their
+// announcements.
 //
-// It is the source of truth for announcing. Every version of a record is durable before
-// anybody sees it, so that a sequence number is used once and never goes back: not after a
-// crash at any point, nor when the clock was set back. A refresh signs the same offer anew
-// and keeps its created_at; a withdrawal is a signed tombstone that is announced until
-// nothing is left for it to end. A service that moves leaves such a tombstone behind for
-// the cells that its new versions do not belong to.
+// It is the source of truth for announcements. Each version of a record is durable before it is visible, so
+// sequence numbers never repeat or decrease: not after a crash, not with a clock set back. A refresh signs the
+// same offer again and keeps its created_at. A withdrawal is a signed tombstone, announced until all versions
+// of the service have lapsed. A service that moves leaves such a tombstone in the cells that its new versions
+// do not belong to.
 //
-// The registry announces nothing itself. It hands versions out, new ones to whoever
-// registers, updates or withdraws, the others by Due; the caller announces them and tells
-// the outcome with Announced. Until then, or for the time of a lease, nobody else gets
-// them. Neither leases nor outcomes are kept on disk: after a restart everything is
-// announced once, which is what a network wants whose keepers hold records in memory, this
-// peer among them.
+// The registry sends nothing. It hands versions out: new ones to the caller of Register, Update or Withdraw,
+// others by Due. The caller announces them and reports the outcome to Announced. Until then, or for the ack
+// timeout, no other caller receives them. Ack timeouts and outcomes are not durable: after a restart, each
+// version is announced once. That suits keepers, this peer included, because they hold records in memory.
 //
-// Time is an argument of every call.
+// Time is an argument of each call.
 package registry
 
 import (
@@ -33,40 +30,38 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// namesPerService bounds the ids in memory and on disk, withdrawn ones included, as a
-// multiple of the services allowed: withdrawn ones are remembered until their records
-// have lapsed, and without a bound any number of them could be made.
+// namesPerService bounds the ids in memory and on disk, as a multiple of the allowed services. Withdrawn
+// services stay until their records lapse; without a bound, their number would be unlimited.
 const namesPerService = 10
 
-// Registry holds a peer's own services. It is safe for concurrent use; reading never
-// waits for the disk or a signature.
+// Registry holds a peer's own services. It is safe for concurrent use. Reads never wait for the disk or a
+// signature.
 type Registry struct {
 	self   peer.ID
 	max    int
 	signer signer
 	log    *slog.Logger
 
-	// writing serialises changes, from reading the state that they start from until they
-	// are on disk and visible. It is taken before mu.
+	// writing serialises changes, from reading the old state to the visible new one. Lock it before mu.
 	writing sync.Mutex
-	store   *store.Store // guarded by writing; its floor: no new version of any service gets this sequence or a lower one
+	store   *store.Store // guarded by writing; its floor: all new versions have higher sequences
 	closed  bool         // guarded by writing
 
-	// mu is held for steps in memory only.
+	// held for computation only
 	mu        sync.RWMutex
-	services  map[string]*service // written with writing and mu held, read with either; by id, withdrawn ones included
-	live      int                 // guarded as services: how many of them are not withdrawn
+	services  map[string]*service // by id, withdrawn ones included; written with writing and mu held, read with either
+	live      int                 // live services; guarded like services
 	scheduler *scheduler          // guarded by mu
 }
 
-// Open opens the registry in c.Dir, or makes it. Everything in it is due now; what has
-// lapsed meanwhile is signed anew by Due. Errors are
+// Open opens or creates the registry in c.Dir. All its versions are due now; Due signs lapsed ones again.
+// Errors:
 //
-//   - Invalid: a field of the configuration, which the error names;
-//   - Conflict: the database is of another identity;
-//   - Unsupported: it was written by a later version of this program;
-//   - Unavailable: it does not open, for example because another process has it open;
-//   - Internal: a value cannot be used. The error names its key, and nothing is deleted.
+//   - Invalid: a field of the configuration, named by the error;
+//   - Conflict: the database belongs to another identity;
+//   - Unsupported: a later version of this program wrote the database;
+//   - Unavailable: the database does not open, for example while another process uses it;
+//   - Internal: a value is damaged. The error names its key; nothing is deleted.
 func Open(c Config, now time.Time) (*Registry, error) {
 	const op = "registry.Open"
 	if err := c.Validate(); err != nil {
@@ -106,8 +101,8 @@ func (r *Registry) load(now time.Time) error {
 	})
 }
 
-// Close releases the database; what was registered stays. Reading goes on to work, every
-// later change fails. Closing again does nothing.
+// Close releases the database and keeps the services on disk. Reads still work, later changes fail. A second
+// Close does nothing.
 func (r *Registry) Close() error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -118,11 +113,11 @@ func (r *Registry) Close() error {
 	return fault.Wrap("registry.Close", r.store.Close())
 }
 
-// Self is the provider whose registry this is.
+// Self is the provider of the services.
 func (r *Registry) Self() peer.ID { return r.self }
 
-// Get gives the newest version of a service that is registered and not withdrawn. After a
-// long time down it may have lapsed, until Due has signed it anew.
+// Get returns the newest version of a live service. After a long downtime the version may have lapsed, until
+// Due signs it again.
 func (r *Registry) Get(id string) (*records.Record, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -133,8 +128,8 @@ func (r *Registry) Get(id string) (*records.Record, bool) {
 	return s.current, true
 }
 
-// Offer gives the offer of a service as it was given: with its exact place, which Get's
-// record may not have. The caller owns it.
+// Offer returns the original offer of a service, with its exact place, which Get's record may lack. The caller
+// owns it.
 func (r *Registry) Offer(id string) (records.Offer, bool) {
 	r.mu.RLock()
 	s := r.services[id]
@@ -143,10 +138,10 @@ func (r *Registry) Offer(id string) (records.Offer, bool) {
 		return records.Offer{}, false
 	}
 	o, err := s.decodeOffer()
-	return o, err == nil // it was encoded here, or decoded by Open
+	return o, err == nil // encoded here, or decoded by Open
 }
 
-// List gives the newest versions of all services that are not withdrawn, by id.
+// List returns the newest versions of all live services, by id.
 func (r *Registry) List() []*records.Record {
 	r.mu.RLock()
 	list := make([]*records.Record, 0, r.live)
@@ -160,14 +155,14 @@ func (r *Registry) List() []*records.Record {
 	return list
 }
 
-// Len counts the services that are not withdrawn.
+// Len counts the live services.
 func (r *Registry) Len() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.live
 }
 
-// replace makes s, or nothing, the state of id. The caller holds what services asks for.
+// replace sets the state of id; nil deletes it. The caller holds the locks of services.
 func (r *Registry) replace(id string, s *service, now time.Time) {
 	last := r.services[id]
 	for _, v := range last.versions() {
@@ -191,5 +186,5 @@ func (r *Registry) replace(id string, s *service, now time.Time) {
 	r.services[id] = s
 }
 
-// wall drops the monotonic reading: what is compared with it comes from disk.
+// wall removes the monotonic clock reading, for comparison with times from disk.
 func wall(t time.Time) time.Time { return t.Round(0).UTC() }

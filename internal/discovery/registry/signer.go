@@ -11,26 +11,23 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// maxTombstones bounds the places that one service is remembered to have left. When it has
-// moved more often within the life of a record, the oldest farewell is dropped: it has been
-// told for the longest.
+// maxTombstones bounds the tombstones of one service for places that it has left. Beyond it, the oldest is
+// dropped, which keepers have received for the longest time.
 const maxTombstones = 8
 
-// service is everything that the registry keeps of one id. It is immutable: every change
-// makes another one.
+// service is the registry's state of one id. It is immutable: each change creates a new one.
 type service struct {
-	offer   []byte    // as given, before coarsening, in JSON; nil of a withdrawn service
-	created time.Time // of the first version since it was registered
-	until   time.Time // the latest expiry of any version signed: no tombstone may lapse before
+	offer   []byte    // original offer in JSON, before coarsening; nil for a withdrawn service
+	created time.Time // of the first version since its registration
+	until   time.Time // latest expiry of all signed versions; no tombstone may lapse earlier
 	current *records.Record
 
-	// tombstones are tombstones for keys and cells that the service has left, oldest first.
-	// Without them, a keeper whose cells the newer versions do not belong to would go on
-	// offering the old version until it expires.
+	// tombstones end older versions at keys and cells that the service has left, oldest first. Without them,
+	// keepers of those cells would offer the old version until its expiry.
 	tombstones []*records.Record
 }
 
-// versions are all that must be announced.
+// versions returns all versions to announce.
 func (s *service) versions() []*records.Record {
 	if s == nil {
 		return nil
@@ -38,7 +35,7 @@ func (s *service) versions() []*records.Record {
 	return append(slices.Clip(s.tombstones), s.current)
 }
 
-// version finds one by its sequence, or nil.
+// version returns the version with that sequence, or nil.
 func (s *service) version(sequence uint64) *records.Record {
 	for _, r := range s.versions() {
 		if r.Sequence() == sequence {
@@ -48,11 +45,11 @@ func (s *service) version(sequence uint64) *records.Record {
 	return nil
 }
 
-// live reports whether the service is registered. It is false for none.
+// live reports whether the service is registered. It is false for nil.
 func (s *service) live() bool { return s != nil && !s.current.Withdrawn() }
 
-// without is the service once the version of that sequence has lapsed: nil when it was
-// the tombstone of the service itself.
+// without returns the service after the version with that sequence has lapsed, nil if that was the service's
+// own tombstone.
 func (s *service) without(sequence uint64) *service {
 	if s == nil || s.current.Sequence() == sequence {
 		return nil
@@ -68,13 +65,12 @@ func (s *service) without(sequence uint64) *service {
 type signer struct {
 	key       crypto.PrivKey
 	ttl       time.Duration
-	precision int // of the key's geohash where the offer gives none; 0 leaves it
-	publish   int // length of the geohash that a place is coarsened to; 0 publishes it exactly
+	precision int // default geohash length of keys; 0: the schema's default
+	publish   int // geohash length of coarsened places; 0 publishes exact places
 }
 
-// nextVersion makes the next version of last, which is nil for a service that is not known, out
-// of an offer. No version has a sequence of floor or below. The registration is new, with
-// its own created_at, unless last is live.
+// nextVersion signs the next version of last from an offer; last is nil for an unknown service. Its sequence is
+// above floor. Unless last is live, it is a new registration with its own created_at.
 func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, now time.Time) (*service, error) {
 	s := &service{created: now}
 	if last.live() {
@@ -104,22 +100,21 @@ func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, now t
 	return s, nil
 }
 
-// leaveTombstone adds the tombstone that ends last where it was. A tombstone that superseded the
-// new version would end it in the cells that both share, so the new version is signed once
-// more, after the tombstone.
+// leaveTombstone adds a tombstone for the old place of last. Because a later tombstone would also end the new
+// version in shared cells, the new version is signed again with a higher sequence.
 func (i *signer) leaveTombstone(s, last *service, o records.Offer, now time.Time) (*service, error) {
-	farewell := last.current
+	ended := last.current
 	if last.live() {
 		var err error
-		if farewell, err = i.tombstone(last, now); err != nil {
+		if ended, err = i.tombstone(last, now); err != nil {
 			return nil, err
 		}
-		if s.current, err = i.sign(o, s.created, farewell.Sequence(), now); err != nil {
+		if s.current, err = i.sign(o, s.created, ended.Sequence(), now); err != nil {
 			return nil, err
 		}
 	}
-	s.until = later(s.until, farewell.Expires())
-	s.tombstones = append(slices.Clone(s.tombstones), farewell)
+	s.until = later(s.until, ended.Expires())
+	s.tombstones = append(slices.Clone(s.tombstones), ended)
 	if n := len(s.tombstones); n > maxTombstones {
 		s.tombstones = s.tombstones[n-maxTombstones:]
 	}
@@ -158,11 +153,11 @@ func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now t
 	})
 }
 
-// tombstone makes the tombstone of the current version.
+// tombstone signs the tombstone of the current version.
 //
-// A clock that was ahead and is set back leaves versions that expire later than a record
-// issued now may. The tombstone is then dated forward, but never after such a version
-// itself (until <= its issue + MaxTTL): whoever believed the version believes its end.
+// A fast clock that is set back leaves versions that expire later than a record issued now may. The tombstone
+// is then issued in the future, but never later than such a version itself (until <= its issue + MaxTTL): a
+// peer that accepted the version accepts its tombstone.
 func (i *signer) tombstone(last *service, now time.Time) (*records.Record, error) {
 	sequence, err := next(last.current.Sequence(), now)
 	if err != nil {
@@ -177,17 +172,17 @@ func (i *signer) tombstone(last *service, now time.Time) (*records.Record, error
 	})
 }
 
-// next is the sequence after previous. It fails rather than to use one twice.
+// next is the sequence after previous. It fails at the end of the number range.
 func next(previous uint64, now time.Time) (uint64, error) {
 	n := records.NextSequence(previous, now)
 	if n <= previous {
-		return 0, fault.New("", fault.LimitReached, "the sequence numbers are used up at %d", previous)
+		return 0, fault.New("", fault.LimitReached, "the sequence numbers end at %d: register the service under a new id", previous)
 	}
 	return n, nil
 }
 
-// moved reports whether keepers of old would not hear of its successor: it does not
-// belong to one of old's cells, or has another key.
+// moved reports whether keepers of old would miss its successor, because it left one of old's cells or has
+// another key.
 func moved(old, successor *records.Record) bool {
 	return old.Key() != successor.Key() || slices.ContainsFunc(old.Cells(), func(c records.CellKey) bool {
 		return !successor.In(c)

@@ -1,19 +1,20 @@
 package registry
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// valueFormat is the version of the encoding of a service in the database. A reader
-// refuses any other.
+// valueFormat is the version of a service's encoding in the database. Other versions are refused.
 const valueFormat = 1
+
+// maxValue bounds a service in the database, in bytes: an offer and at most maxTombstones+1 envelopes.
+const maxValue = 1 << 20
 
 // value is a service in the database.
 type value struct {
@@ -25,7 +26,7 @@ type value struct {
 	Tombstones []signed        `json:"tombstones,omitempty"`
 }
 
-// signed is one version. The time of issue is one at which the envelope certainly opens.
+// signed is one version. At its time of issue, the envelope is valid.
 type signed struct {
 	Issued   time.Time `json:"issued"`
 	Envelope []byte    `json:"envelope"`
@@ -33,7 +34,7 @@ type signed struct {
 
 func signedOf(r *records.Record) signed { return signed{Issued: r.Issued(), Envelope: r.Envelope()} }
 
-// encode gives the database's form of a service.
+// encode encodes a service for the database.
 func (s *service) encode() ([]byte, error) {
 	v := value{Format: valueFormat, Offer: s.offer, Created: s.created, Until: s.until, Current: signedOf(s.current)}
 	for _, r := range s.tombstones {
@@ -43,15 +44,14 @@ func (s *service) encode() ([]byte, error) {
 	return data, fault.As("registry.encode", fault.Internal, err)
 }
 
-// decodeService reads what encode wrote for the service of that name, and trusts nothing:
-// signatures, identity and invariants are checked.
+// decodeService decodes the value of a service and verifies signatures, identity and invariants.
 func decodeService(name records.Name, data []byte) (*service, error) {
 	var v value
-	if err := decodeStrict(data, &v); err != nil {
+	if err := strictjson.Decode(data, maxValue, &v); err != nil {
 		return nil, err
 	}
 	if v.Format != valueFormat {
-		return nil, fault.New("", fault.Unsupported, "format %d of the value is not known", v.Format)
+		return nil, fault.New("", fault.Unsupported, "the value has format %d: this program reads format %d", v.Format, valueFormat)
 	}
 	s := &service{created: v.Created, until: v.Until}
 	var err error
@@ -59,26 +59,26 @@ func decodeService(name records.Name, data []byte) (*service, error) {
 		return nil, err
 	}
 	if s.current.Withdrawn() != (v.Offer == nil) {
-		return nil, errors.New("exactly a live service has an offer")
+		return nil, errors.New("a live service needs an offer, a withdrawn one must have none")
 	}
 	if s.until.Before(s.current.Expires()) {
-		return nil, errors.New("expires after the time noted")
+		return nil, errors.New("until is earlier than the expiry of the current version")
 	}
 	if v.Offer != nil {
 		s.offer = v.Offer
 		if o, err := s.decodeOffer(); err != nil || o.ID != name.ID {
-			return nil, errors.Join(errors.New("not an offer of this service"), err)
+			return nil, errors.Join(errors.New("the offer belongs to another service"), err)
 		}
 	}
 	s.tombstones, err = openTombstones(name, v.Tombstones, s.current.Sequence())
 	return s, err
 }
 
-// openTombstones wants tombstones in order, all older than the current version.
+// openTombstones verifies that the list contains tombstones in order, all older than the current version.
 func openTombstones(name records.Name, list []signed, current uint64) ([]*records.Record, error) {
 	var (
-		farewells []*records.Record
-		last      uint64
+		tombstones []*records.Record
+		last       uint64
 	)
 	for _, f := range list {
 		r, err := f.open(name)
@@ -86,12 +86,12 @@ func openTombstones(name records.Name, list []signed, current uint64) ([]*record
 		case err != nil:
 			return nil, err
 		case !r.Withdrawn() || r.Sequence() <= last || r.Sequence() >= current:
-			return nil, errors.New("tombstones are not tombstones in order")
+			return nil, errors.New("tombstones must be withdrawn versions in order of their sequences")
 		}
 		last = r.Sequence()
-		farewells = append(farewells, r)
+		tombstones = append(tombstones, r)
 	}
-	return farewells, nil
+	return tombstones, nil
 }
 
 func (v signed) open(name records.Name) (*records.Record, error) {
@@ -100,27 +100,14 @@ func (v signed) open(name records.Name) (*records.Record, error) {
 		return nil, err
 	}
 	if r.Name() != name {
-		return nil, errors.New("holds the record of " + r.Name().String())
+		return nil, errors.New("the record belongs to " + r.Name().String())
 	}
 	return r, nil
 }
 
-// decodeOffer gives the offer of a live service; the caller owns it.
+// decodeOffer returns the offer of a live service; the caller owns it.
 func (s *service) decodeOffer() (records.Offer, error) {
 	var o records.Offer
-	err := decodeStrict(s.offer, &o)
+	err := strictjson.Decode(s.offer, maxValue, &o)
 	return o, err
-}
-
-// decodeStrict refuses fields that are not known and anything after the value.
-func decodeStrict(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("more than one JSON value")
-	}
-	return nil
 }
