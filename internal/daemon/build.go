@@ -34,7 +34,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// parts are the components of one peer, in the order in which they start.
+// parts are the components of one peer, in order of their start.
 type parts struct {
 	config   config.Config
 	version  string
@@ -48,25 +48,25 @@ type parts struct {
 	node      *p2p.Node
 	plane     *discovery.Plane
 	discovery *discovery.Service
-	// coordination is nil where this peer takes no part in it.
+	// coordination is nil for a peer without it.
 	coordination *coordination
 
 	agent  *agent.Service // nil: switched off
 	fronts fronts
 
-	undo []func() error // of what has started, in order
+	undo []func() error // stops the started parts, in order of their start
 }
 
-// fronts are the front ends, and who is let in there.
+// fronts are the front ends and their authentication.
 type fronts struct {
 	auth     authSetup
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
 	dns      *dnsapi.Server   // nil: off
-	requests httpapi.Requests // counts requests; nil: nobody does
+	requests httpapi.Requests // counts requests; may be nil
 }
 
-// build starts the parts one after the other. When one fails, those before it are stopped.
+// build starts the parts in order. After an error it stops the started ones.
 func build(ctx context.Context, c config.Config, log *slog.Logger, version string) (_ *parts, err error) {
 	p := &parts{config: c, version: version, started: time.Now(), log: log}
 	defer func() {
@@ -86,9 +86,8 @@ func build(ctx context.Context, c config.Config, log *slog.Logger, version strin
 	return p, nil
 }
 
-// close stops the parts in reverse: the front ends are stopped already, then discovery
-// (which uses all below), the network (whose peers stop asking), and the stores last, for
-// the DHT writes to its store until it is closed.
+// close stops the parts in reverse order. The front ends have stopped before. Discovery, which uses all others,
+// stops first, then the network. The stores close last: the DHT writes to its store until its end.
 func (p *parts) close() error {
 	var errs []error
 	for i := len(p.undo) - 1; i >= 0; i-- {
@@ -124,8 +123,8 @@ func (p *parts) startStorage(context.Context) (err error) {
 	return nil
 }
 
-// openDatastore opens the DHT's store, small: an idle peer must fit beside the
-// application it serves. Its values are soft state, so writes need no fsync.
+// openDatastore opens the DHT's store with little memory, because an idle peer must fit beside its application.
+// Its values are soft state, so writes need no fsync.
 func openDatastore(dir string, log *slog.Logger) (ds.Batching, error) {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return nil, fault.As("daemon.openDatastore", fault.Invalid, fmt.Errorf("data: %w", err))
@@ -142,14 +141,14 @@ func openDatastore(dir string, log *slog.Logger) (ds.Batching, error) {
 	return store, nil
 }
 
-// pebbleLog passes the store's errors on and keeps its chatter for debugging.
+// pebbleLog logs the store's errors as errors and its other messages at debug level.
 type pebbleLog struct{ log *slog.Logger }
 
 func (l pebbleLog) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l pebbleLog) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 func (l pebbleLog) Fatalf(format string, args ...any) {
 	l.log.Error(fmt.Sprintf(format, args...))
-	os.Exit(1) // the store's contract: it cannot go on
+	os.Exit(1) // the store cannot continue
 }
 
 // startDiscovery starts the node and the discovery plane on it.
@@ -239,14 +238,14 @@ func multiaddrs(key string, addrs []string) ([]multiaddr.Multiaddr, error) {
 	for _, a := range addrs {
 		m, err := multiaddr.NewMultiaddr(a)
 		if err != nil {
-			return nil, fault.Invalidf(key, a, "is no multiaddr: %w", err)
+			return nil, fault.Invalidf(key, a, "is not a multiaddr: %w", err)
 		}
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-// bootstrapPeers joins the addresses of one peer.
+// bootstrapPeers merges the addresses of each peer.
 func bootstrapPeers(addrs []string) ([]peer.AddrInfo, error) {
 	parsed, err := multiaddrs("bootstrap", addrs)
 	if err != nil {
@@ -254,7 +253,7 @@ func bootstrapPeers(addrs []string) ([]peer.AddrInfo, error) {
 	}
 	infos, err := peer.AddrInfosFromP2pAddrs(parsed...)
 	if err != nil {
-		return nil, fault.Invalidf("bootstrap", addrs, "each needs a /p2p/ part: %w", err)
+		return nil, fault.Invalidf("bootstrap", addrs, "each address needs a /p2p/ part with the peer id: %w", err)
 	}
 	return infos, nil
 }

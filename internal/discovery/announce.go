@@ -10,13 +10,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// announceBatch is how many due records one turn of the refresh loop takes.
+// announceBatch bounds the due records of one turn of the refresh loop.
 const announceBatch = 1000
 
 var errNoSuchService = errors.New("this peer offers no service of that id")
 
-// Register announces a service that this peer does not offer yet. It fails with Invalid
-// (naming the field), Exists, or LimitReached, and then nothing has changed.
+// Register announces a new service. Errors: Invalid with the field, Exists, LimitReached. An error changes
+// nothing.
 func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	out, err := s.RegisterBatch(ctx, []records.Offer{o})
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Rece
 	return out[0].Receipt, out[0].Err
 }
 
-// RegisterBatch announces several services, each with its own outcome, in order. It fails
-// as a whole only when there are none or more than MaxBatch.
+// RegisterBatch announces several services, each with its own outcome, in order. The call itself fails only for
+// zero services or more than MaxBatch.
 func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
 	const op = "discovery.Register"
 	if len(offers) == 0 || len(offers) > discovery.MaxBatch {
@@ -50,8 +50,8 @@ func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]
 	return out, err
 }
 
-// Update replaces the content of one of this peer's services; created_at stays. It fails
-// with Invalid or NotFound, and then nothing has changed.
+// Update replaces the content of an own service and keeps its created_at. Errors: Invalid, NotFound. An error
+// changes nothing.
 func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
 	const op = "discovery.Update"
 	before, _ := s.Registry.Get(o.ID)
@@ -67,7 +67,7 @@ func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receip
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
-// Withdraw ends one of this peer's services everywhere, by a tombstone. It fails with NotFound.
+// Withdraw ends an own service everywhere by a tombstone. Error: NotFound.
 func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, error) {
 	const op = "discovery.Withdraw"
 	r, err := s.Registry.Withdraw(id, s.Now())
@@ -79,7 +79,7 @@ func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, e
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
-// Own gives one of this peer's own records, or NotFound.
+// Own returns one own record, or NotFound.
 func (s *Service) Own(id string) (*records.Record, error) {
 	r, ok := s.Registry.Get(id)
 	if !ok {
@@ -90,12 +90,11 @@ func (s *Service) Own(id string) (*records.Record, error) {
 	return r, nil
 }
 
-// OwnAll gives this peer's own records by id.
+// OwnAll returns the own records by id.
 func (s *Service) OwnAll() []*records.Record { return s.Registry.List() }
 
-// announce tells the network of records that the registry has made durable: first the own
-// index and the live topics, which cost no lookup, then the keepers. The registry learns
-// the outcome and retries what is not everywhere.
+// announce sends durable records to the network: to the own index and the live topics, which need no lookup,
+// then to the keepers. The registry receives the outcome and schedules retries.
 func (s *Service) announce(ctx context.Context, recs []*records.Record) []discovery.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -105,13 +104,13 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 			s.Recorder.Failed("gossip.Publish", err)
 		}
 	}
-	s.feed.waitFor(ctx, s.Index.Seq()) // who announced must not get an older answer from the cache
+	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
 	receipts := make([]discovery.Receipt, len(recs))
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Recorder.Failed("keeper.Store", o.Err)
-			s.Logger.Warn("record not stored", "record", r.Name(), "error", o.Err)
+			s.Logger.Warn("no keeper stored a record of this peer; it will be announced again", "record", r.Name(), "error", o.Err)
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{
@@ -126,8 +125,8 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	return receipts
 }
 
-// settled is the outcome as the registry should see it. A version that a newer one has
-// overtaken is refused by keepers that have the newer one, which is as good as stored.
+// settled converts an outcome for the registry. Keepers with a newer version refuse an overtaken one with
+// Exists, which counts as stored.
 func (s *Service) settled(r *records.Record, o records.Outcome) records.Stored {
 	latest, ok := s.Index.Latest(r.Name())
 	overtaken := ok && records.Compare(latest, r) > 0
@@ -137,14 +136,14 @@ func (s *Service) settled(r *records.Record, o records.Outcome) records.Stored {
 	return o.Stored
 }
 
-// remember takes an own record into the index, so that this peer always finds it.
+// remember puts an own record into the index, so that this peer always finds it.
 func (s *Service) remember(r *records.Record) {
 	if _, err := s.Index.Put(r, s.Now()); err != nil && fault.KindOf(err) != fault.Exists {
-		s.Logger.Warn("own record not indexed", "record", r.Name(), "error", err)
+		s.Logger.Warn("the index refused a record of this peer; local queries may miss it", "record", r.Name(), "error", err)
 	}
 }
 
-// nudge makes the refresh loop look at the registry's schedule again.
+// nudge wakes the refresh loop.
 func (s *Service) nudge() {
 	select {
 	case s.wake <- struct{}{}:
@@ -152,8 +151,7 @@ func (s *Service) nudge() {
 	}
 }
 
-// refresh announces what is due: services whose refresh time came, and those that some
-// keeper has not stored yet.
+// refresh announces due records: after their refresh interval, or after an incomplete announcement.
 func (s *Service) refresh(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -172,7 +170,7 @@ func (s *Service) refresh(ctx context.Context) {
 	}
 }
 
-// untilDue is how long the refresh loop may sleep.
+// untilDue is the sleep of the refresh loop.
 func (s *Service) untilDue() time.Duration {
 	const least, most = 50 * time.Millisecond, time.Minute
 	next, ok := s.Registry.NextDue()
@@ -182,8 +180,8 @@ func (s *Service) untilDue() time.Duration {
 	return min(max(next.Sub(s.Now()), least), most)
 }
 
-// publishValues puts records under their own keys into the DHT, so that a key alone
-// resolves. Only the newest version of a record is worth the lookup.
+// publishValues puts records under their own keys into the DHT, so that Resolve needs only the key. It skips
+// superseded versions.
 func (s *Service) publishValues(ctx context.Context) {
 	for {
 		select {

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// assemble ranks what the keepers found, and beside it what this peer knows better.
+// assemble ranks the keepers' matches together with newer local ones.
 func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	now := p.Now()
 	hits := make([]query.Hit, 0, len(found.Records))
@@ -35,21 +35,19 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	return a
 }
 
-// localMatches gives the matches of this peer's index that the keepers did not bring and that
-// count all the same: its own services, and those issued so lately that the keepers may
-// not have them yet. Any other was learned once and is gone by the word of its keepers:
-// withdrawn, changed or lapsed, though this peer did not hear of it. Where the answer is
-// complete and would have shown it, the index forgets it.
+// localMatches returns matches of the index without a keeper's match: own services, and records too young to
+// have reached their keepers. All others are obsolete, because their keepers no longer have them. If the answer
+// is complete and would contain them, the index drops them.
 func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
 	brought := make(map[records.Name]bool, len(found.Records))
-	last := query.Hit{Value: math.Inf(-1)} // the worst that was brought
+	last := query.Hit{Value: math.Inf(-1)} // the keepers' worst match
 	for _, r := range found.Records {
 		brought[r.Name()] = true
 		if h := (query.Hit{Record: r, Value: plan.Value(r)}); last.Record == nil || last.Compare(h) < 0 {
 			last = h
 		}
 	}
-	whole := !found.AtLeast && len(found.Records) >= found.Total // nothing was cut off
+	whole := !found.AtLeast && len(found.Records) >= found.Total // no match was cut off
 	var hits []query.Hit
 	for _, h := range p.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
 		switch {
@@ -63,7 +61,7 @@ func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time)
 	return hits
 }
 
-// answer dresses ranked hits.
+// answer converts ranked hits to an answer.
 func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
 	a := &query.Answer{
 		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
@@ -81,7 +79,7 @@ func (p *Parts) result(plan *query.Plan, r *records.Record) query.Result {
 		res.DistanceKM = &km
 	}
 	if m, ok := p.Prober.Measured(r.Name().Provider); ok {
-		finding := m // of its own, so that nothing is allocated for those not measured
+		finding := m // a copy, so that unmeasured results need no allocation
 		res.Measured = &finding
 	}
 	if plan.Explain() {
@@ -90,8 +88,8 @@ func (p *Parts) result(plan *query.Plan, r *records.Record) query.Result {
 	return res
 }
 
-// explainRejected says for an explained query which known records of its type failed which filter:
-// every reason is counted, and the first few are shown.
+// explainRejected names, for an explained query, the filter that rejected each known record of its type. It
+// shows the first few and counts the rest.
 func (p *Parts) explainRejected(plan *query.Plan) []string {
 	const shown, scanned = 20, 10_000
 	var notes []string
@@ -101,7 +99,7 @@ func (p *Parts) explainRejected(plan *query.Plan) []string {
 			continue
 		}
 		if seen++; seen > scanned {
-			notes = append(notes, fmt.Sprintf("only %d known records were looked at", scanned))
+			notes = append(notes, fmt.Sprintf("only the first %d known records were checked", scanned))
 			break
 		}
 		why := plan.Reject(r)

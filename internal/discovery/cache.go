@@ -11,24 +11,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// staleFor is how long past its time an answer is kept for the case that the network fails.
+// staleFor is the further time for which an expired answer serves during a network failure.
 const staleFor = time.Hour
 
-// cached is one answer and what would make it wrong. It is immutable but for epoch, which
-// the cache's mutex guards.
+// cached is one answer with the state of its inputs. It is immutable except for epoch, guarded by the cache's
+// mutex.
 type cached struct {
 	plan     *query.Plan
 	answer   *query.Answer
 	at       time.Time
 	fresh    time.Duration
-	excluded []peer.ID // providers that the search left out as unreachable
+	excluded []peer.ID // unreachable providers, left out by the search
 	seq      uint64    // of the index, at or before the search
-	epoch    uint64    // of the prober, when the answer was last seen to agree with it
-	release  func()    // ends following the answer's topics
+	epoch    uint64    // of the prober, at the last successful agrees
+	release  func()    // unfollows the answer's topics
 }
 
-// cache holds answers under their whole canonical question. It is bounded by entries; an
-// answer that a change would alter is dropped as the change arrives.
+// cache holds a bounded number of answers by their canonical question. A change that would alter an answer
+// drops it.
 type cache struct {
 	ttl     time.Duration // of an answer with results
 	mu      sync.Mutex    // guards entries and cached.epoch
@@ -39,13 +39,13 @@ func newCache(size int, ttl time.Duration) *cache {
 	c := &cache{ttl: ttl}
 	entries, err := simplelru.NewLRU(size, func(_ string, e *cached) { e.release() })
 	if err != nil {
-		panic("discovery: " + err.Error()) // impossible: Config refuses a size below 1
+		panic("discovery: " + err.Error()) // impossible: the size is positive
 	}
 	c.entries = entries
 	return c
 }
 
-// get gives a fresh answer that agrees with the prober, or nil. The key is not kept.
+// get returns a fresh answer that agrees with the prober, or nil. It does not retain key.
 func (c *cache) get(key []byte, now time.Time, p Prober) *cached {
 	epoch := p.Epoch()
 	c.mu.Lock()
@@ -64,7 +64,7 @@ func (c *cache) get(key []byte, now time.Time, p Prober) *cached {
 	return e
 }
 
-// stale gives an answer whose time has passed, for when nothing better can be had.
+// stale returns an expired answer, for network failures.
 func (c *cache) stale(key string, now time.Time) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,15 +74,15 @@ func (c *cache) stale(key string, now time.Time) *cached {
 	return nil
 }
 
-// put keeps an answer in place of an older one to the same question.
+// put stores an answer, in place of an older one for the same question.
 func (c *cache) put(e *cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.entries.Remove(e.plan.Key()) // Add alone would not release what it replaces
+	c.entries.Remove(e.plan.Key()) // Add alone would not call release for the old answer
 	c.entries.Add(e.plan.Key(), e)
 }
 
-// invalidate drops the answers that a change would alter.
+// invalidate drops the answers that a change alters.
 func (c *cache) invalidate(ch index.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *cache) invalidate(ch index.Change) {
 	}
 }
 
-// remove drops one answer, if it is still the one kept.
+// remove drops one answer, unless a newer one replaced it.
 func (c *cache) remove(e *cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +103,15 @@ func (c *cache) remove(e *cached) {
 	}
 }
 
-// clear drops everything.
+// clear drops all answers.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Purge()
 }
 
-// agrees reports whether no provider of the answer was found unreachable since, and none
-// that was left out for it came back.
+// agrees reports whether all providers of the answer are still reachable, and all excluded ones still
+// unreachable.
 func (e *cached) agrees(p Prober) bool {
 	if e.plan.Query().Health == query.HealthAny {
 		return true

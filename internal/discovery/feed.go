@@ -8,29 +8,28 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// feedSize bounds the changes kept for watchers: one that is further behind starts anew.
+// feedSize bounds the stored changes. A watch that falls behind further starts again from the current matches.
 const feedSize = 8192
 
-// feed keeps the newest changes of the index in one ring, with a cursor for each reader
-// and no buffer for any. Positions are the index's change sequence; they are gapless
-// within an epoch, and an epoch ends when changes were lost.
+// feed stores the newest changes of the index in one ring. Readers have a cursor each and no buffer. Positions
+// are the index's change sequences, without gaps within an epoch. A loss of changes ends the epoch.
 type feed struct {
 	index *index.Index
-	cache *cache // learns of each change after it is in the ring
+	cache *cache // receives each change after the ring
 
 	mu    sync.Mutex // guards the fields below
 	epoch uint64
 	ring  []index.Change // ring[seq % feedSize], filled for first..last
 	first uint64         // oldest sequence in the ring
-	last  uint64         // newest sequence in the ring; first-1 when it is empty
-	done  uint64         // newest sequence that the cache has learned of
-	grown chan struct{}  // closed when last or done moves, then replaced
+	last  uint64         // newest sequence in the ring; first-1 for an empty ring
+	done  uint64         // newest sequence that the cache has processed
+	grown chan struct{}  // closed and replaced with each change of last or done
 
 	sub *index.Subscription
 }
 
-// newFeed subscribes to the index; run must be called to drain it. The epoch comes from
-// the caller's randomness, so that a cursor of an earlier process is recognised as such.
+// newFeed subscribes to the index; the caller must run run. A random epoch distinguishes cursors of an earlier
+// process.
 func newFeed(x *index.Index, epoch uint64, c *cache) *feed {
 	f := &feed{
 		index: x, cache: c, epoch: epoch,
@@ -61,8 +60,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// reset gives up the changes so far: the index made them faster than they were read. No
-// cursor can be served across the gap, and any answer may be wrong.
+// reset drops all changes after the index produced them too fast. Cursors before the gap are lost, and all
+// cached answers may be wrong.
 func (f *feed) reset() {
 	seq := f.index.Seq()
 	f.mu.Lock()
@@ -73,7 +72,7 @@ func (f *feed) reset() {
 	f.setDone(seq)
 }
 
-// add takes a change into the ring, unless it was skipped.
+// add stores a change, unless reset has skipped it.
 func (f *feed) add(ch index.Change) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,13 +95,13 @@ func (f *feed) setDone(seq uint64) {
 	f.wake()
 }
 
-// wake rouses whoever waits; f.mu is held.
+// wake wakes all waiting readers. The caller holds f.mu.
 func (f *feed) wake() {
 	close(f.grown)
 	f.grown = make(chan struct{})
 }
 
-// waitFor waits until the changes up to seq have taken effect, or ctx ends.
+// waitFor waits until the changes up to seq have taken effect, or for the end of ctx.
 func (f *feed) waitFor(ctx context.Context, seq uint64) {
 	for {
 		f.mu.Lock()
@@ -119,8 +118,8 @@ func (f *feed) waitFor(ctx context.Context, seq uint64) {
 	}
 }
 
-// after gives the change that follows seq in an epoch. Without one, wait is closed when
-// there may be; lost says that the position can no longer be served.
+// after returns the change that follows seq in an epoch. If there is none yet, wait closes with the next one.
+// lost: the position is no longer available.
 func (f *feed) after(epoch, seq uint64) (ch index.Change, wait <-chan struct{}, lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,15 +132,14 @@ func (f *feed) after(epoch, seq uint64) (ch index.Change, wait <-chan struct{}, 
 	return f.ring[(seq+1)%feedSize], nil, false
 }
 
-// currentEpoch gives the epoch that new cursors belong to.
+// currentEpoch is the epoch of new cursors.
 func (f *feed) currentEpoch() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.epoch
 }
 
-// altered reports whether a change after seq touches what the plan matches, as far as the
-// ring goes back; further back it says yes.
+// altered reports whether a change after seq affects the plan. It returns true for positions before the ring.
 func (f *feed) altered(p *query.Plan, seq uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +154,7 @@ func (f *feed) altered(p *query.Plan, seq uint64) bool {
 	return false
 }
 
-// affects reports whether a change concerns what the plan matches.
+// affects reports whether a change concerns a match of the plan.
 func affects(p *query.Plan, ch index.Change) bool {
 	return (ch.Old != nil && p.Match(ch.Old)) || (ch.New != nil && p.Match(ch.New))
 }

@@ -12,19 +12,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// propagation is how long a new version may take to reach its keepers: within it, one
-// that came by a live update counts though no keeper brought it.
+// propagation is the time that a new version may need to reach its keepers. Until then, a version from a live
+// update is valid without a keeper.
 const propagation = 15 * time.Second
 
-// Query finds services. The answer is the caller's to read, not to modify: the cache
-// shares it. It fails with Invalid (naming the field) or Timeout; a search without
-// matches, or one that reached only some keepers, is an answer that says so.
+// Query finds services. The caller must not modify the answer: the cache shares it. Errors: Invalid with the
+// field, Timeout. An empty answer, or one that lacks some keepers, is not an error.
 func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, error) {
 	start := s.Now()
 	if q.Sort == query.SortRandom && q.Seed == 0 {
 		q.Seed = max(s.Random(), 1)
 	}
-	q = s.defaults.Fill(q) // the cache's keys are those of plans
+	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
 	if e := s.cache.get(key, start, s.Prober); e != nil {
@@ -47,7 +46,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 	return answer, nil
 }
 
-// fromCache dresses a kept answer for one caller: everything but times is shared.
+// fromCache returns a cached answer with its own times. All other parts are shared.
 func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	a := *e.answer
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
@@ -56,8 +55,7 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	return &a
 }
 
-// plan compiles a query and leaves out the providers that this peer found unreachable,
-// unless any health will do.
+// plan compiles a query. Unless its health is "any", it excludes unreachable providers.
 func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	if q.Health != query.HealthAny {
 		q.Exclude = s.Prober.Unreachable()
@@ -66,10 +64,10 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	return plan, q.Exclude, err
 }
 
-// search answers a plan from the network and keeps the answer. Callers with the same
-// question at the same time share one search, which outlives the caller that began it.
+// search answers a plan from the network and caches the answer. Concurrent callers with one question share one
+// search, which outlives its first caller.
 func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
-	if ctx.Err() != nil { // who has left is told so, however fast the answer
+	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
 		return nil, ctx.Err()
 	}
 	done := s.flights.DoChan(plan.Key(), func() (any, error) {
@@ -89,8 +87,8 @@ func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.
 	}
 }
 
-// local answers a plan whose cells this peer keeps, and keeps the answer: changes of those
-// cells reach it as their keeper. It is nil where others must be asked.
+// local answers and caches a plan whose cells this peer keeps. As their keeper it receives all changes. It
+// returns nil if other keepers are needed.
 func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)
@@ -103,7 +101,7 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 // ask answers a plan from the network.
 func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
-	if err != nil { // too many topics followed: the answer lives its TTL without live updates
+	if err != nil { // too many topics: the answer lives for its TTL without live updates
 		s.Recorder.Failed("gossip.Follow", err)
 		release = func() {}
 	}
@@ -117,8 +115,8 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 	return s.finish(e, found), nil
 }
 
-// finish turns what was found into an answer, has its providers measured, and caches it
-// as e if it is complete. The caller may change the result's own fields.
+// finish builds the answer, tracks its providers and caches a complete answer as e. The caller may change the
+// fields of the result.
 func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	a := s.assemble(e.plan, found)
 	s.Prober.Track(providers(a)...)
@@ -132,15 +130,15 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 		e.fresh = negativeTTL
 	}
 	s.cache.put(e)
-	// A change since the search that the feed has seen is in its ring; a later one finds the cached answer.
-	// Looking after putting leaves no gap.
+	// A change after the search is either in the feed's ring, which altered checks, or arrives after put and
+	// drops the answer. So check after put.
 	if s.feed.altered(e.plan, e.seq) {
 		s.cache.remove(e)
 	}
 	return a
 }
 
-// providers gives those of an answer, most of them once.
+// providers returns the providers of an answer, with few duplicates.
 func providers(a *query.Answer) []peer.ID {
 	ids := make([]peer.ID, 0, len(a.Results))
 	for _, r := range a.Results {
@@ -151,8 +149,7 @@ func providers(a *query.Answer) []peer.ID {
 	return ids
 }
 
-// fallback answers from what this peer kept of an earlier answer, or else from its
-// index, and says that it is not complete.
+// fallback answers from an expired answer or from the index, and marks the answer as incomplete.
 func (s *Service) fallback(plan *query.Plan, cause error) (*query.Answer, error) {
 	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
 		a := *e.answer
@@ -168,7 +165,7 @@ func (s *Service) fallback(plan *query.Plan, cause error) (*query.Answer, error)
 	return a, nil
 }
 
-// Resolve gives the live record under a key. It fails with Invalid (the key), NotFound, or Timeout.
+// Resolve returns the live record under a key. Errors: Invalid, NotFound, Timeout.
 func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, error) {
 	const op = "discovery.Resolve"
 	k, err := records.ParseKey(key)
@@ -191,7 +188,7 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	return nil, fault.Wrap(op, err)
 }
 
-// resolveByCell asks the keepers of the key's cells: they learn of a record before the DHT does.
+// resolveByCell queries the keepers of the key's cells, which receive a record before the DHT.
 func (s *Service) resolveByCell(ctx context.Context, k records.Key) *records.Record {
 	q := query.Query{Type: k.Type, Subtype: k.Subtype, ProviderID: k.Name.Provider.String(), Limit: query.MaxLimit}
 	q.Health = query.HealthAny

@@ -1,15 +1,12 @@
-// Package discovery is the discovery plane as its users see it: announce services, keep
-// them announced, find those of others, follow changes.
+// Package discovery is the discovery plane of a peer: it announces services, refreshes them, finds services of
+// other peers and follows changes. Plane is its entrance.
 //
-// The Service joins what the lower floors do separately: the registry (what this peer
-// offers), the index (what it knows), the keepers (who else knows), the live updates, and
-// this peer's own measurements of providers. It holds no network of its own: those parts
-// come in as small interfaces.
+// Service joins the parts below: the registry (services of this peer), the index (known records), the keepers
+// (records at other peers), live updates by gossip, and this peer's measurements of providers.
 //
-// Life of a registration: the registry makes it durable and signs it, the own index takes
-// it, the live topic carries it, the keepers of its cells store it, the DHT learns its key.
-// Life of a query: cache, else the keepers of the covering cells, whose verified answers
-// pass through the index, which filters, ranks and cuts.
+// A registration: the registry signs it and makes it durable; it enters the own index, the live topic, the
+// keepers of its cells, and its key enters the DHT. A query: the cache answers, otherwise the keepers of the
+// covering cells; their verified records pass through the index, which filters, ranks and limits.
 package discovery
 
 import (
@@ -30,48 +27,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Keepers is the network's memory: the peers that keep the cells of the index.
+// Keepers are the peers that store the cells' records.
 type Keepers interface {
-	// Store hands records to the keepers of their cells; one outcome for each record, in order.
+	// Store sends records to the keepers of their cells. It returns one outcome for each record, in order.
 	Store(ctx context.Context, recs []*records.Record) []records.Outcome
-	// Local answers without asking anybody where this peer itself keeps all that can match.
+	// Local answers without a message, if this peer keeps all cells of the plan.
 	Local(p *query.Plan) (query.Found, bool)
-	// Query asks the keepers of the covering cells and puts what verifies into the index.
+	// Query queries the keepers of the covering cells and puts verified records into the index.
 	Query(ctx context.Context, p *query.Plan) (query.Found, error)
 	// Publish puts a record under its own key into the DHT.
 	Publish(ctx context.Context, r *records.Record) error
-	// Resolve gives the freshest live record under a key, or NotFound.
+	// Resolve returns the newest live record under a key, or NotFound.
 	Resolve(ctx context.Context, key records.Key) (*records.Record, error)
-	// Watch puts changes of what the plan matches into the index until stop is called, and
-	// calls resync, never twice at once, when some may have been missed: Query finds them.
+	// Watch puts changes of the plan's matches into the index until stop. After a possible loss of changes it
+	// calls resync, never concurrently; a Query then recovers them.
 	Watch(ctx context.Context, p *query.Plan, resync func()) (stop func())
 }
 
-// Updates is the live path: changes as they happen, without a guarantee.
+// Updates are live changes, without a guarantee of delivery.
 type Updates interface {
-	// Publish sends a record to those who follow its topics.
+	// Publish sends a record to the followers of its topics.
 	Publish(ctx context.Context, r *records.Record) error
-	// Follow feeds updates that may concern the plan into the index until release is called.
+	// Follow puts updates of the plan's topics into the index until release.
 	Follow(p *query.Plan) (release func(), err error)
 }
 
-// Prober measures whether providers answer.
+// Prober measures the reachability of providers.
 type Prober interface {
-	// Track keeps measuring these providers for a while; it never blocks.
+	// Track measures these providers for a while. It never blocks.
 	Track(ids ...peer.ID)
-	// Measured gives the last finding about a provider, if there is one.
+	// Measured returns the last finding about a provider, false without one.
 	Measured(id peer.ID) (records.Measured, bool)
-	// Unreachable lists the providers found unreachable, sorted, at most query.MaxExclude.
+	// Unreachable returns the unreachable providers, sorted, at most query.MaxExclude.
 	Unreachable() []peer.ID
-	// Epoch grows with every change of a verdict.
+	// Epoch grows with each change of the unreachable set.
 	Epoch() uint64
 }
 
-// Recorder receives what the operator's metrics count.
+// Recorder receives events for metrics.
 type Recorder interface {
-	// Registered counts a service that was added (+1) or ended (-1) on this peer.
+	// Registered counts an added (+1) or ended (-1) service of this peer.
 	Registered(kind string, delta int)
-	// Refreshed counts re-announced services.
+	// Refreshed counts repeated announcements.
 	Refreshed(n int)
 	// Queried counts one answered query.
 	Queried(source string, took time.Duration, results int)
@@ -79,14 +76,14 @@ type Recorder interface {
 	Failed(op string, err error)
 }
 
-// Parts are the parts that a Service joins. All but Recorder and Logger are required.
+// Parts are the parts of a Service. All except Recorder and Logger are required.
 type Parts struct {
-	Registry *registry.Registry // the services of this peer
-	Index    *index.Index       // the records that this peer knows
+	Registry *registry.Registry // services of this peer
+	Index    *index.Index       // known records
 	Keepers  Keepers
 	Updates  Updates
 	Prober   Prober
-	Recorder Recorder     // nil: nothing is recorded
+	Recorder Recorder     // nil: no metrics
 	Logger   *slog.Logger // nil: silent
 	Now      func() time.Time
 	Random   func() uint64
@@ -105,28 +102,27 @@ const (
 	negativeTTL  = 5 * time.Second  // of an empty answer in the cache
 	queryTimeout = 5 * time.Second  // of one search in the network
 	storeTimeout = 10 * time.Second // of one announcement
-	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, although it follows them
+	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, despite following them
 )
 
-// Service is the discovery plane as front ends use it. Its methods are safe for concurrent use.
+// Service is the plane's contract for front ends. It is safe for concurrent use.
 type Service struct {
 	Parts
 	defaults query.Defaults
 	cache    *cache
 	feed     *feed
-	flights  singleflight.Group   // searches under way, by canonical question
-	publish  chan *records.Record // records whose DHT value is still to be put
-	wake     chan struct{}        // the refresh loop looks again
+	flights  singleflight.Group   // running searches, by canonical question
+	publish  chan *records.Record // records whose DHT value is not put yet
+	wake     chan struct{}        // capacity 1: wakes the refresh loop
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// publishers put DHT values beside the announcement, few at a time: each value costs a
-// lookup, which must not starve the announcements themselves. publishQueue bounds what waits. A
-// value that finds no room is put at the next refresh, and until then Resolve finds the
-// record through the keepers of its cell.
+// publishers bounds the concurrent puts of DHT values: each needs a lookup, and announcements come first.
+// publishQueue bounds the waiting values. A value without room is put at the next refresh; until then, Resolve
+// finds the record through the keepers of its cell.
 const (
 	publishers   = 2
 	publishQueue = 10_000
@@ -175,15 +171,15 @@ func (p *Parts) setDefaults() {
 	}
 }
 
-// spawn runs loops that end with s.ctx; Close waits for them.
+// spawn starts loops that end with s.ctx. Close waits for them.
 func (s *Service) spawn(loops ...func(context.Context)) {
 	for _, loop := range loops {
 		s.wg.Go(func() { loop(s.ctx) })
 	}
 }
 
-// Close stops the background work and waits for it. Services stay registered: the next
-// start announces them again.
+// Close stops the background loops and waits for them. Services stay registered; the next start announces them
+// again.
 func (s *Service) Close() error {
 	s.cancel()
 	s.wg.Wait()
@@ -191,9 +187,9 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// expire drops lapsed records from the index when they lapse.
+// expire removes lapsed records from the index on time.
 func (s *Service) expire(ctx context.Context) {
-	const atMost = time.Minute // a record with an earlier expiry may arrive meanwhile; searches skip it anyway
+	const atMost = time.Minute // a record with an earlier expiry may arrive meanwhile; searches skip lapsed records
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

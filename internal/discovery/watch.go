@@ -19,33 +19,32 @@ import (
 )
 
 const (
-	progressEvery     = 15 * time.Second       // a quiet watch still shows that it lives
-	reachabilityEvery = 250 * time.Millisecond // how soon a watch looks at new measurements
-	trackEvery        = 30 * time.Second       // how often a watch has the providers of its matches measured on
+	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
+	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
+	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
 )
 
-// watcher is one watch: a cursor into the changes, not a buffer. It is for one goroutine.
+// watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
 type watcher struct {
 	service *Service
 	plan    *query.Plan
 
 	epoch, seq  uint64 // position in the feed
-	snapshot    uint64 // changes up to here are part of what was sent at the start
+	snapshot    uint64 // changes up to this position are part of the initial state
 	pending     []discovery.Event
-	hidden      []peer.ID // unreachable providers whose records the watch does not show, sorted
+	hidden      []peer.ID // unreachable providers with hidden records, sorted
 	proberEpoch uint64    // epoch of the prober at hidden
 	release     func()
 	cancel      context.CancelFunc
 	done        sync.WaitGroup
 }
 
-// Watch follows a query: first its current matches as Added events and a Progress, then
-// every change. Sort and limit do not apply. With the cursor of an earlier event it sends
-// what came after, or Reset and the current matches when it cannot. The caller must Close it.
-// It fails with Invalid (naming the field) or LimitReached.
+// Watch follows a query: first its current matches as Added events and a Progress, then all changes. Sort and
+// limit do not apply. From the cursor of an earlier event, it sends the later changes, or Reset and the current
+// matches if they are lost. The caller must Close it. Errors: Invalid with the field, LimitReached.
 func (s *Service) Watch(ctx context.Context, q query.Query, after string) (discovery.Watcher, error) {
 	const op = "discovery.Query"
-	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: ask for all one can
+	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: request the maximum
 	plan, err := query.Compile(q, s.defaults)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
@@ -59,7 +58,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		return nil, fault.Wrap(op, err)
 	}
 	s.watches.set(w, true)
-	w.askAgain(ctx) // what is not known yet arrives as changes
+	w.askAgain(ctx) // unknown records arrive as changes
 	switch {
 	case !resume:
 		w.start()
@@ -88,7 +87,7 @@ func (w *watcher) Close() {
 	w.release()
 }
 
-// Next waits for the next event. It fails with ctx's error, or Unavailable when the service closes.
+// Next waits for the next event. Errors: ctx's, Unavailable after the service's Close.
 func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 	quiet := time.NewTimer(progressEvery)
 	defer quiet.Stop()
@@ -127,7 +126,7 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 	}
 }
 
-// start queues the current matches and a Progress, and moves to the present.
+// start queues the current matches and a Progress, and moves to the newest position.
 func (w *watcher) start() {
 	s := w.service
 	w.epoch, w.seq = s.feed.currentEpoch(), s.Index.Seq()
@@ -143,7 +142,7 @@ func (w *watcher) start() {
 	w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
 }
 
-// take moves over one change and queues what it means here.
+// take processes one change and queues its event.
 func (w *watcher) take(ch index.Change) {
 	w.seq = ch.Seq
 	if ch.Seq <= w.snapshot {
@@ -167,8 +166,8 @@ func (w *watcher) take(ch index.Change) {
 	}
 }
 
-// updateReachability queues what changed because a provider stopped answering or came back.
-// Only the Progress at the end carries the new cursor: who resumes amid the others is reset.
+// updateReachability queues events for providers that became unreachable or reachable. Only the final Progress
+// has the new cursor: a client that resumes at an earlier event is reset.
 func (w *watcher) updateReachability() {
 	epoch := w.service.Prober.Epoch()
 	if epoch == w.proberEpoch {
@@ -185,7 +184,7 @@ func (w *watcher) updateReachability() {
 	}
 }
 
-// showProviders queues an event for each record of the providers in ids that are not in others.
+// showProviders queues an event for each record of the providers in ids without others.
 func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID) {
 	for _, id := range ids {
 		if _, both := slices.BinarySearch(others, id); both {
@@ -199,7 +198,7 @@ func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID)
 	}
 }
 
-// unreachable gives the providers whose records the watch hides.
+// unreachable returns the providers with hidden records.
 func (w *watcher) unreachable() []peer.ID {
 	if w.plan.Query().Health == query.HealthAny {
 		return nil
@@ -215,7 +214,7 @@ func (w *watcher) shows(r *records.Record) bool {
 	return !hidden
 }
 
-// show queues an event about a record and has its provider measured.
+// show queues an event and tracks the record's provider.
 func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor string) {
 	w.pending = append(w.pending, discovery.Event{Kind: kind, Cursor: cursor, Record: r})
 	if kind == discovery.Added || kind == discovery.Updated {
@@ -223,8 +222,8 @@ func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor strin
 	}
 }
 
-// requery asks the keepers again from time to time, for what a keeper that was followed may
-// have kept to itself, and keeps the providers of the matches measured.
+// requery queries the keepers again at intervals, because a followed keeper may withhold changes, and keeps the
+// matches' providers tracked.
 func (w *watcher) requery(ctx context.Context) {
 	tick := time.NewTicker(requeryEvery)
 	defer tick.Stop()
@@ -246,7 +245,7 @@ func (w *watcher) requery(ctx context.Context) {
 	}
 }
 
-// askAgain puts what the keepers know of the plan into the index.
+// askAgain puts the keepers' matches of the plan into the index.
 func (w *watcher) askAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -255,35 +254,34 @@ func (w *watcher) askAgain(ctx context.Context) {
 	}
 }
 
-// cursor names what the watch has shown: epoch and sequence of the feed, and the epoch of
-// the verdicts, in hexadecimal.
+// cursor encodes the shown state: epoch and sequence of the feed and epoch of the prober, in hexadecimal.
 func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.proberEpoch) }
 
-// parse reads a cursor into the position. The empty cursor is none.
+// parse decodes a cursor into the position. resume is false for an empty cursor.
 func (w *watcher) parse(cursor string) (resume bool, err error) {
 	if cursor == "" {
 		return false, nil
 	}
 	parts := strings.Split(cursor, "-")
 	if len(parts) != 3 {
-		return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
+		return false, fault.Invalidf("after", cursor, "is not a cursor of a watch event")
 	}
 	for i, to := range []*uint64{&w.epoch, &w.seq, &w.proberEpoch} {
 		if *to, err = strconv.ParseUint(parts[i], 16, 64); err != nil {
-			return false, fault.Invalidf("after", cursor, "is no cursor of a watch event")
+			return false, fault.Invalidf("after", cursor, "is not a cursor of a watch event")
 		}
 	}
 	return true, nil
 }
 
-// lost reports whether the parsed position cannot be resumed: changes are gone, or
-// providers were found reachable or unreachable that were not then.
+// lost reports whether the parsed position cannot be resumed: changes are missing, or the unreachable set has
+// changed since.
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
 	return gone || (w.plan.Query().Health != query.HealthAny && w.proberEpoch != w.service.Prober.Epoch())
 }
 
-// watchSet are the watches under way. It is safe for concurrent use.
+// watchSet contains the open watches. It is safe for concurrent use.
 type watchSet struct {
 	mu  sync.Mutex // guards all
 	all map[*watcher]bool
@@ -291,7 +289,7 @@ type watchSet struct {
 
 func newWatchSet() *watchSet { return &watchSet{all: make(map[*watcher]bool)} }
 
-// set adds a watch, or removes it.
+// set adds or removes a watch.
 func (s *watchSet) set(w *watcher, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Accepted calls do with the items that have no error. It returns one result for each of items, at the same
-// position; an item with an error has the zero result. do returns one result for each item that it receives,
-// in order. It is not called with zero items.
+// Accepted calls do with the items without an error, unless there are none. do returns one result for each of
+// its items, in order. Accepted returns one result for each of items, at the same position: the zero result for
+// an item with an error.
 func Accepted[T, R any](items []T, errs []error, do func(accepted []T) ([]R, error)) ([]R, error) {
 	accepted := make([]T, 0, len(items))
 	for i, item := range items {
@@ -34,8 +34,8 @@ func Accepted[T, R any](items []T, errs []error, do func(accepted []T) ([]R, err
 	return results, nil
 }
 
-// RegisterAccepted registers the offers that have no error, in one batch. It returns one outcome for each of
-// offers, in order: an offer with an error keeps that error.
+// RegisterAccepted registers the offers without an error in one batch. It returns one outcome for each of
+// offers, in order; an offer with an error keeps that error.
 func RegisterAccepted(ctx context.Context, w Writer, offers []records.Offer, errs []error) ([]Outcome, error) {
 	outcomes, err := Accepted(offers, errs, func(accepted []records.Offer) ([]Outcome, error) {
 		return w.RegisterBatch(ctx, accepted)

@@ -1,6 +1,6 @@
-// Package discovery is the contract of the discovery plane: register services, find services of other
-// peers, watch changes. Front ends, the SDK and applications share its types, interfaces and errors.
-// The engine behind it is internal/discovery.
+// Package discovery is the contract of the discovery plane: register services, find services of other peers,
+// watch changes. Front ends, the SDK and applications share its types, interfaces and errors. The engine is
+// internal/discovery.
 package discovery
 
 import (
@@ -11,35 +11,35 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// MaxBatch is the most offers that one RegisterBatch accepts.
+// MaxBatch bounds the offers of one RegisterBatch.
 const MaxBatch = 10_000
 
 // Writer changes the services that this peer offers.
 type Writer interface {
-	// Register announces a service. Errors: Invalid (names the field), Exists, LimitReached.
+	// Register announces a service. Errors: Invalid with the field, Exists, LimitReached.
 	Register(ctx context.Context, o records.Offer) (Receipt, error)
 	// RegisterBatch announces 1 to MaxBatch services, each with its own outcome, in order.
 	RegisterBatch(ctx context.Context, offers []records.Offer) ([]Outcome, error)
 	// Update replaces the content of a service. Errors: Invalid, NotFound.
 	Update(ctx context.Context, o records.Offer) (Receipt, error)
-	// Withdraw ends a service everywhere. Errors: NotFound.
+	// Withdraw ends a service everywhere. Error: NotFound.
 	Withdraw(ctx context.Context, id string) (Receipt, error)
 }
 
-// Registrar is the half of the contract about this peer's own services. Front ends are written against it.
+// Registrar writes and reads this peer's own services.
 type Registrar interface {
 	Writer
-	// Own gives one own record. Errors: NotFound.
+	// Own returns one own record. Error: NotFound.
 	Own(id string) (*records.Record, error)
-	// OwnAll gives the own records by id.
+	// OwnAll returns the own records by id.
 	OwnAll() []*records.Record
 }
 
-// Finder is the half of the contract that finds services of others.
+// Finder finds services of all peers.
 type Finder interface {
-	// Query finds services. Errors: Invalid (names the field), Timeout, Unavailable.
+	// Query finds services. Errors: Invalid with the field, Timeout, Unavailable.
 	Query(ctx context.Context, q query.Query) (*query.Answer, error)
-	// Resolve gives the live record under a key. Errors: Invalid, NotFound, Timeout.
+	// Resolve returns the live record under a key. Errors: Invalid, NotFound, Timeout.
 	Resolve(ctx context.Context, key string) (*records.Record, error)
 	// Watch follows a query from a cursor, or from the current matches. Errors: Invalid, LimitReached.
 	Watch(ctx context.Context, q query.Query, after string) (Watcher, error)
@@ -47,23 +47,23 @@ type Finder interface {
 
 // Watcher is one watch. One goroutine at a time may use it.
 type Watcher interface {
-	// Next waits for the next event. It fails with ctx's error, or Unavailable when the plane closes.
+	// Next waits for the next event. Errors: ctx's, Unavailable after the plane's Close.
 	Next(ctx context.Context) (Event, error)
 	// Close ends the watch and waits for its goroutine.
 	Close()
 }
 
-// Node tells of the peer that serves the contract.
+// Node describes the peer behind the contract.
 type Node interface {
 	// Status describes the peer now.
 	Status() Status
-	// Peers lists those it is connected to.
+	// Peers lists the connected peers.
 	Peers() []PeerInfo
-	// Ready is nil when the peer can serve, otherwise Unavailable with the reason.
+	// Ready returns nil for a peer that can serve, otherwise Unavailable with the reason.
 	Ready() error
 }
 
-// Status is what a peer says of itself. Its JSON form is the API's.
+// Status describes a peer. Its JSON form is part of the API.
 type Status struct {
 	PeerID        string   `json:"peer_id"`
 	Profile       string   `json:"profile"`
@@ -85,8 +85,8 @@ type PeerInfo struct {
 	LatencyMs float64  `json:"latency_ms,omitempty"` // 0: not measured
 }
 
-// Receipt tells what became of an announcement. The service is registered, durable and
-// will be announced again until every keeper has it, whatever Stored says.
+// Receipt is the result of an announcement. Whatever Stored reports, the service is registered, durable, and
+// announced again until all keepers have it.
 type Receipt struct {
 	ID        string         `json:"id"`
 	Key       string         `json:"key"`
@@ -95,29 +95,29 @@ type Receipt struct {
 	Stored    records.Stored `json:"stored"`
 }
 
-// Outcome is one entry of a batch: a receipt, or the error that kept the offer out.
+// Outcome is the result of one batch entry: a receipt, or an error.
 type Outcome struct {
 	Receipt Receipt
 	Err     error
 }
 
-// EventKind says what happened to a record in the eyes of one watch.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The events of a watch.
 const (
 	Added     EventKind = "added"     // matches now
-	Updated   EventKind = "updated"   // matched and still does, with new content
+	Updated   EventKind = "updated"   // still matches, with new content
 	Withdrawn EventKind = "withdrawn" // its provider ended it
 	Expired   EventKind = "expired"   // its provider did not renew it
-	Removed   EventKind = "removed"   // lives, but matches no more: new content, or its provider does not answer
-	Progress  EventKind = "progress"  // nothing: the cursor is current
-	Reset     EventKind = "reset"     // the cursor was too old: the current matches follow, forget what you had
+	Removed   EventKind = "removed"   // alive, but no longer a match: new content, or an unreachable provider
+	Progress  EventKind = "progress"  // no change: the cursor is current
+	Reset     EventKind = "reset"     // the cursor is too old: drop all records, the current matches follow
 )
 
-// Event is one change to what a watch matches.
+// Event is one change of a watch's matches.
 type Event struct {
 	Kind   EventKind
-	Cursor string          // resumes after this event; empty while a state is sent in parts, until its Progress
+	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress
 	Record *records.Record // nil for Progress and Reset
 }

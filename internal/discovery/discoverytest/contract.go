@@ -9,15 +9,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// API is the contract of package discovery as its users see it, in process or over a wire: the same writes,
-// and reads that return views.
+// API is the contract of package discovery for its users, in process or over a wire: its writes, and reads that
+// return views.
 type API struct {
 	discovery.Writer
 	Views
 }
 
-// Views are the reads of discovery.Registrar and discovery.Finder with views as results, because a wire
-// carries no *records.Record.
+// Views are the reads of discovery.Registrar and discovery.Finder with views as results, because a wire carries
+// no *records.Record.
 type Views interface {
 	// Get returns one own record.
 	Get(ctx context.Context, id string) (records.View, error)
@@ -41,7 +41,7 @@ type Event struct {
 	Record *records.View // nil for Progress and Reset
 }
 
-// InProcess is the contract without a wire.
+// InProcess returns the contract without a wire.
 func InProcess(s *engine.Service) API { return API{inProcess{s}, inProcess{s}} }
 
 type inProcess struct{ *engine.Service }

@@ -17,12 +17,12 @@ import (
 
 func (updates) Follow(*query.Plan) (func(), error) { return func() {}, nil }
 
-// Network is one keeper of everything. It implements discovery.Keepers.
+// Network is a single keeper of all records. It implements discovery.Keepers.
 type Network struct {
 	index *index.Index
 	now   func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	kept    map[records.Name]*records.Record
 	failure error
 }
@@ -31,14 +31,14 @@ func newNetwork(x *index.Index, now func() time.Time) *Network {
 	return &Network{index: x, now: now, kept: make(map[records.Name]*records.Record)}
 }
 
-// Fail makes every operation fail from now on; nil ends it.
+// Fail makes later operations fail with err; nil ends the failure.
 func (n *Network) Fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failure = err
 }
 
-// keep takes what is fresher than what it has.
+// keep stores newer versions.
 func (n *Network) keep(r *records.Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +47,7 @@ func (n *Network) keep(r *records.Record) {
 	}
 }
 
-// live gives the records of a plan that are not withdrawn, by name.
+// live returns the matching records without withdrawn ones, by name.
 func (n *Network) live(matches func(*records.Record) bool) ([]*records.Record, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,18 +84,18 @@ func (n *Network) Query(_ context.Context, p *query.Plan) (query.Found, error) {
 		return query.Found{}, err
 	}
 	for _, r := range found {
-		_, _ = n.index.Put(r, n.now()) // refused: known already, or lapsed
+		_, _ = n.index.Put(r, n.now()) // refused if known or lapsed
 	}
 	return query.Found{Records: found, Total: len(found), Complete: true}, nil
 }
 
-// Local implements discovery.Keepers: the Network is always asked.
+// Local implements discovery.Keepers. It always refers to Query.
 func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{}, false }
 
-// Watch implements discovery.Keepers. Nothing ever changes unseen.
+// Watch implements discovery.Keepers. It misses no change.
 func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
 
-// Publish implements discovery.Keepers. Resolve finds what Store was given.
+// Publish implements discovery.Keepers. Resolve finds the records of Store.
 func (n *Network) Publish(context.Context, *records.Record) error { return nil }
 
 // Resolve implements discovery.Keepers.
@@ -110,16 +110,16 @@ func (n *Network) Resolve(_ context.Context, key records.Key) (*records.Record, 
 	return found[0], nil
 }
 
-// Prober has the findings that it was told. It implements discovery.Prober.
+// Prober returns preset findings. It implements discovery.Prober.
 type Prober struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	found map[peer.ID]records.Measured
 	epoch uint64
 }
 
 func newProber() *Prober { return &Prober{found: make(map[peer.ID]records.Measured)} }
 
-// Find makes m the finding about a provider.
+// Find presets the finding about a provider.
 func (p *Prober) Find(id peer.ID, m records.Measured) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *Prober) Epoch() uint64 {
 	return p.epoch
 }
 
-// Node is a peer that says what its fields say. It implements discovery.Node.
+// Node returns its fields. It implements discovery.Node.
 type Node struct {
 	State     discovery.Status
 	Connected []discovery.PeerInfo

@@ -1,6 +1,5 @@
-// Package discoverytest is for tests of what stands on package discovery: a whole service
-// in memory, with a network that does as it is told, and the suite that every form of the
-// contract must pass.
+// Package discoverytest is for tests above package discovery: a service in memory with a controllable network,
+// and the contract suite for all forms of the service.
 package discoverytest
 
 import (
@@ -20,10 +19,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// MaxServices is how many services the peer under test may offer.
+// MaxServices bounds the services of the peer under test.
 const MaxServices = 20
 
-// Harness is a discovery service in memory, and the means to play the rest of the world.
+// Harness is a discovery service in memory with its fakes.
 type Harness struct {
 	*engine.Service
 	Network *Network
@@ -50,7 +49,7 @@ func New(t testing.TB) *Harness {
 	return h
 }
 
-// Foreign signs an offer as another provider and gives it to the network.
+// Foreign signs an offer as another provider and stores it in the network.
 func (h *Harness) Foreign(t testing.TB, o records.Offer) *records.Record {
 	t.Helper()
 	issued := h.Now()
@@ -60,7 +59,7 @@ func (h *Harness) Foreign(t testing.TB, o records.Offer) *records.Record {
 	return r
 }
 
-// Offer is a healthy compute service in Berlin for 1 USDC per hour; edits change it.
+// Offer returns a healthy compute service in Berlin for 1 USDC per hour, with edits.
 func Offer(id string, edits ...func(*records.Offer)) records.Offer {
 	lat, lon, price := 52.52, 13.405, 1.0
 	o := records.Offer{
@@ -87,7 +86,7 @@ func At(latitude, longitude float64) func(*records.Offer) {
 	return func(o *records.Offer) { o.Location.Latitude, o.Location.Longitude = &latitude, &longitude }
 }
 
-// updates is a live path on which nothing comes.
+// updates is a live path without messages.
 type updates struct{}
 
 func (updates) Publish(context.Context, *records.Record) error { return nil }
@@ -101,6 +100,6 @@ func newKey(t testing.TB) crypto.PrivKey {
 
 func random() uint64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	_, _ = rand.Read(b[:]) // cannot fail: rand.Read ends the process instead
 	return binary.LittleEndian.Uint64(b[:])
 }

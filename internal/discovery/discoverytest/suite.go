@@ -15,11 +15,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Open gives a form of the contract over a harness; what it opens ends with the test.
+// Open returns a form of the contract for a harness. Its resources end with the test.
 type Open func(t testing.TB, h *Harness) API
 
-// Run holds a form of the contract to what package discovery promises. Errors are held to
-// their kind, field and template.
+// Run tests a form of the contract. It checks the kind, field and template of errors.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*testing.T, API, *Harness){
 		"register":             testRegister,
@@ -48,7 +47,7 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// refused holds an error to its kind, field and, where there is one, template.
+// refused checks the kind, the field and, unless nil, the template of an error.
 func refused(t *testing.T, err error, kind fault.Kind, field string, template error) {
 	t.Helper()
 	require.ErrorIs(t, err, kind)
@@ -168,7 +167,7 @@ func testRegisterBatch(t *testing.T, api API, _ *Harness) {
 	refused(t, err, fault.Invalid, "records", discovery.ErrInvalidService)
 }
 
-// A peer without its network takes services and announces them later.
+// A peer without network contact accepts services and announces them later.
 func testRegisterUnreached(t *testing.T, api API, h *Harness) {
 	h.Network.Fail(fault.New("keeper.Store", fault.Unavailable, "no keeper answers"))
 	receipt, err := api.Register(t.Context(), Offer("a"))
@@ -253,7 +252,7 @@ func testResolve(t *testing.T, api API, h *Harness) {
 	require.ErrorIs(t, err, discovery.ErrNoServicesFound)
 }
 
-// testCanceled: a call that its caller ends is the caller's doing, not a fault of the peer.
+// testCanceled: the end of a caller's context is Canceled, not a failure of the peer.
 func testCanceled(t *testing.T, api API, _ *Harness) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("changed my mind"))

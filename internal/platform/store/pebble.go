@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// makeDir makes a directory and its missing parents, durably, and for this user alone: exact
-// places and metadata are nobody else's business.
+// makeDir creates a directory and its missing parents, durably, readable for this user only: values may contain
+// exact places.
 func makeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) || parent == dir {
@@ -30,7 +30,7 @@ func makeDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// options keep the database small: nothing is read from it that is not in memory.
+// options keep the database small: all values are in memory, so caches are useless.
 func options(c Config) *pebble.Options {
 	log := c.Logger.With("database", c.Dir)
 	return &pebble.Options{
@@ -43,38 +43,41 @@ func options(c Config) *pebble.Options {
 		MaxManifestFileSize:         1 << 20,
 		Logger:                      logger{log},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { log.Warn("the database failed in the background", "err", err) },
-			DataCorruption:  func(i pebble.DataCorruptionInfo) { log.Error("the database is corrupt", "info", i.String()) },
+			BackgroundError: func(err error) {
+				log.Warn("the database failed in the background; a write will report the error", "err", err)
+			},
+			DataCorruption: func(i pebble.DataCorruptionInfo) {
+				log.Error("the database is corrupt; restore its folder or start with an empty one", "info", i.String())
+			},
 		},
 	}
 }
 
-// logger passes what the database tells on, as debugging: its own word on compactions is nothing
-// that an operator of this program must know.
+// logger logs the database's messages at debug level: operators need no news of compactions.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Infof(format string, args ...any) {
-	l.log.Debug("the database tells", "event", lazy{format, args})
+	l.log.Debug("message of the database", "event", lazy{format, args})
 }
 
 func (l logger) Errorf(format string, args ...any) {
-	l.log.Debug("the database tells", "failure", lazy{format, args})
+	l.log.Debug("error message of the database", "failure", lazy{format, args})
 }
 
-// Fatalf must not return. In a commit, the panic becomes the commit's error; in the background,
-// where the database has lost its files' state, it ends the process.
+// Fatalf must not return. During a commit, the panic becomes the commit's error. In the background, after a
+// failure of the database's files, it ends the process.
 func (l logger) Fatalf(format string, args ...any) {
 	f := fatal(fmt.Sprintf(format, args...))
-	l.log.Error("the database died", "fatal", string(f))
+	l.log.Error("the database failed and cannot continue; restart the peer", "fatal", string(f))
 	panic(f)
 }
 
-// fatal is what the database died of.
+// fatal is the database's last error.
 type fatal string
 
 func (f fatal) Error() string { return string(f) }
 
-// lazy formats only what is logged.
+// lazy formats a message only if it is logged.
 type lazy struct {
 	format string
 	args   []any

@@ -1,12 +1,12 @@
-// Package store keeps what one owner has under its name on disk: values of a kilobyte or so by
-// name, and a floor, a number that only rises. Each commit is on disk as a whole when it returns.
+// Package store stores the values of one owner on disk, about a kilobyte each, by name, and a floor: a number
+// that only rises. Each commit is atomic and durable on return.
 //
-// It is for what is held in memory anyway. It is read once, when it is opened; after a crash at
-// any point there are the commits that returned and the one under way or not. What it cannot use
-// it refuses and leaves as it is: people decide.
+// It suits data that is in memory anyway: it is read once, at Open. After a crash, the database contains all
+// commits that returned, and the interrupted one or not. Damaged content is refused and left unchanged, for an
+// operator to decide.
 //
-// The database is one of Pebble with the key "meta", which says whose it is, and a key for each
-// value, its name after Config.Prefix.
+// The database is a Pebble database with the key "meta", which names the owner, and one key for each value:
+// Config.Prefix and the name.
 package store
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Config says what a ledger is. All of it is required. Role and Prefix are part of what is on disk:
-// a ledger is opened with those that it was made with.
+// Config are the settings of a Store. All are required. Role and Prefix are part of the format on disk: a
+// database opens only with the same ones.
 type Config struct {
-	Dir    string // of the database: made if missing, and of nobody else's
+	Dir    string // of the database, created if missing, used by this store only
 	FS     vfs.FS
 	Logger *slog.Logger
 
-	Role   string // what the owner is to what is kept: "provider"
+	Role   string // relation of the owner to the values: "provider"
 	Owner  string
-	Prefix string // of the keys of values, with a slash at its end
+	Prefix string // of the values' keys, with a final slash
 
-	MemTable uint64 // bytes of writes that are held in memory, and in a log on disk, before they become a table
+	MemTable uint64 // bytes of writes in memory, and in a log on disk, before they become a table
 }
 
 // Edit is one change of a value. A nil Value deletes.
@@ -42,92 +42,92 @@ type Edit struct {
 	Value []byte
 }
 
-// Store is an open database. It is not safe for concurrent use, but for Floor and Failure.
+// Store is an open database. Only Floor and Failure are safe for concurrent use.
 type Store struct {
 	c     Config
 	db    *pebble.DB
 	floor atomic.Uint64
 
-	// broken is why the database takes no more writes. After a failed write or fsync it is not
-	// known what is on disk, and trying again could report success for what is lost (Rebello et
-	// al., "Can Applications Recover from fsync Failures?"); only opening it anew tells.
+	// broken is the error after which the database accepts no writes. After a failed write or fsync, the
+	// content of the disk is unknown, and a retry could report success for lost data (Rebello et al., "Can
+	// Applications Recover from fsync Failures?"). Only the next Open shows the content.
 	broken atomic.Pointer[fault.Error]
 }
 
-// Open opens the database, or makes it with floor 0. Errors are
+// Open opens the database, or creates it with floor 0. Errors:
 //
-//   - Conflict: it is of another owner;
-//   - Unsupported: it has a format that is not known;
-//   - Unavailable: it does not open, for example because another process has it open;
-//   - Internal: it cannot be used. The error names the key.
+//   - Conflict: it belongs to another owner;
+//   - Unsupported: it has an unknown format;
+//   - Unavailable: it does not open, for example while another process uses it;
+//   - Internal: its content is damaged. The error names the key.
 func Open(c Config) (*Store, error) {
 	if err := makeDir(c.FS, c.Dir); err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}
 	db, err := pebble.Open(c.Dir, options(c))
 	if err != nil {
-		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open: %w", c.Dir, err))
+		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open, perhaps another process uses it: %w", c.Dir, err))
 	}
-	l := &Store{c: c, db: db}
-	if err := l.identify(); err != nil {
-		return nil, errors.Join(err, l.Close())
+	s := &Store{c: c, db: db}
+	if err := s.identify(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	return l, nil
+	return s, nil
 }
 
 // identify reads the meta value, or writes it into an empty database.
-func (l *Store) identify() error {
-	data, closer, err := l.db.Get([]byte(metaKey))
+func (s *Store) identify() error {
+	data, closer, err := s.db.Get([]byte(metaKey))
 	if errors.Is(err, pebble.ErrNotFound) {
-		if err := l.scan(func(string, []byte) error { return errors.New("has content but no owner") }); err != nil {
+		if err := s.scan(func(string, []byte) error { return errors.New("the database has values but no owner") }); err != nil {
 			return err
 		}
-		return l.write(func(b *pebble.Batch) error { return b.Set([]byte(metaKey), l.c.encodeMeta(0), nil) })
+		return s.write(func(b *pebble.Batch) error { return b.Set([]byte(metaKey), s.c.encodeMeta(0), nil) })
 	}
 	if err != nil {
 		return unusable(metaKey, err)
 	}
-	m, err := l.c.decodeMeta(data)
+	m, err := s.c.decodeMeta(data)
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return unusable(metaKey, err)
 	}
-	if m.owner != l.c.Owner {
-		return fault.New("", fault.Conflict, "the database belongs to %s %s, not to %s: use the directory of this identity, or another one",
-			l.c.Role, m.owner, l.c.Owner)
+	if m.owner != s.c.Owner {
+		return fault.New("", fault.Conflict, "the database belongs to %s %s, not to %s: use the directory of this identity or a new one",
+			s.c.Role, m.owner, s.c.Owner)
 	}
-	l.floor.Store(m.floor)
+	s.floor.Store(m.floor)
 	return nil
 }
 
 // Floor is the floor on disk. It does not wait for the disk.
-func (l *Store) Floor() uint64 { return l.floor.Load() }
+func (s *Store) Floor() uint64 { return s.floor.Load() }
 
-// Failure is why the database takes no more writes until it is opened again, Unavailable; nil
-// when it does take them. It does not wait for the disk.
-func (l *Store) Failure() error {
-	if e := l.broken.Load(); e != nil {
+// Failure is the error, Unavailable, after which the database accepts no writes until the next Open, or nil. It
+// does not wait for the disk.
+func (s *Store) Failure() error {
+	if e := s.broken.Load(); e != nil {
 		return e
 	}
 	return nil
 }
 
-// All calls visit for every value, by name, until one is refused, which the error names: it is
-// Unsupported if visit's is, or else Internal. The value is valid during the call.
-func (l *Store) All(visit func(name string, value []byte) error) error {
-	return l.scan(func(key string, value []byte) error {
+// All calls visit for each value, by name, until visit fails. The error names the key; it is Unsupported if
+// visit's is, otherwise Internal. The value is valid during the call.
+func (s *Store) All(visit func(name string, value []byte) error) error {
+	return s.scan(func(key string, value []byte) error {
 		if key == metaKey {
 			return nil
 		}
-		name, ok := strings.CutPrefix(key, l.c.Prefix)
+		name, ok := strings.CutPrefix(key, s.c.Prefix)
 		if !ok {
-			return errors.New("not a key of this database")
+			return errors.New("the key does not belong to this database")
 		}
 		return visit(name, value)
 	})
 }
 
-func (l *Store) scan(visit func(key string, value []byte) error) (err error) {
-	it, err := l.db.NewIter(nil)
+func (s *Store) scan(visit func(key string, value []byte) error) (err error) {
+	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return fault.As("", fault.Internal, err)
 	}
@@ -141,34 +141,34 @@ func (l *Store) scan(visit func(key string, value []byte) error) (err error) {
 			return unusable(string(it.Key()), err)
 		}
 	}
-	return nil // an error that ended the scan is told by Close
+	return nil // Close returns an error that ended the scan
 }
 
-// Commit makes all edits at once, of those of one name the last, raises the floor if it is lower,
-// and returns when this is on disk. When there is nothing to do, it writes nothing and succeeds.
-// After an error, which is Unavailable, it is open what is on disk, and all later commits fail.
-func (l *Store) Commit(edits []Edit, floor uint64) error {
-	raised := floor > l.Floor()
+// Commit applies all edits, the last one for each name, raises a lower floor, and returns after this is
+// durable. Without a change it writes nothing. After an error, Unavailable, the content of the disk is unknown
+// and all later commits fail.
+func (s *Store) Commit(edits []Edit, floor uint64) error {
+	raised := floor > s.Floor()
 	if len(edits) == 0 && !raised {
 		return nil
 	}
-	err := l.write(func(b *pebble.Batch) error {
+	err := s.write(func(b *pebble.Batch) error {
 		if raised {
-			if err := b.Set([]byte(metaKey), l.c.encodeMeta(floor), nil); err != nil {
+			if err := b.Set([]byte(metaKey), s.c.encodeMeta(floor), nil); err != nil {
 				return err
 			}
 		}
-		return l.stage(b, edits)
+		return s.stage(b, edits)
 	})
 	if err == nil && raised {
-		l.floor.Store(floor)
+		s.floor.Store(floor)
 	}
 	return err
 }
 
-func (l *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
+func (s *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
 	for _, e := range edits {
-		key := []byte(l.c.Prefix + e.Name)
+		key := []byte(s.c.Prefix + e.Name)
 		if e.Value == nil {
 			err = b.Delete(key, nil)
 		} else {
@@ -181,9 +181,9 @@ func (l *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
 	return nil
 }
 
-// write commits what stage puts into a batch. Its first error is that of all that follow.
-func (l *Store) write(stage func(*pebble.Batch) error) (err error) {
-	if err := l.Failure(); err != nil {
+// write commits the batch of stage. After its first error, all later calls fail with it.
+func (s *Store) write(stage func(*pebble.Batch) error) (err error) {
+	if err := s.Failure(); err != nil {
 		return err
 	}
 	defer func() {
@@ -195,11 +195,11 @@ func (l *Store) write(stage func(*pebble.Batch) error) (err error) {
 			panic(p)
 		}
 		if err != nil {
-			l.broken.Store(fault.New("", fault.Unavailable, "the database failed and takes no more writes until it is opened again: %w", err))
-			err = l.Failure()
+			s.broken.Store(fault.New("", fault.Unavailable, "the database failed and accepts no writes until a restart: %w", err))
+			err = s.Failure()
 		}
 	}()
-	b := l.db.NewBatch()
+	b := s.db.NewBatch()
 	if err := stage(b); err != nil {
 		return err
 	}
@@ -209,13 +209,13 @@ func (l *Store) write(stage func(*pebble.Batch) error) (err error) {
 	return b.Close()
 }
 
-// Close releases the database. It is called once.
-func (l *Store) Close() error { return fault.As("", fault.Internal, l.db.Close()) }
+// Close releases the database. Call it once.
+func (s *Store) Close() error { return fault.As("", fault.Internal, s.db.Close()) }
 
-// unusable names the key whose content cannot be used.
+// unusable adds the key to an error about its content.
 func unusable(key string, err error) error {
 	if k := fault.KindOf(err); k == fault.Unsupported {
 		return fault.As("", k, fmt.Errorf("key %q of the database: %w", key, err))
 	}
-	return fault.As("", fault.Internal, fmt.Errorf("key %q of the database cannot be used, and was left as it is: %w", key, err))
+	return fault.As("", fault.Internal, fmt.Errorf("key %q of the database is damaged and was left unchanged: %w", key, err))
 }

@@ -133,14 +133,14 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"another owner":   {map[string]string{"meta": `{"format":1,"keeper":"eve","floor":3}`}, fault.Conflict, "belongs to keeper eve, not to ada"},
 		"another role":    {map[string]string{"meta": `{"format":1,"reader":"ada","floor":3}`}, fault.Internal, `"meta"`},
-		"later format":    {map[string]string{"meta": `{"format":2,"colour":"red"}`}, fault.Unsupported, "has format 2, this program knows 1"},
-		"no format":       {map[string]string{"meta": `{"keeper":"ada","floor":3}`}, fault.Internal, "has no format"},
-		"no object":       {map[string]string{"meta": `null`}, fault.Internal, "has no format"},
+		"later format":    {map[string]string{"meta": `{"format":2,"colour":"red"}`}, fault.Unsupported, "has format 2: this program reads format 1"},
+		"no format":       {map[string]string{"meta": `{"keeper":"ada","floor":3}`}, fault.Internal, "the format is missing"},
+		"no object":       {map[string]string{"meta": `null`}, fault.Internal, "the format is missing"},
 		"no JSON":         {map[string]string{"meta": `{`}, fault.Internal, `"meta"`},
 		"more JSON":       {map[string]string{"meta": mine + mine}, fault.Internal, `"meta"`},
-		"unknown field":   {map[string]string{"meta": `{"format":1,"keeper":"ada","floor":3,"colour":"red"}`}, fault.Internal, "not known"},
+		"unknown field":   {map[string]string{"meta": `{"format":1,"keeper":"ada","floor":3,"colour":"red"}`}, fault.Internal, "unknown"},
 		"negative floor":  {map[string]string{"meta": `{"format":1,"keeper":"ada","floor":-3}`}, fault.Internal, `"meta"`},
-		"no meta":         {map[string]string{"book/a": "1"}, fault.Internal, `"book/a" of the database cannot be used, and was left as it is: has content but no owner`},
+		"no meta":         {map[string]string{"book/a": "1"}, fault.Internal, `"book/a" of the database is damaged and was left unchanged: the database has values but no owner`},
 		"somebody else's": {map[string]string{"zebra": "1"}, fault.Internal, `"zebra"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package storetest has disks that crash and fail, for tests of what stands on a ledger.
+// Package storetest provides disks that crash or fail, for tests above package store.
 package storetest
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// CrashImage is what a crash left on disk.
+// CrashImage is the content of the disk after a crash.
 type CrashImage[T any] struct {
 	FS    *vfs.MemFS
-	Known T // when it came
+	Known T // state at the time of the crash
 }
 
-// Crashing is a disk in memory that keeps what a crash before each of its writes would leave. A
-// file that is synced has a name, as on all journaled file systems: Pebble relies on that.
+// Crashing is a disk in memory that records the result of a crash before each of its writes. Syncing a file
+// also makes its name durable, as on all journaled file systems; Pebble depends on that.
 type Crashing[T any] struct {
 	vfs.FS
 	mem   *vfs.MemFS
@@ -29,15 +29,15 @@ type Crashing[T any] struct {
 	images []CrashImage[T] // guarded by mu
 }
 
-// NewCrashing makes an empty disk, of whose data a crash leaves kept percent of what was not
-// synced. known is called before each write, by any goroutine.
+// NewCrashing creates an empty disk. A crash keeps kept percent of the unsynced data. Each write, in any
+// goroutine, first calls known.
 func NewCrashing[T any](kept int, known func() T) *Crashing[T] {
 	d := &Crashing[T]{mem: vfs.NewCrashableMem(), kept: kept, known: known}
 	d.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before))
 	return d
 }
 
-// CrashImages gives what was left, in the order of the crashes.
+// CrashImages returns the images in order.
 func (d *Crashing[T]) CrashImages() []CrashImage[T] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,24 +66,24 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Failing is a disk in memory whose syncs fail while it is told to.
+// Failing is a disk in memory with syncs that fail on request.
 type Failing struct {
 	vfs.FS
 	mem *vfs.MemFS
 	on  atomic.Bool
 }
 
-// NewFailing makes an empty disk that does not fail yet.
+// NewFailing creates an empty disk without failures.
 func NewFailing() *Failing {
 	d := &Failing{mem: vfs.NewCrashableMem()}
 	d.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before))
 	return d
 }
 
-// Fail has syncs fail from now on, with "no space left on device", or work again.
+// Fail lets later syncs fail with "no space left on device", or succeed again.
 func (d *Failing) Fail(on bool) { d.on.Store(on) }
 
-// Synced is another disk, with what was synced to this one.
+// Synced returns another disk with the synced content of this one.
 func (d *Failing) Synced() vfs.FS { return d.mem.CrashClone(vfs.CrashCloneCfg{}) }
 
 func (d *Failing) before(op errorfs.Op) error {

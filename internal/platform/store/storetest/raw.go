@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Read gives all keys of the database in dir and their values.
+// Read returns all keys of the database in dir with their values.
 func Read(t testing.TB, fs vfs.FS, dir string) map[string]string {
 	t.Helper()
 	values := make(map[string]string)
@@ -23,7 +23,7 @@ func Read(t testing.TB, fs vfs.FS, dir string) map[string]string {
 	return values
 }
 
-// Write sets keys of the database in dir, or makes it.
+// Write sets keys of the database in dir. It creates a missing database.
 func Write(t testing.TB, fs vfs.FS, dir string, values map[string]string) {
 	t.Helper()
 	raw(t, fs, dir, func(db *pebble.DB) {
@@ -41,7 +41,7 @@ func raw(t testing.TB, fs vfs.FS, dir string, do func(*pebble.DB)) {
 	require.NoError(t, db.Close())
 }
 
-// quiet says nothing of a database but its death.
+// quiet logs only fatal messages.
 type quiet struct{ testing.TB }
 
 func (quiet) Infof(string, ...any)  {}
