@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -165,7 +166,7 @@ func TestElection(t *testing.T) {
 		observing.Go(func() {
 			for l, err := range c.Observe(ctx, "sched") {
 				if err != nil {
-					require.ErrorIs(t, err, fault.Canceled)
+					assert.ErrorIs(t, err, fault.Canceled)
 					continue
 				}
 				told = append(told, string(l.Value))
@@ -177,10 +178,8 @@ func TestElection(t *testing.T) {
 		require.NoError(t, err)
 		var waiting sync.WaitGroup
 		var second *Leadership
-		waiting.Go(func() {
-			second, err = two.Campaign(t.Context(), "sched", []byte("two"))
-			require.NoError(t, err)
-		})
+		var secondErr error
+		waiting.Go(func() { second, secondErr = two.Campaign(t.Context(), "sched", []byte("two")) })
 		time.Sleep(time.Minute)
 		require.NoError(t, first.Proclaim(t.Context(), []byte("uno")))
 		p.restart()
@@ -191,6 +190,7 @@ func TestElection(t *testing.T) {
 		require.NoError(t, first.Resign(t.Context()))
 		require.NoError(t, first.Resign(t.Context()))
 		waiting.Wait()
+		require.NoError(t, secondErr)
 		require.Error(t, first.Context().Err())
 		require.Greater(t, second.Token(), first.Token())
 		require.Error(t, first.Proclaim(t.Context(), []byte("again")))
