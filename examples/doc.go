@@ -1,4 +1,4 @@
-// Package examples holds small programs on the Go SDK, pkg/client, and offers to register:
-// provider and consumer are a service's two sides, offers is for "blackholed register -f".
-// The package itself has only tests, which build and run them against a real peer.
+// Package examples holds small programs with the Go SDK, pkg/client. provider offers a
+// service, consumer finds it, and offers has files for "blackholed register -f". The package
+// itself has only tests, which run the programs against a real peer.
 package examples

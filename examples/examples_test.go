@@ -20,7 +20,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// patience bounds every wait; it decides nothing when things work.
+// patience bounds every wait. A passing test does not depend on it.
 const patience = 2 * time.Minute
 
 func TestOffers(t *testing.T) {
@@ -39,24 +39,24 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// program is an example that runs.
+// program is a running example.
 type program struct {
 	*exec.Cmd
-	mu   sync.Mutex // guards said
-	said bytes.Buffer
+	mu      sync.Mutex // guards printed
+	printed bytes.Buffer
 }
 
-// Write takes the program's output.
+// Write stores the program's output.
 func (p *program) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.Write(b)
+	return p.printed.Write(b)
 }
 
 func (p *program) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.String()
+	return p.printed.String()
 }
 
 func start(t *testing.T, binary string, args ...string) *program {
@@ -67,30 +67,30 @@ func start(t *testing.T, binary string, args ...string) *program {
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {
 		cancel()
-		_ = p.Wait() // of one that the test waited for already
+		_ = p.Wait() // an error if the test has waited already
 	})
 	return p
 }
 
-// says waits for words of a program.
+// says waits for words in the output of a program.
 func (p *program) says(t *testing.T, words string) {
 	t.Helper()
 	require.NoError(t, await.Until(t.Context(), patience, words, func(context.Context) error {
 		if !strings.Contains(p.output(), words) {
-			return fault.New("examples.says", fault.Unavailable, "it says: %s", p.output())
+			return fault.New("examples.says", fault.Unavailable, "the program printed: %s", p.output())
 		}
 		return nil
 	}))
 }
 
-// interrupt ends a program as Ctrl-C does; it must end well.
+// interrupt ends a program like Ctrl-C, and expects exit code 0.
 func (p *program) interrupt(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	require.NoError(t, p.Wait(), "%s", p.output())
 }
 
-// peer runs a real blackholed and gives its gRPC address.
+// peer runs a real blackholed and returns its gRPC address.
 func peer(t *testing.T, dir string) string {
 	t.Helper()
 	binary, err := process.Build(t.Context(), dir)
@@ -111,7 +111,7 @@ func peer(t *testing.T, dir string) string {
 	return p.GRPC
 }
 
-// TestPrograms runs provider and consumer side by side on a real peer.
+// TestPrograms runs provider and consumer on one real peer.
 func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs programs")

@@ -1,4 +1,4 @@
-// Command blackholed is a peer of the network, and the client of a running peer.
+// Command blackholed runs a peer of the network, or calls a running peer.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal kills
+	context.AfterFunc(ctx, stop) // restores the default: a second signal kills the process
 	v := version()
 	os.Exit(cli.App{
 		Version: v, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
@@ -31,7 +31,7 @@ func main() {
 	}.Execute(ctx, os.Args[1:]))
 }
 
-// version is what the module was built as.
+// version is the version of the built module.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

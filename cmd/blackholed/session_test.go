@@ -21,11 +21,11 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the documents")
 
-// root is the module's folder: commands run there, as a reader's would.
+// root is the module's directory, where a reader would run the commands.
 const root = "../.."
 
-// TestMain is the daemon, its client, or one of the tools of a session, when this binary is
-// called by such a name; so that sessions run real processes and nothing must be built.
+// TestMain runs the daemon, its client or a tool of a session if this binary has that name.
+// Sessions thus run real processes without a build.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "blackholed":
@@ -40,15 +40,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSessions plays the sessions printed in the documents: blocks that begin with "```console
-// session". All of one document are played in a row against one peer, a process of its own. A
-// line that begins with "$" is a command, "> " continues it, and its output stands below. A
-// command that ends in "&" goes on meanwhile; its output stands below the next "$ wait". A line
-// "..." is any number of lines.
+// TestSessions plays the sessions in the documents: blocks that begin with "```console
+// session". The sessions of a document share one peer, a separate process. A line that begins
+// with "$" is a command, "> " continues a command, and the output follows. A command that ends
+// in "&" runs in the background; its output follows the next "$ wait". A line "..." matches any
+// number of lines.
 //
-// The standard addresses stand for those of the peer. Leases, peers, indexes and revisions may be
-// others than printed, but one that is printed twice must be the same one both times; for times
-// and for the TTLs of DNS the form decides.
+// The standard addresses mean the addresses of the peer. Leases, peers, indexes and revisions may
+// differ from the document, but equal ones must stay equal. For times and DNS TTLs, only the
+// form must match.
 func TestSessions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("processes on loopback")
@@ -86,16 +86,16 @@ func TestSessions(t *testing.T) {
 	require.NotZero(t, played)
 }
 
-// tools are those of the sessions that a machine may not have.
+// tools are the tools of the sessions that may be missing on a machine.
 func tools() []string { return []string{"curl", "dig", "grpcurl"} }
 
-// A step is one command of a session, and what is printed below it.
+// step is one command of a session with its output.
 type step struct {
 	command string
 	printed []string
 }
 
-// A block is a session's part in a document: its lines from first to last, without the fences.
+// block is a part of a document with a session: the lines from first to last without the fences.
 type block struct {
 	first, last int
 	steps       []step
@@ -135,7 +135,7 @@ func steps(t *testing.T, lines []string) (out []step) {
 	return out
 }
 
-// replay plays the sessions of a document and compares, or writes, what they print.
+// replay plays the sessions of a document, and compares or rewrites their output.
 func replay(t *testing.T, path string, blocks []block, standIns []string) {
 	s := newShell(t, standIns)
 	var fresh [][]string
@@ -168,14 +168,14 @@ func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
 }
 
-// shell runs the commands of a session beside a peer.
+// shell runs the commands of a session against a peer.
 type shell struct {
 	env    []string
 	words  *words
 	behind []*behind
 }
 
-// behind is a command that goes on in the background.
+// background is a command in the background.
 type behind struct {
 	cmd *exec.Cmd
 	out *bytes.Buffer
@@ -197,7 +197,7 @@ func newShell(t *testing.T, standIns []string) *shell {
 	return s
 }
 
-// startPeer runs a daemon on free ports and gives its addresses.
+// startPeer runs a daemon on free ports and returns its addresses.
 func startPeer(t *testing.T, self string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(self, "run", "--data", t.TempDir(), "--listen", "/ip4/127.0.0.1/tcp/0",
@@ -222,8 +222,8 @@ func startPeer(t *testing.T, self string) map[string]string {
 	return peer
 }
 
-// commits waits until the peer's group takes registrations, and its copy of the directory has them: for
-// a moment after its start there is no group.
+// commits waits until the peer's group commits registrations and the peer's copy of the directory
+// shows them. A peer has no group immediately after its start.
 func commits(t *testing.T, peer string) {
 	t.Helper()
 	url := "http://" + peer + "/v1/services/probe/instances"
@@ -240,7 +240,7 @@ func commits(t *testing.T, peer string) {
 	}
 	for _, step := range []struct {
 		method, url, body string
-		want              []int // the second when an earlier attempt had no answer
+		want              []int // the second status after an earlier attempt without an answer
 	}{
 		{http.MethodPost, url + "?require_commit=true", `{"namespace":"probe","id":"1","host":"192.0.2.1","port":1}`, []int{http.StatusCreated, http.StatusOK}},
 		{http.MethodGet, url + "?namespace=probe&consistency=linearizable", "", []int{http.StatusOK}},
@@ -254,7 +254,7 @@ func commits(t *testing.T, peer string) {
 	}
 }
 
-// run runs one command and gives what it prints, in the words of the document.
+// run runs one command and returns its output with the words of the document.
 func (s *shell) run(t *testing.T, command string) []string {
 	t.Helper()
 	if command == "wait" {
@@ -271,7 +271,7 @@ func (s *shell) run(t *testing.T, command string) []string {
 	return s.ended(b)
 }
 
-// wait awaits all that goes on in the background.
+// wait waits for all commands in the background.
 func (s *shell) wait(t *testing.T) (lines []string) {
 	t.Helper()
 	require.NotEmpty(t, s.behind, "nothing to wait for")
@@ -283,7 +283,7 @@ func (s *shell) wait(t *testing.T) (lines []string) {
 }
 
 func (s *shell) ended(b *behind) []string {
-	_ = b.cmd.Wait() // what went wrong is printed
+	_ = b.cmd.Wait() // errors are part of the output
 	text := strings.TrimRight(s.words.printed(b.out.String()), "\n")
 	if text == "" {
 		return nil
@@ -291,14 +291,14 @@ func (s *shell) ended(b *behind) []string {
 	return strings.Split(text, "\n")
 }
 
-// words translates between a document and what is true of this run.
+// words translates between the values of a document and the values of this run.
 type words struct {
-	ports map[string]string // as printed: as it is
-	known map[string]string // the same, of leases, peers and numbers
+	ports map[string]string // document to run
+	known map[string]string // document to run: leases, peers and numbers
 
 	number, spaces *regexp.Regexp
-	private        *regexp.Regexp // what is another in each run: the word, or the number in it
-	free           *regexp.Regexp // what is another at each look
+	private        *regexp.Regexp // words, or numbers in them, that differ in each run
+	free           *regexp.Regexp // values that differ at each call
 }
 
 func newWords(peer map[string]string) *words {
@@ -315,7 +315,7 @@ func newWords(peer map[string]string) *words {
 	return w
 }
 
-// actual gives a command of the document as it is to be run.
+// actual translates a command of the document for this run.
 func (w *words) actual(command string) string {
 	command = w.number.ReplaceAllStringFunc(command, func(n string) string {
 		if port, ok := w.ports[n]; ok {
@@ -335,7 +335,7 @@ func (w *words) actual(command string) string {
 	})
 }
 
-// printed gives output with the standard ports.
+// printed replaces the ports in output by the standard ports.
 func (w *words) printed(output string) string {
 	standard := map[string]string{}
 	for port, is := range w.ports {
@@ -349,8 +349,8 @@ func (w *words) printed(output string) string {
 	})
 }
 
-// compare holds what a command printed to the document. It gives the lines as the document should
-// have them: as it has them where they agree.
+// compare compares the output of a command with the document. It returns the lines for the
+// document: unchanged where they match.
 func (w *words) compare(wanted, got []string) (lines []string, ok bool) {
 	ok = true
 	for n, want := range wanted {
@@ -373,8 +373,8 @@ func (w *words) compare(wanted, got []string) (lines []string, ok bool) {
 	return append(lines, got...), ok && len(got) == 0
 }
 
-// learn gives a line that was printed with the document's words for what the document has at the
-// same place, and remembers these; what is known already is not learnt anew.
+// learn translates a printed line to the words that the document has in the same places, and
+// remembers new words.
 func (w *words) learn(want, got string) string {
 	wanted, n := w.private.FindAllStringSubmatch(want, -1), 0
 	return w.private.ReplaceAllStringFunc(got, func(word string) string {
@@ -399,7 +399,7 @@ func (w *words) learn(want, got string) string {
 	})
 }
 
-// form is a line without what may differ.
+// form is a line without the values that may differ.
 func (w *words) form(line string) string {
 	line = strings.TrimSpace(w.spaces.ReplaceAllString(line, " "))
 	return w.free.ReplaceAllStringFunc(line, func(word string) string {

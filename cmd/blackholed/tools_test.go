@@ -26,10 +26,11 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// toolPatience bounds a call of a tool that bounds itself in nothing.
+// toolPatience bounds a call of a tool without a timeout.
 const toolPatience = 2 * time.Minute
 
-// options are the arguments of a tool: those that begin with "-" or "+", some with a value, and the others.
+// options are the arguments of a tool: flags that begin with "-" or "+", some with a value, and
+// other arguments.
 type options struct {
 	set    map[string][]string
 	others []string
@@ -58,7 +59,7 @@ func (o options) value(name, otherwise string) string {
 	return otherwise
 }
 
-// standIn ends the process as a tool.
+// standIn runs a tool and exits with its exit code.
 func standIn(tool func(ctx context.Context, args []string, out io.Writer) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), toolPatience)
 	defer cancel()
@@ -69,7 +70,7 @@ func standIn(tool func(ctx context.Context, args []string, out io.Writer) error)
 	os.Exit(0)
 }
 
-// curl does what the sessions use of curl: -s -N -X -d -H -m.
+// curl implements the flags of curl in the sessions: -s -N -X -d -H -m.
 func curl(ctx context.Context, args []string, out io.Writer) error {
 	o := parse(args, "-X", "-d", "-H", "-m")
 	body, method := o.value("-d", ""), http.MethodGet
@@ -86,7 +87,7 @@ func curl(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl says
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded") // the default of curl
 	for _, h := range o.set["-H"] {
 		name, value, _ := strings.Cut(h, ":")
 		r.Header.Set(name, strings.TrimSpace(value))
@@ -105,11 +106,11 @@ func curl(ctx context.Context, args []string, out io.Writer) error {
 	if _, err := io.Copy(out, answer.Body); ctx.Err() == nil {
 		return err
 	}
-	return nil // -m is over, and -s says nothing
+	return nil // after -m, and -s prints no errors
 }
 
-// patient has the time of -m begin anew with whatever comes: a busy machine may be slow in what it says, and
-// should not be cut off in the middle of it.
+// patient restarts the time of -m after each read, because a busy machine may answer slowly and
+// the answer must be complete.
 type patient struct {
 	io.Writer
 	within time.Duration
@@ -121,7 +122,7 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.Writer.Write(b)
 }
 
-// dig does what the sessions use of dig: @SERVER -p PORT NAME [TYPE], with +noall, +answer,
+// dig implements the arguments of dig in the sessions: @SERVER -p PORT NAME [TYPE], with +noall, +answer,
 // +additional, +short and +tcp.
 func dig(ctx context.Context, args []string, out io.Writer) error {
 	o := parse(args, "-p")
@@ -167,7 +168,7 @@ func dig(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// grpcurl does what the sessions use of grpcurl, over reflection as it does:
+// grpcurl implements the arguments of grpcurl in the sessions, with reflection:
 // -plaintext [-d JSON] ADDRESS list|SERVICE/METHOD.
 func grpcurl(ctx context.Context, args []string, out io.Writer) error {
 	o := parse(args, "-d")
@@ -221,7 +222,7 @@ func listServices(ctx context.Context, conn *grpc.ClientConn, out io.Writer) err
 	return nil
 }
 
-// described fetches the files that describe a service.
+// described fetches the descriptor files of a service.
 func described(ctx context.Context, conn *grpc.ClientConn, service string) (*protoregistry.Files, error) {
 	answer, err := reflected(ctx, conn, &reflectionpb.ServerReflectionRequest{
 		MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: service},

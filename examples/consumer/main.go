@@ -1,5 +1,5 @@
 // Command consumer finds storage near San Francisco through the local peer and selects the
-// best, or follows what is on offer there.
+// best offer, or follows the offers there.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 func main() {
 	grpc := flag.String("grpc", client.DefaultAddress, "gRPC `address` of the local peer")
-	watch := flag.Bool("watch", false, "follow the changes until interrupted")
+	watch := flag.Bool("watch", false, "follow changes until interrupted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -46,8 +46,8 @@ func consume(ctx context.Context, grpc string, watch bool) error {
 	return nil
 }
 
-// wanted is at least 1 TB of SSD within 50 km of San Francisco, up at least 99 % of the
-// time, for at most 0.06 USDC per GB and month, the cheapest first.
+// wanted asks for at least 1 TB of SSD storage within 50 km of San Francisco, with an uptime
+// of at least 99 %, for at most 0.06 USDC per GB and month, cheapest first.
 func wanted() query.Query {
 	return query.Query{
 		Type:     "storage",
@@ -61,15 +61,15 @@ func wanted() query.Query {
 	}
 }
 
-// show prints what was found and selects the best, which comes first.
+// show prints the results and selects the first, which is the best.
 func show(answer query.AnswerView) {
 	fmt.Printf("Found %d storage services (%s, %.1f ms):\n", answer.Total, answer.Source, answer.TookMs)
 	if !answer.Complete {
-		fmt.Printf("There may be more: %s\n", answer.Reason)
+		fmt.Printf("Results may be missing: %s\n", answer.Reason)
 	}
 	for i, r := range answer.Results {
-		// The query filters by place, space, price and uptime, so all of these are known;
-		// of the response time it says nothing.
+		// The query filters by place, space, price and uptime, so every result has these. It does
+		// not filter by response time, which may be missing.
 		svc := r.Record
 		fmt.Printf("\n%d. %s (ID: %s)\n", i+1, svc.Metadata.Name, svc.ID)
 		fmt.Printf("   Type: %s/%s\n", svc.Metadata.Type, svc.Metadata.Subtype)
@@ -88,17 +88,17 @@ func show(answer query.AnswerView) {
 	}
 }
 
-// connect is where a real consumer begins to work with the service.
+// connect stands for the real work with the service.
 func connect(svc records.View) {
 	fmt.Printf("\nSelected service: %s\n", svc.ID)
 	if len(svc.Metadata.Endpoints) == 0 {
-		fmt.Println("It names no endpoint.")
+		fmt.Println("The service has no endpoint.")
 		return
 	}
 	fmt.Printf("Would connect to %s by %s\n", svc.Metadata.Endpoints[0], strings.Join(svc.Metadata.Protocols, " or "))
 }
 
-// follow prints every change to what the query matches, beginning with the matches of now.
+// follow prints the current results of the query, and then every change.
 func follow(ctx context.Context, c *client.Client) error {
 	w, err := c.Watch(ctx, wanted(), "")
 	if err != nil {
@@ -110,7 +110,7 @@ func follow(ctx context.Context, c *client.Client) error {
 		case errors.Is(err, fault.Canceled) && ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return err // a program would watch again from ev.Cursor of the event before
+			return err // a real program would watch again with the Cursor of the last event
 		case ev.Record != nil:
 			fmt.Printf("%-9s %s of %s, sequence %d\n", ev.Kind, ev.Record.ID, ev.Record.ProviderID, ev.Record.Sequence)
 		}

@@ -1,4 +1,4 @@
-// Package fencing holds three programs in which a holder of a lock sleeps past its end and
-// writes all the same: to a file, to a row of a database, to an HTTP endpoint. What it writes to
-// checks the fencing token and refuses. The package itself has only tests.
+// Package fencing holds three programs in which a lock holder sleeps too long, loses the lock
+// and writes anyway: to a file, to a row of a database, and to an HTTP endpoint. Each resource
+// checks the fencing token and refuses the write. The package itself has only tests.
 package fencing

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 )
 
-// peer serves a coordination plane on loopback and gives its address.
+// peer serves a coordination plane on loopback and returns its address.
 func peer(t *testing.T) string {
 	solo := coordtest.New(coordtest.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,8 +27,8 @@ func main() {
 	}
 }
 
-// provide keeps the service registered until ctx ends. The peer renews and re-announces it
-// meanwhile: there is nothing to do here.
+// provide registers the service and withdraws it after the end of ctx. In between, the peer
+// renews the record by itself.
 func provide(ctx context.Context, grpc string) error {
 	c, err := client.New(grpc)
 	if err != nil {
@@ -38,7 +38,7 @@ func provide(ctx context.Context, grpc string) error {
 
 	o := offer()
 	receipt, err := c.Register(ctx, o)
-	if errors.Is(err, fault.Exists) { // of an earlier run that could not withdraw it
+	if errors.Is(err, fault.Exists) { // left over from an earlier run
 		receipt, err = c.Update(ctx, o)
 	}
 	if err != nil {
@@ -61,8 +61,8 @@ func provide(ctx context.Context, grpc string) error {
 	return nil
 }
 
-// offer describes the service. Whatever is left out is unknown, which is not zero: hence
-// the pointers.
+// offer describes the service. Numbers are pointers, because a missing value means unknown,
+// not zero.
 func offer() records.Offer {
 	return records.Offer{
 		ID: "fast-ssd-storage",

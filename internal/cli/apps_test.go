@@ -22,7 +22,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// apps serves an agent on loopback and gives its address. With a token it wants that.
+// serveAgent serves an agent on loopback and returns its address. A token makes it required.
 func apps(t *testing.T, a *agenttest.Agent, token string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func apps(t *testing.T, a *agenttest.Agent, token string) string {
 	return l.Addr().String()
 }
 
-// settled is an agent of which some instances are known.
+// agentWithInstances is an agent with five instances.
 func settled(t *testing.T) *agenttest.Agent {
 	a := agenttest.New()
 	for n, edit := range []func(r *instance.Registration){
@@ -63,7 +63,7 @@ func settled(t *testing.T) *agenttest.Agent {
 	return a
 }
 
-// TestApplicationTranscripts plays the dialogues about instances; see TestTranscripts.
+// TestApplicationTranscripts plays the dialogues about instances: see TestTranscripts.
 func TestApplicationTranscripts(t *testing.T) {
 	for name, token := range map[string]string{"service": "", "access": "secret"} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestApplicationTranscripts(t *testing.T) {
 	}
 }
 
-// running is a command that runs.
+// running is a running command.
 type running struct {
 	t      *testing.T
 	out    *pipe
@@ -103,11 +103,11 @@ func (r *running) end(code int) {
 	case got := <-r.code:
 		require.Equal(r.t, code, got, "%s", r.stderr.String())
 	case <-time.After(patient):
-		require.FailNow(r.t, "it does not end")
+		require.FailNow(r.t, "the command does not end")
 	}
 }
 
-// TestServiceRegisterRuns: an instance is there while its command runs.
+// TestServiceRegisterRuns expects an instance to be registered while its command runs.
 func TestServiceRegisterRuns(t *testing.T) {
 	a := agenttest.New()
 	peer := apps(t, a, "")
@@ -125,7 +125,7 @@ func TestServiceRegisterRuns(t *testing.T) {
 	require.Empty(t, a.Instances())
 }
 
-// TestServiceRegisterKeeps until interrupted.
+// TestServiceRegisterKeeps expects instances to stay registered until the interrupt.
 func TestServiceRegisterKeeps(t *testing.T) {
 	a := agenttest.New()
 	r := begin(t, apps(t, a, ""), "service", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
@@ -180,7 +180,7 @@ func TestServicesWatches(t *testing.T) {
 	r.end(130)
 }
 
-// names is a name server that knows a little, over UDP less than over TCP.
+// nameServer serves a few names. Over UDP it truncates the large one.
 func names(t *testing.T) string {
 	packets, streams := pair(t)
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
@@ -216,7 +216,7 @@ func names(t *testing.T) string {
 	return packets.LocalAddr().String()
 }
 
-// pair listens on a port that is free for UDP and for TCP.
+// listenBoth listens on a port that is free for UDP and TCP.
 func pair(t *testing.T) (net.PacketConn, net.Listener) {
 	for range 100 {
 		streams, err := net.Listen("tcp", "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// agree serves a coordination plane on loopback and gives its address. All who call are one owner.
+// serveGroup serves a coordination plane on loopback and returns its address. All callers are one owner.
 func agree(t *testing.T, solo *coordtest.Solo) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func agree(t *testing.T, solo *coordtest.Solo) string {
 	return l.Addr().String()
 }
 
-// prepared is a group in which something has happened. Its clock stands still.
+// groupWithHistory is a group with leases, locks and keys. Its clock stands still.
 func prepared(t *testing.T) *coordtest.Solo {
 	solo := coordtest.New(coordtest.Config{})
 	do := func(op coord.Op) coord.Result {
@@ -58,7 +58,7 @@ func prepared(t *testing.T) *coordtest.Solo {
 	return solo
 }
 
-// TestCoordinationTranscripts plays the dialogues about leases and locks; see TestTranscripts.
+// TestCoordinationTranscripts plays the dialogues about leases and locks: see TestTranscripts.
 func TestCoordinationTranscripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/coordination/*.txt")
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestCoordinationTranscripts(t *testing.T) {
 	}
 }
 
-// TestWithoutACoordinationGroup: each command that wants one says that the peer is in none, and nothing else.
+// TestWithoutACoordinationGroup expects the same single error from every command that needs a group.
 func TestWithoutACoordinationGroup(t *testing.T) {
 	peer := serve(t, new(fake))
 	for _, command := range []string{
@@ -94,7 +94,7 @@ func TestWithoutACoordinationGroup(t *testing.T) {
 	}
 }
 
-// living is a group by the clock of the machine, with leases as short as tests are patient.
+// liveGroup is a group with the real clock and short leases.
 func living() *coordtest.Solo {
 	limits := coord.DefaultLimits()
 	limits.MinTTL = 100
@@ -104,7 +104,7 @@ func living() *coordtest.Solo {
 	})
 }
 
-// A lease that is kept alive lives; the command ends with it.
+// TestLeaseKeepAlive expects the command to renew the lease, and to end with the lease.
 func TestLeaseKeepAlive(t *testing.T) {
 	t.Parallel()
 	solo := living()
@@ -120,7 +120,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 		code <- testApp(strings.NewReader(""), out, &stderr, nil).Execute(ctx,
 			[]string{"lease", "keepalive", "--grpc", peer, "-o", "ndjson", leaseID(granted.Lease)})
 	}()
-	for range 5 { // longer than it lives by itself
+	for range 5 { // longer than the time to live
 		require.Equal(t, `{"id":"1","ttl":4.5}`, out.line(t))
 	}
 	_, _, err = solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
@@ -128,7 +128,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	require.Equal(t, 3, <-code, "%s", stderr.String())
 }
 
-// run runs a command against a peer that ends when the test is done with its output.
+// run starts a command against a peer. stop interrupts it and returns its exit code.
 func run(t *testing.T, peer string, args ...string) (out *pipe, stop func() (code int)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out = newPipe()

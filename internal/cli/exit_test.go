@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestEveryKindHasOneExitCode walks the kinds until there are no more.
+// TestEveryKindHasOneExitCode checks all kinds of errors.
 func TestEveryKindHasOneExitCode(t *testing.T) {
 	kind := fault.Kind(0)
 	for ; !strings.HasPrefix(kind.String(), "kind("); kind++ {
@@ -51,7 +51,7 @@ func TestInterrupted(t *testing.T) {
 	code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"watch", "--type", "endless", "--grpc", address})
 	require.Equal(t, 130, code)
 	require.Equal(t, "blackholed: interrupted\n", errs.String())
-	// What was printed up to then are whole events, in their order.
+	// The output up to the interrupt has complete events in order.
 	require.True(t, strings.HasPrefix("added updated withdrawn reset", strings.Join(firstWords(out.String()), " ")), out.String())
 }
 
@@ -63,7 +63,7 @@ func firstWords(text string) []string {
 	return words
 }
 
-// TestRunEndsWellWhenInterrupted: an interrupt is how a peer ends; another error is one.
+// TestRunEndsWellWhenInterrupted expects exit code 0 after an interrupt, unless the peer reports another error.
 func TestRunEndsWellWhenInterrupted(t *testing.T) {
 	run := func(err error) (int, string) {
 		ctx, interrupt := context.WithCancel(context.Background())
@@ -95,7 +95,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	}
 }
 
-// TestHelp: the table of exit codes and every command are in the help.
+// TestHelp expects the table of exit codes and every command in the help.
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	a := testApp(nil, &out, io.Discard, nil)

@@ -26,8 +26,8 @@ const (
 	stranger = "12D3KooWGRUfK8KVbyWvWwwVhHWMzfBVBV9UAkpLuQhBzWcR9Jkz"
 )
 
-// fake is a peer that knows a few services by heart. What it does follows from the id or
-// the type that a command names, so that a transcript tells the whole story.
+// fake is a peer with fixed answers. The id or type in a command decides the answer, so that
+// a transcript shows the whole behaviour.
 type fake struct {
 	api.UnimplementedRecordServiceServer
 	api.UnimplementedPeerServiceServer
@@ -35,10 +35,10 @@ type fake struct {
 	mu    sync.Mutex
 	asked *pb.Query // the last query
 	bound bool      // whether the last query had a deadline
-	watch func()    // called when a watch has sent its events
+	watch func()    // called after a watch has sent its events
 }
 
-// serve starts a peer on loopback and gives its address.
+// serve starts a peer on loopback and returns its address.
 func serve(t *testing.T, f *fake) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func serve(t *testing.T, f *fake) string {
 	return l.Addr().String()
 }
 
-// refuse is an error as a peer sends it.
+// refuse is an error in the form of a peer.
 func refuse(kind fault.Kind, field, message string) error {
 	st, err := status.New(codes.Unknown, message).WithDetails(failed(kind, field, message))
 	if err != nil {
@@ -73,7 +73,7 @@ func receiptOf(id string, sequence uint64) *api.Receipt {
 	}
 }
 
-// announce refuses what is called "taken".
+// announce accepts all ids except "taken", "gone" and "full".
 func announce(id string, sequence uint64) (*api.Receipt, *api.Error) {
 	switch id {
 	case "taken":
@@ -219,7 +219,7 @@ func (f *fake) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeers
 	}}, nil
 }
 
-// gpuBox states everything that a table shows.
+// gpuBox has all values that a table shows.
 func gpuBox() *api.Record {
 	return &api.Record{
 		Key: "/blackhole/services/compute/gpu/u33db2/" + provider + "/gpu-box", ContentId: "bafkreigpubox",
@@ -239,7 +239,7 @@ func gpuBox() *api.Record {
 	}
 }
 
-// hostile wants to rewrite the user's terminal.
+// hostile has characters that could rewrite the user's terminal.
 func hostile() *api.Record {
 	return &api.Record{
 		Measured: &api.Measured{},
@@ -253,7 +253,7 @@ func hostile() *api.Record {
 	}
 }
 
-// bare states nothing.
+// bare has no optional values.
 func bare() *api.Record {
 	return &api.Record{Service: &pb.ServiceRecord{Id: "bare", ProviderId: provider, Metadata: &pb.ServiceMetadata{Type: "compute"}}}
 }

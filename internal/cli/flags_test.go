@@ -14,7 +14,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// ask runs a query command against a peer and gives what reached it.
+// ask runs a query command and returns the query that reached the peer.
 func ask(t *testing.T, f *fake, args ...string) query.Query {
 	var out, errs bytes.Buffer
 	args = append([]string{"query", "--grpc", serve(t, f)}, args...)
@@ -72,8 +72,8 @@ func TestQueryFlags(t *testing.T) {
 	}
 }
 
-// TestEveryFieldHasAFlag keeps errors from naming a flag that does not exist, and a new
-// field of queries from being forgotten here.
+// TestEveryFieldHasAFlag expects an existing flag for every field of a query, so that errors
+// name existing flags.
 func TestEveryFieldHasAFlag(t *testing.T) {
 	cmd := queryCommand(new(console))
 	var fields []string
@@ -82,7 +82,7 @@ func TestEveryFieldHasAFlag(t *testing.T) {
 			fields = append(fields, tag)
 		}
 	}
-	require.Contains(t, fields, "min_uptime") // embedded ones, too
+	require.Contains(t, fields, "min_uptime") // from an embedded struct
 	for _, field := range append(fields, "near.latitude", "near.longitude", "near.radius_km", "countries[3]", "attributes.tier") {
 		flag, ok := strings.CutPrefix(queryFlag(field), "--")
 		require.True(t, ok, "%s has no flag", field)
@@ -92,7 +92,7 @@ func TestEveryFieldHasAFlag(t *testing.T) {
 	require.Equal(t, "exclude_providers[0]", queryFlag("exclude_providers[0]"))
 }
 
-// TestTimeoutReachesThePeer: the deadline is for the peer's work, too.
+// TestTimeoutReachesThePeer expects the peer to see the deadline of --timeout.
 func TestTimeoutReachesThePeer(t *testing.T) {
 	f := new(fake)
 	ask(t, f, "--type", "x")

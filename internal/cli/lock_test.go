@@ -22,10 +22,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// patient bounds every wait of a test; it decides nothing when things work.
+// patient bounds every wait of a test. A passing test does not depend on it.
 const patient = 30 * time.Second
 
-// pipe takes what a command says, line by line.
+// pipe receives the output of a command line by line.
 type pipe struct {
 	io.Writer
 	lines chan string
@@ -48,12 +48,12 @@ func (p *pipe) line(t *testing.T) string {
 	case line := <-p.lines:
 		return line
 	case <-time.After(patient):
-		require.FailNow(t, "it says nothing")
+		require.FailNow(t, "the command prints nothing")
 		return ""
 	}
 }
 
-// locking is a run of the command lock.
+// lockRun is a run of the command lock.
 type locking struct {
 	t      *testing.T
 	solo   *coordtest.Solo
@@ -63,7 +63,7 @@ type locking struct {
 	code   chan int
 }
 
-// runLock begins "lock ARGS" against a group.
+// runLock starts "lock ARGS" against a group.
 func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -74,29 +74,29 @@ func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
 	return l
 }
 
-// end waits for its end.
+// end waits for the end of the command and checks its exit code.
 func (l *locking) end(code int) {
 	l.t.Helper()
 	select {
 	case got := <-l.code:
 		require.Equal(l.t, code, got, "%s", l.stderr.String())
 	case <-time.After(patient):
-		require.FailNow(l.t, "it does not end")
+		require.FailNow(l.t, "the command does not end")
 	}
 }
 
-// free reports whether nobody claims the lock db.
+// free reports whether the lock db has neither holders nor waiters.
 func (l *locking) free() bool {
 	_, _, err := l.solo.Locks(context.Background(), coord.LockQuery{Name: "db"})
 	return err != nil
 }
 
-// shell is a command line for sh behind the flags of lock.
+// shell is a command line for sh after flags of lock.
 func shell(script string, flags ...string) []string {
 	return append(flags, "db", "--", "/bin/sh", "-c", script)
 }
 
-// other takes the lock db for somebody else.
+// other takes the lock db for another client.
 func other(t *testing.T, solo *coordtest.Solo) coord.Token {
 	lease, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
 	require.NoError(t, err)
@@ -170,16 +170,17 @@ func TestLockWithoutQuorum(t *testing.T) {
 	l := runLock(t, solo, shell("echo never", "--timeout", "2s")...)
 	l.end(69)
 	require.Contains(t, l.stderr.String(), "no majority")
-	require.NotContains(t, l.stderr.String(), "no peer answers", "one did")
+	require.NotContains(t, l.stderr.String(), "no peer answers", "a peer has answered")
 }
 
-// gone reports whether a process runs no more: it is not there, or waits to be buried.
+// gone reports whether a process has ended. A zombie counts as ended.
 func gone(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// The command and its children are gone when others can have the lock, whatever they do.
+// TestLockLost expects the command and its children to end before another client can hold the
+// lock, even if they ignore SIGTERM.
 func TestLockLost(t *testing.T) {
 	for name, lose := range map[string]func(l *locking){
 		"no quorum": func(l *locking) { l.solo.Halt("no majority") },
@@ -212,7 +213,8 @@ func TestLockTermComesFirst(t *testing.T) {
 	l.end(76)
 }
 
-// An interrupt reaches the command, and the lock is held until it has ended.
+// TestLockInterrupted expects the interrupt to reach the command, and the lock to be held until
+// the command has ended.
 func TestLockInterrupted(t *testing.T) {
 	looked := filepath.Join(t.TempDir(), "looked")
 	script := `trap 'echo term; until [ -e "$0" ]; do sleep 0.01; done; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
@@ -241,7 +243,7 @@ func TestLockAlone(t *testing.T) {
 	l.end(76)
 }
 
-// A command does not outlive the one who watches over its lock.
+// TestLockChildDiesWithParent expects the command to die with the process that renews its lock.
 func TestLockChildDiesWithParent(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs Linux")
@@ -261,7 +263,7 @@ func TestLockChildDiesWithParent(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, patient, time.Millisecond)
 }
 
-// lockArgsOf is the variable that makes of this test a program which holds a lock.
+// lockArgsOf is the environment variable that turns this test binary into a lock holder.
 const lockArgsOf = "BLACKHOLE_TEST_LOCK"
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-// values draws what JSON can hold.
+// values draws JSON values.
 func values(depth int) *rapid.Generator[any] {
 	text := rapid.OneOf(
 		rapid.String(),
@@ -33,8 +33,8 @@ func values(depth int) *rapid.Generator[any] {
 	return rapid.OneOf(kinds...)
 }
 
-// TestFormatsSayTheSame: who reads the YAML knows what who reads the JSON knows, and
-// neither has a character that a terminal would act upon.
+// TestFormatsSayTheSame expects the same content in YAML and JSON, and no control characters
+// for a terminal.
 func TestFormatsSayTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := values(3).Draw(t, "value")
@@ -63,8 +63,8 @@ func TestYAMLKeepsOrder(t *testing.T) {
 	require.Equal(t, "b: 1\na: \"NO\"\n", string(got))
 }
 
-// TestSettingsFile: it changes nothing as it is, and with every setting uncommented it
-// sets each to its default.
+// TestSettingsFile expects the file to change nothing, and to set every default after all
+// settings are uncommented.
 func TestSettingsFile(t *testing.T) {
 	load := func(text string) (config.Config, config.Origin) {
 		path := filepath.Join(t.TempDir(), configFile)

@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// alone leads for ever.
+// alone is always the leader.
 type alone struct{}
 
 func (alone) Leading() (uint64, string, <-chan struct{}) { return 1, provider, nil }
@@ -33,7 +33,7 @@ func directed(t *testing.T) *coordtest.Solo {
 	return solo
 }
 
-// supply registers instances of services, SERVICE/ID.
+// supply registers instances by names of the form SERVICE/ID.
 func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 	lease, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 	require.NoError(t, err)
 }
 
-// runRequire begins "require ARGS" against a group.
+// runRequire starts "require ARGS" against a group.
 func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -61,7 +61,7 @@ func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
 	return l
 }
 
-// required are the names of the requirements that there are.
+// required returns the names of all requirements.
 func required(t *testing.T, solo *coordtest.Solo) []string {
 	all, _, err := coord.ListRequirements(t.Context(), solo)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func required(t *testing.T, solo *coordtest.Solo) []string {
 	return names
 }
 
-// TestRequireRuns: the command runs when there are enough of all services, not before, and nothing stays behind.
+// TestRequireRuns expects the command to wait for all services, and its requirements to be removed.
 func TestRequireRuns(t *testing.T) {
 	solo := directed(t)
 	supply(t, solo, "storage/1", "storage/2")
@@ -87,7 +87,7 @@ func TestRequireRuns(t *testing.T) {
 	require.Empty(t, required(t, solo))
 }
 
-// TestRequireTooFew: the wait ends, and what is missing is told.
+// TestRequireTooFew expects the wait to end with a list of the missing instances.
 func TestRequireTooFew(t *testing.T) {
 	t.Parallel()
 	solo := directed(t)
@@ -103,7 +103,7 @@ func TestRequireTooFew(t *testing.T) {
 	require.Equal(t, "blackholed: storage: 3 needed, number of available instances unknown\n", l.stderr.String())
 }
 
-// TestRequireNamed: a requirement with a name stays, unless it is not to.
+// TestRequireNamed expects a named requirement to stay unless --rm is set.
 func TestRequireNamed(t *testing.T) {
 	solo := directed(t)
 	supply(t, solo, "storage/1", "billing/1")
@@ -174,7 +174,7 @@ func TestRequireExitCodes(t *testing.T) {
 	require.Contains(t, l.stderr.String(), "no majority")
 }
 
-// TestRequirementsCommand lists them, and removes one.
+// TestRequirementsCommand lists requirements and removes one.
 func TestRequirementsCommand(t *testing.T) {
 	solo := directed(t)
 	supply(t, solo, "storage/1")
@@ -200,7 +200,7 @@ func TestRequirementsCommand(t *testing.T) {
 	require.JSONEq(t, `{"requirements":[]}`, out)
 }
 
-// TestParseRequirement: what is shown of a selector is read as the same.
+// TestParseRequirement expects a shown selector to parse to the same selector.
 func TestParseRequirement(t *testing.T) {
 	for _, arg := range []string{"s=1", "s=100@zone=eu", "s=2@version=>=1.0 <2,tag=a,tag=k:v=w,environment=staging,dependency=db,health=any", "s=1@health=UP,health=DOWN"} {
 		n, err := parseRequirement(arg)

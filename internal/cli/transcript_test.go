@@ -21,10 +21,10 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the transcripts")
 
-// TestTranscripts plays the dialogues in testdata/transcripts. A line that begins with "$"
-// is a command; below it stand its standard output, then its standard error with "! " in
-// front, then its exit code as "? CODE" unless that is 0. Other lines up to the first
-// command are a comment. PEER is the address of a running peer, TMP a fresh directory.
+// TestTranscripts plays the dialogues in testdata/transcripts. A line that begins with "$" is
+// a command. Its standard output follows, then its standard error with the prefix "! ", then
+// "? CODE" for an exit code other than 0. Lines before the first command are comments. PEER
+// is the address of a running peer, and TMP is a new directory.
 func TestTranscripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/transcripts/*.txt")
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play gives the dialogue anew, with the peer at an address.
+// play returns the dialogue with the current output of its commands.
 func play(t *testing.T, script, peer string) string {
 	words := strings.NewReplacer("PEER", peer, "TMP", t.TempDir())
 	undo := []string{}
@@ -86,7 +86,7 @@ func execute(t *testing.T, line string) string {
 	return text
 }
 
-// testApp is an app whose daemon says how it was started.
+// testApp is an app whose daemon prints its settings.
 func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 	return App{
 		Version: "v1.2.3", Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
@@ -113,7 +113,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 	}
 }
 
-// shellWords splits a line at spaces, but not within single or double quotes.
+// shellWords splits a line at spaces outside of quotes.
 func shellWords(line string) []string {
 	var words []string
 	var word strings.Builder

@@ -1,5 +1,5 @@
-// Command endpoint guards an HTTP endpoint with a lock: requests that change something carry
-// the fencing token, and the server refuses stale ones.
+// Command endpoint guards an HTTP endpoint with a lock: writing requests carry the fencing
+// token, and the server refuses stale tokens.
 package main
 
 import (
@@ -57,8 +57,8 @@ func run(ctx context.Context, grpc string) error {
 	return nil
 }
 
-// serve is the resource: a document that is changed only with a token that is not stale. This
-// guard lives in memory, as the document does; one that is on a disk wants a fence.File.
+// serve is the resource: a document that refuses writes with a stale token. The document and
+// its guard live in memory; a document on disk needs a fence.File.
 func serve(ctx context.Context) (url string, stop func(), err error) {
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -73,13 +73,13 @@ func serve(ctx context.Context) (url string, stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // until it is closed
+		_ = server.Serve(listener) // returns after Close
 	}()
 	return "http://" + listener.Addr().String() + "/document", func() { _ = server.Close(); <-done }, nil
 }
 
-// put is a holder's write. Its context should be that of the held lock: then a holder that
-// does know of its loss does not even ask. The sleeper here does not know.
+// put is the write of a holder. A real holder uses the context of its lock, so that no request
+// starts after a noticed loss. The sleeper here does not notice its loss.
 func put(ctx context.Context, url string, token client.Token, text string) (status string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(text))
 	if err != nil {

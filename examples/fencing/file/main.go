@@ -1,4 +1,4 @@
-// Command file guards a file with a lock: who holds the lock no more cannot replace it.
+// Command file guards a file with a lock: a former holder cannot replace the file.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	grpc := flag.String("grpc", client.DefaultAddress, "gRPC `address` of the local peer")
-	path := flag.String("file", filepath.Join(os.TempDir(), "blackhole-example.txt"), "`file` to write; its token is kept beside it")
+	path := flag.String("file", filepath.Join(os.TempDir(), "blackhole-example.txt"), "`file` to write; a file beside it stores the token")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -40,7 +40,7 @@ func write(ctx context.Context, grpc, path string) error {
 	}
 	defer holders.Close()
 
-	f := fence.NewFile(path) // each writer has its own: they meet on the disk
+	f := fence.NewFile(path) // usually each writer has its own File; they share the token on disk
 	if err := f.Write(holders.Awake.Token(), []byte("written by the holder\n"), 0o644); err != nil {
 		return err
 	}

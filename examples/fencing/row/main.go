@@ -1,6 +1,6 @@
-// Command row guards a row of a database with a lock: the statement that updates it checks the
-// token. The database is a toy with that one row, in toy.go, so that the example needs no
-// other; with a real one, toy.go is replaced by the import of its driver.
+// Command row guards a row of a database with a lock: the update statement checks the token.
+// The database is a toy with a single row, in toy.go. A real program imports a database driver
+// instead.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// update checks and writes in one step. The column token begins with 0:
+// update checks the token and writes in one step. The column token starts at 0:
 //
 //	CREATE TABLE account (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token INTEGER NOT NULL DEFAULT 0)
 const update = "UPDATE account SET balance = ?, token = ? WHERE id = ? AND token <= ?"

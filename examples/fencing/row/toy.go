@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// toy is a database with the one row that the example needs. It knows the one statement.
+// toy is a database with a single row, and a single statement.
 type toy struct {
 	mu             sync.Mutex
 	balance, token int64

@@ -1,4 +1,5 @@
-// Package sleeper brings about what fencing is for: two who both believe that they hold a lock.
+// Package sleeper creates the situation that fencing protects against: two clients that both
+// believe that they hold a lock.
 package sleeper
 
 import (
@@ -7,16 +8,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 )
 
-// Holders are two who took a lock one after the other. Only the second holds it.
+// Holders are two clients that took a lock one after the other. Only the second holds it now.
 type Holders struct {
-	Asleep *client.Held // slept too long: the group has given up on it
+	Asleep *client.Held // slept too long: its lease has ended
 	Awake  *client.Held
 	close  func() error
 }
 
-// Take has a first holder take the lock and sleep, as it seems to the group: its lease is
-// ended behind its back, which here stands for a lease that runs out. A second one takes the
-// lock then.
+// Take takes the lock for a first holder, and revokes its lease without its knowledge, as if the
+// holder had slept until the lease expired. Then a second holder takes the lock.
 func Take(ctx context.Context, c *client.Client, name string) (*Holders, error) {
 	first, err := c.Session(ctx)
 	if err != nil {
@@ -40,5 +40,5 @@ func Take(ctx context.Context, c *client.Client, name string) (*Holders, error) 
 	return &Holders{Asleep: asleep, Awake: awake, close: func() error { return second.Close(context.WithoutCancel(ctx)) }}, nil
 }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (h *Holders) Close() error { return h.close() }
