@@ -23,7 +23,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// patience bounds every wait for the network; it decides nothing when things work.
+// patience bounds every wait for the network. A passing test does not depend on it.
 const patience = time.Minute
 
 // peerUnderTest is a whole peer on loopback.
@@ -41,7 +41,7 @@ func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
 	return startFounder(t, dir, nil, bootstrap...)
 }
 
-// startFounder starts a peer of the network that has those founders; nil: itself alone.
+// startFounder starts a peer of the network with these founders. Nil means itself alone.
 func startFounder(t *testing.T, dir string, founders []string, bootstrap ...string) *peerUnderTest {
 	t.Helper()
 	c := config.Default()
@@ -50,7 +50,7 @@ func startFounder(t *testing.T, dir string, founders []string, bootstrap ...stri
 	c.Log.Level = "warn"
 	c.Coordination.Founders = founders
 	c.Discovery.Health.CheckInterval = time.Second
-	c.Discovery.Health.CheckTimeout = patience // who is gone refuses at once
+	c.Discovery.Health.CheckTimeout = patience // a stopped peer refuses immediately
 	require.NoError(t, c.Validate())
 
 	l, err := listen(c)
@@ -77,7 +77,7 @@ func startFounder(t *testing.T, dir string, founders []string, bootstrap ...stri
 	return &peerUnderTest{Client: cl, config: c, parts: p, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), stop: stop}
 }
 
-// until repeats f until it is true; the ticks only pace the questions.
+// until repeats f until it returns true.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -113,10 +113,10 @@ func ids(a query.AnswerView) (out []string) {
 	return out
 }
 
-// town is three peers: a, the provider b, and the consumer c.
+// cluster has three peers: a, the provider b, and the consumer c.
 type town struct {
 	a, b, c *peerUnderTest
-	query   query.Query // finds b's service from beyond the antimeridian
+	query   query.Query // finds b's service from the other side of the antimeridian
 	receipt discovery.Receipt
 	watch   *client.Watcher // of query, at c
 }
@@ -143,20 +143,20 @@ func TestNetwork(t *testing.T) {
 	w.cutOff(t, ctx)
 }
 
-// cutOff: a peer that has lost all others does not claim to know everything.
+// cutOff expects an incomplete answer from a peer that has lost all others.
 func (w *town) cutOff(t *testing.T, ctx context.Context) {
 	w.a.stop()
 	w.b.stop()
 	q := w.query
 	q.Health = query.HealthAny
 	until(t, "the answer says that contact is lost", func() bool {
-		q.Limit = q.Limit%100 + 1 // not the cache's
+		q.Limit = q.Limit%100 + 1 // not in the cache
 		a, err := w.c.Query(ctx, q)
 		return err == nil && !a.Complete && a.Reason != ""
 	})
 }
 
-// found: a registered service is found from another peer, then from its cache, and by key.
+// found expects another peer to find a registered service, in the network, in its cache and by key.
 func (w *town) found(t *testing.T, ctx context.Context) {
 	var err error
 	w.receipt, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
@@ -180,7 +180,7 @@ func (w *town) found(t *testing.T, ctx context.Context) {
 	})
 }
 
-// watched: a watch sees an update, and the cached answer gives way to it.
+// watched expects a watch to see an update, and the update to replace the cached answer.
 func (w *town) watched(t *testing.T, ctx context.Context) {
 	var err error
 	w.watch, err = w.c.Watch(ctx, w.query, "")
@@ -200,8 +200,8 @@ func (w *town) watched(t *testing.T, ctx context.Context) {
 	})
 }
 
-// restarted: a provider that is gone is not usable, whatever it claims; started again it
-// offers its service as before, and its sequence does not go back.
+// restarted expects a stopped provider to be unusable, and to offer its service again after a
+// restart with a higher sequence.
 func (w *town) restarted(t *testing.T, ctx context.Context) {
 	w.b.stop()
 	until(t, "the provider is found unreachable", func() bool {
@@ -229,7 +229,7 @@ func (w *town) restarted(t *testing.T, ctx context.Context) {
 	skipTo(t, w.watch, discovery.Added)
 }
 
-// withdrawn: a withdrawn service is gone everywhere.
+// withdrawn expects a withdrawn service to disappear everywhere.
 func (w *town) withdrawn(t *testing.T, ctx context.Context) {
 	_, err := w.b.Withdraw(ctx, "gpu-1")
 	require.NoError(t, err)
@@ -253,7 +253,7 @@ func next(t *testing.T, w *client.Watcher) client.Event {
 	return ev
 }
 
-// change reads past what a watch says from time to time when there is nothing to say.
+// change skips progress events.
 func change(t *testing.T, w *client.Watcher) client.Event {
 	t.Helper()
 	for {
@@ -263,7 +263,7 @@ func change(t *testing.T, w *client.Watcher) client.Event {
 	}
 }
 
-// skipTo reads events until one of a kind.
+// skipTo reads events until an event of a kind.
 func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Event {
 	t.Helper()
 	for {
@@ -273,7 +273,7 @@ func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Ev
 	}
 }
 
-// TestGroupKept: the DHT keeps how the group stands, and no noise.
+// TestGroupKept expects the DHT to store the announcement of the group, and no invalid value.
 func TestGroupKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("whole peers on loopback")
@@ -301,7 +301,7 @@ func TestGroupKept(t *testing.T) {
 	}
 }
 
-// TestHTTP speaks to one peer as curl would.
+// TestHTTP calls one peer like curl.
 func TestHTTP(t *testing.T) {
 	p := start(t, t.TempDir())
 	post := func(path, body string) (int, map[string]any) {

@@ -23,18 +23,18 @@ import (
 
 var _ instance.Registrar = (*Agent)(nil)
 
-// host is a peer of which only the agent is there, on a network of its own.
+// host is a peer with only an agent, on its own network.
 type host struct {
 	*agenttest.Agent
 	t     testing.TB
 	began time.Time
 
 	mu       sync.Mutex
-	listener *bufconn.Listener // nil: nobody listens
+	listener *bufconn.Listener // nil: not listening
 	server   *grpc.Server
 	done     chan struct{}
 	calls    map[string]int
-	refuse   func(method string) error // nil: nothing
+	refuse   func(method string) error // nil refuses nothing
 }
 
 func newHost(t testing.TB) *host {
@@ -54,7 +54,7 @@ func (h *host) start() {
 	h.listener, h.server, h.done = l, s, done
 }
 
-// stop cuts every connection, and lets none come.
+// stop closes every connection and refuses new ones.
 func (h *host) stop() {
 	h.mu.Lock()
 	s, done := h.server, h.done
@@ -105,7 +105,7 @@ func (h *host) client(opts ...grpc.DialOption) *Client {
 	return c
 }
 
-// pass lets time pass for all: for the client in the bubble, and for the agent.
+// pass advances the time of the client in the bubble and of the agent.
 func (h *host) pass(d time.Duration) {
 	for ; d > 0; d -= time.Second {
 		time.Sleep(min(d, time.Second))
@@ -129,7 +129,7 @@ func (h *host) status(k instance.Key) string {
 	return "gone"
 }
 
-// TestAgentContract holds the contract of the agent plane to its promises over gRPC.
+// TestAgentContract runs the suite of the agent plane over gRPC.
 func TestAgentContract(t *testing.T) {
 	agenttest.Run(t, func(t testing.TB) agenttest.API {
 		h := newHost(t)
@@ -140,7 +140,7 @@ func TestAgentContract(t *testing.T) {
 	})
 }
 
-// TestServicesContract holds what is built on it to the same, where it has the same.
+// TestServicesContract runs the suite on Services for the methods that it shares.
 func TestServicesContract(t *testing.T) {
 	agenttest.Run(t, func(t testing.TB) agenttest.API {
 		h := newHost(t)
@@ -151,8 +151,8 @@ func TestServicesContract(t *testing.T) {
 	})
 }
 
-// eager is Services in the words of instance.Catalog. The suite looks at what it has just done: the
-// cache would be right a moment later.
+// eager implements instance.Catalog with Services, without the cache: the suite expects to read
+// its own writes, and the cache is slightly late.
 type eager struct{ s *Services }
 
 func (e eager) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
@@ -182,7 +182,8 @@ func (e eager) Watch(ctx context.Context, q instance.Query, after uint64, send f
 	return nil
 }
 
-// TestListInPages: a list that takes several answers is one, and says so when contact was lost on the way.
+// TestListInPages expects one result from several pages, which is stale if contact was lost
+// between two pages.
 func TestListInPages(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		var want []string
@@ -240,8 +241,8 @@ func TestPresenceStays(t *testing.T) {
 	})
 }
 
-// TestPresenceComesBack when the peer has lost it, with what was set by hand.
-func TestPresenceComesBack(t *testing.T) {
+// TestHandleRegistersAgain expects a lost instance to return with its override.
+func TestHandleRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		p, err := s.Register(t.Context(), agenttest.Web("a"))
 		require.NoError(t, err)
@@ -271,8 +272,8 @@ func TestPresenceComesBack(t *testing.T) {
 	})
 }
 
-// TestPresenceIsRefused: what the peer does not want back is not pressed on it.
-func TestPresenceIsRefused(t *testing.T) {
+// TestHandleIsRefused expects a refusal to end the handle.
+func TestHandleIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		p, err := s.Register(t.Context(), agenttest.Web("a"))
 		require.NoError(t, err)
@@ -293,8 +294,8 @@ func TestPresenceIsRefused(t *testing.T) {
 	})
 }
 
-// TestPresenceAsksLater for what may pass: a limit of the peer's.
-func TestPresenceAsksLater(t *testing.T) {
+// TestHandleRetriesLater expects a retry after a limit of the peer.
+func TestHandleRetriesLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		p, err := s.Register(t.Context(), agenttest.Web("a"))
 		require.NoError(t, err)
@@ -348,7 +349,7 @@ func TestRegisterPersists(t *testing.T) {
 	})
 }
 
-// TestClosingWhileLost gives up in the end.
+// TestClosingWhileLost expects Close to end while the peer is unreachable.
 func TestClosingWhileLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		p, err := s.Register(t.Context(), agenttest.Web("a"))

@@ -9,8 +9,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// BenchmarkLock is a cycle of Lock and Unlock on a lock of one's own, through gRPC in memory to
-// a plane that costs next to nothing: what the client and the wire cost.
+// BenchmarkLock locks and unlocks an uncontended lock, through gRPC in memory to a plane in
+// memory. It measures the costs of the client and of gRPC.
 func BenchmarkLock(b *testing.B) {
 	w := serve(b, coordtest.New(coordtest.Config{}))
 	s, err := w.client("alice").Session(b.Context())

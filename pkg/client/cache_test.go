@@ -21,7 +21,7 @@ func (h *host) put(id string) {
 	require.NoError(h.t, err)
 }
 
-// add is put, and waits until all have heard.
+// add is put, and waits until all watches have the change.
 func (h *host) add(id string) {
 	h.put(id)
 	synctest.Wait()
@@ -68,7 +68,7 @@ func TestDiscoverFromMemory(t *testing.T) {
 	})
 }
 
-// TestDiscoverWhileLost gives what was known, and says how old it is.
+// TestDiscoverWhileLost expects the last answer with its age.
 func TestDiscoverWhileLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		h.add("a")
@@ -94,7 +94,7 @@ func TestDiscoverWhileLost(t *testing.T) {
 	})
 }
 
-// TestDiscoverWithoutWatches: answers hold for a while where the peer has no room for watches.
+// TestDiscoverWithoutWatches expects answers to be cached for a time if the peer refuses watches.
 func TestDiscoverWithoutWatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		h.refusing(func(method string) error {
@@ -136,7 +136,7 @@ func TestDiscoverWithoutWatches(t *testing.T) {
 	})
 }
 
-// TestCacheIsBounded in questions, and in how long it remembers those that nobody asks.
+// TestCacheIsBounded checks the number of entries and the lifetime of idle entries.
 func TestCacheIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		for i := range maxCached + 10 {
@@ -162,11 +162,11 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestDiscoverGivesUp with its context, and with the client.
+// TestDiscoverGivesUp expects Discover to end with its context and with the client.
 func TestDiscoverGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		silent := h.client(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			<-ctx.Done() // an answer could come before the end is noticed
+			<-ctx.Done() // otherwise an answer could come first
 			return nil, ctx.Err()
 		}))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -179,7 +179,7 @@ func TestDiscoverGivesUp(t *testing.T) {
 	})
 }
 
-// TestWatchGoesOn over lost connections, without gap or duplicate.
+// TestWatchGoesOn expects no gap and no duplicate over lost connections.
 func TestWatchGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, s *Services) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -215,7 +215,7 @@ func TestWatchGoesOn(t *testing.T) {
 		require.Equal(t, []string{"a", "b", "lost", "c", "end"}, seen)
 		h.Forget()
 		h.put("d")
-		for b := range s.Watch(t.Context(), agenttest.All(), 2) { // within what is forgotten: all comes again
+		for b := range s.Watch(t.Context(), agenttest.All(), 2) { // older than the remembered changes: a reset follows
 			require.True(t, b.Reset)
 			require.Len(t, b.Events, 4)
 			break

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// peer is a peer that answers a watch as it is told, and nothing else.
+// peer is a peer that only answers watches, with fixed answers.
 type peer struct {
 	api.UnimplementedRecordServiceServer
 	watch func(out grpc.ServerStreamingServer[api.WatchResponse]) error
@@ -48,7 +48,7 @@ func (p peer) client(t *testing.T) *Client {
 	return c
 }
 
-// TestStatusesWithoutDetail are those that gRPC makes itself, or a peer that is not ours.
+// TestStatusesWithoutDetail checks statuses from gRPC itself or from foreign servers.
 func TestStatusesWithoutDetail(t *testing.T) {
 	for code, kind := range map[codes.Code]fault.Kind{
 		codes.Unavailable: fault.Unavailable, codes.DeadlineExceeded: fault.Timeout, codes.Canceled: fault.Canceled,
@@ -121,7 +121,7 @@ func TestWatchStreams(t *testing.T) {
 	ended := errors.New("x")
 	for name, test := range map[string]struct {
 		watch func(out grpc.ServerStreamingServer[api.WatchResponse]) error
-		kind  fault.Kind // of the end, after one event
+		kind  fault.Kind // of the error after one event
 	}{
 		"ends without a reason": {func(out grpc.ServerStreamingServer[api.WatchResponse]) error {
 			return out.Send(&api.WatchResponse{Kind: api.WatchResponse_KIND_PROGRESS, Cursor: "1"})

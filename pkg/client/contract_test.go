@@ -13,7 +13,7 @@ var (
 	_ coord.Admin  = (*Coordination)(nil)
 )
 
-// TestContract holds the contract to its promises over gRPC.
+// TestContract runs the suite of the coordination plane over gRPC.
 func TestContract(t *testing.T) {
 	coordtest.Run(t, func(t testing.TB) coordtest.API {
 		solo := coordtest.New(coordtest.Config{})

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// Finding the cheapest GPU within 500 km, and following what changes.
+// Find the cheapest GPU within 500 km, and follow changes.
 func Example() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {
@@ -27,8 +27,8 @@ func Example() {
 	q.RequireGPU = true
 	answer, err := c.Query(ctx, q)
 	switch {
-	case errors.Is(err, discovery.ErrInvalidQuery): // the query's fault
-	case err != nil: // the peer's or the network's
+	case errors.Is(err, discovery.ErrInvalidQuery): // an error in the query
+	case err != nil: // an error of the peer or the network
 	case len(answer.Results) > 0:
 		fmt.Println(answer.Results[0].Record.Metadata.Endpoints)
 	}
@@ -40,13 +40,13 @@ func Example() {
 	for {
 		ev, err := watch.Next()
 		if err != nil {
-			return // watch again, after the cursor of the last event
+			return // a real program watches again after the cursor of the last event
 		}
 		fmt.Println(ev.Kind, ev.Cursor)
 	}
 }
 
-// Doing something that must not be done by two at a time.
+// Do work that must not run twice at the same time.
 func ExampleSession_Lock() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {
@@ -57,20 +57,20 @@ func ExampleSession_Lock() {
 	ctx := context.Background()
 	session, err := c.Session(ctx, client.TTL(15*time.Second))
 	if err != nil {
-		return // no group was reached
+		return // no group was reachable
 	}
 	defer session.Close(ctx)
 
 	held, err := session.Lock(ctx, "db/migrate", client.Wait(30*time.Second))
 	switch {
-	case errors.Is(err, client.ErrNotAcquired): // others held it all the time
+	case errors.Is(err, client.ErrNotAcquired): // others held the lock all the time
 		return
 	case err != nil:
 		return
 	}
 	defer held.Unlock(ctx)
 
-	// The work ends when the lock is lost, and what it writes to refuses old tokens.
+	// The work ends with the lock, and the resource refuses old tokens.
 	if err := migrate(held.Context(), held.Token()); errors.Is(context.Cause(held.Context()), client.ErrLost) {
 		fmt.Println("another may have begun by now:", err)
 	}
@@ -78,18 +78,18 @@ func ExampleSession_Lock() {
 
 func migrate(context.Context, client.Token) error { return nil }
 
-// Following keys, and going on after a restart of this program.
+// Follow keys, and resume after a restart of this program.
 func ExampleClient_Follow() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	next := client.Revision(1) // as it was kept
+	next := client.Revision(1) // from storage
 	for batch, err := range c.Follow(context.Background(), client.Watch{Span: client.Under("jobs/"), From: next}) {
 		var past *client.Compacted
 		switch {
-		case errors.As(err, &past): // read all keys at past.Current, and follow from the revision after
+		case errors.As(err, &past): // read all keys at past.Current, and follow from the next revision
 			return
 		case err != nil:
 			return
@@ -97,6 +97,6 @@ func ExampleClient_Follow() {
 		for _, e := range batch.Events {
 			fmt.Println(e.Revision, e.Key, e.Deletes())
 		}
-		next = batch.Next // keep it together with what the events did
+		next = batch.Next // store it together with the effects of the events
 	}
 }

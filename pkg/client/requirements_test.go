@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// required sets a requirement of three instances and gives its revision.
+// required sets a requirement of three instances and returns its revision.
 func (p *plane) required(name string) coord.Revision {
 	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: Requirement{
 		Name: name, Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
@@ -21,7 +21,7 @@ func (p *plane) required(name string) coord.Revision {
 	return r.Revision
 }
 
-// judge writes what a director finds.
+// judge writes a status of the requirement.
 func (p *plane) judge(name string, of coord.Revision, available int) {
 	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: 3, Available: available, Of: of}
 	if available >= 3 {
@@ -30,7 +30,7 @@ func (p *plane) judge(name string, of coord.Revision, available int) {
 	p.put(coord.RequirementStatusKey(name), string(v.Encode()))
 }
 
-// Who waits for a requirement is woken though the peer, and the group, were away meanwhile.
+// TestAwaitRequirement expects a wait to survive a loss of the peer and of the group.
 func TestAwaitRequirement(t *testing.T) {
 	bubble(t, func(t *testing.T, p *plane) {
 		c := p.open("alice")

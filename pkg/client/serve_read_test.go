@@ -46,7 +46,7 @@ func (f *front) Range(ctx context.Context, r *api.RangeRequest) (*api.RangeRespo
 		c = coord.Local
 	}
 	if limit == 0 {
-		limit = 4 // so that there are pages
+		limit = 4 // forces several pages
 	}
 	page, h, err := f.solo.Range(ctx, coord.Query{Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit}, c)
 	return &api.RangeResponse{

@@ -23,7 +23,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// front serves a Solo to clients, as a peer does. The owner of a call is in its metadata.
+// front serves a Solo to clients like a peer. The metadata of a call has its owner.
 type front struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
@@ -31,11 +31,11 @@ type front struct {
 
 	mu    sync.Mutex
 	calls map[string]int                                   // by method
-	fault func(method string, n int) (before, after error) // what goes wrong with the n-th call of a method; nil: nothing
-	hold  func(ctx context.Context, method string, n int)  // called before an answer goes out; nil: nothing
+	fault func(method string, n int) (before, after error) // errors of the n-th call of a method; nil means none
+	hold  func(ctx context.Context, method string, n int)  // called before an answer is sent; nil means nothing
 }
 
-// wire is a front on a network of its own.
+// wire is a front on its own network.
 type wire struct {
 	*front
 	t        testing.TB
@@ -70,7 +70,7 @@ func (w *wire) stop() {
 	w.done <- nil
 }
 
-// restart cuts every connection.
+// restart closes every connection.
 func (w *wire) restart() {
 	w.stop()
 	w.mu.Lock()
@@ -93,7 +93,7 @@ func (w *wire) client(owner string, opts ...grpc.DialOption) *Client {
 	return c
 }
 
-// intercept lets calls fail as fault says: before they are carried out, or after.
+// intercept fails calls by fault, before or after their execution.
 func (f *front) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	n, hold, before, after := f.called(info.FullMethod)
 	if before != nil {
@@ -126,7 +126,7 @@ func (f *front) count(method string) int {
 	return f.calls[method]
 }
 
-// named is whose calls they are.
+// named returns the dial option for an owner.
 type named string
 
 func (n named) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -170,7 +170,7 @@ func (f *front) do(ctx context.Context, attempt *api.Attempt, op coord.Op) (coor
 func command(ctx context.Context, attempt *api.Attempt, op coord.Op) coord.Command {
 	cmd := coord.Command{Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: owner(ctx), Op: op}
 	if attempt != nil && cmd.Client == 0 {
-		cmd.Client = 1 << 60 // none: what it says is refused
+		cmd.Client = 1 << 60 // an unknown client, which is refused
 	}
 	return cmd
 }

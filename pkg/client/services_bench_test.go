@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
 )
 
-// BenchmarkDiscover asks what a watch keeps at hand.
+// BenchmarkDiscover repeats a query that a watch keeps in the cache.
 func BenchmarkDiscover(b *testing.B) {
 	h := newHost(b)
 	for i := range 100 {

@@ -12,27 +12,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Registering this program for as long as it runs, and finding others.
+// Register this program while it runs, and find other services.
 func ExampleServices() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer c.Close() // deregisters what is left
+	defer c.Close() // deregisters remaining instances
 	ctx := context.Background()
 	here, err := c.Services().Register(ctx, instance.Registration{
 		Key:  instance.Key{Service: "payment"},
 		Spec: instance.Spec{Host: "10.0.0.7", Port: 8080, Version: "2.1.0", Tags: []string{"v2"}, Dependencies: []string{"ledger"}},
 	})
 	if err != nil {
-		return // no peer was reached, or it refused
+		return // no peer was reachable, or it refused
 	}
 	defer here.Close(ctx)
 
 	ledgers, err := c.Services().Discover(ctx, instance.Query{Name: instance.Name{Service: "ledger"}})
 	if err != nil {
-		return // the peer cannot be reached and never answered
+		return // the peer is unreachable and has never answered
 	}
 	if ledgers.Stale {
 		fmt.Println("as it was", ledgers.Age, "ago:", ledgers.Reason)
@@ -42,7 +42,7 @@ func ExampleServices() {
 	}
 }
 
-// Calling a service by its name, with gRPC.
+// Call a service by its name with gRPC.
 func Example_resolver() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {

@@ -73,12 +73,12 @@ func (a *authority) write(name, kind string, der []byte) {
 	require.NoError(a.t, os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
-// asked is what a peer has seen of a call.
+// asked is a call as seen by the peer.
 type asked struct {
 	token, name string
 }
 
-// listen serves an agent on l and tells of each call.
+// listen serves an agent on l and reports each call.
 func listen(t *testing.T, l net.Listener, opts ...grpc.ServerOption) <-chan asked {
 	calls := make(chan asked, 16)
 	s := grpc.NewServer(opts...)

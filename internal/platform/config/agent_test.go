@@ -100,7 +100,7 @@ func TestAgentRefuses(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid, text)
 		require.Equal(t, field, fault.FieldOf(err), "%s: %v", text, err)
 	}
-	// Commands come from the file: whoever sets the environment must not name them.
+	// Commands come from the file only: the environment must not set them.
 	_, _, err := config.Load(config.Source{Environ: []string{"BLACKHOLE_AGENT_CHECKS_SCRIPTS={x: [/bin/x]}"}})
 	require.Equal(t, "agent.checks.scripts", fault.FieldOf(err))
 	_, _, err = config.Load(config.Source{Environ: []string{"BLACKHOLE_AGENT_CHECKS_SCRIPTS_X=/bin/x"}})

@@ -145,7 +145,7 @@ func TestAuthRefuses(t *testing.T) {
 	require.NotContains(t, err.Error(), canary)
 }
 
-// TestListenersBeyondLoopback need both TLS and authentication.
+// TestListenersBeyondLoopback expects public listeners to need TLS and authentication.
 func TestListenersBeyondLoopback(t *testing.T) {
 	const pair = "server_cert: a, server_key: b"
 	for _, key := range []string{"http", "grpc"} {
@@ -182,12 +182,12 @@ func TestExpansion(t *testing.T) {
 	require.Equal(t, "${B}", c.Data, "once")
 }
 
-// TestSettingsNeverPrintSecrets plants one everywhere.
+// TestSettingsNeverPrintSecrets sets every secret and prints the settings.
 func TestSettingsNeverPrintSecrets(t *testing.T) {
 	all := strings.ReplaceAll("auth: {method: METHOD, token: X, tokens: [{token: X2, role: admin}]}", "X", canary)
 	c, _ := load(t, strings.ReplaceAll(all, "METHOD", "token"))
 	j, _ := load(t, "auth: {method: jwt, jwt: {key: "+canary+"}}")
-	type part struct{ config config.Config } // as a component holds it
+	type part struct{ config config.Config } // like a component
 	var out strings.Builder
 	for _, c := range []config.Config{c, j} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {

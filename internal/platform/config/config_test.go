@@ -79,7 +79,7 @@ func TestFlagsWin(t *testing.T) {
 	require.Equal(t, "flag --http", origin["http"])
 }
 
-// TestErrorsNameTheKey has one case for every rule.
+// TestErrorsNameTheKey has a case for every rule.
 func TestErrorsNameTheKey(t *testing.T) {
 	cases := []struct{ yaml, key string }{
 		{"discovery: {record_tll: 1h}", "discovery.record_tll"},

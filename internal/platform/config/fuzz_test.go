@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// FuzzFile: a settings file is taken, or refused with an error about it.
+// FuzzFile expects a settings file to load, or to fail with an Invalid error.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		specified, manifest, "auth: {tokens: [{token: a, role: admin, services: [x]}]}", "agent: {checks: {scripts: {a: [/b]}}}",

@@ -1,5 +1,6 @@
-// Package agenttest is an agent in memory and the suite that every form of the agent plane's
-// contract passes: in process and over a wire. Programs on package client test against it.
+// Package agenttest has an agent in memory, and the test suite for every implementation of the
+// agent plane's contract, in process or over gRPC. Programs with package client can test
+// against this agent.
 package agenttest
 
 import (
@@ -14,36 +15,36 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Agent is an instance.Registrar and an instance.Catalog in memory. Its time passes only by
-// Pass. It is simple rather than fast: each answer is worked out from all that ever happened.
+// Agent is an instance.Registrar and an instance.Catalog in memory. Only Pass advances its time.
+// It is simple rather than fast: each answer is computed from the full history.
 type Agent struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	now     time.Time
 	entries map[instance.Key]*entry
 	gone    map[string]time.Time // by lease and by key
 	log     []change             // ascending by revision
-	floor   uint64               // watches cannot go on from below
-	made    int                  // ids and leases
+	floor   uint64               // lowest index for watches
+	made    int                  // number of ids and leases
 	contact instance.Contact
-	lost    time.Time     // when contact was lost
-	wake    chan struct{} // closed when anything has changed
+	lost    time.Time     // time of the loss of contact
+	wake    chan struct{} // closed after a change
 }
 
 // entry is a registered instance.
 type entry struct {
-	*instance.Instance                 // nil until it is put
-	said               instance.Status // by itself
-	beat               time.Time       // last heard of
+	*instance.Instance                 // nil until put
+	said               instance.Status // status set by the instance
+	beat               time.Time       // last heartbeat
 }
 
-// change is what became of an instance at a revision.
+// change is the change of an instance at a revision.
 type change struct {
 	revision      uint64
-	before, after *instance.Instance // nil: there was, or is, none
-	last          *instance.Instance // after, or its last state
+	before, after *instance.Instance // nil: not registered
+	last          *instance.Instance // after, or the last state of a removed instance
 }
 
-// New makes an agent that knows of nothing, at midnight of the first of January 2030.
+// New returns an empty agent. Its time is 2030-01-01 00:00 UTC.
 func New() *Agent {
 	return &Agent{
 		now:     time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -51,7 +52,7 @@ func New() *Agent {
 	}
 }
 
-// Pass lets time pass: who was not heard of becomes unhealthy, and is removed.
+// Pass advances the time: instances without heartbeats become unhealthy, and are then removed.
 func (a *Agent) Pass(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +69,7 @@ func (a *Agent) Pass(d time.Duration) {
 	a.notify()
 }
 
-// Lose loses contact with the cluster, as far as readers are told.
+// Lose reports a loss of contact with the group to readers.
 func (a *Agent) Lose(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +77,7 @@ func (a *Agent) Lose(reason string) {
 	a.notify()
 }
 
-// Find finds contact again.
+// Find ends the loss of contact.
 func (a *Agent) Find() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,14 +85,14 @@ func (a *Agent) Find() {
 	a.notify()
 }
 
-// Forget forgets what watches could go on from.
+// Forget drops the history, so that watches must start again.
 func (a *Agent) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.floor = a.revision()
 }
 
-// Vanish forgets an instance and its lease altogether, as a peer that lost its disk does.
+// Vanish drops an instance and its lease without a trace, like a peer that lost its disk.
 func (a *Agent) Vanish(k instance.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,7 +103,7 @@ func (a *Agent) Vanish(k instance.Key) {
 	}
 }
 
-// Register implements instance.Registrar. Dependencies are not looked at.
+// Register implements instance.Registrar. It does not check dependencies.
 func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "agenttest.Register"
 	if err := r.Normalize(); err != nil {
@@ -210,7 +211,7 @@ func (a *Agent) keys() []instance.Key {
 	return keys
 }
 
-// put makes next what is known of an instance, with the status that follows.
+// put stores the next state of an instance and derives its status.
 func (a *Agent) put(e *entry, next *instance.Instance) {
 	switch {
 	case next.Override != instance.StatusUnknown:
@@ -229,7 +230,7 @@ func (a *Agent) put(e *entry, next *instance.Instance) {
 	e.Instance = next
 }
 
-// judge finds the status of an instance anew.
+// judge derives the status of an instance.
 func (a *Agent) judge(e *entry) {
 	next := *e.Instance
 	a.put(e, &next)
@@ -253,7 +254,7 @@ func (a *Agent) record(before, after *instance.Instance) {
 	a.notify()
 }
 
-// revision is that of the last change.
+// revision is the revision of the last change.
 func (a *Agent) revision() uint64 { return uint64(len(a.log)) }
 
 func (a *Agent) notify() {
@@ -266,7 +267,7 @@ func (a *Agent) number() int {
 	return a.made
 }
 
-// missing is Gone for what was there, and else NotFound.
+// missing returns Gone for a removed instance, and NotFound for an unknown one.
 func (a *Agent) missing(op, name string) error {
 	if at, ok := a.gone[name]; ok {
 		return &fault.Error{Op: op, Kind: fault.Gone, Field: "lease_id", Value: at, Err: fmt.Errorf("%s is gone", name)}

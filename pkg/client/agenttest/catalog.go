@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// question is a query that makes sense.
+// question is a valid query.
 type question struct {
 	instance.Query
 	matcher instance.Matcher
@@ -32,7 +32,7 @@ func (q question) picks(i *instance.Instance) bool {
 	return i != nil && i.Name() == q.Name && q.matcher.Match(i)
 }
 
-// Discover implements instance.Catalog. A linearizable one needs contact.
+// Discover implements instance.Catalog. A linearizable query needs contact.
 func (a *Agent) Discover(_ context.Context, q instance.Query) (instance.Result, error) {
 	const op = "agenttest.Discover"
 	asked, err := ask(op, q)
@@ -170,7 +170,7 @@ func (a *Agent) Expires(list []*instance.Instance) time.Time {
 	return first
 }
 
-// result works a result out. Its index is that of the last change to it, and never 0.
+// result computes a result. Its index is the index of the last change of the result, never 0.
 func (a *Agent) result(q question) instance.Result {
 	var list []*instance.Instance
 	for _, e := range a.entries {
@@ -188,7 +188,7 @@ func (a *Agent) result(q question) instance.Result {
 	return instance.Result{View: instance.NewView(index, list), Contact: a.reach()}
 }
 
-// since gives what happened to a result after an index. Indexes are revisions and one more.
+// since returns the changes of a result after an index. An index is a revision plus one.
 func (a *Agent) since(q question, after uint64) instance.Batch {
 	b := instance.Batch{Index: a.revision() + 1, Contact: a.reach()}
 	if after == 0 || after <= a.floor || after > a.revision()+1 {
@@ -216,7 +216,7 @@ func (a *Agent) since(q question, after uint64) instance.Batch {
 	return b
 }
 
-// reach is how contact stands now.
+// reach is the current state of contact.
 func (a *Agent) reach() instance.Contact {
 	c := a.contact
 	c.Revision = a.revision()
@@ -226,7 +226,7 @@ func (a *Agent) reach() instance.Contact {
 	return c
 }
 
-// Instances are all there are, by key.
+// Instances returns all instances, sorted by key.
 func (a *Agent) Instances() map[instance.Key]*instance.Instance {
 	a.mu.Lock()
 	defer a.mu.Unlock()

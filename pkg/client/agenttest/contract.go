@@ -8,48 +8,49 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// API is a form of the agent plane's contract, in process or over a wire, over an agent that
-// nobody else uses.
+// API is an implementation of the agent plane's contract, in process or over gRPC, on an agent
+// for one test.
 type API struct {
 	instance.Registrar
 	Finder
 
-	Pass   func(d time.Duration) // lets so much time pass for the agent
-	Lose   func(reason string)   // loses contact with the cluster; nil: not tested
-	Find   func()                // finds it again
-	Forget func()                // forgets what watches could go on from; nil: not tested
-	// Wire is whether there is one: not all of the contract crosses it.
+	Pass   func(d time.Duration) // advances the time of the agent
+	Lose   func(reason string)   // loses contact with the group; nil skips these tests
+	Find   func()                // restores contact
+	Forget func()                // drops the history; nil skips these tests
+	// Wire is true over gRPC, which does not carry the whole contract.
 	Wire bool
 }
 
-// Finder is what every form of instance.Catalog has.
+// Finder is the part of instance.Catalog that every implementation has.
 type Finder interface {
-	// Discover gives the instances of a service.
+	// Discover returns the instances of a service.
 	Discover(ctx context.Context, q instance.Query) (instance.Result, error)
-	// List gives instances of all services of a namespace.
+	// List returns the instances of all services of a namespace.
 	List(ctx context.Context, q instance.ListQuery) (instance.Result, error)
-	// Services names those of a namespace.
+	// Services returns the services of a namespace.
 	Services(ctx context.Context, namespace string) (instance.Services, error)
-	// Watch gives send the changes of a result.
+	// Watch calls send for the changes of a result.
 	Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error
 }
 
-// InProcess is an Agent as it is. For another form of it replace Registrar and Finder, and say so in Wire.
+// InProcess is an Agent without gRPC. Other implementations replace Registrar and Finder, and set
+// Wire over gRPC.
 func InProcess(a *Agent) API {
 	return API{Registrar: a, Finder: a, Pass: a.Pass, Lose: a.Lose, Find: a.Find, Forget: a.Forget}
 }
 
-// Open gives a form of the contract over a fresh agent; what it opens ends with the test.
+// Open returns an implementation on a new agent. It ends with the test.
 type Open func(t testing.TB) API
 
-// Run holds a form of the contract to what package instance promises.
+// Run tests an implementation against the contract of package instance.
 func Run(t *testing.T, open Open) {
 	for name, test := range Tests() {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }
 
-// Tests are what Run runs, by name, for those that must be opened in a bubble of their own.
+// Tests returns the tests of Run by name, for tests that need their own synctest bubble.
 func Tests() map[string]func(t *testing.T, api API) {
 	tests := make(map[string]func(*testing.T, API))
 	for name, test := range map[string]func(w *world){

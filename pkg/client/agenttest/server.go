@@ -20,12 +20,13 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Server serves an Agent as a peer does, for tests of what speaks to one. RegisterStream it does
-// not have. Register it with agentv1.RegisterDiscoveryServiceServer.
+// Server serves an Agent like a peer, for tests of clients. It does not implement
+// RegisterStream. Register it with agentv1.RegisterDiscoveryServiceServer.
 type Server struct {
 	agentv1.UnimplementedDiscoveryServiceServer
 	*Agent
-	// Before, unless nil, is called before each call, and each heartbeat of a stream: its error is the answer.
+	// Before is called before each call and each heartbeat of a stream. An error becomes the
+	// answer. Nil means no check.
 	Before func(ctx context.Context, method string) error
 }
 
@@ -36,7 +37,7 @@ func (s *Server) before(ctx context.Context, method string) error {
 	return toStatus(s.Before(ctx, method))
 }
 
-// toStatus makes a status of an error as a peer does.
+// toStatus converts an error to a status like a peer.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -197,7 +198,8 @@ func query(req *agentv1.DiscoverRequest) instance.Query {
 	return q
 }
 
-// ListInstances implements agentv1.DiscoveryServiceServer: a token is how many came before.
+// ListInstances implements agentv1.DiscoveryServiceServer. A token is the number of earlier
+// instances.
 func (s *Server) ListInstances(ctx context.Context, req *agentv1.ListInstancesRequest) (*agentv1.ListInstancesResponse, error) {
 	if err := s.before(ctx, "ListInstances"); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// world is a form of the contract and a test on it.
+// fixture is an implementation under test with its test.
 type world struct {
 	API
 	*testing.T
@@ -25,14 +25,14 @@ func Web(id string) instance.Registration {
 	}
 }
 
-// All asks for the instances of web, whatever their status.
+// All selects the instances of web with any status.
 func All() instance.Query {
 	return instance.Query{
 		Name: instance.Name{Namespace: instance.DefaultNamespace, Service: "web"}, Selector: instance.Selector{AnyStatus: true},
 	}
 }
 
-// Up asks for those that are up.
+// Up selects the instances of web that are up.
 func Up() instance.Query { return instance.Query{Name: All().Name} }
 
 func (w *world) register(id string, edits ...func(*instance.Registration)) instance.Registered {
@@ -53,7 +53,7 @@ func (w *world) discover(q instance.Query) instance.Result {
 	return r
 }
 
-// ids names the instances of a result, with their status.
+// ids returns the ids and statuses of a result.
 func ids(list []*instance.Instance) map[string]string {
 	all := make(map[string]string, len(list))
 	for _, i := range list {
@@ -86,7 +86,7 @@ func registering(w *world) {
 	require.False(w, done.RegisteredAt.IsZero())
 	r := w.discover(All())
 	require.Len(w, r.Instances, 1)
-	found := r.Instances[0] // a check may have said something by now
+	found := r.Instances[0] // a check may have changed the status already
 	require.True(w, done.Spec.Equal(found.Spec), "%v\n%v", done.Instance, found)
 	require.Equal(w, []any{done.Key, done.Lease, done.Peer}, []any{found.Key, found.Lease, found.Peer})
 }
@@ -128,7 +128,7 @@ func refusals(w *world) {
 		edit(&r)
 		_, err := w.Register(w.Context(), r)
 		if w.Wire && field == "namespace" {
-			require.Error(w, err) // no text for the wire
+			require.Error(w, err) // gRPC cannot carry it
 			continue
 		}
 		w.refused(fault.Invalid, field, err)
@@ -303,10 +303,10 @@ func services(w *world) {
 	}, s.Services)
 }
 
-// patient is how long a test waits, in real time, for what must come.
+// patient bounds a wait in real time.
 const patient = time.Minute
 
-// feed is a watch that runs.
+// feed is a running watch.
 type feed struct {
 	w       *world
 	batches chan instance.Batch
@@ -327,13 +327,13 @@ func (w *world) follow(q instance.Query, after uint64) *feed {
 	return f
 }
 
-// stop ends a watch that has not ended.
+// stop ends the watch.
 func (f *feed) stop() {
 	f.cancel()
 	f.done <- <-f.done
 }
 
-// next is the next batch with events, or a reset.
+// next returns the next batch with events or a reset.
 func (f *feed) next() instance.Batch {
 	f.w.Helper()
 	for {
@@ -343,7 +343,7 @@ func (f *feed) next() instance.Batch {
 	}
 }
 
-// any is the next batch.
+// any returns the next batch.
 func (f *feed) any() instance.Batch {
 	f.w.Helper()
 	timer := time.NewTimer(patient)
@@ -360,7 +360,7 @@ func (f *feed) any() instance.Batch {
 	return instance.Batch{}
 }
 
-// told is a batch in short.
+// told is a batch in short form.
 func told(b instance.Batch) (short []string) {
 	names := map[instance.EventType]string{instance.Added: "+", instance.Modified: "~", instance.Removed: "-"}
 	for _, e := range b.Events {

@@ -32,14 +32,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// network is some servers by address.
+// network has servers by address.
 type network struct {
 	t  *testing.T
 	mu sync.Mutex
 	at map[string]*bufconn.Listener
 }
 
-// serve serves at an address until stop is called.
+// serve serves at an address until stop.
 func (n *network) serve(address string, register func(s *grpc.Server)) (stop func()) {
 	l, s, done := bufconn.Listen(1<<16), grpc.NewServer(), make(chan struct{})
 	register(s)
@@ -56,7 +56,7 @@ func (n *network) serve(address string, register func(s *grpc.Server)) (stop fun
 	})
 }
 
-// named is the connection to an address, so that who is called can be told.
+// named is a connection that knows its address.
 type named struct {
 	net.Conn
 	address string
@@ -80,7 +80,7 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	return named{c, address}, err
 }
 
-// world is an agent, the network it is on, and a client of it.
+// fixture is an agent on a network with a client.
 type world struct {
 	network
 	agent *agenttest.Agent
@@ -130,7 +130,7 @@ func (w *world) conn(target string) *grpc.ClientConn {
 	return conn
 }
 
-// called calls some times and counts who answered.
+// called makes n calls and counts the answers of each instance.
 func (w *world) called(conn *grpc.ClientConn) map[string]int {
 	w.t.Helper()
 	synctest.Wait()
@@ -157,7 +157,7 @@ func TestCallsAreSpread(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{three: 30}, w.called(conn))
 
-		w.stop() // the peer, not the instances
+		w.stop() // stops the peer; the instances stay
 		time.Sleep(time.Hour)
 		require.Equal(t, map[string]int{three: 30}, w.called(conn), "who was known last stays")
 		four := w.instance(4)
@@ -178,7 +178,7 @@ func TestNobodyIsThere(t *testing.T) {
 	})
 }
 
-// sink is gRPC's side of a resolver.
+// sink is the gRPC side of a resolver.
 type sink struct {
 	gresolver.ClientConn
 	mu     sync.Mutex
@@ -199,7 +199,7 @@ func (s *sink) ReportError(err error) {
 	s.errs = append(s.errs, err)
 }
 
-// seen is what came, and forgets it.
+// seen returns and clears the received states.
 func (s *sink) seen() ([]gresolver.State, []error) {
 	synctest.Wait()
 	s.mu.Lock()
@@ -219,7 +219,7 @@ func (w *world) resolve(target string) (*sink, gresolver.Resolver) {
 	return s, r
 }
 
-// TestNeverEmptyBecauseContactWasLost, whoever has lost it.
+// TestNeverEmptyBecauseContactWasLost loses the peer, and the contact of the peer.
 func TestNeverEmptyBecauseContactWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.instance(1, func(r *instance.Registration) { r.Weight = 7 })
@@ -255,7 +255,7 @@ func TestNeverEmptyBecauseContactWasLost(t *testing.T) {
 	})
 }
 
-// TestNoWatches: a peer without room for watches is asked.
+// TestNoWatches expects polling of a peer that refuses watches.
 func TestNoWatches(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.peer.Before = func(_ context.Context, method string) error {
