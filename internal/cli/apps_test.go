@@ -23,7 +23,7 @@ import (
 )
 
 // serveAgent serves an agent on loopback and returns its address. A token makes it required.
-func apps(t *testing.T, a *agenttest.Agent, token string) string {
+func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{
@@ -43,7 +43,7 @@ func apps(t *testing.T, a *agenttest.Agent, token string) string {
 }
 
 // agentWithInstances is an agent with five instances.
-func settled(t *testing.T) *agenttest.Agent {
+func agentWithInstances(t *testing.T) *agenttest.Agent {
 	a := agenttest.New()
 	for n, edit := range []func(r *instance.Registration){
 		func(r *instance.Registration) { r.Check = &instance.Check{Type: instance.TCP} },
@@ -70,7 +70,7 @@ func TestApplicationTranscripts(t *testing.T) {
 			path := filepath.Join("testdata/applications", name+".txt")
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			got := play(t, string(data), apps(t, settled(t), token))
+			got := play(t, string(data), serveAgent(t, agentWithInstances(t), token))
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 			}
@@ -110,7 +110,7 @@ func (r *running) end(code int) {
 // TestServiceRegisterRuns expects an instance to be registered while its command runs.
 func TestServiceRegisterRuns(t *testing.T) {
 	a := agenttest.New()
-	peer := apps(t, a, "")
+	peer := serveAgent(t, a, "")
 	args := []string{"service", "register", "web", "--host", "10.0.0.1", "--port", "1"}
 	r := begin(t, peer, append(args, "--id", "x", "--", "/bin/sh", "-c", `trap 'exit 7' TERM; echo $BLACKHOLE_SERVICE $BLACKHOLE_INSTANCE_ID $BLACKHOLE_LEASE; while :; do sleep 0.01; done`)...)
 	require.Regexp(t, "^web x lease-[0-9a-f]{32}$", r.out.line(t))
@@ -128,7 +128,7 @@ func TestServiceRegisterRuns(t *testing.T) {
 // TestServiceRegisterKeeps expects instances to stay registered until the interrupt.
 func TestServiceRegisterKeeps(t *testing.T) {
 	a := agenttest.New()
-	r := begin(t, apps(t, a, ""), "service", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
+	r := begin(t, serveAgent(t, a, ""), "service", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `"id":"y1"`)
 	require.Contains(t, r.out.line(t), `"id":"y2"`)
 	require.Len(t, a.Instances(), 2)
@@ -144,8 +144,8 @@ func TestServiceRegisterReachesNobody(t *testing.T) {
 }
 
 func TestDiscoverWatches(t *testing.T) {
-	a := settled(t)
-	r := begin(t, apps(t, a, ""), "discover", "web", "--status", "any", "--watch")
+	a := agentWithInstances(t)
+	r := begin(t, serveAgent(t, a, ""), "discover", "web", "--status", "any", "--watch")
 	require.Equal(t, "added     w1                        UP              10.0.0.1:8080             1.2.3       v1", r.out.line(t))
 	require.Contains(t, r.out.line(t), "added     w2")
 	require.Contains(t, r.out.line(t), "added     w3")
@@ -161,7 +161,7 @@ func TestDiscoverWatches(t *testing.T) {
 	r.end(130)
 
 	a.Lose("no majority")
-	r = begin(t, apps(t, a, ""), "discover", "web", "--watch", "--timeout", "3s", "-o", "ndjson")
+	r = begin(t, serveAgent(t, a, ""), "discover", "web", "--watch", "--timeout", "3s", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `{"event":"added","index":`)
 	r.end(0)
 	require.Contains(t, r.stderr.String(), "warning: the answer may be outdated: no majority")
@@ -169,7 +169,7 @@ func TestDiscoverWatches(t *testing.T) {
 
 func TestServicesWatches(t *testing.T) {
 	a := agenttest.New()
-	r := begin(t, apps(t, a, ""), "services", "--watch", "-o", "ndjson")
+	r := begin(t, serveAgent(t, a, ""), "services", "--watch", "-o", "ndjson")
 	_, err := a.Register(t.Context(), agenttest.Web("a"))
 	require.NoError(t, err)
 	require.Equal(t, `{"name":"web","instances":1,"up":1,"tags":["v1"]}`, r.out.line(t))
@@ -181,8 +181,8 @@ func TestServicesWatches(t *testing.T) {
 }
 
 // nameServer serves a few names. Over UDP it truncates the large one.
-func names(t *testing.T) string {
-	packets, streams := pair(t)
+func nameServer(t *testing.T) string {
+	packets, streams := listenBoth(t)
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		_, overUDP := w.RemoteAddr().(*net.UDPAddr)
@@ -217,7 +217,7 @@ func names(t *testing.T) string {
 }
 
 // listenBoth listens on a port that is free for UDP and TCP.
-func pair(t *testing.T) (net.PacketConn, net.Listener) {
+func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	for range 100 {
 		streams, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestDNSTranscript(t *testing.T) {
 	const path = "testdata/names.txt"
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	server := names(t)
+	server := nameServer(t)
 	_, port, err := net.SplitHostPort(server)
 	require.NoError(t, err)
 	got := strings.ReplaceAll(play(t, string(data), server), "-p "+port, "-p PORT")

@@ -19,7 +19,7 @@ import (
 )
 
 // serveGroup serves a coordination plane on loopback and returns its address. All callers are one owner.
-func agree(t *testing.T, solo *coordtest.Solo) string {
+func serveGroup(t *testing.T, solo *coordtest.Solo) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
@@ -33,7 +33,7 @@ func agree(t *testing.T, solo *coordtest.Solo) string {
 }
 
 // groupWithHistory is a group with leases, locks and keys. Its clock stands still.
-func prepared(t *testing.T) *coordtest.Solo {
+func groupWithHistory(t *testing.T) *coordtest.Solo {
 	solo := coordtest.New(coordtest.Config{})
 	do := func(op coord.Op) coord.Result {
 		r, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
@@ -67,7 +67,7 @@ func TestCoordinationTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			got := play(t, string(data), agree(t, prepared(t)))
+			got := play(t, string(data), serveGroup(t, groupWithHistory(t)))
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 			}
@@ -95,7 +95,7 @@ func TestWithoutACoordinationGroup(t *testing.T) {
 }
 
 // liveGroup is a group with the real clock and short leases.
-func living() *coordtest.Solo {
+func liveGroup() *coordtest.Solo {
 	limits := coord.DefaultLimits()
 	limits.MinTTL = 100
 	return coordtest.New(coordtest.Config{
@@ -107,8 +107,8 @@ func living() *coordtest.Solo {
 // TestLeaseKeepAlive expects the command to renew the lease, and to end with the lease.
 func TestLeaseKeepAlive(t *testing.T) {
 	t.Parallel()
-	solo := living()
-	peer := agree(t, solo)
+	solo := liveGroup()
+	peer := serveGroup(t, solo)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	granted, _, err := solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseGrant{TTL: 4500}})
@@ -140,7 +140,7 @@ func run(t *testing.T, peer string, args ...string) (out *pipe, stop func() (cod
 }
 
 func TestCoordWatch(t *testing.T) {
-	peer := agree(t, prepared(t))
+	peer := serveGroup(t, groupWithHistory(t))
 	for _, c := range []struct {
 		args  []string
 		lines []string

@@ -54,7 +54,7 @@ func (p *pipe) line(t *testing.T) string {
 }
 
 // lockRun is a run of the command lock.
-type locking struct {
+type lockRun struct {
 	t      *testing.T
 	solo   *coordtest.Solo
 	out    *pipe
@@ -64,18 +64,18 @@ type locking struct {
 }
 
 // runLock starts "lock ARGS" against a group.
-func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
+func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	l := &locking{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
+	l := &lockRun{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
 	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
-	args = append([]string{"lock", "--grpc", agree(t, solo)}, args...)
+	args = append([]string{"lock", "--grpc", serveGroup(t, solo)}, args...)
 	go func() { l.code <- app.Execute(ctx, args) }()
 	return l
 }
 
 // end waits for the end of the command and checks its exit code.
-func (l *locking) end(code int) {
+func (l *lockRun) end(code int) {
 	l.t.Helper()
 	select {
 	case got := <-l.code:
@@ -86,7 +86,7 @@ func (l *locking) end(code int) {
 }
 
 // free reports whether the lock db has neither holders nor waiters.
-func (l *locking) free() bool {
+func (l *lockRun) free() bool {
 	_, _, err := l.solo.Locks(context.Background(), coord.LockQuery{Name: "db"})
 	return err != nil
 }
@@ -107,7 +107,7 @@ func other(t *testing.T, solo *coordtest.Solo) coord.Token {
 }
 
 func TestLockRuns(t *testing.T) {
-	solo := living()
+	solo := liveGroup()
 	l := runLock(t, solo, shell(`echo $BLACKHOLE_LOCK_NAME $BLACKHOLE_LOCK_TOKEN $BLACKHOLE_LOCK_LEASE; echo $BLACKHOLE_LOCK_DEADLINE; exit 7`, "--ttl", "1h")...)
 	require.Equal(t, "db 1 1", l.out.line(t))
 	deadline, err := strconv.ParseInt(l.out.line(t), 10, 64)
@@ -138,7 +138,7 @@ func TestLockExitCodes(t *testing.T) {
 		{shell("", "--timeout", "-1s"), 2},
 	} {
 		t.Run(fmt.Sprint(c.args), func(t *testing.T) {
-			l := runLock(t, living(), c.args...)
+			l := runLock(t, liveGroup(), c.args...)
 			l.end(c.code)
 			require.True(t, l.free())
 		})
@@ -146,7 +146,7 @@ func TestLockExitCodes(t *testing.T) {
 }
 
 func TestLockHeldByOthers(t *testing.T) {
-	solo := living()
+	solo := liveGroup()
 	token := other(t, solo)
 	runLock(t, solo, shell("echo never", "--try")...).end(75)
 	l := runLock(t, solo, shell("echo never", "--wait", "50ms")...)
@@ -165,7 +165,7 @@ func TestLockHeldByOthers(t *testing.T) {
 }
 
 func TestLockWithoutQuorum(t *testing.T) {
-	solo := living()
+	solo := liveGroup()
 	solo.Halt("no majority")
 	l := runLock(t, solo, shell("echo never", "--timeout", "2s")...)
 	l.end(69)
@@ -182,16 +182,16 @@ func gone(pid string) bool {
 // TestLockLost expects the command and its children to end before another client can hold the
 // lock, even if they ignore SIGTERM.
 func TestLockLost(t *testing.T) {
-	for name, lose := range map[string]func(l *locking){
-		"no quorum": func(l *locking) { l.solo.Halt("no majority") },
-		"revoked": func(l *locking) {
+	for name, lose := range map[string]func(l *lockRun){
+		"no quorum": func(l *lockRun) { l.solo.Halt("no majority") },
+		"revoked": func(l *lockRun) {
 			_, _, err := l.solo.Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
 			require.NoError(l.t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := runLock(t, living(), shell(`trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do wait; done`, "--ttl", "5s")...)
+			l := runLock(t, liveGroup(), shell(`trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do wait; done`, "--ttl", "5s")...)
 			grandchild, child := l.out.line(t), l.out.line(t)
 			require.False(t, gone(child))
 			lose(l)
@@ -206,7 +206,7 @@ func TestLockLost(t *testing.T) {
 
 func TestLockTermComesFirst(t *testing.T) {
 	t.Parallel()
-	l := runLock(t, living(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "10s")...)
+	l := runLock(t, liveGroup(), shell(`trap 'echo leaving; exit 3' TERM; echo ready; while :; do sleep 0.01; done`, "--ttl", "10s")...)
 	require.Equal(t, "ready", l.out.line(t))
 	l.solo.Halt("no majority")
 	require.Equal(t, "leaving", l.out.line(t))
@@ -218,7 +218,7 @@ func TestLockTermComesFirst(t *testing.T) {
 func TestLockInterrupted(t *testing.T) {
 	looked := filepath.Join(t.TempDir(), "looked")
 	script := `trap 'echo term; until [ -e "$0" ]; do sleep 0.01; done; echo done; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
-	l := runLock(t, living(), append(shell(script), looked)...)
+	l := runLock(t, liveGroup(), append(shell(script), looked)...)
 	require.Equal(t, "ready", l.out.line(t))
 	l.stop()
 	require.Equal(t, "term", l.out.line(t))
@@ -230,14 +230,14 @@ func TestLockInterrupted(t *testing.T) {
 }
 
 func TestLockAlone(t *testing.T) {
-	l := runLock(t, living(), "db", "-o", "ndjson")
+	l := runLock(t, liveGroup(), "db", "-o", "ndjson")
 	require.Equal(t, `{"name":"db","key":"db/1","fencing_token":1,"lease_id":"1"}`, l.out.line(t))
 	require.False(t, l.free())
 	l.stop()
 	l.end(0)
 	require.True(t, l.free())
 
-	l = runLock(t, living(), "db", "--ttl", "3s", "-o", "ndjson")
+	l = runLock(t, liveGroup(), "db", "--ttl", "3s", "-o", "ndjson")
 	l.out.line(t)
 	l.solo.Halt("no majority")
 	l.end(76)
@@ -249,7 +249,7 @@ func TestLockChildDiesWithParent(t *testing.T) {
 		t.Skip("needs Linux")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), lockArgsOf+"="+agree(t, living()))
+	cmd.Env = append(os.Environ(), lockArgsOf+"="+serveGroup(t, liveGroup()))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

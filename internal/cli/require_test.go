@@ -17,17 +17,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// alone is always the leader.
-type alone struct{}
+// alwaysLeader is always the leader.
+type alwaysLeader struct{}
 
-func (alone) Leading() (uint64, string, <-chan struct{}) { return 1, provider, nil }
+func (alwaysLeader) Leading() (uint64, string, <-chan struct{}) { return 1, provider, nil }
 
-// directed is a group whose requirements are looked after.
-func directed(t *testing.T) *coordtest.Solo {
-	solo := living()
+// groupWithEvaluator is a group with a requirement evaluator.
+func groupWithEvaluator(t *testing.T) *coordtest.Solo {
+	solo := liveGroup()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := requirement.New(requirement.Config{Self: provider, Leader: alone{}, Member: solo})
+	d := requirement.New(requirement.Config{Self: provider, Leader: alwaysLeader{}, Member: solo})
 	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return solo
@@ -51,12 +51,12 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 }
 
 // runRequire starts "require ARGS" against a group.
-func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *locking {
+func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	l := &locking{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
+	l := &lockRun{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
 	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
-	args = append([]string{"require", "--grpc", agree(t, solo)}, args...)
+	args = append([]string{"require", "--grpc", serveGroup(t, solo)}, args...)
 	go func() { l.code <- app.Execute(ctx, args) }()
 	return l
 }
@@ -74,7 +74,7 @@ func required(t *testing.T, solo *coordtest.Solo) []string {
 
 // TestRequireRuns expects the command to wait for all services, and its requirements to be removed.
 func TestRequireRuns(t *testing.T) {
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	supply(t, solo, "storage/1", "storage/2")
 	l := runRequire(t, solo, "storage=3", "billing=1@zone=eu,tag=v2,version=2.x", "--", "/bin/sh", "-c", "echo runs; exit 7")
 	require.Eventually(t, func() bool { return len(required(t, solo)) == 2 }, patient, time.Millisecond)
@@ -90,7 +90,7 @@ func TestRequireRuns(t *testing.T) {
 // TestRequireTooFew expects the wait to end with a list of the missing instances.
 func TestRequireTooFew(t *testing.T) {
 	t.Parallel()
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	supply(t, solo, "storage/1", "billing/1")
 	l := runRequire(t, solo, "--wait", "2s", "storage=3", "billing=1", "--", "/bin/sh", "-c", "echo never")
 	l.end(75)
@@ -98,14 +98,14 @@ func TestRequireTooFew(t *testing.T) {
 	require.Empty(t, l.out.lines)
 	require.Empty(t, required(t, solo))
 
-	l = runRequire(t, living(), "--wait", "50ms", "storage=3")
+	l = runRequire(t, liveGroup(), "--wait", "50ms", "storage=3")
 	l.end(75)
 	require.Equal(t, "blackholed: storage: 3 needed, number of available instances unknown\n", l.stderr.String())
 }
 
 // TestRequireNamed expects a named requirement to stay unless --rm is set.
 func TestRequireNamed(t *testing.T) {
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	supply(t, solo, "storage/1", "billing/1")
 	runRequire(t, solo, "--name", "up", "storage=1", "billing=1").end(0)
 	require.Equal(t, []string{"up", "up.2"}, required(t, solo))
@@ -114,7 +114,7 @@ func TestRequireNamed(t *testing.T) {
 }
 
 func TestRequireInterrupted(t *testing.T) {
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	l := runRequire(t, solo, "storage=1")
 	require.Eventually(t, func() bool { return len(required(t, solo)) == 1 }, patient, time.Millisecond)
 	l.stop()
@@ -133,7 +133,7 @@ func TestRequireInterrupted(t *testing.T) {
 
 func TestRequireExitCodes(t *testing.T) {
 	t.Parallel()
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	supply(t, solo, "storage/1")
 	for _, c := range []struct {
 		args string
@@ -167,7 +167,7 @@ func TestRequireExitCodes(t *testing.T) {
 			require.Empty(t, required(t, solo))
 		})
 	}
-	halted := living()
+	halted := liveGroup()
 	halted.Halt("no majority")
 	l := runRequire(t, halted, "storage=1", "--timeout", "2s")
 	l.end(69)
@@ -176,10 +176,10 @@ func TestRequireExitCodes(t *testing.T) {
 
 // TestRequirementsCommand lists requirements and removes one.
 func TestRequirementsCommand(t *testing.T) {
-	solo := directed(t)
+	solo := groupWithEvaluator(t)
 	supply(t, solo, "storage/1")
 	runRequire(t, solo, "--name", "up", "storage=1@zone=eu,version=2.x,tag=v2,health=UP", "-o", "json").end(0)
-	peer := agree(t, solo)
+	peer := serveGroup(t, solo)
 	run := func(args ...string) (string, string, int) {
 		var out, stderr strings.Builder
 		code := testApp(strings.NewReader(""), &out, &stderr, nil).Execute(t.Context(), append([]string{"requirements", "--grpc", peer}, args...))

@@ -114,7 +114,7 @@ func ids(a query.AnswerView) (out []string) {
 }
 
 // cluster has three peers: a, the provider b, and the consumer c.
-type town struct {
+type cluster struct {
 	a, b, c *peerUnderTest
 	query   query.Query // finds b's service from the other side of the antimeridian
 	receipt discovery.Receipt
@@ -129,7 +129,7 @@ func TestNetwork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*patience) // no call may hang
 	defer cancel()
 	a := start(t, t.TempDir())
-	w := &town{a: a, b: start(t, t.TempDir(), a.addr), c: start(t, t.TempDir(), a.addr), query: near(-17.7, -179.9, 100)}
+	w := &cluster{a: a, b: start(t, t.TempDir(), a.addr), c: start(t, t.TempDir(), a.addr), query: near(-17.7, -179.9, 100)}
 	for _, p := range []*peerUnderTest{w.a, w.b, w.c} {
 		until(t, "everybody knows everybody", func() bool {
 			s, err := p.Status(ctx)
@@ -144,7 +144,7 @@ func TestNetwork(t *testing.T) {
 }
 
 // cutOff expects an incomplete answer from a peer that has lost all others.
-func (w *town) cutOff(t *testing.T, ctx context.Context) {
+func (w *cluster) cutOff(t *testing.T, ctx context.Context) {
 	w.a.stop()
 	w.b.stop()
 	q := w.query
@@ -157,7 +157,7 @@ func (w *town) cutOff(t *testing.T, ctx context.Context) {
 }
 
 // found expects another peer to find a registered service, in the network, in its cache and by key.
-func (w *town) found(t *testing.T, ctx context.Context) {
+func (w *cluster) found(t *testing.T, ctx context.Context) {
 	var err error
 	w.receipt, err = w.b.Register(ctx, compute("gpu-1", -17.7, 179.9, 1))
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func (w *town) found(t *testing.T, ctx context.Context) {
 }
 
 // watched expects a watch to see an update, and the update to replace the cached answer.
-func (w *town) watched(t *testing.T, ctx context.Context) {
+func (w *cluster) watched(t *testing.T, ctx context.Context) {
 	var err error
 	w.watch, err = w.c.Watch(ctx, w.query, "")
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func (w *town) watched(t *testing.T, ctx context.Context) {
 
 // restarted expects a stopped provider to be unusable, and to offer its service again after a
 // restart with a higher sequence.
-func (w *town) restarted(t *testing.T, ctx context.Context) {
+func (w *cluster) restarted(t *testing.T, ctx context.Context) {
 	w.b.stop()
 	until(t, "the provider is found unreachable", func() bool {
 		usable, err := w.c.Query(ctx, w.query)
@@ -230,7 +230,7 @@ func (w *town) restarted(t *testing.T, ctx context.Context) {
 }
 
 // withdrawn expects a withdrawn service to disappear everywhere.
-func (w *town) withdrawn(t *testing.T, ctx context.Context) {
+func (w *cluster) withdrawn(t *testing.T, ctx context.Context) {
 	_, err := w.b.Withdraw(ctx, "gpu-1")
 	require.NoError(t, err)
 	q := w.query

@@ -33,7 +33,7 @@ type Agent struct {
 // entry is a registered instance.
 type entry struct {
 	*instance.Instance                 // nil until put
-	said               instance.Status // status set by the instance
+	stated             instance.Status // status set by the instance
 	beat               time.Time       // last heartbeat
 }
 
@@ -132,7 +132,7 @@ func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.R
 		next = *e.Instance
 	}
 	next.Spec = r.Spec
-	e.said, e.beat = r.Status, a.now
+	e.stated, e.beat = r.Status, a.now
 	a.put(e, &next)
 	return instance.Registered{Instance: e.Instance, Created: created, TTL: e.UnhealthyAfter, Interval: e.UnhealthyAfter / 3}, nil
 }
@@ -171,7 +171,7 @@ func (a *Agent) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Be
 			beats[i] = instance.Beat{Lease: ref.Lease, Key: ref.Key, Err: a.missing(op, name)}
 			continue
 		}
-		e.beat, e.said = a.now, instance.StatusUnknown
+		e.beat, e.stated = a.now, instance.StatusUnknown
 		a.judge(e)
 		beats[i] = instance.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status, At: a.now, TTL: e.UnhealthyAfter, Expires: a.now.Add(e.UnhealthyAfter),
@@ -218,7 +218,7 @@ func (a *Agent) put(e *entry, next *instance.Instance) {
 		next.Status = next.Override
 	case a.now.Sub(e.beat) >= next.UnhealthyAfter:
 		next.Status = instance.StatusUnhealthy
-	case e.said == instance.StatusStarting:
+	case e.stated == instance.StatusStarting:
 		next.Status = instance.StatusStarting
 	default:
 		next.Status = instance.StatusUp

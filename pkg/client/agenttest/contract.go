@@ -53,7 +53,7 @@ func Run(t *testing.T, open Open) {
 // Tests returns the tests of Run by name, for tests that need their own synctest bubble.
 func Tests() map[string]func(t *testing.T, api API) {
 	tests := make(map[string]func(*testing.T, API))
-	for name, test := range map[string]func(w *world){
+	for name, test := range map[string]func(w *fixture){
 		"registering":    registering,
 		"replacing":      replacing,
 		"strict":         strict,
@@ -71,7 +71,7 @@ func Tests() map[string]func(t *testing.T, api API) {
 		"forgotten past": forgottenPast,
 		"lost contact":   lostContact,
 	} {
-		tests[name] = func(t *testing.T, api API) { test(&world{API: api, T: t}) }
+		tests[name] = func(t *testing.T, api API) { test(&fixture{API: api, T: t}) }
 	}
 	return tests
 }

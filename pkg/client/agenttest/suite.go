@@ -12,7 +12,7 @@ import (
 )
 
 // fixture is an implementation under test with its test.
-type world struct {
+type fixture struct {
 	API
 	*testing.T
 }
@@ -35,7 +35,7 @@ func All() instance.Query {
 // Up selects the instances of web that are up.
 func Up() instance.Query { return instance.Query{Name: All().Name} }
 
-func (w *world) register(id string, edits ...func(*instance.Registration)) instance.Registered {
+func (w *fixture) register(id string, edits ...func(*instance.Registration)) instance.Registered {
 	w.Helper()
 	r := Web(id)
 	for _, edit := range edits {
@@ -46,7 +46,7 @@ func (w *world) register(id string, edits ...func(*instance.Registration)) insta
 	return done
 }
 
-func (w *world) discover(q instance.Query) instance.Result {
+func (w *fixture) discover(q instance.Query) instance.Result {
 	w.Helper()
 	r, err := w.Discover(w.Context(), q)
 	require.NoError(w, err)
@@ -62,14 +62,14 @@ func ids(list []*instance.Instance) map[string]string {
 	return all
 }
 
-func (w *world) refused(kind fault.Kind, field string, err error) {
+func (w *fixture) refused(kind fault.Kind, field string, err error) {
 	w.Helper()
 	require.ErrorIs(w, err, kind)
 	require.Equal(w, field, fault.FieldOf(err), "%v", err)
 	require.NotEmpty(w, fault.Message(err))
 }
 
-func registering(w *world) {
+func registering(w *fixture) {
 	done := w.register("", func(r *instance.Registration) {
 		r.Metadata, r.Dependencies = map[string]string{"team": "a"}, []string{"db", "cache", "db"}
 		r.Check = &instance.Check{Type: instance.TCP}
@@ -91,7 +91,7 @@ func registering(w *world) {
 	require.Equal(w, []any{done.Key, done.Lease, done.Peer}, []any{found.Key, found.Lease, found.Peer})
 }
 
-func replacing(w *world) {
+func replacing(w *fixture) {
 	before := w.register("a")
 	after := w.register("a", func(r *instance.Registration) { r.Port = 9090 })
 	require.False(w, after.Created)
@@ -101,7 +101,7 @@ func replacing(w *world) {
 	require.Equal(w, 9090, w.discover(Up()).Instances[0].Port)
 }
 
-func strict(w *world) {
+func strict(w *fixture) {
 	w.register("a")
 	r := Web("a")
 	r.Strict = true
@@ -113,7 +113,7 @@ func strict(w *world) {
 	require.True(w, done.Created)
 }
 
-func refusals(w *world) {
+func refusals(w *fixture) {
 	for field, edit := range map[string]func(*instance.Registration){
 		"service":   func(r *instance.Registration) { r.Service = "No Label" },
 		"namespace": func(r *instance.Registration) { r.Namespace = "-" + string(make([]byte, 70)) },
@@ -148,7 +148,7 @@ func refusals(w *world) {
 	w.refused(fault.Invalid, "service", err)
 }
 
-func deregistering(w *world) {
+func deregistering(w *fixture) {
 	done := w.register("a")
 	at, err := w.Deregister(w.Context(), done.Key)
 	require.NoError(w, err)
@@ -160,7 +160,7 @@ func deregistering(w *world) {
 	require.NotEqual(w, done.Lease, again.Lease)
 }
 
-func heartbeats(w *world) {
+func heartbeats(w *fixture) {
 	a, b := w.register("a"), w.register("b")
 	_, err := w.Deregister(w.Context(), b.Key)
 	require.NoError(w, err)
@@ -189,7 +189,7 @@ func heartbeats(w *world) {
 	w.refused(fault.Invalid, "lease_ids", err)
 }
 
-func thresholds(w *world) {
+func thresholds(w *fixture) {
 	done := w.register("a")
 	w.Pass(29 * time.Second)
 	require.Len(w, w.discover(Up()).Instances, 1)
@@ -204,7 +204,7 @@ func thresholds(w *world) {
 	require.Empty(w, w.discover(All()).Instances)
 }
 
-func statuses(w *world) {
+func statuses(w *fixture) {
 	done := w.register("a")
 	changed, err := w.SetStatus(w.Context(), done.Key, instance.StatusOutOfService)
 	require.NoError(w, err)
@@ -219,7 +219,7 @@ func statuses(w *world) {
 	require.ErrorIs(w, err, fault.NotFound)
 }
 
-func selectors(w *world) {
+func selectors(w *fixture) {
 	w.register("a")
 	w.register("b", func(r *instance.Registration) { r.Zone, r.Version, r.Tags = "us", "2.0.0", []string{"v2"} })
 	w.register("c", func(r *instance.Registration) { r.Namespace = "other" })
@@ -251,7 +251,7 @@ func selectors(w *world) {
 	require.Empty(w, w.discover(q).Instances)
 }
 
-func listing(w *world) {
+func listing(w *fixture) {
 	for _, k := range []instance.Key{
 		{Namespace: "default", Service: "web", ID: "a"}, {Namespace: "default", Service: "db", ID: "b"},
 		{Namespace: "default", Service: "web", ID: "0"}, {Namespace: "default", Service: "db-old", ID: "a"}, {Namespace: "other", Service: "web", ID: "c"},
@@ -278,7 +278,7 @@ func listing(w *world) {
 	w.refused(fault.Invalid, "version", err)
 }
 
-func indexes(w *world) {
+func indexes(w *fixture) {
 	w.register("a")
 	first := w.discover(Up())
 	w.register("b", func(r *instance.Registration) { r.Service = "other" })
@@ -289,7 +289,7 @@ func indexes(w *world) {
 	require.Greater(w, w.discover(Up()).Index, first.Index)
 }
 
-func services(w *world) {
+func services(w *fixture) {
 	w.register("a")
 	b := w.register("b", func(r *instance.Registration) { r.Tags = []string{"v2"} })
 	w.register("c", func(r *instance.Registration) { r.Service = "db" })
@@ -308,13 +308,13 @@ const patient = time.Minute
 
 // feed is a running watch.
 type feed struct {
-	w       *world
+	w       *fixture
 	batches chan instance.Batch
 	done    chan error
 	cancel  context.CancelFunc
 }
 
-func (w *world) follow(q instance.Query, after uint64) *feed {
+func (w *fixture) follow(q instance.Query, after uint64) *feed {
 	ctx, cancel := context.WithCancel(w.Context())
 	f := &feed{w: w, batches: make(chan instance.Batch, 64), done: make(chan error, 1), cancel: cancel}
 	go func() {
@@ -369,7 +369,7 @@ func told(b instance.Batch) (short []string) {
 	return short
 }
 
-func watching(w *world) {
+func watching(w *fixture) {
 	w.register("a")
 	f := w.follow(Up(), 0)
 	b := f.next()
@@ -397,7 +397,7 @@ func watching(w *world) {
 	require.ErrorIs(w, err, fault.Invalid)
 }
 
-func watchingOn(w *world) {
+func watchingOn(w *fixture) {
 	w.register("a")
 	f := w.follow(All(), 0)
 	first := f.next()
@@ -412,7 +412,7 @@ func watchingOn(w *world) {
 	require.True(w, b.Reset, "an index of the future is another peer's")
 }
 
-func forgottenPast(w *world) {
+func forgottenPast(w *fixture) {
 	if w.Forget == nil {
 		w.Skip("cannot be had")
 	}
@@ -428,7 +428,7 @@ func forgottenPast(w *world) {
 	require.Equal(w, []string{"+a UP", "+b UP", "+c UP"}, told(b))
 }
 
-func lostContact(w *world) {
+func lostContact(w *fixture) {
 	if w.Lose == nil {
 		w.Skip("cannot be had")
 	}

@@ -81,7 +81,7 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // fixture is an agent on a network with a client.
-type world struct {
+type fixture struct {
 	network
 	agent *agenttest.Agent
 	peer  *agenttest.Server
@@ -89,10 +89,10 @@ type world struct {
 	c     *client.Client
 }
 
-func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+func bubble(t *testing.T, f func(t *testing.T, w *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		a := agenttest.New()
-		w := &world{network: network{t: t, at: map[string]*bufconn.Listener{}}, agent: a, peer: &agenttest.Server{Agent: a}}
+		w := &fixture{network: network{t: t, at: map[string]*bufconn.Listener{}}, agent: a, peer: &agenttest.Server{Agent: a}}
 		w.start()
 		t.Cleanup(func() { w.stop() })
 		var err error
@@ -104,12 +104,12 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
-func (w *world) start() {
+func (w *fixture) start() {
 	w.stop = w.serve("peer", func(s *grpc.Server) { agentv1.RegisterDiscoveryServiceServer(s, w.peer) })
 }
 
 // instance registers an instance and serves it.
-func (w *world) instance(n int, edits ...func(*instance.Registration)) string {
+func (w *fixture) instance(n int, edits ...func(*instance.Registration)) string {
 	address := fmt.Sprintf("10.0.0.%d:8080", n)
 	w.t.Cleanup(w.serve(address, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) }))
 	r := agenttest.Web(fmt.Sprint("i", n))
@@ -122,7 +122,7 @@ func (w *world) instance(n int, edits ...func(*instance.Registration)) string {
 	return address
 }
 
-func (w *world) conn(target string) *grpc.ClientConn {
+func (w *fixture) conn(target string) *grpc.ClientConn {
 	conn, err := grpc.NewClient(target, grpc.WithResolvers(resolver.New(w.c)), grpc.WithDefaultServiceConfig(resolver.RoundRobin),
 		grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(w.t, err)
@@ -131,7 +131,7 @@ func (w *world) conn(target string) *grpc.ClientConn {
 }
 
 // called makes n calls and counts the answers of each instance.
-func (w *world) called(conn *grpc.ClientConn) map[string]int {
+func (w *fixture) called(conn *grpc.ClientConn) map[string]int {
 	w.t.Helper()
 	synctest.Wait()
 	who := map[string]int{}
@@ -146,7 +146,7 @@ func (w *world) called(conn *grpc.ClientConn) map[string]int {
 }
 
 func TestCallsAreSpread(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	bubble(t, func(t *testing.T, w *fixture) {
 		one := w.instance(1)
 		w.instance(2, func(r *instance.Registration) { r.Tags = []string{"canary"} })
 		conn := w.conn("blackhole:///web?tag=v1&zone=eu")
@@ -168,7 +168,7 @@ func TestCallsAreSpread(t *testing.T) {
 }
 
 func TestNobodyIsThere(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	bubble(t, func(t *testing.T, w *fixture) {
 		conn := w.conn("blackhole:///web")
 		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		require.Error(t, err)
@@ -209,7 +209,7 @@ func (s *sink) seen() ([]gresolver.State, []error) {
 	return states, errs
 }
 
-func (w *world) resolve(target string) (*sink, gresolver.Resolver) {
+func (w *fixture) resolve(target string) (*sink, gresolver.Resolver) {
 	u, err := url.Parse(target)
 	require.NoError(w.t, err)
 	s := &sink{}
@@ -221,7 +221,7 @@ func (w *world) resolve(target string) (*sink, gresolver.Resolver) {
 
 // TestNeverEmptyBecauseContactWasLost loses the peer, and the contact of the peer.
 func TestNeverEmptyBecauseContactWasLost(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	bubble(t, func(t *testing.T, w *fixture) {
 		w.instance(1, func(r *instance.Registration) { r.Weight = 7 })
 		s, r := w.resolve("blackhole:///web")
 		states, errs := s.seen()
@@ -257,7 +257,7 @@ func TestNeverEmptyBecauseContactWasLost(t *testing.T) {
 
 // TestNoWatches expects polling of a peer that refuses watches.
 func TestNoWatches(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	bubble(t, func(t *testing.T, w *fixture) {
 		w.peer.Before = func(_ context.Context, method string) error {
 			if method == "Watch" {
 				return fault.New("test", fault.LimitReached, "1024 watches")
