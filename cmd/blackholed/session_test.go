@@ -172,11 +172,11 @@ func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
 type shell struct {
 	env    []string
 	words  *words
-	behind []*background
+	behind []*job
 }
 
-// background is a command in the background.
-type background struct {
+// job is a command in the background.
+type job struct {
 	cmd *exec.Cmd
 	out *bytes.Buffer
 }
@@ -261,7 +261,7 @@ func (s *shell) run(t *testing.T, command string) []string {
 		return s.wait(t)
 	}
 	line, background := strings.CutSuffix(command, " &")
-	b := &background{cmd: exec.CommandContext(t.Context(), "sh", "-c", s.words.actual(line)), out: new(bytes.Buffer)}
+	b := &job{cmd: exec.CommandContext(t.Context(), "sh", "-c", s.words.actual(line)), out: new(bytes.Buffer)}
 	b.cmd.Dir, b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = root, s.env, b.out, b.out
 	require.NoError(t, b.cmd.Start())
 	if background {
@@ -282,7 +282,7 @@ func (s *shell) wait(t *testing.T) (lines []string) {
 	return lines
 }
 
-func (s *shell) ended(b *background) []string {
+func (s *shell) ended(b *job) []string {
 	_ = b.cmd.Wait() // errors are part of the output
 	text := strings.TrimRight(s.words.printed(b.out.String()), "\n")
 	if text == "" {
