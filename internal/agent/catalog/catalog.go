@@ -1,42 +1,45 @@
-// Package catalog holds what is known of instances, answers from memory and tells of changes.
+// Package catalog keeps the known instances in memory, answers queries and
+// sends changes.
 //
-// One owner feeds it with changes under ascending revisions; anyone reads, without locks and without
-// waiting for the feeder.
+// One feeder applies changes under ascending revisions. Readers take no lock
+// and never wait for the feeder.
 //
 // # Results and indexes
 //
-// A result is what one selector picks of one service, or of one namespace. Its index is the revision at
-// which it changed last, by history and not by who looked when: an instance that leaves a result and
-// returns moves the index, and one that matches neither before nor after does not. Every stream
-// of changes (of a service, of a namespace) is a list sorted once and a bounded log; a result is read by
-// applying to the one before what the log has since. Results in use are kept and never lose their exact
-// index. For others the log may have forgotten when they changed last: their index is then the revision
-// from which on the log remembers, which is never too low.
+// A result is the set of instances of one service, or of one namespace, that a
+// selector matches. Its index is the revision of its last change, a property of
+// history and not of readers: an instance that leaves and returns moves the
+// index; an instance that matches neither before nor after a change does not.
+// Each stream of changes (of a service, of a namespace) is a sorted list and a
+// bounded log. A read applies the new entries of the log to the previous
+// result. Results in use stay and keep exact indexes. For other results the log
+// may have lost the last change: their index is then the first revision of the
+// log, never too low.
 //
-// # Forgetting
+// # Memory
 //
-// What is alive is bounded by the feeder. What is remembered beside it is bounded here: the log of each stream,
-// all logs together, results in use, who waits. A service without instances is forgotten with its last
-// change; one that is not known has an empty result, whose index is the last change of any
-// service that was forgotten, and so may move without one of its own.
+// The feeder bounds the live instances. The catalog bounds the rest: the log of
+// each stream, all logs together, results in use and waiters. A service without
+// instances disappears with its last logged change. An unknown service has an
+// empty result, whose index is the last change of any forgotten service, and
+// may thus move without a change of its own.
 //
-// # Resuming
+// # Resuming a watch
 //
-// An index is a position in the feeder's revisions, and a watch goes on from it at any catalog that is
-// fed with the same revisions. It is without loss or begins with a Reset, because a catalog
-//   - waits a little for a revision that it has not reached itself (Config.Ahead), as a peer
-//     that lags behind the one asked before, and then answers as it can, with a lower index;
-//   - knows which revisions it never saw one by one (the gap that Reset leaves) and resumes
-//     none inside such a gap: what came and went in there would be missed;
-//   - resumes none that its log has forgotten, unless the result did not change since.
+// An index is a position in the feeder's revisions. A watch continues from it at any catalog with the same revisions, without loss or with a Reset first, because a catalog
+//   - waits a little for a revision it has not reached (Config.Ahead), as on a peer that
+//     lags behind, and then answers with a lower index;
+//   - knows the gap left by a Reset and resumes no position inside it, where changes would
+//     be missed;
+//   - resumes no position that its log has lost, unless the result is unchanged since.
 //
-// Revisions of two feeders that number on their own must not be mixed: such a number is either unknown
-// here, or means something else. A feeder that begins to number anew tells so by a Reset with a revision
-// not above the known: every index is void then, and every watch begins again. A number of the old
-// counting cannot be told from the same number of the new one, so that the new one should
-// begin where the old one cannot have been, best above.
+// Revisions of two independent feeders do not mix: an index of the other one is
+// unknown here or means another state. A feeder with a new numbering calls
+// Reset with a revision up to the known one, which voids all indexes and
+// restarts all watches. Equal numbers of the old and the new numbering look the
+// same, so a new numbering should start above the old one.
 //
-// Revision 1 is that of the empty catalog, as in etcd, so that no index is 0.
+// Revision 1 belongs to the empty catalog, as in etcd. No index is 0.
 package catalog
 
 import (
@@ -50,20 +53,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Config bounds a Catalog. Zero values mean what their comments say; others must be positive.
+// Config bounds a Catalog. Zero values mean the defaults named below; others
+// must be positive.
 type Config struct {
-	Watches int // watches and waits at once, an Await that answers at once not counted; 0: 4,096
-	Log     int // changes remembered of a service or a namespace, at least 2; 0: 1,024
-	History int // changes remembered of all together, at least 4, each with the instance before it; 0: 16,384
-	Results int // results kept of a service or a namespace; 0: 64
+	Watches int // concurrent watches and waiting Awaits; 0 means 4,096
+	Log     int // logged changes of a service or a namespace, at least 2; 0 means 1,024
+	History int // logged changes of all streams, at least 4, each with the previous instance; 0 means 16,384
+	Results int // cached results of a service or a namespace; 0 means 64
 
-	Marks time.Duration // between two marks of progress of a watch; 0: 10 s
-	Ahead time.Duration // wait for a revision that a reader saw elsewhere; 0: 2 s
+	Marks time.Duration // interval of progress marks of a watch; 0 means 10 s
+	Ahead time.Duration // wait for a revision seen at another peer; 0 means 2 s
 
-	Now func() time.Time // for Contact.Age; nil: time.Now
+	Now func() time.Time // clock of Contact.Age; nil means time.Now
 }
 
-// withDefaults errors: Invalid, field by its name.
+// withDefaults applies defaults. Errors: Invalid, with the field.
 func (c Config) withDefaults() (Config, error) {
 	counts := []struct {
 		field      string
@@ -105,52 +109,53 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Catalog reads as instance.Catalog does, but for what only the owner of an instance can tell (LastBeat,
-// Expires) and for linearizable reads, which are local here. It runs no goroutine and needs no
-// closing: watches and waits run in their callers'.
+// Catalog implements the local reads of instance.Catalog. LastBeat, Expires and
+// linearizable reads need the registry and the directory. It runs no goroutine
+// and needs no Close: watches and waits run in the goroutines of their callers.
 type Catalog struct {
-	cfg       Config
-	streams   table
-	rev       atomic.Uint64 // everything up to it is known
-	forgotten atomic.Uint64 // no service that was forgotten changed after it; at least 1
-	contact   atomic.Pointer[contact]
-	turned    bell // contact changed
-	moved     bell // rev changed
-	horizon   atomic.Pointer[horizon]
-	leases    leases
+	cfg         Config
+	streams     table
+	rev         atomic.Uint64 // last applied revision
+	forgotten   atomic.Uint64 // upper bound of the last change of all forgotten services; at least 1
+	link        atomic.Pointer[linkState]
+	linkChanged broadcaster // linkState changed
+	moved       broadcaster // rev changed
+	floor       atomic.Pointer[logFloor]
+	leases      leases
 
-	mu      sync.Mutex // held by the feeder, and by who begins or ends to wait
-	touched []*stream  // have something staged
+	mu      sync.Mutex // held by the feeder and at the start and the end of a wait
+	touched []*stream  // streams with staged entries
 	watches int
 	all     []*stream
-	hand    int    // of the sweep, in all
-	credit  int    // visits that it owes, times its round
-	began   uint64 // the revision at which its round began
-	mark    uint64 // and the one before
+	hand    int    // position of the sweep in all
+	credit  int    // visits owed by the sweep, times its round
+	began   uint64 // first revision of the present round
+	mark    uint64 // first revision of the previous round
 }
 
-// contact is shared with who waits for the next one.
-type contact struct {
+// linkState is the state of the link to the group. Waiters compare pointers.
+type linkState struct {
 	stale  bool
 	reason string
 	since  time.Time
 }
 
-// horizon is what the logs do not tell, though it is after their floor: anything before floor, and anything
-// between two revisions. A new numbering has a new era, and is busy while streams change over.
-type horizon struct {
+// logFloor describes revisions missing in the logs: all before floor, and all
+// between from and to. A new numbering has a new era and is busy while streams
+// change over.
+type logFloor struct {
 	floor    uint64
 	from, to uint64 // exclusive
 	era      uint64
 	busy     bool
 }
 
-// doubts reports whether changes after rev may be missing.
-func (h *horizon) doubts(rev uint64) bool {
+// mayMiss reports whether changes after rev may be missing.
+func (h *logFloor) mayMiss(rev uint64) bool {
 	return rev < h.floor || h.from < rev && rev < h.to
 }
 
-// New makes an empty catalog. Errors: Invalid, field by its name.
+// New returns an empty catalog. Errors: Invalid, with the field.
 func New(cfg Config) (*Catalog, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -159,12 +164,12 @@ func New(cfg Config) (*Catalog, error) {
 	c := &Catalog{cfg: cfg, streams: table{seed: maphash.MakeSeed()}}
 	c.rev.Store(1)
 	c.forgotten.Store(1)
-	c.contact.Store(new(contact))
-	c.horizon.Store(new(horizon))
+	c.link.Store(new(linkState))
+	c.floor.Store(new(logFloor))
 	return c, nil
 }
 
-// Discover is that of instance.Catalog.
+// Discover implements instance.Catalog.
 func (c *Catalog) Discover(_ context.Context, q instance.Query) (instance.Result, error) {
 	if q.Service == "" {
 		return instance.Result{}, fault.Wrap("catalog.Discover", fault.Invalidf("service", q.Service, "is missing"))
@@ -173,14 +178,14 @@ func (c *Catalog) Discover(_ context.Context, q instance.Query) (instance.Result
 	return res, fault.Wrap("catalog.Discover", err)
 }
 
-// List is that of instance.Catalog.
+// List implements instance.Catalog.
 func (c *Catalog) List(_ context.Context, q instance.ListQuery) (instance.Result, error) {
 	res, err := c.find(instance.Name{Namespace: q.Namespace}, q.Selector)
 	return res, fault.Wrap("catalog.List", err)
 }
 
 func (c *Catalog) find(n instance.Name, sel instance.Selector) (instance.Result, error) {
-	known := c.known() // first: what it says must not be newer than the result
+	known := c.current() // before the result: its revision must not be newer than the result
 	if s := c.streams.get(n); s != nil {
 		r, err := c.result(s, sel)
 		if err != nil {
@@ -194,7 +199,8 @@ func (c *Catalog) find(n instance.Name, sel instance.Selector) (instance.Result,
 	return instance.Result{View: instance.NewView(c.forgotten.Load(), nil), Contact: known}, nil
 }
 
-// result finds or makes the result of a selector. One of a single instance is cheap, and not kept.
+// result returns the cached result of a selector or adds one. Results of one
+// instance are cheap and stay out of the cache.
 func (c *Catalog) result(s *stream, sel instance.Selector) (*result, error) {
 	var buf [256]byte
 	key := sel.AppendCanonical(buf[:0])
@@ -205,7 +211,7 @@ func (c *Catalog) result(s *stream, sel instance.Selector) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &result{key: string(key), news: &news{match: match}}
+	r := &result{key: string(key), deltas: &deltas{match: match}}
 	if sel.ID != "" && s.name.Service != "" {
 		r.id = sel.ID
 		return r, nil
@@ -213,32 +219,32 @@ func (c *Catalog) result(s *stream, sel instance.Selector) (*result, error) {
 	return s.results.add(r, c.cfg.Results), nil
 }
 
-// known gives the state of contact, and up to where everything is known that is read after it.
-func (c *Catalog) known() instance.Contact {
-	rev, p := c.rev.Load(), c.contact.Load()
+// current returns the link state and a revision contained in all later reads.
+func (c *Catalog) current() instance.Contact {
+	rev, p := c.rev.Load(), c.link.Load()
 	if !p.stale {
 		return instance.Contact{Revision: rev}
 	}
 	return instance.Contact{Stale: true, Reason: p.reason, Age: max(0, c.cfg.Now().Sub(p.since)), Revision: rev}
 }
 
-// Stats are for people and instruments.
+// Stats describes a Catalog for operators.
 type Stats struct {
 	Revision   uint64
 	Instances  int
 	Services   int // with instances
 	Namespaces int // with instances
-	Watches    int // and waits
-	Changes    int // remembered, those of a service and those of its namespace
-	Results    int // kept
+	Watches    int // waiting Awaits included
+	Changes    int // logged by services and by namespaces
+	Results    int // cached
 	Stale      bool
 }
 
-// Stats counts. It looks at every service.
+// Stats visits all services.
 func (c *Catalog) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := Stats{Revision: c.rev.Load(), Watches: c.watches, Stale: c.contact.Load().stale}
+	out := Stats{Revision: c.rev.Load(), Watches: c.watches, Stale: c.link.Load().stale}
 	for _, s := range c.all {
 		out.Changes += len(s.state.Load().log)
 		if p := s.results.byKey.Load(); p != nil {

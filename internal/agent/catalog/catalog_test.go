@@ -134,7 +134,7 @@ func TestGaps(t *testing.T) {
 			require.Equal(t, tc.reset, r.last.Reset)
 			require.EqualValues(t, 20, r.at)
 			res := discover(t, c, "a")
-			require.Equal(t, tc.index != 0, differs(c.horizon.Load(), res.Index, tc.after))
+			require.Equal(t, tc.index != 0, differs(c.floor.Load(), res.Index, tc.after))
 		})
 	}
 	t.Run("folded", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestGaps(t *testing.T) {
 			open(t, c, r, after)
 			require.Equal(t, reset, r.last.Reset, after)
 		}
-		require.False(t, differs(c.horizon.Load(), discover(t, c, "a").Index, 10), "its own index never spins")
+		require.False(t, differs(c.floor.Load(), discover(t, c, "a").Index, 10), "its own index never spins")
 	})
 }
 

@@ -11,16 +11,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Change is what became of an instance.
+// Change is a change of one instance.
 type Change struct {
 	Key      instance.Key
 	Instance *instance.Instance // nil: removed
 }
 
-// Apply makes the changes of a revision, at once for who reads one service or one namespace. Of several of one key
-// the last counts. A change that changes nothing but the instance's revision is none. Revisions ascend, over
-// all methods. Errors: Invalid, field "revision" for one that does not ascend, "changes[i]" for
-// an instance of another key; nothing is changed then.
+// Apply applies the changes of one revision. Readers of one service or one
+// namespace see all of them at once. The last change of a key counts. A change
+// of the revision alone is ignored. Revisions ascend over all methods. Errors:
+// Invalid, field "revision" or "changes[i]", without any effect.
 func (c *Catalog) Apply(rev uint64, changes []Change) error {
 	const op = "catalog.Apply"
 	for i, ch := range changes {
@@ -40,10 +40,11 @@ func (c *Catalog) Apply(rev uint64, changes []Change) error {
 	return nil
 }
 
-// Reset makes all the instances that there are, at a revision up to which not every change was fed. Only what
-// differs is told. A revision that is not above the known one begins a new numbering, unless it is
-// the known one and nothing differs. Errors: Invalid, field "instances[i]" for one that is nil, incomplete or
-// there twice; nothing is changed then.
+// Reset replaces all instances at a revision; earlier changes may be missing.
+// Watchers receive the differences. A revision up to the known one starts a new
+// numbering, except for the known one without differences. Errors: Invalid,
+// field "instances[i]" for a nil, incomplete or repeated instance, without any
+// effect.
 func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	next := make(map[instance.Key]*instance.Instance, len(all))
 	for n, i := range all {
@@ -63,9 +64,9 @@ func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	changes := c.differences(next)
 	switch {
 	case rev > known:
-		h := *c.horizon.Load()
+		h := *c.floor.Load()
 		h.floor, h.from, h.to = max(h.floor, h.to), known, rev
-		c.horizon.Store(&h)
+		c.floor.Store(&h)
 		for _, ch := range changes {
 			c.stage(rev, ch)
 		}
@@ -76,31 +77,31 @@ func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	return nil
 }
 
-// Freeze tells that contact with whom the changes come from is lost since now: answers are stale, for a reason
-// that is shown to people. Of a catalog that is frozen already only the reason changes.
+// Freeze marks answers as stale since now, with a reason for people. In a
+// frozen catalog it only changes the reason.
 func (c *Catalog) Freeze(reason string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.contact.Load()
+	old := c.link.Load()
 	if old.stale {
 		now = old.since
 	}
-	c.turn(contact{stale: true, reason: reason, since: now})
+	c.turn(linkState{stale: true, reason: reason, since: now})
 }
 
-// Thaw tells that contact is there.
+// Thaw marks answers as current.
 func (c *Catalog) Thaw() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn(contact{})
+	c.turn(linkState{})
 }
 
-func (c *Catalog) turn(next contact) {
-	if *c.contact.Load() == next {
+func (c *Catalog) turn(next linkState) {
+	if *c.link.Load() == next {
 		return
 	}
-	c.contact.Store(&next)
-	c.turned.ring()
+	c.link.Store(&next)
+	c.linkChanged.broadcast()
 }
 
 func (ch Change) validate() error {
@@ -141,7 +142,7 @@ func lastOfEach(changes []Change) []Change {
 	return kept
 }
 
-// differences gives the changes from what there is to next, by key.
+// differences returns the changes from the present instances to next, by key.
 func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []Change {
 	var changes []Change
 	for _, s := range c.all {
@@ -160,7 +161,7 @@ func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []Change
 	return changes
 }
 
-// open finds or makes a stream.
+// open returns a stream and creates it if necessary.
 func (c *Catalog) open(n instance.Name) *stream {
 	s := c.streams.get(n)
 	if s == nil {
@@ -172,7 +173,7 @@ func (c *Catalog) open(n instance.Name) *stream {
 	return s
 }
 
-// stage notes a change with its service and its namespace.
+// stage adds a change to its service and its namespace.
 func (c *Catalog) stage(rev uint64, ch Change) {
 	service := c.streams.get(ch.Key.Name())
 	var before *instance.Instance
@@ -212,7 +213,8 @@ func tombstone(i *instance.Instance, rev uint64) *instance.Instance {
 	return &gone
 }
 
-// publish shows what is staged, and tells who waits once all of it can be read.
+// publish shows the staged changes, and wakes waiters as soon as all of them
+// are readable.
 func (c *Catalog) publish(rev uint64) {
 	made := 0
 	for _, s := range c.touched {
@@ -220,18 +222,18 @@ func (c *Catalog) publish(rev uint64) {
 		s.publish(c.cfg.Log)
 	}
 	c.rev.Store(rev)
-	c.moved.ring()
+	c.moved.broadcast()
 	for _, s := range c.touched {
-		s.changed.ring()
+		s.changed.broadcast()
 	}
 	clear(c.touched)
 	c.touched = c.touched[:0]
 	c.sweep(rev, made)
 }
 
-// sweep forgets what is old, a bit with every change: in as many changes as a quarter of the history it has
-// visited every stream once. What was made before the round before goes, and with it every stream of which
-// nothing is left, so that a change lives for at most three rounds.
+// sweep forgets old changes in small steps: it visits all streams once per
+// quarter of the history. It drops changes from before the previous round, and
+// empty streams with them, so that a change lives for at most three rounds.
 func (c *Catalog) sweep(rev uint64, changes int) {
 	round := c.cfg.History / 4
 	c.credit += changes * len(c.all)
@@ -248,7 +250,8 @@ func (c *Catalog) sweep(rev uint64, changes int) {
 	}
 }
 
-// drop forgets a stream that is idle. What the sweep has not visited stays behind its hand.
+// drop forgets an idle stream. Streams not visited by the sweep stay behind its
+// position.
 func (c *Catalog) drop(s *stream) {
 	if !s.idle() {
 		return
@@ -273,10 +276,10 @@ func (c *Catalog) move(from, to int) {
 	c.all[to].place = to
 }
 
-// restart begins a new numbering.
+// restart starts a new numbering.
 func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) {
-	h := horizon{floor: rev, era: c.horizon.Load().era + 1}
-	c.horizon.Store(&horizon{era: h.era, busy: true})
+	h := logFloor{floor: rev, era: c.floor.Load().era + 1}
+	c.floor.Store(&logFloor{era: h.era, busy: true})
 	c.rev.Store(rev)
 	c.forgotten.Store(rev)
 	c.credit, c.hand, c.mark, c.began = 0, 0, rev, rev
@@ -297,10 +300,10 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 		slices.SortFunc(list, instance.Matcher{}.Compare)
 		c.streams.get(name).restart(rev, list)
 	}
-	c.horizon.Store(&h)
-	c.moved.ring()
+	c.floor.Store(&h)
+	c.moved.broadcast()
 	for _, s := range slices.Clone(c.all) {
-		s.changed.ring()
+		s.changed.broadcast()
 		c.drop(s)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// leases finds instances by their lease. A lease is of one instance; if two claim it, the later one is found.
-// The zero value is empty.
+// leases finds instances by lease. Of two instances with one lease the later
+// one counts. The zero value is empty.
 type leases struct {
 	mu   sync.RWMutex // guards byID
 	byID map[string]*instance.Instance
 }
 
-// replace notes what an instance became; either may be nil.
+// replace applies a change of an instance; either state may be nil.
 func (l *leases) replace(before, after *instance.Instance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +32,7 @@ func (l *leases) replace(before, after *instance.Instance) {
 	}
 }
 
-// reset makes it those of all.
+// reset replaces the content.
 func (l *leases) reset(all map[instance.Key]*instance.Instance) {
 	l.mu.Lock()
 	clear(l.byID)
@@ -42,8 +42,8 @@ func (l *leases) reset(all map[instance.Key]*instance.Instance) {
 	}
 }
 
-// ByLease gives the instance that heartbeats name by a lease. It may be ahead of results by the change
-// that is being made.
+// ByLease returns the instance of a lease. It may be ahead of results by the
+// change in progress.
 func (c *Catalog) ByLease(lease string) (*instance.Instance, bool) {
 	c.leases.mu.RLock()
 	defer c.leases.mu.RUnlock()
@@ -51,11 +51,12 @@ func (c *Catalog) ByLease(lease string) (*instance.Instance, bool) {
 	return i, i != nil
 }
 
-// Until calls done now and whenever the known revision or the state of contact changed since, until it reports
-// true. It counts as no watch. Errors: Timeout, Canceled.
+// Until calls done now and after each change of the revision or the link state,
+// until done returns true. It does not count as a watch. Errors: Timeout,
+// Canceled.
 func (c *Catalog) Until(ctx context.Context, done func() bool) error {
 	for {
-		moved, turned := c.moved.wait(), c.turned.wait()
+		moved, turned := c.moved.wait(), c.linkChanged.wait()
 		if done() {
 			return nil
 		}

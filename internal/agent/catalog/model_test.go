@@ -238,7 +238,7 @@ func open(t require.TestingT, c *Catalog, r *reader, after uint64) *watch {
 	require.NoError(t, err)
 	res, err := c.result(s, r.q.Selector)
 	require.NoError(t, err)
-	w := &watch{catalog: c, stream: s, selector: r.q.Selector, news: res.news, send: r.take, contact: c.contact.Load()}
+	w := &watch{catalog: c, stream: s, selector: r.q.Selector, news: res.deltas, send: r.take, contact: c.link.Load()}
 	require.NoError(t, w.begin(context.Background(), after))
 	require.Positive(t, r.n, "the first batch comes at once")
 	return w
@@ -285,7 +285,7 @@ func TestWatchIsLosslessOrResets(t *testing.T) {
 			case 3: // a reader that waits has what there is
 				q := drawService(t)
 				after := rapid.Uint64Range(1, m.rev()).Draw(t, "after")
-				if res := ask(t, c, q); !differs(c.horizon.Load(), res.Index, after) {
+				if res := ask(t, c, q); !differs(c.floor.Load(), res.Index, after) {
 					require.True(t, alike(q.of(m.at(after)), res.Instances), "%v waits at %d, index %d", q, after, res.Index)
 				}
 			case 4:

@@ -9,39 +9,40 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// result is what a selector picks of a stream, kept up to date by whoever reads it, from the log
-// alone: a change that the selector does not pick, neither before nor after, leaves the View what it is,
-// and every other gives a new one whose index is the change's revision.
+// result is the result of a selector. Each reader brings it up to date from the
+// log: a change outside the selector keeps the View, and any other makes a new
+// View with the change's revision as index.
 type result struct {
 	key  string
-	id   string      // of the only instance that can be in it; "": any
-	used atomic.Bool // since it was looked at by memo.add
-	*news
+	id   string      // of the only possible instance; "": any
+	used atomic.Bool // since the last visit of memo.add
+	*deltas
 
 	current atomic.Pointer[version]
-	mu      sync.Mutex // held by who makes the next version
+	mu      sync.Mutex // held by the maker of the next version
 }
 
-// news makes the deltas of a result. It is all of it that a watch holds, which so keeps no View alive.
-type news struct {
+// deltas builds the deltas of a result. A watch keeps only this part of a
+// result, and thus no View alive.
+type deltas struct {
 	match instance.Matcher
 	last  atomic.Pointer[delta]
 }
 
-// version is a View with the number of the first entry that it does not know.
+// version is a View and the number of the first entry outside it.
 type version struct {
 	view *instance.View
 	next uint64
 }
 
-// delta is what became of a result by the entries from one number to before another.
+// delta is the effect of a range of entries on a result.
 type delta struct {
 	from, to uint64
 	events   []instance.Event
 	rev      uint64 // of the last change; 0: none
 }
 
-// everything matches all.
+// everything matches all instances.
 func everything() instance.Matcher {
 	m, err := instance.Selector{AnyStatus: true}.Compile()
 	if err != nil {
@@ -50,7 +51,7 @@ func everything() instance.Matcher {
 	return m
 }
 
-// read gives the version of now.
+// read returns the present version.
 func (r *result) read(s *stream) *version {
 	if v := r.current.Load(); v != nil && v.next >= s.state.Load().end() {
 		return v
@@ -70,8 +71,8 @@ func (r *result) read(s *stream) *version {
 	return v
 }
 
-// build makes the version as of st.base. Where no change of the result is remembered its index is the
-// revision from which on it would be.
+// build makes the version of st.base. Without a logged change its index is the
+// first revision of the log.
 func (r *result) build(st *state) *version {
 	list := st.base
 	if r.id != "" {
@@ -98,9 +99,10 @@ func (r *result) advance(v *version, st *state) *version {
 	return &version{view: instance.NewView(rev, merge(v.view.Instances, net, r.match.Compare)), next: st.end()}
 }
 
-// since gives what became of the result from a number on, at least st.first. Who asks for the same as the one
-// before shares its answer: watchers of one result are woken together.
-func (n *news) since(st *state, from uint64) *delta {
+// since returns the effect of all entries from a number on, at least st.first.
+// Equal requests share the answer, because all watchers of a result wake
+// together.
+func (n *deltas) since(st *state, from uint64) *delta {
 	if from == st.end() {
 		return &delta{from: from, to: from}
 	}
@@ -118,15 +120,15 @@ func (n *news) since(st *state, from uint64) *delta {
 	return d
 }
 
-// change is what became of one instance of a result.
+// change is the change of one instance of a result.
 type change struct {
-	before *instance.Instance // nil: it was not in it
-	after  *instance.Instance // nil: it is not in it
-	state  *instance.Instance // by which it came to be so
+	before *instance.Instance // nil: not in the result before
+	after  *instance.Instance // nil: not in the result afterwards
+	state  *instance.Instance // state that caused the change
 	rev    uint64
 }
 
-// event gives false for one that came and went.
+// event returns false for an instance that entered and left.
 func (c change) event() (instance.Event, bool) {
 	e := instance.Event{Type: instance.Modified, Instance: c.state, Revision: c.rev}
 	switch {
@@ -140,8 +142,8 @@ func (c change) event() (instance.Event, bool) {
 	return e, true
 }
 
-// netOf gives what entries make of the instances that m picks, one change for each, by their last
-// revision, and the last revision at which what m picks changed; 0: never.
+// netOf returns the net changes of the instances that m matches, one for each
+// instance with its last revision, and the last revision of a change; 0: none.
 func netOf(m instance.Matcher, entries []entry) (net []change, rev uint64) {
 	var at map[instance.Key]int
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -173,8 +175,8 @@ func netOf(m instance.Matcher, entries []entry) (net []change, rev uint64) {
 	return net, rev
 }
 
-// merge gives a new list, ordered as the old one, which has what was before each change. It copies what
-// lies between the changes as a whole.
+// merge applies net changes to a sorted list. It copies the parts between
+// changes as a whole.
 func merge(list []*instance.Instance, net []change, order func(a, b *instance.Instance) int) []*instance.Instance {
 	var out, in []*instance.Instance
 	for _, c := range net {
@@ -189,7 +191,7 @@ func merge(list []*instance.Instance, net []change, order func(a, b *instance.In
 	slices.SortFunc(in, order)
 	merged := make([]*instance.Instance, 0, max(0, len(list)+len(in)-len(out)))
 	for len(out)+len(in) > 0 {
-		takes := len(in) == 0 || len(out) > 0 && order(out[0], in[0]) <= 0 // the old before the new in its place
+		takes := len(in) == 0 || len(out) > 0 && order(out[0], in[0]) <= 0 // the old state before the new one in its place
 		if takes {
 			n, _ := slices.BinarySearchFunc(list, out[0], order)
 			merged = append(merged, list[:n]...)

@@ -12,48 +12,48 @@ import (
 // entry is one change of one instance.
 type entry struct {
 	rev    uint64
-	before *instance.Instance // nil: it was not there
-	after  *instance.Instance // when it is gone its last state, with StatusDown
+	before *instance.Instance // nil: new instance
+	after  *instance.Instance // after a removal the last state with StatusDown
 	gone   bool
 }
 
-// state is what is known of a stream at one moment, immutable. Entries are numbered over the life of
-// the stream; a number that was skipped tells that what was before has nothing to do with what is.
+// state is an immutable state of a stream. Entries are numbered over the life
+// of the stream; a skipped number separates unrelated histories.
 type state struct {
-	floor uint64 // every change after this revision is in log, bar what Catalog.horizon says
+	floor uint64 // the log contains all later changes, logFloor aside
 	first uint64 // number of log[0]
 	log   []entry
-	base  []*instance.Instance // all there were after log[:based], by service and id
+	base  []*instance.Instance // all instances after log[:based], by service and id
 	based int
 }
 
-// end is the number of the entry to come.
+// end is the number of the next entry.
 func (s *state) end() uint64 { return s.first + uint64(len(s.log)) }
 
-// from gives the entries from a number on, which is at least first.
+// from returns the entries from a number on, at least first.
 func (s *state) from(number uint64) []entry {
 	return s.log[min(number-s.first, uint64(len(s.log))):]
 }
 
-// after gives the number of the first entry after a revision, which is at least floor.
+// after returns the number of the first entry after a revision, at least floor.
 func (s *state) after(rev uint64) uint64 {
 	return s.first + uint64(sort.Search(len(s.log), func(i int) bool { return s.log[i].rev > rev }))
 }
 
-// stream is the history of the instances of a service, or of a whole namespace. Reading takes no lock.
+// stream is the history of a service or of a namespace. Reads take no lock.
 type stream struct {
-	name    instance.Name // without a service for that of a namespace
-	state   atomic.Pointer[state]
-	changed bell
-	results memo
-	outline outline // of a namespace
+	name     instance.Name // without a service for a namespace
+	state    atomic.Pointer[state]
+	changed  broadcaster
+	results  memo
+	services serviceList // of a namespace
 
 	// Guarded by Catalog.mu:
 	byID    map[string]*instance.Instance // nil for a namespace
-	size    int                           // instances
-	staged  []entry                       // to be published
-	holders int                           // who waits for changes
-	place   int                           // in Catalog.all
+	size    int                           // number of instances
+	staged  []entry                       // not published yet
+	holders int                           // waiters and watches
+	place   int                           // index in Catalog.all
 }
 
 func newStream(n instance.Name, floor uint64) *stream {
@@ -65,12 +65,13 @@ func newStream(n instance.Name, floor uint64) *stream {
 	return s
 }
 
-// idle reports whether nothing would be lost with the stream but what Catalog.forgotten keeps.
+// idle reports whether the stream is empty, except for Catalog.forgotten.
 func (s *stream) idle() bool {
 	return s.size == 0 && s.holders == 0 && len(s.state.Load().log) == 0
 }
 
-// publish adds the staged entries. Arrays of logs are shared with older states, which end before.
+// publish appends the staged entries. States share log arrays; older ones end
+// earlier.
 func (s *stream) publish(limit int) {
 	next := *s.state.Load()
 	next.log = append(next.log, s.staged...)
@@ -85,8 +86,8 @@ func (s *stream) publish(limit int) {
 	}
 }
 
-// truncate drops the oldest n entries. Results that are kept come to date first, so that their
-// indexes stay exact.
+// truncate drops the oldest n entries. Cached results are updated first, which
+// keeps their indexes exact.
 func (s *stream) truncate(n int) {
 	if n == 0 {
 		return
@@ -110,7 +111,8 @@ func (s *stream) restart(rev uint64, list []*instance.Instance) {
 	s.state.Store(&state{floor: rev, first: s.state.Load().end() + 1, base: list})
 }
 
-// memo keeps results by their selector, the ones in use longest. The zero value is empty.
+// memo caches results by selector, least recently used first out. The zero
+// value is empty.
 type memo struct {
 	byKey atomic.Pointer[map[string]*result]
 
@@ -118,7 +120,7 @@ type memo struct {
 	order []*result  // oldest first
 }
 
-// get gives nil for one that is not kept.
+// get returns nil for an unknown selector.
 func (m *memo) get(key []byte) *result {
 	p := m.byKey.Load()
 	if p == nil {
@@ -131,8 +133,8 @@ func (m *memo) get(key []byte) *result {
 	return r
 }
 
-// add keeps a result, unless there is one of the key already, and gives the one kept. Beyond limit the
-// oldest goes that was not used since it was the oldest last.
+// add returns the cached result of the same key, or caches r. Beyond limit it
+// evicts the oldest result not used since its last turn (second chance).
 func (m *memo) add(r *result, limit int) *result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +160,7 @@ func (m *memo) add(r *result, limit int) *result {
 	return r
 }
 
-// read brings every result to date.
+// read updates all cached results.
 func (m *memo) read(s *stream) {
 	p := m.byKey.Load()
 	if p == nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// shards is a power of two: a writer copies one shard, a reader locks none. MAGIC
+// shards is a power of two. A writer copies one shard; a reader takes no lock.
+// MAGIC
 const shards = 256
 
-// table finds streams by name, without a lock. A name without a service is its namespace's. Writers
-// hold Catalog.mu.
+// table maps names to streams, without a lock for readers. A name without a
+// service is a namespace. Writers hold Catalog.mu.
 type table struct {
 	seed   maphash.Seed
 	shards [shards]atomic.Pointer[map[instance.Name]*stream]
@@ -22,7 +23,7 @@ func (t *table) shard(n instance.Name) *atomic.Pointer[map[instance.Name]*stream
 	return &t.shards[maphash.String(t.seed, n.Service)&(shards-1)]
 }
 
-// get gives nil for a name that is not there.
+// get returns nil for an unknown name.
 func (t *table) get(n instance.Name) *stream {
 	m := t.shard(n).Load()
 	if m == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// hold keeps a service in the catalog for who waits for its changes, even if nobody knows it.
+// hold keeps a service in the catalog during a wait, also an unknown one.
 // Errors: Invalid, field "namespace" or "service"; LimitReached.
 func (c *Catalog) hold(n instance.Name) (*stream, error) {
 	if err := n.Validate(); err != nil {
@@ -34,11 +34,12 @@ func (c *Catalog) release(s *stream) {
 	c.drop(s)
 }
 
-// Await is that of instance.Catalog. It gives the result at once, with an index that is not above after,
-// when this catalog cannot tell what happened since: the reader goes on from that index.
+// Await implements instance.Catalog. It returns at once, with an index up to
+// after, if this catalog cannot tell the changes since; the reader continues
+// from that index.
 func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (instance.Result, error) {
 	const op = "catalog.Await"
-	p, era := c.contact.Load(), c.settled().era
+	p, era := c.link.Load(), c.settled().era
 	res, err := c.Discover(ctx, q)
 	if err != nil || after == 0 || res.Index > after {
 		return res, fault.Wrap(op, err)
@@ -53,14 +54,14 @@ func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (in
 		return instance.Result{}, fault.Wrap(op, err)
 	}
 	now := func() instance.Result {
-		known := c.known()
+		known := c.current()
 		return instance.Result{View: r.read(s).view, Contact: known}
 	}
 	late := c.lateFor(after)
 	for {
-		changed, turned := s.changed.wait(), c.turned.wait()
-		res, h := now(), c.horizon.Load()
-		if c.contact.Load() != p || h.era != era || differs(h, res.Index, after) {
+		changed, turned := s.changed.wait(), c.linkChanged.wait()
+		res, h := now(), c.floor.Load()
+		if c.link.Load() != p || h.era != era || differs(h, res.Index, after) {
 			return res, nil
 		}
 		select {
@@ -79,12 +80,14 @@ func (c *Catalog) Await(ctx context.Context, q instance.Query, after uint64) (in
 	}
 }
 
-// differs reports whether who has the result of after may not have that of index.
-func differs(h *horizon, index, after uint64) bool {
-	return index > after || index != after && h.doubts(after)
+// differs reports whether the result of index may differ from the result of
+// after.
+func differs(h *logFloor, index, after uint64) bool {
+	return index > after || index != after && h.mayMiss(after)
 }
 
-// lateFor gives a channel that tells when to wait no longer for a revision; nil for one that is known.
+// lateFor returns a channel that ends the wait for an unknown revision; nil for
+// a known one.
 func (c *Catalog) lateFor(rev uint64) <-chan time.Time {
 	if rev <= c.rev.Load() {
 		return nil
@@ -92,28 +95,30 @@ func (c *Catalog) lateFor(rev uint64) <-chan time.Time {
 	return time.After(c.cfg.Ahead)
 }
 
-// settled gives the horizon once no new numbering is being begun.
-func (c *Catalog) settled() *horizon {
-	h := c.horizon.Load()
+// settled returns the log floor outside a change of numbering.
+func (c *Catalog) settled() *logFloor {
+	h := c.floor.Load()
 	if h.busy {
-		c.mu.Lock() // which who begins one holds
-		h = c.horizon.Load()
+		c.mu.Lock() // held during a change of numbering
+		h = c.floor.Load()
 		c.mu.Unlock()
 	}
 	return h
 }
 
-// steadily reads again while a Reset comes between, so that revisions and results are of one numbering.
-func (c *Catalog) steadily(read func(h *horizon)) {
-	for h := (*horizon)(nil); h != c.horizon.Load(); {
+// steadily repeats a read interrupted by a Reset, so that revisions and results
+// belong to one numbering.
+func (c *Catalog) steadily(read func(h *logFloor)) {
+	for h := (*logFloor)(nil); h != c.floor.Load(); {
 		h = c.settled()
 		read(h)
 	}
 }
 
-// Watch is that of instance.Catalog. Its send runs in the caller's goroutine; while it runs, changes
-// wait in the service's log, and when that forgets them the next batch is a Reset. The events of a
-// batch are shared by all who watch the same, and must not be written to.
+// Watch implements instance.Catalog. It calls send in the caller's goroutine.
+// Changes wait in the stream's log meanwhile; after a loss there the next batch
+// is a Reset. Watchers of one result share the events of a batch, which are
+// read-only.
 func (c *Catalog) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
 	const op = "catalog.Watch"
 	s, err := c.hold(q.Name)
@@ -125,33 +130,34 @@ func (c *Catalog) Watch(ctx context.Context, q instance.Query, after uint64, sen
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	w := &watch{catalog: c, stream: s, selector: q.Selector, news: r.news, send: send, contact: c.contact.Load()}
+	w := &watch{catalog: c, stream: s, selector: q.Selector, news: r.deltas, send: send, contact: c.link.Load()}
 	if err := w.begin(ctx, after); err != nil {
 		return fault.Wrap(op, err)
 	}
 	return fault.Wrap(op, w.follow(ctx))
 }
 
-// watch is one reader's place in a stream.
+// watch is the position of one reader in a stream.
 type watch struct {
 	catalog  *Catalog
 	stream   *stream
 	selector instance.Selector
-	news     *news
+	news     *deltas
 	send     func(instance.Batch) error
-	contact  *contact // told last
-	next     uint64   // number of the first entry that was not told
-	index    uint64   // told last
+	contact  *linkState // last one sent
+	next     uint64     // number of the first entry not sent
+	index    uint64     // last one sent
 }
 
-// begin sends the first batch, and a second when the first could only say to wait.
+// begin sends the first batch, and a second one after a first one without
+// content.
 func (w *watch) begin(ctx context.Context, after uint64) error {
 	if after == 0 {
 		return w.reset()
 	}
 	w.index = after
 	if after > w.catalog.rev.Load() {
-		if err := w.send(instance.Batch{Index: after, Contact: w.catalog.known()}); err != nil {
+		if err := w.send(instance.Batch{Index: after, Contact: w.catalog.current()}); err != nil {
 			return err
 		}
 		if err := w.reach(ctx, after); err != nil {
@@ -168,22 +174,23 @@ func (w *watch) begin(ctx context.Context, after uint64) error {
 	return w.tell(true)
 }
 
-// resume finds the place after a revision, and gives false when what happened since cannot be told.
+// resume finds the position after a revision. It returns false if the changes
+// since are unknown.
 func (w *watch) resume(after uint64) (ok bool, err error) {
 	r, err := w.catalog.result(w.stream, w.selector)
 	if err != nil {
 		return false, err
 	}
-	w.catalog.steadily(func(h *horizon) {
+	w.catalog.steadily(func(h *logFloor) {
 		known := w.catalog.rev.Load()
 		v, st := r.read(w.stream), w.stream.state.Load()
-		doubtful := h.doubts(after)
+		doubtful := h.mayMiss(after)
 		switch ok = true; {
 		case after > known:
 			ok = false
 		case !doubtful && after >= st.floor:
 			w.next = st.after(after)
-		case v.view.Index == after, !doubtful && v.view.Index < after: // it did not change since
+		case v.view.Index == after, !doubtful && v.view.Index < after: // unchanged since
 			w.next = v.next
 		default:
 			ok = false
@@ -192,7 +199,7 @@ func (w *watch) resume(after uint64) (ok bool, err error) {
 	return ok, nil
 }
 
-// reach waits until a revision is known, for as long as it is worth it.
+// reach waits for a revision, at most Config.Ahead.
 func (w *watch) reach(ctx context.Context, rev uint64) error {
 	late := time.NewTimer(w.catalog.cfg.Ahead)
 	defer late.Stop()
@@ -211,12 +218,12 @@ func (w *watch) reach(ctx context.Context, rev uint64) error {
 	}
 }
 
-// follow sends what happens.
+// follow sends changes until ctx ends.
 func (w *watch) follow(ctx context.Context) error {
 	marks := time.NewTicker(w.catalog.cfg.Marks)
 	defer marks.Stop()
 	for {
-		changed, turned := w.stream.changed.wait(), w.catalog.turned.wait()
+		changed, turned := w.stream.changed.wait(), w.catalog.linkChanged.wait()
 		if err := w.tell(false); err != nil {
 			return err
 		}
@@ -233,10 +240,10 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 }
 
-// tell sends what happened since the last batch; nothing happened is told when it is to be a mark, or
-// the state of contact is news.
+// tell sends the changes since the last batch. Without changes it sends a mark
+// if asked to, or after a change of the link state.
 func (w *watch) tell(mark bool) error {
-	p, known := w.catalog.contact.Load(), w.catalog.known()
+	p, known := w.catalog.link.Load(), w.catalog.current()
 	st := w.stream.state.Load()
 	if w.next < st.first {
 		return w.reset()
@@ -251,7 +258,7 @@ func (w *watch) tell(mark bool) error {
 	return w.send(instance.Batch{Events: d.events, Index: w.index, Contact: known})
 }
 
-// reset sends all there is.
+// reset sends the complete result.
 func (w *watch) reset() error {
 	r, err := w.catalog.result(w.stream, w.selector)
 	if err != nil {
@@ -259,8 +266,8 @@ func (w *watch) reset() error {
 	}
 	var known instance.Contact
 	var v *version
-	w.catalog.steadily(func(*horizon) {
-		w.contact, known = w.catalog.contact.Load(), w.catalog.known()
+	w.catalog.steadily(func(*logFloor) {
+		w.contact, known = w.catalog.link.Load(), w.catalog.current()
 		v = r.read(w.stream)
 	})
 	w.next, w.index = v.next, max(known.Revision, v.view.Index)

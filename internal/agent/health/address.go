@@ -12,23 +12,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxAddresses bounds the addresses of a name that are tried.
+// maxAddresses bounds the tried addresses of a name.
 const maxAddresses = 4
 
-// gate decides which addresses checks may connect to.
-type gate struct {
+// addressPolicy decides which addresses a check may connect to.
+type addressPolicy struct {
 	forbidden []netip.Prefix
-	carriers  []carrier
+	carriers  []embeddingPrefix
 }
 
-// carrier is a range of IPv6 addresses with an IPv4 address in them, beginning at byte at.
-type carrier struct {
+// embeddingPrefix is a range of IPv6 addresses that embed an IPv4 address at
+// byte at.
+type embeddingPrefix struct {
 	netip.Prefix
 	at int
 }
 
-func newGate() gate {
-	var g gate
+func newAddressPolicy() addressPolicy {
+	var g addressPolicy
 	for _, text := range []string{
 		"0.0.0.0/8",              // this network; 0.0.0.0 is this host
 		"169.254.0.0/16",         // link-local, the metadata of most clouds
@@ -41,25 +42,25 @@ func newGate() gate {
 		"ff00::/8",               // multicast
 		"fd00:ec2::/32",          // metadata of AWS
 		"fd20:ce::/32",           // metadata of Google Cloud
-		"64:ff9b:1::/48",         // NAT64 for local use, RFC 8215: where it leads is not told
+		"64:ff9b:1::/48",         // NAT64 for local use, RFC 8215: unknown destination
 		"2001::/32",              // Teredo, RFC 4380
 		"::ffff:0:0:0/96",        // translated, RFC 2765
 		"fd00:c1::a9fe:a9fe/128", // metadata of Oracle Cloud
 	} {
 		g.forbidden = append(g.forbidden, netip.MustParsePrefix(text))
 	}
-	g.carriers = []carrier{
-		{netip.MustParsePrefix("::/96"), 12},        // compatible, RFC 4291
+	g.carriers = []embeddingPrefix{
+		{netip.MustParsePrefix("::/96"), 12},        // IPv4-compatible, RFC 4291
 		{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64, RFC 6052
 		{netip.MustParsePrefix("2002::/16"), 2},     // 6to4, RFC 3056
 	}
 	return g
 }
 
-// judge says whether a check may connect to an address: Forbidden if not. They are no hosts of
-// services, or they answer with the secrets of the host itself. Loopback is for instances of
-// this host alone. An IPv4 address in an IPv6 one is judged as what it leads to.
-func (g gate) judge(a netip.Addr, local bool) error {
+// check rejects a forbidden address: Forbidden. Such addresses belong to no
+// service, or answer with secrets of the host. Loopback addresses need an
+// instance of this host. An embedded IPv4 address counts as its destination.
+func (g addressPolicy) check(a netip.Addr, local bool) error {
 	a = a.Unmap()
 	if inner, ok := g.inside(a); ok {
 		a = inner
@@ -84,8 +85,8 @@ func refused(a netip.Addr, why string) error {
 	return fault.New("health.judge", fault.Forbidden, "a check may not go to %s: %s", a, why)
 }
 
-// inside gives the IPv4 address that an IPv6 one carries.
-func (g gate) inside(a netip.Addr) (netip.Addr, bool) {
+// inside returns the IPv4 address embedded in an IPv6 address.
+func (g addressPolicy) inside(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() || a.IsLoopback() || a.IsUnspecified() {
 		return a, false
 	}
@@ -100,13 +101,13 @@ func (g gate) inside(a netip.Addr) (netip.Addr, bool) {
 
 // network opens connections to targets.
 type network struct {
-	gate    gate
+	policy  addressPolicy
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 func newNetwork(cfg Config) *network {
-	n := &network{gate: newGate(), dial: cfg.Dial, resolve: cfg.Resolve}
+	n := &network{policy: newAddressPolicy(), dial: cfg.Dial, resolve: cfg.Resolve}
 	if n.dial == nil {
 		n.dial = (&net.Dialer{KeepAlive: -1}).DialContext
 	}
@@ -119,8 +120,9 @@ func newNetwork(cfg Config) *network {
 	return n
 }
 
-// open connects to the first address of the plan's host that is allowed and answers. Each gets an
-// equal share of the check's time. Errors: Forbidden when none is allowed; Timeout; Unavailable.
+// open connects to the first allowed address of the plan's host that answers.
+// All addresses share the check's time equally. Errors: Forbidden without an
+// allowed address; Timeout; Unavailable.
 func (n *network) open(ctx context.Context, p *plan) (net.Conn, error) {
 	addrs, err := n.addresses(ctx, p)
 	if err != nil {
@@ -142,7 +144,7 @@ func (n *network) attempt(ctx context.Context, to netip.AddrPort, most time.Dura
 	return n.dial(ctx, "tcp", to.String())
 }
 
-// addresses gives those that the plan's host has at this moment and that are allowed.
+// addresses returns the present allowed addresses of the plan's host.
 func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) {
 	all, err := n.lookup(ctx, p.host)
 	if err != nil {
@@ -151,7 +153,7 @@ func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) 
 	var why error = fault.New("health.resolve", fault.Unavailable, "%s has no address", p.host)
 	var allowed []netip.Addr
 	for _, a := range all[:min(len(all), maxAddresses)] {
-		if err := n.gate.judge(a, p.target.Local); err != nil {
+		if err := n.policy.check(a, p.target.Local); err != nil {
 			why = err
 			continue
 		}
@@ -163,7 +165,8 @@ func (n *network) addresses(ctx context.Context, p *plan) ([]netip.Addr, error) 
 	return allowed, nil
 }
 
-// lookup resolves a name, if it is one. That of loopback is the same everywhere (RFC 6761, section 6.3).
+// lookup resolves a name. localhost has the same addresses everywhere (RFC
+// 6761, section 6.3).
 func (n *network) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
@@ -174,7 +177,7 @@ func (n *network) lookup(ctx context.Context, host string) ([]netip.Addr, error)
 	return n.resolve(ctx, host)
 }
 
-// failed gives an error of the network a kind: its own, Timeout, or Unavailable.
+// failed gives a network error a kind: its own, Timeout or Unavailable.
 func failed(op string, err error) error {
 	if k := fault.KindOf(err); k != fault.Internal {
 		return fault.Wrap(op, err)
@@ -186,9 +189,9 @@ func failed(op string, err error) error {
 	return fault.As(op, fault.Unavailable, err)
 }
 
-// ours reports whether an error says that this peer lacks something, so that a check is void. Out of
-// file descriptors, it would otherwise find every instance down.
-func ours(err error) bool {
+// isLocal reports whether this peer lacks a resource, which voids a check.
+// Without file descriptors all instances would seem down.
+func isLocal(err error) bool {
 	for _, lack := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN, syscall.EADDRNOTAVAIL,
 	} {
@@ -199,7 +202,7 @@ func ours(err error) bool {
 	return false
 }
 
-// hostPort is as in URLs.
+// hostPort formats a host and a port for a URL.
 func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }

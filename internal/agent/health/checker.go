@@ -11,47 +11,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Checker checks targets until it is closed. Its methods may be called at the same time.
+// Checker checks targets until Close. It is safe for concurrent use.
 type Checker struct {
 	cfg     Config
 	network *network
-	epoch   time.Time // from which the schedule counts, monotonic where the clock is
+	epoch   time.Time // start of the schedule, with a monotonic reading if the clock has one
 
-	ctx    context.Context // of all checks
+	ctx    context.Context // parent of all checks
 	cancel context.CancelFunc
-	wake   chan struct{}  // there is something to do before the scheduler's timer
-	done   chan struct{}  // the scheduler has ended
-	checks sync.WaitGroup // under way; only the scheduler adds
+	wake   chan struct{}  // wakes the scheduler before its timer
+	done   chan struct{}  // closed at the end of the scheduler
+	checks sync.WaitGroup // running checks; only the scheduler adds
 
-	mu       sync.Mutex // guards all below and the entries; held for no longer than one pass over what is due
+	mu       sync.Mutex // guards the fields below and all entries; held for one scheduler pass at most
 	targets  map[instance.Key]*entry
-	agenda   *heap.Heap[*entry] // waiting entries by due moment
-	prompt   *list.List         // due, and quick the last time: first come, first served
-	suspect  *list.List         // due, and slow the last time
-	running  *list.List         // in the lane of workers, longest running first
-	slow     int                // in the lane of slow ones
+	waiting  *heap.Heap[*entry] // by due moment
+	prompt   *list.List         // due, fast at the last check: first come, first served
+	suspect  *list.List         // due, slow at the last check
+	running  *list.List         // checks with a worker, longest running first
+	slow     int                // number of checks in the slow lane
 	firstDue time.Duration      // moment of the next first check
 	closed   bool
 }
 
-// entry is one target with its history. It is in the agenda, or in one of the lists prompt and
-// suspect, or being checked.
+// entry is a target with its history. It is in Checker.waiting, in one of the
+// lists prompt and suspect, or has a running check.
 type entry struct {
-	plan    *plan
-	phase   time.Duration // in [0, interval)
-	due     time.Duration // since the epoch
-	index   int           // in the agenda; -1: elsewhere
-	list    *list.List    // where it waits for a worker; nil: elsewhere
-	place   *list.Element
-	cancel  context.CancelFunc // of its check; nil: none under way
-	window  *window            // nil: unmeasured
-	verdict verdict
-	told    instance.Status // the verdict of the last report
-	tardy   bool            // the last check took longer than patience
-	excused bool            // it was too late for its last moment
+	plan      *plan
+	phase     time.Duration // in [0, interval)
+	due       time.Duration // since the epoch
+	index     int           // in Checker.waiting; -1: elsewhere
+	list      *list.List    // list with this entry; nil: elsewhere
+	place     *list.Element
+	cancel    context.CancelFunc // of the running check; nil: none
+	window    *window            // nil: unmeasured
+	state     checkState
+	reported  instance.Status // status of the last report
+	slow      bool            // the last check took longer than slowAfter
+	postponed bool            // skipped its last moment
 }
 
-// New starts a Checker without targets. Errors: Invalid, by the field of Config.
+// New starts a Checker without targets. Errors: Invalid, with the field of
+// Config.
 func New(cfg Config) (*Checker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -68,23 +69,23 @@ func New(cfg Config) (*Checker, error) {
 		suspect: list.New(),
 		running: list.New(),
 	}
-	c.agenda = heap.New(func(a, b *entry) bool { return a.due < b.due }, func(e *entry) *int { return &e.index })
+	c.waiting = heap.New(func(a, b *entry) bool { return a.due < b.due }, func(e *entry) *int { return &e.index })
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	go c.schedule()
 	return c, nil
 }
 
-// Validate says what Set would say of a target, but for the bound.
+// Validate returns the errors of Set, the limit aside.
 func (c *Checker) Validate(t Target) error {
 	_, err := c.newPlan(t)
 	return fault.Wrap("health.Validate", err)
 }
 
-// Set adds a target, or replaces the one of the same key. One with the same check, host and port
-// goes on as it was; any other starts anew and unknown. The first check is made at once, or, when
-// many are set together, FirstChecks a second in their order, but no later than the first moment of
-// the target's schedule. Errors: Invalid, field
-// "health_check" or below; LimitReached; Unavailable when closed.
+// Set adds or replaces a target. With the same check, host and port it
+// continues; otherwise it starts again with an unknown status. The first check
+// starts at once, or with many new targets in turn at FirstChecks per second,
+// and no later than the target's first moment. Errors: Invalid, field
+// "health_check" or below; LimitReached; Unavailable after Close.
 func (c *Checker) Set(t Target) error {
 	const op = "health.Set"
 	p, err := c.newPlan(t)
@@ -114,12 +115,12 @@ func (c *Checker) Set(t Target) error {
 	e.measure()
 	c.first(e)
 	c.targets[t.Key] = e
-	c.agenda.Push(e)
+	c.waiting.Push(e)
 	c.nudge()
 	return nil
 }
 
-// measure begins to keep what checks say, or ends it. Called with mu.
+// measure starts or ends the window of an entry. The caller holds mu.
 func (e *entry) measure() {
 	switch {
 	case e.plan.target.Unmeasured:
@@ -129,7 +130,7 @@ func (e *entry) measure() {
 	}
 }
 
-// first sets when a new entry is due. Called with mu.
+// first sets the due time of a new entry. The caller holds mu.
 func (c *Checker) first(e *entry) {
 	now := c.elapsed()
 	turn := max(now, c.firstDue)
@@ -139,8 +140,8 @@ func (c *Checker) first(e *entry) {
 	}
 }
 
-// Remove ends the checks of a target. A check that is under way is cancelled and has no result,
-// but a Report that began before may still be going on. It does nothing for an unknown key.
+// Remove ends the checks of a target. A running check is cancelled without a
+// result; an earlier Report may still run. An unknown key has no effect.
 func (c *Checker) Remove(k instance.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,11 +151,11 @@ func (c *Checker) Remove(k instance.Key) {
 	}
 }
 
-// drop takes an entry from wherever it is. Called with mu.
+// drop removes an entry from its place. The caller holds mu.
 func (c *Checker) drop(e *entry) {
 	switch {
 	case e.index >= 0:
-		c.agenda.Remove(e)
+		c.waiting.Remove(e)
 	case e.list != nil:
 		e.list.Remove(e.place)
 	case e.cancel != nil:
@@ -162,7 +163,8 @@ func (c *Checker) drop(e *entry) {
 	}
 }
 
-// Measured gives what the checks of a target say; false for one that is not set, or Unmeasured.
+// Measured returns the measurements of a target; false for an unknown or
+// Unmeasured one.
 func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +175,8 @@ func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 	return e.window.measure(e.slot(c.elapsed())), true
 }
 
-// Close ends all checks and waits for them and for the Reports that are under way. It always
-// succeeds, and may be called again.
+// Close cancels all checks, then waits for them and their Reports. It always
+// succeeds and may be called again.
 func (c *Checker) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -188,7 +190,7 @@ func (c *Checker) Close() error {
 // elapsed is the time of the schedule.
 func (c *Checker) elapsed() time.Duration { return c.cfg.Now().Sub(c.epoch) }
 
-// nudge makes the scheduler look again.
+// nudge wakes the scheduler.
 func (c *Checker) nudge() {
 	select {
 	case c.wake <- struct{}{}:

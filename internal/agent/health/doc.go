@@ -1,39 +1,43 @@
-// Package health finds out whether instances are healthy: it checks them by HTTP, TCP, the gRPC
-// health checking protocol or a script, at their intervals, and says of each whether it is up.
+// Package health checks instances by HTTP, TCP, the gRPC health checking
+// protocol or a script, and reports whether each one is up.
 //
-// # Verdict
+// # State of a target
 //
-// An instance is up after as many passes in a row as its check asks for, and down after as many
-// failures; a timeout is a failure. One that goes down again and again is held down until it has
-// stayed up for a while: the damping of flapping routes of RFC 2439, counted in checks in place
-// of seconds (see verdict). Of the last hour the share of time up, the share of failures and the
-// response times are kept, one byte for each check, of the targets for which somebody asks.
+// A target is up after a number of consecutive passes and down after a number
+// of consecutive failures, both from its check; a timeout is a failure. A
+// target with repeated losses is held down until a stable period: the route
+// flap damping of RFC 2439, counted in checks instead of seconds (see
+// checkState). Measured targets keep one byte per check of the last hour, for
+// the uptime, the error rate and response times.
 //
 // # Schedule
 //
-// A target is checked at the moments phase + k*interval, the phase drawn at random when it is
-// set, so that checks do not bunch. It is in one place at a time: waiting for its moment, waiting
-// for a worker, or being checked. What is late is therefore skipped and never queued twice.
+// The checks of a target start at phase + k*interval. The random phase spreads
+// the targets. A target is in one place at a time: waiting for its moment,
+// waiting for a worker, or running. A late check is therefore skipped and never
+// queued twice.
 //
-// Checks that take long do not delay the others. Workers bounds those that are at work; one that
-// has been running for longer than patience moves over to the lane of slow ones, bounded by Slow,
-// and makes room. A target that was slow the last time starts there, and such targets never take
-// more than half of that lane: what has become slow just now always finds room. Within a lane it
-// is first come, first served.
+// Slow checks do not delay others. Workers bounds the running checks. A check
+// that runs longer than slowAfter moves to the slow lane, bounded by Slow, and
+// frees its worker. The next check of such a target starts in the slow lane,
+// and such targets use at most half of it: the other half stays free for checks
+// that have just become slow. Each lane is first come, first served.
 //
-// After a suspension of the process or the host everything would be due at once, and every check
-// that was under way would look like a timeout. Therefore a target that is found more than half an
-// interval late waits for its next moment, and a check that ended long after its deadline, or
-// for which this peer lacked a file descriptor, a port or memory, is void: it says something of this
-// peer and nothing of the target.
+// After a suspension of the process or the host all targets would be due at
+// once, and all running checks would seem to time out. Therefore a target more
+// than half an interval late waits for its next moment. A check that ends long
+// after its deadline is void, and so is a check for which this peer lacked a
+// file descriptor, a port or memory: its result describes this peer and not the
+// target.
 //
 // # Safety
 //
-// Whoever can register an instance chooses where this peer connects to. So a check goes to the
-// instance's own host and nowhere else, a name is resolved here, each of its addresses is judged
-// (see gate), and what is dialled is the very address that was judged: no second resolution could
-// give another one. There are no redirects, no proxies, no credentials, no user information in URLs.
-// Of an answer 16 KiB are read at most, 4 KiB of its body, and nothing of it is told but whether
-// the check passed. A script is one that the configuration of the peer names, with its
-// arguments; it inherits neither standard streams nor the environment.
+// A registration chooses the destination of connections of this peer. A check
+// therefore connects to the instance's own host alone, resolves names itself,
+// applies addressPolicy to each address and dials exactly the accepted address.
+// Checks follow no redirects and use no proxies, no credentials and no user
+// information in URLs. A check reads at most 16 KiB of an answer, 4 KiB of its
+// body, and reports only success or failure. A script is named in the
+// configuration of the peer, with its arguments, and inherits neither standard
+// streams nor the environment.
 package health

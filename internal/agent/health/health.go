@@ -23,86 +23,88 @@ const (
 	MaxWorkers = 4096
 )
 
-// Config of a Checker. Zero values stand for the defaults named, but Report and Random are required.
+// Config configures a Checker. Report and Random are required; other zero
+// values mean the defaults named below.
 type Config struct {
-	// Report is told the result of every check, in order for each target, from many goroutines.
-	// It holds up its target and a worker until it returns. It may call Set, Remove and
-	// Measured, but not Close.
+	// Report receives the result of each check, in order for each target, from
+	// many goroutines. The target and a worker wait for its return. It may call
+	// Set, Remove and Measured, but not Close.
 	Report func(Report)
 
-	Targets int // at most; DefaultTargets, up to MaxTargets
-	Workers int // checks at work at the same time; DefaultWorkers, up to MaxWorkers
-	Slow    int // checks beside them that take long; DefaultSlow, 2 to MaxWorkers
+	Targets int // maximum, up to MaxTargets; 0 means DefaultTargets
+	Workers int // concurrent checks, up to MaxWorkers; 0 means DefaultWorkers
+	Slow    int // additional slow checks, 2 to MaxWorkers; 0 means DefaultSlow
 
-	Undamped bool // do not hold down what flaps
+	Undamped bool // no flap damping
 
-	// Scripts are the commands that checks may name, with their arguments; nil: script checks
-	// are refused. The environment of a script is PATH, and BLACKHOLE_NAMESPACE, _SERVICE, _ID,
-	// _HOST and _PORT of the instance.
+	// Scripts maps the names of script checks to commands with arguments. Nil
+	// rejects script checks. The environment of a script is PATH, and
+	// BLACKHOLE_NAMESPACE, _SERVICE, _ID, _HOST and _PORT of the instance.
 	Scripts map[string][]string
 
-	// TLS is for https checks; nil: certificates must verify against the roots of the system.
+	// TLS configures https checks. Nil verifies certificates against the
+	// system's roots.
 	TLS *tls.Config
 
-	// Dial opens a connection to an address that was judged already, always numeric; nil: the
-	// network's.
+	// Dial connects to an accepted, numeric address. Nil means net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Resolve gives the addresses of a name; nil: the resolver of Go, not that of the C library,
-	// which cannot be interrupted.
+	// Resolve returns the addresses of a name. Nil means the Go resolver,
+	// because lookups of the C library cannot be cancelled.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	Now      func() time.Time // time.Now
-	Random   func() uint64    // required: draws the phases; not called at the same time
-	Logger   *slog.Logger     // none
-	Recorder Recorder         // none
+	Now      func() time.Time // nil means time.Now
+	Random   func() uint64    // required; draws phases, never concurrently
+	Logger   *slog.Logger     // nil means no log
+	Recorder Recorder         // nil means no metrics
 }
 
-// Recorder counts what a Checker does. It is called by many goroutines, and must neither wait nor
+// Recorder counts checks. Many goroutines call it; it must neither block nor
 // call the Checker.
 type Recorder interface {
-	// Checked counts a check that was made.
+	// Checked counts a check with a result.
 	Checked(kind instance.CheckType, passing bool, took time.Duration)
-	// Skipped counts checks that were not made, or are void, because this peer was late.
+	// Skipped counts late or void checks.
 	Skipped(n int)
 }
 
-// Target is an instance to check. The check's zero values stand for defaults.
+// Target is an instance to check. Zero values of the check mean defaults.
 type Target struct {
 	Key   instance.Key
-	Host  string // its own, the only one that is connected to
+	Host  string // the only destination of connections
 	Port  int
 	Check instance.Check
-	Local bool // registered from this host: may be, and name, a loopback address
+	Local bool // registered from this host: may have a loopback address
 
-	// Unmeasured: nobody asks for Measured, and what the checks of the last hour said is not kept, 360 bytes
-	// at an interval of 10 s.
+	// Unmeasured targets keep no measurements and save 360 bytes at an interval
+	// of 10 s.
 	Unmeasured bool
 }
 
 // Report is the result of one check.
 type Report struct {
 	Key     instance.Key
-	At      time.Time     // when it ended
-	Took    time.Duration // response time, or how long until it failed
-	Passing bool          // this one check, whatever the verdict
+	At      time.Time     // end of the check
+	Took    time.Duration // response time, or time until the failure
+	Passing bool          // result of this check alone
 
-	Status  instance.Status // the verdict: StatusUnknown until there is one, StatusUp or StatusDown
-	Changed bool            // the verdict is not the one of the report before
-	Damped  bool            // it would be up, but has flapped: held down
+	Status  instance.Status // StatusUnknown before the first threshold, then StatusUp or StatusDown
+	Changed bool            // Status differs from the previous report
+	Damped  bool            // held down by flap damping
 
-	// Err is why it failed: Forbidden, Timeout, Unavailable. It is for the log of this peer and
-	// not for whoever registered the instance, who could read the network by it.
+	// Err is the failure: Forbidden, Timeout or Unavailable. It is for the log
+	// of this peer only: it would let an application explore the peer's
+	// network.
 	Err error
 }
 
-// Measured is what the checks of the last hour, or the last twelve where that is longer, say.
+// Measured summarises the checks of the last hour, and at least twelve.
 type Measured struct {
 	Checks        int
 	Failed        int
-	UptimePercent float64       // share of checks after which the verdict was up, 0 to 100
-	ErrorRate     uint32        // failed of 10,000 checks
-	P50, P95      time.Duration // response times of passed checks, within an eighth; 0 when none passed
-	Last          time.Time     // end of the last check; zero: none yet
+	UptimePercent float64       // share of checks that left the target up, 0 to 100
+	ErrorRate     uint32        // failures in 10,000 checks
+	P50, P95      time.Duration // response times of passed checks, within an eighth; 0 without a pass
+	Last          time.Time     // end of the last check; zero: none
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -134,7 +136,7 @@ func (cfg Config) withDefaults() (Config, error) {
 			return cfg, fault.Invalidf("scripts."+name, nil, "needs a name and a command")
 		}
 	}
-	cfg.Scripts = maps.Clone(cfg.Scripts) // they are looked up again for each check
+	cfg.Scripts = maps.Clone(cfg.Scripts) // each check looks up its script
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -142,13 +144,13 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Recorder == nil {
-		cfg.Recorder = nobody{}
+		cfg.Recorder = nopRecorder{}
 	}
 	return cfg, nil
 }
 
-// nobody records nothing.
-type nobody struct{}
+// nopRecorder discards metrics.
+type nopRecorder struct{}
 
-func (nobody) Checked(instance.CheckType, bool, time.Duration) {}
-func (nobody) Skipped(int)                                     {}
+func (nopRecorder) Checked(instance.CheckType, bool, time.Duration) {}
+func (nopRecorder) Skipped(int)                                     {}

@@ -13,19 +13,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// plan is a target made ready to be checked. It is immutable.
+// plan is a validated, immutable target.
 type plan struct {
-	target   Target // with the check's defaults filled in
-	rules    rules
+	target   Target // with the defaults of the check
+	rules    thresholds
 	port     uint16 // 0 for a script
-	secure   bool   // by TLS
-	host     string // where to connect: a name or an address
+	secure   bool   // TLS
+	host     string // destination: name or address
 	resource string // HTTP: path and query; gRPC: service
 }
 
 func (p *plan) interval() time.Duration { return p.target.Check.Interval }
 
-// same reports whether what q measured is what p would.
+// same reports whether measurements of q hold for p.
 func (p *plan) same(q *plan) bool {
 	return p.target.Check == q.target.Check && p.target.Host == q.target.Host && p.target.Port == q.target.Port
 }
@@ -44,7 +44,7 @@ func (c *Checker) newPlan(t Target) (*plan, error) {
 	if k.Type, err = instance.ParseCheckType(string(k.Type)); err != nil {
 		return nil, fault.In("health_check", err)
 	}
-	p := &plan{target: t, rules: rules{
+	p := &plan{target: t, rules: thresholds{
 		healthy: uint8(k.HealthyThreshold), unhealthy: uint8(k.UnhealthyThreshold), undamped: c.cfg.Undamped,
 	}}
 	if err := p.parse(c.cfg.Scripts); err != nil {
@@ -53,7 +53,7 @@ func (c *Checker) newPlan(t Target) (*plan, error) {
 	return p, c.refuse(p)
 }
 
-// refuse is about endpoints that no check could ever go to.
+// refuse rejects endpoints that no check may connect to.
 func (c *Checker) refuse(p *plan) error {
 	if p.target.Check.Type == instance.Script {
 		return nil
@@ -65,7 +65,7 @@ func (c *Checker) refuse(p *plan) error {
 		return unfit(p, "names a host that is not the instance's own")
 	}
 	if a, err := netip.ParseAddr(p.host); err == nil {
-		if err := c.network.gate.judge(a, p.target.Local); err != nil {
+		if err := c.network.policy.check(a, p.target.Local); err != nil {
 			return unfit(p, "%s", fault.Message(err))
 		}
 	}
@@ -76,7 +76,7 @@ func unfit(p *plan, format string, args ...any) error {
 	return fault.Invalidf("health_check.endpoint", p.target.Check.Endpoint, format, args...)
 }
 
-// parse takes the endpoint apart.
+// parse parses the endpoint.
 func (p *plan) parse(scripts map[string][]string) error {
 	endpoint := p.target.Check.Endpoint
 	switch p.target.Check.Type {
@@ -93,8 +93,8 @@ func (p *plan) parse(scripts map[string][]string) error {
 	return p.parseAddress(endpoint)
 }
 
-// parseURL takes a URL, or a path of the instance's own host and port. A path that begins with two
-// slashes is a path: the host stands before it.
+// parseURL parses a URL, or a path of the instance's own host and port. A path
+// with two leading slashes stays a path, because the host precedes it.
 func (p *plan) parseURL(endpoint string) error {
 	if endpoint == "" || endpoint[0] == '/' {
 		if p.target.Host == "" {
@@ -115,7 +115,7 @@ func (p *plan) parseURL(endpoint string) error {
 	return p.parsePort(cmp.Or(u.Port(), standard))
 }
 
-// parseAddress takes a port, host:port, or nothing for the instance's own.
+// parseAddress parses a port, host:port, or "" for the instance's own.
 func (p *plan) parseAddress(endpoint string) error {
 	p.host = p.target.Host
 	if endpoint == "" {

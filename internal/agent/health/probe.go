@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxAnswer = 16 << 10 // bytes of an answer that are read, or of its head by HTTP/2
-	maxBody   = 4 << 10  // of its body
+	maxAnswer = 16 << 10 // bytes read of an answer, or of its HTTP/2 head
+	maxBody   = 4 << 10  // bytes read of its body
 	userAgent = "blackholed-health"
 )
 
-// probe makes one check. It returns at the context's deadline at the latest, a script scriptGrace
-// after it, and nothing that it started outlives its connection or process group.
+// probe runs one check. It returns at the deadline of the context, or
+// scriptGrace later for a script. Connections and process groups end with it.
 func (c *Checker) probe(ctx context.Context, p *plan) error {
 	var err error
 	switch p.target.Check.Type {
@@ -44,8 +44,8 @@ func (c *Checker) probeTCP(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// bind ends reads and writes of a connection with the context, until the function that it gives is
-// called.
+// bind ends reads and writes of a connection with the context, until a call of
+// release.
 func bind(ctx context.Context, conn net.Conn) (release func() bool) {
 	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 }

@@ -18,12 +18,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// grpcHead precedes a message: a byte that is 0 when it is not compressed, and four of its length.
+// grpcHead is the prefix of a message: a compression byte, 0, and four bytes of
+// length.
 const grpcHead = 5
 
-// probeGRPC passes when the service of the plan, or the server for an empty one, is SERVING: "GRPC
-// Health Checking Protocol", grpc.health.v1. The call is spoken over HTTP/2 as "gRPC over HTTP2"
-// writes it, without TLS: a client of the library would start a dozen goroutines for it.
+// probeGRPC passes if the plan's service, or the server for an empty one, is
+// SERVING: "GRPC Health Checking Protocol", grpc.health.v1. It speaks "gRPC
+// over HTTP2" itself, without TLS, because a client of the library would start
+// a dozen goroutines.
 func (c *Checker) probeGRPC(ctx context.Context, p *plan) error {
 	const op = "health.grpc"
 	conn, err := c.network.open(ctx, p)
@@ -48,7 +50,8 @@ func (c *Checker) probeGRPC(ctx context.Context, p *plan) error {
 	return serving(answer)
 }
 
-// plainHTTP2 speaks HTTP/2 with prior knowledge over one connection, with the smallest windows.
+// plainHTTP2 speaks HTTP/2 with prior knowledge over one connection with
+// minimal windows.
 func plainHTTP2(conn net.Conn) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -88,7 +91,7 @@ func healthRequest(ctx context.Context, p *plan) (*http.Request, error) {
 	return request, nil
 }
 
-// serving reads the answer.
+// serving evaluates the answer.
 func serving(answer *http.Response) error {
 	const op = "health.grpc"
 	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/grpc") {
@@ -103,7 +106,7 @@ func serving(answer *http.Response) error {
 	}
 	status := answer.Trailer.Get("Grpc-Status")
 	if status == "" {
-		status = answer.Header.Get("Grpc-Status") // an answer of trailers alone
+		status = answer.Header.Get("Grpc-Status") // an answer of trailers only
 	}
 	if status != "0" {
 		return fault.New(op, fault.Unavailable, "answered status %.8q", status)

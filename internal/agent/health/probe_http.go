@@ -10,12 +10,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxInterim bounds the 1xx answers before the answer.
+// maxInterim bounds the 1xx answers before the final one.
 const maxInterim = 5
 
-// probeHTTP passes when a GET is answered by 2xx, with as much of the body as is read of it. It
-// speaks HTTP/1.1 over a connection of its own (RFC 9112), so that nothing follows a redirect,
-// keeps a connection, or is left running.
+// probeHTTP passes if a GET receives a 2xx answer with a readable start of the
+// body. It speaks HTTP/1.1 (RFC 9112) over a connection of its own: no
+// redirects, no kept connections, no leftover goroutines.
 func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
 	conn, err := c.network.open(ctx, p)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Checker) probeHTTP(ctx context.Context, p *plan) error {
 	return exchange(conn, p)
 }
 
-// tlsFor is the configuration of TLS for a host.
+// tlsFor returns the TLS configuration for a host.
 func (c *Checker) tlsFor(host string) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.cfg.TLS != nil {
@@ -44,7 +44,7 @@ func (c *Checker) tlsFor(host string) *tls.Config {
 	return cfg
 }
 
-// exchange asks and reads the answer, within its bounds.
+// exchange sends the request and reads the bounded answer.
 func exchange(conn io.ReadWriter, p *plan) error {
 	const op = "health.http"
 	if _, err := conn.Write(requestOf(p)); err != nil {
@@ -65,7 +65,8 @@ func exchange(conn io.ReadWriter, p *plan) error {
 	return nil
 }
 
-// requestOf writes the request. Its parts have no control characters and no spaces: parseURL saw to it.
+// requestOf formats the request. parseURL excludes control characters and
+// spaces.
 func requestOf(p *plan) []byte {
 	b := make([]byte, 0, 256)
 	b = append(b, "GET "...)

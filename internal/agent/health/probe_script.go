@@ -10,12 +10,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// scriptGrace is how long a killed script may take to end.
+// scriptGrace bounds the end of a killed script.
 const scriptGrace = 500 * time.Millisecond
 
-// runScript passes when the command ends with 0. At the deadline it is killed with all that it
-// started and that stayed in its process group. It has no standard streams, and of the environment the
-// path alone: what else is there may be secret.
+// runScript passes if the command exits with 0. The deadline kills its whole
+// process group. The command has no standard streams, and only PATH of the
+// environment, which may contain secrets.
 func (c *Checker) runScript(ctx context.Context, p *plan) error {
 	argv := c.cfg.Scripts[p.target.Check.Endpoint]
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

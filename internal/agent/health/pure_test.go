@@ -15,7 +15,7 @@ import (
 )
 
 // play gives the verdict after each result: '+' passes.
-func play(v *verdict, r rules, results string) string {
+func play(v *checkState, r thresholds, results string) string {
 	var got []byte
 	for _, c := range results {
 		v.advance(c == '+', r)
@@ -44,7 +44,7 @@ func TestVerdict(t *testing.T) {
 		{"one loss in twelve checks is not held", 1, 1, "+-++++++++++-++++++++++-++++++++++-+", "UDUUUUUUUUUUDUUUUUUUUUUDUUUUUUUUUUDU"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, play(new(verdict), rules{healthy: tc.healthy, unhealthy: tc.down}, tc.results))
+			require.Equal(t, tc.want, play(new(checkState), thresholds{healthy: tc.healthy, unhealthy: tc.down}, tc.results))
 		})
 	}
 }
@@ -52,8 +52,8 @@ func TestVerdict(t *testing.T) {
 // RFC 2439, section 4.2: a route is withheld no longer than the ceiling allows, and once
 // withheld not let go before it has been stable.
 func TestHeldIsLetGo(t *testing.T) {
-	var v verdict
-	r := rules{healthy: 1, unhealthy: 1}
+	var v checkState
+	r := thresholds{healthy: 1, unhealthy: 1}
 	for range 100 {
 		play(&v, r, "+-")
 	}
@@ -68,21 +68,21 @@ func TestHeldIsLetGo(t *testing.T) {
 }
 
 func TestUndamped(t *testing.T) {
-	var v verdict
+	var v checkState
 	for range 100 {
-		require.Equal(t, "UD", play(&v, rules{healthy: 1, unhealthy: 1, undamped: true}, "+-"))
+		require.Equal(t, "UD", play(&v, thresholds{healthy: 1, unhealthy: 1, undamped: true}, "+-"))
 	}
 }
 
 // The thresholds alone, said the long way.
 func TestVerdictAgainstHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := rules{
+		r := thresholds{
 			healthy:   rapid.Uint8Range(1, 100).Draw(t, "healthy"),
 			unhealthy: rapid.Uint8Range(1, 100).Draw(t, "unhealthy"),
 			undamped:  true,
 		}
-		var v verdict
+		var v checkState
 		var history []bool
 		want := instance.StatusUnknown
 		for _, streak := range rapid.SliceOfN(rapid.IntRange(0, 300), 1, 12).Draw(t, "streaks") {
@@ -187,7 +187,7 @@ func requireMeasured(t *rapid.T, all []check, got Measured) {
 }
 
 func TestGate(t *testing.T) {
-	g := newGate()
+	g := newAddressPolicy()
 	for _, text := range []string{
 		"0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.170.2", "224.0.0.1", "239.255.255.250", "255.255.255.255",
 		"240.0.0.1", "100.100.100.200", "168.63.129.16", "::", "fe80::1", "fe80::a9fe:a9fe%eth0", "fec0::1", "ff02::1",
@@ -195,16 +195,16 @@ func TestGate(t *testing.T) {
 		"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1", "2001:0:1::1", "2001:db8::1%eth0",
 	} {
 		for _, local := range []bool{false, true} {
-			err := g.judge(netip.MustParseAddr(text), local)
+			err := g.check(netip.MustParseAddr(text), local)
 			require.ErrorIs(t, err, fault.Forbidden, "%s, local %t", text, local)
 		}
 	}
-	require.ErrorIs(t, g.judge(netip.Addr{}, true), fault.Forbidden)
+	require.ErrorIs(t, g.check(netip.Addr{}, true), fault.Forbidden)
 	for _, text := range []string{"127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "::127.0.0.1", "2002:7f00:1::"} {
-		require.ErrorIs(t, g.judge(netip.MustParseAddr(text), false), fault.Forbidden, text)
-		require.NoError(t, g.judge(netip.MustParseAddr(text), true), text)
+		require.ErrorIs(t, g.check(netip.MustParseAddr(text), false), fault.Forbidden, text)
+		require.NoError(t, g.check(netip.MustParseAddr(text), true), text)
 	}
 	for _, text := range []string{"10.0.1.1", "192.168.1.1", "100.64.0.1", "8.8.8.8", "2a00::1", "fd12::1", "64:ff9b::808:808"} {
-		require.NoError(t, g.judge(netip.MustParseAddr(text), false), text)
+		require.NoError(t, g.check(netip.MustParseAddr(text), false), text)
 	}
 }

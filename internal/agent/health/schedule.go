@@ -9,30 +9,30 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// FirstChecks bounds the first checks a second, so that those of a peer that starts with many
-// instances do not come all at once.
+// FirstChecks bounds the first checks per second, which spreads the checks of a
+// starting peer with many instances.
 const FirstChecks = 1000
 
 const (
-	// patience is how long a check may hold a worker.
-	patience = 250 * time.Millisecond
-	// pause beyond its deadline makes a check void: the deadline itself ends every check, so this
-	// peer was not running.
-	pause = 2 * time.Second
+	// slowAfter is the time until a check loses its worker.
+	slowAfter = 250 * time.Millisecond
+	// suspendedAfter the deadline, a check is void: the deadline ends all
+	// checks, so this peer was suspended.
+	suspendedAfter = 2 * time.Second
 )
 
-// slot numbers the moments of an entry's schedule: the last one that was not after t.
+// slot returns the number of the last moment up to t.
 func (e *entry) slot(t time.Duration) int64 {
 	interval := e.plan.interval()
 	return int64((t - e.phase + interval) / interval)
 }
 
-// moment is when a slot begins.
+// moment returns the start of a slot.
 func (e *entry) moment(slot int64) time.Duration {
 	return e.phase + time.Duration(slot-1)*e.plan.interval()
 }
 
-// schedule starts what is due until the Checker closes.
+// schedule starts due checks until Close.
 func (c *Checker) schedule() {
 	defer close(c.done)
 	timer := time.NewTimer(0)
@@ -48,7 +48,7 @@ func (c *Checker) schedule() {
 	}
 }
 
-// pass starts all that can be started and gives the time until there may be more.
+// pass starts all possible checks and returns the time until the next pass.
 func (c *Checker) pass() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,36 +57,37 @@ func (c *Checker) pass() time.Duration {
 	c.admitPrompt(now)
 	c.admitSuspects()
 	next := time.Hour
-	if first, ok := c.agenda.Min(); ok {
+	if first, ok := c.waiting.Min(); ok {
 		next = first.due - now
 	}
 	if c.prompt.Len() > 0 && c.slow < c.cfg.Slow {
-		next = min(next, oldest(c.running).started+patience-now)
+		next = min(next, oldest(c.running).started+slowAfter-now)
 	}
 	return max(next, 0)
 }
 
-// collect moves what is due from the agenda to its lane's queue. What is very late waits for its
-// next moment instead, but not twice: a peer that is always late still checks.
+// collect moves due entries to the queue of their lane. A very late entry waits
+// for its next moment, but not twice in a row: a peer that is always late still
+// checks.
 func (c *Checker) collect(now time.Duration) {
 	skipped := 0
 	for {
-		e, ok := c.agenda.Min()
+		e, ok := c.waiting.Min()
 		if !ok || e.due > now {
 			break
 		}
-		if late := now-e.due > e.plan.interval()/2; late && !e.excused {
-			e.excused = true
+		if late := now-e.due > e.plan.interval()/2; late && !e.postponed {
+			e.postponed = true
 			next := e.slot(now) + 1
 			skipped += int(next - e.slot(e.due))
 			e.due = e.moment(next)
-			c.agenda.Fix(e)
+			c.waiting.Fix(e)
 			continue
 		}
-		e.excused = false
-		c.agenda.Remove(e)
+		e.postponed = false
+		c.waiting.Remove(e)
 		e.list = c.prompt
-		if e.tardy {
+		if e.slow {
 			e.list = c.suspect
 		}
 		e.place = e.list.PushBack(e)
@@ -96,13 +97,13 @@ func (c *Checker) collect(now time.Duration) {
 	}
 }
 
-// admitPrompt gives workers to those who wait for one, and makes room by moving the check that has
-// been running longest, beyond patience, to the lane of slow ones.
+// admitPrompt assigns workers. It frees one by moving the longest running
+// check, after slowAfter, to the slow lane.
 func (c *Checker) admitPrompt(now time.Duration) {
 	for c.prompt.Len() > 0 {
 		if c.running.Len() >= c.cfg.Workers {
 			r := oldest(c.running)
-			if now-r.started < patience || c.slow >= c.cfg.Slow {
+			if now-r.started < slowAfter || c.slow >= c.cfg.Slow {
 				return
 			}
 			c.running.Remove(r.worker)
@@ -115,7 +116,7 @@ func (c *Checker) admitPrompt(now time.Duration) {
 	}
 }
 
-// admitSuspects lets those in that were slow the last time, up to half of their lane.
+// admitSuspects starts checks of slow targets in up to half of the slow lane.
 func (c *Checker) admitSuspects() {
 	for c.suspect.Len() > 0 && c.slow < c.cfg.Slow/2 {
 		c.slow++
@@ -123,19 +124,19 @@ func (c *Checker) admitSuspects() {
 	}
 }
 
-// run is one check under way. It holds a place in a lane: worker, or one of Checker.slow.
+// run is one running check. It occupies a worker or a place in the slow lane.
 type run struct {
 	entry   *entry
 	plan    *plan
 	ctx     context.Context
 	slot    int64
 	started time.Duration
-	worker  *list.Element // guarded by Checker.mu; nil: in the lane of slow ones
+	worker  *list.Element // guarded by Checker.mu; nil: in the slow lane
 }
 
 func oldest(running *list.List) *run { return running.Front().Value.(*run) }
 
-// begin takes an entry from its queue. Called with mu.
+// begin takes an entry from its queue. The caller holds mu.
 func (c *Checker) begin(place *list.Element, now time.Duration) *run {
 	e := place.Value.(*entry)
 	e.list.Remove(place)
@@ -146,22 +147,23 @@ func (c *Checker) begin(place *list.Element, now time.Duration) *run {
 	return r
 }
 
-// run makes one check, reports it, and puts the target back on the agenda.
+// run runs one check, reports it and schedules the target's next one.
 func (c *Checker) run(r *run) {
 	defer c.checks.Done()
 	start := c.cfg.Now()
 	err := c.probe(r.ctx, r.plan)
 	end := c.cfg.Now()
-	// The wall clock goes on while a suspended host's monotonic clock may not.
+	// The wall clock advances during a suspension of the host; the monotonic
+	// clock may not.
 	took := end.Sub(start)
-	slept := max(took, end.Round(0).Sub(start.Round(0))) > r.plan.target.Check.Timeout+pause
-	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: slept || ours(err)}); ok {
-		c.tell(r, report)
+	slept := max(took, end.Round(0).Sub(start.Round(0))) > r.plan.target.Check.Timeout+suspendedAfter
+	if report, ok := c.settle(r, outcome{at: end, took: took, err: err, void: slept || isLocal(err)}); ok {
+		c.report(r, report)
 	}
 	c.finish(r)
 }
 
-// outcome is how a check ended.
+// outcome is the end of a check.
 type outcome struct {
 	at   time.Time
 	took time.Duration
@@ -169,14 +171,14 @@ type outcome struct {
 	void bool
 }
 
-// settle takes the outcome into the history of the target and gives the report of it, if there is one
-// to give: none for a target that was removed or replaced meanwhile, nor for a void check.
+// settle adds an outcome to the target's history and returns its report. A
+// target removed or replaced meanwhile and a void check have none.
 func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := r.entry
 	e.cancel()
-	e.tardy = o.took > patience
+	e.slow = o.took > slowAfter
 	if o.void {
 		c.cfg.Recorder.Skipped(1)
 	}
@@ -184,23 +186,24 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 		return Report{}, false
 	}
 	passing := o.err == nil
-	e.verdict.advance(passing, r.plan.rules)
-	status := e.verdict.status()
+	e.state.advance(passing, r.plan.rules)
+	status := e.state.status()
 	if e.window != nil {
 		e.window.add(r.slot, o, status)
 	}
 	report := Report{
 		Key: r.plan.target.Key, At: o.at, Took: o.took, Passing: passing,
-		Status: status, Changed: status != e.told, Damped: e.verdict.damped(), Err: o.err,
+		Status: status, Changed: status != e.reported, Damped: e.state.damped(), Err: o.err,
 	}
-	e.told = status
+	e.reported = status
 	return report, true
 }
 
-// holds reports whether an entry is the one of its key. Called with mu.
+// holds reports whether an entry is the present one of its key. The caller
+// holds mu.
 func (c *Checker) holds(e *entry) bool { return c.targets[e.plan.target.Key] == e }
 
-func (c *Checker) tell(r *run, report Report) {
+func (c *Checker) report(r *run, report Report) {
 	c.cfg.Recorder.Checked(r.plan.target.Check.Type, report.Passing, report.Took)
 	if report.Changed && report.Status != instance.StatusUnknown {
 		c.cfg.Logger.Info("health of an instance changed", "instance", report.Key.String(),
@@ -216,8 +219,7 @@ func cause(err error) string {
 	return fault.Message(err)
 }
 
-// finish gives the place in the lane back, and the target its next moment: the first that is still
-// to come.
+// finish frees the place in the lane and schedules the target's next moment.
 func (c *Checker) finish(r *run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +236,7 @@ func (c *Checker) finish(r *run) {
 			c.cfg.Recorder.Skipped(int(missed))
 		}
 		e.due = e.moment(next)
-		c.agenda.Push(e)
+		c.waiting.Push(e)
 	}
 	if c.prompt.Len()+c.suspect.Len() > 0 || e.index == 0 {
 		c.nudge()

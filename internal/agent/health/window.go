@@ -13,15 +13,16 @@ const (
 	windowMin  = 12 // slots
 )
 
-// window remembers what became of the checks of the last hour: a ring of one byte for each
-// moment of the schedule, so that a moment without a check leaves a gap and does not stretch the
-// hour. At an interval of 10 s it has 360 bytes, at 1 s 3,600.
+// window keeps the checks of the last hour in a ring of one byte for each
+// moment of the schedule. A moment without a check leaves a gap and does not
+// stretch the hour. Size: 360 bytes at an interval of 10 s, 3,600 at 1 s.
 //
-// A byte is 0 for no check. Otherwise its low seven bits are 1 for a failure or 2 and more for
-// the class of the response time of a pass, and the high bit is set when the verdict was up.
+// A byte is 0 without a check. Otherwise its low seven bits are 1 for a
+// failure, or 2 plus the class of the response time; the high bit marks an up
+// target.
 type window struct {
 	codes []byte
-	head  int64 // slot of the newest check; meaningless before the first
+	head  int64 // slot of the newest check; undefined before the first
 	any   bool
 	last  time.Time // end of the newest check
 }
@@ -37,7 +38,8 @@ func newWindow(interval time.Duration) *window {
 	return &window{codes: make([]byte, n)}
 }
 
-// add notes how the check of a slot ended, and the verdict after it. Slots ascend.
+// add notes the outcome of the check in a slot and the status after it. Slots
+// ascend.
 func (w *window) add(slot int64, o outcome, status instance.Status) {
 	code := byte(codeFailed)
 	if o.err == nil {
@@ -51,7 +53,7 @@ func (w *window) add(slot int64, o outcome, status instance.Status) {
 	w.last = o.at
 }
 
-// forward moves the head to a slot and empties those between.
+// forward moves the head to a slot and clears the slots between.
 func (w *window) forward(slot int64) {
 	n := int64(len(w.codes))
 	if !w.any {
@@ -68,7 +70,7 @@ func (w *window) at(slot int64) int64 {
 	return ((slot % n) + n) % n
 }
 
-// measure sums up the slots of the window that ends with slot now.
+// measure summarises the window that ends with slot now.
 func (w *window) measure(now int64) Measured {
 	m := Measured{Last: w.last}
 	var up int
@@ -99,8 +101,8 @@ func (w *window) measure(now int64) Measured {
 	return m
 }
 
-// percentile is the nearest rank: the class of the smallest time that is not below the share q
-// of all n.
+// percentile returns the nearest rank: the class of the smallest time with at
+// least the share q of all n times up to it.
 func percentile(classes *[128]int, n int, q float64) time.Duration {
 	rank := int(math.Ceil(q * float64(n)))
 	for c, count := range classes {
@@ -111,11 +113,11 @@ func percentile(classes *[128]int, n int, q float64) time.Duration {
 	return 0
 }
 
-// unit is the smallest time told apart.
+// unit is the time resolution.
 const unit = 8 * time.Microsecond
 
-// class sorts a time into one of 112: four to each doubling, so that the middle of a class is
-// within an eighth of all of its times above 32 us.
+// class maps a time to one of 112 classes, four per doubling: above 32 us the
+// middle of a class is within an eighth of its times.
 func class(d time.Duration) byte {
 	u := uint64(min(max(d, 0), windowSpan) / unit)
 	if u < 4 {
@@ -125,7 +127,7 @@ func class(d time.Duration) byte {
 	return byte(4*shift) + byte(u>>shift)
 }
 
-// middle is the time that stands for a class.
+// middle returns the representative time of a class.
 func middle(c byte) time.Duration {
 	if c < 4 {
 		return time.Duration(c)*unit + unit/2

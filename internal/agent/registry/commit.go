@@ -11,26 +11,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// request is a change that waits for a commit.
+// request is a change waiting for a commit.
 type request struct {
 	stage func(*commit) error
-	err   error // guarded by Registry.writing, as done
+	err   error // guarded by Registry.writing, like done
 	done  bool
 }
 
-// line is those who wait. Each of them is a call that has not returned, which bounds it.
-type line struct {
+// commitQueue holds the requests of running calls, whose number bounds it.
+type commitQueue struct {
 	mu   sync.Mutex
 	list []*request
 }
 
-func (l *line) add(q *request) {
+func (l *commitQueue) add(q *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, q)
 }
 
-func (l *line) take() []*request {
+func (l *commitQueue) take() []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.list
@@ -38,29 +38,30 @@ func (l *line) take() []*request {
 	return list
 }
 
-// commit is what is written with one fsync: changes in order, each of which sees those before it.
+// commit is a batch of changes for one fsync. Each change sees the earlier
+// ones.
 type commit struct {
 	r       *Registry
 	edits   []store.Edit
-	staged  map[instance.Key]*instance.Instance // as it will be; nil: gone
-	grown   int                                 // by how many there will be more
-	effects []func()                            // once it is on disk, with mu held
+	staged  map[instance.Key]*instance.Instance // state after the commit; nil: removed
+	grown   int                                 // growth of the number of instances
+	effects []func()                            // run after the fsync with mu held
 }
 
-// write has stage executed in the next commit, and returns when that is on disk and visible. Of
-// those who wait, whoever gets hold of writing first commits for all.
+// write runs stage in the next commit and returns as soon as that commit is on
+// disk and visible. The first waiting caller to get writing commits for all.
 func (r *Registry) write(stage func(*commit) error) error {
 	q := &request{stage: stage}
-	r.queued.add(q)
+	r.waiting.add(q)
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	if !q.done {
-		r.commit(r.queued.take())
+		r.commit(r.waiting.take())
 	}
 	return q.err
 }
 
-// commit executes requests and writes them. The caller holds writing.
+// commit runs requests and writes their changes. The caller holds writing.
 func (r *Registry) commit(requests []*request) {
 	if r.closed {
 		finish(requests, fault.New("", fault.Unavailable, "the registry is closed"))
@@ -91,7 +92,7 @@ func finish(requests []*request, err error) {
 	}
 }
 
-// flush writes what is staged, and moves the floor when it is time.
+// flush writes the staged changes, and moves the floor in time.
 func (c *commit) flush() error {
 	r := c.r
 	floor, now := r.ledger.Floor(), r.revision.Load()
@@ -101,14 +102,14 @@ func (c *commit) flush() error {
 	return r.ledger.Commit(c.edits, floor)
 }
 
-// reserve sees to it that there are revisions left to give out without the disk.
+// reserve keeps revisions available for changes without a disk write.
 func (r *Registry) reserve() {
 	if r.ledger.Floor()-r.revision.Load() < floorStep/2 {
-		_ = r.write(func(*commit) error { return nil }) // without a disk nothing is durable, nor is the counter
+		_ = r.write(func(*commit) error { return nil }) // without a disk neither changes nor the counter are durable
 	}
 }
 
-// get gives an instance as it will be after what is staged so far, or nil.
+// get returns an instance in its state after the staged changes, or nil.
 func (c *commit) get(k instance.Key) *instance.Instance {
 	if i, ok := c.staged[k]; ok {
 		return i
@@ -126,18 +127,19 @@ func (c *commit) put(i *instance.Instance, effect func()) {
 		c.grown++
 	}
 	c.staged[i.Key] = i
-	c.edits = append(c.edits, keep(i))
+	c.edits = append(c.edits, putEdit(i))
 	c.effects = append(c.effects, effect)
 }
 
 func (c *commit) remove(k instance.Key, effect func()) {
 	c.grown--
 	c.staged[k] = nil
-	c.edits = append(c.edits, forget(k))
+	c.edits = append(c.edits, removeEdit(k))
 	c.effects = append(c.effects, effect)
 }
 
-// register gives what a registration makes of the instance there is, if any.
+// register returns the result of a registration on the present instance, if
+// any.
 func (c *commit) register(reg instance.Registration, now time.Time) (i *instance.Instance, created bool, err error) {
 	if reg.ID == "" {
 		if reg.ID, err = c.newID(reg.Key); err != nil {
@@ -159,10 +161,10 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 	if err != nil {
 		return nil, false, err
 	}
-	return &instance.Instance{Key: reg.Key, Spec: reg.Spec, RegisteredAt: wall(now), Lease: lease, Peer: c.r.self}, true, nil
+	return &instance.Instance{Key: reg.Key, Spec: reg.Spec, RegisteredAt: withoutMonotonic(now), Lease: lease, Peer: c.r.self}, true, nil
 }
 
-// newID makes up an id that is free.
+// newID generates a free id.
 func (c *commit) newID(k instance.Key) (string, error) {
 	for range 16 {
 		id, err := c.r.newName(k.Service+"-", 4)
@@ -177,7 +179,8 @@ func (c *commit) newID(k instance.Key) (string, error) {
 	return "", fault.New("", fault.Internal, "the source of randomness repeats itself")
 }
 
-// newName gives prefix and n random bytes in hexadecimal. The caller holds writing.
+// newName returns prefix and n random bytes in hexadecimal. The caller holds
+// writing.
 func (r *Registry) newName(prefix string, n int) (string, error) {
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r.random, b); err != nil {
@@ -186,8 +189,8 @@ func (r *Registry) newName(prefix string, n int) (string, error) {
 	return prefix + hex.EncodeToString(b), nil
 }
 
-// expire removes instances at once, and from disk with the commit. One that a change before this
-// one is about, or that was heard of since, lives.
+// expire removes instances from memory at once, and from disk with the commit.
+// An instance with a staged change or a recent heartbeat stays.
 func (c *commit) expire(keys []instance.Key, now time.Time) {
 	r := c.r
 	r.mu.Lock()
@@ -198,6 +201,6 @@ func (c *commit) expire(keys []instance.Key, now time.Time) {
 			continue
 		}
 		r.drop(e, ReasonLost, now)
-		c.edits = append(c.edits, forget(k))
+		c.edits = append(c.edits, removeEdit(k))
 	}
 }

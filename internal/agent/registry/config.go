@@ -21,29 +21,30 @@ const (
 	maxSelf = 128
 )
 
-// Config says what a registry of instances is. Dir and Self are required.
+// Config configures a Registry. Dir and Self are required.
 type Config struct {
-	Dir  string // of the database: made if missing, and of nobody else's
-	FS   vfs.FS // nil: the disk
-	Self string // id of this peer, which the database belongs to, to 128 bytes
+	Dir  string // of the database, for this registry alone; created if missing
+	FS   vfs.FS // nil means the disk
+	Self string // id of this peer, the owner of the database; at most 128 bytes
 
-	MaxInstances int // registered at once, 1 to MaxMaxInstances; 0: DefaultMaxInstances
+	MaxInstances int // 1 to MaxMaxInstances; 0 means DefaultMaxInstances
 
-	// Stall is the time between two calls of Expire that tells that this process stood still, as
-	// when it was suspended: what it did not hear then is not held against the instances. The
-	// caller then has to call Expire several times as often. 0: calls may come at any time.
+	// Stall is the time between two calls of Expire that indicates a suspended
+	// process. The silence of instances during that time does not count. The
+	// caller must call Expire several times as often. Zero allows any interval.
 	Stall time.Duration
 
-	// Changed is told every change, in order, all of one commit together. It is called with
-	// the registry locked: it must not wait, nor call back. The list is its own. Nil: nobody.
+	// Changed receives all changes in order, those of one commit together. The
+	// registry is locked during the call: Changed must neither block nor call
+	// back. It owns the list. Nil means no receiver.
 	Changed func([]Change)
 
-	Random io.Reader    // of leases and ids, read by one goroutine at a time; nil: the system's
-	Logger *slog.Logger // nil: silence
+	Random io.Reader    // source of leases and ids, read by one goroutine at a time; nil means crypto/rand
+	Logger *slog.Logger // nil means no log
 }
 
-// Validate gives the first fault as an Invalid error that names the field. Zero values that
-// stand for defaults are valid.
+// Validate returns the first error, Invalid with the field. Zero values for
+// defaults are valid.
 func (c Config) Validate() error {
 	switch {
 	case c.Dir == "":
@@ -77,28 +78,28 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Change is what became of an instance.
+// Change is a change of an instance.
 type Change struct {
 	instance.Key
-	Instance *instance.Instance // nil: it is gone
-	Last     *instance.Instance // before; nil: it was not there
-	Revision uint64             // of this change: that of Instance, if there is one
-	Reason   string             // one of the reasons below
+	Instance *instance.Instance // nil after its end
+	Last     *instance.Instance // state before; nil for a new instance
+	Revision uint64             // of this change, and of Instance
+	Reason   string             // one of the constants below
 }
 
 // Reasons of changes.
 const (
 	ReasonRegistered   = "registered"
 	ReasonDeregistered = "deregistered"
-	ReasonHeartbeat    = "heartbeat" // it was heard of again, or has started
-	ReasonChecked      = "checked"   // its check has another verdict
+	ReasonHeartbeat    = "heartbeat" // a heartbeat after silence, or the end of starting
+	ReasonChecked      = "checked"   // new state of its check
 	ReasonOverridden   = "overridden"
-	ReasonSilent       = "silent" // not heard of for UnhealthyAfter
-	ReasonLost         = "lost"   // not heard of for RemoveAfter
+	ReasonSilent       = "silent" // silent for UnhealthyAfter
+	ReasonLost         = "lost"   // silent for RemoveAfter
 )
 
-// Verdict is what the check of an instance says after one more check.
-type Verdict struct {
-	Passing bool            // this one check
-	Status  instance.Status // by thresholds: UP, DOWN, or StatusUnknown for not yet, which leaves it as it was
+// CheckResult is the result of one check and the state that follows from it.
+type CheckResult struct {
+	Passing bool            // result of this check
+	Status  instance.Status // state by the thresholds: UP, DOWN, or StatusUnknown, which changes nothing
 }

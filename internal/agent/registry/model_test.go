@@ -167,7 +167,7 @@ func (m *model) heartbeat(t *rapid.T) {
 
 func (m *model) report(t *rapid.T) {
 	id := drawID(t)
-	v := Verdict{
+	v := CheckResult{
 		Passing: rapid.Bool().Draw(t, "passing"),
 		Status:  rapid.SampledFrom([]instance.Status{instance.StatusUnknown, instance.StatusUp, instance.StatusDown}).Draw(t, "verdict"),
 	}

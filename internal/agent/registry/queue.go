@@ -9,13 +9,13 @@ import (
 
 // entry is one instance.
 type entry struct {
-	*instance.Instance // as it is seen now
+	*instance.Instance // as shown to readers
 	state
 
-	// wake is when to look at it again: never later than state.due, but earlier when it was heard of
-	// meanwhile, so that a heartbeat need not touch the queue.
+	// wake is the time of the next review: at most state.due. A heartbeat moves
+	// state.due and leaves wake, and with it the queue, unchanged.
 	wake time.Time
-	slot int // in the queue
+	slot int // position in the queue
 }
 
 // newQueue makes a heap of entries by wake. The key breaks ties, so that the

@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Get gives an instance.
+// Get returns an instance.
 func (r *Registry) Get(k instance.Key) (*instance.Instance, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -21,7 +21,7 @@ func (r *Registry) Get(k instance.Key) (*instance.Instance, bool) {
 	return e.Instance, true
 }
 
-// Find gives the key of the instance with a lease.
+// Find returns the key of the instance with a lease.
 func (r *Registry) Find(lease string) (instance.Key, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -32,7 +32,7 @@ func (r *Registry) Find(lease string) (instance.Key, bool) {
 	return e.Key, true
 }
 
-// All gives every instance, by key, and the revision of the last change that they contain.
+// All returns all instances by key, and the revision of their last change.
 func (r *Registry) All() ([]*instance.Instance, uint64) {
 	r.mu.RLock()
 	list := make([]*instance.Instance, 0, len(r.entries))
@@ -45,30 +45,32 @@ func (r *Registry) All() ([]*instance.Instance, uint64) {
 	return list, revision
 }
 
-// Storage gives why the disk takes no more writes until the registry is opened again,
-// Unavailable; nil when it does take them. It does not wait for the disk.
+// Storage returns the disk failure that ended writes until the next Open,
+// Unavailable, or nil. It does not wait for the disk.
 func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.ledger.Failure()) }
 
-// Len counts the instances.
+// Len returns the number of instances.
 func (r *Registry) Len() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.entries)
 }
 
-// LastBeat gives when an instance was last heard of, if it was since this peer started.
+// LastBeat returns the time of the last sign of life of an instance since the
+// start of this peer.
 func (r *Registry) LastBeat(k instance.Key) (time.Time, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e := r.entries[k.WithDefaults()]
-	if e == nil || e.heard.IsZero() {
+	if e == nil || e.lastSeen.IsZero() {
 		return time.Time{}, false
 	}
-	return wall(e.heard), true
+	return withoutMonotonic(e.lastSeen), true
 }
 
-// Expires gives the first moment at which one of the list becomes unhealthy unless it is heard
-// of. The zero time: none of them is registered here, or they are not what they would cease to be.
+// Expires returns the first time at which a listed instance becomes unhealthy
+// without a heartbeat. Zero means no such time: no instance is registered here,
+// or none can become unhealthy.
 func (r *Registry) Expires(list []*instance.Instance) (first time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -81,7 +83,7 @@ func (r *Registry) Expires(list []*instance.Instance) (first time.Time) {
 			first = t
 		}
 	}
-	return wall(first)
+	return withoutMonotonic(first)
 }
 
 func compare(a, b instance.Key) int {

@@ -1,20 +1,20 @@
-// Package registry is what this peer answers for: the instances of applications that registered
-// with it, on disk, with how each of them is.
+// Package registry keeps the instances registered at this peer: their
+// registrations on disk, their health in memory.
 //
-// A registration is durable before anybody sees it or is told so, and survives a restart, as do
-// deregistrations, removals and overrides. Heartbeats and the outcomes of checks are
-// memory alone, however many there are: after a restart nothing is known of an instance until it is heard
-// of or checked, and the time that it has for this begins with the restart. The one exception is the
-// removal of an instance that fell silent: it is seen at once, and if the disk fails meanwhile the
-// instance comes back with a restart, to be removed again.
+// A registration is durable before its caller or any reader sees it. So are
+// deregistrations, removals and overrides. Heartbeats and check results stay in
+// memory: after a restart an instance has status UNKNOWN until its next
+// heartbeat or check, and its time limits start again. The removal of a silent
+// instance is visible at once; after a disk failure the instance returns with a
+// restart and is removed again.
 //
-// Whoever changes something waits for one fsync, shared by all who wait: the first to get hold
-// of the disk commits for everybody behind it. Each change has a revision, in a counter that
-// never goes back, not over restarts either, as long as the disk takes writes: it may run ahead of what is on disk
-// only up to a mark that is, and is moved long before it is reached.
+// Writers share fsyncs: the first one to get the disk commits for all waiting
+// ones. Each change has a revision from a counter that never goes back, also
+// over restarts with a working disk: the counter stays below a mark on disk,
+// which moves long before the counter reaches it.
 //
-// Time is an argument of every call. The monotonic reading of a time.Time is used where there is
-// one, so that a clock that is set does not expire anybody.
+// Each call takes the time as an argument. Comparisons use the monotonic
+// reading where available, so that a clock change expires no instance.
 package registry
 
 import (
@@ -31,12 +31,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// floorStep is how many revisions are set aside with one write. More than half of them are left
-// after each commit, so that nobody who changes memory alone has to wait for the disk.
+// floorStep is the number of revisions reserved by one write. After each commit
+// more than half of them are left, so that a change in memory does not wait for
+// the disk.
 const floorStep = 1 << 24
 
-// Registry holds the instances that are registered with this peer. It is safe for concurrent
-// use; reading and heartbeats never wait for the disk.
+// Registry holds the instances of this peer. It is safe for concurrent use.
+// Reads and heartbeats never wait for the disk.
 type Registry struct {
 	self    string
 	max     int
@@ -45,33 +46,35 @@ type Registry struct {
 	random  io.Reader // guarded by writing
 	log     *slog.Logger
 
-	queued line // of those that wait for a commit
+	waiting commitQueue // waiting for a commit
 
-	// writing serialises commits, from reading the state that they start from until they are on disk
-	// and visible. It is taken before mu.
+	// writing serialises commits, from the read of their initial state until
+	// they are on disk and visible. Lock it before mu.
 	writing sync.Mutex
-	ledger  *store.Store // guarded by writing, but for its failure and its floor, which is never below revision
+	ledger  *store.Store // guarded by writing, its failure and its floor excepted; the floor is never below revision
 	closed  bool         // guarded by writing
 
-	revision atomic.Uint64 // last given out; written with mu held
+	revision atomic.Uint64 // last one used; written with mu held
 
-	// mu is held for steps in memory only. entries and leases are written with writing held too.
-	mu      sync.RWMutex
-	entries map[instance.Key]*entry // an entry's fields are guarded by mu
-	leases  map[string]*entry
-	queue   *heap.Heap[*entry] // guarded by mu, as all below
-	graves  graves
-	changes []Change // of this hold of mu, not told yet
-	visited time.Time
+	// mu is held for steps in memory only. Writes of entries and leases also
+	// need writing.
+	mu         sync.RWMutex
+	entries    map[instance.Key]*entry // mu guards the fields of an entry
+	leases     map[string]*entry
+	queue      *heap.Heap[*entry] // guarded by mu, like the fields below
+	tombstones tombstones
+	changes    []Change // of the present holder of mu, not delivered yet
+	lastExpire time.Time
 }
 
-// Open opens the registry in c.Dir, or makes it. It tells no changes: All has what is there. Errors are
+// Open opens or creates the registry in c.Dir. It delivers no changes: All
+// returns the content. Errors:
 //
-//   - Invalid: a field of the configuration, which the error names;
-//   - Conflict: the database is of another peer;
-//   - Unsupported: it was written by a later version of this program;
-//   - Unavailable: it does not open, for example because another process has it open;
-//   - Internal: a value cannot be used. The error names its key, and nothing is deleted.
+//   - Invalid: a field of the configuration, named by the error;
+//   - Conflict: the database belongs to another peer;
+//   - Unsupported: a later version of this program wrote the database;
+//   - Unavailable: the database does not open, for example while another process uses it;
+//   - Internal: a stored value is unreadable. The error names its key; nothing is deleted.
 func Open(c Config, now time.Time) (*Registry, error) {
 	const op = "instances.Open"
 	if err := c.Validate(); err != nil {
@@ -83,20 +86,20 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	r := &Registry{
-		self:    c.Self,
-		max:     c.MaxInstances,
-		stall:   c.Stall,
-		changed: c.Changed,
-		random:  c.Random,
-		log:     c.Logger,
-		ledger:  kept,
-		entries: make(map[instance.Key]*entry),
-		leases:  make(map[string]*entry),
-		queue:   newQueue(),
-		graves:  newGraves(),
-		visited: now,
+		self:       c.Self,
+		max:        c.MaxInstances,
+		stall:      c.Stall,
+		changed:    c.Changed,
+		random:     c.Random,
+		log:        c.Logger,
+		ledger:     kept,
+		entries:    make(map[instance.Key]*entry),
+		leases:     make(map[string]*entry),
+		queue:      newQueue(),
+		tombstones: newTombstones(),
+		lastExpire: now,
 	}
-	r.revision.Store(max(kept.Floor(), 1)) // an empty registry has one too, as in etcd
+	r.revision.Store(max(kept.Floor(), 1)) // the empty registry has revision 1, as in etcd
 	if err := r.load(now); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
@@ -111,7 +114,7 @@ func (r *Registry) load(now time.Time) error {
 		}
 		e := &entry{Instance: i, state: recovered(i, now)}
 		i.Status = e.status(now)
-		i.Revision = r.revise()
+		i.Revision = r.nextRevision()
 		r.insert(e, now)
 		return nil
 	})
@@ -121,8 +124,8 @@ func (r *Registry) load(now time.Time) error {
 	return r.ledger.Commit(nil, r.ledger.Floor()+floorStep)
 }
 
-// Close releases the database; what was registered stays. Reading goes on to work, every later
-// change that is to be durable fails. Closing again does nothing.
+// Close releases the database and keeps its content. Reads continue to work;
+// durable changes fail. A second Close has no effect.
 func (r *Registry) Close() error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -133,10 +136,11 @@ func (r *Registry) Close() error {
 	return fault.Wrap("instances.Close", r.ledger.Close())
 }
 
-// Register adds an instance, or replaces the one of the same key, which keeps its lease, its
-// override and the time of its first registration. One that differs in nothing is only heard of. An
-// empty id is made up. Errors: those of Registration.Normalize; Exists when it is strict and
-// there is one; LimitReached; Unavailable when the disk failed.
+// Register adds an instance or replaces the instance of the same key, which
+// keeps its lease, its override and the time of its first registration. An
+// unchanged registration counts as a heartbeat. An empty id is generated.
+// Errors: those of Registration.Normalize; Exists for a strict registration of
+// an existing key; LimitReached; Unavailable after a disk failure.
 func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.Registered, error) {
 	const op = "instances.Register"
 	r.reserve()
@@ -158,7 +162,7 @@ func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.
 	return out, fault.Wrap(op, err)
 }
 
-// renew takes a registration that differs in nothing from the one there is.
+// renew handles an unchanged registration.
 func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.Instance, bool) {
 	r.mu.Lock()
 	defer r.unlock()
@@ -171,7 +175,8 @@ func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.In
 	return e.Instance, true
 }
 
-// install shows a registration that is on disk. The caller holds writing and mu.
+// install shows a registration that is on disk. The caller holds writing and
+// mu.
 func (r *Registry) install(base *instance.Instance, starting bool, now time.Time) *instance.Instance {
 	e := r.entries[base.Key]
 	if e == nil {
@@ -186,7 +191,7 @@ func (r *Registry) install(base *instance.Instance, starting bool, now time.Time
 	return e.Instance
 }
 
-// checkedAlike reports whether what a check found of a holds for b.
+// checkedAlike reports whether the check results of a hold for b.
 func checkedAlike(a, b *instance.Instance) bool {
 	return a.Check != nil && b.Check != nil && *a.Check == *b.Check && a.Host == b.Host && a.Port == b.Port
 }
@@ -195,7 +200,8 @@ func outcome(i *instance.Instance, created bool) instance.Registered {
 	return instance.Registered{Instance: i, Created: created, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3}
 }
 
-// Deregister removes an instance. Errors: NotFound; Unavailable when the disk failed.
+// Deregister removes an instance. Errors: NotFound; Unavailable after a disk
+// failure.
 func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Deregistered, error) {
 	const op = "instances.Deregister"
 	r.reserve()
@@ -210,12 +216,12 @@ func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Deregiste
 	if err != nil {
 		return instance.Deregistered{}, fault.Wrap(op, err)
 	}
-	return instance.Deregistered{At: wall(now)}, nil
+	return instance.Deregistered{At: withoutMonotonic(now)}, nil
 }
 
-// SetStatus overrides the status of an instance by StatusOutOfService, StatusDown or
-// StatusStarting; StatusUp and StatusUnknown end the override. Errors: Invalid, field "status";
-// NotFound; Unavailable when the disk failed.
+// SetStatus overrides the status of an instance by StatusOutOfService,
+// StatusDown or StatusStarting. StatusUp and StatusUnknown end the override.
+// Errors: Invalid, field "status"; NotFound; Unavailable after a disk failure.
 func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (*instance.Instance, error) {
 	const op = "instances.SetStatus"
 	r.reserve()
@@ -250,12 +256,13 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 	return out, fault.Wrap(op, err)
 }
 
-// Heartbeat renews leases and answers each in order. Errors of each: NotFound; Gone, value the
-// time.Time, for one that was removed within the last hour, unless 10,000 others were since.
+// Heartbeat renews leases and returns one Beat for each ref, in order. Errors
+// of a Beat: NotFound; Gone, value the time.Time, for an instance removed
+// within the last hour and among the last 10,000 removals.
 func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat {
 	r.reserve()
 	beats := make([]instance.Beat, len(refs))
-	at := wall(now)
+	at := withoutMonotonic(now)
 	r.mu.Lock()
 	defer r.unlock()
 	for n := range refs {
@@ -273,19 +280,19 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 	return beats
 }
 
-// missing says why there is no such instance. The caller holds mu.
+// missing explains the absence of an instance. The caller holds mu.
 func (r *Registry) missing(ref instance.Ref, now time.Time) error {
 	field, name := "lease_id", ref.Lease
 	if ref.Lease == "" {
 		field, name = "id", ref.Key.WithDefaults().String()
 	}
-	if at, ok := r.graves.find(ref, now); ok {
+	if at, ok := r.tombstones.find(ref, now); ok {
 		return &fault.Error{Op: "instances.Heartbeat", Kind: fault.Gone, Field: field, Value: at, Err: errGone}
 	}
 	return fault.Wrap("instances.Heartbeat", notFound(field, name))
 }
 
-// Sentinels for what is told often.
+// Sentinels of frequent errors.
 var (
 	errGone   = errors.New("the instance is gone: it was deregistered, or removed because it was silent for too long; register it again")
 	errExists = errors.New("an instance of this id is registered")
@@ -295,9 +302,9 @@ func notFound(field, name string) error {
 	return &fault.Error{Kind: fault.NotFound, Field: field, Value: name, Err: errors.New("no such instance is registered here")}
 }
 
-// Report takes what the check of an instance says, and reports whether there is an instance
-// that has a check.
-func (r *Registry) Report(k instance.Key, v Verdict, now time.Time) bool {
+// Report notes the result of a check. It reports whether an instance with a
+// check has this key.
+func (r *Registry) Report(k instance.Key, v CheckResult, now time.Time) bool {
 	r.reserve()
 	r.mu.Lock()
 	defer r.unlock()
@@ -305,13 +312,13 @@ func (r *Registry) Report(k instance.Key, v Verdict, now time.Time) bool {
 	if e == nil || !e.checked {
 		return false
 	}
-	r.advance(e, e.judged(v, now), ReasonChecked, now)
+	r.advance(e, e.withCheck(v, now), ReasonChecked, now)
 	return true
 }
 
-// Expire makes those unhealthy that were silent for too long, and removes those that were for even longer. It gives
-// the time at which the next may be due, the zero time for none. It costs little when nothing is
-// due: call it at that time, or every second, and see Config.Stall.
+// Expire marks silent instances as unhealthy and removes those silent for
+// longer. It returns the time of the next such change, zero for none. Call it
+// at that time or every second; an early call is cheap. See Config.Stall.
 func (r *Registry) Expire(now time.Time) (next time.Time) {
 	r.reserve()
 	if lost := r.review(now); len(lost) > 0 {
@@ -331,13 +338,13 @@ func (r *Registry) Expire(now time.Time) (next time.Time) {
 	return next
 }
 
-// review looks at all that are due, and gives those that are to be removed.
+// review updates all due instances and returns those to remove.
 func (r *Registry) review(now time.Time) (lost []instance.Key) {
-	const again = time.Second // for those that cannot be removed
+	const again = time.Second // retry of a failed removal
 	r.mu.Lock()
 	defer r.unlock()
-	r.excuse(now)
-	r.graves.forget(now)
+	r.forgiveStall(now)
+	r.tombstones.forget(now)
 	for {
 		e, ok := r.queue.Min()
 		if !ok || now.Before(e.wake) {
@@ -354,18 +361,19 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 	}
 }
 
-// excuse gives everybody the time back in which this process stood still.
-func (r *Registry) excuse(now time.Time) {
-	gap := now.Sub(r.visited)
-	r.visited = now
+// forgiveStall returns to all instances the time of a suspended process.
+func (r *Registry) forgiveStall(now time.Time) {
+	gap := now.Sub(r.lastExpire)
+	r.lastExpire = now
 	if r.stall == 0 || gap <= r.stall {
 		return
 	}
 	r.log.Warn("stood still, and holds it against no instance", "for", gap)
 	for _, e := range r.entries {
-		e.state = e.excused(gap, now)
+		e.state = e.shifted(gap, now)
 	}
 }
 
-// wall drops the monotonic reading of what leaves the registry. The zero time stays zero.
-func wall(t time.Time) time.Time { return t.Round(0).UTC() }
+// withoutMonotonic drops the monotonic reading of a time that leaves the
+// registry. The zero time stays zero.
+func withoutMonotonic(t time.Time) time.Time { return t.Round(0).UTC() }

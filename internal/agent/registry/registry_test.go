@@ -183,10 +183,10 @@ func TestReport(t *testing.T) {
 	r := open(t, c, epoch())
 	a := register(t, r, checked("a"), epoch())
 	register(t, r, registration("b"), epoch())
-	require.True(t, r.Report(a.Key, Verdict{Passing: true, Status: instance.StatusUp}, epoch()))
-	require.True(t, r.Report(a.Key, Verdict{Status: instance.StatusDown}, epoch()))
-	require.False(t, r.Report(registration("b").Key, Verdict{Status: instance.StatusDown}, epoch()), "has no check")
-	require.False(t, r.Report(registration("x").Key, Verdict{}, epoch()))
+	require.True(t, r.Report(a.Key, CheckResult{Passing: true, Status: instance.StatusUp}, epoch()))
+	require.True(t, r.Report(a.Key, CheckResult{Status: instance.StatusDown}, epoch()))
+	require.False(t, r.Report(registration("b").Key, CheckResult{Status: instance.StatusDown}, epoch()), "has no check")
+	require.False(t, r.Report(registration("x").Key, CheckResult{}, epoch()))
 	require.Equal(t, []string{"a UNKNOWN registered", "b UP registered", "a UP checked", "a DOWN checked"}, f.take())
 
 	other := checked("a")
@@ -320,7 +320,7 @@ func TestExpires(t *testing.T) {
 }
 
 func TestGravesAreBounded(t *testing.T) {
-	g := newGraves()
+	g := newTombstones()
 	bury := func(n int, now time.Time) instance.Ref {
 		i := &instance.Instance{Key: registration(fmt.Sprint(n)).Key, Lease: fmt.Sprint("lease-", n)}
 		g.add(i, now)
@@ -328,27 +328,27 @@ func TestGravesAreBounded(t *testing.T) {
 	}
 	first := bury(0, epoch())
 	second := bury(1, epoch())
-	for n := 2; n <= maxGraves; n++ {
+	for n := 2; n <= maxTombstones; n++ {
 		bury(n, epoch())
 	}
 	_, ok := g.find(first, epoch())
 	require.False(t, ok)
 	_, ok = g.find(second, epoch())
 	require.True(t, ok)
-	require.Len(t, g.byKey, maxGraves)
-	require.Len(t, g.byLease, maxGraves)
-	require.LessOrEqual(t, len(g.list), 2*maxGraves)
-	_, ok = g.find(second, epoch().Add(graveTime))
+	require.Len(t, g.byKey, maxTombstones)
+	require.Len(t, g.byLease, maxTombstones)
+	require.LessOrEqual(t, len(g.list), 2*maxTombstones)
+	_, ok = g.find(second, epoch().Add(tombstoneTime))
 	require.False(t, ok)
-	g.forget(epoch().Add(graveTime))
+	g.forget(epoch().Add(tombstoneTime))
 	require.Empty(t, g.byKey)
 	require.Empty(t, g.list)
 
 	one := instance.Ref{Key: registration("7").Key}
 	bury(7, epoch())
 	bury(7, epoch().Add(time.Minute))
-	g.forget(epoch().Add(graveTime))
-	at, ok := g.find(one, epoch().Add(graveTime))
+	g.forget(epoch().Add(tombstoneTime))
+	at, ok := g.find(one, epoch().Add(tombstoneTime))
 	require.True(t, ok)
 	require.Equal(t, epoch().Add(time.Minute), at)
 }
@@ -377,11 +377,11 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOpenRefusesWhatItDoesNotUnderstand(t *testing.T) {
-	valid := keep(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Lease: "l", Peer: self})
+	valid := putEdit(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Lease: "l", Peer: self})
 	for name, bad := range map[string]store.Edit{
 		"value":    {Name: "a/b/c", Value: []byte{0xff}},
 		"wrong":    {Name: "a/b/c", Value: valid.Value},
-		"no lease": keep(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Peer: self}),
+		"no lease": putEdit(&instance.Instance{Key: registration("a").Key, Spec: registration("a").Spec, Peer: self}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()

@@ -13,7 +13,7 @@ import (
 type event = func(state, time.Time) state
 
 func judged(passing bool, by instance.Status) event {
-	return func(s state, now time.Time) state { return s.judged(Verdict{passing, by}, now) }
+	return func(s state, now time.Time) state { return s.withCheck(CheckResult{passing, by}, now) }
 }
 
 func again(i *instance.Instance, starting, same bool) event {
@@ -49,7 +49,7 @@ func TestStatus(t *testing.T) {
 		fail           = judged(false, down)
 		missed         = judged(false, up)
 		flapping       = judged(true, down)
-		excused  event = func(s state, now time.Time) state { return s.excused(40*time.Second, now) }
+		excused  event = func(s state, now time.Time) state { return s.shifted(40*time.Second, now) }
 	)
 	type step struct {
 		second int

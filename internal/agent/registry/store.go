@@ -7,8 +7,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// ledger is where instances are kept, each under namespace/service/id, none of which has a slash.
-// There are ten thousand of about a kilobyte.
+// ledger configures the store of the instances. Keys are namespace/service/id,
+// three parts without slashes; typical content is ten thousand values of one
+// kilobyte.
 func (c Config) ledger() store.Config {
 	return store.Config{
 		Dir:      c.Dir,
@@ -21,16 +22,17 @@ func (c Config) ledger() store.Config {
 	}
 }
 
-// keep is the edit that keeps what has to outlive this process: neither status nor revision does.
-func keep(i *instance.Instance) store.Edit {
+// putEdit stores an instance without status and revision, which end with the
+// process.
+func putEdit(i *instance.Instance) store.Edit {
 	kept := *i
 	kept.Status, kept.Revision = instance.StatusUnknown, 0
 	return store.Edit{Name: i.Key.String(), Value: instance.Marshal(&kept)}
 }
 
-func forget(k instance.Key) store.Edit { return store.Edit{Name: k.String()} }
+func removeEdit(k instance.Key) store.Edit { return store.Edit{Name: k.String()} }
 
-// restore reads what keep wrote.
+// restore reads the value of putEdit.
 func (r *Registry) restore(name string, value []byte) (*instance.Instance, error) {
 	i, err := instance.Unmarshal(value)
 	switch {

@@ -11,24 +11,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// outline is the list of a namespace's services, made anew by who reads it after a change. The zero
-// value is ready.
-type outline struct {
-	mu      sync.Mutex // held by who makes the next one
+// serviceList caches the services of a namespace. The first reader after a
+// change renews it. The zero value is ready.
+type serviceList struct {
+	mu      sync.Mutex // held during a renewal
 	current atomic.Pointer[summaries]
 }
 
-// summaries are those of one View of all instances. The index is one at which the list was seen to
-// differ.
+// summaries is the service list of one View. The index is a revision at which a
+// reader saw a difference.
 type summaries struct {
 	of    *instance.View
 	index uint64
 	list  []instance.Summary
 }
 
-// Services is that of instance.Catalog. The list is shared, and must not be written to.
+// Services implements instance.Catalog. The list is shared and read-only.
 func (c *Catalog) Services(_ context.Context, namespace string) (instance.Services, error) {
-	known := c.known()
+	known := c.current()
 	s := c.streams.get(instance.Name{Namespace: namespace})
 	if s == nil {
 		return instance.Services{Index: c.forgotten.Load(), Contact: known}, nil
@@ -37,11 +37,11 @@ func (c *Catalog) Services(_ context.Context, namespace string) (instance.Servic
 	if err != nil {
 		return instance.Services{}, fault.Wrap("catalog.Services", err)
 	}
-	o := s.outline.read(all, s)
+	o := s.services.read(all, s)
 	return instance.Services{Index: o.index, Services: o.list, Contact: known}, nil
 }
 
-func (o *outline) read(all *result, s *stream) *summaries {
+func (o *serviceList) read(all *result, s *stream) *summaries {
 	view := all.read(s).view
 	if cur := o.current.Load(); cur != nil && cur.of == view {
 		return cur
@@ -64,7 +64,8 @@ func (o *outline) read(all *result, s *stream) *summaries {
 	return next
 }
 
-// summarize is for instances by service. It takes over what old has of services that are as they were.
+// summarize summarises instances sorted by service. It reuses the summaries of
+// unchanged services.
 func summarize(all []*instance.Instance, old *summaries) []instance.Summary {
 	list := make([]instance.Summary, 0, len(old.list))
 	had, were := old.of.Instances, old.list
