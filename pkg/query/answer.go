@@ -9,42 +9,42 @@ import (
 // Result is one entry of an answer.
 type Result struct {
 	Record     *records.Record
-	DistanceKM *float64          // from the query's place; nil without one or when the record's is unknown
-	Score      float64           // Plan.Score, whatever the order
-	Measured   *records.Measured // this peer's own finding about the provider; nil when it has not looked
-	Explain    []string          // how the score came about; only where asked for
+	DistanceKM *float64          // from the query's place; nil if either place is unknown
+	Score      float64           // Plan.Score, in any order
+	Measured   *records.Measured // this peer's measurement of the provider; nil without one
+	Explain    []string          // the parts of the score, for Query.Explain
 }
 
-// Answer is what a search gives.
+// Answer is the result of a search.
 type Answer struct {
 	Results  []Result // in rank order, at most the plan's limit
-	Total    int      // matches found before the cut
-	AtLeast  bool     // Total is a lower bound: the best are known before all are counted (Query.ExactTotal), or were not counted everywhere
+	Total    int      // matches before the cut
+	AtLeast  bool     // Total is a lower bound: the search stopped counting early (see Query.ExactTotal) or some keepers did not count
 	Source   Source
-	Complete bool          // every holder that could have a match answered
-	Reason   string        // why not, where Complete is false
-	Age      time.Duration // since the answer was found; 0 unless from the cache
+	Complete bool          // every keeper of a possible match answered
+	Reason   string        // cause of an incomplete answer
+	Age      time.Duration // time in the cache; 0 for a new answer
 	Took     time.Duration
-	Notes    []string // what was asked and what was left out; only with Explain
+	Notes    []string // the cells and keepers asked, for Query.Explain
 }
 
-// Source is where an answer came from.
+// Source is the origin of an answer.
 type Source string
 
 // The sources.
 const (
-	SourceCache   Source = "cache"   // found earlier, Age ago
-	SourceLocal   Source = "local"   // this peer's index alone
-	SourceNetwork Source = "network" // keepers were asked
+	SourceCache   Source = "cache"   // an answer found earlier, Age ago
+	SourceLocal   Source = "local"   // this peer's index
+	SourceNetwork Source = "network" // keepers of the cells
 )
 
-// Found is what the keepers of a plan's cells answered, merged and verified.
+// Found is the merged and verified answer of the keepers of a plan's cells.
 type Found struct {
-	Records  []*records.Record // matches, the freshest of each name, in no promised order
-	Total    int               // matches that the keepers hold, withheld ones included
+	Records  []*records.Record // matches, the freshest version of each name, in any order
+	Total    int               // matches at the keepers, with those beyond their limits
 	AtLeast  bool              // Total is a lower bound
-	Complete bool              // every group of keepers answered, and nothing withheld could rank among the first Limit
-	Reason   string            // why not, when not Complete
-	Local    bool              // this peer alone keeps all the cells
-	Notes    []string          // with Explain: cells asked, keepers asked, bounds
+	Complete bool              // every group of keepers answered, and no match outside Records ranks among the first Limit
+	Reason   string            // cause of an incomplete answer
+	Local    bool              // this peer is the only keeper of every cell
+	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
 }

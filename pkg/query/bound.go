@@ -7,14 +7,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Bound is a rank value that no match of a set betters (see Value), given for each of the
-// values best the best one that any record of the set states, and a box that all their
-// places lie in. Known in best are the values that some record states; its price is in the
-// plan's currency and unit, if known. The place and text of best are not looked at.
+// Bound returns a lower bound on the Value of every match in a set of records. best holds, for
+// each value separately, the best value that any record of the set states. within contains all
+// their places. best.Known marks the values stated by some record. Its price, if known, is in
+// the plan's currency and unit. Bound ignores the place and the texts of best.
 //
-// A bound is not above the Value of any match, to the last bit: a better value never
-// lowers a score, and rounding keeps order. It is +Inf when all that match, if any, are
-// unknown to the order asked for. No is false when nothing in the set can match.
+// The bound is exact to the last bit, because a better value never lowers a score, and rounding
+// keeps order. +Inf means that the order's value is unknown for every match. some is false if
+// the set cannot contain a match.
 func (p *Plan) Bound(best *records.Facts, within geo.Box) (value float64, some bool) {
 	f := &p.filter
 	need := records.KnownPrice | records.KnownUptime | records.KnownErrorRate
@@ -53,6 +53,6 @@ func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
 	}
 }
 
-// Prices gives the currency and unit, both folded, that the plan compares prices in; both
-// are empty where it does not.
+// Prices returns the currency and unit of the plan's price comparisons, both folded, or empty
+// strings without any.
 func (p *Plan) Prices() (currency, unit string) { return p.currency, p.unit }

@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Bounds of the parts of a query. Those of single values are the bounds of records: what
-// no record can state need not be asked for.
+// Limits of the parts of a query. Limits of single values equal the limits of records, because
+// no record states a greater value.
 const (
 	maxLabel      = 32
 	maxPlaces     = 64
@@ -35,15 +35,14 @@ const (
 	MaxRadiusKM = 20015
 )
 
-// Defaults fill in what a query leaves out. The zero value is DefaultLimit, MaxLimit and
-// no radius.
+// Defaults complete a query. The zero value means DefaultLimit, MaxLimit and no radius.
 type Defaults struct {
-	Limit    int     // for a query without one; 0 is DefaultLimit, or MaxLimit if that is less
-	MaxLimit int     // most a query may ask for; 0 is the constant MaxLimit
-	RadiusKM float64 // for a place without one; 0 is none
+	Limit    int     // for a query without a limit; 0 means DefaultLimit, or MaxLimit if smaller
+	MaxLimit int     // largest limit of a query; 0 means the constant MaxLimit
+	RadiusKM float64 // for a place without a radius; 0 means no radius
 }
 
-// limits gives the default and the largest limit.
+// limits returns the default and the largest limit.
 func (d Defaults) limits() (limit, most int) {
 	limit, most = d.Limit, d.MaxLimit
 	if most <= 0 {
@@ -55,9 +54,8 @@ func (d Defaults) limits() (limit, most int) {
 	return min(limit, most), most
 }
 
-// Fill gives the query with the limit and the radius that it leaves out: after it, AppendKey
-// gives the key of the plan that Compile makes. The result shares lists with q; what q
-// points to is not changed.
+// Fill adds the default limit and radius. Then AppendKey yields the key of the plan that Compile
+// makes. The result shares lists with q. Fill never changes the values behind q's pointers.
 func (d Defaults) Fill(q Query) Query {
 	if q.Limit == 0 {
 		q.Limit, _ = d.limits()
@@ -68,8 +66,8 @@ func (d Defaults) Fill(q Query) Query {
 	return q
 }
 
-// Compile validates a query and applies the defaults. The plan shares nothing with q. It
-// returns a fault.Invalid error that names the JSON field at fault.
+// Compile validates a query and applies the defaults. The plan shares no memory with q. Errors
+// are fault.Invalid and name the JSON field.
 func Compile(q Query, d Defaults) (*Plan, error) {
 	const op = "query.Compile"
 	filled := d.Fill(q)
@@ -86,7 +84,7 @@ func Compile(q Query, d Defaults) (*Plan, error) {
 	return p, nil
 }
 
-// clone copies a query deeply.
+// clone returns a deep copy.
 func (q *Query) clone() Query {
 	c := *q
 	if q.Near != nil {
@@ -110,7 +108,7 @@ func clonePtr[T any](p *T) *T {
 	return &v
 }
 
-// validate reports the first field at fault.
+// validate returns the first error.
 func (q *Query) validate(maxLimit int) error {
 	return cmp.Or(
 		label("type", q.Type),
@@ -127,7 +125,7 @@ func (q *Query) validate(maxLimit int) error {
 	)
 }
 
-// validate checks a place; its fields are named without "near".
+// validate checks a place. Its errors name fields without "near".
 func (n *Near) validate() error {
 	if n == nil {
 		return nil
@@ -229,7 +227,7 @@ func (q *Query) validateLimit(most int) error {
 	return nil
 }
 
-// validateExclude checks the providers left out.
+// validateExclude checks the excluded providers.
 func validateExclude(ids []peer.ID) error {
 	if n := len(ids); n > MaxExclude {
 		return fault.Invalidf("exclude_providers", n, "must be at most %d", MaxExclude)
@@ -237,7 +235,7 @@ func validateExclude(ids []peer.ID) error {
 	return nil
 }
 
-// normalise brings a valid query into its one form and applies the defaults that need no
+// normalise converts a valid query to its canonical form, with the defaults that need no
 // configuration.
 func (q *Query) normalise() error {
 	q.Sort, q.Health, q.Seed = q.order(), q.health(), q.permutation()
@@ -272,7 +270,7 @@ func (q *Query) normaliseProvider() error {
 	return nil
 }
 
-// canonicalSet spells, orders and compacts a list in place. An empty one becomes nil.
+// canonicalSet spells, sorts and compacts a list in place. An empty list becomes nil.
 func canonicalSet(list []string, spell func(string) string) []string {
 	if len(list) == 0 {
 		return nil
@@ -284,7 +282,7 @@ func canonicalSet(list []string, spell func(string) string) []string {
 	return slices.Compact(list)
 }
 
-// derive computes what judging records needs from the normalised query.
+// derive computes the plan's fields from the normalised query.
 func (p *Plan) derive() {
 	q := &p.query
 	p.key = string(AppendKey(nil, q))
@@ -301,7 +299,7 @@ func (p *Plan) derive() {
 	p.mixedSeed = mix(q.Seed)
 }
 
-// label wants a service type or subtype.
+// label checks a service type or subtype.
 func label(field, s string) error {
 	if s == "" {
 		return fault.Invalidf(field, nil, "is required")
@@ -313,7 +311,7 @@ func label(field, s string) error {
 	return nil
 }
 
-// code wants a currency or a price unit: printable ASCII without spaces.
+// code checks a currency or price unit: printable ASCII without spaces.
 func code(field, s string, limit int) error {
 	if len(s) > limit || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fault.Invalidf(field, clip(s), "must be at most %d ASCII characters without spaces", limit)
@@ -321,7 +319,7 @@ func code(field, s string, limit int) error {
 	return nil
 }
 
-// country wants an ISO 3166-1 alpha-2 code in either case.
+// country checks an ISO 3166-1 alpha-2 code in either case.
 func country(s string) error {
 	letter := func(c byte) bool { return 'a' <= lower(c) && lower(c) <= 'z' }
 	if len(s) != 2 || !letter(s[0]) || !letter(s[1]) {
@@ -330,7 +328,7 @@ func country(s string) error {
 	return nil
 }
 
-// eachOf checks a list of places and names the element at fault: "countries[1]".
+// eachOf checks a list of places. Errors name the element: "countries[1]".
 func eachOf(field string, list []string, check func(string) error) error {
 	if n := len(list); n > maxPlaces {
 		return fault.Invalidf(field, n, "must be at most %d", maxPlaces)
@@ -343,7 +341,7 @@ func eachOf(field string, list []string, check func(string) error) error {
 	return nil
 }
 
-// number wants an optional value to be finite and within bounds.
+// number checks the range of an optional value, and refuses NaN.
 func number(field string, f *float64, lo, hi float64) error {
 	switch {
 	case f == nil || *f >= lo && *f <= hi:
@@ -362,15 +360,15 @@ func optional(s string, check func() error) error {
 	return check()
 }
 
-// sorts lists the orders that can be asked for.
+// sorts returns the orders other than the default.
 func sorts() []Sort {
 	return []Sort{SortScore, SortDistance, SortPrice, SortUptime, SortResponseTime, SortRandom}
 }
 
-// healths lists the health filters that can be asked for.
+// healths returns the health filters other than the default.
 func healths() []Health { return []Health{HealthAny, HealthUsable, HealthHealthy} }
 
-// oneOf joins names for people.
+// oneOf joins names for an error message.
 func oneOf[T ~string](names []T) string {
 	list := make([]string, len(names))
 	for i, n := range names {
@@ -379,7 +377,7 @@ func oneOf[T ~string](names []T) string {
 	return strings.Join(list, ", ")
 }
 
-// clip is an offending value cut to a size for people.
+// clip shortens a value for an error message.
 func clip(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -388,7 +386,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "\uFFFD") + "..."
 }
 
-// attributesOf orders the attribute filters by key, like those of records.
+// attributesOf sorts the attribute filters by key, in the order of a record's attributes.
 func attributesOf(m map[string]string) []records.Attribute {
 	list := make([]records.Attribute, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Describe says what is asked for, one part a line, with the defaults that apply: for
-// people who wonder about an answer.
+// Describe explains the query with its defaults, one part per line, for Query.Explain.
 func (p *Plan) Describe() []string {
 	q := &p.query
 	lines := []string{"type " + q.Type}
@@ -40,7 +39,7 @@ func (p *Plan) Describe() []string {
 	return append(lines, order)
 }
 
-// describeFilters names each filter that is set.
+// describeFilters names each filter in use.
 func (q *Query) describeFilters() []string {
 	var list []string
 	add := func(set bool, format string, args ...any) {

@@ -12,24 +12,24 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// Filter is every check of a plan as flat values, for engines that evaluate column by
-// column. A check that was not asked for has a value that everything passes and no bit in
-// Need. Text is in the spelling of Fold, lists are sorted. It must not be modified.
+// Filter holds every check of a plan as flat values, for column-wise evaluation. An unused check
+// has a value that every record passes, and no bit in Need. Texts are folded and lists sorted. A
+// Filter is read-only.
 type Filter struct {
-	Need            records.Known // bits that must be known
+	Need            records.Known // bits of the values that must be known
 	MinCPU          uint32
 	MinGPU          uint32
-	MaxErrorRate    uint32 // math.MaxUint32 without a check
+	MaxErrorRate    uint32 // math.MaxUint32 for no check
 	MinMemoryMB     uint64
 	MinStorageBytes uint64
 	MinBandwidth    uint64
-	MaxPrice        float64 // +Inf without a check
-	MinUptime       float64 // -Inf without a check
-	Currency        string  // that MaxPrice is in; "" without MaxPrice
-	PriceUnit       string  // that MaxPrice is for; "" without MaxPrice
+	MaxPrice        float64 // +Inf for no check
+	MinUptime       float64 // -Inf for no check
+	Currency        string  // of MaxPrice; "" without MaxPrice
+	PriceUnit       string  // of MaxPrice; "" without MaxPrice
 	Countries       []string
 	Regions         []string
-	Provider        peer.ID // "" is any
+	Provider        peer.ID // "" for any
 	Attributes      []records.Attribute
 	Exclude         []peer.ID
 	Statuses        Statuses
@@ -38,15 +38,15 @@ type Filter struct {
 // Statuses is a set of claimed health statuses, bit 1<<status each.
 type Statuses uint32
 
-// AllStatuses holds every status, those of later versions included.
+// AllStatuses contains every status, later additions included.
 const AllStatuses Statuses = math.MaxUint32
 
-// Has reports whether s is in the set.
+// Has reports whether the set contains s.
 func (set Statuses) Has(s pb.HealthStatus_Status) bool {
 	return set == AllStatuses || s >= 0 && s < 32 && set>>uint(s)&1 != 0
 }
 
-// statusesOf gives the claims that a health filter lets pass.
+// statusesOf returns the claims that pass a health filter.
 func statusesOf(h Health) Statuses {
 	switch h {
 	case HealthAny:
@@ -102,12 +102,12 @@ func (f *Filter) setCapacity(c *Capacity) {
 	}
 }
 
-// foldedSet folds and orders the elements of a list.
+// foldedSet folds and sorts the elements of a list.
 func foldedSet(list []string) []string {
 	return canonicalSet(slices.Clone(list), Fold)
 }
 
-// Pass applies every check but those of type, subtype, place, provider and exclusion.
+// Pass applies every check except type, subtype, place, provider and exclusion.
 func (f *Filter) Pass(x *records.Facts) bool {
 	return x.Known&f.Need == f.Need &&
 		x.CPUCores >= f.MinCPU && x.GPUs >= f.MinGPU &&
@@ -126,12 +126,12 @@ func (f *Filter) passPrice(x *records.Facts) bool {
 	return f.Need&records.KnownPrice == 0 || x.Price <= f.MaxPrice && pricedIn(x, f.Currency, f.PriceUnit)
 }
 
-// pricedIn reports whether a record's price is in a currency and unit given.
+// pricedIn reports whether a record states its price in this currency and unit.
 func pricedIn(x *records.Facts, currency, unit string) bool {
 	return x.Has(records.KnownPrice) && strings.EqualFold(x.Currency, currency) && strings.EqualFold(x.PriceUnit, unit)
 }
 
-// passPlace reports whether a stated place is one of those asked for, if any are.
+// passPlace reports whether a list contains a stated place. Every place passes an empty list.
 func passPlace(list []string, place string) bool {
 	if len(list) == 0 {
 		return true
@@ -144,7 +144,7 @@ func passPlace(list []string, place string) bool {
 	return false
 }
 
-// passAttributes walks two lists that are ordered by key.
+// passAttributes compares two lists sorted by key.
 func (f *Filter) passAttributes(stated []records.Attribute) bool {
 	for _, want := range f.Attributes {
 		for len(stated) > 0 && stated[0].Key < want.Key {
@@ -157,7 +157,7 @@ func (f *Filter) passAttributes(stated []records.Attribute) bool {
 	return true
 }
 
-// reject says in one sentence why Pass is false, and "" where it is true.
+// reject explains a failed Pass in one sentence. It returns "" exactly if Pass is true.
 func (f *Filter) reject(x *records.Facts) string {
 	for _, check := range [...]func(*records.Facts) string{
 		f.rejectStatus, f.rejectCapacity, f.rejectQuality, f.rejectPrice, f.rejectPlace, f.rejectAttributes,
@@ -180,7 +180,7 @@ func (f *Filter) rejectStatus(x *records.Facts) string {
 	}
 }
 
-// minimum is one lower bound with what a record states.
+// minimum is one lower bound with the record's value.
 type minimum struct {
 	field  string
 	bit    records.Known
@@ -188,7 +188,7 @@ type minimum struct {
 	least  uint64
 }
 
-// minima lists the lower bounds on capabilities.
+// minima returns the lower bounds on capabilities.
 func (f *Filter) minima(x *records.Facts) [5]minimum {
 	return [5]minimum{
 		{"min_cpu_cores", records.KnownCPU, uint64(x.CPUCores), uint64(f.MinCPU)},
@@ -244,7 +244,7 @@ func (f *Filter) rejectPrice(x *records.Facts) string {
 	}
 }
 
-// priceTerms names a currency and unit for people.
+// priceTerms formats a currency and unit.
 func priceTerms(currency, unit string) string { return upper(currency) + " " + unit }
 
 func (f *Filter) rejectPlace(x *records.Facts) string {

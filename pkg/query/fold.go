@@ -6,11 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Fold gives the one spelling of all strings that differ only in case, in lower case:
-// Fold(a) == Fold(b) exactly when strings.EqualFold(a, b). It does not allocate for
-// ASCII without capitals.
+// Fold maps strings that differ only in case to one lower-case string: Fold(a) == Fold(b)
+// exactly if strings.EqualFold(a, b). ASCII without capitals needs no allocation.
 //
-// Case is Unicode's simple folding. Bytes that are not UTF-8 become U+FFFD.
+// Fold uses Unicode's simple case folding. Invalid UTF-8 becomes U+FFFD.
 func Fold(s string) string {
 	if isASCII(s) {
 		return strings.ToLower(s)
@@ -18,7 +17,7 @@ func Fold(s string) string {
 	return strings.Map(foldRune, s)
 }
 
-// foldRune is the least rune of r's case orbit, except that Latin letters are small.
+// foldRune returns the least rune of r's case orbit, with Latin letters in lower case.
 func foldRune(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -30,7 +29,7 @@ func foldRune(r rune) rune {
 	return least
 }
 
-// compareFold orders as comparing Fold(a) with Fold(b) does, without allocating for ASCII.
+// compareFold orders strings like Fold(a) and Fold(b), without allocating for ASCII.
 func compareFold(a, b string) int {
 	if !isASCII(a) || !isASCII(b) {
 		return strings.Compare(Fold(a), Fold(b))
@@ -50,7 +49,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// upper is Fold in capitals where that keeps the meaning: for codes that people write so.
+// upper returns the upper-case form of an ASCII code such as a currency. Other texts are only
+// folded.
 func upper(s string) string {
 	s = Fold(s)
 	if !isASCII(s) {

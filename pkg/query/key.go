@@ -11,25 +11,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo"
 )
 
-// keyVersion is the first byte of every key. It changes with the encoding or with the
-// meaning of a field.
+// keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
+// field.
 const keyVersion = 2
 
-// smallList is how many elements of a list are ordered without allocating.
+// smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
 
-// AppendKey appends the canonical key of a question to dst: equal for two queries exactly
-// when they ask for the same. Lists are sets, case counts only where it does when
-// matching, and the defaults of Sort, Health, Currency and PriceUnit are applied. Every
-// field is written, lengths first, so that no two questions share a key. Explain is part
-// of the key, as answers differ by it; Exclude, which the asker finds out itself, is not.
+// AppendKey appends the canonical key of a query to dst. Two queries have equal keys exactly if
+// they ask for the same answer. Lists count as sets, case matters only where it matters for
+// matches, and the defaults of Sort, Health, Currency and PriceUnit apply. Length prefixes make
+// the encoding of the fields unambiguous. The key contains Explain, which changes the answer,
+// but not Exclude, which the asking peer finds out itself.
 //
-// The query need not be valid. A limit or a radius left out is written as left out: what
-// it means is known to the Defaults alone. Whoever looks for what Plan.Key names applies
-// Defaults.Fill first.
+// The query may be invalid. A missing limit or radius stays missing in the key, because only
+// Defaults know the value: Defaults.Fill before AppendKey yields Plan.Key.
 //
-// It does not allocate when dst has room, lists have at most 16 elements and all text
-// compared without case is ASCII.
+// AppendKey does not allocate for sufficient room in dst, lists of at most 16 elements and ASCII
+// text.
 func AppendKey(dst []byte, q *Query) []byte {
 	currency, unit := q.pricing()
 	dst = append(dst, keyVersion)
@@ -83,7 +82,7 @@ func appendQuality(dst []byte, q *Quality) []byte {
 	return binary.AppendUvarint(append(dst, 1), uint64(*q.MaxErrorRate))
 }
 
-// appendSet appends a list of strings whose order, repetition and case mean nothing.
+// appendSet appends a list of strings without regard to order, repetition and case.
 func appendSet(dst []byte, list []string) []byte {
 	var small [smallList]string
 	set := append(small[:0], list...)
@@ -111,10 +110,10 @@ func appendAttributes(dst []byte, attributes map[string]string) []byte {
 	return dst
 }
 
-// canonicalID gives the base58 form of a peer id, or s where it is none.
+// canonicalID returns the base58 form of a peer id, or an invalid id unchanged.
 func canonicalID(s string) string {
 	if s == "" || s[0] == '1' || strings.HasPrefix(s, "Qm") {
-		return s // base58 already, the only form that begins so
+		return s // already base58, the only form with this prefix
 	}
 	id, err := peer.Decode(s)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// MaxInput bounds what ParseJSON and ParseValues read, in bytes.
+// MaxInput bounds the input of ParseJSON and ParseValues, in bytes.
 const MaxInput = 64 << 10
 
-// ParseJSON reads a query in its JSON form under the rules of package strictjson. A text of
-// more than MaxInput bytes is fault.TooLarge. Compile validates the values.
+// ParseJSON reads a query in its JSON form under the rules of package strictjson. Input above
+// MaxInput is fault.TooLarge. Compile validates the values.
 func ParseJSON(data []byte) (Query, error) {
 	const op = "query.ParseJSON"
 	var q Query
@@ -25,8 +25,8 @@ func ParseJSON(data []byte) (Query, error) {
 	return q, nil
 }
 
-// UnmarshalJSON reads a place under the rules of package strictjson. Latitude and longitude
-// are required.
+// UnmarshalJSON reads a place under the rules of package strictjson. Latitude and longitude are
+// required.
 func (n *Near) UnmarshalJSON(data []byte) error {
 	var in struct {
 		Latitude  *float64 `json:"latitude"`
@@ -46,8 +46,8 @@ func (n *Near) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// member gives a pointer to the field of a parameter, or nil for an unknown name. setText
-// handles the types of all fields but the lists.
+// member returns a pointer to the field of a parameter, or nil for an unknown name. setText
+// accepts the types of all fields except lists.
 func (q *Query) member(name string) any {
 	switch name {
 	case "type":
@@ -98,7 +98,7 @@ func (q *Query) member(name string) any {
 	return nil
 }
 
-// member gives a pointer to the field of a parameter, or nil for an unknown name.
+// member returns a pointer to the field of a parameter, or nil for an unknown name.
 func (n *Near) member(name string) any {
 	switch name {
 	case "latitude":
@@ -111,18 +111,18 @@ func (n *Near) member(name string) any {
 	return nil
 }
 
-// ParseValues reads a query from URL parameters, which have the names of the JSON fields,
-// as it stands: Compile validates.
+// ParseValues reads a query from URL parameters with the names of the JSON fields. Compile
+// validates the values.
 //
-//   - near=LAT,LON, or near.latitude=LAT and near.longitude=LON; with it radius_km=KM or
-//     near.radius_km=KM; near[NAME] is near.NAME;
-//   - countries and regions: repeated, or with commas between, countries=DE,FR;
+//   - near=LAT,LON, or near.latitude=LAT and near.longitude=LON; optionally radius_km=KM or
+//     near.radius_km=KM; near[NAME] equals near.NAME;
+//   - countries and regions: repeated or separated by commas, countries=DE,FR;
 //   - attributes: attr.KEY=VALUE or attributes[KEY]=VALUE;
 //   - explain, exact_total and require_gpu: true, false, 1, 0, or no value for true.
 //
-// An empty value of any other parameter is as if it were left out. Unknown parameters,
-// repeated ones other than lists, and values of a wrong type are a fault.Invalid error
-// that names the parameter; more than MaxInput bytes are fault.TooLarge.
+// Other empty parameters are ignored. An unknown parameter, a repeated one outside lists, or a
+// value of a wrong type is a fault.Invalid error with the name of the parameter. Input above
+// MaxInput is fault.TooLarge.
 func ParseValues(v url.Values) (Query, error) {
 	const op = "query.ParseValues"
 	if size := sizeOf(v); size > MaxInput {
@@ -131,7 +131,7 @@ func ParseValues(v url.Values) (Query, error) {
 	var q Query
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if _, ok := placeMember(name); ok {
-			continue // belongs to near, below
+			continue // part of near, see setPlace
 		}
 		if err := q.setParameter(name, v[name]); err != nil {
 			return Query{}, fault.Wrap(op, err)
@@ -143,7 +143,7 @@ func ParseValues(v url.Values) (Query, error) {
 	return q, nil
 }
 
-// sizeOf is the number of bytes of all names and values.
+// sizeOf returns the number of bytes in all names and values.
 func sizeOf(v url.Values) int {
 	size := 0
 	for name, values := range v {
@@ -178,7 +178,7 @@ func (q *Query) setParameter(name string, values []string) error {
 	return fault.In(name, setText(target, values[0]))
 }
 
-// attributeKey gives KEY of attr.KEY and attributes[KEY].
+// attributeKey returns KEY of attr.KEY and attributes[KEY].
 func attributeKey(name string) (string, bool) {
 	if key, ok := strings.CutPrefix(name, "attr."); ok {
 		return key, true
@@ -200,7 +200,7 @@ func (q *Query) setAttribute(key string, values []string) error {
 	return nil
 }
 
-// placeMember gives NAME of near.NAME and near[NAME], and radius_km.
+// placeMember returns NAME of near.NAME and near[NAME], and radius_km.
 func placeMember(name string) (string, bool) {
 	if name == "radius_km" {
 		return name, true
@@ -214,8 +214,7 @@ func placeMember(name string) (string, bool) {
 	return "", false
 }
 
-// setPlace stores the parts of near that have parameters of their own, beside what near
-// itself has set.
+// setPlace adds the separate parameters of near to the value of near itself.
 func (q *Query) setPlace(v url.Values) error {
 	n, given := q.Near, map[string]bool{"latitude": q.Near != nil, "longitude": q.Near != nil}
 	if n == nil {
@@ -253,7 +252,7 @@ func (q *Query) setPlace(v url.Values) error {
 	return nil
 }
 
-// splitList gives the elements of a list with commas between, without those left empty.
+// splitList splits a list at commas and drops empty elements.
 func splitList(s string) []string {
 	var list []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -264,7 +263,7 @@ func splitList(s string) []string {
 	return list
 }
 
-// setText stores the text of one value in a field.
+// setText parses one value into a field.
 func setText(target any, s string) error {
 	flag, isFlag := target.(*bool)
 	if s == "" && !isFlag {
@@ -322,7 +321,7 @@ func parseUint32(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// setText reads LAT,LON.
+// setText parses LAT,LON.
 func (n *Near) setText(s string) error {
 	lat, lon, ok := strings.Cut(s, ",")
 	lat, lon = strings.TrimSpace(lat), strings.TrimSpace(lon)

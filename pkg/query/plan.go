@@ -16,54 +16,53 @@ type Plan struct {
 	query     Query // normalised
 	key       string
 	filter    Filter
-	currency  string // folded, that prices are compared in; "" without SortPrice and MaxPrice
+	currency  string // of price comparisons, folded; "" without SortPrice and MaxPrice
 	unit      string
 	center    geo.Point
 	radius    float64 // metres
-	placed    bool    // center means something
-	bounded   bool    // radius means something
+	placed    bool    // center is valid
+	bounded   bool    // radius is valid
 	mixedSeed uint64
 }
 
-// Query gives the normalised query: defaults applied, lists sorted and without
-// repetition. Compiling it gives the same plan. The caller owns the result, a deep copy:
-// not a thing for loops.
+// Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
+// yields an equal plan. The result is a deep copy, too slow for loops.
 func (p *Plan) Query() Query { return p.query.clone() }
 
-// Key is the canonical key of the whole question with its defaults: see AppendKey.
+// Key returns the canonical key of the query with its defaults; see AppendKey.
 func (p *Plan) Key() string { return p.key }
 
-// Type is the service type asked for.
+// Type returns the service type.
 func (p *Plan) Type() string { return p.query.Type }
 
-// Subtype is the subtype asked for, or "" for any.
+// Subtype returns the subtype, or "" for any.
 func (p *Plan) Subtype() string { return p.query.Subtype }
 
-// Sort is the order asked for, never SortDefault.
+// Sort returns the order, never SortDefault.
 func (p *Plan) Sort() Sort { return p.query.Sort }
 
-// Explain reports whether the asker wants to know why.
+// Explain reports whether the query asks for explanations.
 func (p *Plan) Explain() bool { return p.query.Explain }
 
-// ExactTotal reports whether the asker wants all matches counted.
+// ExactTotal reports whether the query asks for a count of all matches.
 func (p *Plan) ExactTotal() bool { return p.query.ExactTotal }
 
-// Limit is the most results asked for, at least 1.
+// Limit returns the largest number of results, at least 1.
 func (p *Plan) Limit() int { return p.query.Limit }
 
-// Center is the place asked about, if there is one.
+// Center returns the query's place, if any.
 func (p *Plan) Center() (geo.Point, bool) { return p.center, p.placed }
 
-// Disc is the area asked about, if there is a place with a radius.
+// Disc returns the query's area, if it has a place with a radius.
 func (p *Plan) Disc() (geo.Disc, bool) {
 	return geo.Disc{Center: p.center, Radius: p.radius}, p.bounded
 }
 
-// Filter gives the checks as flat values. The caller must not modify it.
+// Filter returns the checks as flat values. The caller must not modify them.
 func (p *Plan) Filter() *Filter { return &p.filter }
 
-// Cells gives the cells that together hold every match: those of one geohash length that
-// cover the disc, at most maxCells of them, or the global one.
+// Cells returns cells that together contain every match: at most maxCells cells of one geohash
+// length that cover the disc, or the global cell.
 func (p *Plan) Cells(maxCells int) []records.CellKey {
 	subtype := p.query.Subtype
 	if subtype == "" {
@@ -80,9 +79,8 @@ func (p *Plan) Cells(maxCells int) []records.CellKey {
 	return keys
 }
 
-// Match reports whether a record is an answer: all filters, claimed health and exclusion
-// included. It does not look at expiry, nor at what this peer measured. A tombstone
-// matches nothing.
+// Match reports whether a record passes all filters, claimed health and exclusion included. It
+// ignores expiry and this peer's measurements. A tombstone never matches.
 func (p *Plan) Match(r *records.Record) bool {
 	q, f := &p.query, &p.filter
 	return r.Type() == q.Type &&
@@ -93,8 +91,8 @@ func (p *Plan) Match(r *records.Record) bool {
 		p.inDisc(r.Facts())
 }
 
-// Reject says why a record does not match, in one sentence that names the filter, what
-// the record states and what was asked for; "" exactly when Match is true.
+// Reject explains in one sentence why a record does not match: the filter, the record's value
+// and the limit. It returns "" exactly if Match is true.
 func (p *Plan) Reject(r *records.Record) string {
 	q, f := &p.query, &p.filter
 	provider := r.Name().Provider
@@ -127,7 +125,7 @@ func (p *Plan) rejectPlace(x *records.Facts) string {
 	return fmt.Sprintf("near: %.3f km away, at most %v asked for", geo.Distance(p.center, place)/1000, p.radius/1000)
 }
 
-// passProvider checks whose record it is.
+// passProvider checks a record's provider.
 func (f *Filter) passProvider(id peer.ID) bool {
 	if f.Provider != "" && id != f.Provider {
 		return false
@@ -144,8 +142,8 @@ func (p *Plan) inDisc(x *records.Facts) bool {
 	return ok && geo.Distance(p.center, place) <= p.radius
 }
 
-// Distance gives the great-circle distance in metres between the place asked about and
-// the record's, if both are known.
+// Distance returns the great-circle distance in metres between the query's place and the
+// record's, if both are known.
 func (p *Plan) Distance(r *records.Record) (metres float64, ok bool) {
 	return p.distance(r.Facts())
 }
@@ -158,10 +156,10 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 	return geo.Distance(p.center, place), true
 }
 
-// Value is where a record stands in the order asked for: smaller is better, and +Inf is
-// unknown. By order it is the distance in metres, the price, the uptime negated, the
-// response time in milliseconds, the score negated, or a number in [0, 1) that depends on
-// the seed and the record's name alone. It is never NaN, and the same on every peer.
+// Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
+// the distance in metres, the price, the negated uptime, the response time in milliseconds, the
+// negated score, or a number in [0, 1) derived from the seed and the record's name. Value is
+// never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
 	x := r.Facts()
 	switch p.query.Sort {
@@ -181,7 +179,7 @@ func (p *Plan) Value(r *records.Record) float64 {
 	}
 }
 
-// rankOrInf is a rank value, or that of the unknown.
+// rankOrInf returns a known value, or +Inf.
 func rankOrInf(value float64, ok bool) float64 {
 	if !ok || math.IsNaN(value) {
 		return math.Inf(1)
@@ -195,14 +193,14 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// random places a name in the permutation of the seed: the name's FNV-1a hash, mixed with
-// the seed so that a provider who chooses ids cannot prefer one without knowing it.
+// random places a name in the permutation of a seed. It mixes the name's FNV-1a hash with the
+// seed, so that no provider can choose a good id without knowing the seed.
 func random(n records.Name, mixedSeed uint64) float64 {
 	h := uint64(fnvOffset)
 	for i := range len(n.Provider) {
 		h = (h ^ uint64(n.Provider[i])) * fnvPrime
 	}
-	h = (h ^ uint64(len(n.Provider))) * fnvPrime // ends the provider: "a"+"bc" is not "ab"+"c"
+	h = (h ^ uint64(len(n.Provider))) * fnvPrime // separates provider and id: "a"+"bc" differs from "ab"+"c"
 	for i := range len(n.ID) {
 		h = (h ^ uint64(n.ID[i])) * fnvPrime
 	}
@@ -210,9 +208,8 @@ func random(n records.Name, mixedSeed uint64) float64 {
 	return float64(mix(h^mixedSeed)>>(64-bits)) / (1 << bits)
 }
 
-// mix is the output function of SplitMix64: a bijection in which every bit of x affects
-// every bit of the result (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom
-// Number Generators", 2014).
+// mix is the output function of SplitMix64, a bijection: every bit of x affects every bit of the
+// result (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -8,9 +8,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Most points of each part of a score: the weights of the U06 Service Discovery Protocol.
-// There, health has 40 points but a formula that reaches 30; the other ten are what its
-// deduction for errors takes away.
+// Largest number of points for each part of a score: the weights of the U06 Service Discovery
+// Protocol. The specification gives health 40 points, but its formula reaches only 30; the other
+// ten cover its deduction for errors.
 const (
 	uptimePoints      = 30
 	errorPoints       = 10
@@ -20,7 +20,7 @@ const (
 	locationPoints    = 10
 )
 
-// What earns no points any more.
+// Values that earn no points.
 const (
 	worstErrorRate  = 1000 // of 10000 requests
 	worstResponseMS = 1000
@@ -37,22 +37,21 @@ func (s points) total() float64 {
 	return s.health() + s.price + s.performance + s.location
 }
 
-// Score is the composite score of a record under this query, 0 to 100, higher is better:
+// Score returns the composite score of a record under this query, 0 to 100, higher is better:
 //
-//   - health, 40: 30 in proportion to uptime, 10 less one per percent of errors;
-//   - price, 30: in proportion to what is left below max_price; 0 without max_price, as
-//     there is nothing to compare with;
-//   - performance, 20: in proportion to what is left of a second of response time;
-//   - location, 10: in proportion to the distance left within the radius, or within half
-//     the Earth's circumference without one; 0 without a place.
+//   - health, 40: 30 in proportion to uptime, plus 10 minus one per percent of errors;
+//   - price, 30: in proportion to the margin below max_price; 0 without max_price;
+//   - performance, 20: in proportion to the margin of the response time below one second;
+//   - location, 10: in proportion to the margin of the distance below the radius, or below half
+//     the Earth's circumference without a radius; 0 without a place.
 //
-// What is unknown earns nothing. A better value never lowers the score, and the score is
-// the same on every peer.
+// Unknown values earn no points. A better value never lowers the score. The score is equal on
+// every peer.
 func (p *Plan) Score(r *records.Record) float64 {
 	return p.score(r.Facts()).total()
 }
 
-// ExplainScore says how a record comes by its score, one sentence for each part.
+// ExplainScore explains a record's score, one sentence per part.
 func (p *Plan) ExplainScore(r *records.Record) []string {
 	x := r.Facts()
 	s := p.score(x)
@@ -67,7 +66,7 @@ func (p *Plan) ExplainScore(r *records.Record) []string {
 	}
 }
 
-// score rates what a record states.
+// score rates a record's facts.
 func (p *Plan) score(x *records.Facts) points {
 	var s points
 	if x.Has(records.KnownUptime) {
@@ -88,7 +87,7 @@ func (p *Plan) score(x *records.Facts) points {
 	return s
 }
 
-// reach is the distance that earns no points any more, in metres.
+// reach is the distance without points, in metres.
 func (p *Plan) reach() float64 {
 	if p.bounded {
 		return p.radius
@@ -96,8 +95,8 @@ func (p *Plan) reach() float64 {
 	return geo.MaxRadius
 }
 
-// remaining is the part of worst that value leaves: 1 for 0, 0 for worst. Where worst is 0
-// nothing but 0 leaves anything.
+// remaining returns the margin of value below worst as a part of worst: 1 for 0, 0 for worst.
+// With a worst of 0 only the value 0 has a margin.
 func remaining(value, worst float64) float64 {
 	if value <= 0 {
 		return 1
@@ -105,17 +104,17 @@ func remaining(value, worst float64) float64 {
 	return 1 - value/worst
 }
 
-// pointsFor is a part of most, the part taken as within 0 and 1, and as 0 when it is NaN.
+// pointsFor returns a part of most. The part is limited to 0 to 1, and NaN counts as 0.
 func pointsFor(most, part float64) float64 {
 	if !(part > 0) {
 		return 0
 	}
-	// The conversion keeps compilers from fusing the product with the sum over the parts,
-	// which would round differently on other processors.
+	// The conversion prevents fusing the product with the sum over the parts, which would round
+	// differently on other processors.
 	return float64(most * math.Min(part, 1))
 }
 
-// stated renders one value, or says that it is unknown.
+// stated formats one value, or reports it as unknown.
 func stated(x *records.Facts, k records.Known, format string, value any) string {
 	if !x.Has(k) {
 		switch k {

@@ -8,14 +8,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Hit is one match with its rank value under some plan (Plan.Value).
+// Hit is one match with its rank value (Plan.Value).
 type Hit struct {
 	Record *records.Record
-	Value  float64 // smaller is better; not NaN
+	Value  float64 // smaller is better; never NaN
 }
 
-// Compare is negative when a ranks before b: by value, then by record name. It is 0 only
-// for versions of one service.
+// Compare is negative if a ranks before b: by value, then by record name. Only versions of one
+// service are equal.
 func (a Hit) Compare(b Hit) int {
 	if c := cmp.Compare(a.Value, b.Value); c != 0 {
 		return c
@@ -23,21 +23,21 @@ func (a Hit) Compare(b Hit) int {
 	return a.Record.Name().Compare(b.Record.Name())
 }
 
-// TopK keeps the best k hits of a stream in memory of order k. Which hits are kept does
-// not depend on the order in which they come. It is not safe for concurrent use.
+// TopK keeps the best k hits of a stream in O(k) memory. The order of the stream has no
+// influence on the result. TopK is not safe for concurrent use.
 type TopK struct {
 	k    int
 	heap []Hit   // at most k, the worst first: a max-heap under Compare
-	next float64 // least value of all hits dropped, +Inf before
-	lost bool    // whether any was dropped
+	next float64 // least value of all dropped hits, +Inf before the first
+	lost bool    // whether any hit was dropped
 }
 
-// NewTopK gives an empty TopK. A k below 1 keeps nothing.
+// NewTopK returns an empty TopK. A k below 1 keeps no hits.
 func NewTopK(k int) *TopK {
 	return &TopK{k: max(0, k), next: math.Inf(1)}
 }
 
-// Offer takes the next hit of the stream. Each service may come once.
+// Offer adds the next hit of the stream. Each service may occur once.
 func (t *TopK) Offer(h Hit) {
 	if len(t.heap) < t.k {
 		t.heap = append(t.heap, h)
@@ -53,9 +53,8 @@ func (t *TopK) Offer(h Hit) {
 	t.down(0)
 }
 
-// Worst gives the last of the hits kept once there are k of them, and false before. From
-// then on a hit that does not rank before it will be dropped, so a source that is known
-// to have only such hits need not be read.
+// Worst returns the last of k kept hits, or false for fewer hits. Later hits after Worst are
+// dropped, so that a reader may skip a source with only such hits.
 func (t *TopK) Worst() (Hit, bool) {
 	if t.k == 0 || len(t.heap) < t.k {
 		return Hit{}, false
@@ -63,10 +62,10 @@ func (t *TopK) Worst() (Hit, bool) {
 	return t.heap[0], true
 }
 
-// Next gives the rank value of the best hit dropped so far, and false while none was.
+// Next returns the rank value of the best dropped hit, or false before the first.
 func (t *TopK) Next() (float64, bool) { return t.next, t.lost }
 
-// Sorted gives the hits kept, best first. The caller owns the result.
+// Sorted returns the kept hits, best first. The caller owns the result.
 func (t *TopK) Sorted() []Hit {
 	hits := slices.Clone(t.heap)
 	slices.SortFunc(hits, Hit.Compare)
@@ -77,7 +76,7 @@ func (t *TopK) drop(h Hit) {
 	t.next, t.lost = min(t.next, h.Value), true
 }
 
-// up restores the heap after h[i] was added at its end.
+// up restores the heap after an append of h[i].
 func (t *TopK) up(i int) {
 	h := t.heap
 	for i > 0 {
@@ -90,7 +89,7 @@ func (t *TopK) up(i int) {
 	}
 }
 
-// down restores the heap after h[i] was replaced by a better hit.
+// down restores the heap after a replacement of h[i] by a better hit.
 func (t *TopK) down(i int) {
 	h := t.heap
 	for {

@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// ResultView is a result as people and their programs see it.
+// ResultView is the JSON form of a Result.
 type ResultView struct {
 	Record     records.View      `json:"record"`
 	DistanceKM *float64          `json:"distance_km,omitempty"`
@@ -17,7 +17,7 @@ type ResultView struct {
 	Explain    []string          `json:"explain,omitempty"`
 }
 
-// AnswerView is an answer as people and their programs see it: the API's JSON.
+// AnswerView is the JSON form of an Answer, as in the API.
 type AnswerView struct {
 	Results  []ResultView `json:"results"`
 	Total    int          `json:"total"`
@@ -30,7 +30,7 @@ type AnswerView struct {
 	Notes    []string     `json:"notes,omitempty"`
 }
 
-// View gives the answer's view.
+// View returns the answer's view.
 func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Source: a.Source,
@@ -45,9 +45,9 @@ func (a *Answer) View() AnswerView {
 	return v
 }
 
-// AppendJSON appends the JSON of the answer's view, byte for byte that of
-// json.Marshal(a.View()) except that a number which is not finite is null. It does not
-// allocate when dst has room: see records.Record.AppendJSON.
+// AppendJSON appends the JSON of the answer's view, byte for byte equal to
+// json.Marshal(a.View()), except for null in place of NaN and infinities. It does not allocate
+// if dst has room; see records.Record.AppendJSON.
 func (a *Answer) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"results":[`...)
 	for i := range a.Results {
@@ -95,7 +95,7 @@ func (r *Result) appendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendLines appends a member that is a list of strings, unless the list is empty.
+// appendLines appends a member with a list of strings, unless the list is empty.
 func appendLines(dst []byte, name string, lines []string) []byte {
 	if len(lines) == 0 {
 		return dst
@@ -109,5 +109,5 @@ func appendLines(dst []byte, name string, lines []string) []byte {
 	return append(dst, ']')
 }
 
-// Millis gives a duration in milliseconds, the unit of the API.
+// Millis converts a duration to milliseconds, the unit of the API.
 func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

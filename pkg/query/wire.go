@@ -11,9 +11,9 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// FromProto takes a query off the wire, as it stands: Compile validates. It returns a
-// fault.Invalid error that names the field for what a Query cannot hold. The result
-// shares nothing with m.
+// FromProto converts a query from its wire form. Compile validates it. A value that Query cannot
+// represent is a fault.Invalid error with the name of the field. The result shares no memory
+// with m.
 func FromProto(m *pb.Query) (Query, error) {
 	const op = "query.FromProto"
 	if m == nil {
@@ -38,7 +38,7 @@ func FromProto(m *pb.Query) (Query, error) {
 	return q, fault.Wrap(op, q.setProto(m))
 }
 
-// setProto takes the fields that may fail.
+// setProto converts the fields with possible errors.
 func (q *Query) setProto(m *pb.Query) error {
 	if m.Limit > math.MaxInt32 {
 		return fault.Invalidf("limit", m.Limit, "is too large")
@@ -73,8 +73,8 @@ func (q *Query) setExclude(list []string) error {
 	return nil
 }
 
-// Proto gives the query's form on the wire. An order or health filter that does not exist
-// becomes a number that FromProto refuses. The result shares nothing with q.
+// Proto returns the query's wire form. An unknown order or health filter becomes a number that
+// FromProto refuses. The result shares no memory with q.
 func (q Query) Proto() *pb.Query {
 	q = q.clone()
 	m := &pb.Query{
@@ -97,8 +97,8 @@ func (q Query) Proto() *pb.Query {
 	return m
 }
 
-// number32 gives a name's number on the wire: 0 for the default, 1 for the first of the
-// list, and -1 for one that is not in it.
+// number32 returns a name's number on the wire: 0 for the default, 1 for the first of the list,
+// and -1 for an unknown name.
 func number32[T ~string](names []T, name T) int32 {
 	i := slices.Index(names, name)
 	if name != "" && i < 0 {
@@ -107,7 +107,7 @@ func number32[T ~string](names []T, name T) int32 {
 	return int32(i + 1)
 }
 
-// limit32 keeps a limit that is out of range so on the wire.
+// limit32 keeps an invalid limit invalid on the wire.
 func limit32(limit int) uint32 {
 	if limit < 0 || int64(limit) > math.MaxUint32 {
 		return math.MaxUint32

@@ -8,9 +8,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// In gives the records of a cell that have not lapsed at now, as of the beginning of the
-// iteration and in an order that depends on the history of the index alone. It costs
-// about what there is in the cell, waits for no writer and keeps none waiting.
+// In iterates over the live records of a cell at the start of the iteration, records expired at
+// now left out. The history of the index alone determines the order. The cost grows with the
+// rows in the cell. Readers and writers never wait for each other.
 func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		s := x.shards.of(c.Type)
@@ -29,8 +29,7 @@ func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
 	}
 }
 
-// CountIn is the number of records of a cell that have not lapsed at now, or most, if that
-// is less: it stops there.
+// CountIn counts the records of In, up to most.
 func (x *Index) CountIn(c records.CellKey, now time.Time, most int) int {
 	n := 0
 	for range x.In(c, now) {
@@ -41,17 +40,17 @@ func (x *Index) CountIn(c records.CellKey, now time.Time, most int) int {
 	return n
 }
 
-// walk gives the rows of one cell.
+// walk yields the rows of one cell.
 type walk struct {
 	*snapshot
 	region
 	cell   records.CellKey
 	now    int64
-	second uint32 // now
+	second uint32 // now in whole seconds
 	yield  func(*records.Record) bool
 }
 
-// block walks a sorted part, and reports whether to go on.
+// block walks a sorted part. It returns false after yield does.
 func (w *walk) block(p *part) bool {
 	if w.whole {
 		return w.rows(p, 0, len(p.records))

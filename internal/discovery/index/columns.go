@@ -11,27 +11,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// part is a run of rows of one type, an attribute in each column. A part of sorted rows
-// (a block) is complete when it is published. A part of rows in order of arrival (the
-// delta) is filled while searches read its beginning: a snapshot says how far.
+// part stores rows of one type in columns, one column per attribute. Publication completes a
+// part of sorted rows (a block). Searches read the beginning of a part of rows in arrival order
+// (the delta) while a writer fills the end: a snapshot records the length.
 //
-// Rows never change but for died, and leave only when a merge makes another part. Nothing
-// points to a row: a writer finds one by its record, see find.
+// Rows are immutable except for died. Only a merge into another part removes rows. No pointers
+// to rows exist: a writer finds a row by its record, see find.
 type part struct {
-	codec     *codec // that words, kinds and lands are in terms of
+	codec     *codec // encoding of words, kinds and places
 	records   []*records.Record
 	words     []uint64 // see guards
 	vecs      []vec
-	lons      []uint32 // see meridian; of a row without a place, digits of its digest
+	lons      []uint32 // see meridian; for a row without a place, digits of the record's digest
 	codes     []uint32 // the first codeBits of geo.Code; all ones without a place
-	lapses    []uint32 // when the record lapses, in whole seconds; see seconds
+	lapses    []uint32 // expiry in whole seconds; see seconds
 	lower     []lowerBounds
-	kinds     []uint16 // in codec.kinds
-	places    []uint16 // in codec.lands
-	died      []uint32 // snapshot version from which the row is gone, 0 for never; atomic
-	ended     int      // rows that have died; writers' only
+	kinds     []uint16 // ids in codec.kinds
+	places    []uint16 // ids in codec.places
+	died      []uint32 // first snapshot version without the row, 0 for a live row; atomic
+	ended     int      // number of dead rows; for writers only
 	bitSlices          // of a large block
-	bands     []uint32 // of a block: [b] is the first row of band b or later, and [bandCount] of those without a place; nil for the delta
+	bands     []uint32 // of a block: [b] is the first row of band b or later, [bandCount] the first row without a place; nil for the delta
 }
 
 func newPart(c *codec, rows int) *part {
@@ -41,7 +41,7 @@ func newPart(c *codec, rows int) *part {
 	return p
 }
 
-// grow makes the n-th column, and reports whether there was one to make.
+// grow makes the n-th column. It returns false after the last column.
 func (p *part) grow(n, rows int) bool {
 	switch n {
 	case 0:
@@ -70,23 +70,23 @@ func (p *part) grow(n, rows int) bool {
 	return true
 }
 
-// truncate leaves the first rows of a part.
+// truncate keeps the first rows of a part.
 func (p *part) truncate(rows int) {
 	p.records, p.words, p.vecs = p.records[:rows], p.words[:rows], p.vecs[:rows]
 	p.lons, p.codes, p.lapses, p.lower = p.lons[:rows], p.codes[:rows], p.lapses[:rows], p.lower[:rows]
 	p.kinds, p.places, p.died = p.kinds[:rows], p.places[:rows], p.died[:rows]
 }
 
-// aliveAt reports whether a row counts in the snapshot of a version.
+// aliveAt reports whether the snapshot of a version contains a row.
 func (p *part) aliveAt(row int, version uint32) bool {
 	died := atomic.LoadUint32(&p.died[row])
 	return died == 0 || died > version
 }
 
-// dead reports whether a row counts no more in any later snapshot. It is for writers.
+// dead reports whether later snapshots lack a row. Only writers call it.
 func (p *part) dead(row int) bool { return atomic.LoadUint32(&p.died[row]) != 0 }
 
-// kill ends a row from a version on.
+// kill removes a row from the snapshots of a version and later.
 func (p *part) kill(row int, version uint32) {
 	atomic.StoreUint32(&p.died[row], version)
 	p.markDead(row)
@@ -107,7 +107,7 @@ func (p *part) set(row int, r *records.Record) {
 	p.encode(row)
 }
 
-// encode fills what depends on the codec.
+// encode fills the columns that depend on the codec.
 func (p *part) encode(row int) {
 	r := p.records[row]
 	p.words[row] = p.codec.scale.word(r.Facts())
@@ -115,8 +115,8 @@ func (p *part) encode(row int) {
 	p.places[row] = p.codec.places.id(statedPlaceOf(r))
 }
 
-// gather fills the rows from one on with rows of other parts, column by column: so the
-// reads of one column do not wait for those of another.
+// gather copies rows of other parts to the rows from at on. It copies column by column: reads of
+// one column then overlap instead of waiting for reads of another.
 func (p *part) gather(at int, from []*part, picks []pick) {
 	if len(picks) == 0 {
 		return
@@ -148,8 +148,8 @@ func gather[T any](dst []T, from []*part, picks []pick, column func(*part) []T) 
 	}
 }
 
-// lapsed reports whether a row's record has lapsed at a time in nanoseconds, which is
-// within the second given.
+// lapsed reports whether a row's record has expired at now, in nanoseconds. second is now in
+// whole seconds.
 func (p *part) lapsed(row int, now int64, second uint32) bool {
 	if at := p.lapses[row]; at != second {
 		return at < second
@@ -157,19 +157,19 @@ func (p *part) lapsed(row int, now int64, second uint32) bool {
 	return nanos(p.records[row].Expires()) <= now
 }
 
-// seconds is a time in whole seconds since 1970, rounded down, and the nearest such for
-// times that have none. It never falls as the time rises.
+// seconds rounds a time down to whole seconds since 1970, limited to the range of the result.
+// The function is monotonic.
 func seconds(nanos int64) uint32 {
 	return uint32(max(0, min(nanos/1e9, math.MaxUint32)))
 }
 
-// vec is a place as a unit vector in single precision; see chordSlack. It is NaN without
-// a place, so that no comparison holds.
+// vec is a place as a unit vector in single precision; see chordSlack. NaN stands for no place
+// and fails every comparison.
 type vec struct{ x, y, z float32 }
 
-// chordSlack bounds how far a vec may be from the place it stands for, in units of the
-// Earth's radius: half a unit in the last place of 1 in each coordinate, and a margin of
-// almost two. It is 0.64 m.
+// chordSlack bounds the distance between a vec and its exact place in units of the Earth's
+// radius: half a unit in the last place of 1 in each coordinate, plus a margin of almost two. It
+// equals 0.64 m.
 const chordSlack = 1e-7
 
 func vecOf(p geo.Point) vec {
@@ -182,44 +182,41 @@ func nowhere() vec {
 	return vec{nan, nan, nan}
 }
 
-// chordSq is the squared chord between a row's place and a place given; NaN for nowhere.
+// chordSq returns the squared chord between a row's place and c, or NaN for nowhere.
 func (v vec) chordSq(c geo.Vec) float64 {
 	x, y, z := float64(v.x)-c[0], float64(v.y)-c[1], float64(v.z)-c[2]
 	return x*x + y*y + z*z
 }
 
-// bandCount is the number of bands of latitude that blocks are sorted by. A band is 39 km
-// high: low enough to read little around a disc of 100 km, high enough for one of 1000 km
-// to touch few.
+// bandCount is the number of latitude bands in the sort order of blocks. A band is 39 km high: a
+// disc of 100 km then touches few rows outside it, and a disc of 1000 km touches few bands.
 const bandCount = 512
 
-// codeBits is how much of a geo.Code columns keep: it tells cells of up to six characters
-// apart, and most records of smaller ones.
+// codeBits is the number of bits of a geo.Code in a column. They separate cells of up to six
+// characters, and most records of smaller cells.
 const (
 	codeBits  = 32
 	codeShift = 60 - codeBits
 	noCode    = math.MaxUint32
 )
 
-// bandOf gives the band of a latitude, and the nearest for latitudes beyond the poles. It
-// never falls as lat rises.
+// bandOf returns the band of a latitude, limited to the poles. The function is monotonic.
 func bandOf(lat float64) int {
 	return max(0, min(int((lat+90)*(bandCount/180.0)), bandCount-1))
 }
 
-// meridian gives a longitude as a number, -180 as 0 and 180 as the largest. It never
-// falls as lon rises.
+// meridian maps longitudes from -180 to 180 to the range of uint32. The function is monotonic.
 func meridian(lon float64) uint32 {
 	return uint32(max(0, min((lon+180)*((1<<32)/360.0), math.MaxUint32)))
 }
 
-// rowKey is what blocks are sorted by: band, and within a band from west to east. Rows
-// without a place come after all bands. Rows alike are sorted by digest, so that a row is
-// found fast among many in one place.
+// rowKey is the sort key of blocks: the band first, then the longitude from west to east. Rows
+// without a place follow the last band. The digest orders rows of one place, for a fast search
+// among them.
 type rowKey struct {
 	band   int // bandCount without a place
 	lon    uint32
-	digest uint64 // its first digits
+	digest uint64 // the first eight bytes of the record's digest
 }
 
 func keyOf(r *records.Record) rowKey {
@@ -235,7 +232,7 @@ func digestOf(r *records.Record) uint64 {
 	return binary.BigEndian.Uint64(d[:])
 }
 
-// band gives the rows of a band; of those without a place for bandCount.
+// band returns the rows of a band, or for bandCount the rows without a place.
 func (p *part) band(b int) (from, to int) {
 	if b == bandCount {
 		return int(p.bands[b]), len(p.records)
@@ -243,8 +240,8 @@ func (p *part) band(b int) (from, to int) {
 	return int(p.bands[b]), int(p.bands[b+1])
 }
 
-// seek gives the first of the rows from..to, which are of one band, that is not west of a
-// meridian, and to without one.
+// seek returns the first of the rows from..to at or east of a meridian, or to without such a
+// row. The rows belong to one band.
 func (p *part) seek(from, to int, lon uint32) int {
 	for from < to {
 		if middle := int(uint(from+to) / 2); p.lons[middle] < lon {
@@ -256,7 +253,7 @@ func (p *part) seek(from, to int, lon uint32) int {
 	return from
 }
 
-// past gives the first of the rows from..to that is east of a meridian, and to without one.
+// past returns the first of the rows from..to east of a meridian, or to without such a row.
 func (p *part) past(from, to int, lon uint32) int {
 	if lon == math.MaxUint32 {
 		return to
@@ -264,7 +261,7 @@ func (p *part) past(from, to int, lon uint32) int {
 	return p.seek(from, to, lon+1)
 }
 
-// runs gives the rows from..to of a block in each band and span of a region that is not whole.
+// runs yields the row range in each band and span of a region. The region must not be whole.
 func (p *part) runs(r *region) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
 		for band := r.south; band <= r.north; band++ {
@@ -279,7 +276,7 @@ func (p *part) runs(r *region) iter.Seq2[int, int] {
 	}
 }
 
-// find gives the row, alive and among the sorted rows from..to of its band, of a record.
+// find returns the live row of a record among the sorted rows from..to of its band.
 func (p *part) find(from, to int, k rowKey, r *records.Record) (row int, ok bool) {
 	from = p.seek(from, to, k.lon)
 	to = p.past(from, to, k.lon)

@@ -11,39 +11,39 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// The causes of refusals; constants in all but keyword.
+// The causes of refusals, used as constants.
 var (
 	errLapsed = errors.New("has passed")
 	errStale  = errors.New("is not above that of the version known")
 )
 
-// state is what the index does with a service it knows.
+// state separates live from remembered services.
 type state uint8
 
 const (
-	live       state = iota // searches may give it
-	remembered              // it only keeps older versions out
+	live       state = iota // visible to searches
+	remembered              // kept only to refuse older versions
 	states
 )
 
-// entry is one service known. Writers own it, under Index.mu.
+// entry is one known service. Index.mu guards it.
 type entry struct {
-	record *records.Record // freshest version known
-	due    int64           // Unix nanoseconds of the next step: lapsing while live, else forgetting
+	record *records.Record // freshest known version
+	due    int64           // Unix nanoseconds of the next step: expiry of a live service, removal of a remembered one
 	id     uint32          // in arena
 	owner  uint32          // in arena.providers
 	heap   uint32          // in Index.due
-	place  uint32          // slot and state, together so that an entry takes 32 bytes
+	place  uint32          // slot and state, packed so that an entry takes 32 bytes
 }
 
 func (e *entry) state() state { return state(e.place % uint32(states)) }
 
-// slot is where e is in its provider's held[state].entries.
+// slot is the position of e in its provider's held[state].entries.
 func (e *entry) slot() uint32 { return e.place / uint32(states) }
 
 func (e *entry) put(slot int, s state) { e.place = uint32(slot)*uint32(states) + uint32(s) }
 
-// provider is one provider with services known.
+// provider is one provider with known services.
 type provider struct {
 	id            peer.ID
 	number        uint32 // in arena.providers
@@ -51,21 +51,21 @@ type provider struct {
 	equivocations uint64
 }
 
-// holding is the services of one provider in one state.
+// holding lists the services of one provider in one state.
 type holding struct {
 	entries []uint32
-	place   int // of the provider in crowd.bySize[len(entries)]
+	place   int // of the provider in ranking.bySize[len(entries)]
 }
 
-// ranking ranks providers by how many services they have in one state, so that the one with
-// the most is at hand. The order depends on the history of calls alone.
+// ranking orders providers by their number of services in one state, for quick access to the
+// largest. The history of calls alone determines the order.
 type ranking struct {
 	*arena
-	bySize [][]*provider // [n] are those with n services; [0] stays empty
-	total  int           // services
+	bySize [][]*provider // [n] lists the providers with n services; [0] stays empty
+	total  int           // number of services
 }
 
-// add enters e, in state s, under its owner.
+// add lists e, in state s, under its owner.
 func (c *ranking) add(e *entry, s state) {
 	p := c.owner(e)
 	h := &p.held[s]
@@ -76,7 +76,7 @@ func (c *ranking) add(e *entry, s state) {
 	c.total++
 }
 
-// remove takes e, in state s, from its owner.
+// remove takes e, in state s, off its owner's list.
 func (c *ranking) remove(e *entry, s state) {
 	p := c.owner(e)
 	h := &p.held[s]
@@ -116,7 +116,7 @@ func (c *ranking) join(p *provider, s state) {
 	c.bySize[n] = append(c.bySize[n], p)
 }
 
-// largest gives a provider with the most services in the state, or nil.
+// largest returns a provider with the most services in the state, or nil.
 func (c *ranking) largest() *provider {
 	for n := len(c.bySize) - 1; n > 0; n-- {
 		if peers := c.bySize[n]; len(peers) > 0 {
@@ -127,8 +127,8 @@ func (c *ranking) largest() *provider {
 	return nil
 }
 
-// soonest is the service that lapses or is forgotten first of a provider's in one state,
-// keep left out unless it is the only one.
+// soonest returns the service of a provider with the earliest due time. It returns keep only
+// without any other.
 func (c *ranking) soonest(h *holding, keep *entry) *entry {
 	first := keep
 	for _, id := range h.entries {
@@ -141,7 +141,7 @@ func (c *ranking) soonest(h *holding, keep *entry) *entry {
 	return first
 }
 
-// insert takes in a service that is not known, given its name's hash.
+// insert adds an unknown service. hash is the hash of its name.
 func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 	s := live
 	if r.Withdrawn() {
@@ -169,7 +169,7 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 	return Added, nil
 }
 
-// supersede takes in another version of a service that is known.
+// supersede adds a version of a known service.
 func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	if records.Equivocates(r, e.record) {
 		x.equivocations.Add(1)
@@ -193,15 +193,15 @@ func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	return Updated, nil
 }
 
-// renew makes r the version that counts.
+// renew stores r as the freshest version.
 func (x *Index) renew(e *entry, r *records.Record) {
 	until := max(x.due.until(e), nanos(r.Expires()))
 	e.record = r
 	x.due.plan(e, until)
 }
 
-// withdraw puts a tombstone in the place of e's record. It cannot be refused, or else the
-// record would outlive its withdrawal; where too much is remembered, something else goes.
+// withdraw replaces e's record by a tombstone. It always succeeds, because the record would
+// outlive its withdrawal otherwise. Beyond the limit another remembered service goes.
 func (x *Index) withdraw(e *entry, r *records.Record) {
 	var old *records.Record
 	if e.state() == live {
@@ -212,7 +212,7 @@ func (x *Index) withdraw(e *entry, r *records.Record) {
 	x.feed.publish(Withdrawn, old, r)
 }
 
-// revive makes a service that was withdrawn or had lapsed live again.
+// revive returns a withdrawn or expired service to the live ones.
 func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	if err := x.room(x.entries.owner(e), live); err != nil {
 		return Unchanged, err
@@ -225,8 +225,8 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	return Added, nil
 }
 
-// removeProvider turns a live service into a remembered one. Where too much is remembered, what
-// its provider, or else the provider with the most, would lose first is forgotten.
+// retire turns a live service into a remembered one. Beyond a limit it forgets the remembered
+// service with the earliest due time of the same provider, or of the largest.
 func (x *Index) retire(e *entry) {
 	x.shards.expel(e.record)
 	x.rankings[live].remove(e, live)
@@ -241,8 +241,8 @@ func (x *Index) retire(e *entry) {
 	x.drop(x.rankings[remembered].soonest(&p.held[remembered], e))
 }
 
-// lapse takes out a live record that has expired, and remembers it where an older version
-// has not.
+// lapse removes an expired live record. It remembers the service while an older version is
+// valid.
 func (x *Index) lapse(e *entry, now int64) {
 	old := e.record
 	if until := x.due.until(e); until > now {
@@ -255,7 +255,7 @@ func (x *Index) lapse(e *entry, now int64) {
 	x.feed.publish(Expired, old, nil)
 }
 
-// drop forgets e, which is in no shard.
+// drop forgets e. The row of e, if any, must be gone.
 func (x *Index) drop(e *entry) {
 	x.rankings[e.state()].remove(e, e.state())
 	x.due.remove(e)
@@ -267,8 +267,8 @@ func (x *Index) drop(e *entry) {
 	x.entries.release(e)
 }
 
-// room makes sure that a provider (nil for an unknown one) may have one more service in a
-// state, and evicts another where that is fair.
+// room checks the limits for one more service of a provider (nil for a new provider) in a state.
+// It evicts a service of a larger provider if necessary.
 func (x *Index) room(p *provider, s state) error {
 	limit, most := x.config.MaxPerProvider, x.config.MaxRecords
 	if s == remembered {
@@ -299,7 +299,7 @@ func (x *Index) room(p *provider, s state) error {
 	return nil
 }
 
-// evict takes a live record out and remembers nothing of it.
+// evict removes a live record without remembering the service.
 func (x *Index) evict(e *entry) {
 	old := e.record
 	x.shards.expel(old)
@@ -307,8 +307,7 @@ func (x *Index) evict(e *entry) {
 	x.feed.publish(Evicted, old, nil)
 }
 
-// nanos is t in Unix nanoseconds, and the nearest such for times out of their range, but
-// for the last second of it.
+// nanos returns t in Unix nanoseconds, limited to the range of int64 in whole seconds.
 func nanos(t time.Time) int64 {
 	const most = math.MaxInt64 / int64(time.Second)
 	switch s := t.Unix(); {

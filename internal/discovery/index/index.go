@@ -1,42 +1,38 @@
-// Package index holds the verified, unexpired records that one peer knows and searches
-// them in memory.
+// Package index stores the verified, unexpired records of one peer and searches them in memory.
 //
-// # Shape
+// # Structure
 //
-// Records live column-wise, by type: a few immutable blocks sorted by band of latitude
-// and longitude, and a small unsorted delta (see part, shard). A search reads one snapshot
-// of one type through an atomic pointer. It never waits for a writer, never keeps one
-// waiting, and sees every update whole or not at all. The exception is a search for one
-// provider, which looks through the few records of that one under the lock of the other
-// methods. Merging the delta into blocks is work of the changes themselves, a bounded part
-// of it for each (see job), so that none takes long: an index has no goroutine and needs
-// no closing.
+// The index stores records by type in columns: a few immutable blocks, sorted by latitude band
+// and longitude, plus a small unsorted delta (see part, shard). A search loads one snapshot of
+// one type through an atomic pointer. Searches and writers never wait for each other, and a
+// search sees an update completely or not at all. Only a search for one provider takes the lock
+// of the other methods, to read that provider's few records. Changes also merge the delta into
+// blocks, a bounded number of rows per change (see job). So every change is short, and an index
+// needs neither a goroutine nor a Close.
 //
 // # Totals
 //
-// To find the nearest of a million records takes microseconds, to count all that match
-// many times as long; within a radius too, where records are dense. Who does not need the count says so (SearchOptions.AtLeast), and is
-// told whether what there is of it is exact (Found.Exact).
+// The nearest of a million records take microseconds to find. Counting all matches takes many
+// times longer, within a dense radius too. Callers without need of the count set
+// SearchOptions.AtLeast; Found.Exact then reports whether Total is exact.
 //
-// # What is remembered
+// # Remembered services
 //
-// Of each service the freshest version known counts (records.Compare). A version that no
-// longer counts must not come back while it is still valid somewhere in the network: the
-// index remembers a tombstone, or a record that lapsed before its predecessor, until no
-// older version that it has seen can be valid.
+// The freshest known version of a service wins (records.Compare). An older version must not
+// return while other peers may still hold it as valid. So the index remembers a tombstone, or a
+// record with an earlier expiry than its predecessor, until every older version seen has
+// expired.
 //
-// # Bounds
+// # Limits
 //
-// Live and remembered services are bounded apart, each in all and for each provider. When
-// live records are full, a newcomer takes the place of the record that lapses first of the
-// provider with the most records, provided that this one still has at least as many as the
-// newcomer's own; otherwise it is refused. So no provider can push out another that offers
-// less than itself. Remembered services are bounded the same way, but a withdrawal of a
-// live record is always accepted.
+// Separate limits hold for live and remembered services, in total and per provider. A new record
+// in a full index evicts the record with the earliest expiry of the largest provider, if that
+// provider keeps at least as many records as the new record's provider. Otherwise the index
+// refuses the new record. So a provider cannot displace a smaller one. The same rule holds for
+// remembered services, except that the index always accepts the withdrawal of a live record.
 //
-// A live record takes some 135 bytes besides itself. Rows that count no more are about half
-// as many as those that do at most, and a large merge has a second copy of what it merges
-// while it is under way.
+// A live record takes about 135 bytes in the index. Dead rows number at most about half the live
+// rows. A large merge holds a second copy of its input while it runs.
 package index
 
 import (
@@ -52,21 +48,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// The bounds that zeros in Config stand for.
+// The defaults for zero values in Config.
 const (
 	DefaultMaxRecords     = 1 << 20
 	DefaultMaxPerProvider = 100
 )
 
-// rememberedPerProvider is how many times MaxPerProvider a provider may make the index
-// remember: enough to replace all its services daily while a tombstone lives two days.
+// rememberedPerProvider times MaxPerProvider is the number of remembered services per provider:
+// enough to replace all services daily while a tombstone lives two days.
 const rememberedPerProvider = 4
 
-// Config bounds an index. The zero value is usable.
+// Config limits an index. The zero value means the defaults.
 type Config struct {
-	MaxRecords     int // live records; 0 or less is DefaultMaxRecords
-	MaxPerProvider int // live records of one provider; 0 or less is DefaultMaxPerProvider
-	MaxTombstones  int // remembered services that are not live; 0 or less is MaxRecords
+	MaxRecords     int // live records; 0 or less means DefaultMaxRecords
+	MaxPerProvider int // live records of one provider; 0 or less means DefaultMaxPerProvider
+	MaxTombstones  int // remembered services; 0 or less means MaxRecords
 }
 
 func (c Config) withDefaults() Config {
@@ -82,20 +78,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Outcome is what became of a service.
+// Outcome is the effect of a change on a service.
 type Outcome uint8
 
-// The outcomes. Put gives the first four, changes are of all kinds but the first.
+// The outcomes. Put returns the first four. Changes never have the first.
 const (
-	Unchanged Outcome = iota // this very version was known
-	Added                    // a service that was not live is
-	Updated                  // a live service has a fresher version
-	Withdrawn                // the service is remembered as withdrawn
-	Expired                  // a live record lapsed
-	Evicted                  // a live record made room for another
+	Unchanged Outcome = iota // the index has this version
+	Added                    // a new live service
+	Updated                  // a fresher version of a live service
+	Withdrawn                // a tombstone replaced the service
+	Expired                  // a live record expired
+	Evicted                  // a live record was removed, usually in favour of another
 )
 
-// String gives the outcome's lower-case name.
+// String returns the outcome's lower-case name.
 func (o Outcome) String() string {
 	names := [...]string{"unchanged", "added", "updated", "withdrawn", "expired", "evicted"}
 	if int(o) >= len(names) {
@@ -110,7 +106,7 @@ type Index struct {
 	shards shards
 	pool   sync.Pool // of *search
 
-	mu        sync.RWMutex // guards what follows, and is held by all writers
+	mu        sync.RWMutex // guards the fields below; all writers hold it
 	entries   *arena
 	names     nameMap
 	providers map[peer.ID]*provider
@@ -122,7 +118,7 @@ type Index struct {
 	evictions     atomic.Uint64
 }
 
-// New makes an empty index.
+// New returns an empty index.
 func New(c Config) *Index {
 	names := newNameMap()
 	entries := names.arena
@@ -138,13 +134,14 @@ func New(c Config) *Index {
 	}
 }
 
-// Put takes in a version of a service. An error leaves the index as it was:
-//   - fault.Invalid naming "expires_at" for a record that has lapsed at now;
-//   - fault.Exists naming "sequence" for a version older than the one known;
-//   - fault.LimitReached when the provider has its share or the index is full.
+// Put adds a version of a service. After an error the index is unchanged:
 //
-// Of two versions with one sequence records.Compare prefers one; either way the
-// equivocation is counted.
+//   - fault.Invalid naming "expires_at": the record has expired at now;
+//   - fault.Exists naming "sequence": the index has a newer version;
+//   - fault.LimitReached: the provider or the index is full.
+//
+// Of two versions with one sequence number records.Compare chooses one. The index counts both
+// cases as an equivocation.
 func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	if r.Expired(now) {
 		return Unchanged, &fault.Error{Op: "index.Put", Kind: fault.Invalid, Field: "expires_at", Value: r.Expires(), Err: errLapsed}
@@ -159,7 +156,7 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	return x.supersede(e, r)
 }
 
-// Get gives the live record of a name. It may have lapsed since the last Expire.
+// Get returns the live record of a name. The record may have expired since the last Expire.
 func (x *Index) Get(n records.Name) (*records.Record, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -169,8 +166,8 @@ func (x *Index) Get(n records.Name) (*records.Record, bool) {
 	return nil, false
 }
 
-// Latest gives the freshest version known of a name: a live record, a tombstone, or a
-// lapsed record that is remembered because an older version could still be valid.
+// Latest returns the freshest known version of a name: a live record, a tombstone, or an expired
+// record remembered against older valid versions.
 func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -180,14 +177,14 @@ func (x *Index) Latest(n records.Name) (*records.Record, bool) {
 	return nil, false
 }
 
-// Len is the number of live records.
+// Len returns the number of live records.
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.rankings[live].total
 }
 
-// OfProvider gives the live records of a provider by name. The caller owns the slice.
+// OfProvider returns the live records of a provider, ordered by name. The caller owns the slice.
 func (x *Index) OfProvider(id peer.ID) []*records.Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -203,8 +200,8 @@ func (x *Index) OfProvider(id peer.ID) []*records.Record {
 	return all
 }
 
-// All gives the records that were live when the iteration began, in an order that depends
-// on the history of the index alone. It keeps no writer waiting.
+// All iterates over the live records at the start of the iteration. The history of the index
+// alone determines the order. Writers do not wait.
 func (x *Index) All() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		x.mu.RLock()
@@ -218,9 +215,9 @@ func (x *Index) All() iter.Seq[*records.Record] {
 	}
 }
 
-// Expire takes out the records that have lapsed at now, tells subscribers, and gives
-// their number. It costs only what it takes out. Searches leave lapsed records out
-// whether or not Expire has run.
+// Expire removes the records expired at now, notifies subscribers and returns the number
+// removed. Its cost grows with that number alone. Searches skip expired records with or without
+// Expire.
 func (x *Index) Expire(now time.Time) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -239,7 +236,7 @@ func (x *Index) Expire(now time.Time) int {
 	}
 }
 
-// NextExpiry is when Expire next has work to do, and false when there is none.
+// NextExpiry returns the time of the next work for Expire, or false without any.
 func (x *Index) NextExpiry() (time.Time, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -249,18 +246,18 @@ func (x *Index) NextExpiry() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Stats are figures of an index.
+// Stats counts an index's contents and events.
 type Stats struct {
-	Live          int    // records that searches may give
-	Remembered    int    // tombstones and lapsed records kept against old versions
+	Live          int    // live records
+	Remembered    int    // tombstones and expired records kept against older versions
 	Providers     int    // with live or remembered records
 	Types         int    // with live records
-	Equivocations uint64 // times a Put showed two versions with one sequence
-	Evictions     uint64 // live records that made room for others
-	LostChanges   uint64 // changes that slow subscribers did not get, in all
+	Equivocations uint64 // Puts of two versions with one sequence number
+	Evictions     uint64 // live records removed in favour of others
+	LostChanges   uint64 // changes that slow subscribers missed, summed over all
 }
 
-// Stats gives the figures of the moment.
+// Stats returns the current numbers.
 func (x *Index) Stats() Stats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -275,8 +272,8 @@ func (x *Index) Stats() Stats {
 	}
 }
 
-// Equivocations counts how often a Put showed two versions of a provider's service with
-// one sequence, since the index last knew nothing else of that provider.
+// Equivocations counts the Puts of two versions of a service with one sequence number. The count
+// of a provider starts again after the index forgets the provider's last service.
 func (x *Index) Equivocations(id peer.ID) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

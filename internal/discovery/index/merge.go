@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// job merges neighbouring blocks into one, some rows at a time. The blocks stay as they
-// are and are searched until it is done. A row that dies meanwhile dies in its block and,
-// when it has been copied, in the copy.
+// job merges neighbouring blocks into one, some rows per step. Searches read the old blocks
+// until the job ends. A row that dies during the job dies in its block and in the copy, if one
+// exists.
 type job struct {
-	from, to int     // blocks of the shard that are read
-	sources  []*part // those blocks
-	at       []int   // next row of each
-	rows     int     // of all sources
-	pace     int     // rows that one change advances by
+	from, to int     // range of blocks in the shard
+	sources  []*part // the blocks of that range
+	at       []int   // next row of each source
+	rows     int     // sum over all sources
+	pace     int     // rows per change
 
 	out     *part
-	room    int // rows that out may have
-	columns int // of out that have been made
+	room    int // capacity of out
+	columns int // columns of out made so far
 	made    int // rows of out
-	band    int // that is being merged; beyond bandCount when all are
-	lane    int // next of out to turn
+	band    int // current band; above bandCount after the last
+	lane    int // next lane of out for fillGroups
 
 	heads  []head // scratch of planBand
 	picks  [256]pick
-	picked int // of picks
+	picked int // length of the list in picks
 }
 
 func newJob(s *shard, from, to int) *job {
@@ -34,18 +34,18 @@ func newJob(s *shard, from, to int) *job {
 		j.rows += len(p.records)
 		alive += len(p.records) - p.ended
 	}
-	j.pace = max(leastPace, j.rows/max(1, s.inlineRows/4)) // what piles up meanwhile is merged at once
+	j.pace = max(leastPace, j.rows/max(1, s.inlineRows/4)) // changes during the job stay below one inline merge
 	j.out = &part{codec: s.codec, bands: make([]uint32, bandCount+1)}
 	j.room = alive
 	return j
 }
 
-// leastPace is how many rows a change advances a job by at least: as many as make it worth
-// going from column to column.
+// leastPace is the smallest number of rows per change: enough rows for the switch from column to
+// column.
 const leastPace = 64
 
-// advance does the share of one change, and reports whether the job is done. To make a
-// column of many rows is a share too.
+// advance does one change's part of the work and reports whether the job is complete. One large
+// column counts as one part.
 func (j *job) advance() bool {
 	if j.out.grow(j.columns, j.room) {
 		j.columns++
@@ -54,14 +54,14 @@ func (j *job) advance() bool {
 	return j.step(j.pace)
 }
 
-// complete does all that is left.
+// complete runs the job to its end.
 func (j *job) complete() {
 	j.pace = len(j.picks)
 	for !j.advance() {
 	}
 }
 
-// step reads some rows, and reports whether the job is done.
+// step reads some rows and reports whether the job is complete.
 func (j *job) step(rows int) bool {
 	for rows > 0 && j.band <= bandCount {
 		read := j.plan(min(rows, len(j.picks)))
@@ -83,7 +83,7 @@ type pick struct {
 	row  uint32
 }
 
-// plan picks the next rows that are alive, in order, and gives how many were read.
+// plan picks the next live rows in order and returns the number of rows read.
 func (j *job) plan(rows int) (read int) {
 	j.picked = 0
 	for read < rows && j.band <= bandCount {
@@ -97,14 +97,14 @@ func (j *job) plan(rows int) (read int) {
 	return read
 }
 
-// head is the next row of a source in the band that is being merged.
+// head is the next row of a source in the current band.
 type head struct {
 	pick
 	lon uint32
 	end uint32 // row after the last of the band
 }
 
-// planBand is plan within the band. It gives less than asked for at the band's end.
+// planBand is plan limited to the current band. It returns fewer rows at the band's end.
 func (j *job) planBand(rows int) (read int) {
 	heads := j.heads[:0]
 	for i, p := range j.sources {
@@ -137,13 +137,13 @@ func (j *job) planBand(rows int) (read int) {
 	return read
 }
 
-// before reports whether a row comes before another, both of one band.
+// before reports whether row a precedes row b of the same band.
 func (j *job) before(a, b *head) bool {
 	return a.lon < b.lon || a.lon == b.lon &&
 		digestOf(j.sources[a.part].records[a.row]) < digestOf(j.sources[b.part].records[b.row])
 }
 
-// kill ends the copy of a row that has died, if there is a job that has copied it.
+// kill removes the copy of a dead row, if a job has made one.
 func (j *job) kill(p *part, row int, k rowKey, version uint32) {
 	if j == nil {
 		return
@@ -161,9 +161,9 @@ func (j *job) kill(p *part, row int, k rowKey, version uint32) {
 	}
 }
 
-// sorted makes a block of the living among the first rows of a delta.
+// sorted makes a block of the live rows among the first rows of a delta.
 func sorted(delta *part, rows int) *part {
-	keys := make([]uint64, 0, maxDelta) // band, meridian and row
+	keys := make([]uint64, 0, maxDelta) // band, longitude and row
 	for row := range rows {
 		if !delta.dead(row) {
 			k := keyOf(delta.records[row])
@@ -189,13 +189,14 @@ func sorted(delta *part, rows int) *part {
 	return p
 }
 
-// sortAlike sorts rows of one band and meridian by digest, given all sorted but for that.
+// sortAlike sorts rows of one band and longitude by digest. The keys must already be in order
+// otherwise.
 func (p *part) sortAlike(keys []uint64) {
 	for from, to := 0, 0; from < len(keys); from = to {
 		for to = from + 1; to < len(keys) && keys[to]>>deltaBits == keys[from]>>deltaBits; to++ {
 		}
 		if to-from > 1 {
-			slices.SortFunc(keys[from:to], func(a, b uint64) int { // no two are alike
+			slices.SortFunc(keys[from:to], func(a, b uint64) int { // digests differ
 				return cmp.Compare(digestOf(p.records[a%maxDelta]), digestOf(p.records[b%maxDelta]))
 			})
 		}

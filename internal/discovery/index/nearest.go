@@ -6,13 +6,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo"
 )
 
-// quarterTurn is the largest radius that nearest tries before it reads everything, in
-// metres: chords tell distances well up to there.
+// quarterTurn is the largest radius of a ring, in metres. Chords measure distances precisely up
+// to this radius; beyond it nearest reads all rows.
 const quarterTurn = math.Pi / 2 * geo.EarthRadiusMeters
 
-// nearest ranks by distance without a radius: it ranks the matches of discs around the
-// place that grow until one holds enough. Before that it counts all matches by their
-// columns, unless that is not asked for.
+// nearest ranks by distance without a radius. It ranks the matches of growing discs around the
+// place until one disc holds enough. Before that it counts all matches by their columns, unless
+// the caller accepts a lower bound.
 func (s *search) nearest() {
 	if !s.atLeast {
 		s.count()
@@ -30,9 +30,9 @@ func (s *search) nearest() {
 	s.beyond(in.inner)
 }
 
-// nearestIn is nearest within the plan's disc, for who does not ask for a count, and where
-// the rows around its centre are so dense that far smaller discs may hold enough. It
-// reports whether one did; if not, in.inner tells what need not be read again.
+// nearestIn is nearest within the plan's disc, for searches without an exact count around dense
+// centres, where far smaller discs may suffice. It reports whether one did. Otherwise in.inner
+// bounds the rows already read.
 func (s *search) nearestIn(in *area, d geo.Disc) bool {
 	const far = 8 // MAGIC
 	radius := s.firstRadius(d.Center)
@@ -47,8 +47,8 @@ func (s *search) nearestIn(in *area, d geo.Disc) bool {
 	return false
 }
 
-// ring ranks the matches of a disc but for those of the disc before it, and reports
-// whether it holds all that are asked for.
+// ring ranks the matches between the previous disc and d. It reports whether d holds enough
+// hits.
 func (s *search) ring(in *area, d geo.Disc) bool {
 	in.round, in.outer = true, square(geo.MetersToChord(d.Radius))
 	s.readDisc(*in, geo.Disc{Center: d.Center, Radius: d.Radius + discSlack})
@@ -61,25 +61,24 @@ func (s *search) ring(in *area, d geo.Disc) bool {
 	return false
 }
 
-// worthDiscs reports whether there may be more matches than are asked for: else all must
-// be read.
+// worthDiscs reports whether more matches than hits may exist. Without more, the search must
+// read all rows anyway.
 func (s *search) worthDiscs() bool {
 	return s.counting && s.snapshot.live > s.ranker.keep || s.total > s.ranker.keep
 }
 
-// growth is how much larger the next disc is: enough if matches are as dense around the
-// last one as in it, and a little more.
+// growth is the ratio of the next radius to the last: enough for an even density of matches,
+// plus a margin.
 func (s *search) growth() float64 {
 	const least, most = 1.5, 4 // MAGIC
 	return max(least, min(1.25*math.Sqrt(float64(s.ranker.keep)/float64(len(s.ranker.best))), most))
 }
 
-// discSlack is more metres than a vec within a chord of quarterTurn or less may be from
-// its place.
+// discSlack exceeds the error of a vec within a chord of quarterTurn, in metres.
 const discSlack = 2
 
-// firstRadius is the radius of a disc that would hold the hits asked for a few times over
-// if rows were as dense around the place as in its neighbourhood, in metres.
+// firstRadius is the radius of a disc with a few times the hits asked for, in metres. It assumes
+// the density of rows in the vicinity.
 func (s *search) firstRadius(center geo.Point) float64 {
 	const vicinity, least, most = 20_000, 500, 80_000 // MAGIC: about a city
 	const rarity = 6                                  // MAGIC: rows for each match
@@ -88,7 +87,7 @@ func (s *search) firstRadius(center geo.Point) float64 {
 	return max(least, min(vicinity*math.Sqrt(share), most))
 }
 
-// rowsIn is about how many rows there are in a region, the dead included.
+// rowsIn estimates the number of rows in a region, dead rows included.
 func (s *search) rowsIn(r region) int {
 	n := 0
 	for _, p := range s.snapshot.blocks {
@@ -99,18 +98,18 @@ func (s *search) rowsIn(r region) int {
 	return n
 }
 
-// countRadius is the radius of a disc beyond which it is better to know how many matches
-// there are, before more is read than to count them takes; in metres.
+// countRadius is the radius, in metres, beyond which the search counts all matches first: the
+// count then costs less than more discs.
 const countRadius = 1_000_000 // MAGIC
 
-// count makes all matches the total, for good.
+// count sets the total to the number of all matches. Later reads do not change it.
 func (s *search) count() {
 	s.ranking, s.total = false, 0
 	defer func() { s.ranking, s.counting = true, false }()
 	s.read(area{region: everything(), inner: -1, surely: math.Inf(1)})
 }
 
-// beyond ranks all rows whose squared chord is above inner, and those without a place.
+// beyond ranks all rows with a squared chord above inner, and the rows without a place.
 func (s *search) beyond(inner float64) {
 	s.read(area{region: everything(), inner: inner, surely: math.Inf(1)})
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// order is how a lower bound of a rank value is found in columns.
+// order selects the column with a lower bound of the rank value.
 type order uint8
 
 const (
-	byValue order = iota // it is not: every match is valued
+	byValue order = iota // no column: the plan values every match
 	byChord
 	byPrice
 	byUptime
@@ -39,26 +39,26 @@ func orderOf(s query.Sort) order {
 	}
 }
 
-// ranker keeps the best of the matches offered: as many as asked for and one more, whose
-// value is Found.Next. Columns give a floor of each match's value; a batch of matches is
-// valued by rising floor, and only as far as floors are below the worst value kept.
+// ranker keeps the best matches: the hits asked for plus one more, whose value becomes
+// Found.Next. Columns give a lower bound of each match's value. A batch of matches is valued in
+// ascending order of the bounds, down to the worst value kept.
 type ranker struct {
 	plan  *query.Plan
 	order order
 	keep  int
 	best  []query.Hit // best first, at most keep
-	worst float64     // no match with a floor above it can be among the best
+	worst float64     // matches with a greater lower bound cannot reach best
 
 	facts records.Facts // scratch of scoreBound
 
-	touched records.Known // what touch read; nobody looks at it
+	touched records.Known // result of touch, never read
 
 	batch  [256]candidate
 	queued int
 }
 
-// candidate is a match that has not been valued. Its floor is in the terms of the order:
-// a squared chord, or a rank value.
+// candidate is a match without a value yet. Its lower bound is a squared chord or a rank value,
+// depending on the order.
 type candidate struct {
 	lower  float64
 	record *records.Record
@@ -69,7 +69,7 @@ func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
 }
 
-// lowerBound gives the floor of a row at a squared chord from the place asked about.
+// lowerBound returns the lower bound of a row at a squared chord from the place asked about.
 func (k *ranker) lowerBound(p *part, row int, chordSq float64) float64 {
 	switch k.order {
 	case byChord:
@@ -90,8 +90,7 @@ func (k *ranker) lowerBound(p *part, row int, chordSq float64) float64 {
 	}
 }
 
-// scoreBound is the value of a record with the best that a row's may have, right at the
-// place asked about and without errors.
+// scoreBound values a record with the row's lower bounds, no errors, and a distance of zero.
 func (k *ranker) scoreBound(f *lowerBounds) float64 {
 	k.facts.Known = records.KnownErrorRate
 	if !unknown(f.price) {
@@ -108,14 +107,14 @@ func (k *ranker) scoreBound(f *lowerBounds) float64 {
 	}
 	value, some := k.plan.Bound(&k.facts, geo.Global.Box())
 	if !some {
-		return math.Inf(-1) // impossible of a match
+		return math.Inf(-1) // impossible for a match
 	}
 	return value
 }
 
 func unknown(floor float32) bool { return floor > math.MaxFloat32 }
 
-// offer takes a match.
+// offer adds a match.
 func (k *ranker) offer(floor float64, r *records.Record) {
 	if floor > k.worst {
 		return
@@ -127,7 +126,7 @@ func (k *ranker) offer(floor float64, r *records.Record) {
 	k.queued++
 }
 
-// settle values what is queued.
+// settle values the queued candidates.
 func (k *ranker) settle() {
 	queued := k.batch[:k.queued]
 	if first := k.keep + spare; k.order != byValue && k.queued > first {
@@ -147,10 +146,11 @@ func (k *ranker) settle() {
 	k.queued = 0
 }
 
-// spare is how many candidates more than asked for are valued at first.
+// spare is the number of extra candidates in the first group.
 const spare = 1
 
-// value values candidates by rising floor, as far as floors are low enough.
+// value values candidates in ascending order of their bounds, and stops at the first bound above
+// worst.
 func (k *ranker) value(list []candidate) {
 	if k.order != byValue {
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.lower, b.lower) })
@@ -164,16 +164,16 @@ func (k *ranker) value(list []candidate) {
 	}
 }
 
-// touch reads from the records that will be valued. The reads do not depend on one
-// another, so that the processor waits for memory once rather than once for each.
+// touch reads from the records that value reads next. The reads are independent, so that the
+// processor waits for memory once instead of once per record.
 func (k *ranker) touch(list []candidate) {
 	for _, c := range list[:min(len(list), k.keep+spare)] {
 		k.touched |= c.record.Facts().Known
 	}
 }
 
-// lowest moves the n candidates with the lowest floors to the front, in any order (C. A.
-// R. Hoare, "Algorithm 65: Find", CACM 4, 1961).
+// lowest moves the n candidates with the lowest bounds to the front, in any order (C. A. R.
+// Hoare, "Algorithm 65: Find", CACM 4, 1961).
 func lowest(list []candidate, n int) {
 	for low, high := 0, len(list)-1; low < high; {
 		pivot := list[(low+high)/2].lower
@@ -202,7 +202,7 @@ func lowest(list []candidate, n int) {
 	}
 }
 
-// rank puts a hit in its place among the best.
+// rank inserts a hit into best.
 func (k *ranker) rank(h query.Hit) {
 	n := len(k.best)
 	if n == k.keep {
@@ -222,7 +222,7 @@ func (k *ranker) rank(h query.Hit) {
 	}
 }
 
-// upperBound is the greatest floor of a match with a value.
+// upperBound returns the greatest lower bound of a match with this value.
 func (k *ranker) upperBound(value float64) float64 {
 	if k.order != byChord || math.IsInf(value, 1) {
 		return value
@@ -230,16 +230,16 @@ func (k *ranker) upperBound(value float64) float64 {
 	return square(geo.MetersToChord(value) + chordSlack)
 }
 
-// full reports whether there are as many hits as can be kept.
+// full reports whether best has reached its limit.
 func (k *ranker) full() bool { return len(k.best) == k.keep }
 
-// finish gives the best, best first. They are valid until release.
+// finish returns the best hits, best first. They are valid until release.
 func (k *ranker) finish() []query.Hit {
 	k.settle()
 	return k.best
 }
 
-// release lets go of all records.
+// release drops all references to records.
 func (k *ranker) release() {
 	clear(k.best)
 	k.plan, k.best = nil, k.best[:0]

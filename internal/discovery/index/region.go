@@ -9,24 +9,23 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// span is an interval of meridians, both included; see meridian.
+// span is an interval of meridians, both ends included; see meridian.
 type span struct{ west, east uint32 }
 
-// region is a set of rows that blocks find fast: those in a rectangle of bands and
-// meridians whose codes are in an interval. Regions of cells are exact; those of discs
-// hold more than the disc.
+// region is a set of rows that blocks find quickly: a rectangle of bands and meridians with an
+// interval of codes. Regions of cells are exact. Regions of discs include surroundings.
 type region struct {
-	whole        bool // all rows, with and without a place, whatever the other fields say
-	south, north int  // bands, both included
+	whole        bool // all rows, with and without a place; the other fields have no effect then
+	south, north int  // bands, both ends included
 	spans        [2]span
-	spanned      int    // how many spans there are; they are disjoint
-	first, last  uint64 // geo.Codes, both included; all 64 bits of last are set where codes do not matter
+	spanned      int    // number of spans, which are disjoint
+	first, last  uint64 // geo.Codes, both ends included; the maximum in last means any code
 }
 
-// everything is the region of all rows.
+// everything returns the region of all rows.
 func everything() region { return region{whole: true, last: math.MaxUint64} }
 
-// contains reports whether a record is in a region of cells.
+// contains reports whether a region of a cell contains a record.
 func (r *region) contains(rec *records.Record) bool {
 	if r.whole {
 		return true
@@ -39,8 +38,8 @@ func (r *region) contains(rec *records.Record) bool {
 	return r.first <= code && code <= r.last
 }
 
-// holds reports whether a row is in the region of its cell, if that is what r is of. It
-// asks the record where the column does not tell.
+// holds reports whether a region of a cell contains a row; any other region contains every row.
+// It reads the record if the column does not decide.
 func (r *region) holds(p *part, row int) bool {
 	const rest = 1<<codeShift - 1
 	if r.last == math.MaxUint64 {
@@ -57,30 +56,30 @@ func (r *region) holds(p *part, row int) bool {
 	}
 }
 
-// edgeSlack widens rectangles by more than rounding can take from them, in degrees.
+// edgeSlack widens rectangles by more than the rounding error, in degrees.
 const edgeSlack = 1e-7
 
-// aroundDisc gives a region that holds every row of a disc and of its surroundings of
-// edgeSlack degrees (11 mm).
+// aroundDisc returns a region with every row of a disc, and of the surrounding edgeSlack degrees
+// (11 mm).
 func aroundDisc(d geo.Disc) region {
 	angle := d.Radius / geo.EarthRadiusMeters
 	reach := angle*(180/math.Pi) + edgeSlack
 	south, north := d.Center.Lat-reach, d.Center.Lat+reach
 	r := region{south: bandOf(south), north: bandOf(north), last: math.MaxUint64}
-	if south <= -90 || north >= 90 { // a pole lies in the disc, and with it all meridians
+	if south <= -90 || north >= 90 { // the disc contains a pole, so every meridian crosses it
 		r.spans[0], r.spanned = span{0, math.MaxUint32}, 1
 		return r
 	}
-	// The meridians that touch the disc (J. P. Snyder, "Map Projections", 1987, right
-	// spherical triangle of centre, pole and point of contact).
+	// The meridians that touch the disc (J. P. Snyder, "Map Projections", 1987, right spherical
+	// triangle of centre, pole and point of contact).
 	sine := math.Sin(reach*(math.Pi/180)) / math.Cos(d.Center.Lat*(math.Pi/180))
 	half := math.Asin(math.Min(1, sine))*(180/math.Pi) + edgeSlack
 	r.setSpans(d.Center.Lon-half, d.Center.Lon+half)
 	return r
 }
 
-// setSpans sets the meridians between two longitudes, of which one may have run across
-// the antimeridian.
+// setSpans sets the meridians between two longitudes. One of them may lie beyond the
+// antimeridian.
 func (r *region) setSpans(west, east float64) {
 	r.spanned = 2
 	switch {
@@ -95,7 +94,7 @@ func (r *region) setSpans(west, east float64) {
 	}
 }
 
-// ofCell gives the region of a cell's rows.
+// ofCell returns the region of a cell.
 func ofCell(c geo.Cell) region {
 	b := c.Box()
 	r := region{south: bandOf(b.MinLat), north: bandOf(b.MaxLat), spanned: 1}
@@ -104,7 +103,7 @@ func ofCell(c geo.Cell) region {
 	return r
 }
 
-// clip leaves of r what is in the rectangle of o, and reports whether anything is.
+// clip returns the intersection of r with the rectangle of o, or false for an empty one.
 func (r region) clip(o region) (region, bool) {
 	out := r
 	out.south, out.north, out.spanned = max(r.south, o.south), min(r.north, o.north), 0
@@ -119,8 +118,8 @@ func (r region) clip(o region) (region, bool) {
 	return out, out.south <= out.north && out.spanned > 0
 }
 
-// cellRegions gives disjoint regions that hold the rows of the cells, in an empty slice.
-// Without a restriction (nil, or a list with Global) it is everything.
+// cellRegions returns disjoint regions for the rows of the cells, in the memory of regions. Nil
+// or a list with Global means everything.
 func cellRegions(regions []region, cells []geo.Cell) []region {
 	if cells == nil || slices.Contains(cells, geo.Global) {
 		return append(regions, everything())

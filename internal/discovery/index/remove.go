@@ -2,14 +2,14 @@ package index
 
 import "github.com/blackhole/blackhole/pkg/records"
 
-// Remove takes a live record out that this peer is not to keep, and reports whether there
-// was one. Subscribers see it as evicted. Nothing is remembered of it: any valid version may
-// be put again, an older one too.
+// Remove deletes a live record for which this peer is not responsible, and reports whether one
+// existed. Subscribers receive Evicted. The index remembers nothing: Put accepts any valid
+// version again, an older one too.
 func (x *Index) Remove(n records.Name) bool {
 	return x.remove(n, func(*records.Record) bool { return true })
 }
 
-// Forget is Remove of just this version: one that came meanwhile stays.
+// Forget is Remove limited to this version. It keeps a later version.
 func (x *Index) Forget(r *records.Record) bool {
 	return x.remove(r.Name(), func(held *records.Record) bool { return records.Compare(held, r) == 0 })
 }

@@ -10,7 +10,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// The measures of a record that filters bound from one side.
+// The measures of a record with one-sided filters.
 const (
 	gpus = iota
 	cpuCores
@@ -23,27 +23,27 @@ const (
 	measures
 )
 
-// A word holds what one-sided filters look at of one record, so that one subtraction
-// compares it all: a field of few bits for the claimed status and for each measure. More
-// is better in every field, and 0 is unknown. Above each field is a guard bit, clear in
-// words: when it is set first and thresholds are subtracted, it survives in exactly the
-// fields that reach theirs (L. Lamport, "Multiple Byte Processing with Full-Word
+// A word encodes the values of one record for all one-sided filters, so that one subtraction
+// compares them: a field of few bits for the claimed status and for each measure. Greater means
+// better in every field, and 0 means unknown. The guard bit above each field is clear in words.
+// A comparison sets it and subtracts the thresholds: the guard bit survives in exactly the
+// fields that reach their threshold (L. Lamport, "Multiple Byte Processing with Full-Word
 // Instructions", CACM 18, 1975).
 const guards = 1<<2 | 1<<6 | 1<<13 | 1<<20 | 1<<27 | 1<<34 | 1<<41 | 1<<51 | 1<<61
 
-// statusBits is the width of the status, which begins at bit 0.
+// statusBits is the width of the status, which starts at bit 0.
 const statusBits = 2
 
-// field is where a measure stands in a word.
+// field is the position of a measure in a word.
 type field struct{ shift, bits uint }
 
-// layout is the place of every measure.
+// layout returns the position of every measure.
 func layout() [measures]field {
 	return [measures]field{{3, 3}, {7, 6}, {14, 6}, {21, 6}, {28, 6}, {35, 6}, {42, 9}, {52, 9}}
 }
 
-// reaches reports, as 1 or 0, whether every field of word is at least that of thresholds.
-// It has no branches: bit 63 of both is clear.
+// reaches returns 1 if every field of word is at least that of thresholds, and 0 otherwise. It
+// avoids branches: bit 63 of both is clear.
 func reaches(word, thresholds uint64) int {
 	short := ^(word | guards - thresholds) & guards
 	return int((short - 1) >> 63)
@@ -67,10 +67,10 @@ func statusRank(s pb.HealthStatus_Status) uint64 {
 	}
 }
 
-// measure is one value turned so that more is better; NaN is unknown.
+// measure is one value, negated where less is better; NaN means unknown.
 type measure = float64
 
-// measuresOf reads a record.
+// measuresOf returns the measures of a record.
 func measuresOf(f *records.Facts) [measures]measure {
 	stated := func(k records.Known, v float64) measure {
 		if !f.Has(k) {
@@ -90,17 +90,17 @@ func measuresOf(f *records.Facts) [measures]measure {
 	}
 }
 
-// scale divides the values of each measure into the few steps of its field. It is
-// immutable. The zero value has one step, and is right but tells nothing apart.
+// scale maps the values of each measure to the steps of its field. It is immutable. The zero
+// value has one step: correct, but without selectivity.
 type scale struct {
-	cuts [measures][]float64 // rising; step 1 is below the first, step n+1 begins at cut n
+	cuts [measures][]float64 // ascending; step 1 lies below the first cut, step n+1 starts at cut n
 }
 
-// sampleSize is about how many records train a scale.
+// sampleSize is the approximate number of records for train.
 const sampleSize = 2048
 
-// train makes a scale whose steps hold about equally many of the records, or one value
-// each where there are few values.
+// train makes a scale with about equally many of the records per step, or with one value per
+// step for few distinct values.
 func train(all []*records.Record) *scale {
 	var samples [measures][]float64
 	for _, r := range all {
@@ -112,12 +112,12 @@ func train(all []*records.Record) *scale {
 	}
 	s := new(scale)
 	for m, f := range layout() {
-		s.cuts[m] = quantiles(samples[m], 1<<f.bits-3) // so that one above the last step still fits
+		s.cuts[m] = quantiles(samples[m], 1<<f.bits-3) // leaves room for a threshold above the last step
 	}
 	return s
 }
 
-// quantiles gives at most n of the values, rising and without repetition.
+// quantiles returns at most n of the values, ascending and distinct.
 func quantiles(values []float64, n int) []float64 {
 	slices.Sort(values)
 	if distinct := slices.Compact(slices.Clone(values)); len(distinct) <= n {
@@ -130,14 +130,14 @@ func quantiles(values []float64, n int) []float64 {
 	return slices.Compact(cuts)
 }
 
-// step gives the field of a value.
+// step returns the field for a value.
 func (s *scale) step(m int, v measure) uint64 {
 	if math.IsNaN(v) {
 		return 0
 	}
-	// A binary search without branches, which would be mispredicted half the time.
+	// Binary search without branches: the processor would mispredict half of them.
 	cuts := s.cuts[m]
-	first := 0 // cuts before it are not above v
+	first := 0 // cuts before first are at most v
 	for n := len(cuts); n > 0; {
 		half := (n + 1) / 2
 		first += half * number(cuts[first+half-1] <= v)
@@ -146,7 +146,7 @@ func (s *scale) step(m int, v measure) uint64 {
 	return uint64(first) + 1
 }
 
-// word gives the word of a record.
+// word returns the word of a record.
 func (s *scale) word(f *records.Facts) uint64 {
 	word := statusRank(f.Status)
 	place := layout()
@@ -156,13 +156,12 @@ func (s *scale) word(f *records.Facts) uint64 {
 	return word
 }
 
-// thresholds are a filter in the terms of words and floors. A word below maybe does not
-// pass. One that reaches sure does. One that reaches firm does if price and uptime are
-// within limits.
+// thresholds express a filter in words and lower bounds. A word below maybe fails. A word that
+// reaches sure passes. A word that reaches firm passes if price and uptime are within limits.
 type thresholds struct {
 	maybe, firm, sure uint64
 	limits            lowerBounds // greatest price, and negated uptime
-	blind             bool        // the filter looks at something that words do not tell
+	blind             bool        // words do not decide a part of the filter
 }
 
 // thresholds translates the one-sided checks of a filter.
@@ -183,23 +182,24 @@ func (s *scale) thresholds(f *query.Filter) thresholds {
 	return t
 }
 
-// surely reports whether a record with a word and floors passes.
+// surely reports whether a record with this word and these bounds certainly passes.
 func (t *thresholds) surely(word uint64, f lowerBounds) bool {
-	// A value lies between its floor and the next float32, which is at most the limit's
-	// floor when the value's own is less.
+	// A value lies between its lower bound and the next float32. That is at most the limit's
+	// lower bound if the value's own is less.
 	return reaches(word, t.sure) == 1 ||
 		reaches(word, t.firm) == 1 && below(f.price, t.limits.price) && below(f.uptime, t.limits.uptime)
 }
 
-// below reports whether a value with a floor is surely at most a limit with one; infinite is no limit.
+// below reports whether a value certainly is at most a limit, given the lower bounds of both. An
+// infinite limit means no limit.
 func below(floor, limit float32) bool { return floor < limit || limit > math.MaxFloat32 }
 
-// surelyNot reports whether price or uptime cannot pass.
+// surelyNot reports whether price or uptime certainly fails.
 func (t *thresholds) surelyNot(f lowerBounds) bool {
 	return f.price > t.limits.price || f.uptime > t.limits.uptime
 }
 
-// statusThresholds translates a set of statuses, if it is one that ranks can tell.
+// statusThresholds translates a set of statuses. Sets that ranks cannot express are blind.
 func statusThresholds(set query.Statuses) thresholds {
 	switch set {
 	case query.AllStatuses:
@@ -215,11 +215,11 @@ func statusThresholds(set query.Statuses) thresholds {
 
 // bound is a lower bound on a measure.
 type bound struct {
-	least measure // -Inf without one
-	need  bool    // the measure must be known
+	least measure // -Inf for no bound
+	need  bool    // whether the measure must be known
 }
 
-// boundsOf reads a filter.
+// boundsOf returns the lower bounds of a filter.
 func boundsOf(f *query.Filter) [measures]bound {
 	lower := func(k records.Known, least float64) bound {
 		return bound{least: least, need: f.Need&k != 0}
@@ -246,10 +246,10 @@ func boundsOf(f *query.Filter) [measures]bound {
 	}
 }
 
-// bound translates a lower bound into the least step that may reach it and the least that
-// surely does. They differ where the bound lies within a step.
+// bound returns the least step that may reach a lower bound, and the least that certainly
+// reaches it. They differ for a bound within a step.
 func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
-	const exact = 1 << 53 // integers below keep their order as float64
+	const exact = 1 << 53 // smaller integers keep their order as float64
 	switch {
 	case !b.need:
 		return 0, 0
@@ -263,8 +263,8 @@ func (s *scale) bound(m int, b bound) (maybe, sure uint64) {
 	return step, step + 1
 }
 
-// lower are lower bounds of a record's rank values by price, uptime and response time
-// (query.Plan.Value), rounded down; +Inf where those are unknown whatever is asked.
+// lowerBounds are lower bounds of a record's rank values by price, uptime and response time
+// (query.Plan.Value), rounded down; +Inf for unknown values.
 type lowerBounds struct{ price, uptime, response float32 }
 
 func lowerBoundsOf(f *records.Facts) lowerBounds {
@@ -281,7 +281,7 @@ func lowerBoundsOf(f *records.Facts) lowerBounds {
 	}
 }
 
-// roundDown32 is the greatest float32 that is not above v; -Inf for NaN.
+// roundDown32 returns the greatest float32 that is at most v; -Inf for NaN.
 func roundDown32(v float64) float32 {
 	f := float32(v)
 	switch {
@@ -294,10 +294,10 @@ func roundDown32(v float64) float32 {
 	}
 }
 
-// kind is what subtype and price filters compare by equality.
+// kind holds the values of equality filters on subtype and price.
 type kind struct{ subtype, currency, unit string }
 
-// statedPlace is what filters on the stated place compare by equality.
+// statedPlace is the stated country and region.
 type statedPlace struct{ country, region string }
 
 func kindOf(r *records.Record) kind {
@@ -310,7 +310,7 @@ func statedPlaceOf(r *records.Record) statedPlace {
 	return statedPlace{country: f.Country, region: f.Region}
 }
 
-// fold gives the form that is compared, which is without case but for the subtype.
+// fold lower-cases all fields but the subtype.
 func (k kind) fold() kind {
 	return kind{subtype: k.subtype, currency: query.Fold(k.currency), unit: query.Fold(k.unit)}
 }
@@ -319,15 +319,15 @@ func (l statedPlace) fold() statedPlace {
 	return statedPlace{country: query.Fold(l.country), region: query.Fold(l.region)}
 }
 
-// codec is what parts of one time are encoded with. Writers alone add to it; what it has
-// said does not change.
+// codec encodes the parts of one period. Only writers extend it, and existing codes never
+// change.
 type codec struct {
 	scale  *scale
 	kinds  dictionary[kind]
 	places dictionary[statedPlace]
 }
 
-// newCodec makes a codec that suits the records of some blocks.
+// newCodec makes a codec from a sample of the records in some blocks.
 func newCodec(blocks []*part) *codec {
 	rows := 0
 	for _, p := range blocks {
@@ -343,15 +343,15 @@ func newCodec(blocks []*part) *codec {
 	return &codec{scale: train(sample)}
 }
 
-// size is how many values the dictionaries have.
+// size returns the number of values in the dictionaries.
 func (c *codec) size() int { return len(c.kinds.values()) + len(c.places.values()) }
 
-// dictionary numbers values in the order of their first use. Values that differ in case
-// have numbers of their own, so that only new ones are folded. Its list only grows.
+// dictionary numbers values in the order of first use. Values that differ in case get separate
+// numbers, so that only new values need folding. The list only grows.
 type dictionary[T foldable[T]] struct {
-	list atomic.Pointer[[]T] // folded, what readers see
-	ids  map[T]uint16        // writers' only
-	last T                   // what id was asked about; writers' only, as is its number
+	list atomic.Pointer[[]T] // folded values, for readers
+	ids  map[T]uint16        // for writers only
+	last T                   // last argument of id; for writers only, as its number in same
 	same uint16
 }
 
@@ -360,10 +360,10 @@ type foldable[T any] interface {
 	fold() T
 }
 
-// others is the number of all values for which a dictionary has no room.
+// others is the number of all values beyond the dictionary's capacity.
 const others = math.MaxUint16
 
-// values gives the values by number.
+// values returns the values by number.
 func (d *dictionary[T]) values() []T {
 	if list := d.list.Load(); list != nil {
 		return *list
@@ -371,8 +371,8 @@ func (d *dictionary[T]) values() []T {
 	return nil
 }
 
-// id gives the number of v, a new one for a new v. Where most rows have one value, it is
-// that of the row before.
+// id returns the number of v, and assigns one to a new v. The previous row's value needs no
+// lookup: most neighbours are equal.
 func (d *dictionary[T]) id(v T) uint16 {
 	if d.ids == nil {
 		d.ids = make(map[T]uint16)
@@ -387,7 +387,7 @@ func (d *dictionary[T]) id(v T) uint16 {
 	return id
 }
 
-// enter gives v a number, if there is room.
+// enter assigns a number to v, if the dictionary has room.
 func (d *dictionary[T]) enter(v T) uint16 {
 	list := d.values()
 	if len(list) == others {

@@ -1,14 +1,14 @@
 package index
 
-// dueQueue is a binary min-heap of entries by due, each of which knows its place: the
-// next to lapse is found at once, and any can move in logarithmic time.
+// dueQueue is a binary min-heap of entries by due time. Entries store their position, so that
+// removal and changes take logarithmic time.
 type dueQueue struct {
 	*arena
 	heap     []uint32
-	outlived map[uint32]int64 // when the last version known lapses, for entries where that is not the one that counts
+	outlived map[uint32]int64 // expiry of the last known version, for entries whose freshest version expires earlier
 }
 
-// until is when the last version known of a service lapses.
+// until returns the expiry of the last known version of a service.
 func (s *dueQueue) until(e *entry) int64 {
 	if until, ok := s.outlived[e.id]; ok {
 		return until
@@ -16,7 +16,7 @@ func (s *dueQueue) until(e *entry) int64 {
 	return nanos(e.record.Expires())
 }
 
-// plan sets e's next step, given when the last version known of it lapses.
+// plan sets the due time of e. until is the expiry of the last known version.
 func (s *dueQueue) plan(e *entry, until int64) {
 	e.due = nanos(e.record.Expires())
 	if until > e.due {
@@ -30,7 +30,7 @@ func (s *dueQueue) plan(e *entry, until int64) {
 	s.fix(e)
 }
 
-// first is the entry due first, or nil.
+// first returns the entry with the earliest due time, or nil.
 func (s *dueQueue) first() *entry {
 	if len(s.heap) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (s *dueQueue) add(e *entry) {
 	s.up(e, len(s.heap)-1)
 }
 
-// remove takes out e, which must be in s.
+// remove deletes e. The queue must contain e.
 func (s *dueQueue) remove(e *entry) {
 	delete(s.outlived, e.id)
 	i, last := int(e.heap), len(s.heap)-1
@@ -55,13 +55,13 @@ func (s *dueQueue) remove(e *entry) {
 	}
 }
 
-// fix restores the order after e.due changed.
+// fix restores the order after a change of e.due.
 func (s *dueQueue) fix(e *entry) {
 	s.up(e, int(e.heap))
 	s.down(e, int(e.heap))
 }
 
-// up sinks the hole at i towards the root until e fits.
+// up moves the hole at i towards the root, as far as e belongs.
 func (s *dueQueue) up(e *entry, i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -75,7 +75,7 @@ func (s *dueQueue) up(e *entry, i int) {
 	s.set(i, e)
 }
 
-// down sinks the hole at i towards the leaves until e fits.
+// down moves the hole at i towards the leaves, as far as e belongs.
 func (s *dueQueue) down(e *entry, i int) {
 	for {
 		child := 2*i + 1

@@ -10,26 +10,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// SearchOptions say which records a search may give.
+// SearchOptions restrict the records of a search.
 type SearchOptions struct {
-	Now   time.Time  // records that have lapsed by now do not count
-	Cells []geo.Cell // only records in one of these; nil is no restriction, and Global holds all
+	Now   time.Time  // records expired at Now do not match
+	Cells []geo.Cell // only records in one of these cells; nil means no restriction, and Global contains all
 
-	// AtLeast allows a Total that is a lower bound, where to count on would take longer
-	// than to search: Found.Exact tells. Nothing else of what is found depends on it.
+	// AtLeast permits a lower bound in Total if an exact count costs more than the search.
+	// Found.Exact reports the outcome. Other results do not depend on AtLeast.
 	AtLeast bool
 }
 
-// Found is what a search gives.
+// Found is the result of a search.
 type Found struct {
-	Hits  []query.Hit // best first, at most the plan's limit; the caller owns them
-	Total int         // matches before the cut, or at least so many where it is not Exact
-	Exact bool        // whether Total is all matches; it is, unless SearchOptions.AtLeast
-	Next  float64     // rank value of the best match withheld; +Inf when none is
+	Hits  []query.Hit // best first, at most the plan's limit; the caller owns the slice
+	Total int         // matches before the cut; a lower bound unless Exact
+	Exact bool        // whether Total is exact; always true without SearchOptions.AtLeast
+	Next  float64     // rank value of the best match beyond the limit; +Inf without one
 }
 
-// Search gives what matches a plan, as a scan of all live records with the plan's Match
-// and Value, a sort and a cut would. It sees every Put that has returned, and each whole.
+// Search returns the matches of a plan. The result equals a scan of all live records with
+// Plan.Match, sorted by Plan.Value and cut to the limit. A search sees every completed Put, and
+// each completely or not at all.
 func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	s := x.pool.Get().(*search)
 	defer x.pool.Put(s)
@@ -42,55 +43,55 @@ func (x *Index) Search(p *query.Plan, o SearchOptions) Found {
 	return s.end()
 }
 
-// search is the state of one search; it is reused.
+// search is the reusable state of one search.
 //
-// Rows go three ways: a kernel without branches picks those whose words may
-// do; consider looks at them one by one and counts; candidates are ranked in batches, in
-// the order of a lower bound of their value, so that few values are computed.
+// Rows pass three stages. A kernel without branches picks the rows by their words. consider
+// checks the picked rows one by one, and counts. The ranker values candidates in batches in the
+// order of their lower bounds, so that few values need computing.
 type search struct {
 	plan    *query.Plan
-	subtype string // asked for, or ""
+	subtype string // "" for any subtype
 	now     int64  // Unix nanoseconds
-	second  uint32 // now
+	second  uint32 // now in whole seconds
 	cells   []region
 
 	snapshot *snapshot
 	terms    terms
 	ranker   ranker
-	place    geo.Vec // asked about
-	counting bool    // whether matches add to total
-	ranking  bool    // whether matches are offered to ranker
+	place    geo.Vec // the place asked about
+	counting bool    // add matches to total
+	ranking  bool    // offer matches to ranker
 
-	area    area // that is being read
+	area    area // current area
 	picked  [512]uint32
-	pending int // of picked
+	pending int // length of the list in picked
 	total   int
-	atLeast bool // whether total may be a lower bound
-	partial bool // whether it is
+	atLeast bool // total may be a lower bound
+	partial bool // total is a lower bound
 }
 
-// terms are a question in the terms of a codec, that of the part being read.
+// terms are a query in the encoding of a codec.
 type terms struct {
 	codec       *codec
 	limits      thresholds
 	compared    []comparison // limits for groups
-	exact       bool         // whether every match must pass Plan.Match, whatever columns say
+	exact       bool         // every match needs Plan.Match, regardless of columns
 	kindValues  []kind
 	placeValues []statedPlace
-	kinds       matchResults // on kindValues
-	places      matchResults // on placeValues
+	kinds       matchResults // for kindValues
+	places      matchResults // for placeValues
 
-	wordsTellAll bool // whether words decide alone in the area, on rows that count
+	wordsTellAll bool // words alone decide live rows in the area
 }
 
-// area is where a search reads: a region, and in it the rows whose squared chord to place
-// is above inner and at most outer.
+// area is the part of a snapshot to read: the rows of a region with a squared chord above inner,
+// and at most outer.
 type area struct {
 	region
-	round  bool    // whether outer counts
-	inner  float64 // rows up to here have been read; negative for none
+	round  bool    // outer is valid
+	inner  float64 // closer rows have been read; negative for none
 	outer  float64
-	surely float64 // rows up to here are in the plan's disc; +Inf when there is none
+	surely float64 // closer rows certainly lie in the plan's disc; +Inf without a disc
 }
 
 func (s *search) begin(p *query.Plan, o SearchOptions) {
@@ -105,7 +106,7 @@ func (s *search) begin(p *query.Plan, o SearchOptions) {
 	s.ranker.begin(p, p.Sort())
 }
 
-// end gives what was found and lets go of it.
+// end returns the result and releases all references.
 func (s *search) end() Found {
 	f := Found{Total: s.total, Exact: !s.partial, Next: math.Inf(1)}
 	best := s.ranker.finish()
@@ -149,7 +150,7 @@ func (s *search) over(snap *snapshot) {
 	}
 }
 
-// translate puts the question in terms of a codec.
+// translate expresses the query in terms of a codec.
 func (s *search) translate(c *codec) {
 	f := s.plan.Filter()
 	s.terms.codec = c
@@ -176,7 +177,7 @@ func (s *search) overDisc(d geo.Disc) {
 	s.readDisc(in, d)
 }
 
-// readDisc reads the rows of an area that are around a disc, which holds all of it.
+// readDisc reads the rows of an area around a disc. The disc must contain the area.
 func (s *search) readDisc(in area, d geo.Disc) {
 	around := aroundDisc(d)
 	for _, c := range s.cells {
@@ -207,7 +208,7 @@ func (s *search) read(a area) {
 	s.drain(d)
 }
 
-// use makes ready to read a part.
+// use prepares the search for a part.
 func (s *search) use(p *part) {
 	if s.terms.codec != p.codec {
 		s.translate(p.codec)
@@ -215,7 +216,8 @@ func (s *search) use(p *part) {
 	s.terms.wordsTellAll = s.area.whole && s.area.inner < 0 && !s.terms.exact && !s.terms.kinds.asked && !s.terms.places.asked
 }
 
-// narrow is how many rows of a band are read whole rather than searched for the first.
+// narrow is the largest number of rows in a band for which a scan is faster than a binary
+// search.
 const narrow = 32
 
 func (s *search) readBlock(p *part) {
@@ -240,8 +242,7 @@ func (s *search) readBlock(p *part) {
 	}
 }
 
-// pick collects the rows from..to whose words may do. The rows picked are considered when
-// there are many, or by drain.
+// pick collects the rows from..to that pass by their words. A full list goes through drain.
 func (s *search) pick(p *part, from, to int) {
 	for from < to {
 		if s.pending == len(s.picked) {
@@ -253,8 +254,8 @@ func (s *search) pick(p *part, from, to int) {
 	}
 }
 
-// pickWords writes every row and keeps it by moving on, without a branch that could be
-// mispredicted. There must be room for all rows.
+// pickWords writes every row and advances only past passing ones, which saves unpredictable
+// branches. picked must have room for all rows.
 func (s *search) pickWords(p *part, from, to int) {
 	n, out, maybe := 0, s.picked[s.pending:], s.terms.limits.maybe
 	for i, word := range p.words[from:to] {
@@ -264,7 +265,7 @@ func (s *search) pickWords(p *part, from, to int) {
 	s.pending += n
 }
 
-// number is 1 for true.
+// number converts true to 1 and false to 0.
 func number(b bool) int {
 	if b {
 		return 1
@@ -272,7 +273,7 @@ func number(b bool) int {
 	return 0
 }
 
-// drain considers what was picked from a part.
+// drain considers the picked rows of a part.
 func (s *search) drain(p *part) {
 	for _, row := range s.picked[:s.pending] {
 		s.consider(p, int(row))
@@ -280,7 +281,7 @@ func (s *search) drain(p *part) {
 	s.pending = 0
 }
 
-// consider decides on a row that was picked.
+// consider decides a picked row.
 func (s *search) consider(p *part, row int) {
 	chordSq := p.vecs[row].chordSq(s.place)
 	if s.area.round && !(chordSq <= s.area.outer) || chordSq <= s.area.inner {
@@ -313,7 +314,8 @@ func (s *search) consider(p *part, row int) {
 	}
 }
 
-// match takes a row that matches, at a squared chord from the place asked about.
+// match counts and offers a matching row. chordSq is its squared chord from the place asked
+// about.
 func (s *search) match(p *part, row int, chordSq float64) {
 	if s.counting {
 		s.total++
@@ -323,8 +325,8 @@ func (s *search) match(p *part, row int, chordSq float64) {
 	}
 }
 
-// passKind and passPlace are the parts of Plan.Match that look at a kind or a land alone;
-// they let others pass.
+// passKind and passPlace are the parts of Plan.Match that depend on a kind or a stated place
+// alone. They accept others.
 func (s *search) passKind(id uint16) bool {
 	if id == others {
 		return true
@@ -348,8 +350,8 @@ func (s *search) passPlace(id uint16) bool {
 	return s.terms.places.byID[id] == passes
 }
 
-// decideFew asks about kinds no more if all of them pass, as in most networks they do;
-// unless there are so many that finding out is not worth it.
+// decideFew skips the check of kinds if all of them pass, as in most networks. It does not try
+// many kinds.
 func (s *search) decideFew() {
 	const few = 16
 	if !s.terms.kinds.asked || len(s.terms.kinds.byID) > few {
@@ -363,7 +365,8 @@ func (s *search) decideFew() {
 	s.terms.kinds.asked = false
 }
 
-// among reports whether a folded string is in a sorted list, or the list is empty.
+// among reports whether a sorted list contains a folded string. Every string passes an empty
+// list.
 func among(list []string, s string) bool {
 	if len(list) == 0 {
 		return true
@@ -372,8 +375,8 @@ func among(list []string, s string) bool {
 	return found
 }
 
-// matchResults remember for each number of a dictionary whether it passes, so that each is
-// judged at most once in a search.
+// matchResults caches, per number of a dictionary, whether the value passes. Each value is
+// decided at most once per search.
 type matchResults struct {
 	asked bool
 	byID  []matchResult

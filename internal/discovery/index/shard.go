@@ -9,44 +9,43 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// shard is the rows of one type. Writers change it under Index.mu; searches read only
-// what snapshot points to.
+// shard stores the rows of one type. Writers change it under Index.mu. Searches read snapshot
+// alone.
 //
-// It is a log-structured merge of sorted runs (P. O'Neil et al., "The Log-Structured
-// Merge-Tree", 1996): the delta takes the puts; when full it is sorted into a block, and
-// merged with the blocks that are not much larger than it, so that a row is copied a few
-// times in its life and a search visits few blocks. Small merges are made at once. A large
-// one is a job that every change advances by a few rows, while searches go on reading what
-// it will replace.
+// The structure is a log-structured merge of sorted runs (P. O'Neil et al., "The Log-Structured
+// Merge-Tree", 1996). The delta takes the puts. A full delta becomes a sorted block, merged with
+// the blocks of similar size, so that a row is copied a few times in its life and a search
+// visits few blocks. Small merges run inline. A large merge is a job: every change advances it
+// by a few rows, while searches read its input.
 //
-// When the rows are several times as many as before, or most of a dictionary is dead, a
-// new codec is begun; all blocks are brought to it by the next job.
+// Strong growth of the live rows, or a mostly dead dictionary, starts a new codec. The next job
+// converts all blocks.
 type shard struct {
 	snapshot atomic.Pointer[snapshot]
 
 	codec      *codec  // of the delta
-	blocks     []*part // largest first, mostly; replaced, never changed
+	blocks     []*part // mostly largest first; replaced as a whole, never changed
 	delta      *part
-	job        *job   // large merge under way, or nil
-	filled     int    // rows of delta in use
-	dead       int    // rows that count no more, in blocks and delta
-	live       int    // rows that count
-	trained    int    // live rows when the codec was made
+	job        *job   // current large merge, or nil
+	filled     int    // used rows of delta
+	dead       int    // dead rows in blocks and delta
+	live       int    // live rows
+	trained    int    // live rows at the creation of the codec
 	version    uint32 // of snapshot
-	inlineRows int    // rows of the largest merge that is made at once: maxInlineRows, but in tests
+	inlineRows int    // rows of the largest inline merge: maxInlineRows, except in tests
 }
 
-// snapshot is a shard at one moment. It is immutable, but for the died columns, which say
-// themselves from which version on they hold.
+// snapshot is an immutable state of a shard. The died columns may change, but state the version
+// from which they apply.
 type snapshot struct {
 	version uint32
-	filled  int // rows of delta that exist
-	live    int // rows that count
+	filled  int // rows of delta in this snapshot
+	live    int // number of live rows
 	blocks  []*part
 	delta   *part
 }
 
-// each gives the records of all rows that count, and reports whether to go on.
+// each yields the records of all live rows. It returns false after yield does.
 func (s *snapshot) each(yield func(*records.Record) bool) bool {
 	for _, b := range s.blocks {
 		if !s.eachOf(b, len(b.records), yield) {
@@ -68,11 +67,11 @@ func (s *snapshot) eachOf(p *part, rows int, yield func(*records.Record) bool) b
 const (
 	deltaBits     = 8
 	minDelta      = 4              // rows of the smallest delta
-	maxDelta      = 1 << deltaBits // rows of the largest: every search reads all of them
-	fanout        = 4              // a merge takes in the next larger block while that is at most this many times larger
-	maxInlineRows = 1 << 13        // rows of the largest merge that is made at once
-	maxDead       = 256            // dead rows that are always tolerated
-	retrain       = 4              // growth of the live rows that asks for a new codec
+	maxDelta      = 1 << deltaBits // rows of the largest delta: every search reads all of them
+	fanout        = 4              // a merge includes the next larger block up to this ratio of sizes
+	maxInlineRows = 1 << 13        // rows of the largest inline merge
+	maxDead       = 256            // dead rows tolerated in any shard
+	retrain       = 4              // growth of the live rows that starts a new codec
 )
 
 func newShard(swift int) *shard {
@@ -82,14 +81,15 @@ func newShard(swift int) *shard {
 	return s
 }
 
-// publish makes the shard's state what searches see.
+// publish shows the shard's state to searches.
 func (s *shard) publish() {
 	s.snapshot.Store(&snapshot{
 		version: s.version, filled: s.filled, live: s.live, blocks: s.blocks, delta: s.delta,
 	})
 }
 
-// put adds a row for r, and ends that of old if there is one; searches see both or neither.
+// put adds a row for r and removes the row of old unless old is nil. Searches see both changes
+// or neither.
 func (s *shard) put(r, old *records.Record) {
 	s.prepare()
 	s.version++
@@ -102,7 +102,7 @@ func (s *shard) put(r, old *records.Record) {
 	s.publish()
 }
 
-// remove ends a record's row.
+// remove removes a record's row.
 func (s *shard) remove(r *records.Record) {
 	s.prepare()
 	s.version++
@@ -110,7 +110,7 @@ func (s *shard) remove(r *records.Record) {
 	s.publish()
 }
 
-// kill ends a record's row, wherever it is, and its copy where a job has made one.
+// kill marks a record's row dead, and its copy in a job.
 func (s *shard) kill(r *records.Record) {
 	s.dead++
 	s.live--
@@ -132,8 +132,8 @@ func (s *shard) kill(r *records.Record) {
 	panic("index: a live record has no row") // impossible: put made it
 }
 
-// prepare merges where that is due, so that the delta has room for a row. What is
-// published afterwards is the same set of rows.
+// prepare makes room for a row in the delta and merges if necessary. The set of live rows stays
+// the same.
 func (s *shard) prepare() {
 	if s.version == math.MaxUint32 {
 		s.restart()
@@ -151,7 +151,7 @@ func (s *shard) prepare() {
 	}
 }
 
-// seal makes a block of the delta, and begins a new delta.
+// seal turns the delta into a block and starts a new delta.
 func (s *shard) seal() {
 	b := sorted(s.delta, s.filled)
 	s.dead -= s.filled - len(b.records)
@@ -166,7 +166,7 @@ func (s *shard) seal() {
 	s.filled = 0
 }
 
-// merge makes one block of the smallest, as is due. Those that a job reads stay.
+// merge combines the smallest blocks if due. It leaves the blocks of a job alone.
 func (s *shard) merge() {
 	least := 0
 	if s.job != nil {
@@ -183,12 +183,12 @@ func (s *shard) merge() {
 	s.replace(from, len(s.blocks))
 }
 
-// stale reports whether a block, or a larger one, has not been brought to the codec.
+// stale reports whether block i, or a larger one, still has an old codec.
 func (s *shard) stale(i int) bool {
 	return s.blocks[i].codec != s.codec || i > 0 && s.blocks[0].codec != s.codec
 }
 
-// replace makes one block of those from..to: at once, or by a job when they are large.
+// replace merges the blocks from..to: inline, or by a job for many rows.
 func (s *shard) replace(from, to int) {
 	if to-from < 2 && (to == from || s.blocks[from].codec == s.codec && s.dead <= maxDead+s.live/2) {
 		return
@@ -202,14 +202,14 @@ func (s *shard) replace(from, to int) {
 	s.job = j
 }
 
-// finish installs the job that is done, and goes on with what waited for it.
+// finish installs the result of the completed job and continues with waiting merges.
 func (s *shard) finish() {
 	s.install(s.job)
 	s.job = nil
 	s.merge()
 }
 
-// install puts what a job made in the place of what it read.
+// install replaces the input of a job by its result.
 func (s *shard) install(j *job) {
 	blocks := slices.Clone(s.blocks[:j.from])
 	if len(j.out.records) > 0 {
@@ -219,8 +219,8 @@ func (s *shard) install(j *job) {
 	s.dead -= j.rows - len(j.out.records)
 }
 
-// restart goes back to the first version, without the rows that count no more: no row may
-// have died in a version that is to come. It takes as long as all merges that are due.
+// restart returns to version 0 without the dead rows: a later version must not find an earlier
+// mark. It takes as long as all due merges together.
 func (s *shard) restart() {
 	if s.job != nil {
 		s.job.complete()
@@ -234,13 +234,13 @@ func (s *shard) restart() {
 	s.version = 0
 }
 
-// shards are the shards by type. Writers change the map under Index.mu.
+// shards holds the shards by type. Index.mu guards changes to the map.
 type shards struct {
 	byType     sync.Map // type -> *shard
 	inlineRows int      // of new shards
 }
 
-// of gives the shard of a type, or nil.
+// of returns the shard of a type, or nil.
 func (x *shards) of(kind string) *shard {
 	if found, ok := x.byType.Load(kind); ok {
 		return found.(*shard)
@@ -248,15 +248,14 @@ func (x *shards) of(kind string) *shard {
 	return nil
 }
 
-// count is the number of types with live records.
+// count returns the number of types with live records.
 func (x *shards) count() int {
 	n := 0
 	x.byType.Range(func(any, any) bool { n++; return true })
 	return n
 }
 
-// snapshots gives those of all types, by type. They are of one moment if the caller holds
-// Index.mu.
+// snapshots returns the snapshots of all types, ordered by type. Index.mu makes them consistent.
 func (x *shards) snapshots() []*snapshot {
 	var kinds []string
 	x.byType.Range(func(kind, _ any) bool {
@@ -273,7 +272,7 @@ func (x *shards) snapshots() []*snapshot {
 	return snaps
 }
 
-// admit gives r a row. It replaces the row of old unless old is nil.
+// admit adds a row for r. It replaces the row of old unless old is nil.
 func (x *shards) admit(r, old *records.Record) {
 	kind := r.Type()
 	if old != nil && old.Type() != kind {
@@ -288,7 +287,7 @@ func (x *shards) admit(r, old *records.Record) {
 	s.put(r, old)
 }
 
-// expel ends the row of a live record, and removes the shard with its last row.
+// expel removes the row of a live record, and the shard after its last row.
 func (x *shards) expel(r *records.Record) {
 	s := x.of(r.Type())
 	if s == nil {

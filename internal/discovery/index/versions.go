@@ -6,11 +6,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Versions gives the version that counts of every service for which that is a live record
-// or a tombstone, as of the beginning of the iteration: what a peer must tell another so
-// that the other neither misses a record nor believes one that was withdrawn. Lapsed
-// records that are only remembered are not among them. The order depends on the history of
-// the index alone.
+// Versions iterates over the live records and tombstones at the start of the iteration. A peer
+// sends them to another peer, so that the other misses no record and drops withdrawn ones.
+// Expired records in memory are left out. The history of the index alone determines the order.
 func (x *Index) Versions() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
 		snaps, ended := x.versions()
@@ -27,7 +25,7 @@ func (x *Index) Versions() iter.Seq[*records.Record] {
 	}
 }
 
-// versions gives snapshots of all that is live, and the tombstones.
+// versions returns snapshots of all live records, and the tombstones.
 func (x *Index) versions() (snaps []*snapshot, ended []*records.Record) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -10,22 +10,20 @@ import (
 // MaxBuffer bounds the buffer of a subscription.
 const MaxBuffer = 1 << 16
 
-// ChangeKind says what happened to a service. Added, Updated and Withdrawn are also the
-// outcomes of the Put that made the change.
+// ChangeKind is the kind of a change. Added, Updated and Withdrawn are also results of Put.
 type ChangeKind = Outcome
 
-// Change is one change of what an index knows. Changes are numbered from 1 without gaps,
-// and the changes of one service come in the order of its versions.
+// Change is one change of an index. Seq numbers start at 1 without gaps. Changes of one service
+// arrive in the order of its versions.
 type Change struct {
 	Seq  uint64
 	Kind ChangeKind
-	Old  *records.Record // live before; nil when none was
-	New  *records.Record // the version that counts now, which may be a tombstone; nil for Expired and Evicted
+	Old  *records.Record // previous live record, or nil
+	New  *records.Record // new version, possibly a tombstone; nil for Expired and Evicted
 }
 
-// Subscription is a bounded stream of changes from the moment of Subscribe. A subscriber
-// that falls more than its buffer behind loses the changes that do not fit, and nobody
-// waits for it. The gap shows in Change.Seq and in Lost.
+// Subscription is a bounded stream of changes since Subscribe. A subscriber with a full buffer
+// loses changes; the index never waits. Change.Seq and Lost show the gap.
 type Subscription struct {
 	index   *Index
 	changes chan Change
@@ -33,8 +31,8 @@ type Subscription struct {
 	closed  bool // guarded by index.mu
 }
 
-// Subscribe begins a stream with room for buffer changes, 1 to MaxBuffer; other numbers
-// are taken as the nearer end. The caller must Close it.
+// Subscribe starts a stream with a buffer for 1 to MaxBuffer changes; other sizes are limited to
+// that range. The caller must Close it.
 func (x *Index) Subscribe(buffer int) *Subscription {
 	s := &Subscription{index: x, changes: make(chan Change, max(1, min(buffer, MaxBuffer)))}
 	x.mu.Lock()
@@ -43,14 +41,14 @@ func (x *Index) Subscribe(buffer int) *Subscription {
 	return s
 }
 
-// Changes is the stream. It ends after Close.
+// Changes returns the stream, which ends after Close.
 func (s *Subscription) Changes() <-chan Change { return s.changes }
 
-// Lost gives the number of changes lost since it was last called. It counts a loss before
-// the next change that is not lost can be received.
+// Lost returns the number of changes lost since the previous call. It counts a loss before the
+// subscriber can receive the next change.
 func (s *Subscription) Lost() uint64 { return s.lost.Swap(0) }
 
-// Close ends the stream; what is buffered can still be received. Closing again does nothing.
+// Close ends the stream. Buffered changes stay readable. Further calls have no effect.
 func (s *Subscription) Close() {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -63,17 +61,17 @@ func (s *Subscription) Close() {
 	close(s.changes)
 }
 
-// Seq is the number of the last change made, 0 before the first.
+// Seq returns the number of the last change, or 0.
 func (x *Index) Seq() uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.feed.seq
 }
 
-// feed numbers changes and hands them to subscribers. Index.mu guards it.
+// feed numbers changes and sends them to subscribers. Index.mu guards it.
 type feed struct {
 	seq           uint64
-	lost          uint64 // of all subscriptions
+	lost          uint64 // summed over all subscriptions
 	subscriptions []*Subscription
 }
 
