@@ -1,8 +1,8 @@
-// Package fault is the one error type of the project: an operation, a kind, the
-// field at fault and a cause.
+// Package fault is the project's error type: an operation, a kind, the field at fault and a
+// cause.
 //
-// A component returns *Error; a front end maps its Kind to a status in one
-// table. The package imports nothing of the project, and everything may import it.
+// Components return *Error. A front end maps its Kind to a status in one table. The package
+// imports no other package of the project, so that every package may import it.
 package fault
 
 import (
@@ -12,46 +12,47 @@ import (
 	"strings"
 )
 
-// Kind classifies an error for the caller's next step. Kinds cross the wire as
-// numbers: the list only grows at its end and is never reordered.
+// Kind classifies an error for the caller's next step. Kinds cross the wire as numbers: new
+// kinds go to the end of the list, and the order never changes.
 type Kind uint8
 
 const (
-	// Internal is a broken invariant or a failure that the caller cannot mend. It is the zero value.
+	// Internal means a broken invariant or a failure outside the caller's control. It is the
+	// zero value.
 	Internal Kind = iota
-	// Invalid is input that no retry can make right; Field names what is wrong.
+	// Invalid means input that fails on every retry; Field names the wrong part.
 	Invalid
-	// NotFound is a named thing that does not exist.
+	// NotFound means an unknown name.
 	NotFound
-	// Exists is a thing that is there already, or a newer version of it.
+	// Exists means that the thing, or a newer version of it, exists already.
 	Exists
-	// LimitReached is a quota or a bound that the request would break.
+	// LimitReached means that the request would exceed a quota or limit.
 	LimitReached
-	// Unauthentic is a signature, key or encoding that does not verify.
+	// Unauthentic means a signature, key or encoding that fails verification.
 	Unauthentic
-	// Forbidden is a caller without the right to the operation.
+	// Forbidden means that the caller lacks the right to the operation.
 	Forbidden
-	// Timeout is a deadline that passed before an answer came.
+	// Timeout means a deadline that passed before the answer.
 	Timeout
-	// Unavailable is a service that is not ready or lost its network; a retry may succeed.
+	// Unavailable means a service that is not ready or lost its network; a retry may succeed.
 	Unavailable
-	// Conflict is a precondition on the current version that does not hold.
+	// Conflict means that a precondition on the current version failed.
 	Conflict
-	// TooLarge is a body or a message above its bound.
+	// TooLarge means a body or message above its limit.
 	TooLarge
-	// Unsupported is a method, media type or protocol version that is not served.
+	// Unsupported means an unknown method, media type or protocol version.
 	Unsupported
-	// Canceled is an operation that its caller ended.
+	// Canceled means an operation ended by its caller.
 	Canceled
-	// Gone is a named thing that existed and was taken away; Value is the time.Time when.
+	// Gone means a removed name; Value is the time.Time of the removal.
 	Gone
-	// Unprocessable is input that is well formed but does not fit the state or a rule of its meaning.
+	// Unprocessable means well-formed input that conflicts with the state or a semantic rule.
 	Unprocessable
 
 	kinds // count, keep last
 )
 
-// String gives the kind's stable lower-case name.
+// String returns the kind's stable lower-case name.
 func (k Kind) String() string {
 	names := [kinds]string{
 		"internal", "invalid", "not_found", "exists", "limit_reached", "unauthentic", "forbidden",
@@ -63,16 +64,16 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Error makes a Kind usable as a target of errors.Is: every *Error of that kind matches it.
+// Error makes a Kind usable as a target of errors.Is: it matches every *Error of that kind.
 func (k Kind) Error() string { return k.String() }
 
-// Error is what every package of the project returns.
+// Error is the error type of every package of the project.
 type Error struct {
-	Op    string // operation, "package.Function"; empty when a field path alone says enough
+	Op    string // operation, "package.Function"; empty if a field path suffices
 	Kind  Kind
-	Field string // path of the input at fault in API names ("near.latitude"); empty when there is none
-	Value any    // offending value, for people; nil when secret or large
-	Err   error  // cause, or the message; never nil
+	Field string // path of the wrong input in API names ("near.latitude"); empty without one
+	Value any    // wrong value, for people; nil for a secret or large value
+	Err   error  // cause or message; never nil
 }
 
 // New returns an error of a kind with a message and no field.
@@ -80,7 +81,7 @@ func New(op string, kind Kind, format string, args ...any) *Error {
 	return &Error{Op: op, Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
-// Invalidf returns an Invalid error about the named field. Value is shown to people; pass nil to hide it.
+// Invalidf returns an Invalid error about the named field. People see value; nil hides it.
 func Invalidf(field string, value any, format string, args ...any) *Error {
 	return &Error{Kind: Invalid, Field: field, Value: value, Err: fmt.Errorf(format, args...)}
 }
@@ -91,8 +92,8 @@ func Refused(kind Kind, field, format string, args ...any) error {
 	return &Error{Kind: kind, Field: field, Err: New("", kind, format, args...).Err}
 }
 
-// Wrap adds an operation to err and keeps its kind and field. Context errors become
-// Timeout or Canceled, and any other error becomes Internal. Wrap(op, nil) is nil.
+// Wrap adds an operation to err and keeps its kind and field. Context errors become Timeout or
+// Canceled, and any other error becomes Internal. Wrap(op, nil) is nil.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -100,7 +101,7 @@ func Wrap(op string, err error) error {
 	return &Error{Op: op, Kind: KindOf(err), Field: FieldOf(err), Value: ValueOf(err), Err: err}
 }
 
-// As is Wrap with a kind of the caller's choice, for causes from other libraries.
+// As is Wrap with an explicit kind, for causes from other libraries.
 func As(op string, kind Kind, err error) error {
 	if err == nil {
 		return nil
@@ -108,9 +109,8 @@ func As(op string, kind Kind, err error) error {
 	return &Error{Op: op, Kind: kind, Field: FieldOf(err), Value: ValueOf(err), Err: err}
 }
 
-// In puts a field path in front of err's field, so that a nested validator need not
-// know where its input stood: In("near", Invalidf("latitude", ...)) names "near.latitude".
-// In(path, nil) is nil.
+// In prefixes err's field with a path. A nested validator then needs no knowledge of its
+// position: In("near", Invalidf("latitude", ...)) names "near.latitude". In(path, nil) is nil.
 func In(path string, err error) error {
 	if err == nil {
 		return nil
@@ -131,7 +131,7 @@ func In(path string, err error) error {
 	return &Error{Op: e.Op, Kind: e.Kind, Field: field, Value: e.Value, Err: e.Err}
 }
 
-// Error renders "op: field: cause" without the parts that are empty.
+// Error formats "op: field: cause" without empty parts.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != "" {
@@ -147,12 +147,12 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether e is of the kind target, or fits the template target: an *Error
-// whose kind is e's and whose Op and Field, where set, are e's. A template's field also
-// fits the fields below it: "location" fits "location.latitude".
+// Is reports whether target is e's Kind or a matching template: an *Error with e's kind and,
+// where set, e's Op and Field. A template's field also matches the fields below it: "location"
+// matches "location.latitude".
 func (e *Error) Is(target error) bool {
 	switch t := target.(type) {
 	case Kind:
@@ -164,14 +164,15 @@ func (e *Error) Is(target error) bool {
 	}
 }
 
-// under reports whether field is path or lies below it; the empty path is above all.
+// under reports whether field equals path or lies below it. Every field lies below the empty
+// path.
 func under(path, field string) bool {
 	rest, ok := strings.CutPrefix(field, path)
 	return ok && (path == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// KindOf gives the kind of the outermost *Error in err's chain. Context errors without
-// one are Timeout or Canceled; everything else, nil included, is Internal.
+// KindOf returns the kind of the outermost *Error in err's chain. Context errors without one are
+// Timeout or Canceled. All other errors, and nil, are Internal.
 func KindOf(err error) Kind {
 	var e *Error
 	switch {
@@ -186,7 +187,7 @@ func KindOf(err error) Kind {
 	}
 }
 
-// OpOf gives the operation of the outermost *Error in err's chain, or "".
+// OpOf returns the operation of the outermost *Error in err's chain, or "".
 func OpOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -195,7 +196,7 @@ func OpOf(err error) string {
 	return ""
 }
 
-// FieldOf gives the field of the outermost *Error that names one, or "".
+// FieldOf returns the field of the outermost *Error with a field, or "".
 func FieldOf(err error) string {
 	if e := named(err); e != nil {
 		return e.Field
@@ -203,8 +204,8 @@ func FieldOf(err error) string {
 	return ""
 }
 
-// Message gives the innermost cause's text, without operations and fields: what a front
-// end puts beside the separate field.
+// Message returns the innermost cause's text, without operations and fields. A front end shows
+// it beside the separate field.
 func Message(err error) string {
 	var e *Error
 	for errors.As(err, &e) {
@@ -216,7 +217,7 @@ func Message(err error) string {
 	return err.Error()
 }
 
-// ValueOf gives the offending value that goes with FieldOf, or nil.
+// ValueOf returns the wrong value for FieldOf, or nil.
 func ValueOf(err error) any {
 	if e := named(err); e != nil {
 		return e.Value
@@ -224,7 +225,7 @@ func ValueOf(err error) any {
 	return nil
 }
 
-// named finds the outermost *Error with a field.
+// named returns the outermost *Error with a field.
 func named(err error) *Error {
 	var e *Error
 	for errors.As(err, &e) {

@@ -2,16 +2,15 @@ package geo
 
 import "math"
 
-// Box is a rectangle of latitudes and longitudes in degrees. It owns its southern
-// and western edges, and its northern one where that is the pole. A box with
-// MinLon > MaxLon crosses the antimeridian; the boxes of cells never do. The zero
-// value is the empty box at (0, 0).
+// Box is a rectangle of latitudes and longitudes in degrees. It contains its southern and
+// western edges, and a northern edge at the pole. A box with MinLon > MaxLon crosses the
+// antimeridian; boxes of cells never do. The zero value is the empty box at (0, 0).
 type Box struct {
 	MinLat, MaxLat float64 // -90 .. 90
 	MinLon, MaxLon float64 // -180 .. 180
 }
 
-// Contains reports whether p is one of the points that b owns.
+// Contains reports whether b contains p.
 func (b Box) Contains(p Point) bool {
 	if !(p.Lat >= b.MinLat && (p.Lat < b.MaxLat || p.Lat == 90 && b.MaxLat == 90)) {
 		return false
@@ -23,7 +22,7 @@ func (b Box) Contains(p Point) bool {
 	return lon >= b.MinLon && lon < b.MaxLon
 }
 
-// lonGap is the angle from a meridian to the nearest one of b, 0 .. 180 degrees.
+// lonGap returns the angle from a meridian to the nearest meridian of b, 0 .. 180 degrees.
 func (b Box) lonGap(lon float64) float64 {
 	width := b.MaxLon - b.MinLon
 	if width < 0 {
@@ -39,25 +38,25 @@ func (b Box) lonGap(lon float64) float64 {
 	return math.Max(0, math.Min(east-width, 360-east))
 }
 
-// MinDistance is a lower bound in metres of the distance from p to every point of b
-// with its edges, short of the true minimum by about a tenth of a micrometre.
-// It is 0 when p lies in b.
+// MinDistance returns a lower bound in metres of the distance from p to every point of b and its
+// edges. It lies about a tenth of a micrometre below the true minimum. A point inside b has
+// distance 0.
 func MinDistance(p Point, b Box) float64 {
 	return math.Max(0, EarthRadiusMeters*arcToBox(p, b)-roundoffMeters)
 }
 
-// MaxDistance is an upper bound in metres of the distance from p to every point of b
-// with its edges, above the true maximum by about a tenth of a micrometre.
+// MaxDistance returns an upper bound in metres of the distance from p to every point of b and
+// its edges. It lies about a tenth of a micrometre above the true maximum.
 func MaxDistance(p Point, b Box) float64 {
-	// What is farthest from p is nearest to its antipode.
+	// The farthest point from p is the nearest point to its antipode.
 	return math.Min(halfTurnMeters, halfTurnMeters-EarthRadiusMeters*arcToBox(antipode(p), b)+roundoffMeters)
 }
 
-// arcToBox is the angle in radians from p to the nearest point of b.
+// arcToBox returns the angle in radians from p to the nearest point of b.
 //
-// On every parallel the distance grows with the gap in longitude, so the nearest
-// point lies on the meridian of b nearest to p. Along a meridian the cosine of the
-// distance is A sin(lat) + B cos(lat), a cosine curve with its peak at atan2(A, B).
+// On every parallel the distance grows with the gap in longitude, so the nearest point lies on
+// the meridian of b nearest to p. Along a meridian the cosine of the distance is A sin(lat) + B
+// cos(lat), a cosine curve with its peak at atan2(A, B).
 func arcToBox(p Point, b Box) float64 {
 	gap := b.lonGap(p.Lon)
 	if gap == 0 {

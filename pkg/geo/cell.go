@@ -8,27 +8,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Cell is a geohash prefix of 1 to MaxCellLen characters, or Global. Cells form a
-// tree: a cell's parent is its prefix shorter by one character, and Global is the
-// root. The zero value is no cell.
+// Cell is a geohash prefix of 1 to MaxCellLen characters, or Global. Cells form a tree: a cell's
+// parent is its prefix shorter by one character, with Global as the root. The zero value is
+// invalid.
 //
-// Geohash is the interleaving, longitude first, of the binary expansions of
-// longitude and latitude, in base 32 (G. Niemeyer, geohash.org, 2008; alphabet
-// "0123456789bcdefghjkmnpqrstuvwxyz").
+// Geohash interleaves the binary expansions of longitude and latitude, longitude first, in base
+// 32 (G. Niemeyer, geohash.org, 2008; alphabet "0123456789bcdefghjkmnpqrstuvwxyz").
 type Cell string
 
 // Global is the cell of the whole Earth.
 const Global Cell = "global"
 
-// The lengths of cells that serve as index keys, beside Global: from about
-// 1250 km by 625 km at the equator down to 1.2 km by 0.6 km.
+// The lengths of cells used as index keys, beside Global: from about 1250 km by 625 km at the
+// equator down to 1.2 km by 0.6 km.
 const (
 	MinLen = 2
 	MaxLen = 6
 )
 
-// DeepLen is the length of the smallest cells, of about 38 m by 19 m, that an index key
-// descends to where so many records lie in a cell of MaxLen that it is divided further.
+// DeepLen is the length of the smallest cells in index keys, about 38 m by 19 m. They divide an
+// overfull cell of length MaxLen.
 const DeepLen = 8
 
 // MaxCellLen is the length of the smallest cells, about 37 mm by 19 mm.
@@ -39,8 +38,8 @@ const alphabet = "0123456789bcdefghjkmnpqrstuvwxyz"
 // bitsPerChar is log2 of the fan-out of the tree.
 const bitsPerChar = 5
 
-// ParseCell reads a cell in its one spelling, lower case. It returns a fault.Invalid
-// naming "cell" for anything else.
+// ParseCell parses the canonical lower-case spelling of a cell. Other input is a fault.Invalid
+// error naming "cell".
 func ParseCell(s string) (Cell, error) {
 	if s == string(Global) {
 		return Global, nil
@@ -54,8 +53,8 @@ func ParseCell(s string) (Cell, error) {
 	return Cell(s), nil
 }
 
-// CellOf gives the cell of a length that owns p. Length 0 is Global; lengths outside
-// of 0 .. MaxCellLen are taken as the nearer end.
+// CellOf returns the cell of a length that contains p. Length 0 means Global; other lengths are
+// limited to 0 .. MaxCellLen.
 func CellOf(p Point, length int) Cell {
 	length = max(0, min(length, MaxCellLen))
 	if length == 0 {
@@ -65,8 +64,7 @@ func CellOf(p Point, length int) Cell {
 	return g.cell(g.code(g.row(p.Lat), g.col(p.Lon)))
 }
 
-// IndexCells gives all the cells that index p: Global, then those of the lengths
-// MinLen to MaxLen.
+// IndexCells returns all index cells of p: Global, then the lengths MinLen to MaxLen.
 func IndexCells(p Point) []Cell {
 	cells := make([]Cell, 1, 2+MaxLen-MinLen)
 	cells[0] = Global
@@ -77,7 +75,7 @@ func IndexCells(p Point) []Cell {
 	return cells
 }
 
-// Len is the number of characters of the geohash, the depth of c in the tree; 0 for Global.
+// Len returns the number of characters of the geohash, the depth of c in the tree; 0 for Global.
 func (c Cell) Len() int {
 	if c == Global {
 		return 0
@@ -85,7 +83,7 @@ func (c Cell) Len() int {
 	return len(c)
 }
 
-// Contains reports whether c owns p: CellOf(p, c.Len()) == c.
+// Contains reports whether c contains p: CellOf(p, c.Len()) == c.
 func (c Cell) Contains(p Point) bool { return c.Box().Contains(p) }
 
 // ContainsCell reports whether d is c or a descendant of c.
@@ -93,7 +91,7 @@ func (c Cell) ContainsCell(d Cell) bool {
 	return c == Global || d != Global && strings.HasPrefix(string(d), string(c))
 }
 
-// Box gives the edges of c, which are exact.
+// Box returns the exact edges of c.
 func (c Cell) Box() Box {
 	if c == Global {
 		return Box{MinLat: -90, MaxLat: 90, MinLon: -180, MaxLon: 180}
@@ -102,13 +100,13 @@ func (c Cell) Box() Box {
 	return Box{MinLat: b.MinLat, MaxLat: b.MaxLat, MinLon: b.MinLng, MaxLon: b.MaxLng}
 }
 
-// Center gives the middle of c's box in degrees; (0, 0) for Global.
+// Center returns the middle of c's box in degrees; (0, 0) for Global.
 func (c Cell) Center() Point {
 	b := c.Box()
 	return Point{Lat: (b.MinLat + b.MaxLat) / 2, Lon: (b.MinLon + b.MaxLon) / 2}
 }
 
-// Parent gives the cell around c, and false for Global, which has none.
+// Parent returns the cell around c, or false for Global.
 func (c Cell) Parent() (Cell, bool) {
 	switch c.Len() {
 	case 0:
@@ -120,8 +118,8 @@ func (c Cell) Parent() (Cell, bool) {
 	}
 }
 
-// Children gives the 32 cells that c is made of, sorted; none for a cell of MaxCellLen.
-// Those of Global have length 1, shorter than the cells of the index.
+// Children returns the 32 parts of c, sorted; none for a cell of MaxCellLen. Global's children
+// have length 1, shorter than the cells of the index.
 func (c Cell) Children() []Cell {
 	if c.Len() >= MaxCellLen {
 		return nil
@@ -134,15 +132,15 @@ func (c Cell) Children() []Cell {
 	return cells
 }
 
-// Code is p's geohash of MaxCellLen characters as a number of 60 bits. Sorting points
-// by it keeps those of every cell together: see Cell.Codes.
+// Code returns p's geohash of MaxCellLen characters as a number of 60 bits. Sorting points by
+// Code groups the points of every cell: see Cell.Codes.
 func Code(p Point) uint64 {
 	g := gridOf(MaxCellLen)
 	return g.code(g.row(p.Lat), g.col(p.Lon))
 }
 
-// Codes gives the first and the last Code of the points that c owns. Cells that do
-// not contain one another have disjoint ranges, in the order of the cells.
+// Codes returns the first and last Code of the points in c. Disjoint cells have disjoint ranges,
+// in the order of the cells.
 func (c Cell) Codes() (first, last uint64) {
 	shift := bitsPerChar * max(0, MaxCellLen-c.Len())
 	if c != Global {
@@ -151,27 +149,26 @@ func (c Cell) Codes() (first, last uint64) {
 	return first << shift, (first+1)<<shift - 1
 }
 
-// grid is the division of the Earth into the cells of one length. Numbers of rows and
-// columns are powers of two up to 2^30, which makes every edge a float64 without
-// rounding.
+// grid divides the Earth into the cells of one length. Numbers of rows and columns are powers of
+// two up to 2^30, so that every edge is an exact float64.
 type grid struct {
 	length     int
 	rows, cols int
 }
 
-// gridOf gives the grid of a length 1 .. MaxCellLen.
+// gridOf returns the grid of a length 1 .. MaxCellLen.
 func gridOf(length int) grid {
 	bits := bitsPerChar * length
 	return grid{length: length, rows: 1 << (bits / 2), cols: 1 << (bits - bits/2)}
 }
 
-// row gives the row of a latitude, counted from the south pole.
+// row returns the row of a latitude, counted from the south pole.
 func (g grid) row(lat float64) int { return slot(lat, 180, g.rows) }
 
-// col gives the column of a longitude, counted from the antimeridian eastwards.
+// col returns the column of a longitude, counted eastwards from the antimeridian.
 func (g grid) col(lon float64) int { return slot(wrapLon(lon), 360, g.cols) }
 
-// box gives the edges of the cell at a row and a column.
+// box returns the edges of the cell at a row and a column.
 func (g grid) box(row, col int) Box {
 	return Box{
 		MinLat: edge(row, 180, g.rows), MaxLat: edge(row+1, 180, g.rows),
@@ -179,11 +176,11 @@ func (g grid) box(row, col int) Box {
 	}
 }
 
-// code gives the geohash of the cell at a row and a column as a number.
+// code returns the geohash of the cell at a row and a column as a number.
 //
-// It encodes the cell's middle. The library rounds differently on different
-// processors for points close to an edge, and takes latitude 90 for -90 and
-// longitude 180 for -180; the middle is safe from all of these.
+// It encodes the cell's middle. Close to an edge the library rounds differently on different
+// processors, and it confuses latitude 90 with -90 and longitude 180 with -180. The middle
+// avoids both problems.
 func (g grid) code(row, col int) uint64 {
 	lat := (edge(row, 180, g.rows) + edge(row+1, 180, g.rows)) / 2
 	lon := (edge(col, 360, g.cols) + edge(col+1, 360, g.cols)) / 2
@@ -195,17 +192,17 @@ func (g grid) cell(code uint64) Cell {
 	return Cell(geohash.ConvertIntToString(code, uint(g.length)))
 }
 
-// edge gives the lower bound of slot k when -span/2 .. span/2 is cut into n slots.
+// edge returns the lower bound of slot k for -span/2 .. span/2 cut into n slots.
 func edge(k int, span float64, n int) float64 {
 	return float64(k)*span/float64(n) - span/2
 }
 
-// slot gives the k in 0 .. n-1 with edge(k) <= x < edge(k+1), and the nearest slot for
-// an x outside of the span.
+// slot returns the k in 0 .. n-1 with edge(k) <= x < edge(k+1), and the nearest slot for an x
+// outside of the span.
 func slot(x, span float64, n int) int {
 	k := int(clamp((x+span/2)/span*float64(n), 0, float64(n-1)))
-	// Edges come through the quotient exactly and rounding keeps order, so it can carry
-	// x up to the edge above, never below the one beneath.
+	// The quotient is exact at edges and rounding keeps order: x may reach the edge above, but
+	// never falls below the edge beneath.
 	if k > 0 && x < edge(k, span, n) {
 		return k - 1
 	}

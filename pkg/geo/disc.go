@@ -7,24 +7,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// The range of a disc's radius in metres. The largest reaches every point of the Earth.
+// The range of a disc's radius in metres. The largest disc covers the Earth.
 const (
 	MinRadius = 1
 	MaxRadius = 20_015_115
 )
 
-// maxExpect bounds the memory that a cover takes before it has found any cell.
+// maxExpect limits the initial memory of a cover.
 const maxExpect = 1024
 
-// Disc is the set of points within Radius of Center, its rim included. The zero value
-// is the single point (0, 0).
+// Disc is the set of points within Radius of Center, its rim included. The zero value is the
+// single point (0, 0).
 type Disc struct {
 	Center Point
 	Radius float64 // metres along the great circle, MinRadius .. MaxRadius
 }
 
-// NewDisc checks the radius and gives the disc. It returns a fault.Invalid naming
-// "radius" when that is not finite or out of range, or one of NewPoint for the centre.
+// NewDisc checks the radius and returns the disc. A radius out of range is a fault.Invalid error
+// naming "radius"; NewPoint checks the centre.
 func NewDisc(center Point, radius float64) (Disc, error) {
 	center, err := NewPoint(center.Lat, center.Lon)
 	if err != nil {
@@ -39,20 +39,18 @@ func NewDisc(center Point, radius float64) (Disc, error) {
 // Contains reports whether Distance from the centre to p is at most the radius.
 func (d Disc) Contains(p Point) bool { return Distance(d.Center, p) <= d.Radius }
 
-// Intersects reports whether some point of b or of its edges lies in d. A box that
-// misses d by no more than about a tenth of a micrometre may be taken to intersect; one that
-// holds a point of d always does.
+// Intersects reports whether d contains a point of b or its edges. It may accept a box up to
+// about a tenth of a micrometre outside d, but never misses a box with a point of d.
 func (d Disc) Intersects(b Box) bool { return MinDistance(d.Center, b) <= d.Radius }
 
-// ContainsBox reports whether every point of b lies in d, so that points known to be
-// in b need no test of their own. A box within about a tenth of a micrometre of the rim may
-// be taken to stick out.
+// ContainsBox reports whether d contains every point of b, so that points of b need no separate
+// test. It may refuse a box within about a tenth of a micrometre of the rim.
 func (d Disc) ContainsBox(b Box) bool { return MaxDistance(d.Center, b) <= d.Radius }
 
-// Cover gives the cells of one length whose boxes intersect d, sorted: of the longest
-// length in MinLen .. MaxLen that needs at most maxCells of them, or {Global} when
-// even MinLen needs more. Every point of d lies in a cell given, and every cell given
-// intersects d. Its cost is proportional to maxCells at most.
+// Cover returns the sorted cells of one length with boxes that intersect d. It chooses the
+// longest length in MinLen .. MaxLen with at most maxCells such cells, or {Global} without one.
+// The cells contain every point of d, and every cell intersects d. The cost is at most
+// proportional to maxCells.
 func Cover(d Disc, maxCells int) []Cell {
 	for length := MaxLen; length >= MinLen; length-- {
 		if cells, ok := CoverAt(d, length, maxCells); ok {
@@ -62,8 +60,8 @@ func Cover(d Disc, maxCells int) []Cell {
 	return []Cell{Global}
 }
 
-// CoverAt gives the cells of a length 1 .. MaxCellLen whose boxes intersect d, sorted,
-// and false when these are more than maxCells or the length is out of range.
+// CoverAt returns the sorted cells of a length 1 .. MaxCellLen with boxes that intersect d. It
+// returns false for more than maxCells cells or a length out of range.
 func CoverAt(d Disc, length, maxCells int) ([]Cell, bool) {
 	if length < 1 || length > MaxCellLen {
 		return nil, false
@@ -86,8 +84,8 @@ func CoverAt(d Disc, length, maxCells int) ([]Cell, bool) {
 	return cells, true
 }
 
-// leastCells is a lower bound of the number of cells that a disc needs: its area over
-// that of a cell at the equator, where cells are largest.
+// leastCells is a lower bound on the number of cells in a cover: the disc's area divided by the
+// area of a cell at the equator, the largest of its length.
 func (g grid) leastCells(radius float64) float64 {
 	half := MetersToChord(radius) / 2
 	discArea := 4 * math.Pi * half * half // of the unit sphere
@@ -103,13 +101,13 @@ type sweep struct {
 	codes []uint64
 }
 
-// run visits the rows that the disc reaches and reports whether the limit sufficed.
+// run visits the rows of the disc and reports whether the limit sufficed.
 func (s *sweep) run() bool {
-	// Two roundoffs wide, so that a row is left out only if Intersects would say so too.
+	// Two roundoffs wide, so that sweep skips a row only if Intersects would refuse it too.
 	reach := (s.disc.Radius + 2*roundoffMeters) / EarthRadiusMeters * (180 / math.Pi)
 	center := s.disc.Center
 	south, north := s.grid.row(center.Lat-reach), s.grid.row(center.Lat+reach)
-	if north-south-1 > s.limit { // all but the outermost two are sure to have cells
+	if north-south-1 > s.limit { // all rows except the outermost two certainly have cells
 		return false
 	}
 	col := s.grid.col(center.Lon)
@@ -121,9 +119,9 @@ func (s *sweep) run() bool {
 	return true
 }
 
-// sweepRow walks from the centre's column eastwards and then westwards until the disc
-// ends. Distance grows with the gap in longitude, so nothing beyond intersects; and
-// the column that ended the walk eastwards ends the one westwards at the latest.
+// sweepRow walks from the centre's column eastwards and then westwards to the ends of the disc.
+// Distance grows with the gap in longitude, so farther columns cannot intersect. The last
+// eastward column also ends the westward walk.
 func (s *sweep) sweepRow(row, center int) bool {
 	cols := s.grid.cols
 	east := 0
@@ -140,12 +138,12 @@ func (s *sweep) sweepRow(row, center int) bool {
 	return true
 }
 
-// intersects tests the cell at a column that may have run across the antimeridian.
+// intersects tests the cell at a column, which may lie beyond the antimeridian.
 func (s *sweep) intersects(row, col int) bool {
 	return s.disc.Intersects(s.grid.box(row, col&(s.grid.cols-1)))
 }
 
-// add collects a cell and reports whether it is still within the limit.
+// add collects a cell and reports whether the limit permits more.
 func (s *sweep) add(row, col int) bool {
 	if len(s.codes) >= s.limit {
 		return false

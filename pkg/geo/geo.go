@@ -1,28 +1,25 @@
-// Package geo knows places on Earth: points, the geohash cells that index them,
-// discs around a point, and the distances between all of these.
+// Package geo provides geography on a sphere: points, geohash cells, discs around a point, and
+// distances.
 //
-// The Earth is a sphere of radius EarthRadiusMeters; a distance is that of the
-// great circle, which differs from the ellipsoid's by at most about 0.6 %.
-// Everything is a pure function of its arguments and holds at the poles and across the
-// antimeridian. Nothing panics on any input; results are meaningful for points and
+// The Earth is a sphere of radius EarthRadiusMeters. Distances follow the great circle and
+// differ from the ellipsoid's by at most about 0.6 %. All functions are pure and correct at the
+// poles and across the antimeridian. They never panic. Results are meaningful for points and
 // discs made by NewPoint and NewDisc.
 //
 // # Boundaries
 //
-// A cell owns its southern and western edges and not its northern and eastern ones,
-// so every point lies in exactly one cell of each length; the cells of the
-// northernmost row also own the pole. Longitude 180 is the same meridian as -180
-// and belongs to the cells that begin there. Discs are closed, and a cell that is
-// only touched by a disc intersects it.
+// A cell contains its southern and western edges, but not its northern and eastern ones, so
+// every point lies in exactly one cell of each length. The cells of the northernmost row also
+// contain the pole. Longitude 180 is the same meridian as -180 and belongs to the cells east of
+// it. Discs are closed: a cell that touches a disc intersects it.
 //
 // # Rounding
 //
-// Cells, their edges and codes are exact, and the same on every machine. Distances
-// carry an error of a few nanometres, and their last bits may differ between processor
-// architectures, where Go may fuse a multiplication with an addition: who needs the same
-// order of distances everywhere compares them rounded. Lower and upper bounds are widened
-// by a tenth of a micrometre, so that a bound holds against Distance as computed: no point
-// of a disc is ever missing from its cover.
+// Cells, their edges and codes are exact and equal on every machine. Distances have an error of
+// a few nanometres. Their last bits may differ between processor architectures, because Go may
+// fuse a multiplication with an addition: callers that need one order everywhere compare rounded
+// distances. Lower and upper bounds are widened by a tenth of a micrometre, so that they hold
+// for Distance as computed: a cover never misses a point of its disc.
 package geo
 
 import (
@@ -31,27 +28,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// EarthRadiusMeters is the mean radius R1 of the International Union of Geodesy
-// and Geophysics for the WGS 84 ellipsoid, (2a+b)/3.
+// EarthRadiusMeters is the mean radius R1 of the International Union of Geodesy and Geophysics
+// for the WGS 84 ellipsoid, (2a+b)/3.
 const EarthRadiusMeters = 6371008.8
 
 // halfTurnMeters is the distance between antipodes.
 const halfTurnMeters = math.Pi * EarthRadiusMeters
 
-// roundoffMeters bounds the error of any distance computed here, with a margin of
-// more than ten. Bounds are widened by it.
+// roundoffMeters bounds the error of every computed distance with a margin of more than ten.
+// Bounds are widened by it.
 const roundoffMeters = 1e-7
 
-// Point is a place in degrees of the WGS 84 datum. The zero value is the place
-// (0, 0) in the Gulf of Guinea, not the absence of a place.
+// Point is a place in degrees of the WGS 84 datum. The zero value is the place (0, 0) in the
+// Gulf of Guinea, not a missing place.
 type Point struct {
 	Lat float64 // north positive, -90 .. 90
-	Lon float64 // east positive, -180 .. 180; NewPoint never yields 180
+	Lon float64 // east positive, -180 .. 180; NewPoint never returns 180
 }
 
-// NewPoint checks the coordinates and gives the point in its normal form, in which
-// longitude 180 is -180 and negative zeros are zero. It returns a fault.Invalid
-// naming "latitude" or "longitude" when that one is not finite or out of range.
+// NewPoint checks the coordinates and returns the normalised point: longitude 180 becomes -180,
+// and negative zeros become zero. A value out of range is a fault.Invalid error naming
+// "latitude" or "longitude".
 func NewPoint(lat, lon float64) (Point, error) {
 	if !(math.Abs(lat) <= 90) {
 		return Point{}, fault.Invalidf("latitude", lat, "must be between -90 and 90 degrees")
@@ -62,60 +59,58 @@ func NewPoint(lat, lon float64) (Point, error) {
 	return Point{Lat: lat + 0, Lon: wrapLon(lon) + 0}, nil // adding 0 turns -0 into 0
 }
 
-// Vec is a place as a unit vector from the centre of the Earth: x points to (0, 0),
-// y to (0, 90 E), z to the north pole. Comparing the squared chords of vectors
-// orders places by distance without trigonometry. The zero value is no place.
+// Vec is a place as a unit vector from the centre of the Earth: x points to (0, 0), y to (0, 90
+// E), z to the north pole. Squared chords between vectors order places by distance without
+// trigonometry. The zero value is invalid.
 type Vec [3]float64
 
-// Vec gives p as a unit vector.
+// Vec returns p as a unit vector.
 func (p Point) Vec() Vec {
 	sinLat, cosLat := sincosDeg(p.Lat)
 	sinLon, cosLon := sincosDeg(p.Lon)
 	return Vec{cosLat * cosLon, cosLat * sinLon, sinLat}
 }
 
-// Dot is the cosine of the angle between v and w. It cannot tell places closer than
-// about 0.1 m apart; ChordSq can.
+// Dot returns the cosine of the angle between v and w. It cannot separate places closer than
+// about 0.1 m; ChordSq can.
 func (v Vec) Dot(w Vec) float64 {
 	return v[0]*w[0] + v[1]*w[1] + v[2]*w[2]
 }
 
-// ChordSq is the squared straight-line distance between v and w through the Earth in
-// units of its radius, 0 .. 4. It grows with the distance along the great circle.
+// ChordSq returns the squared straight-line distance between v and w through the Earth in units
+// of its radius, 0 .. 4. It grows with the distance along the great circle.
 func (v Vec) ChordSq(w Vec) float64 {
 	x, y, z := v[0]-w[0], v[1]-w[1], v[2]-w[2]
 	return x*x + y*y + z*z
 }
 
-// MetersToChord turns a distance along a great circle into the chord below it, in
-// units of the Earth's radius, 0 .. 2. Distances outside of 0 .. half a turn are
-// taken as the nearer end.
+// MetersToChord converts a distance along a great circle to the chord below it, in units of the
+// Earth's radius, 0 .. 2. Distances are limited to 0 .. half a turn.
 //
-// Chords of distances near half a turn hardly differ: there a chord tells distances
-// only to within about 0.2 m, but up to a quarter turn to within nanometres.
+// Chords near half a turn hardly differ: there a chord resolves distances only to about 0.2 m.
+// Up to a quarter turn it resolves nanometres.
 func MetersToChord(meters float64) float64 {
 	return 2 * math.Sin(clamp(meters, 0, halfTurnMeters)/(2*EarthRadiusMeters))
 }
 
-// ChordToMeters is the inverse of MetersToChord. Chords outside of 0 .. 2 are taken
-// as the nearer end.
+// ChordToMeters is the inverse of MetersToChord. Chords are limited to 0 .. 2.
 func ChordToMeters(chord float64) float64 {
 	return 2 * EarthRadiusMeters * math.Asin(clamp(chord, 0, 2)/2)
 }
 
-// Distance is the length in metres of the great circle arc between a and b,
-// 0 .. half a turn. It is exact to a few nanometres everywhere, antipodes
-// included, and symmetric to the last bit.
+// Distance returns the length in metres of the great circle arc between a and b, 0 .. half a
+// turn. It is exact to a few nanometres everywhere, antipodes included, and symmetric to the
+// last bit.
 func Distance(a, b Point) float64 {
 	return EarthRadiusMeters * arc(a.Lat, b.Lat, lonGap(a.Lon, b.Lon))
 }
 
-// arc is the angle in radians between two points at latitudes a and b whose
-// longitudes are gap apart; all in degrees.
+// arc returns the angle in radians between two points at latitudes a and b, with a gap in
+// longitude; all in degrees.
 //
-// It takes the haversine both of the angle and of its supplement, so that neither
-// small angles nor those near half a turn lose digits as one haversine would
-// (R. W. Sinnott, "Virtues of the Haversine", Sky and Telescope 68, 1984).
+// It computes the haversine of the angle and of its supplement, because a single haversine loses
+// digits for small angles or near half a turn (R. W. Sinnott, "Virtues of the Haversine", Sky
+// and Telescope 68, 1984).
 func arc(a, b, gap float64) float64 {
 	sinDiff, _ := sincosDeg((a - b) / 2)
 	sinSum, _ := sincosDeg((a + b) / 2)
@@ -127,7 +122,7 @@ func arc(a, b, gap float64) float64 {
 	return 2 * math.Atan2(math.Sqrt(near), math.Sqrt(far))
 }
 
-// sincosDeg gives the sine and cosine of an angle in degrees, exact at multiples of 90.
+// sincosDeg returns the sine and cosine of an angle in degrees, exact at multiples of 90.
 func sincosDeg(deg float64) (sin, cos float64) {
 	quarter := math.RoundToEven(deg / 90)
 	sin, cos = math.Sincos((deg - 90*quarter) * (math.Pi / 180))
@@ -143,7 +138,7 @@ func sincosDeg(deg float64) (sin, cos float64) {
 	}
 }
 
-// lonGap is the angle between two meridians, 0 .. 180 degrees.
+// lonGap returns the angle between two meridians, 0 .. 180 degrees.
 func lonGap(a, b float64) float64 {
 	gap := math.Abs(a - b)
 	if gap > 180 {
@@ -152,7 +147,7 @@ func lonGap(a, b float64) float64 {
 	return gap
 }
 
-// wrapLon takes a longitude of -180 .. 180 to the half-open range without 180.
+// wrapLon converts a longitude of -180 .. 180 to the half-open range without 180.
 func wrapLon(lon float64) float64 {
 	if lon >= 180 {
 		return lon - 360
@@ -160,7 +155,7 @@ func wrapLon(lon float64) float64 {
 	return lon
 }
 
-// antipode is the point opposite to p.
+// antipode returns the point opposite to p.
 func antipode(p Point) Point {
 	if p.Lon < 0 {
 		return Point{Lat: -p.Lat, Lon: p.Lon + 180}
@@ -168,7 +163,7 @@ func antipode(p Point) Point {
 	return Point{Lat: -p.Lat, Lon: p.Lon - 180}
 }
 
-// clamp is the number in lo .. hi nearest to x, lo for NaN.
+// clamp limits x to lo .. hi, with lo for NaN.
 func clamp(x, lo, hi float64) float64 {
 	switch {
 	case x > hi:

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// MaxSize bounds an envelope, in bytes.
+	// MaxSize limits an envelope, in bytes.
 	MaxSize = 4 << 10
-	// MaxTTL bounds the time from a record's issue to its lapse.
+	// MaxTTL limits the time from a record's issue to its expiry.
 	MaxTTL = 48 * time.Hour
-	// ClockSkew is how far ahead of ours a provider's clock may run.
+	// ClockSkew is the tolerated lead of a provider's clock over this peer's clock.
 	ClockSkew = 2 * time.Minute
 )
 
@@ -29,7 +29,7 @@ const (
 	domain = "blackhole-service-record"
 	codec  = "/blackhole/service-record/1"
 
-	ed25519Prefix = "\x08\x01\x12\x20" // libp2p PublicKey message: type Ed25519, 32 bytes of data follow
+	ed25519Prefix = "\x08\x01\x12\x20" // libp2p PublicKey message: type Ed25519, then 32 bytes of data
 	publicKeySize = len(ed25519Prefix) + 32
 	signatureSize = 64
 )
@@ -47,7 +47,7 @@ func (p *payload) MarshalRecord() ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(p.service)
 }
 
-// UnmarshalRecord refuses fields that the schema does not have: what cannot be validated is not kept.
+// UnmarshalRecord refuses fields outside the schema, because they cannot be validated.
 func (p *payload) UnmarshalRecord(data []byte) error {
 	s := new(pb.ServiceRecord)
 	if err := proto.Unmarshal(data, s); err != nil {
@@ -60,8 +60,8 @@ func (p *payload) UnmarshalRecord(data []byte) error {
 	return nil
 }
 
-// hasUnknown reports whether m or a message in it has fields that its schema lacks. Fields
-// within a map entry are not seen: the decoder drops them, and there is nothing to be told by them.
+// hasUnknown reports whether m or a nested message has fields outside its schema. The decoder
+// drops such fields within map entries, so they remain invisible and harmless.
 func hasUnknown(m protoreflect.Message) bool {
 	if len(m.GetUnknown()) > 0 {
 		return true
@@ -83,12 +83,12 @@ func hasUnknown(m protoreflect.Message) bool {
 	return found
 }
 
-// frame is an envelope in its one canonical encoding: every field once, in the order of
-// numbers, lengths in the shortest form. Libp2p's own decoder is lax, so without this
-// check a stranger could make many byte strings of one signature.
+// frame is an envelope in its canonical encoding: every field once, in the order of numbers,
+// lengths in the shortest form. Libp2p's decoder is lax: without this check a stranger could
+// make many byte strings with one signature.
 type frame struct{ key, codec, payload, signature []byte }
 
-// split finds the parts of a canonical envelope; they alias it.
+// split returns the parts of a canonical envelope, which alias the envelope.
 func split(envelope []byte) (f frame, ok bool) {
 	rest := envelope
 	for _, part := range [...]struct {
@@ -102,7 +102,7 @@ func split(envelope []byte) (f frame, ok bool) {
 	return f, len(rest) == 0
 }
 
-// cut takes one length-delimited field of the given number (at most 15) off b.
+// cut removes one length-delimited field of the given number (at most 15) from b.
 func cut(b []byte, number protowire.Number) (value, rest []byte, ok bool) {
 	if len(b) == 0 || uint64(b[0]) != protowire.EncodeTag(number, protowire.BytesType) {
 		return nil, nil, false
@@ -116,19 +116,20 @@ func cut(b []byte, number protowire.Number) (value, rest []byte, ok bool) {
 	return b[:size:size], b[size:], true
 }
 
-// signatureOf is the signature within a verified envelope: its last field, of Ed25519's size.
+// signatureOf returns the signature of a verified envelope: its last field, of Ed25519's size.
 func signatureOf(envelope []byte) []byte {
 	return bytes.Clone(envelope[len(envelope)-signatureSize:])
 }
 
-// Open verifies and decodes an envelope; it keeps a copy, not the argument. Errors are
+// Open verifies and decodes an envelope. It keeps a copy of the argument. Errors:
 //
 //   - TooLarge: above MaxSize;
 //   - Unauthentic: not canonical, of another type, not signed by the Ed25519 key of its
-//     provider_id, or with unknown fields. No honest peer makes or forwards such bytes;
-//   - Invalid: content against the rules, with the field. Nor these;
-//   - Conflict: authentic and valid, but not now: lapsed, or issued more than ClockSkew
-//     ahead. An honest peer may forward such bytes.
+//     provider_id, or with unknown fields. Honest peers neither make nor forward such bytes;
+//   - Invalid: content against the rules, with the field. Honest peers neither make nor forward
+//     it;
+//   - Conflict: authentic and valid, but expired, or issued more than ClockSkew ahead. Honest
+//     peers may forward such bytes.
 func Open(envelope []byte, now time.Time) (*Record, error) {
 	const op = "records.Open"
 	r, err := verify(envelope)
@@ -141,7 +142,7 @@ func Open(envelope []byte, now time.Time) (*Record, error) {
 	return r, nil
 }
 
-// current refuses a record that is not valid at now.
+// current refuses an expired record, or one from the future.
 func (r *Record) current(now time.Time) error {
 	if r.Expired(now) {
 		return &fault.Error{Kind: fault.Conflict, Field: "expires_at", Value: r.expires, Err: errors.New("the record has expired")}
@@ -152,8 +153,8 @@ func (r *Record) current(now time.Time) error {
 	return nil
 }
 
-// verify does all of Open that does not depend on the time. What costs nothing to refuse
-// is refused before the signature is looked at.
+// verify makes all checks of Open that do not depend on the time. Cheap checks precede the
+// signature.
 func verify(envelope []byte) (*Record, error) {
 	if len(envelope) > MaxSize {
 		return nil, fault.New("", fault.TooLarge, "a record of %d bytes is above the bound of %d", len(envelope), MaxSize)
@@ -192,7 +193,7 @@ func unauthentic(message string) error {
 	return &fault.Error{Kind: fault.Unauthentic, Err: errors.New(message)}
 }
 
-// recordOf takes what is looked at out of a validated message and lets go of the rest.
+// recordOf copies the indexed values of a validated message and drops the rest.
 func recordOf(s *pb.ServiceRecord, signer peer.ID) *Record {
 	precision := s.GetLocation().GetPrecision()
 	if precision == 0 {

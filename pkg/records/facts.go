@@ -9,8 +9,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// Known says which optional values of Facts the provider stated. A value that is not
-// known is zero and means nothing.
+// Known marks the optional values of Facts that the provider stated. Other values are zero
+// without meaning.
 type Known uint16
 
 // The optional values.
@@ -27,11 +27,11 @@ const (
 	KnownResponseTime
 )
 
-// Facts are the values of a record that filters and orders look at, flat and without
-// pointers to follow. All are claims of the provider. Strings are as the provider wrote
-// them: who compares without case folds them itself.
+// Facts are the values of a record for filters and orders, in a flat struct without pointers.
+// All are claims of the provider. Strings keep the provider's spelling: case-insensitive
+// comparisons must fold them.
 //
-// A capability kind that is present makes all its numbers known, zero included.
+// A stated capability kind makes all its numbers known, zeros included.
 type Facts struct {
 	Known        Known
 	Status       pb.HealthStatus_Status
@@ -40,7 +40,7 @@ type Facts struct {
 	ErrorRate    uint32 // per 10000 requests
 	MemoryMB     uint64 // 10^6 bytes
 	StorageBytes uint64 // available
-	Bandwidth    uint64 // Mbit/s; of a bandwidth service the lesser of up and down
+	Bandwidth    uint64 // Mbit/s; for a bandwidth service the lesser of up and down
 	ResponseMS   uint64 // milliseconds
 	Point        geo.Point
 	Price        float64 // of one PriceUnit, in Currency
@@ -49,7 +49,7 @@ type Facts struct {
 	PriceUnit    string
 	Country      string
 	Region       string
-	Attributes   []Attribute // by key, each key once
+	Attributes   []Attribute // sorted by key, each key once
 }
 
 // Attribute is one custom attribute.
@@ -58,10 +58,10 @@ type Attribute struct{ Key, Value string }
 // Has reports whether all values of k are known.
 func (f *Facts) Has(k Known) bool { return f.Known&k == k }
 
-// Place is the stated position, if there is one.
+// Place returns the stated position, if any.
 func (f *Facts) Place() (geo.Point, bool) { return f.Point, f.Known&KnownPlace != 0 }
 
-// factsOf takes the facts out of a validated message. Strings keep the provider's spelling.
+// factsOf extracts the facts of a validated message. Strings keep the provider's spelling.
 func factsOf(s *pb.ServiceRecord) Facts {
 	f := Facts{Status: s.GetHealth().GetStatus(), Attributes: attributesOf(s.GetMetadata().GetAttributes())}
 	f.setCapabilities(s.GetCapabilities())
@@ -127,7 +127,7 @@ func (f *Facts) setHealth(h *pb.HealthStatus) {
 	}
 }
 
-// attributesOf orders custom attributes by key.
+// attributesOf sorts custom attributes by key.
 func attributesOf(m map[string]string) []Attribute {
 	if len(m) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func attributesOf(m map[string]string) []Attribute {
 	return attributes
 }
 
-// sortedKeys gives the keys of a map in order.
+// sortedKeys returns the sorted keys of a map.
 func sortedKeys[V any](m map[string]V) []string {
 	if len(m) == 0 {
 		return nil
@@ -147,7 +147,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// intern lets records share the few strings that most of them have.
+// intern shares one copy of a string that many records contain.
 func intern(s string) string {
 	if s == "" {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo"
 )
 
-// Namespace begins every key. Its first segment selects the validator in the DHT.
+// Namespace is the prefix of every key. Its first segment selects the validator in the DHT.
 const Namespace = "/blackhole/services"
 
-// AnySubtype stands in keys for "no subtype" of a record and "any subtype" of a cell.
+// AnySubtype means "no subtype" in a record's key and "any subtype" in a cell's key.
 const AnySubtype = "_"
 
 // Key names one record in the DHT:
@@ -27,33 +27,33 @@ type Key struct {
 	Name    Name
 }
 
-// CellKey names one cell of the index:
-// /blackhole/services/{type}/{subtype|_}/{geohash prefix of 2 to 8 | global}. Records are
-// put into those of 2 to 6 and global; 7 and 8 divide a cell that has too many.
+// CellKey names one cell of the index: /blackhole/services/{type}/{subtype|_}/{geohash prefix of
+// 2 to 8 | global}. Records belong to the cells of lengths 2 to 6 and to global; cells of
+// lengths 7 and 8 split an overfull cell.
 type CellKey struct {
 	Type    string
 	Subtype string // AnySubtype for records of any subtype
 	Cell    geo.Cell
 }
 
-// String gives the key's one form.
+// String returns the canonical form of the key.
 func (c CellKey) String() string {
 	return Namespace + "/" + c.Type + "/" + c.Subtype + "/" + string(c.Cell)
 }
 
-// CID is the cell's id in the DHT: the CIDv1 (raw, sha2-256) of its key.
+// CID returns the cell's id in the DHT: the CIDv1 (raw, sha2-256) of its key.
 func (c CellKey) CID() cid.Cid {
 	mh, err := multihash.Sum([]byte(c.String()), multihash.SHA2_256, -1)
 	if err != nil {
-		panic("records: sha2-256 is not registered: " + err.Error()) // impossible: it is built in
+		panic("records: sha2-256 is not registered: " + err.Error()) // impossible: sha2-256 is built in
 	}
 	return cid.NewCidV1(cid.Raw, mh)
 }
 
-// MaxKey bounds the length of both kinds of keys, in bytes.
+// MaxKey limits the length of both kinds of keys, in bytes.
 const MaxKey = 256
 
-// String gives the key's one form.
+// String returns the canonical form of the key.
 func (k Key) String() string {
 	subtype := k.Subtype
 	if subtype == "" {
@@ -62,8 +62,8 @@ func (k Key) String() string {
 	return Namespace + "/" + k.Type + "/" + subtype + "/" + string(k.Cell) + "/" + k.Name.String()
 }
 
-// ParseKey reads a record's key in its one form. It returns an Invalid error naming "key"
-// for anything else.
+// ParseKey parses the canonical form of a record's key. Other input is an Invalid error naming
+// "key".
 func ParseKey(s string) (Key, error) {
 	steps, err := steps(s, 5)
 	if err != nil {
@@ -91,9 +91,9 @@ func ParseKey(s string) (Key, error) {
 	return k, nil
 }
 
-// Matches tells whether k is a key of r: type, subtype and name are equal, and its cell
-// is Global when r has no place, or else a cell that contains it. Otherwise it returns an
-// Invalid error naming "key".
+// Matches checks whether k is a key of r: type, subtype and name are equal, and its cell
+// contains r's place, or is Global for r without a place. Otherwise it returns an Invalid error
+// naming "key".
 func (k Key) Matches(r *Record) error {
 	p, placed := r.facts.Place()
 	switch {
@@ -107,8 +107,8 @@ func (k Key) Matches(r *Record) error {
 	return nil
 }
 
-// ParseCellKey reads a cell's key in its one form. It returns an Invalid error naming
-// "key" for anything else.
+// ParseCellKey parses the canonical form of a cell's key. Other input is an Invalid error naming
+// "key".
 func ParseCellKey(s string) (CellKey, error) {
 	steps, err := steps(s, 3)
 	if err != nil {
@@ -124,7 +124,7 @@ func ParseCellKey(s string) (CellKey, error) {
 	return c, nil
 }
 
-// steps splits what follows the namespace into the given number of segments.
+// steps splits the part after the namespace into the given number of segments.
 func steps(s string, count int) ([]string, error) {
 	if len(s) > MaxKey {
 		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", MaxKey, len(s))
@@ -152,12 +152,12 @@ func checkKind(s, kind, subtype string) error {
 	return nil
 }
 
-// keyFault turns the fault of a segment into one of the key.
+// keyFault converts the error of a segment to an error of the key.
 func keyFault(s string, err error) error {
 	return fault.Invalidf("key", s, "%s %s", fault.FieldOf(err), fault.Message(err))
 }
 
-// inRange reports whether c is Global or a geohash with a length of the range.
+// inRange reports whether c is Global or a geohash with a length in the range.
 func inRange(c geo.Cell, low, high int) bool {
 	if _, err := geo.ParseCell(string(c)); err != nil {
 		return false
@@ -166,7 +166,7 @@ func inRange(c geo.Cell, low, high int) bool {
 }
 
 // isEd25519 reports whether the id contains an Ed25519 key (libp2p peer ids: the identity
-// multihash of the key's message when that has at most 42 bytes).
+// multihash of the key's message, for messages of at most 42 bytes).
 func isEd25519(id peer.ID) bool {
 	const identity = "\x00\x24"
 	return len(id) == len(identity)+publicKeySize && strings.HasPrefix(string(id), identity+ed25519Prefix)

@@ -10,9 +10,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// Offer is what a provider writes about one service; the peer adds the rest when it
-// signs. Names and units are those of the record's schema. A nil pointer is unknown,
-// which is not zero.
+// Offer is a provider's description of one service. The peer adds the rest when it signs. Names
+// and units follow the record's schema. A nil pointer means unknown, unlike zero.
 type Offer struct {
 	ID           string        `json:"id"`
 	Metadata     Metadata      `json:"metadata"`
@@ -22,7 +21,7 @@ type Offer struct {
 	Health       *Health       `json:"health,omitempty"`
 }
 
-// Metadata says what the service is.
+// Metadata describes the service.
 type Metadata struct {
 	Type        string            `json:"type"` // storage, compute, cdn, bandwidth, or another
 	Subtype     string            `json:"subtype,omitempty"`
@@ -34,7 +33,7 @@ type Metadata struct {
 	Attributes  map[string]string `json:"attributes,omitempty"`
 }
 
-// Capabilities has the one kind that the service's type asks for.
+// Capabilities holds the one kind required by the service's type.
 type Capabilities struct {
 	Storage   *Storage   `json:"storage,omitempty"`
 	Compute   *Compute   `json:"compute,omitempty"`
@@ -42,7 +41,7 @@ type Capabilities struct {
 	Bandwidth *Bandwidth `json:"bandwidth,omitempty"`
 }
 
-// Storage is the capabilities of a storage service.
+// Storage describes a storage service.
 type Storage struct {
 	TotalSpace          uint64   `json:"total_space"`     // bytes
 	AvailableSpace      uint64   `json:"available_space"` // bytes
@@ -52,7 +51,7 @@ type Storage struct {
 	VersioningSupported bool     `json:"versioning_supported"`
 }
 
-// Compute is the capabilities of a compute service.
+// Compute describes a compute service.
 type Compute struct {
 	CPUCores       uint32   `json:"cpu_cores"`
 	MemoryMB       uint64   `json:"memory_mb"` // MB (10^6 bytes)
@@ -68,7 +67,7 @@ type GPU struct {
 	ComputeCapability uint32 `json:"compute_capability"`
 }
 
-// CDN is the capabilities of a content delivery service.
+// CDN describes a content delivery service.
 type CDN struct {
 	BandwidthMbps  uint64   `json:"bandwidth_mbps"` // Mbit/s
 	Regions        []string `json:"regions,omitempty"`
@@ -77,7 +76,7 @@ type CDN struct {
 	HTTP2Supported bool     `json:"http2_supported"`
 }
 
-// Bandwidth is the capabilities of a bandwidth service.
+// Bandwidth describes a bandwidth service.
 type Bandwidth struct {
 	UploadMbps    uint64   `json:"upload_mbps"`   // Mbit/s
 	DownloadMbps  uint64   `json:"download_mbps"` // Mbit/s
@@ -85,7 +84,7 @@ type Bandwidth struct {
 	ExitCountries []string `json:"exit_countries,omitempty"` // ISO 3166-1 alpha-2
 }
 
-// Location says where the service is.
+// Location is the place of the service.
 type Location struct {
 	Latitude  *float64 `json:"latitude,omitempty"`  // degrees, WGS 84; both or none
 	Longitude *float64 `json:"longitude,omitempty"` // degrees, WGS 84; both or none
@@ -93,10 +92,10 @@ type Location struct {
 	Region    string   `json:"region,omitempty"`
 	City      string   `json:"city,omitempty"`
 	ISP       string   `json:"isp,omitempty"`
-	Precision uint32   `json:"precision,omitempty"` // of the geohash in the record's key: 4 to 12, 0 is 6
+	Precision uint32   `json:"precision,omitempty"` // of the geohash in the record's key: 4 to 12; 0 means 6
 }
 
-// Pricing says what the service costs.
+// Pricing is the cost of the service.
 type Pricing struct {
 	Currency          string             `json:"currency,omitempty"`
 	BasePrice         *float64           `json:"base_price,omitempty"` // of one price_unit, in currency
@@ -105,21 +104,21 @@ type Pricing struct {
 	MinimumCommitment *float64           `json:"minimum_commitment,omitempty"` // in currency
 }
 
-// Health is what the provider says of its own condition.
+// Health is the provider's claim about its own condition.
 type Health struct {
-	Status         string     `json:"status,omitempty"`           // UNKNOWN (also empty), HEALTHY, DEGRADED, UNHEALTHY
+	Status         string     `json:"status,omitempty"`           // UNKNOWN (or empty), HEALTHY, DEGRADED, UNHEALTHY
 	UptimePercent  *float64   `json:"uptime_percent,omitempty"`   // 0 to 100
 	ResponseTimeMs *uint64    `json:"response_time_ms,omitempty"` // milliseconds
 	ErrorRate      *uint32    `json:"error_rate,omitempty"`       // per 10000 requests
 	LastCheck      *time.Time `json:"last_check,omitempty"`
 }
 
-// Validate gives the first fault as an Invalid error that names the field.
+// Validate returns the first error, an Invalid error with the name of the field.
 func (o Offer) Validate() error { return validateContent(o.Service()) }
 
-// Service gives the offer as an incomplete service record: without provider, times and
-// sequence. It shares slices and maps with the offer. A status that does not exist
-// becomes a number that validation refuses.
+// Service converts the offer to an incomplete service record: without provider, times and
+// sequence. It shares slices and maps with the offer. An unknown status becomes a number that
+// validation refuses.
 func (o Offer) Service() *pb.ServiceRecord {
 	s := &pb.ServiceRecord{
 		Id: o.ID,
@@ -203,7 +202,7 @@ func (h *Health) message() *pb.HealthStatus {
 	return m
 }
 
-// statusOf gives -1 for a name that the schema does not have.
+// statusOf returns -1 for a name outside the schema.
 func statusOf(name string) pb.HealthStatus_Status {
 	if name == "" {
 		return pb.HealthStatus_UNKNOWN
@@ -214,8 +213,8 @@ func statusOf(name string) pb.HealthStatus_Status {
 	return -1
 }
 
-// OfferOf gives the part of a service record that its provider wrote. It shares slices
-// and maps with the message.
+// OfferOf returns the provider's part of a service record. It shares slices and maps with the
+// message.
 func OfferOf(s *pb.ServiceRecord) Offer {
 	m := s.GetMetadata()
 	o := Offer{
@@ -301,16 +300,16 @@ func healthOf(m *pb.HealthStatus) *Health {
 	return h
 }
 
-// Coarsen replaces the offer's point by the centre of its geohash cell of the given
-// length (1 to 12), so that the exact place need not leave the host. Precision 0, or an
-// offer without a valid point, is left as it is. The argument is not changed.
+// Coarsen replaces the offer's point by the centre of its geohash cell of the given length (1 to
+// 12), so that the exact place stays on the host. Precision 0, or an offer without a valid
+// point, changes nothing. The argument stays unchanged.
 func Coarsen(o Offer, precision int) Offer {
 	if precision <= 0 || o.Location == nil || o.Location.Latitude == nil || o.Location.Longitude == nil {
 		return o
 	}
 	p, err := geo.NewPoint(*o.Location.Latitude, *o.Location.Longitude)
 	if err != nil {
-		return o // Validate names the fault
+		return o // Validate reports the error
 	}
 	center := geo.CellOf(p, precision).Center()
 	location := *o.Location
@@ -319,5 +318,5 @@ func Coarsen(o Offer, precision int) Offer {
 	return o
 }
 
-// index is a list index as a step of a field path.
+// index formats a list index for a field path.
 func index(i int) string { return "[" + strconv.Itoa(i) + "]" }

@@ -7,11 +7,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// MaxOffer bounds the JSON form of one offer, in bytes.
+// MaxOffer limits the JSON form of one offer, in bytes.
 const MaxOffer = 64 << 10
 
-// ParseOffer reads one offer from JSON under the rules of package strictjson and validates
-// it. Errors name the field by its path ("capabilities.compute.cpu_cores").
+// ParseOffer reads one offer from JSON under the rules of package strictjson and validates it.
+// Errors name the field by its path ("capabilities.compute.cpu_cores").
 func ParseOffer(data []byte) (Offer, error) {
 	o, err := parseOffer(data)
 	return o, fault.Wrap("records.ParseOffer", err)
@@ -35,7 +35,7 @@ func parseOffer(data []byte) (Offer, error) {
 	return o, nil
 }
 
-// setByPeer reports whether the peer, and not the provider, writes a field of the record.
+// setByPeer reports whether the peer, instead of the provider, writes a field of the record.
 func setByPeer(field string) bool {
 	switch field {
 	case "provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "key", "content_id":

@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// Bounds of a YAML file of offers.
+// Limits of a YAML file of offers.
 const (
 	maxYAML      = 1 << 20 // bytes
-	maxYAMLNodes = 50_000  // with aliases written out
+	maxYAMLNodes = 50_000  // aliases counted in full
 	maxYAMLDepth = 16      // of one offer; its schema needs 6
 )
 
@@ -32,9 +32,9 @@ func ParseOfferYAML(data []byte) (Offer, error) {
 }
 
 // ParseOffersYAML reads offers from YAML, under the rules of ParseOffer: any number of
-// documents, each an offer or a list of offers; empty documents count for none. When
-// there is more than one, errors name them as "[0]", "[1]" and so on in their order.
-// Scalars are as written: version: 1.0 is a number and not a string, and an error says so.
+// documents, each an offer or a list of offers. It skips empty documents. Errors name several
+// offers as "[0]", "[1]" and so on in their order. Scalars keep their YAML type: version: 1.0 is
+// a number and therefore an error.
 func ParseOffersYAML(data []byte) ([]Offer, error) {
 	const op = "records.ParseOffersYAML"
 	if len(data) > maxYAML {
@@ -59,7 +59,7 @@ func ParseOffersYAML(data []byte) ([]Offer, error) {
 	return offers, nil
 }
 
-// offerNodes finds the offers in all documents; single says that there is one and no list.
+// offerNodes returns the offers in all documents. single means one offer outside a list.
 func offerNodes(data []byte) (nodes []*yaml.Node, single bool, err error) {
 	single = true
 	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -83,12 +83,12 @@ func offerNodes(data []byte) (nodes []*yaml.Node, single bool, err error) {
 	}
 }
 
-// transcript is the JSON text of YAML nodes, for parseOffer to read. Repeated names stay in
-// it and are refused there.
+// transcript is the JSON text of YAML nodes, as input for parseOffer. It keeps repeated names,
+// which parseOffer refuses.
 type transcript struct {
 	text  []byte
-	nodes int // values that may still come
-	depth int // of the current value; the bound also ends an alias that contains itself
+	nodes int // remaining number of values
+	depth int // of the current value; the limit also stops an alias that contains itself
 }
 
 // offer reads the offer at a node.
@@ -135,7 +135,7 @@ func (t *transcript) list(items []*yaml.Node) error {
 	return nil
 }
 
-// object appends a mapping, whose names and values alternate.
+// object appends a mapping of alternating names and values.
 func (t *transcript) object(nodes []*yaml.Node) error {
 	t.text = append(t.text, '{')
 	for i := 0; i+1 < len(nodes); i += 2 {
@@ -155,8 +155,8 @@ func (t *transcript) object(nodes []*yaml.Node) error {
 	return nil
 }
 
-// scalar appends a number, a boolean or null, and any other value, times too, as text. Numbers
-// that JSON lacks (.nan, .inf) are text as well: parseOffer refuses it for a number.
+// scalar appends a number, a boolean or null. All other values, times included, become text, and
+// so do numbers unknown to JSON (.nan, .inf): parseOffer refuses text for a number.
 func (t *transcript) scalar(node *yaml.Node) error {
 	switch node.ShortTag() {
 	case "!!null":

@@ -1,12 +1,11 @@
-// Package records is the unit of discovery: a provider's signed advertisement of one
-// service, its keys, its validity and its order against other versions of itself.
+// Package records defines the unit of discovery: a provider's signed advertisement of one
+// service, with its keys, its validity and its order among other versions.
 //
-// A Record exists only verified: Seal makes one with the provider's key, Open makes one
-// from bytes of a stranger. It is immutable, and its signed bytes are kept as they were
-// received, from store to gossip to cache to API; nothing is ever marshalled again.
-// Offer and View are its forms for people (JSON, YAML).
+// A Record is always verified: Seal makes one with the provider's key, Open makes one from
+// untrusted bytes. It is immutable and keeps its signed bytes as received, from store to gossip
+// to cache to API. Offer and View are its forms for people (JSON, YAML).
 //
-// The package is pure: time is an argument, and it touches neither network nor disk.
+// The package is pure: time is an argument, and the package uses neither network nor disk.
 package records
 
 import (
@@ -26,16 +25,16 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// Name identifies a service in the network: services of different providers never collide.
+// Name identifies a service in the network. Services of different providers never collide.
 type Name struct {
 	Provider peer.ID
 	ID       string
 }
 
-// String gives "provider/id".
+// String returns "provider/id".
 func (n Name) String() string { return n.Provider.String() + "/" + n.ID }
 
-// Compare orders names by provider and id, both bytewise: the tie-break of every ranking.
+// Compare orders names by provider, then id, both bytewise. Every ranking breaks ties with it.
 func (n Name) Compare(m Name) int {
 	if c := cmp.Compare(n.Provider, m.Provider); c != 0 {
 		return c
@@ -43,8 +42,8 @@ func (n Name) Compare(m Name) int {
 	return cmp.Compare(n.ID, m.ID)
 }
 
-// Record is one verified version of a service record. It is immutable and safe for
-// concurrent use; what its methods return must not be modified unless they say so.
+// Record is one verified version of a service record. It is immutable and safe for concurrent
+// use. Callers must not modify results of its methods, unless a method says otherwise.
 type Record struct {
 	name      Name
 	kind      string // metadata.type
@@ -59,38 +58,39 @@ type Record struct {
 	envelope  []byte
 }
 
-// Name identifies the service.
+// Name returns the service's name.
 func (r *Record) Name() Name { return r.name }
 
-// Type is the service type ("compute").
+// Type returns the service type ("compute").
 func (r *Record) Type() string { return r.kind }
 
-// Subtype is the specialisation within the type, or "".
+// Subtype returns the specialisation within the type, or "".
 func (r *Record) Subtype() string { return r.subtype }
 
-// Sequence is the version: larger wins.
+// Sequence returns the version number. The larger version wins.
 func (r *Record) Sequence() uint64 { return r.sequence }
 
-// Withdrawn reports whether this is a tombstone.
+// Withdrawn reports whether the record is a tombstone.
 func (r *Record) Withdrawn() bool { return r.withdrawn }
 
-// Issued is when this version was signed, by the provider's clock.
+// Issued returns the time of the signature, by the provider's clock.
 func (r *Record) Issued() time.Time { return r.issued }
 
-// Expires is when this version lapses. A tombstone's is not before that of any version it ends.
+// Expires returns the expiry of this version. A tombstone expires no earlier than the versions
+// it withdraws.
 func (r *Record) Expires() time.Time { return r.expires }
 
-// Expired reports whether the record has lapsed at now, skew not counted.
+// Expired reports whether the record has expired at now, without tolerance for skew.
 func (r *Record) Expired(now time.Time) bool { return !now.Before(r.expires) }
 
-// Facts are the values that queries filter and rank by.
+// Facts returns the values for filters and ranking.
 func (r *Record) Facts() *Facts { return &r.facts }
 
-// Envelope is the canonical signed form. The caller must not modify it.
+// Envelope returns the canonical signed form. The caller must not modify it.
 func (r *Record) Envelope() []byte { return r.envelope }
 
-// ContentID names this version in logs, explanations and digests: the CIDv1 (raw,
-// sha2-256) of the payload, the bytes that were signed.
+// ContentID identifies this version in logs, explanations and digests: the CIDv1 (raw, sha2-256)
+// of the payload, the signed bytes.
 func (r *Record) ContentID() cid.Cid {
 	mh, err := multihash.Encode(r.digest[:], multihash.SHA2_256)
 	if err != nil {
@@ -99,27 +99,27 @@ func (r *Record) ContentID() cid.Cid {
 	return cid.NewCidV1(cid.Raw, mh)
 }
 
-// Digest is the sha2-256 of the payload.
+// Digest returns the sha2-256 of the payload.
 func (r *Record) Digest() [32]byte { return r.digest }
 
-// Service decodes the record anew, with the envelope's signature filled in. The caller owns the result.
+// Service decodes the record again, with the envelope's signature. The caller owns the result.
 func (r *Record) Service() *pb.ServiceRecord {
 	f, _ := split(r.envelope)
 	s := new(pb.ServiceRecord)
 	if err := proto.Unmarshal(f.payload, s); err != nil {
-		panic("records: a verified payload does not decode: " + err.Error()) // impossible: Open decoded it
+		panic("records: a verified payload does not decode: " + err.Error()) // impossible: Open decoded the payload
 	}
 	s.Signature = signatureOf(r.envelope)
 	return s
 }
 
-// Key is the record's own DHT key.
+// Key returns the record's own DHT key.
 func (r *Record) Key() Key {
 	return Key{Type: r.kind, Subtype: r.subtype, Cell: r.place(int(r.precision)), Name: r.name}
 }
 
-// Cells are the cells that the record lives in: for its subtype and for any subtype, each
-// prefix length of its place and global. A record without subtype or place lives in fewer than 12.
+// Cells returns the cells of the record: for its subtype and for any subtype, each prefix length
+// of its place, and global. A record without subtype or place has fewer than 12.
 func (r *Record) Cells() []CellKey {
 	subtypes := []string{AnySubtype}
 	if r.subtype != "" {
@@ -150,7 +150,7 @@ func (r *Record) In(c CellKey) bool {
 	return ok && c.Cell.Contains(p)
 }
 
-// place is the cell of the record's position, or Global without one.
+// place returns the cell of the record's position, or Global without one.
 func (r *Record) place(length int) geo.Cell {
 	p, ok := r.facts.Place()
 	if !ok {
@@ -159,9 +159,8 @@ func (r *Record) place(length int) geo.Cell {
 	return geo.CellOf(p, length)
 }
 
-// Compare orders versions of one service by freshness: the higher sequence, and of
-// equivocating versions (same sequence, other payload) the one with the higher hash.
-// It is 0 only for the same payload.
+// Compare orders versions of one service by freshness: first by sequence, then by the hash of
+// the payload for equivocating versions. Only equal payloads compare as 0.
 func Compare(a, b *Record) int {
 	if c := cmp.Compare(a.sequence, b.sequence); c != 0 {
 		return c
@@ -169,13 +168,13 @@ func Compare(a, b *Record) int {
 	return bytes.Compare(a.digest[:], b.digest[:])
 }
 
-// Equivocates reports whether the provider signed a and b as the same version with different content.
+// Equivocates reports whether the provider signed different content as one version.
 func Equivocates(a, b *Record) bool {
 	return a.name == b.name && a.sequence == b.sequence && a.digest != b.digest
 }
 
-// Seal validates a complete service record and signs it with its provider's key. The
-// message is not kept. It returns an Invalid error that names the field.
+// Seal validates a complete service record and signs it with its provider's key. It keeps no
+// reference to the message. Errors are Invalid and name the field.
 func Seal(key crypto.PrivKey, s *pb.ServiceRecord) (*Record, error) {
 	const op = "records.Seal"
 	if s == nil {

@@ -12,15 +12,15 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// Stamp is what the peer adds to an offer when it signs.
+// Stamp is the peer's addition to an offer at signing.
 type Stamp struct {
 	Sequence uint64    // see NextSequence
-	Created  time.Time // of the first version; zero, or after Issued, is Issued
+	Created  time.Time // of the first version; zero, or a time after Issued, means Issued
 	Issued   time.Time // now
 	Expires  time.Time // at most MaxTTL after Issued
 }
 
-// Sign makes a record of an offer. It returns an Invalid error that names the field.
+// Sign makes a record of an offer. Errors are Invalid and name the field.
 func Sign(key crypto.PrivKey, o Offer, st Stamp) (*Record, error) {
 	const op = "records.Sign"
 	s := o.Service()
@@ -32,9 +32,9 @@ func Sign(key crypto.PrivKey, o Offer, st Stamp) (*Record, error) {
 }
 
 // Tombstone makes the record that withdraws last. It expires at st.Expires or with last,
-// whichever is later, so that it is remembered for as long as last could come back.
-// Created is taken from last when zero. It returns an Invalid error that names the field;
-// one is a sequence that does not supersede last.
+// whichever is later, so that peers remember it for as long as last could return. A zero Created
+// means the time in last. Errors are Invalid and name the field; a sequence that does not
+// supersede last is an error.
 func Tombstone(key crypto.PrivKey, last *Record, st Stamp) (*Record, error) {
 	const op = "records.Tombstone"
 	if st.Sequence <= last.sequence {
@@ -55,25 +55,25 @@ func Tombstone(key crypto.PrivKey, last *Record, st Stamp) (*Record, error) {
 	return r, fault.Wrap(op, err)
 }
 
-// NextSequence is the sequence of the version that follows previous (0 for none): the
-// Unix time in milliseconds, and always above previous, which the caller keeps across
-// restarts. A peer that lost its state thus still supersedes its old versions.
+// NextSequence returns the sequence of the version after previous (0 for none): the Unix time in
+// milliseconds, and always above previous, which the caller stores across restarts. So even a
+// peer without its state supersedes its old versions.
 func NextSequence(previous uint64, now time.Time) uint64 {
 	next := uint64(max(now.UnixMilli(), 1))
 	if previous == math.MaxUint64 {
-		return previous // no more versions: stays rather than falls back
+		return previous // the largest version stays instead of starting again
 	}
 	return max(previous+1, next)
 }
 
-// stamp completes and seals a message that it may change.
+// stamp completes and seals a message. It modifies the message.
 func stamp(key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
 	id, err := peer.IDFromPrivateKey(key)
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}
 	if st.Created.IsZero() || st.Created.After(st.Issued) {
-		st.Created = st.Issued // the clock was set back since
+		st.Created = st.Issued // the clock went back since the first version
 	}
 	s.ProviderId = id.String()
 	s.Sequence = st.Sequence
@@ -83,7 +83,7 @@ func stamp(key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
 	return Seal(key, s)
 }
 
-// bare is all that a tombstone of s carries.
+// bare returns the content of a tombstone of s.
 func bare(s *pb.ServiceRecord) *pb.ServiceRecord {
 	b := &pb.ServiceRecord{
 		Id:         s.Id,

@@ -11,12 +11,13 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// AppendJSON appends the JSON of the record's view, byte for byte that of
-// json.Marshal(ViewOf(r)). It does not allocate when dst has room.
+// AppendJSON appends the JSON of the record's view, byte for byte equal to
+// json.Marshal(ViewOf(r)). It does not allocate if dst has room.
 //
-// It goes from the signed bytes to the text without a message or a view between them, in
-// a fifth of the time, as long as the provider's encoder wrote fields in the order of
-// their numbers and maps in the order of their keys. Others are decoded and encoded.
+// It converts the signed bytes directly to text, in a fifth of the time of a conversion over
+// message and view. That works for fields in ascending order of their numbers and maps in
+// ascending order of their keys, the usual output of encoders. Other records are decoded and
+// encoded.
 func (r *Record) AppendJSON(dst []byte) []byte {
 	f, _ := split(r.envelope)
 	t := transcoder{in: f.payload, out: dst}
@@ -26,30 +27,28 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	}
 	text, err := json.Marshal(ViewOf(r))
 	if err != nil {
-		panic("records: a verified record has no JSON form: " + err.Error()) // impossible: its numbers are finite, its times of the years 1 to 9999
+		panic("records: a verified record has no JSON form: " + err.Error()) // impossible: numbers are finite and times in the years 1 to 9999
 	}
 	return append(dst, text...)
 }
 
-// transcoder writes the fields of a verified message as members of a JSON object. Each of
-// its methods is given the next field of the schema and takes it off in if it is the next
-// on the wire, too. What is left of a message when all its fields were asked for is then
-// what that order does not account for: fields that come late or twice.
+// transcoder writes the fields of a verified message as members of a JSON object. Each method
+// handles the next field of the schema, and consumes it from in if the wire has it next. Input
+// that remains after all fields is late or repeated.
 //
-// Every member is written with a comma before it; that of the first is where its object's
-// brace belongs.
+// Every member starts with a comma. The brace of the object replaces its first comma.
 type transcoder struct {
-	in         []byte // what is left of the message
+	in         []byte // rest of the message
 	out        []byte
-	misordered bool // in is not in the order of the schema, and out is wrong
+	misordered bool // in violates the order of the schema, and out is wrong
 }
 
-// record writes the members of View. A verified payload has no signature, and all the
-// fields that ViewOf could do without.
+// record writes the members of View. A verified payload has no signature, and all mandatory
+// fields.
 func (t *transcoder) record(r *Record, signature []byte) {
 	start := len(t.out)
 	t.text(1, `,"id":`)
-	provider := t.bytes(2) // equals the signer's id, which is ASCII
+	provider := t.bytes(2) // equal to the signer's id, which is ASCII
 	t.metadata()
 	t.capabilities()
 	t.location()
@@ -220,7 +219,7 @@ func (t *transcoder) health() {
 	t.leave(m)
 }
 
-// appendKey appends the text of Key, given that of the provider's id.
+// appendKey appends the text of Key. provider is the text of the provider's id.
 func (r *Record) appendKey(dst, provider []byte) []byte {
 	dst = append(dst, Namespace+"/"...)
 	dst = append(dst, r.kind...)
@@ -234,7 +233,7 @@ func (r *Record) appendKey(dst, provider []byte) []byte {
 	return append(dst, r.name.ID...)
 }
 
-// appendPlace appends the cell of the key: the beginning of the place's longest geohash.
+// appendPlace appends the cell of the key, a prefix of the place's longest geohash.
 func (r *Record) appendPlace(dst []byte) []byte {
 	const geohash = "0123456789bcdefghjkmnpqrstuvwxyz"
 	p, ok := r.facts.Place()
@@ -244,8 +243,8 @@ func (r *Record) appendPlace(dst []byte) []byte {
 	return appendBase32(dst, geohash, geo.Code(p)>>(5*(geo.MaxCellLen-int(r.precision))), int(r.precision))
 }
 
-// appendContentID appends the text of ContentID: multibase base32, lower case without
-// padding (RFC 4648), of the bytes version 1, raw, sha2-256, 32, digest.
+// appendContentID appends the text of ContentID: multibase base32, lower case without padding
+// (RFC 4648), of the bytes version 1, raw, sha2-256, 32, digest.
 func (r *Record) appendContentID(dst []byte) []byte {
 	const base32 = "abcdefghijklmnopqrstuvwxyz234567"
 	text := [4 + len(r.digest)]byte{0x01, 0x55, 0x12, 0x20}
@@ -255,7 +254,7 @@ func (r *Record) appendContentID(dst []byte) []byte {
 	for ; len(id) >= 5; id = id[5:] {
 		dst = appendBase32(dst, base32, uint64(id[0])<<32|uint64(binary.BigEndian.Uint32(id[1:])), 8)
 	}
-	return appendBase32(dst, base32, uint64(id[0])<<2, 2) // 36 bytes leave one, of 8 bits for 2 digits
+	return appendBase32(dst, base32, uint64(id[0])<<2, 2) // 36 bytes leave one: 8 bits in 2 digits
 }
 
 // appendBase32 appends the lowest digits of a number, five bits each, the highest first.

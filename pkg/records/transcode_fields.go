@@ -12,14 +12,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// openObject is a message that is being written.
+// openObject is an unfinished message.
 type openObject struct {
 	given bool
 	start int    // of its text in out
-	rest  []byte // of the message around it
+	rest  []byte // of the surrounding message
 }
 
-// enter begins the message of a field, if it is given.
+// enter starts the message of a field, if present.
 func (t *transcoder) enter(n protowire.Number, name string) openObject {
 	message, rest, ok := cut(t.in, n)
 	if !ok {
@@ -30,14 +30,14 @@ func (t *transcoder) enter(n protowire.Number, name string) openObject {
 	return openObject{given: true, start: len(t.out), rest: rest}
 }
 
-// leave ends it: it must have nothing left.
+// leave ends the message. Remaining input is an error.
 func (t *transcoder) leave(m openObject) {
 	t.misordered = t.misordered || len(t.in) > 0
 	t.in = m.rest
 	t.out = closeObject(t.out, m.start)
 }
 
-// closeObject gives its braces to an object written from start on.
+// closeObject adds the braces to an object written from start on.
 func closeObject(text []byte, start int) []byte {
 	if len(text) == start {
 		return append(text, "{}"...)
@@ -46,7 +46,7 @@ func closeObject(text []byte, start int) []byte {
 	return append(text, '}')
 }
 
-// bytes gives the value of a string or bytes field, nil when it is not given.
+// bytes returns the value of a string or bytes field, or nil.
 func (t *transcoder) bytes(n protowire.Number) []byte {
 	value, rest, ok := cut(t.in, n)
 	if ok {
@@ -55,7 +55,7 @@ func (t *transcoder) bytes(n protowire.Number) []byte {
 	return value
 }
 
-// begins takes the tag of a field off the input, if that is what follows.
+// begins consumes the tag of a field, if it comes next.
 func (t *transcoder) begins(n protowire.Number, kind protowire.Type) bool {
 	if len(t.in) == 0 || uint64(t.in[0]) != protowire.EncodeTag(n, kind) {
 		return false
@@ -64,8 +64,8 @@ func (t *transcoder) begins(n protowire.Number, kind protowire.Type) bool {
 	return true
 }
 
-// varint gives the value of a field of any integer type. Who knows a narrower type cuts
-// the value down to it, as decoders do.
+// varint returns the value of an integer field. Callers truncate it to a narrower type, like
+// decoders.
 func (t *transcoder) varint(n protowire.Number) (v uint64, given bool) {
 	if !t.begins(n, protowire.VarintType) {
 		return 0, false
@@ -79,7 +79,7 @@ func (t *transcoder) varint(n protowire.Number) (v uint64, given bool) {
 	return v, true
 }
 
-// fixed gives the value of a double.
+// fixed returns the value of a double.
 func (t *transcoder) fixed(n protowire.Number) (v float64, given bool) {
 	if !t.begins(n, protowire.Fixed64Type) {
 		return 0, false
@@ -93,7 +93,7 @@ func (t *transcoder) fixed(n protowire.Number) (v float64, given bool) {
 	return v, true
 }
 
-// timestamp gives the value of a google.protobuf.Timestamp, which is valid.
+// timestamp returns the value of a valid google.protobuf.Timestamp.
 func (t *transcoder) timestamp(n protowire.Number) (at time.Time, given bool) {
 	message, rest, ok := cut(t.in, n)
 	if !ok {
@@ -115,7 +115,7 @@ func (t *transcoder) text(n protowire.Number, name string) {
 	}
 }
 
-// texts writes a list of strings, none of them empty, unless the list is.
+// texts writes a list of non-empty strings, unless the list is empty.
 func (t *transcoder) texts(n protowire.Number, name string) {
 	value := t.bytes(n)
 	if value == nil {
@@ -139,26 +139,26 @@ func (t *transcoder) number(name string, v uint64) {
 	t.out = strconv.AppendUint(t.out, v, 10)
 }
 
-// uint64 writes a number, 0 when it is not given.
+// uint64 writes a number, 0 for a missing field.
 func (t *transcoder) uint64(n protowire.Number, name string) {
 	v, _ := t.varint(n)
 	t.number(name, v)
 }
 
-// uint32 writes a number, 0 when it is not given.
+// uint32 writes a number, 0 for a missing field.
 func (t *transcoder) uint32(n protowire.Number, name string) {
 	v, _ := t.varint(n)
 	t.number(name, uint64(uint32(v)))
 }
 
-// bool writes true or false, false when it is not given.
+// bool writes true or false, false for a missing field.
 func (t *transcoder) bool(n protowire.Number, name string) {
 	v, _ := t.varint(n)
 	t.out = append(t.out, name...)
 	t.out = strconv.AppendBool(t.out, v != 0)
 }
 
-// double writes a number when it is given.
+// double writes a number, if present.
 func (t *transcoder) double(n protowire.Number, name string) {
 	if v, given := t.fixed(n); given {
 		t.out = append(t.out, name...)
@@ -187,8 +187,8 @@ func (t *transcoder) tiers(n protowire.Number, name string) {
 	})
 }
 
-// entries writes a map, whose entries are messages of a key and a value. It must be given
-// in the order of its keys, each once, as JSON wants it.
+// entries writes a map, whose entries are messages of a key and a value. Like in JSON output,
+// keys must be unique and ascending.
 func (t *transcoder) entries(n protowire.Number, name string, value func()) {
 	var last []byte
 	start := 0

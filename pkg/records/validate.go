@@ -19,10 +19,10 @@ import (
 const (
 	MinPrecision     = 4
 	MaxPrecision     = 12
-	DefaultPrecision = 6 // what 0 in a record means
+	DefaultPrecision = 6 // for the value 0 in a record
 )
 
-// Bounds of a record's parts; lengths in bytes.
+// Limits of a record's parts; lengths in bytes.
 const (
 	maxID          = 64
 	maxType        = 32
@@ -31,7 +31,7 @@ const (
 	maxVersion     = 64
 	maxEndpoints   = 16
 	maxEndpoint    = 256
-	maxWords       = 16 // of a list of protocols, classes, engines
+	maxWords       = 16 // in a list of protocols, classes or engines
 	maxWord        = 64
 	maxAttributes  = 32
 	maxAttribute   = 256
@@ -52,8 +52,8 @@ const (
 	idChars = upper + lower + digits + "._-"
 )
 
-// validate checks a whole message but its signer and the present time. It gives the first
-// fault as an Invalid error that names the field as in JSON.
+// validate checks a whole message except its signer and the current time. It returns the first
+// Invalid error, with the field's JSON name.
 func validate(s *pb.ServiceRecord) error {
 	if err := cmp.Or(validateStamp(s), validateContent(s)); err != nil || !s.Withdrawn {
 		return err
@@ -64,7 +64,7 @@ func validate(s *pb.ServiceRecord) error {
 	return nil
 }
 
-// validateContent checks what a provider writes; a withdrawn record may lack its capabilities.
+// validateContent checks the provider's part. A withdrawn record may lack its capabilities.
 func validateContent(s *pb.ServiceRecord) error {
 	return cmp.Or(
 		validateID(s.Id),
@@ -76,7 +76,7 @@ func validateContent(s *pb.ServiceRecord) error {
 	)
 }
 
-// validateStamp checks what the peer fills in when it signs.
+// validateStamp checks the part added at signing.
 func validateStamp(s *pb.ServiceRecord) error {
 	if err := cmp.Or(
 		instant("created_at", s.CreatedAt),
@@ -142,7 +142,7 @@ func validateAttributes(attributes map[string]string) error {
 	return nil
 }
 
-// validateCapabilities wants the capabilities that the type asks for and no others.
+// validateCapabilities requires the capabilities of the type and refuses all others.
 func validateCapabilities(s *pb.ServiceRecord) error {
 	c := s.Capabilities
 	kinds := [...]struct {
@@ -283,7 +283,7 @@ func validateHealth(h *pb.HealthStatus) error {
 	return number("uptime_percent", h.UptimePercent, 0, 100)
 }
 
-// optional runs a check only on what is not empty.
+// optional runs a check unless s is empty.
 func optional(s string, check func() error) error {
 	if s == "" {
 		return nil
@@ -291,7 +291,7 @@ func optional(s string, check func() error) error {
 	return check()
 }
 
-// token wants 1 to limit of the given ASCII characters.
+// token requires 1 to limit characters of the given ASCII set.
 func token(field, s string, limit int, chars string) error {
 	switch {
 	case s == "":
@@ -307,7 +307,7 @@ func token(field, s string, limit int, chars string) error {
 	return nil
 }
 
-// describe names a character set for people: its case and its punctuation.
+// describe names a character set by its case and punctuation.
 func describe(chars string) string {
 	punctuation := strings.TrimLeft(chars, upper+lower+digits)
 	if !strings.Contains(chars, upper) {
@@ -316,8 +316,8 @@ func describe(chars string) string {
 	return "'" + punctuation + "'"
 }
 
-// CheckText wants at most limit bytes of UTF-8 without control characters. It returns an
-// Invalid error that names the field.
+// CheckText requires at most limit bytes of UTF-8 without control characters. The error is
+// Invalid and names the field.
 func CheckText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
@@ -330,7 +330,7 @@ func CheckText(field, s string, limit int) error {
 	return nil
 }
 
-// word is text that is not empty.
+// word checks a non-empty text.
 func word(field, s string, limit int) error {
 	if s == "" {
 		return fault.Invalidf(field, nil, "must not be empty")
@@ -338,7 +338,7 @@ func word(field, s string, limit int) error {
 	return CheckText(field, s, limit)
 }
 
-// list wants at most count words.
+// list limits the number and length of words.
 func list(field string, words []string, count, limit int) error {
 	if len(words) > count {
 		return fault.Invalidf(field, len(words), "must be at most %d", count)
@@ -351,7 +351,7 @@ func list(field string, words []string, count, limit int) error {
 	return nil
 }
 
-// country wants the form of an ISO 3166-1 alpha-2 code.
+// country requires the form of an ISO 3166-1 alpha-2 code.
 func country(field, code string) error {
 	if len(code) != 2 || strings.Trim(code, upper) != "" {
 		return fault.Invalidf(field, code, "must be two upper-case letters (ISO 3166-1 alpha-2)")
@@ -359,7 +359,7 @@ func country(field, code string) error {
 	return nil
 }
 
-// number wants a finite value between low and high; nil is absent and passes.
+// number requires a finite value between low and high. Nil passes.
 func number(field string, v *float64, low, high float64) error {
 	if v == nil || (*v >= low && *v <= high) { // false for NaN
 		return nil
@@ -370,7 +370,7 @@ func number(field string, v *float64, low, high float64) error {
 	return fault.Invalidf(field, *v, "must be in [%v, %v]", low, high)
 }
 
-// instant wants a time of the years 1 to 9999.
+// instant requires a time of the years 1 to 9999.
 func instant(field string, t *timestamppb.Timestamp) error {
 	if t == nil {
 		return fault.Invalidf(field, nil, "is required")

@@ -9,13 +9,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Verifier opens envelopes and remembers the ones that verified, so that a record that
-// comes by many roads is verified once. It is safe for concurrent use.
+// Verifier opens envelopes and caches verified records, so that a record received from many
+// peers costs one verification. It is safe for concurrent use.
 type Verifier struct {
 	verified *lru.Cache[[sha256.Size]byte, *Record] // by the hash of the whole envelope
 }
 
-// NewVerifier makes a verifier that remembers up to size records (size > 0, otherwise Invalid).
+// NewVerifier returns a verifier with a cache of size records. A size below 1 is Invalid.
 func NewVerifier(size int) (*Verifier, error) {
 	if size <= 0 {
 		return nil, fault.Invalidf("size", size, "must be positive")
@@ -27,11 +27,11 @@ func NewVerifier(size int) (*Verifier, error) {
 	return &Verifier{verified: verified}, nil
 }
 
-// Open is the function Open, but gives the same *Record for the same bytes while it
-// remembers them. Validity at now is checked each time; a failure is not remembered.
+// Open is the function Open, but returns one *Record for equal bytes while the cache holds it.
+// Each call checks validity at now. The cache does not hold failures.
 func (v *Verifier) Open(envelope []byte, now time.Time) (*Record, error) {
 	const op = "records.Open"
-	if len(envelope) > MaxSize { // before hashing it
+	if len(envelope) > MaxSize { // before hashing
 		return Open(envelope, now)
 	}
 	digest := sha256.Sum256(envelope)

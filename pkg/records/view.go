@@ -13,8 +13,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// View is a record as people and their programs see it: the provider's offer and what
-// the peer filled in. It proves nothing; only the envelope does.
+// View is the form of a record for people and programs: the provider's offer and the peer's
+// additions. Only the envelope proves the content.
 type View struct {
 	Offer
 	ProviderID string    `json:"provider_id"`
@@ -25,10 +25,10 @@ type View struct {
 	Withdrawn  bool      `json:"withdrawn,omitempty"`
 	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
 	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
-	ContentID  string    `json:"content_id,omitempty"` // empty where only the message was at hand, not its signed bytes
+	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
 }
 
-// ViewOf gives the view of a record.
+// ViewOf returns the view of a record.
 func ViewOf(r *Record) View {
 	v := viewOf(r.Service())
 	v.Key = r.Key().String()
@@ -36,8 +36,8 @@ func ViewOf(r *Record) View {
 	return v
 }
 
-// ViewOfService gives the view of a message as it came, verified or not: without a
-// content id, and without a key when the message is not fit for one.
+// ViewOfService returns the view of a message, verified or not: without a content id, and
+// without a key for an invalid message.
 func ViewOfService(s *pb.ServiceRecord) View {
 	v := viewOf(s)
 	v.Key = keyOf(s)
@@ -65,7 +65,7 @@ func keyOf(s *pb.ServiceRecord) string {
 	return recordOf(s, provider).Key().String()
 }
 
-// timeOf is the zero time for an absent or invalid timestamp.
+// timeOf returns the zero time for an absent or invalid timestamp.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if !t.IsValid() {
 		return time.Time{}
@@ -73,23 +73,24 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// Stored says how far a record was spread: on how many of the peers that should hold it.
+// Stored counts the peers that hold a record, and the peers that should.
 type Stored struct {
 	On int `json:"on"`
 	Of int `json:"of"`
 }
 
-// Outcome is what became of one record handed to its keepers: Err is nil when at least one stored it.
+// Outcome is the result of storing one record at its keepers. Err is nil if at least one keeper
+// stored it.
 type Outcome struct {
 	Stored Stored
 	Err    error
 }
 
-// Measured is what this peer itself found out about a provider.
+// Measured is this peer's own measurement of a provider.
 type Measured struct {
 	Reachable bool
-	RoundTrip time.Duration // 0 when unknown
-	CheckedAt time.Time     // zero when never
+	RoundTrip time.Duration // 0 for unknown
+	CheckedAt time.Time     // zero for never
 }
 
 // measured is the JSON form of Measured.
@@ -99,7 +100,7 @@ type measured struct {
 	CheckedAt   time.Time `json:"checked_at,omitzero"`
 }
 
-// MarshalJSON gives the round trip in milliseconds, round_trip_ms.
+// MarshalJSON writes the round trip in milliseconds, as round_trip_ms.
 func (m Measured) MarshalJSON() ([]byte, error) {
 	return json.Marshal(measured{
 		Reachable:   m.Reachable,
@@ -108,7 +109,7 @@ func (m Measured) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// AppendJSON appends what MarshalJSON gives, for a time of the years 0 to 9999.
+// AppendJSON appends the result of MarshalJSON, for a time of the years 0 to 9999.
 func (m Measured) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"reachable":`...)
 	dst = strconv.AppendBool(dst, m.Reachable)
@@ -123,7 +124,7 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, to the nanosecond for less than a month.
+// UnmarshalJSON reads the output of MarshalJSON, to the nanosecond for less than a month.
 func (m *Measured) UnmarshalJSON(data []byte) error {
 	var v measured
 	if err := json.Unmarshal(data, &v); err != nil {

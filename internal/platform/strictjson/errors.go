@@ -21,10 +21,10 @@ import (
 // ErrUnknown is the cause of an error about an unknown name.
 var ErrUnknown = errors.New("is not a known field")
 
-// maxClip bounds the part of a name or a value that an error quotes, in bytes.
+// maxClip bounds the quoted part of a name or value, in bytes.
 const maxClip = 64
 
-// explain turns an error of the library into one with a path and a message for people.
+// explain converts an error of the library to one with a field path and a plain message.
 func explain(text []byte, err error) error {
 	if s := (*jsontext.SyntacticError)(nil); errors.As(err, &s) {
 		return at(text, s.JSONPointer, s.ByteOffset, syntax(s))
@@ -53,7 +53,7 @@ func meaning(text []byte, s *json.SemanticError) error {
 	switch {
 	case errors.Is(s.Err, json.ErrUnknownName):
 		return fault.Invalidf("", nil, "%w", ErrUnknown)
-	case errors.As(s.Err, &own): // of the type's own reader, or of nulls
+	case errors.As(s.Err, &own): // from the type's own UnmarshalJSON, or from nulls
 		return s.Err
 	case errors.As(s.Err, &mismatch):
 		return fault.Invalidf("", nil, "has the wrong type or is out of range")
@@ -66,8 +66,8 @@ func meaning(text []byte, s *json.SemanticError) error {
 	return fault.Invalidf("", value, "must be %s, not %s", want, got)
 }
 
-// at puts the path of a JSON pointer in front of an error. The text up to offset tells list
-// indices from names.
+// at prefixes an error with the path of a JSON pointer. It reads the text up to offset, because
+// a pointer alone does not separate list indices from names.
 func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
 	in := jsontext.NewDecoder(bytes.NewReader(text))
 	for in.InputOffset() < offset {
@@ -98,7 +98,7 @@ func at(text []byte, pointer jsontext.Pointer, offset int64, err error) error {
 	return fault.In(path, err)
 }
 
-// clip bounds a name or a value for an error.
+// clip shortens a name or value for an error.
 func clip(s string) string {
 	if len(s) > maxClip {
 		return strings.ToValidUTF8(s[:maxClip], "") + "..."
@@ -106,7 +106,8 @@ func clip(s string) string {
 	return s
 }
 
-// wanted describes the JSON form of a type, or is empty for a type with its own reader.
+// wanted describes the JSON form of a type. The result is empty for types with their own
+// UnmarshalJSON.
 func wanted(t reflect.Type) string {
 	if t == nil {
 		return ""
@@ -142,7 +143,7 @@ func wanted(t reflect.Type) string {
 	return ""
 }
 
-// describe describes the value at the front of a text, and gives its value where it is short.
+// describe describes the first value of a text. The second result is the value itself, if short.
 func describe(text []byte) (description string, value any) {
 	token, err := jsontext.NewDecoder(bytes.NewReader(bytes.TrimLeft(text, " \t\r\n:,"))).ReadToken()
 	if err != nil {

@@ -1,14 +1,16 @@
 // Package strictjson reads JSON from clients, providers, tokens and the disk under one set of
 // rules:
 //
-//   - names are exact, with case, and occur once per object, at every depth;
-//   - unknown names are refused (DecodeOpen ignores them);
-//   - null leaves a field at its zero value, and is refused in lists, in maps and as the whole
-//     text (elements of type json.RawMessage and any keep it);
-//   - the text is one value in valid UTF-8, bounded in size and in depth;
-//   - numbers are in the range of their field, without rounding to whole numbers.
+//   - names are case-sensitive and occur once per object, at every depth;
+//   - Decode refuses unknown names, DecodeOpen ignores them;
+//   - null sets a field to its zero value; lists, maps and the whole text refuse null (elements
+//     of type json.RawMessage and any keep it);
+//   - the text is one value in valid UTF-8, with a limit on size and depth;
+//   - numbers fit the type of their field without rounding.
 //
-// Errors are *fault.Error: Invalid, with the path of the field ("gpus[1].model"), or TooLarge.
+// Errors are *fault.Error: Invalid with the path of the field ("gpus[1].model"), or TooLarge.
+//
+// The package wraps github.com/go-json-experiment/json, the source of encoding/json/v2.
 package strictjson
 
 import (
@@ -23,17 +25,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// MaxDepth bounds the nesting of objects and lists.
+// MaxDepth limits the nesting of objects and lists.
 const MaxDepth = 32
 
-// Decode reads a text of at most limit bytes into the struct, map or slice at v. After an
-// error the value is undefined.
+// Decode reads a text of at most limit bytes into the struct, map or slice at v. An error leaves
+// the value at v undefined.
 func Decode(text []byte, limit int, v any) error {
 	return decode(text, limit, v, json.RejectUnknownMembers(true))
 }
 
-// DecodeOpen is Decode for objects of other parties: it ignores unknown names, but refuses
-// repeated ones.
+// DecodeOpen is Decode for objects with fields of other parties. It ignores unknown names, but
+// refuses repeated ones.
 func DecodeOpen(text []byte, limit int, v any) error {
 	return decode(text, limit, v, json.RejectUnknownMembers(false))
 }
@@ -45,7 +47,7 @@ func decode(text []byte, limit int, v any, options json.Options) error {
 	if tooDeep(text) {
 		return fault.Invalidf("", nil, "nests objects and lists deeper than %d", MaxDepth)
 	}
-	if bytes.Contains(text, []byte("null")) { // rare: without it, decoding takes half the time
+	if bytes.Contains(text, []byte("null")) { // rare; without the check, decoding takes half the time
 		options = json.JoinOptions(options, json.WithUnmarshalers(json.UnmarshalFromFunc(new(nulls).check)))
 	}
 	if err := json.Unmarshal(text, v, options); err != nil {
@@ -54,7 +56,7 @@ func decode(text []byte, limit int, v any, options json.Options) error {
 	return nil
 }
 
-// tooDeep reports whether a text nests deeper than MaxDepth. For invalid JSON the result is
+// tooDeep reports whether a text nests deeper than MaxDepth. The result for invalid JSON is
 // arbitrary.
 func tooDeep(text []byte) bool {
 	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= MaxDepth {
@@ -79,11 +81,10 @@ func tooDeep(text []byte) bool {
 	return false
 }
 
-// nulls refuses null where it would become a zero element. Entry i of maps records whether the
-// open value at depth i is a map.
+// nulls refuses null as an element. maps[i] records whether the open value at depth i is a map.
 type nulls struct{ maps [MaxDepth + 2]bool }
 
-// check sees every value before it is decoded into v.
+// check inspects each value before the decoder stores it in v.
 func (n *nulls) check(in *jsontext.Decoder, v any) error {
 	depth := in.StackDepth()
 	into := reflect.TypeOf(v).Elem()
@@ -93,10 +94,10 @@ func (n *nulls) check(in *jsontext.Decoder, v any) error {
 	if in.PeekKind() == 'n' && element && !keepsNull(into) {
 		return fault.Invalidf("", nil, "must not be null")
 	}
-	return errors.ErrUnsupported // that is: decode v as usual
+	return errors.ErrUnsupported // decode v as usual
 }
 
-// keepsNull reports whether null has a form of its own in a type.
+// keepsNull reports whether a type can represent null.
 func keepsNull(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface || t == reflect.TypeFor[v1.RawMessage]() || t == reflect.TypeFor[jsontext.Value]()
 }

@@ -1,6 +1,6 @@
-// Package jsonform appends single values in the very form that encoding/json gives them,
-// without reflection and without allocating where there is room. It is for the few
-// answers that are written so often that the standard encoder is what they cost.
+// Package jsonform appends single values in the form of encoding/json, without reflection, and
+// without allocation if the destination has room. It serves the few answers whose cost is mostly
+// the standard encoder.
 package jsonform
 
 import (
@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendString appends s as json.Marshal writes it: quoted, with escapes for what would
-// end the string, for control characters, for what means something in HTML or ends a line
-// in JavaScript (<, >, &, U+2028, U+2029), and \ufffd for what is not UTF-8.
+// AppendString appends s like json.Marshal: quoted, with escapes for quotes, backslashes,
+// control characters and the special characters of HTML and JavaScript (<, >, &, U+2028,
+// U+2029), and with \ufffd for invalid UTF-8.
 func AppendString[S string | []byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
 	done := 0 // s[:done] is written
@@ -36,8 +36,8 @@ func AppendString[S string | []byte](dst []byte, s S) []byte {
 	return append(append(dst, s[done:]...), '"')
 }
 
-// plain reports whether a byte is ASCII that stands for itself: the others of the first
-// half have their bit set in escaped, the one of the second is the backslash.
+// plain reports whether an ASCII byte needs no escape. escaped has a bit for each special byte
+// below 64; the backslash is the only one above.
 func plain(b byte) bool {
 	const escaped = 1<<' ' - 1 | 1<<'"' | 1<<'&' | 1<<'<' | 1<<'>'
 	if b < 64 {
@@ -46,7 +46,7 @@ func plain(b byte) bool {
 	return b < utf8.RuneSelf && b != '\\'
 }
 
-// appendEscape appends the escape of a character that needs one.
+// appendEscape appends the escape of a special character.
 func appendEscape(dst []byte, r rune) []byte {
 	const hex = "0123456789abcdef"
 	switch r {
@@ -66,8 +66,8 @@ func appendEscape(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// AppendNumber appends f as json.Marshal writes it, the shortest decimal that reads back
-// as f, and null for what has no JSON form: NaN and the infinities.
+// AppendNumber appends f like json.Marshal, as the shortest decimal that parses to f. NaN and
+// the infinities become null.
 func AppendNumber(dst []byte, f float64) []byte {
 	abs := math.Abs(f)
 	switch {
@@ -77,15 +77,15 @@ func AppendNumber(dst []byte, f float64) []byte {
 		return strconv.AppendFloat(dst, f, 'f', -1, 64)
 	}
 	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
-	if n := len(dst); string(dst[n-4:n-1]) == "e-0" { // e-07 to e-7
+	if n := len(dst); string(dst[n-4:n-1]) == "e-0" { // e-07 becomes e-7
 		dst[n-2] = dst[n-1]
 		dst = dst[:n-1]
 	}
 	return dst
 }
 
-// AppendTime appends t, of the years 0 to 9999, as json.Marshal writes it: RFC 3339 with
-// as many decimals of the second as it has.
+// AppendTime appends t, of the years 0 to 9999, like json.Marshal: RFC 3339 with the necessary
+// decimals of the second.
 func AppendTime(dst []byte, t time.Time) []byte {
 	dst = append(dst, '"')
 	dst = t.AppendFormat(dst, time.RFC3339Nano)
