@@ -19,8 +19,7 @@ func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result,
 
 // Acquire implements coord.Writer.
 func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (result coord.Result, h coord.Header, err error) {
-	op, ok := cmd.Op.(*coord.Lock)
-	if !ok || !op.Wait {
+	if _, _, ok := cmd.Waits(); !ok {
 		return result, h, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
 	}
 	began := time.Now()

@@ -138,15 +138,15 @@ func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.
 
 // Acquire implements coord.Writer.
 func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	op, ok := cmd.Op.(*coord.Lock)
-	if !ok || !op.Wait {
+	name, lease, ok := cmd.Waits()
+	if !ok {
 		return coord.Result{}, coord.Header{}, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
 	}
-	result, h, err := l.claim(ctx, cmd, op.Name, wait)
+	result, h, err := l.claim(ctx, cmd, name, wait)
 	if err != nil || result.Lock.Granted {
 		return result, h, err
 	}
-	claim := machine.Grant{Lock: op.Name, Lease: op.Lease, Token: result.Lock.Token}
+	claim := machine.Grant{Lock: name, Lease: lease, Token: result.Lock.Token}
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)

@@ -51,13 +51,13 @@ func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 // same command once more tells its token, and waiting for no time gives it back. What it cannot do
 // the lease's end does.
 func (r *router) withdraw(cmd coord.Command) {
-	op := cmd.Op.(*coord.Lock)
+	name, lease, _ := cmd.Waits()
 	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
 	defer cancel()
 	_ = r.retry(ctx, func(ctx context.Context, t executor) error {
 		result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
 		if err == nil && result.Lock.Granted {
-			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: op.Name, Lease: op.Lease, Token: result.Lock.Token}})
+			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: name, Lease: lease, Token: result.Lock.Token}})
 		}
 		return err
 	})
@@ -81,7 +81,7 @@ func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Co
 		}
 		return err
 	}
-	if cmd.Owner != r.plane.name || !named(cmd.Op) {
+	if cmd.Owner != r.plane.name || cmd.AboutClients() {
 		return r.try(ctx, f)
 	}
 	for {
@@ -119,15 +119,6 @@ func (r *router) later(cmd coord.Command, undo func(coord.Command)) {
 // missing reports whether an error says that the thing in a field is not there.
 func missing(err error, field string) bool {
 	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == field
-}
-
-// named reports whether an operation can carry an identity: those about identities cannot.
-func named(op coord.Op) bool {
-	switch op.(type) {
-	case *coord.ClientOpen, *coord.ClientClose:
-		return false
-	}
-	return true
 }
 
 // retry calls f with the leader until it answers. Unavailable is no answer: f is called again,

@@ -66,7 +66,7 @@ func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consist
 }
 
 func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
-	from, to := bounds(q.Span)
+	from, to := q.Span.Bounds()
 	resp, err := p.keys.Range(ctx, &api.RangeRequest{
 		Key: from, RangeEnd: to, Revision: int64(q.At), Limit: limit(q.Limit), Local: c == coord.Local,
 	})
@@ -76,21 +76,6 @@ func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consiste
 	return coord.Page{
 		Revision: coord.Revision(resp.GetRevision()), Keys: convert(resp.GetKvs(), toKeyValue), Next: string(resp.GetNext()),
 	}, toHeader(resp.GetHeader()), nil
-}
-
-// limit is a page's size on the wire, where 0 leaves it to the peer.
-func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }
-
-// bounds gives a span as the wire has it: an exclusive end of "\x00", before which there is no
-// key, stands for the end of the keyspace, as in etcd.
-func bounds(s coord.Span) (from, to []byte) {
-	switch s.To {
-	case "":
-		s.To = "\x00"
-	case "\x00":
-		s = coord.Span{From: "\x01", To: "\x01"} // nothing
-	}
-	return []byte(s.From), []byte(s.To)
 }
 
 // Watch implements coord.Reader. Limit is the peer's to choose.
@@ -183,3 +168,6 @@ func (p *Coordination) Transfer(ctx context.Context, peer string) error {
 	_, err := p.keys.Transfer(ctx, &api.TransferRequest{PeerId: peer})
 	return fromStatus("client.Transfer", err)
 }
+
+// limit is the size of a page on the wire; 0 leaves the size to the peer.
+func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }

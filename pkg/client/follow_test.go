@@ -149,9 +149,9 @@ func TestCommon(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	from, to := bounds(coord.Span{From: "a"})
+	from, to := coord.Span{From: "a"}.Bounds()
 	require.Equal(t, []string{"a", "\x00"}, []string{string(from), string(to)})
-	from, to = bounds(coord.Span{To: "\x00"})
+	from, to = coord.Span{To: "\x00"}.Bounds()
 	require.Equal(t, string(from), string(to), "nothing is not everything")
 }
 

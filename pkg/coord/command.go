@@ -14,7 +14,7 @@ type Command struct {
 	Op Op
 }
 
-// Op is one of the operations of this package: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
+// Op is one of the operations of this package, or an Encoded: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
 // *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
 // *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation.
 type Op interface{ op() }

@@ -14,13 +14,14 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
 // TestEvent: deletions and claims have what the checks need.
 func TestEvent(t *testing.T) {
-	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: coordv1.LockMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
+	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: apiv1.ShareMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
 	require.NoError(t, err)
 	claim := &client.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
 	want := history.Event{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
@@ -120,7 +121,7 @@ func event(e client.KeyEvent, at time.Duration) history.Event {
 	return h
 }
 
-func modes(m coordv1.LockMode) history.Mode {
+func modes(m apiv1.ShareMode) history.Mode {
 	switch coord.Mode(m) {
 	case coord.Shared:
 		return history.Shared

@@ -101,6 +101,7 @@ func (s *Solo) Resume() {
 
 // Do implements coord.Writer.
 func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	cmd = machine.Decoded(cmd)
 	const op = "coordtest.Do"
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,8 @@ func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID)
 // Acquire implements coord.Writer.
 func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	const op = "coordtest.Acquire"
-	if o, ok := cmd.Op.(*coord.Lock); !ok || !o.Wait {
+	cmd = machine.Decoded(cmd)
+	if _, _, ok := cmd.Waits(); !ok {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.Invalidf("op", nil, "must be a lock that waits"))
 	}
 	result, settled, late, err := s.queue(ctx, cmd, wait)

@@ -7,11 +7,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // every is one command of each kind.
@@ -50,11 +54,11 @@ func every() []coord.Op {
 func TestCommandsCrossTheWire(t *testing.T) {
 	for _, op := range every() {
 		want := coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: op}
-		b, err := coord.Encode(want)
+		b, err := machine.Encode(want)
 		require.NoError(t, err)
-		got, err := coord.Decode(b)
+		got, err := machine.Decode(b)
 		require.NoError(t, err)
-		again, err := coord.Encode(got)
+		again, err := machine.Encode(got)
 		require.NoError(t, err)
 		require.Equal(t, b, again)
 		require.IsType(t, op, got.Op)
@@ -62,37 +66,94 @@ func TestCommandsCrossTheWire(t *testing.T) {
 		case *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
 			require.Equal(t, op, got.Op)
 		}
-		_, err = coord.Decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
+		_, err = machine.Decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
 		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
 	}
-	_, err := coord.Encode(coord.Command{})
+	_, err := machine.Encode(coord.Command{})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = coord.Encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
+	_, err = machine.Encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = coord.Encode(coord.Command{Op: write(coord.Change{})})
+	_, err = machine.Encode(coord.Command{Op: write(coord.Change{})})
 	require.ErrorIs(t, err, fault.Invalid)
 	for _, b := range [][]byte{nil, {0x22, 0x02, 0x0a, 0x00}, {0x22, 0x02, 0x12, 0x00}, {0x4a, 0x02, 0x18, 0x03}, {0xff}} {
-		_, err := coord.Decode(b)
+		_, err := machine.Decode(b)
 		require.ErrorIs(t, err, fault.Invalid, "%x", b)
 	}
-	_, err = coord.DecodeResult([]byte{0x12, 0x03, 0x08, 0x80, 0x02})
+}
+
+// The log holds the request of a caller as it came, without the fields that this program does not know.
+func TestEncodeKeepsTheRequest(t *testing.T) {
+	request := &apiv1.WriteRequest{
+		Attempt: &apiv1.Attempt{Client: 1, Sequence: 2},
+		Changes: []*apiv1.WriteChange{{Key: []byte("a"), Value: []byte("1")}},
+	}
+	known := proto.Clone(request)
+	request.ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
+	request.GetChanges()[0].ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
+	b, err := machine.Encode(coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: &coord.Encoded{
+		Message: &coordv1.Command{Request: &coordv1.Command_Write{Write: request}},
+	}})
+	require.NoError(t, err)
+	var logged coordv1.Command
+	require.NoError(t, proto.Unmarshal(b, &logged))
+	require.True(t, proto.Equal(known, logged.GetWrite()))
+	require.Equal(t, alice, logged.GetOwner())
+	require.EqualValues(t, machine.LogFormat, logged.GetFormat())
+
+	got, err := machine.Decode(b)
+	require.NoError(t, err)
+	require.Equal(t, coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: write(put("a", "1", 0))}, got)
+}
+
+// A request that contradicts itself is refused by every member, and stops none.
+func TestMalformedRequestsAreRefused(t *testing.T) {
+	for field, m := range map[string]*coordv1.Command{
+		"mode":                 {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
+		"changes[0].range_end": {Request: &coordv1.Command_Write{Write: &apiv1.WriteRequest{Changes: []*apiv1.WriteChange{{RangeEnd: []byte("b")}}}}},
+		"selector.statuses[0]": {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{
+			Name: "r", Min: 1, Query: &agentv1.DiscoverRequest{Health: []agentv1.HealthStatus{-1}},
+		}}},
+	} {
+		b, err := machine.Encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: m}})
+		require.NoError(t, err)
+		cmd, err := machine.Decode(b)
+		require.NoError(t, err)
+		r, _ := machine.New().Apply(1, 1, cmd)
+		require.ErrorIs(t, r.Err, fault.Invalid)
+		require.Equal(t, field, fault.FieldOf(r.Err))
+	}
+}
+
+// A command that this program does not know is refused before the log. A committed one stops the member.
+func TestUnknownCommandsAreRefused(t *testing.T) {
+	later := &coordv1.Command{Format: machine.LogFormat}
+	later.ProtoReflect().SetUnknown([]byte{0x82, 0x06, 0x00}) // field 96: a request of a later version
+	_, err := machine.Encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
+	require.ErrorIs(t, err, fault.Unsupported)
+	b, err := proto.Marshal(later)
+	require.NoError(t, err)
+	_, err = machine.Decode(b)
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = coord.DecodeResult([]byte{0xff})
-	require.ErrorIs(t, err, fault.Invalid)
+	b, err = proto.Marshal(&coordv1.Command{Format: machine.LogFormat + 1})
+	require.NoError(t, err)
+	_, err = machine.Decode(b)
+	require.ErrorIs(t, err, fault.Unsupported)
+	r, _ := machine.New().Apply(1, 1, coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
+	require.ErrorIs(t, r.Err, fault.Unsupported)
 }
 
 // What decodes is encoded as it was, and applying it does not panic.
 func FuzzDecode(f *testing.F) {
 	for _, op := range every() {
-		b, err := coord.Encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
+		b, err := machine.Encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
 		require.NoError(f, err)
 		f.Add(b)
 	}
 	snapshot := story(f).Snapshot()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		cmd, err := coord.Decode(b)
+		cmd, err := machine.Decode(b)
 		if err != nil {
-			require.ErrorIs(t, err, fault.Invalid)
+			require.Contains(t, []fault.Kind{fault.Invalid, fault.Unsupported}, fault.KindOf(err))
 			return
 		}
 		m, err := machine.Restore(snapshot)
@@ -180,7 +241,7 @@ func TestRestoreBelievesNoLength(t *testing.T) {
 
 // TestEncodeRefusesWhatDecodeDoes: what only Encode accepts would stop all members.
 func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
-	_, err := coord.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
+	_, err := machine.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "mode", fault.FieldOf(err))
 }

@@ -89,6 +89,9 @@ func (m *Machine) run(cmd coord.Command, c *call) error {
 	if cmd.Op == nil {
 		return fault.Refused(fault.Invalid, "op", "is missing")
 	}
+	if bad, ok := cmd.Op.(*coord.Malformed); ok {
+		return bad.Err
+	}
 	o, ok := operationOf(cmd.Op)
 	if !ok {
 		return fault.Refused(fault.Unsupported, "op", "%T is not known", cmd.Op)

@@ -169,9 +169,9 @@ func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 		entries := rapid.Uint64Range(1, 100).Draw(t, "entries")
 		for index := uint64(1); index <= entries; index++ {
 			cmd := g.command()
-			encoded, err := coord.Encode(cmd)
+			encoded, err := machine.Encode(cmd)
 			require.NoError(t, err)
-			decoded, err := coord.Decode(encoded)
+			decoded, err := machine.Decode(encoded)
 			require.NoError(t, err)
 
 			r, e := one.Apply(index, 1, cmd)
@@ -201,11 +201,6 @@ func requireSameEffects(t *rapid.T, r coord.Result, e machine.ApplyEffects, agai
 		require.Equal(t, e.Events[i].Key, same.Events[i].Key)
 	}
 	require.Equal(t, append([]machine.Grant{}, e.Grants...), append([]machine.Grant{}, same.Grants...))
-	wire, err := coord.EncodeResult(r)
-	require.NoError(t, err)
-	back, err := coord.DecodeResult(wire)
-	require.NoError(t, err)
-	require.Equal(t, r, back)
 }
 
 // follow reads one batch, and begins anew when it is told that it came too late.

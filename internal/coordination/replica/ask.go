@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -61,10 +62,10 @@ func (r *Replica) refuse(id uint64, err error) {
 
 // Pack encodes a command for Propose, in the caller's own time.
 //
-// Errors: those of coord.Encode; TooLarge.
+// Errors: those of machine.Encode; TooLarge.
 func Pack(cmd coord.Command) ([]byte, error) {
 	const op = "replica.Pack"
-	encoded, err := coord.Encode(cmd)
+	encoded, err := machine.Encode(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -201,7 +200,7 @@ func (r *Replica) execute(e *pb.Entry) error {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
 	}
 	id := binary.BigEndian.Uint64(e.GetData())
-	cmd, err := coord.Decode(e.GetData()[8:])
+	cmd, err := machine.Decode(e.GetData()[8:])
 	if err != nil {
 		return err
 	}

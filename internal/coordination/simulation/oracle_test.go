@@ -1,8 +1,8 @@
 package simulation
 
 import (
-	"bytes"
 	"crypto/sha256"
+	"reflect"
 	"slices"
 	"time"
 
@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // skew bounds how much the rates of two clocks differ: half of it on either side of true time.
@@ -64,7 +65,7 @@ func newOracle(w *world, f *figures) *oracle {
 
 // applied hears of a command from each member that applies it.
 func (o *oracle) applied(member string, a replica.Applied) {
-	encoded, err := coord.Encode(a.Command)
+	encoded, err := machine.Encode(a.Command)
 	o.must(err)
 	this := record{a.Term, sha256.Sum256(encoded)}
 	if first, ok := o.entries[a.Index]; ok {
@@ -150,9 +151,14 @@ func (o *oracle) claims(cmd coord.Command) (claims []*coord.KeyValue, ttls map[c
 }
 
 func sameResult(a, b coord.Result) bool {
-	x, errX := coord.EncodeResult(a)
-	y, errY := coord.EncodeResult(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
+	if fault.KindOf(a.Err) != fault.KindOf(b.Err) || fault.FieldOf(a.Err) != fault.FieldOf(b.Err) || fault.Message(a.Err) != fault.Message(b.Err) ||
+		!slices.Equal(a.Ended, b.Ended) || !slices.Equal(a.Foreign, b.Foreign) || !slices.Equal(a.Since, b.Since) {
+		return false
+	}
+	for _, r := range []*coord.Result{&a, &b} {
+		r.Err, r.Ended, r.Foreign, r.Since = nil, nil, nil, nil
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // compare holds a member's state against the one it should have.

@@ -9,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Coordination are the parts of the coordination plane; all of them are required.
@@ -37,20 +38,20 @@ type coordination struct {
 	table   map[string]method // that a bundle can carry
 }
 
-// command makes a command of a call.
-func (c *coordination) command(ctx context.Context, a *api.Attempt, op coord.Op) (coord.Command, error) {
+// command returns the command of a request. The plane passes the request on as it is.
+func (c *coordination) command(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Command, error) {
 	owner, err := c.owner(ctx)
 	if err != nil {
 		return coord.Command{}, err
 	}
 	return coord.Command{
-		Client: coord.ClientID(a.GetClient()), Sequence: a.GetSequence(), Owner: owner, Op: op,
+		Client: coord.ClientID(a.GetClient()), Sequence: a.GetSequence(), Owner: owner, Op: &coord.Encoded{Message: m},
 	}, nil
 }
 
 // do executes a command that does not wait.
-func (c *coordination) do(ctx context.Context, a *api.Attempt, op coord.Op) (coord.Result, *api.Header, error) {
-	cmd, err := c.command(ctx, a, op)
+func (c *coordination) do(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Result, *api.Header, error) {
+	cmd, err := c.command(ctx, a, m)
 	if err != nil {
 		return coord.Result{}, nil, err
 	}
@@ -67,10 +68,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	if wait < 0 {
 		return nil, fault.Wrap("grpcapi.Lock", fault.Invalidf("timeout_ms", wait, "must not be negative"))
 	}
-	cmd, err := c.command(ctx, req.GetAttempt(), &coord.Lock{
-		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Metadata: req.GetMetadata(),
-		Mode: toMode(req.GetMode()), Permits: req.GetPermits(), Wait: true,
-	})
+	cmd, err := c.command(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Lock{Lock: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +97,7 @@ func (c *coordination) orClosing(op string, err error) error { return orClosing(
 
 // TryLock implements api.LockServiceServer.
 func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*api.TryLockResponse, error) {
-	r, h, err := c.do(ctx, req.GetAttempt(), &coord.Lock{
-		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Metadata: req.GetMetadata(),
-		Mode: toMode(req.GetMode()), Permits: req.GetPermits(),
-	})
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_TryLock{TryLock: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +108,7 @@ func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*a
 
 // Unlock implements api.LockServiceServer.
 func (c *coordination) Unlock(ctx context.Context, req *api.UnlockRequest) (*api.UnlockResponse, error) {
-	r, h, err := c.do(ctx, req.GetAttempt(), &coord.Unlock{
-		Name: req.GetName(), Lease: coord.LeaseID(req.GetLeaseId()), Token: coord.Token(req.GetFencingToken()),
-	})
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Unlock{Unlock: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +147,10 @@ func (c *coordination) locks(ctx context.Context, q coord.LockQuery) ([]*api.Loc
 
 // LeaseGrant implements api.LockServiceServer.
 func (c *coordination) LeaseGrant(ctx context.Context, req *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
-	ttl := req.GetTtlMs()
-	if ttl <= 0 {
-		if req.GetTtl() < 0 {
-			return nil, fault.Wrap("grpcapi.LeaseGrant", fault.Invalidf("ttl", req.GetTtl(), "must be above 0"))
-		}
-		ttl = min(req.GetTtl(), math.MaxInt64/1000) * 1000
+	if req.GetTtlMs() <= 0 && req.GetTtl() < 0 {
+		return nil, fault.Wrap("grpcapi.LeaseGrant", fault.Invalidf("ttl", req.GetTtl(), "must be above 0"))
 	}
-	r, h, err := c.do(ctx, req.GetAttempt(), &coord.LeaseGrant{ID: coord.LeaseID(req.GetId()), TTL: ttl})
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_LeaseGrant{LeaseGrant: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +159,7 @@ func (c *coordination) LeaseGrant(ctx context.Context, req *api.LeaseGrantReques
 
 // LeaseRevoke implements api.LockServiceServer.
 func (c *coordination) LeaseRevoke(ctx context.Context, req *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
-	_, h, err := c.do(ctx, req.GetAttempt(), &coord.LeaseRevoke{ID: coord.LeaseID(req.GetId())})
+	_, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_LeaseRevoke{LeaseRevoke: req}})
 	if err != nil {
 		return nil, err
 	}

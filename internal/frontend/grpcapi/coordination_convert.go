@@ -2,7 +2,6 @@ package grpcapi
 
 import (
 	"errors"
-	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -48,14 +47,6 @@ func fromHeader(h coord.Header) *api.Header {
 	return &api.Header{ClusterId: h.Group, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term}
 }
 
-// toMode keeps what is not known unknown.
-func toMode(m api.ShareMode) coord.Mode {
-	if m < 0 || m > math.MaxUint8 {
-		return math.MaxUint8
-	}
-	return coord.Mode(m)
-}
-
 func fromLease(l coord.LeaseState) *api.LeaseState {
 	return &api.LeaseState{
 		Id: int64(l.ID), GrantedTtlMs: l.TTL, RemainingMs: l.Remaining, ClientId: l.Owner, Keys: l.Keys,
@@ -97,32 +88,6 @@ func fromMember(m coord.Member) *api.GroupMember {
 	return &api.GroupMember{PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active}
 }
 
-func toGuard(g *api.WriteGuard) coord.Guard {
-	if g.GetLock() != "" {
-		return coord.IfHolds(g.GetLock(), coord.Token(g.GetFencingToken()))
-	}
-	return coord.IfRevision(string(g.GetKey()), coord.Revision(g.GetModRevision()))
-}
-
-func toChange(c *api.WriteChange) (coord.Change, error) {
-	if !c.GetDelete() {
-		if len(c.GetRangeEnd()) > 0 {
-			return coord.Change{}, fault.Invalidf("range_end", nil, "belongs to deletions only")
-		}
-		return coord.Change{Put: &coord.Put{Key: string(c.GetKey()), Value: c.GetValue(), Lease: coord.LeaseID(c.GetLease())}}, nil
-	}
-	if len(c.GetValue()) > 0 || c.GetLease() != 0 {
-		return coord.Change{}, fault.Invalidf("delete", true, "goes without a value and a lease")
-	}
-	span := coord.Exactly(string(c.GetKey()))
-	if len(c.GetRangeEnd()) > 0 {
-		span = between(c.GetKey(), c.GetRangeEnd())
-	} else if len(c.GetKey()) == 0 {
-		return coord.Change{}, fault.Invalidf("key", nil, "is missing")
-	}
-	return coord.Change{Delete: &span}, nil
-}
-
 func toSpan(req *api.RangeRequest) (coord.Span, error) {
 	switch key := string(req.GetKey()); {
 	case req.GetPrefix() && len(req.GetRangeEnd()) > 0:
@@ -130,21 +95,12 @@ func toSpan(req *api.RangeRequest) (coord.Span, error) {
 	case req.GetPrefix():
 		return coord.Under(key), nil
 	case len(req.GetRangeEnd()) > 0:
-		return between(req.GetKey(), req.GetRangeEnd()), nil
+		return coord.SpanOf(req.GetKey(), req.GetRangeEnd()), nil
 	case key == "":
 		return coord.Span{}, fault.Invalidf("key", nil, "is missing")
 	default:
 		return coord.Exactly(key), nil
 	}
-}
-
-// between is the span up to an end, which "\x00" stands for the end of the keyspace as in
-// etcd: no key lies before it.
-func between(key, end []byte) coord.Span {
-	if string(end) == "\x00" {
-		return coord.Span{From: string(key)}
-	}
-	return coord.Span{From: string(key), To: string(end)}
 }
 
 // toWatch gives the watch that a request asks for.

@@ -5,7 +5,9 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // PublishInstances implements api.CoordinationServiceServer. An application has no instances of its own
@@ -14,26 +16,16 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	if !c.Peers {
 		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
 	}
-	op := &coord.RegisterBatch{Lease: coord.LeaseID(req.GetLeaseId()), Generation: req.GetGeneration()}
-	for _, e := range req.GetPuts() {
-		op.Puts = append(op.Puts, coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())})
-	}
-	for _, key := range req.GetDeletes() {
-		op.Deletes = append(op.Deletes, string(key))
-	}
-	if req.GetReplace() {
-		span := between(req.GetKey(), req.GetRangeEnd())
-		op.Replace = &span
-	}
-	r, h, err := c.do(ctx, req.GetAttempt(), op)
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_PublishInstances{PublishInstances: req}})
 	if err != nil {
 		return nil, err
 	}
 	resp := &api.PublishInstancesResponse{
 		Header: h, Changed: uint32(r.Changed), Foreign: convert(r.Foreign, func(key string) []byte { return []byte(key) }),
 	}
-	for i, e := range op.Puts {
-		resp.Since = append(resp.Since, int64(r.SinceOf(i, e)))
+	for i, e := range req.GetPuts() {
+		put := coord.Entry{Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())}
+		resp.Since = append(resp.Since, int64(r.SinceOf(i, put)))
 	}
 	return resp, nil
 }
@@ -48,9 +40,11 @@ func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequireme
 	if _, err := q.Compile(); err != nil {
 		return nil, fault.Wrap(op, fault.In("selector", err))
 	}
-	r, h, err := c.do(ctx, req.GetAttempt(), &coord.SetRequirement{Requirement: coord.Requirement{
-		Name: req.GetName(), Service: q.Name, Min: int(req.GetMin()), Selector: q.Selector,
-	}})
+	if req.Query == nil {
+		req.Query = &agentv1.DiscoverRequest{}
+	}
+	req.Query.Namespace = q.Name.Namespace // the default is this peer's to choose, not the log's
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_SetRequirement{SetRequirement: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +53,7 @@ func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequireme
 
 // DeleteRequirement implements api.CoordinationServiceServer.
 func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteRequirementRequest) (*api.DeleteRequirementResponse, error) {
-	_, h, err := c.do(ctx, req.GetAttempt(), &coord.DeleteRequirement{Name: req.GetName()})
+	_, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_DeleteRequirement{DeleteRequirement: req}})
 	if err != nil {
 		return nil, err
 	}

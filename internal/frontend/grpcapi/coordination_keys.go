@@ -9,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // maxWrite bounds the bytes of one write: every member stores it in one piece.
@@ -21,15 +22,7 @@ func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.W
 			Kind: fault.TooLarge, Field: "changes", Err: fmt.Errorf("the request has %d bytes, at most %d", n, maxWrite),
 		})
 	}
-	op := &coord.Write{If: convert(req.GetGuards(), toGuard)}
-	for i, change := range req.GetChanges() {
-		then, err := toChange(change)
-		if err != nil {
-			return nil, fault.Wrap("grpcapi.Write", fault.In(fmt.Sprintf("changes[%d]", i), err))
-		}
-		op.Then = append(op.Then, then)
-	}
-	r, h, err := c.do(ctx, req.GetAttempt(), op)
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Write{Write: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +55,8 @@ func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.R
 }
 
 // OpenClient implements api.CoordinationServiceServer.
-func (c *coordination) OpenClient(ctx context.Context, _ *api.OpenClientRequest) (*api.OpenClientResponse, error) {
-	r, h, err := c.do(ctx, nil, &coord.ClientOpen{})
+func (c *coordination) OpenClient(ctx context.Context, req *api.OpenClientRequest) (*api.OpenClientResponse, error) {
+	r, h, err := c.do(ctx, nil, &coordv1.Command{Request: &coordv1.Command_OpenClient{OpenClient: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +66,7 @@ func (c *coordination) OpenClient(ctx context.Context, _ *api.OpenClientRequest)
 // CloseClient implements api.CoordinationServiceServer.
 func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequest) (*api.CloseClientResponse, error) {
 	last := &api.Attempt{Client: req.GetClient(), Sequence: ^uint64(0)} // none comes after it
-	if _, _, err := c.do(ctx, last, &coord.ClientClose{}); err != nil {
+	if _, _, err := c.do(ctx, last, &coordv1.Command{Request: &coordv1.Command_CloseClient{CloseClient: req}}); err != nil {
 		return nil, err
 	}
 	return &api.CloseClientResponse{}, nil

@@ -1,0 +1,255 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// LogFormat is the version of the log's format that Encode writes and Decode reads.
+const LogFormat = 1
+
+// Encode returns a command as the content of a log entry. The log holds the API's request itself.
+// Fields that this program does not know are dropped: a member of a later version must read
+// the entry as this one does.
+//
+// Errors: Invalid; Unsupported for a request that this program does not know.
+func Encode(cmd coord.Command) ([]byte, error) {
+	const op = "machine.Encode"
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	if m.GetRequest() == nil {
+		return nil, fault.Wrap(op, fault.Refused(fault.Unsupported, "op", "is not known to this peer"))
+	}
+	if _, received := cmd.Op.(*coord.Encoded); received {
+		dropUnknown(m.ProtoReflect())
+	}
+	m.Format = LogFormat
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return b, fault.As(op, fault.Invalid, err)
+}
+
+func dropUnknown(m protoreflect.Message) {
+	if len(m.GetUnknown()) > 0 {
+		m.SetUnknown(nil)
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case field.Message() == nil:
+		case field.IsList():
+			for i := range v.List().Len() {
+				dropUnknown(v.List().Get(i).Message())
+			}
+		case !field.IsMap(): // no request has a map
+			dropUnknown(v.Message())
+		}
+		return true
+	})
+}
+
+// Decode reads the content of a log entry. A member that cannot decode a committed entry is too
+// old to apply it, must not skip it, and stops. A request that contradicts itself decodes to
+// coord.Malformed: every member refuses it alike.
+//
+// Errors: Invalid; Unsupported for a later format.
+func Decode(b []byte) (coord.Command, error) {
+	const op = "machine.Decode"
+	var m coordv1.Command
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &m); err != nil {
+		return coord.Command{}, fault.As(op, fault.Invalid, err)
+	}
+	switch format := m.GetFormat(); {
+	case format > LogFormat:
+		return coord.Command{}, fault.New(op, fault.Unsupported, "the entry has format %d, this program reads %d", format, LogFormat)
+	case format < LogFormat:
+		return coord.Command{}, fault.New(op, fault.Invalid, "the entry has no format: it is no command")
+	}
+	if size := proto.Size(&m); size != len(b) {
+		return coord.Command{}, fault.New(op, fault.Invalid, "%d of %d bytes are unknown fields or not in their shortest form", len(b)-size, len(b))
+	}
+	if m.GetRequest() == nil {
+		return coord.Command{}, fault.Wrap(op, fault.Invalidf("op", nil, "is missing"))
+	}
+	return commandOf(&m), nil
+}
+
+// Decoded returns a command with its operation in the form of package coord.
+func Decoded(cmd coord.Command) coord.Command {
+	if o, ok := cmd.Op.(*coord.Encoded); ok {
+		cmd.Op, _ = operationIn(o.Message)
+	}
+	return cmd
+}
+
+func commandOf(m *coordv1.Command) coord.Command {
+	op, attempt := operationIn(m)
+	if attempt == nil {
+		attempt = m.GetAttempt()
+	}
+	return coord.Command{
+		Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: m.GetOwner(), Op: op,
+	}
+}
+
+// operationIn returns the operation of a request and the identity in it.
+func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
+	switch r := m.GetRequest().(type) {
+	case *coordv1.Command_Lock:
+		p := r.Lock
+		return lockOf(p.GetName(), p.GetLeaseId(), p.GetMode(), p.GetPermits(), p.GetMetadata(), true), p.GetAttempt()
+	case *coordv1.Command_TryLock:
+		p := r.TryLock
+		return lockOf(p.GetName(), p.GetLeaseId(), p.GetMode(), p.GetPermits(), p.GetMetadata(), false), p.GetAttempt()
+	case *coordv1.Command_Unlock:
+		p := r.Unlock
+		return &coord.Unlock{Name: p.GetName(), Lease: coord.LeaseID(p.GetLeaseId()), Token: coord.Token(p.GetFencingToken())}, p.GetAttempt()
+	case *coordv1.Command_LeaseGrant:
+		return &coord.LeaseGrant{ID: coord.LeaseID(r.LeaseGrant.GetId()), TTL: ttlOf(r.LeaseGrant)}, r.LeaseGrant.GetAttempt()
+	case *coordv1.Command_LeaseRevoke:
+		return &coord.LeaseRevoke{ID: coord.LeaseID(r.LeaseRevoke.GetId())}, r.LeaseRevoke.GetAttempt()
+	case *coordv1.Command_Write:
+		return writeOf(r.Write), r.Write.GetAttempt()
+	case *coordv1.Command_PublishInstances:
+		return batchOf(r.PublishInstances), r.PublishInstances.GetAttempt()
+	case *coordv1.Command_SetRequirement:
+		return requirementOf(r.SetRequirement), r.SetRequirement.GetAttempt()
+	case *coordv1.Command_DeleteRequirement:
+		return &coord.DeleteRequirement{Name: r.DeleteRequirement.GetName()}, r.DeleteRequirement.GetAttempt()
+	case *coordv1.Command_OpenClient:
+		return &coord.ClientOpen{}, nil
+	case *coordv1.Command_CloseClient:
+		return &coord.ClientClose{}, nil
+	}
+	return internalOf(m), nil
+}
+
+// internalOf returns an operation that only members propose.
+func internalOf(m *coordv1.Command) coord.Op {
+	switch r := m.GetRequest().(type) {
+	case *coordv1.Command_Cancel:
+		return &coord.Cancel{Name: r.Cancel.GetName(), Lease: coord.LeaseID(r.Cancel.GetLease()), Token: coord.Token(r.Cancel.GetToken())}
+	case *coordv1.Command_Compact:
+		return &coord.Compact{Revision: coord.Revision(r.Compact.GetRevision())}
+	case *coordv1.Command_Expire:
+		o := &coord.Expire{Term: r.Expire.GetTerm(), Leases: make([]coord.LeaseRef, 0, len(r.Expire.GetLeases()))}
+		for _, ref := range r.Expire.GetLeases() {
+			o.Leases = append(o.Leases, coord.LeaseRef{ID: coord.LeaseID(ref.GetId()), Granted: ref.GetGranted()})
+		}
+		return o
+	case *coordv1.Command_ClientsExpire:
+		return &coord.ClientsExpire{Term: r.ClientsExpire.GetTerm(), IdleSince: r.ClientsExpire.GetIdleSince()}
+	case *coordv1.Command_Configure:
+		return &coord.Configure{Limits: limitsOf(r.Configure.GetLimits())}
+	case *coordv1.Command_BumpIncarnation:
+		return &coord.BumpIncarnation{Incarnation: r.BumpIncarnation.GetIncarnation()}
+	}
+	return &coord.Malformed{Err: fault.Invalidf("op", nil, "is missing")}
+}
+
+func lockOf(name string, lease int64, mode apiv1.ShareMode, permits uint32, metadata []byte, wait bool) coord.Op {
+	if mode < 0 || mode > apiv1.ShareMode(coord.Permit) {
+		return &coord.Malformed{Err: fault.Invalidf("mode", mode, "is not known")}
+	}
+	return &coord.Lock{Name: name, Lease: coord.LeaseID(lease), Mode: coord.Mode(mode), Permits: permits, Wait: wait, Metadata: metadata}
+}
+
+// ttlOf returns the time to live in milliseconds. A request names it in seconds or milliseconds.
+func ttlOf(p *apiv1.LeaseGrantRequest) int64 {
+	if p.GetTtlMs() > 0 {
+		return p.GetTtlMs()
+	}
+	return min(max(p.GetTtl(), 0), math.MaxInt64/1000) * 1000
+}
+
+func writeOf(p *apiv1.WriteRequest) coord.Op {
+	o := &coord.Write{}
+	for _, g := range p.GetGuards() {
+		if g.GetLock() != "" {
+			o.If = append(o.If, coord.IfHolds(g.GetLock(), coord.Token(g.GetFencingToken())))
+		} else {
+			o.If = append(o.If, coord.IfRevision(string(g.GetKey()), coord.Revision(g.GetModRevision())))
+		}
+	}
+	for i, c := range p.GetChanges() {
+		change, err := changeOf(c)
+		if err != nil {
+			return &coord.Malformed{Err: fault.In(fmt.Sprintf("changes[%d]", i), err)}
+		}
+		o.Then = append(o.Then, change)
+	}
+	return o
+}
+
+func changeOf(c *apiv1.WriteChange) (coord.Change, error) {
+	if !c.GetDelete() {
+		if len(c.GetRangeEnd()) > 0 {
+			return coord.Change{}, fault.Invalidf("range_end", nil, "belongs to deletions only")
+		}
+		return coord.Change{Put: &coord.Put{Key: string(c.GetKey()), Value: c.GetValue(), Lease: coord.LeaseID(c.GetLease())}}, nil
+	}
+	if len(c.GetValue()) > 0 || c.GetLease() != 0 {
+		return coord.Change{}, fault.Invalidf("delete", true, "goes without a value and a lease")
+	}
+	span := coord.Exactly(string(c.GetKey()))
+	if len(c.GetRangeEnd()) > 0 {
+		span = coord.SpanOf(c.GetKey(), c.GetRangeEnd())
+	} else if len(c.GetKey()) == 0 {
+		return coord.Change{}, fault.Invalidf("key", nil, "is missing")
+	}
+	return coord.Change{Delete: &span}, nil
+}
+
+func batchOf(p *apiv1.PublishInstancesRequest) *coord.RegisterBatch {
+	o := &coord.RegisterBatch{Lease: coord.LeaseID(p.GetLeaseId()), Generation: p.GetGeneration(), Puts: make([]coord.Entry, len(p.GetPuts()))}
+	for i, e := range p.GetPuts() {
+		o.Puts[i] = coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())}
+	}
+	for _, key := range p.GetDeletes() {
+		o.Deletes = append(o.Deletes, string(key))
+	}
+	if p.GetReplace() {
+		span := coord.SpanOf(p.GetKey(), p.GetRangeEnd())
+		o.Replace = &span
+	}
+	return o
+}
+
+func requirementOf(p *apiv1.SetRequirementRequest) coord.Op {
+	q := p.GetQuery()
+	r := coord.Requirement{
+		Name: p.GetName(), Service: instance.Name{Namespace: q.GetNamespace(), Service: q.GetServiceName()}, Min: int(p.GetMin()),
+		Selector: instance.Selector{
+			AnyStatus: q.GetAnyHealth(), ID: q.GetInstanceId(), Zone: q.GetZone(), Version: q.GetVersion(), Tags: q.GetTags(),
+			Environment: q.GetEnvironment(), Dependency: q.GetDependency(), PreferZone: q.GetPreferZone(),
+		},
+	}
+	for i, status := range q.GetHealth() {
+		if status < 0 || status > math.MaxUint8 {
+			return &coord.Malformed{Err: fault.Invalidf(fmt.Sprintf("selector.statuses[%d]", i), int32(status), "is not known")}
+		}
+		r.Selector.Statuses = append(r.Selector.Statuses, instance.Status(status))
+	}
+	return &coord.SetRequirement{Requirement: r}
+}
+
+func limitsOf(p *coordv1.Limits) coord.Limits {
+	return coord.Limits{
+		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(),
+		Changes: p.GetChanges(), Leases: p.GetLeases(), LeaseKeys: p.GetLeaseKeys(), MinTTL: p.GetMinTtlMs(), MaxTTL: p.GetMaxTtlMs(),
+		Queue: p.GetQueue(), Claims: p.GetClaims(), Clients: p.GetClients(), HistoryEvents: p.GetHistoryEvents(), HistoryBytes: p.GetHistoryBytes(),
+		PerOwner: coord.Quota{
+			Leases: p.GetPerOwner().GetLeases(), Claims: p.GetPerOwner().GetClaims(),
+			Clients: p.GetPerOwner().GetClients(), Bytes: p.GetPerOwner().GetBytes(),
+		},
+	}
+}

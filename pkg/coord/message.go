@@ -1,0 +1,275 @@
+package coord
+
+import (
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// Encoded is an operation in the form of its request. A front end passes the request of a caller
+// on as it is: the leader receives the same message, and the log holds it. Only the state machine
+// reads it.
+type Encoded struct {
+	Message *coordv1.Command // its Request is not nil
+}
+
+// Malformed is an operation of the log whose request contradicts itself. The state machine
+// refuses it with Err.
+type Malformed struct{ Err error }
+
+func (*Encoded) op()   {}
+func (*Malformed) op() {}
+
+// Waits returns the lock and the lease of a command that waits for a lock; false for others.
+func (c *Command) Waits() (name string, lease LeaseID, ok bool) {
+	switch o := c.Op.(type) {
+	case *Lock:
+		return o.Name, o.Lease, o.Wait
+	case *Encoded:
+		if r, ok := o.Message.GetRequest().(*coordv1.Command_Lock); ok {
+			return r.Lock.GetName(), LeaseID(r.Lock.GetLeaseId()), true
+		}
+	}
+	return "", 0, false
+}
+
+// AboutClients reports whether a command opens or closes a client. Such a command needs no client.
+func (c *Command) AboutClients() bool {
+	switch o := c.Op.(type) {
+	case *ClientOpen, *ClientClose:
+		return true
+	case *Encoded:
+		switch o.Message.GetRequest().(type) {
+		case *coordv1.Command_OpenClient, *coordv1.Command_CloseClient:
+			return true
+		}
+	}
+	return false
+}
+
+// Message returns a command as the message that peers send and the log holds. The message of an
+// Encoded is the caller's, changed in place.
+//
+// Errors: Invalid.
+func Message(c Command) (*coordv1.Command, error) {
+	var m *coordv1.Command
+	if o, ok := c.Op.(*Encoded); ok {
+		m = o.Message
+	} else {
+		m = &coordv1.Command{}
+		if err := setRequest(m, c.Op); err != nil {
+			return nil, fault.Wrap("coord.Message", err)
+		}
+	}
+	m.Owner = c.Owner
+	var attempt *apiv1.Attempt
+	if c.Client != 0 {
+		attempt = &apiv1.Attempt{Client: uint64(c.Client), Sequence: c.Sequence}
+	}
+	setAttempt(m, attempt)
+	return m, nil
+}
+
+// setAttempt puts the identity of a command into its request, or beside a request without a place for it.
+func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
+	switch r := m.GetRequest().(type) {
+	case *coordv1.Command_Lock:
+		r.Lock.Attempt = a
+	case *coordv1.Command_TryLock:
+		r.TryLock.Attempt = a
+	case *coordv1.Command_Unlock:
+		r.Unlock.Attempt = a
+	case *coordv1.Command_LeaseGrant:
+		r.LeaseGrant.Attempt = a
+	case *coordv1.Command_LeaseRevoke:
+		r.LeaseRevoke.Attempt = a
+	case *coordv1.Command_Write:
+		r.Write.Attempt = a
+	case *coordv1.Command_PublishInstances:
+		r.PublishInstances.Attempt = a
+	case *coordv1.Command_SetRequirement:
+		r.SetRequirement.Attempt = a
+	case *coordv1.Command_DeleteRequirement:
+		r.DeleteRequirement.Attempt = a
+	default:
+		m.Attempt = a
+	}
+}
+
+func setRequest(m *coordv1.Command, op Op) error {
+	switch o := op.(type) {
+	case *Write:
+		r, err := writeRequest(o)
+		m.Request = &coordv1.Command_Write{Write: r}
+		return err
+	case *LeaseGrant:
+		m.Request = &coordv1.Command_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantRequest{Id: int64(o.ID), TtlMs: o.TTL}}
+	case *LeaseRevoke:
+		m.Request = &coordv1.Command_LeaseRevoke{LeaseRevoke: &apiv1.LeaseRevokeRequest{Id: int64(o.ID)}}
+	case *Lock:
+		return setLock(m, o)
+	case *Unlock:
+		m.Request = &coordv1.Command_Unlock{Unlock: &apiv1.UnlockRequest{Name: o.Name, LeaseId: int64(o.Lease), FencingToken: int64(o.Token)}}
+		return checkUTF8("name", o.Name)
+	case *RegisterBatch:
+		m.Request = &coordv1.Command_PublishInstances{PublishInstances: publishRequest(o)}
+	case *SetRequirement:
+		r, err := requirementRequest(&o.Requirement)
+		m.Request = &coordv1.Command_SetRequirement{SetRequirement: r}
+		return err
+	case *DeleteRequirement:
+		m.Request = &coordv1.Command_DeleteRequirement{DeleteRequirement: &apiv1.DeleteRequirementRequest{Name: o.Name}}
+		return checkUTF8("name", o.Name)
+	case *ClientOpen:
+		m.Request = &coordv1.Command_OpenClient{OpenClient: &apiv1.OpenClientRequest{}}
+	case *ClientClose:
+		m.Request = &coordv1.Command_CloseClient{CloseClient: &apiv1.CloseClientRequest{}}
+	default:
+		return setInternal(m, op)
+	}
+	return nil
+}
+
+// setInternal sets the request of an operation that only members propose.
+func setInternal(m *coordv1.Command, op Op) error {
+	switch o := op.(type) {
+	case *Cancel:
+		m.Request = &coordv1.Command_Cancel{Cancel: &coordv1.Cancel{Name: o.Name, Lease: int64(o.Lease), Token: int64(o.Token)}}
+		return checkUTF8("name", o.Name)
+	case *Compact:
+		m.Request = &coordv1.Command_Compact{Compact: &coordv1.Compact{Revision: int64(o.Revision)}}
+	case *Expire:
+		e := &coordv1.Expire{Term: o.Term, Leases: make([]*coordv1.LeaseRef, 0, len(o.Leases))}
+		for _, ref := range o.Leases {
+			e.Leases = append(e.Leases, &coordv1.LeaseRef{Id: int64(ref.ID), Granted: ref.Granted})
+		}
+		m.Request = &coordv1.Command_Expire{Expire: e}
+	case *ClientsExpire:
+		m.Request = &coordv1.Command_ClientsExpire{ClientsExpire: &coordv1.ClientsExpire{Term: o.Term, IdleSince: o.IdleSince}}
+	case *Configure:
+		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: limitsMessage(&o.Limits)}}
+	case *BumpIncarnation:
+		m.Request = &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: o.Incarnation}}
+	case *Malformed:
+		return o.Err
+	default:
+		return fault.Invalidf("op", nil, "is missing")
+	}
+	return nil
+}
+
+func setLock(m *coordv1.Command, o *Lock) error {
+	if o.Mode > Permit {
+		return fault.Invalidf("mode", o.Mode, "is not known")
+	}
+	if o.Wait {
+		m.Request = &coordv1.Command_Lock{Lock: &apiv1.LockRequest{
+			Name: o.Name, LeaseId: int64(o.Lease), Mode: apiv1.ShareMode(o.Mode), Permits: o.Permits, Metadata: o.Metadata,
+		}}
+	} else {
+		m.Request = &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{
+			Name: o.Name, LeaseId: int64(o.Lease), Mode: apiv1.ShareMode(o.Mode), Permits: o.Permits, Metadata: o.Metadata,
+		}}
+	}
+	return checkUTF8("name", o.Name)
+}
+
+// checkUTF8 refuses a text that a message cannot carry.
+func checkUTF8(field, s string) error {
+	if !utf8.ValidString(s) {
+		return fault.Invalidf(field, nil, "must be UTF-8")
+	}
+	return nil
+}
+
+func writeRequest(o *Write) (*apiv1.WriteRequest, error) {
+	r := &apiv1.WriteRequest{}
+	for i, g := range o.If {
+		if lock, token, ok := g.Held(); ok {
+			if err := checkUTF8(fmt.Sprintf("guards[%d].lock", i), lock); err != nil {
+				return nil, err
+			}
+			r.Guards = append(r.Guards, &apiv1.WriteGuard{Lock: lock, FencingToken: int64(token)})
+			continue
+		}
+		r.Guards = append(r.Guards, &apiv1.WriteGuard{Key: []byte(g.key), ModRevision: int64(g.mod)})
+	}
+	for i, c := range o.Then {
+		switch {
+		case c.Put != nil && c.Delete == nil:
+			r.Changes = append(r.Changes, &apiv1.WriteChange{Key: []byte(c.Put.Key), Value: c.Put.Value, Lease: int64(c.Put.Lease)})
+		case c.Delete != nil && c.Put == nil:
+			from, to := c.Delete.Bounds()
+			r.Changes = append(r.Changes, &apiv1.WriteChange{Delete: true, Key: from, RangeEnd: to})
+		default:
+			return nil, fault.Invalidf(fmt.Sprintf("changes[%d]", i), nil, "must be one put or one deletion")
+		}
+	}
+	return r, nil
+}
+
+// Bounds returns a span as the API writes it: the first key, and the end, which is "\x00" at the
+// end of the keyspace, as in etcd. See SpanOf.
+func (s Span) Bounds() (from, to []byte) {
+	switch s.To {
+	case "":
+		s.To = "\x00"
+	case "\x00":
+		s = Span{From: "\x01", To: "\x01"} // no key
+	}
+	return []byte(s.From), []byte(s.To)
+}
+
+// SpanOf returns the span of Bounds. No key lies before "\x00", so that it can stand for the end.
+func SpanOf(from, to []byte) Span {
+	if string(to) == "\x00" {
+		return Span{From: string(from)}
+	}
+	return Span{From: string(from), To: string(to)}
+}
+
+func publishRequest(o *RegisterBatch) *apiv1.PublishInstancesRequest {
+	r := &apiv1.PublishInstancesRequest{LeaseId: int64(o.Lease), Generation: o.Generation, Puts: make([]*apiv1.DirectoryEntry, len(o.Puts))}
+	for i, e := range o.Puts {
+		r.Puts[i] = &apiv1.DirectoryEntry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt, Since: int64(e.Since)}
+	}
+	for _, key := range o.Deletes {
+		r.Deletes = append(r.Deletes, []byte(key))
+	}
+	if o.Replace != nil {
+		r.Replace = true
+		r.Key, r.RangeEnd = o.Replace.Bounds()
+	}
+	return r
+}
+
+func requirementRequest(q *Requirement) (*apiv1.SetRequirementRequest, error) {
+	if q.Min < 0 || q.Min > math.MaxInt32 {
+		return nil, fault.Invalidf("min", q.Min, "must be 1 to %d", MaxRequired)
+	}
+	s := &q.Selector
+	r := &agentv1.DiscoverRequest{
+		Namespace: q.Service.Namespace, ServiceName: q.Service.Service, AnyHealth: s.AnyStatus, InstanceId: s.ID, Zone: s.Zone,
+		Version: s.Version, Tags: s.Tags, Environment: s.Environment, Dependency: s.Dependency, PreferZone: s.PreferZone,
+	}
+	for _, status := range s.Statuses {
+		r.Health = append(r.Health, status.Proto())
+	}
+	return &apiv1.SetRequirementRequest{Name: q.Name, Min: uint32(q.Min), Query: r}, checkUTF8("name", q.Name)
+}
+
+func limitsMessage(l *Limits) *coordv1.Limits {
+	return &coordv1.Limits{
+		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes,
+		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
+		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
+		PerOwner: &coordv1.Quota{
+			Leases: l.PerOwner.Leases, Claims: l.PerOwner.Claims, Clients: l.PerOwner.Clients, Bytes: l.PerOwner.Bytes,
+		},
+	}
+}
