@@ -17,7 +17,7 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent are the parts of the agent plane; both are required.
+// Agent holds the parts of the agent plane. Both are required.
 type Agent struct {
 	Registrar instance.Registrar
 	Catalog   instance.Catalog
@@ -50,7 +50,7 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 	}, nil
 }
 
-// register registers for those who may, within the limit.
+// register checks the permission and the rate limit of the caller, and registers.
 func (a *agent) register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	if err := a.may(ctx, r.Service); err != nil {
 		return instance.Registered{}, err
@@ -122,7 +122,7 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 	}, nil
 }
 
-// known is an instance with when it was last heard of, if this peer is the one to know.
+// known converts an instance, with the time of its last heartbeat if this peer knows it.
 func (a *agent) known(i *instance.Instance) *agentv1.Instance {
 	out := instance.ToProto(i)
 	if at, ok := a.Catalog.LastBeat(i.Key); ok && !at.IsZero() {
@@ -131,18 +131,18 @@ func (a *agent) known(i *instance.Instance) *agentv1.Instance {
 	return out
 }
 
-// toRegistration reads what an application says of itself. What the peer fills in is of no account, so
-// that what was received can be sent again.
+// toRegistration converts a registration. It ignores the fields that the peer sets, so that clients
+// can send a received instance again.
 func toRegistration(ctx context.Context, i *agentv1.Instance) (instance.Registration, error) {
 	if i == nil {
-		return instance.Registration{}, fault.Invalidf("instance", nil, "is required")
+		return instance.Registration{}, fault.Invalidf("instance", nil, "is required: send the instance to register")
 	}
 	r, err := instance.RegistrationFromProto(i)
 	r.Local = local(ctx)
 	return r, err
 }
 
-// local reports whether a call comes from this host, as far as its address tells.
+// local reports whether the address of the caller is on this host.
 func local(ctx context.Context) bool {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -157,7 +157,7 @@ func local(ctx context.Context) bool {
 	return false
 }
 
-// named is what requests about one instance have.
+// named is a request about one instance.
 type named interface {
 	GetNamespace() string
 	GetServiceName() string
@@ -196,5 +196,5 @@ func toQuery(req *agentv1.DiscoverRequest) (instance.Query, error) {
 	return q, nil
 }
 
-// seconds is a time in whole seconds, not less than it is.
+// seconds rounds up to whole seconds.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }

@@ -12,14 +12,14 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Bounds of heartbeats: what waits on one stream stays below beatsRoom * instance.MaxBeats * maxLease bytes.
+// Bounds of heartbeats. The queue of a stream stays below beatsRoom * instance.MaxBeats * maxLease bytes.
 const (
 	beatsRoom = 64
-	maxLease  = 128 // bytes of a lease's name; a registry's own have 38
+	maxLease  = 128 // bytes of the name of a lease; a registry makes names of 38 bytes
 )
 
-// Heartbeat implements agentv1.DiscoveryServiceServer. A request for one lease fails as that lease
-// does.
+// Heartbeat implements agentv1.DiscoveryServiceServer. A request for a single lease fails with the
+// error of that lease.
 func (a *agent) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 	if err := a.beatable(ctx, req); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func (a *agent) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*
 	return beaten(req, beats), nil
 }
 
-// HeartbeatStream implements agentv1.DiscoveryServiceServer. Requests that wait already go to
-// the registry together: looking up a lease costs less than one request does.
+// HeartbeatStream implements agentv1.DiscoveryServiceServer. Queued requests go to the registry
+// together, because a request costs more than the lookup of a lease.
 func (a *agent) HeartbeatStream(stream grpc.BidiStreamingServer[agentv1.HeartbeatRequest, agentv1.HeartbeatResponse]) error {
 	const op = "grpcapi.HeartbeatStream"
 	ctx, cancel := untilClosing(stream.Context(), a.closing)
@@ -68,12 +68,12 @@ func (a *agent) HeartbeatStream(stream grpc.BidiStreamingServer[agentv1.Heartbea
 	}
 }
 
-// headed reports whether a request names an instance beside lease_ids.
+// headed reports whether a request names an instance besides lease_ids.
 func headed(req *agentv1.HeartbeatRequest) bool {
 	return req.GetLeaseId() != "" || req.GetServiceName() != "" || req.GetInstanceId() != ""
 }
 
-// beatsOf is how many heartbeats a request has.
+// beatsOf returns the number of heartbeats in a request.
 func beatsOf(req *agentv1.HeartbeatRequest) int {
 	if headed(req) {
 		return 1 + len(req.GetLeaseIds())
@@ -81,25 +81,25 @@ func beatsOf(req *agentv1.HeartbeatRequest) int {
 	return len(req.GetLeaseIds())
 }
 
-// beatable refuses what makes no sense, and what the caller may not do.
+// beatable validates a request and the permission of the caller.
 func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) error {
 	const op = "grpcapi.Heartbeat"
 	switch n := beatsOf(req); {
 	case n == 0:
-		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "is required"))
+		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "is required: name a lease or an instance"))
 	case n > instance.MaxBeats:
-		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "at most %d in one request", instance.MaxBeats))
+		return fault.Wrap(op, fault.Invalidf("lease_ids", n, "must have at most %d entries: send more requests", instance.MaxBeats))
 	case headed(req) && req.GetLeaseId() == "":
 		if err := toKey(req).Validate(); err != nil {
 			return fault.Wrap(op, err)
 		}
 		return a.may(ctx, req.GetServiceName())
 	case len(req.GetLeaseId()) > maxLease:
-		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "has more than %d bytes", maxLease))
+		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "must have at most %d bytes", maxLease))
 	}
 	for i, lease := range req.GetLeaseIds() {
 		if len(lease) > maxLease {
-			return fault.Wrap(op, fault.In("lease_ids", fault.Invalidf("["+strconv.Itoa(i)+"]", nil, "has more than %d bytes", maxLease)))
+			return fault.Wrap(op, fault.In("lease_ids", fault.Invalidf("["+strconv.Itoa(i)+"]", nil, "must have at most %d bytes", maxLease)))
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func appendRefs(refs []instance.Ref, req *agentv1.HeartbeatRequest) []instance.R
 	return refs
 }
 
-// beaten answers a request. A lease that there is not has no time to live.
+// beaten answers a request. An unknown lease has TTL 0.
 func beaten(req *agentv1.HeartbeatRequest, beats []instance.Beat) *agentv1.HeartbeatResponse {
 	resp := &agentv1.HeartbeatResponse{}
 	if headed(req) {
@@ -132,7 +132,7 @@ func beaten(req *agentv1.HeartbeatRequest, beats []instance.Beat) *agentv1.Heart
 	if len(beats) == 0 {
 		return resp
 	}
-	all := make([]agentv1.Beat, len(beats)) // in one piece: there are thousands
+	all := make([]agentv1.Beat, len(beats)) // one allocation for thousands of heartbeats
 	resp.Beats = make([]*agentv1.Beat, len(beats))
 	for i, b := range beats {
 		resp.Beats[i] = &all[i]

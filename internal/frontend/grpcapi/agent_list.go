@@ -18,11 +18,11 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	maxToken    = 512 // bytes, more than any key has
+	maxToken    = 512 // bytes, more than any key
 )
 
-// ListInstances implements agentv1.DiscoveryServiceServer. A page begins behind the key that the last one ended with,
-// whether that is still there or not.
+// ListInstances implements agentv1.DiscoveryServiceServer. A page begins after the last key of the
+// previous page, even if that instance is gone.
 func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesRequest) (*agentv1.ListInstancesResponse, error) {
 	const op = "grpcapi.ListInstances"
 	q, err := toListQuery(req.GetQuery())
@@ -38,7 +38,7 @@ func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesReq
 		return nil, err
 	}
 	from, _ := slices.BinarySearchFunc(r.Instances, after, func(i *instance.Instance, after place) int {
-		return cmp.Or(placeOf(i).compare(after), -1) // that itself comes before what is behind it
+		return cmp.Or(placeOf(i).compare(after), -1) // the instance itself belongs to the previous page
 	})
 	page := r.Instances[from:min(from+size, len(r.Instances))]
 	resp := &agentv1.ListInstancesResponse{
@@ -56,9 +56,9 @@ func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesReq
 func toListQuery(req *agentv1.DiscoverRequest) (instance.ListQuery, error) {
 	switch {
 	case req.GetServiceName() != "":
-		return instance.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "must be left out: Discover asks for one service")
+		return instance.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "must be empty: use Discover for one service")
 	case req.GetPreferZone() != "":
-		return instance.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "must be left out: the order is by service and id")
+		return instance.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "must be empty: the order is by service and id")
 	}
 	q, err := toQuery(req)
 	return instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency}, err
@@ -71,12 +71,12 @@ func toPage(req *agentv1.ListInstancesRequest) (size int, after place, err error
 	}
 	after, ok := toPlace(req.GetPageToken())
 	if !ok {
-		return 0, place{}, fault.Invalidf("page_token", nil, "is none that an answer had")
+		return 0, place{}, fault.Invalidf("page_token", nil, "is not a page token: use next_page_token of an answer")
 	}
 	return int(n), after, nil
 }
 
-// place is where an instance stands in a list; the zero place is before all.
+// place is the position of an instance in a list. The zero place precedes all instances.
 type place struct{ service, id string }
 
 func placeOf(i *instance.Instance) place { return place{i.Service, i.ID} }
@@ -85,7 +85,7 @@ func (p place) compare(q place) int {
 	return cmp.Or(strings.Compare(p.service, q.service), strings.Compare(p.id, q.id))
 }
 
-// token and toPlace are inverse to each other. A service's name has no slash.
+// token is the inverse of toPlace. The name of a service has no slash.
 func (p place) token() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.service + "/" + p.id))
 }

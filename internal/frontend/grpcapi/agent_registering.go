@@ -13,16 +13,16 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// maxRemembered bounds the instances that a stream knows it has registered. Those beyond are
-// registered each time, which is dearer and has the same outcome.
+// maxRemembered bounds the registrations that a stream remembers. It registers further instances
+// each time, at a higher cost and with the same result.
 const maxRemembered = 4096
 
-// RegisterStream implements agentv1.DiscoveryServiceServer. One request is looked at after the
-// other: who sends faster than the registry writes is slowed down by flow control.
+// RegisterStream implements agentv1.DiscoveryServiceServer. It handles one request after the other:
+// flow control slows down a client that sends faster than the registry writes.
 func (a *agent) RegisterStream(stream grpc.BidiStreamingServer[agentv1.Instance, agentv1.Event]) error {
 	ctx, cancel := untilClosing(stream.Context(), a.closing)
 	defer cancel()
-	in := receive(ctx, 0, stream.Recv, func(*agentv1.Instance) error { return nil }) // instances are of any size until they are looked at
+	in := receive(ctx, 0, stream.Recv, func(*agentv1.Instance) error { return nil }) // an unchecked instance may have any size
 	s := registering{agent: a, known: make(map[identity]registered)}
 	for {
 		event, err := s.next(ctx, in)
@@ -38,25 +38,25 @@ func (a *agent) RegisterStream(stream grpc.BidiStreamingServer[agentv1.Instance,
 	}
 }
 
-// registering is what one stream has registered.
+// registering holds the registrations of one stream.
 type registering struct {
 	*agent
 	known map[identity]registered
 }
 
-// identity tells instances of a stream apart: by key or, for one without an id, by what it says.
+// identity distinguishes the instances of a stream: by key or, without an id, by content.
 type identity struct {
 	instance.Key
-	said [sha256.Size]byte // zero with an id
+	digest [sha256.Size]byte // of the content; zero with an id
 }
 
-// registered is what an instance said, and its lease.
+// registered is the content and the lease of a registered instance.
 type registered struct {
-	said  [sha256.Size]byte
-	lease string
+	digest [sha256.Size]byte
+	lease  string
 }
 
-// next answers the next request. The refusal of an instance is an answer; the end of the call is an error.
+// next answers the next request. A refused instance gets an answer; an error ends the call.
 func (s *registering) next(ctx context.Context, in *inbox[agentv1.Instance]) (*agentv1.Event, error) {
 	var req *agentv1.Instance
 	select {
@@ -81,7 +81,7 @@ func (s *registering) next(ctx context.Context, in *inbox[agentv1.Instance]) (*a
 	return &agentv1.Event{Instance: req, Error: fault.Message(err), Field: fault.FieldOf(err)}, nil
 }
 
-// take renews what this stream has registered like that before, and registers everything else.
+// take renews an unchanged instance that this stream has registered, and registers all others.
 func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1.Event, error) {
 	r, err := toRegistration(ctx, req)
 	if err != nil {
@@ -90,12 +90,12 @@ func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
-	said := sha256.Sum256(instance.Marshal(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}))
+	digest := sha256.Sum256(instance.Marshal(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}))
 	id := identity{Key: r.Key}
 	if r.ID == "" {
-		id.said = said
+		id.digest = digest
 	}
-	if before, ok := s.known[id]; ok && before.said == said {
+	if before, ok := s.known[id]; ok && before.digest == digest {
 		if event, err := s.renew(ctx, before); err != nil || event != nil {
 			return event, err
 		}
@@ -105,7 +105,7 @@ func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1
 		return nil, err
 	}
 	if _, known := s.known[id]; known || len(s.known) < maxRemembered {
-		s.known[id] = registered{said: said, lease: done.Lease}
+		s.known[id] = registered{digest: digest, lease: done.Lease}
 	}
 	event := &agentv1.Event{
 		Type: agentv1.EventType_EVENT_TYPE_MODIFIED, Instance: s.agent.known(done.Instance), Revision: done.Revision,
@@ -117,7 +117,7 @@ func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1
 	return event, nil
 }
 
-// renew gives nil when the lease is gone.
+// renew returns nil if the lease is gone.
 func (s *registering) renew(ctx context.Context, before registered) (*agentv1.Event, error) {
 	beats, err := s.Registrar.Heartbeat(ctx, []instance.Ref{{Lease: before.lease}})
 	if err != nil || beats[0].Err != nil {

@@ -10,9 +10,9 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Watch implements agentv1.DiscoveryServiceServer. Each batch ends with INITIAL or PROGRESS, which tells
-// of contact and after whose revision a client can go on: within a batch it could lose the
-// rest of a revision.
+// Watch implements agentv1.DiscoveryServiceServer. Each batch ends with INITIAL or PROGRESS, which
+// reports the contact to the group. A client resumes after the revision of that message: within a
+// batch it could lose the rest of a revision.
 func (a *agent) Watch(req *agentv1.WatchRequest, out grpc.ServerStreamingServer[agentv1.WatchResponse]) error {
 	const op = "grpcapi.Watch"
 	q, err := toQuery(req.GetQuery())

@@ -12,12 +12,12 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// toOffer refuses what only the peer fills in, as the JSON form does.
+// toOffer refuses fields that only the peer sets, like the JSON form.
 func toOffer(s *pb.ServiceRecord) (records.Offer, error) {
-	const why = "is filled in by the peer"
+	const why = "must be empty: the peer sets it"
 	switch {
 	case s == nil:
-		return records.Offer{}, fault.Invalidf("service", nil, "is required")
+		return records.Offer{}, fault.Invalidf("service", nil, "is required: send the offer")
 	case s.ProviderId != "":
 		return records.Offer{}, fault.Invalidf("provider_id", s.ProviderId, why)
 	case s.CreatedAt != nil:

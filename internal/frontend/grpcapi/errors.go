@@ -16,7 +16,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// code is the one table from kinds to gRPC codes.
+// code is the table from kinds of faults to gRPC codes.
 func code(k fault.Kind) codes.Code {
 	switch k {
 	case fault.Invalid:
@@ -46,9 +46,9 @@ func code(k fault.Kind) codes.Code {
 	}
 }
 
-// toStatus turns an error into a status that carries kind, field and message as a detail, and as a
-// second one what is compacted, when something went, which things are missing, or when to try
-// again. A status stays what it is; nil stays nil.
+// toStatus turns an error into a status with the kind, field and message as a detail. A second
+// detail holds the compacted revisions, the time of a removal, the missing names, or the time to
+// retry after. A status and nil stay unchanged.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -77,8 +77,7 @@ func toError(err error) *api.Error {
 	}
 }
 
-// valueOf is the detail for when something went, for what is missing, or for when to try again; nil
-// for other values.
+// valueOf returns the detail of a removal time, of missing names or of a time to retry after, or nil.
 func valueOf(err error) protoadapt.MessageV1 {
 	if after, ok := access.RetryAfter(err); ok {
 		return protoadapt.MessageV1Of(durationpb.New(after))

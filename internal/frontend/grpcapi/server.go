@@ -1,10 +1,9 @@
-// Package grpcapi serves the discovery plane to applications over gRPC, RecordService and
-// PeerService, the agent plane, DiscoveryService, and the coordination plane, LockService and
-// CoordinationService, with the standard health and reflection services beside them. The
-// coordination plane alone it serves to other peers as well, which pass on what their
-// applications ask.
+// Package grpcapi serves the planes over gRPC: the discovery plane as RecordService and PeerService,
+// the agent plane as DiscoveryService, and the coordination plane as LockService and
+// CoordinationService, with the standard health and reflection services. Other peers use the
+// services of the coordination plane too, to forward requests of their applications.
 //
-// It translates and nothing else. Every error passes through one table, toStatus.
+// The package only translates. All errors pass through one table, toStatus.
 package grpcapi
 
 import (
@@ -36,51 +35,50 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Bounds of the server. gRPC's own defaults leave streams unlimited and handshakes two
-// minutes.
+// Bounds of the server. The defaults of gRPC leave streams unbounded and allow two minutes for a
+// handshake.
 const (
 	maxRequest   = 32 << 20 // a batch of discovery.MaxBatch records of 3 KiB
-	maxAnswer    = 64 << 20 // a list of as many
-	maxStreams   = 8192     // calls at a time on one connection: watches and waits for locks are calls
+	maxAnswer    = 64 << 20 // a list of the same number
+	maxStreams   = 8192     // concurrent calls per connection, including watches and waits for locks
 	handshake    = 5 * time.Second
-	pingAtLeast  = 10 * time.Second // clients that ping more often are cut off
-	pingQuiet    = time.Minute      // connections that are silent for so long are pinged, and cut when dead
+	pingAtLeast  = 10 * time.Second // clients that ping more often are disconnected
+	pingQuiet    = time.Minute      // silence before a ping; a dead connection is closed
 	stopGraceful = 3 * time.Second
 )
 
-// Operations of package discovery, as which the faults of requests are reported that do
-// not get that far: its error templates then fit them too.
+// Operations of package discovery. Errors found before its methods run carry them too, so that
+// clients match both alike.
 const (
 	opRegister = "discovery.Register"
 	opUpdate   = "discovery.Update"
 	opQuery    = "discovery.Query"
 )
 
-// Config are the parts of a Server. What is nil of Registrar, with Finder and Node, of Agent and
-// of Coordination is not served.
+// Config holds the parts of a Server. Three parts are optional, and nil disables their services:
+// Registrar (with Finder and Node), Agent, and Coordination.
 type Config struct {
 	Registrar    discovery.Registrar
 	Finder       discovery.Finder
 	Node         discovery.Node
 	Agent        *Agent
 	Coordination *Coordination
-	Logger       *slog.Logger // nil: silence
-	MaxWatches   int          // open at a time, of each plane; 0 is 1024
-	MaxWaits     int          // calls at a time that wait for locks; 0 is 8192
+	Logger       *slog.Logger // nil disables logging
+	MaxWatches   int          // open at a time per plane; zero means 1024
+	MaxWaits     int          // calls waiting for locks at a time; zero means 8192
 
-	// Credentials of the connections; nil: none are asked for.
+	// Credentials of the connections. Nil means plain text.
 	Credentials credentials.TransportCredentials
 
-	// Unary and Stream run before every call, the first outermost, and around each call in a
-	// bundle. What they return passes through the table of errors.
+	// Unary and Stream wrap each call, also within a bundle, with the first outermost. Their errors
+	// pass through the table of errors.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 
-	// Limit is asked before an instance is registered, never before a heartbeat, a read or a
-	// watch. Nil: there is none.
+	// Limit runs before a registration of an instance, never before a heartbeat, a read or a watch.
+	// Nil means no limit.
 	Limit func(ctx context.Context) error
-	// May is asked before the instances of a service are changed: whether the caller may. Nil:
-	// all may.
+	// May checks that the caller may change the instances of a service. Nil allows everybody.
 	May func(ctx context.Context, service string) error
 }
 
@@ -93,11 +91,11 @@ type Server struct {
 	health  *health.Server
 	watches access.Slots
 
-	closing context.Context // done when Close begins: watches end
+	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
 }
 
-// New makes a server that Serve starts.
+// New makes a server. Serve starts it.
 func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -120,22 +118,22 @@ func New(c Config) *Server {
 	)
 	s.register()
 	for service := range s.grpc.GetServiceInfo() {
-		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // as "" is from the start
+		s.health.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING) // the service "" has this status from the start
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	return s
 }
 
-// maxRequest is less where no batches of records come.
+// maxRequest is the largest request. Without the discovery plane it is smaller.
 func (c *Config) maxRequest() int {
 	if c.Registrar == nil {
-		return maxWrite + maxWrite/8 // so that a write above its bound is answered in our form
+		return maxWrite + maxWrite/8 // room for a write above its bound, which gets an error of this API
 	}
 	return maxRequest
 }
 
-// register adds the services that there are parts for.
+// register adds the services of the configured parts.
 func (s *Server) register() {
 	if s.Registrar != nil {
 		api.RegisterRecordServiceServer(s.grpc, s)
@@ -166,16 +164,16 @@ func (s *Server) agent() *agent {
 	return a
 }
 
-// Serve answers on l until Close; it takes l over.
+// Serve answers on l until Close and takes ownership of l.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.grpc.Serve(l)
-	if errors.Is(err, grpc.ErrServerStopped) { // closed before it was served
+	if errors.Is(err, grpc.ErrServerStopped) { // Close came first
 		return nil
 	}
 	return fault.As("grpcapi.Serve", fault.Internal, err)
 }
 
-// Close lets calls under way finish for a moment, then ends them. Watches end at once.
+// Close ends watches at once and other calls after a short grace period.
 func (s *Server) Close() {
 	s.close()
 	s.health.Shutdown()
@@ -184,7 +182,7 @@ func (s *Server) Close() {
 	s.grpc.GracefulStop()
 }
 
-// intercept is unary around those of the configuration, in their order.
+// intercept chains unary and the interceptors of the configuration, in their order.
 func (s *Server) intercept() grpc.UnaryServerInterceptor {
 	all := append([]grpc.UnaryServerInterceptor{s.unary}, s.Unary...)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
@@ -196,8 +194,8 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 	}
 }
 
-// unary turns errors into statuses and a panic into an error: one bad call must not end
-// the daemon.
+// unary turns errors into statuses and a panic into an error: one bad call must not end the
+// daemon.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
 	resp, err = call(ctx, req)
@@ -211,8 +209,8 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 
 func (s *Server) recovered(method string, err *error) {
 	if p := recover(); p != nil {
-		s.Logger.Error("panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
-		*err = status.Error(codes.Internal, "internal error")
+		s.Logger.Error("a call caused a panic", "method", method, "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "internal error: see the log of the peer")
 	}
 }
 
@@ -233,7 +231,7 @@ func (s *Server) Register(ctx context.Context, req *api.RegisterRequest) (*api.R
 func (s *Server) RegisterBatch(ctx context.Context, req *api.RegisterBatchRequest) (*api.RegisterBatchResponse, error) {
 	n := len(req.GetServices())
 	if n == 0 || n > discovery.MaxBatch {
-		return nil, fault.Wrap(opRegister, fault.Invalidf("records", n, "must be 1 to %d", discovery.MaxBatch))
+		return nil, fault.Wrap(opRegister, fault.Invalidf("records", n, "must have from 1 to %d records", discovery.MaxBatch))
 	}
 	offers, errs := make([]records.Offer, n), make([]error, n)
 	for i, service := range req.GetServices() {
@@ -310,8 +308,8 @@ func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryRe
 	return fromAnswer(a), nil
 }
 
-// Watch implements api.RecordServiceServer. The stream's header is sent once the watch is
-// accepted, so that a client need not wait for an event to know.
+// Watch implements api.RecordServiceServer. It sends the header as soon as the watch is open, so
+// that the client learns about it before the first event.
 func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api.WatchResponse]) error {
 	q, err := query.FromProto(req.GetQuery())
 	if err != nil {
@@ -344,13 +342,12 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	}
 }
 
-// orClosing gives the true reason for a watch that ended because the server closes: it was
-// not the client's doing.
+// orClosing replaces the error of a watch that ended because the server closes.
 func (s *Server) orClosing(err error) error { return orClosing(s.closing, "grpcapi.Watch", err) }
 
 func orClosing(closing context.Context, op string, err error) error {
 	if err != nil && closing.Err() != nil {
-		return fault.New(op, fault.Unavailable, "the peer is shutting down")
+		return fault.New(op, fault.Unavailable, "the peer is shutting down: retry at another peer")
 	}
 	return err
 }

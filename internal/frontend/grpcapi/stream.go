@@ -6,17 +6,17 @@ import (
 	"io"
 )
 
-// inboxRoom is how many requests of a stream are received before they are looked at.
+// inboxRoom is the number of received requests that may wait in a stream.
 const inboxRoom = 256
 
-// inbox is the requests of a stream.
+// inbox holds the received requests of a stream.
 type inbox[T any] struct {
 	C   chan *T // closed at the end
-	err error   // of the end, once C is closed; nil when the client has said all
+	err error   // after the close of C; nil if the client has finished
 }
 
-// receive fills an inbox with requests that pass check, until one does not or the stream ends. Room is
-// how many may wait there. The goroutine ends with the call that it belongs to: only then does Recv return.
+// receive fills an inbox with checked requests until a check fails or the stream ends. At most room
+// requests wait in it. The goroutine ends with its call, because only the end of the call unblocks Recv.
 func receive[T any](ctx context.Context, room int, recv func() (*T, error), check func(*T) error) *inbox[T] {
 	in := &inbox[T]{C: make(chan *T, room)}
 	go func() {
@@ -48,11 +48,11 @@ type queue[T any] struct {
 	in    *inbox[T]
 	size  func(*T) int // of a request, at most limit
 	limit int          // of a batch
-	next  *T           // had no room in the last batch
+	next  *T           // without room in the last batch
 }
 
-// batch waits for a request and takes those that wait behind it, as many as there is room for.
-// None are left when it is empty.
+// batch waits for a request and returns it with the requests that already wait, up to the limit. An
+// empty batch means the end of the stream.
 func (q *queue[T]) batch(ctx context.Context) ([]*T, error) {
 	first := q.next
 	if q.next = nil; first == nil {
@@ -71,7 +71,7 @@ func (q *queue[T]) batch(ctx context.Context) ([]*T, error) {
 		select {
 		case req, ok := <-q.in.C:
 			if !ok {
-				return batch, nil // the end is found next time
+				return batch, nil // the next call reports the end
 			}
 			if size += q.size(req); size > q.limit {
 				q.next = req
@@ -84,7 +84,7 @@ func (q *queue[T]) batch(ctx context.Context) ([]*T, error) {
 	}
 }
 
-// untilClosing gives a context that also ends when the server closes.
+// untilClosing returns a context that also ends when the server closes.
 func untilClosing(ctx, closing context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(closing, cancel)
