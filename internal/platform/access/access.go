@@ -1,12 +1,11 @@
-// Package access answers three questions about a call of the API: who makes it, may they,
-// and how often. It holds the roles, the methods by which a caller proves a name (bearer
-// tokens, JSON Web Tokens, client certificates, the credentials of a unix socket's peer), the
-// guards of the HTTP and gRPC servers, their TLS, and the limit on registrations.
+// Package access authenticates and authorises the callers of the API, and limits their rate. It
+// holds the roles, the authentication methods (bearer tokens, JSON Web Tokens, client certificates,
+// and the credentials of a unix socket), the guards of the HTTP and gRPC servers, their TLS settings,
+// the limit on registrations, and bounds on concurrent use.
 //
-// A guard decides by role before a handler runs. What it cannot know, the service named in a
-// body or that a lease belongs to, the handler checks with Check. Everything is refused unless
-// something admits it; a nil *Guard, of a peer whose operator turned authentication off,
-// admits everything.
+// A guard checks the role before a handler runs. The handler checks the service, which may be in a
+// body or depend on a lease, with Check. A guard refuses everything by default. A nil *Guard, for a
+// peer without authentication, admits everything.
 package access
 
 import (
@@ -20,23 +19,23 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Role is what a caller may do. A higher role may do all that the lower ones may.
+// Role is the permission level of a caller. A higher role includes the lower ones.
 type Role uint8
 
 const (
-	// RoleNone may use only what is open to everybody.
+	// RoleNone may use only open routes, such as probes.
 	RoleNone Role = iota
 	// RoleReadOnly may look up, list and watch.
 	RoleReadOnly
-	// RoleService may also register its own services, keep them alive, change and deregister them.
+	// RoleService may also register, renew, change and deregister its own services.
 	RoleService
 	// RoleAdmin may do everything.
 	RoleAdmin
 
-	roles // count, keep last
+	roles // number of roles; keep last
 )
 
-// String gives the role's name in settings and claims.
+// String returns the name of the role in settings and claims.
 func (r Role) String() string {
 	if r >= roles {
 		return fmt.Sprintf("role(%d)", uint8(r))
@@ -47,7 +46,7 @@ func (r Role) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It fails with Invalid for a name that is no role's.
+// UnmarshalText implements encoding.TextUnmarshaler. It fails with Invalid for unknown names.
 func (r *Role) UnmarshalText(text []byte) error {
 	for known := range roles {
 		if known.String() == string(text) {
@@ -58,7 +57,7 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return fault.Invalidf("role", string(text), "must be none, read-only, service or admin")
 }
 
-// ParseRole gives the role of a name; the empty name is none. It fails with Invalid.
+// ParseRole returns the role of a name. The empty name means RoleNone. It fails with Invalid.
 func ParseRole(name string) (r Role, err error) {
 	if name == "" {
 		return RoleNone, nil
@@ -67,18 +66,17 @@ func ParseRole(name string) (r Role, err error) {
 	return r, err
 }
 
-// Principal is who makes a call.
+// Principal is an authenticated or anonymous caller.
 type Principal struct {
-	// Name as the caller proved it; empty for a caller that proved none.
+	// Name is the authenticated name, or empty for an anonymous caller.
 	Name string
 	Role Role
-	// Services that a RoleService may change: a name; a name that ends in "*", for all that begin
-	// so; or either with "namespace/" before it, which without fit in every namespace.
+	// Services are patterns of services that a RoleService may change: a name, or a prefix and "*",
+	// either with "namespace/" in front. Without it a pattern matches in every namespace.
 	Services []string
 }
 
-// May reports whether the principal may change a service, given as "name" or
-// "namespace/name".
+// May reports whether the principal may change a service, given as "name" or "namespace/name".
 func (p Principal) May(service string) bool {
 	switch p.Role {
 	case RoleAdmin:
@@ -100,19 +98,19 @@ func fits(pattern, service string) bool {
 	return pattern == service
 }
 
-// Need is what a call asks of its caller. The zero value asks nothing.
+// Need is the permission that a call needs. The zero value needs none.
 type Need struct {
 	Role Role
-	// Service that the call changes, as May takes it; empty: none, or not known yet. Calls that
-	// need no more than RoleReadOnly change none.
+	// Service is the service that the call changes, in the form of May. Empty means none or not yet
+	// known. It matters for RoleService and above only.
 	Service string
 }
 
-// caller is what a guard found out about a call.
+// caller is the result of authentication.
 type caller struct {
 	Principal
-	client  string    // that bounds on use count by
-	expires time.Time // of what proved the name; zero: never
+	client  string    // key of rate limits
+	expires time.Time // of the credentials; zero means never
 }
 
 type callerKey struct{}
@@ -122,22 +120,21 @@ func of(ctx context.Context) caller {
 	return c
 }
 
-// From gives the principal of a call that a guard admitted, and elsewhere the zero value,
-// which may nothing.
+// From returns the principal of a call that a guard admitted, or else the zero value, which has no
+// permission.
 func From(ctx context.Context) Principal { return of(ctx).Principal }
 
-// Client gives what limits on a call's client count by: the principal's name where it has
-// proved one, or else the address it calls from. An IPv6 address counts with its /64, which
-// one host has as a whole.
+// Client returns the key of rate limits for a call: the name of the principal, or the address of an
+// anonymous caller. An IPv6 address counts as its /64, the usual share of a single host.
 func Client(ctx context.Context) string { return of(ctx).client }
 
-// With gives a context in which a principal calls: for callers within the process, and tests.
+// With returns a context with a principal, for callers within the process and for tests.
 func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller{Principal: p, client: p.Name})
 }
 
-// Check reports whether the principal of ctx fulfils a need. It fails with Unauthentic when a
-// caller without a name must prove one, and with Forbidden when the name does not suffice.
+// Check checks that the principal of ctx fulfils a need. It fails with Unauthentic for an anonymous
+// caller and with Forbidden for an authenticated one.
 func Check(ctx context.Context, n Need) error { return of(ctx).check(n) }
 
 func (c caller) check(n Need) error {
@@ -145,25 +142,25 @@ func (c caller) check(n Need) error {
 	case c.Role < n.Role && c.Name == "":
 		return unauthentic()
 	case c.Role < n.Role:
-		return fault.New("access", fault.Forbidden, "%s has role %s, and this needs %s", c.Name, c.Role, n.Role)
+		return fault.New("access", fault.Forbidden, "%s has role %s: use credentials with role %s", c.Name, c.Role, n.Role)
 	case n.Role >= RoleService && n.Service != "" && !c.May(n.Service):
-		return fault.New("access", fault.Forbidden, "%s may not change service %s", c.Name, n.Service)
+		return fault.New("access", fault.Forbidden, "%s may not change service %s: use credentials that include it", c.Name, n.Service)
 	}
 	return nil
 }
 
-// unauthentic is the answer to whoever proves nothing. It does not say what was wrong: the
-// log does, at debug level.
+// unauthentic is the error for missing or wrong credentials. Only the log contains the reason, at
+// debug level.
 func unauthentic() error {
 	return &fault.Error{Op: "access", Kind: fault.Unauthentic, Err: errUnauthentic}
 }
 
-// errUnauthentic has the words of the specification (SAP-044 Registry, section 7).
+// errUnauthentic has the words of SAP-044 Registry, section 7.
 //
 //lint:ignore ST1005 the words begin as specified
 var errUnauthentic = errors.New("Missing or invalid authentication token")
 
-// admitted gives the context of an admitted call, which ends when its proof expires.
+// admitted returns the context of an admitted call, which ends when the credentials expire.
 func (c caller) admitted(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
 	ctx = context.WithValue(ctx, callerKey{}, c)
 	if c.expires.IsZero() {

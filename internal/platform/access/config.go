@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Methods by which callers prove their names.
+// Authentication methods.
 const (
 	MethodToken = "token"
 	MethodJWT   = "jwt"
@@ -18,33 +18,35 @@ const (
 // Bounds of the settings.
 const (
 	maxTokens   = 1000
-	maxPatterns = 1000 // services of one principal
+	maxPatterns = 1000 // patterns of one principal
 	maxToken    = 8 << 10
-	minHMAC     = 32 // bytes of a key: RFC 7518, section 3.2, asks for those of the hash
+	minHMAC     = 32 // bytes of a key; at least the size of the hash (RFC 7518, section 3.2)
 )
 
-// Config are the settings under auth, with the names that they have there.
+// Config holds the settings below auth, under the same names.
 type Config struct {
 	Enabled bool
-	Method  string // token, jwt or mtls; "" is token
+	Method  string // token, jwt or mtls; empty means token
 
-	// Token, or what is in the file, makes its bearer admin. Only for method token, as Tokens are.
+	// Token, or the content of TokenFile, gives its bearer RoleAdmin. Only for method token, like
+	// Tokens.
 	Token     Secret
 	TokenFile string
 	Tokens    []Token
 
 	JWT JWT // only for method jwt
 
-	// Certificates give roles to client certificates, only for method mtls. One that is not
-	// listed has RoleService for services of the names in it.
+	// Certificates assign roles to client certificates, only for method mtls. An unlisted
+	// certificate has RoleService for services with the names in it.
 	Certificates []Certificate
-	CACert       string // PEM file of whom client certificates must be from; only for method mtls
+	CACert       string // PEM file of the CAs that may sign client certificates; only for method mtls
 
-	ServerCert string // PEM file: serve TLS; with ServerKey
+	ServerCert string // PEM file; enables TLS together with ServerKey
 	ServerKey  string
 
-	// Anonymous is what a caller without a proof may: none or read-only. "" is read-only for
-	// tokens, which SAP-044 Registry, section 8, asks for writes only, and none for certificates.
+	// Anonymous is the role of callers without credentials: none or read-only. Empty means none for
+	// certificates, and read-only for tokens, which SAP-044 Registry, section 8, requires for
+	// writes only.
 	Anonymous string
 }
 
@@ -52,31 +54,30 @@ type Config struct {
 type Token struct {
 	Token     Secret // or
 	TokenFile string
-	Name      string // of the principal; "" is token-N, with its place in the list from 1
+	Name      string // of the principal; empty means token-N, its position in the list from 1
 	Role      Role
-	Services  []string // Principal.Services; only for RoleService, which needs one
+	Services  []string // Principal.Services; only for RoleService, and required there
 }
 
-// JWT says which JSON Web Tokens prove a name: those signed by the key, for the audience, that
-// are not expired. Claim sub is the name; claims role and services are the principal's, and
-// without a role it has RoleService for services of its name.
+// JWT holds the rules for JSON Web Tokens: signed by the key, for the audience, and not expired. The
+// claim sub is the name of the principal, and the claims role and services set its permissions. The
+// default role is RoleService for services with its name.
 type JWT struct {
-	Algorithms []string // RFC 7518, section 3.1, and EdDSA; all of one kind of key
-	Key        Secret   // shared secret of HS*, public keys of the others in PEM; or
+	Algorithms []string // RFC 7518, section 3.1, and EdDSA; all for the same kind of key
+	Key        Secret   // shared secret of HS*, or public keys in PEM; alternative to KeyFile
 	KeyFile    string
 	Audience   string
-	Issuer     string // "": any
+	Issuer     string // empty means any
 }
 
-// Certificate is the role of a client certificate.
+// Certificate assigns a role to a client certificate.
 type Certificate struct {
-	Name     string // common name or a DNS name of the certificate
+	Name     string // common name or DNS name in the certificate
 	Role     Role
 	Services []string
 }
 
-// Validate reports the first setting that does not fit the others, by its key below auth. Files
-// are read by New and NewTLS.
+// Validate reports the first invalid setting by its key below auth. It does not read files.
 func (c *Config) Validate() error {
 	return first(c.validateTLS, func() error {
 		if !c.Enabled {
@@ -86,7 +87,7 @@ func (c *Config) Validate() error {
 	})
 }
 
-// first runs checks up to the first that fails.
+// first runs checks up to the first failure.
 func first(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {
@@ -103,7 +104,7 @@ func (c *Config) method() string {
 	return c.Method
 }
 
-// anonymous is the role of whoever proves nothing.
+// anonymous returns the role of callers without credentials.
 func (c *Config) anonymous() Role {
 	if c.Anonymous == RoleReadOnly.String() || (c.Anonymous == "" && c.method() != MethodMTLS) {
 		return RoleReadOnly
@@ -114,9 +115,9 @@ func (c *Config) anonymous() Role {
 func (c *Config) validateTLS() error {
 	switch {
 	case c.ServerCert == "" && c.ServerKey != "":
-		return fault.Invalidf("server_cert", nil, "must be set with server_key")
+		return fault.Invalidf("server_cert", nil, "is missing: set server_cert together with server_key")
 	case c.ServerCert != "" && c.ServerKey == "":
-		return fault.Invalidf("server_key", nil, "must be set with server_cert")
+		return fault.Invalidf("server_key", nil, "is missing: set server_key together with server_cert")
 	}
 	return nil
 }
@@ -131,7 +132,7 @@ func (c *Config) validateMethod() error {
 	case mtls && c.ServerCert == "":
 		return fault.Invalidf("server_cert", nil, "must be set for method mtls")
 	case !mtls && c.CACert != "":
-		return fault.Invalidf("ca_cert", c.CACert, "is for method mtls, and the method is %s", c.method())
+		return fault.Invalidf("ca_cert", c.CACert, "is for method mtls, but the method is %s: change the method or remove it", c.method())
 	}
 	return nil
 }
@@ -147,15 +148,15 @@ func (c *Config) validateTokens() error {
 	given := c.Token != nil || c.TokenFile != "" || len(c.Tokens) > 0
 	switch {
 	case c.method() != MethodToken && given:
-		return fault.Invalidf("token", nil, "and tokens are for method token, and the method is %s", c.method())
+		return fault.Invalidf("token", nil, "and tokens are for method token, but the method is %s: change the method or remove them", c.method())
 	case c.method() != MethodToken:
 		return nil
 	case !given:
-		return fault.Invalidf("token", nil, "or token_file or tokens must be set for method token")
+		return fault.Invalidf("token", nil, "is missing: set token, token_file or tokens for method token")
 	case c.Token != nil && c.TokenFile != "":
-		return fault.Invalidf("token_file", c.TokenFile, "must not be set beside token")
+		return fault.Invalidf("token_file", c.TokenFile, "conflicts with token: set only one of the two")
 	case len(c.Tokens) > maxTokens:
-		return fault.Invalidf("tokens", len(c.Tokens), "must be at most %d", maxTokens)
+		return fault.Invalidf("tokens", len(c.Tokens), "must have at most %d entries", maxTokens)
 	}
 	if c.Token != nil {
 		if err := fault.In("token", checkToken(c.Token.Text())); err != nil {
@@ -172,7 +173,7 @@ func (c *Config) validateTokens() error {
 
 func (t *Token) validate() error {
 	if (t.Token == nil) == (t.TokenFile == "") {
-		return fault.Invalidf("token", nil, "or token_file must be set, and not both")
+		return fault.Invalidf("token", nil, "set exactly one of token and token_file")
 	}
 	if t.Token != nil {
 		if err := fault.In("token", checkToken(t.Token.Text())); err != nil {
@@ -187,7 +188,7 @@ func (c *Config) validateCertificates() error {
 		return nil
 	}
 	if c.method() != MethodMTLS {
-		return fault.Invalidf("certificates", nil, "are for method mtls, and the method is %s", c.method())
+		return fault.Invalidf("certificates", nil, "are for method mtls, but the method is %s: change the method or remove them", c.method())
 	}
 	seen := map[string]bool{}
 	for i, cert := range c.Certificates {
@@ -196,7 +197,7 @@ func (c *Config) validateCertificates() error {
 		case cert.Name == "":
 			err = fault.Invalidf("name", nil, "must be set")
 		case seen[cert.Name]:
-			err = fault.Invalidf("name", cert.Name, "is listed twice")
+			err = fault.Invalidf("name", cert.Name, "is listed twice: remove one entry")
 		}
 		if err != nil {
 			return fault.In(fmt.Sprintf("certificates[%d]", i), err)
@@ -206,43 +207,43 @@ func (c *Config) validateCertificates() error {
 	return nil
 }
 
-// checkRole wants a role that can do something, and services where they mean something.
+// checkRole requires a role with permissions, and services exactly for RoleService.
 func checkRole(r Role, services []string) error {
 	switch {
 	case r == RoleNone || r >= roles:
 		return fault.Invalidf("role", nil, "must be read-only, service or admin")
 	case r == RoleService && len(services) == 0:
-		return fault.Invalidf("services", nil, `must be set for role service ("*": all)`)
+		return fault.Invalidf("services", nil, `must be set for role service: list names, or "*" for all services`)
 	case r != RoleService && len(services) > 0:
-		return fault.Invalidf("services", services, "are for role service, and the role is %s", r)
+		return fault.Invalidf("services", services, "are for role service, but the role is %s: change the role or remove them", r)
 	}
 	return checkServices(services)
 }
 
 func checkServices(services []string) error {
 	if len(services) > maxPatterns {
-		return fault.Invalidf("services", len(services), "must be at most %d", maxPatterns)
+		return fault.Invalidf("services", len(services), "must have at most %d entries", maxPatterns)
 	}
 	for i, s := range services {
 		if star := strings.IndexByte(s, '*'); s == "" || (star >= 0 && star != len(s)-1) {
-			return fault.Invalidf(fmt.Sprintf("services[%d]", i), s, `must be a name, or the beginning of names and "*"`)
+			return fault.Invalidf(fmt.Sprintf("services[%d]", i), s, `is not a pattern: use a name, or a prefix followed by "*"`)
 		}
 	}
 	return nil
 }
 
-// checkToken wants what can stand in a header: visible ASCII. It names no field and shows no value.
+// checkToken requires visible ASCII, as headers do. Its errors have no field and never show the value.
 func checkToken(text string) error {
 	visible := !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 	switch {
 	case text == "":
-		return fault.New("", fault.Invalid, "is empty")
+		return fault.New("", fault.Invalid, "must not be empty")
 	case len(text) > maxToken:
-		return fault.New("", fault.Invalid, "is over %d bytes", maxToken)
+		return fault.New("", fault.Invalid, "must have at most %d bytes", maxToken)
 	case !visible:
-		return fault.New("", fault.Invalid, "must be of visible ASCII characters without spaces")
+		return fault.New("", fault.Invalid, "must contain only visible ASCII characters, without spaces")
 	case text == redacted:
-		return fault.New("", fault.Invalid, "is %s: what stands in printed settings for a secret", redacted)
+		return fault.New("", fault.Invalid, "is %s, the placeholder of printed settings: set the secret itself", redacted)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Unary lets only calls through whose caller fulfils the need of the method. It fails with
-// Unauthentic or Forbidden, as *fault.Error: what turns faults into statuses must stand before it.
+// Unary admits only callers that fulfil the need of the method. It fails with Unauthentic or
+// Forbidden as *fault.Error, so an interceptor in front of it must turn faults into statuses.
 func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 		c, err := g.call(ctx, need(info.FullMethod))
@@ -24,7 +24,7 @@ func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterce
 	}
 }
 
-// Stream is Unary for streams, which end when what proved the caller's name expires.
+// Stream is Unary for streams. A stream ends when the credentials of its caller expire.
 func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
 		c, err := g.call(ss.Context(), need(info.FullMethod))
@@ -59,7 +59,7 @@ func (g *Guard) now() time.Time {
 	return g.options.Now()
 }
 
-// stream knows its caller.
+// stream is a stream with the caller in its context.
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -68,7 +68,7 @@ type stream struct {
 // Context implements grpc.ServerStream.
 func (s *stream) Context() context.Context { return s.ctx }
 
-// RecvMsg implements grpc.ServerStream. It takes nothing from a caller whose proof has expired.
+// RecvMsg implements grpc.ServerStream. It fails after the credentials have expired.
 func (s *stream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Options are what a component takes from its owner; the zero value is usable.
+// Options holds the clock and the logger. The zero value is usable.
 type Options struct {
-	Now    func() time.Time // nil: time.Now
-	Logger *slog.Logger     // nil: silence. At debug level it says why a caller is refused, never what it sent
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil disables logging; debug level has the reasons of refusals, never credentials
 }
 
 func (o Options) withDefaults() Options {
@@ -28,18 +28,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Guard tells who calls. It is safe for concurrent use and holds nothing to close. A nil one
-// takes everybody for an admin.
+// Guard authenticates callers. It is safe for concurrent use and needs no Close. A nil Guard gives
+// everybody RoleAdmin.
 type Guard struct {
 	options   Options
 	anonymous Role
-	bearers   *reloadable[tokenVerifier] // nil: callers prove their names by certificates
+	bearers   *reloadable[tokenVerifier] // nil for method mtls
 	certs     map[string]Certificate     // by name
 	uid       int                        // of this process
 }
 
-// New makes a guard, or gives nil when authentication is off. It fails with Invalid, naming
-// the setting below auth.
+// New makes a guard, or returns nil if authentication is off. It fails with Invalid, with the setting
+// below auth.
 func New(c Config, o Options) (*Guard, error) {
 	const op = "access.New"
 	if err := c.Validate(); err != nil || !c.Enabled {
@@ -66,23 +66,23 @@ func New(c Config, o Options) (*Guard, error) {
 	return g, nil
 }
 
-// callCredentials is what a call brings.
+// callCredentials holds the credentials of a call.
 type callCredentials struct {
 	authorization []string
 	chains        [][]*x509.Certificate // verified by TLS
-	remote        net.Addr              // a peerAddr on a unix socket; nil where only address is known
+	remote        net.Addr              // a peerAddr on a unix socket; nil if only address is known
 	address       string
 }
 
-// identify gives the caller. It fails with Unauthentic for evidence that is wrong; to bring none
-// is not.
+// identify returns the caller. It fails with Unauthentic for wrong credentials. A caller without
+// credentials is anonymous.
 func (g *Guard) identify(e callCredentials) (caller, error) {
 	if g == nil {
 		return caller{Principal: Principal{Name: "local", Role: RoleAdmin}, client: clientOf(e)}, nil
 	}
 	c, err := g.authenticate(e)
 	if err != nil {
-		g.options.Logger.Debug("caller refused", "client", clientOf(e), "err", err)
+		g.options.Logger.Debug("refused a caller with invalid credentials", "client", clientOf(e), "err", err)
 		return caller{}, unauthentic()
 	}
 	if c.client = c.Name; c.Name == "" {
@@ -108,8 +108,8 @@ func (g *Guard) authenticate(e callCredentials) (caller, error) {
 	return caller{Principal: Principal{Role: g.anonymous}}, nil
 }
 
-// certified gives the caller of a client certificate, by the first of its names that the
-// settings list. TLS has verified it; on a connection that stays open it may have expired since.
+// certified returns the caller of a client certificate, by its first name in the settings. TLS has
+// verified the certificate, but it may have expired on an open connection.
 func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 	if !g.options.Now().Before(cert.NotAfter) {
 		return caller{}, errCertificate
@@ -127,7 +127,7 @@ func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 	return caller{Principal: Principal{Name: services[0], Role: RoleService, Services: services}, expires: cert.NotAfter}, nil
 }
 
-// clientOf names where a call comes from.
+// clientOf returns the origin of a call as a key of rate limits.
 func clientOf(e callCredentials) string {
 	if p, ok := e.remote.(peerAddr); ok {
 		return p.String()
@@ -146,7 +146,7 @@ func clientOf(e callCredentials) string {
 	return addr.String()
 }
 
-// peerAddr is the remote address of a connection on a unix socket: whose process is there.
+// peerAddr is the remote address of a connection on a unix socket: the user of the other process.
 type peerAddr struct {
 	uid   int
 	known bool

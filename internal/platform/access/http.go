@@ -10,7 +10,7 @@ import (
 
 type connKey struct{}
 
-// ConnContext keeps the other end of a unix socket for HTTP; it is for http.Server.ConnContext.
+// ConnContext stores the peer of a unix socket. Use it as http.Server.ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if p, ok := c.RemoteAddr().(peerAddr); ok {
 		return context.WithValue(ctx, connKey{}, p)
@@ -49,8 +49,8 @@ func credentialsOfRequest(r *http.Request) callCredentials {
 	return e
 }
 
-// challenge says how to prove a name (RFC 9110, section 11.6.1, and RFC 6750, section 3).
-// Certificates have no scheme of their own there.
+// challenge sets the WWW-Authenticate header (RFC 9110, section 11.6.1, and RFC 6750, section 3).
+// Certificates have no scheme there.
 func (g *Guard) challenge(w http.ResponseWriter, r *http.Request, err error) {
 	if fault.KindOf(err) != fault.Unauthentic {
 		return

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	leeway      = 30 * time.Second // between the clocks of issuer and peer
-	maxVerified = 4096             // tokens remembered as verified
+	leeway      = 30 * time.Second // tolerated difference between the clocks of issuer and peer
+	maxVerified = 4096             // verified tokens in the cache
 	maxName     = 256              // bytes of a sub
 	minRSA      = 2048             // bits: RFC 7518, section 3.3
 )
 
-// algorithms are those allowed, by the kind of their key. A list of one kind only keeps a
-// token from choosing how a key is used: a public key must never be an HMAC secret.
+// algorithms maps the allowed algorithms to the kind of their key. All algorithms of a configuration
+// have one kind, so that no token can turn a public key into an HMAC secret.
 func algorithms() map[string]string {
 	return map[string]string{
 		"HS256": "hmac", "HS384": "hmac", "HS512": "hmac",
@@ -37,7 +37,7 @@ func algorithms() map[string]string {
 	}
 }
 
-// validate gives the check of the settings, which are only for method jwt.
+// validate returns the check of the settings. Other methods than jwt allow none.
 func (j *JWT) validate(used bool) func() error {
 	return func() error {
 		if !used {
@@ -49,7 +49,7 @@ func (j *JWT) validate(used bool) func() error {
 
 func (j *JWT) unused() error {
 	if len(j.Algorithms) > 0 || j.Key != nil || j.KeyFile != "" || j.Audience != "" || j.Issuer != "" {
-		return fault.New("", fault.Invalid, "is for method jwt, which is not set")
+		return fault.New("", fault.Invalid, "is for method jwt: set the method or remove this section")
 	}
 	return nil
 }
@@ -62,9 +62,9 @@ func (j *JWT) validateAlgorithms() error {
 	for _, a := range j.Algorithms {
 		switch k := algorithms()[a]; {
 		case k == "":
-			return fault.Invalidf("algorithms", a, "must be of HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 and EdDSA")
+			return fault.Invalidf("algorithms", a, "must be one of HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA")
 		case k != kind:
-			return fault.Invalidf("algorithms", j.Algorithms, "must be for one kind of key")
+			return fault.Invalidf("algorithms", j.Algorithms, "need different kinds of keys: use algorithms of one kind")
 		}
 	}
 	return nil
@@ -73,14 +73,14 @@ func (j *JWT) validateAlgorithms() error {
 func (j *JWT) validateRest() error {
 	switch {
 	case (j.Key == nil) == (j.KeyFile == ""):
-		return fault.Invalidf("key", nil, "or key_file must be set, and not both")
+		return fault.Invalidf("key", nil, "set exactly one of key and key_file")
 	case j.Audience == "":
-		return fault.Invalidf("audience", nil, "must be set for method jwt: a token for something else must not open this")
+		return fault.Invalidf("audience", nil, "is missing: name the audience, to reject tokens for other services")
 	}
 	return nil
 }
 
-// files are those of the settings.
+// files returns the files of the settings.
 func (j *JWT) files() []file {
 	if j.KeyFile == "" {
 		return nil
@@ -88,7 +88,7 @@ func (j *JWT) files() []file {
 	return []file{{setting: "jwt.key_file", path: j.KeyFile, private: algorithms()[j.Algorithms[0]] == "hmac"}}
 }
 
-// parse makes a verifier of the content of the key file, or of the key in the settings.
+// parse makes a verifier from the content of the key file or the key in the settings.
 func (j *JWT) parse(contents [][]byte, now func() time.Time) (tokenVerifier, error) {
 	field, text := "jwt.key", []byte(j.Key.Text())
 	if j.KeyFile != "" {
@@ -112,12 +112,12 @@ func (j *JWT) parse(contents [][]byte, now func() time.Time) (tokenVerifier, err
 	return &jwtVerifier{parser: jwt.NewParser(options...), keys: keys, now: now, verified: verified}, nil
 }
 
-// parseKeys gives the keys of one kind.
+// parseKeys parses keys of one kind.
 func parseKeys(kind string, text []byte) (set jwt.VerificationKeySet, err error) {
 	if kind == "hmac" {
 		secret := bytes.TrimSpace(text)
 		if len(secret) < minHMAC {
-			return set, fault.New("", fault.Invalid, "must be of at least %d bytes", minHMAC)
+			return set, fault.New("", fault.Invalid, "must have at least %d bytes", minHMAC)
 		}
 		set.Keys = append(set.Keys, bytes.Clone(secret))
 		return set, nil
@@ -130,7 +130,7 @@ func parseKeys(kind string, text []byte) (set jwt.VerificationKeySet, err error)
 		set.Keys = append(set.Keys, key)
 	}
 	if len(set.Keys) == 0 {
-		return set, fault.New("", fault.Invalid, "must hold a public key in PEM")
+		return set, fault.New("", fault.Invalid, "must contain a public key in PEM")
 	}
 	return set, nil
 }
@@ -148,8 +148,8 @@ func parseKey(kind string, block *pem.Block) (any, error) {
 		if cert, err = x509.ParseCertificate(block.Bytes); err == nil {
 			key = cert.PublicKey
 		}
-	default: // a private key does not belong here
-		return nil, fault.New("", fault.Invalid, "holds a %s, and must hold public keys", block.Type)
+	default: // such as a private key
+		return nil, fault.New("", fault.Invalid, "contains a %s: use public keys", block.Type)
 	}
 	if err != nil {
 		return nil, fault.As("", fault.Invalid, err)
@@ -162,7 +162,7 @@ func fitsKind(key any, kind string) error {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if got = "rsa"; k.N.BitLen() < minRSA {
-			return fault.New("", fault.Invalid, "has an RSA key of %d bits, and must have %d", k.N.BitLen(), minRSA)
+			return fault.New("", fault.Invalid, "has an RSA key of %d bits: use at least %d", k.N.BitLen(), minRSA)
 		}
 	case *ecdsa.PublicKey:
 		got = k.Curve.Params().Name
@@ -170,13 +170,13 @@ func fitsKind(key any, kind string) error {
 		got = "ed25519"
 	}
 	if got != kind {
-		return fault.New("", fault.Invalid, "holds a key of kind %s, and the algorithms need %s", got, kind)
+		return fault.New("", fault.Invalid, "contains a key of kind %s, but the algorithms need %s", got, kind)
 	}
 	return nil
 }
 
-// jwtVerifier knows JSON Web Tokens by the signature. It remembers those verified, as clients
-// send the same one with every call.
+// jwtVerifier verifies JSON Web Tokens. It caches verified tokens, because clients send the same
+// token with each call.
 type jwtVerifier struct {
 	parser   *jwt.Parser
 	keys     jwt.VerificationKeySet
@@ -191,18 +191,18 @@ type claims struct {
 	Services []string `json:"services"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Names are exact and unique, so that a token has one
-// meaning; other claims are ignored.
+// UnmarshalJSON implements json.Unmarshaler. Names are exact and unique, to give a token one
+// meaning. Unknown claims are ignored.
 func (c *claims) UnmarshalJSON(text []byte) error {
 	type plain claims
 	return strictjson.DecodeOpen(text, maxToken, (*plain)(c))
 }
 
 var (
-	errCritical = errors.New("the token has critical extensions, and none is known")
+	errCritical = errors.New("the token has unknown critical extensions")
 	errSubject  = errors.New("the token has no sub of 1 to 256 bytes")
-	errServices = errors.New("the token's services are no patterns")
-	errExpired  = errors.New("the token is expired")
+	errServices = errors.New("the token has invalid service patterns")
+	errExpired  = errors.New("the token has expired")
 )
 
 // verify implements proof.
@@ -226,9 +226,8 @@ func (v *jwtVerifier) verify(token string) (caller, error) {
 	return c, err
 }
 
-// key gives the keys, whichever the token asks for: what "kid", "jku" and the like name is
-// never fetched. Extensions that the token declares critical are not known (RFC 7515, section
-// 4.1.11).
+// key returns the configured keys, whatever the token asks for: it never fetches a key named by "kid",
+// "jku" or similar headers. It refuses critical extensions (RFC 7515, section 4.1.11).
 func (v *jwtVerifier) key(t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok {
 		return nil, errCritical
@@ -252,13 +251,13 @@ func (c *claims) caller() (caller, error) {
 	return caller{Principal: p, expires: c.ExpiresAt.Add(leeway)}, nil
 }
 
-// own is the services that a name stands for by itself: the one of that name. A "*" or "/" in
-// it must not become a pattern.
+// own returns the services that names allow by default: the service of each name. Names with "*" or
+// "/" are left out, because they must not become patterns.
 func own(names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" || strings.ContainsAny(name, "*/") })
 }
 
-// reason shortens the library's error to what it is about: the rest may quote the token.
+// reason reduces an error of the library to its kind, because its text may quote the token.
 func reason(err error) error {
 	for _, known := range []error{
 		errCritical, jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidAudience, jwt.ErrTokenInvalidIssuer,

@@ -13,22 +13,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxClients is how many clients a limiter remembers unless told otherwise.
+// maxClients is the default number of remembered clients.
 const maxClients = 8192
 
-// Limiter bounds how many registrations a client makes in a minute, by a token bucket that
-// holds a minute's worth. It is for nothing else: a heartbeat that is refused takes a healthy
-// instance away. It remembers the clients that came last; one that is forgotten begins with a
-// full bucket. A nil one bounds nothing.
+// Limiter bounds the registrations of each client by a token bucket of one minute. It must not limit
+// heartbeats: a refused heartbeat would remove a healthy instance. It remembers the latest clients; a
+// forgotten client starts with a full bucket. A nil Limiter has no bound.
 type Limiter struct {
 	perMinute int
 
-	mu      sync.Mutex // guards clients and the buckets in it
+	mu      sync.Mutex // guards clients and their buckets
 	clients *simplelru.LRU[string, *rate.Limiter]
 }
 
-// NewLimiter makes a limiter of so many registrations a minute, or gives nil for 0, which is no
-// limit. It remembers so many clients; 0 is 8192.
+// NewLimiter makes a limiter, or returns nil for perMinute 0, which means no limit. clients is the
+// number of remembered clients; zero means 8192.
 func NewLimiter(perMinute, clients int) *Limiter {
 	if perMinute <= 0 {
 		return nil
@@ -38,19 +37,19 @@ func NewLimiter(perMinute, clients int) *Limiter {
 	}
 	lru, err := simplelru.NewLRU[string, *rate.Limiter](clients, nil)
 	if err != nil {
-		panic("access: " + err.Error()) // impossible: the size is positive
+		panic("access: " + err.Error()) // unreachable: the size is positive
 	}
 	return &Limiter{perMinute: perMinute, clients: lru}
 }
 
-// Take counts n registrations of a client. It fails with LimitReached, and counts none, when
-// they are too many now; RetryAfter then says when they are not.
+// Take counts n registrations of a client. Above the limit it fails with LimitReached and counts
+// none; RetryAfter then returns the time to wait.
 func (l *Limiter) Take(client string, n int, now time.Time) error {
 	if l == nil {
 		return nil
 	}
 	if n > l.perMinute {
-		return fault.New("access.Take", fault.LimitReached, "%d registrations at once, and %d a minute are allowed", n, l.perMinute)
+		return fault.New("access.Take", fault.LimitReached, "%d registrations at once exceed the limit of %d per minute: send fewer", n, l.perMinute)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,16 +75,16 @@ type rateLimitError struct {
 
 // Error implements error.
 func (t *rateLimitError) Error() string {
-	return fmt.Sprintf("%d registrations a minute are allowed; try again in %v", t.perMinute, t.wait())
+	return fmt.Sprintf("the limit of %d registrations per minute is reached: retry in %v", t.perMinute, t.wait())
 }
 
-// wait is in whole seconds, as the header takes it, and never too short.
+// wait rounds up to whole seconds, the unit of the header.
 func (t *rateLimitError) wait() time.Duration {
 	return time.Duration(math.Ceil(t.after.Seconds())) * time.Second
 }
 
-// RetryAfter gives the time, in whole seconds, after which what a Limiter refused may be tried
-// again: the value of the Retry-After header. It is false for other errors.
+// RetryAfter returns the time, in whole seconds, after which a client may retry: the value of the
+// Retry-After header. It returns false for errors of other origin than Take.
 func RetryAfter(err error) (time.Duration, bool) {
 	var t *rateLimitError
 	if !errors.As(err, &t) {

@@ -4,7 +4,7 @@ package access
 
 import "golang.org/x/sys/unix"
 
-// peerCredentials reads LOCAL_PEERCRED: who the peer was when it connected.
+// peerCredentials reads LOCAL_PEERCRED, the user of the peer at connect time.
 func peerCredentials(fd int) peerAddr {
 	c, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {

@@ -2,7 +2,7 @@ package access
 
 import "golang.org/x/sys/unix"
 
-// peerCredentials reads SO_PEERCRED: who the peer was when it connected.
+// peerCredentials reads SO_PEERCRED, the user of the peer at connect time.
 func peerCredentials(fd int) peerAddr {
 	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

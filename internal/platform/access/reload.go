@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// pollEvery is how often files are looked at, at most: a change applies to the first use after it.
+// pollEvery is the shortest time between two reads of files. A change applies to the next use after it.
 const pollEvery = time.Second
 
-// reloadable is what some files say, kept up with them: a use reads them again when the last look
-// is a second past. It goes by content and not by time stamps, which replaced files need not
-// move forward. While the new content does not parse, as of a certificate whose key is not
-// there yet, the old goes on to apply.
+// reloadable is a value parsed from files. A use reads the files again if the last read is older than
+// pollEvery. Changes are detected by content, because the time stamp of a replaced file may be older.
+// While the new content is invalid, such as a certificate before its key, the old value stays in use.
 type reloadable[T any] struct {
 	files []file
 	parse func(contents [][]byte) (T, error)
@@ -24,10 +23,10 @@ type reloadable[T any] struct {
 
 	current atomic.Pointer[T]
 
-	mu      sync.Mutex // guards what follows; whoever does not get it at once uses what there is
+	mu      sync.Mutex // guards the fields below; a use that finds it locked takes the current value
 	looked  time.Time
 	applied [sha256.Size]byte // digest of the content of current
-	refused [sha256.Size]byte // of the content last refused, which is logged once
+	refused [sha256.Size]byte // digest of the last invalid content, to log it once
 }
 
 // load reads the files for the first time.
@@ -45,7 +44,7 @@ func (l *reloadable[T]) load() error {
 	return nil
 }
 
-// get gives what the files say.
+// get returns the current value.
 func (l *reloadable[T]) get() *T {
 	if len(l.files) > 0 && l.mu.TryLock() {
 		l.poll()
@@ -73,10 +72,10 @@ func (l *reloadable[T]) poll() {
 	case err == nil:
 		l.current.Store(&v)
 		l.applied, l.refused = d, [sha256.Size]byte{}
-		l.log.Info("credentials reloaded", "files", l.paths())
+		l.log.Info("reloaded the credentials", "files", l.paths())
 	case d != l.refused:
 		l.refused = d
-		l.log.Warn("credentials cannot be reloaded, the old ones go on to apply", "files", l.paths(), "err", err)
+		l.log.Warn("cannot reload the credentials: the old ones stay in use until the files are valid", "files", l.paths(), "err", err)
 	}
 }
 
@@ -100,11 +99,11 @@ func (l *reloadable[T]) paths() []string {
 	return paths
 }
 
-// digest tells contents apart, the borders between them included.
+// digest hashes contents with their lengths.
 func digest(contents [][]byte) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, text := range contents {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(text))) // a hash takes everything
+		_ = binary.Write(h, binary.BigEndian, uint64(len(text))) // a hash never fails
 		_, _ = h.Write(text)
 	}
 	h.Sum(d[:0])

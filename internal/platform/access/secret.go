@@ -10,15 +10,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// redacted stands where a secret would.
+// redacted replaces a secret in printed text.
 const redacted = "[redacted]"
 
-// Secret is text that is never printed. It is a function so that printers that look through
-// values by reflection, unexported fields included, find no text either. The zero value is no
-// secret.
+// Secret is text that is never printed. It is a function, so that printers by reflection, which also
+// see unexported fields, find no text. The zero value holds no secret.
 type Secret func() string
 
-// NewSecret makes a secret of a text; of the empty one, the zero value.
+// NewSecret wraps a text. The empty text gives the zero value.
 func NewSecret(text string) Secret {
 	if text == "" {
 		return nil
@@ -26,7 +25,7 @@ func NewSecret(text string) Secret {
 	return func() string { return text }
 }
 
-// Text gives the secret itself.
+// Text returns the secret itself.
 func (s Secret) Text() string {
 	if s == nil {
 		return ""
@@ -34,7 +33,7 @@ func (s Secret) Text() string {
 	return s()
 }
 
-// String hides the secret, and shows only whether there is one.
+// String returns a placeholder for a secret and "" for none.
 func (s Secret) String() string {
 	if s == nil {
 		return ""
@@ -51,18 +50,18 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// maxFile bounds what is read of a key, a certificate or a token.
+// maxFile bounds the file of a key, a certificate or a token, in bytes.
 const maxFile = 1 << 20
 
-// file is one that a setting names.
+// file is a file named by a setting.
 type file struct {
 	setting string // for errors
 	path    string
-	private bool // holds a secret
+	private bool // contains a secret
 }
 
-// read gives the whole content. It fails with Invalid, naming the setting, when the file
-// cannot be read, is empty or too large, or holds a secret that others than its owner can read.
+// read returns the whole content. It fails with Invalid, with the setting, for a file that is
+// unreadable, empty or too large, or for a secret that other users can read.
 func (f file) read() ([]byte, error) {
 	refuse := func(format string, args ...any) error { return fault.Invalidf(f.setting, f.path, format, args...) }
 	r, err := os.Open(f.path)
@@ -75,16 +74,16 @@ func (f file) read() ([]byte, error) {
 		return nil, refuse("%w", err)
 	}
 	if f.private && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return nil, refuse("holds a secret and has mode %04o: only its owner may have access (chmod 600)", info.Mode().Perm())
+		return nil, refuse("contains a secret but has mode %04o: allow only its owner (chmod 600)", info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	switch {
 	case err != nil:
 		return nil, refuse("%w", err)
 	case len(text) == 0:
-		return nil, refuse("is empty")
+		return nil, refuse("is empty: write the content, or unset the setting")
 	case len(text) > maxFile:
-		return nil, refuse("is over %d bytes", maxFile)
+		return nil, refuse("is longer than %d bytes: check the path", maxFile)
 	}
 	return text, nil
 }

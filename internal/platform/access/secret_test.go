@@ -121,7 +121,7 @@ func TestGuardsNeverPrint(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid)
 		requireHidden(t, canary, printed(t, err)+fmt.Sprint(fault.ValueOf(err)))
 	}
-	require.Contains(t, log.String(), "caller refused")
+	require.Contains(t, log.String(), "refused a caller")
 	requireHidden(t, canary, log.String())
 }
 

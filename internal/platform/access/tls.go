@@ -8,17 +8,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-var errCertificate = errors.New("the client certificate is expired or names nobody")
+var errCertificate = errors.New("the client certificate has expired or has no usable name")
 
-// TLS is the certificate of this peer's listeners and, for method mtls, of whom those of
-// clients must be from. New files apply to the connections that come after; see the settings
-// of Config.
+// TLS holds the certificate of the listeners and, for method mtls, the CAs of client certificates. New
+// files apply to later connections.
 type TLS struct {
 	reloadable[*tls.Config]
 }
 
-// NewTLS reads the files, or gives nil when none are set. It fails with Invalid, naming the
-// setting below auth.
+// NewTLS reads the files, or returns nil without TLS settings. It fails with Invalid, with the setting
+// below auth.
 func NewTLS(c Config, o Options) (*TLS, error) {
 	const op = "access.NewTLS"
 	if err := c.Validate(); err != nil || c.ServerCert == "" {
@@ -45,26 +44,26 @@ func NewTLS(c Config, o Options) (*TLS, error) {
 func parseTLS(contents [][]byte, auth tls.ClientAuthType) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return nil, fault.Invalidf("server_cert", nil, "and server_key are no pair: %w", err)
+		return nil, fault.Invalidf("server_cert", nil, "does not match server_key: %w", err)
 	}
 	c := base()
 	c.Certificates, c.ClientAuth = []tls.Certificate{pair}, auth
 	if auth == tls.NoClientCert {
 		return c, nil
 	}
-	// A resumed session would not be held to authorities that were replaced since.
+	// A resumed session would bypass a replacement of the CAs.
 	c.SessionTicketsDisabled = true
 	c.ClientCAs = x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(contents[2]) {
-		return nil, fault.Invalidf("ca_cert", nil, "must hold a certificate in PEM")
+		return nil, fault.Invalidf("ca_cert", nil, "must contain a certificate in PEM")
 	}
 	return c, nil
 }
 
 func base() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }
 
-// Server gives the settings of a listener that speaks the protocols: "h2", "http/1.1". Each
-// handshake takes the files as they are then.
+// Server returns the settings of a listener for protocols such as "h2" and "http/1.1". Each handshake
+// uses the current files.
 func (t *TLS) Server(protocols ...string) *tls.Config {
 	c := base()
 	c.NextProtos = protocols

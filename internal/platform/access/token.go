@@ -10,19 +10,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// tokenVerifier turns the bearer token of a call into its caller. The error says why not, for the log.
+// tokenVerifier finds the caller of a bearer token. Its error is for the log only.
 type tokenVerifier interface {
 	verify(token string) (caller, error)
 }
 
-// Reasons to refuse a caller, for the log only.
+// Reasons of refusals, for the log only.
 var (
-	errScheme  = errors.New("the Authorization header is no single bearer token")
-	errUnknown = errors.New("the token is not known")
+	errScheme  = errors.New("the Authorization header is not a single bearer token")
+	errUnknown = errors.New("the token is unknown")
 )
 
-// bearer takes the token out of the values of the Authorization header (RFC 6750, section
-// 2.1). Without a header it gives "" and no error.
+// bearer extracts the token from the values of the Authorization header (RFC 6750, section 2.1).
+// Without a header it returns "" and no error.
 func bearer(values []string) (string, error) {
 	if len(values) == 0 {
 		return "", nil
@@ -35,8 +35,8 @@ func bearer(values []string) (string, error) {
 	return token, nil
 }
 
-// tokens are the bearer tokens that are known, by their digests: equal work for each, and
-// nothing of a token stays in memory.
+// tokens holds the digests of the known bearer tokens, so that each comparison takes equal time and
+// memory contains no token.
 type tokens []known
 
 type known struct {
@@ -44,7 +44,7 @@ type known struct {
 	Principal
 }
 
-// verify compares with every token, and in constant time.
+// verify compares with all tokens in constant time.
 func (t tokens) verify(token string) (caller, error) {
 	digest := sha256.Sum256([]byte(token))
 	at := -1
@@ -57,7 +57,7 @@ func (t tokens) verify(token string) (caller, error) {
 	return caller{Principal: t[at].Principal}, nil
 }
 
-// entries are the tokens of the settings, the single one first.
+// entries returns the tokens of the settings with the settings of their files. Token comes first.
 func (c *Config) entries() (list []Token, settings []string) {
 	if c.Token != nil || c.TokenFile != "" {
 		list, settings = append(list, Token{Token: c.Token, TokenFile: c.TokenFile, Name: "token", Role: RoleAdmin}), append(settings, "token_file")
@@ -71,7 +71,7 @@ func (c *Config) entries() (list []Token, settings []string) {
 	return list, settings
 }
 
-// tokenFiles are the files of tokens; parseTokens takes their contents in the same order.
+// tokenFiles returns the files of tokens, in the order in which parseTokens takes their contents.
 func (c *Config) tokenFiles() (files []file) {
 	list, settings := c.entries()
 	for i, t := range list {
@@ -82,7 +82,7 @@ func (c *Config) tokenFiles() (files []file) {
 	return files
 }
 
-// parseTokens fails with Invalid where two are equal: whose bearer calls would be open.
+// parseTokens fails with Invalid for two equal tokens, because their caller would be ambiguous.
 func (c *Config) parseTokens(contents [][]byte) (tokenVerifier, error) {
 	list, settings := c.entries()
 	seen := map[[sha256.Size]byte]bool{}
@@ -97,7 +97,7 @@ func (c *Config) parseTokens(contents [][]byte) (tokenVerifier, error) {
 		}
 		k := known{digest: sha256.Sum256([]byte(text)), Principal: Principal{Name: t.Name, Role: t.Role, Services: t.Services}}
 		if seen[k.digest] {
-			return nil, fault.Invalidf(strings.TrimSuffix(settings[i], "_file"), nil, "is the same as another token")
+			return nil, fault.Invalidf(strings.TrimSuffix(settings[i], "_file"), nil, "is the same as another token: use a new one")
 		}
 		seen[k.digest] = true
 		all = append(all, k)

@@ -11,18 +11,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxPath is what every system's socket addresses have room for.
+// maxPath is the longest path, in bytes, that fits into a socket address on every system.
 const maxPath = 103
 
-// ListenUnix listens on a socket that only its owner may open (mode 0600), in a directory that
-// is made with mode 0700 where it is missing. Its connections tell a guard whose process is at
-// the other end. A socket that nobody answers on any more is replaced; it fails with Exists
-// when somebody does, and with Invalid when there is something else, both naming the setting
-// "unix".
+// ListenUnix listens on a socket that only its owner may open (mode 0600). It makes a missing
+// directory with mode 0700. A guard learns the user of the other process from its connections. It
+// replaces the socket of a dead process. It fails with Exists for a live one and with Invalid for
+// another file, both with the setting "unix".
 func ListenUnix(path string) (net.Listener, error) {
 	const op = "access.ListenUnix"
 	if len(path) > maxPath {
-		return nil, fault.Wrap(op, fault.Invalidf("unix", path, "must be at most %d bytes", maxPath))
+		return nil, fault.Wrap(op, fault.Invalidf("unix", path, "must be at most %d bytes long: choose a shorter path", maxPath))
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fault.Wrap(op, fault.Invalidf("unix", path, "%w", err))
@@ -34,14 +33,14 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, fault.Invalidf("unix", path, "%w", err))
 	}
-	// Until here the mode is the umask's. Whoever came in between is told by its credentials.
+	// Until here the umask sets the mode. The guard checks the user of an early connection too.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, fault.Wrap(op, fault.Invalidf("unix", path, "%w", errors.Join(err, l.Close())))
 	}
 	return unixListener{l}, nil
 }
 
-// clear removes the socket of a process that is gone.
+// clear removes the socket of a dead process.
 func clear(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -50,15 +49,15 @@ func clear(path string) error {
 	case err != nil:
 		return fault.Invalidf("unix", path, "%w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fault.Invalidf("unix", path, "is there already and no socket")
+		return fault.Invalidf("unix", path, "is the path of another file: remove the file or choose another path")
 	}
 	c, err := net.Dial("unix", path)
 	switch {
 	case err == nil:
 		c.Close()
-		return &fault.Error{Kind: fault.Exists, Field: "unix", Value: path, Err: errors.New("somebody listens there already")}
+		return &fault.Error{Kind: fault.Exists, Field: "unix", Value: path, Err: errors.New("belongs to a running process: stop the process or choose another path")}
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return fault.Invalidf("unix", path, "is there already and cannot be asked: %w", err)
+		return fault.Invalidf("unix", path, "exists but refuses connections: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Invalidf("unix", path, "%w", err)
@@ -77,8 +76,8 @@ func (l unixListener) Accept() (net.Conn, error) {
 	return &unixConn{Conn: c, remote: peerOf(c)}, nil
 }
 
-// unixConn has the credentials of the peer as its remote address, which every wrapper of a
-// connection passes on.
+// unixConn has the credentials of its peer as the remote address, which wrappers of connections pass
+// on.
 type unixConn struct {
 	net.Conn
 	remote peerAddr
@@ -87,7 +86,7 @@ type unixConn struct {
 // RemoteAddr implements net.Conn.
 func (c *unixConn) RemoteAddr() net.Addr { return c.remote }
 
-// peerOf asks the kernel who opened the connection. When it does not say, nobody is known.
+// peerOf asks the kernel for the user that opened the connection.
 func peerOf(c net.Conn) peerAddr {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
