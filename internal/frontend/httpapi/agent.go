@@ -58,8 +58,8 @@ func newAgentAPI(s *shared, c *Config) *agentAPI {
 	return a
 }
 
-// routes are those of both dialects, which share paths: "instances" and "watch" are not ids of
-// instances.
+// routes returns the routes of both dialects. They share paths, so "instances" and "watch" cannot be
+// ids of instances.
 func (a *agentAPI) routes() []route {
 	return []route{
 		// The low-level design "Service Discovery".

@@ -160,7 +160,7 @@ func (a *agentAPI) one(r *http.Request) (*instance.Instance, instance.Result, er
 	return result.Instances[0], result, nil
 }
 
-// listInstances returns the instances of a service, by default those that are UP.
+// listInstances returns the instances of a service, by default the UP instances.
 func (a *agentAPI) listInstances(w http.ResponseWriter, r *http.Request) error {
 	q, _, err := readQuery(r)
 	if err != nil {

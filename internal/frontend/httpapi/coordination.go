@@ -74,7 +74,7 @@ func (p *coordinationAPI) bounded(h callHandler) http.Handler {
 	})
 }
 
-// unbounded serves calls that bound their time themselves.
+// unbounded serves calls with their own bound on time.
 func (p *coordinationAPI) unbounded(h callHandler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		owner, err := p.Owner(r)

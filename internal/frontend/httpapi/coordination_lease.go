@@ -49,7 +49,7 @@ func (p *coordinationAPI) grantLease(ctx context.Context, c call) error {
 	}
 	switch {
 	case req.TTL != 0 && req.TTLMs != 0:
-		return fault.Invalidf("ttl_ms", req.TTLMs, "must not be given together with ttl: give one of them")
+		return fault.Invalidf("ttl_ms", req.TTLMs, "conflicts with ttl: give one of the two")
 	case req.TTLMs < 0:
 		return fault.Invalidf("ttl_ms", req.TTLMs, "must be above 0")
 	case req.TTLMs == 0 && req.TTL <= 0:
@@ -76,7 +76,7 @@ func (p *coordinationAPI) keepLease(ctx context.Context, c call) error {
 	}
 	ttl := renewals[0].TTL
 	if ttl == 0 {
-		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("does not exist or belongs to another client: grant a new lease")}
+		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("is unknown or belongs to another client: grant a new lease")}
 	}
 	h := fromHeader(header)
 	return writeJSON(c.w, http.StatusOK, leaseBody{&h, id, ttl / 1000, ttl})

@@ -35,9 +35,9 @@ func (q *lockRequest) op(name string) (*coord.Lock, error) {
 	case q.TimeoutMs < 0:
 		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must be 0 or more")
 	case q.Try && q.TimeoutMs > 0:
-		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must not be given with try, which does not wait")
+		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "conflicts with try: remove one of them")
 	case q.Shared && q.Permits > 0:
-		return nil, fault.Invalidf("permits", q.Permits, "must not be given with shared: choose one mode")
+		return nil, fault.Invalidf("permits", q.Permits, "conflicts with shared: choose one mode")
 	case q.Shared:
 		o.Mode = coord.Shared
 	case q.Permits > 0:

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// errorBody is the one form of an error.
+// errorBody is an error in JSON.
 type errorBody struct {
 	Error   string `json:"error"`
 	Message string `json:"message"`

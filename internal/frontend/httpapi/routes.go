@@ -86,14 +86,15 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(allowed) == 0 {
-		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("is not a route of this API: see /openapi.json")}
+		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("is unknown: see /openapi.json for the routes")}
 	}
 	allow := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", allow)
 	return &fault.Error{Kind: fault.Unsupported, Field: "method", Value: r.Method, Err: errors.New("is not allowed here; use " + allow)}
 }
 
-// Requests counts requests. Endpoints and methods are those of the table, or "none" and "other".
+// Requests counts requests. Requests outside the table have the endpoint "none" and the
+// method "other".
 type Requests interface {
 	// Requested counts an answer.
 	Requested(endpoint, method string, status int)

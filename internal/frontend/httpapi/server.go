@@ -1,9 +1,9 @@
 // Package httpapi serves the discovery, coordination and agent planes to applications over
 // HTTP: JSON, server-sent events for watches, health endpoints and metrics.
 //
-// The package only translates. One table holds all routes with the role that each needs, and
-// the router matches a request once, before the guard of its route looks at the caller. All
-// errors, including those of the router, have one form and pass through one table.
+// The package only translates. A table holds the routes with their roles. The router matches a
+// request once, and the guard of the route then checks the caller. All errors pass through one
+// table, including errors of the router.
 //
 // The server answers only requests to a loopback host or to a configured host name, and refuses
 // cross-origin requests of browsers: a web page must not reach the peer.
@@ -120,8 +120,8 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// Serve answers on l until Close and takes ownership of l. Several listeners may be served,
-// including those of crypto/tls.
+// Serve answers on l until Close and takes ownership of l. It supports several listeners,
+// including TLS listeners.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(conns{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fault.As("httpapi.Serve", fault.Internal, err)
@@ -176,7 +176,7 @@ func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (r *response) begin(code int) {
 	if !r.begun {
 		r.begun, r.code = true, code
-		// Writers without deadlines, such as those of tests, need none.
+		// Some writers of tests have no deadlines.
 		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(writeAnswer))
 	}
 }

@@ -29,7 +29,8 @@ type record struct {
 	Status       json.RawMessage `json:"status"`
 }
 
-// ParseService reads a registration in dialect B. A namespace given here is that of the request.
+// ParseService reads a registration in dialect B. The namespace parameter of the request, if not
+// empty, must match the body.
 // The result still needs Normalize. Errors: Invalid, with the field.
 func ParseService(text []byte, namespace string) (instance.Registration, error) {
 	var q record

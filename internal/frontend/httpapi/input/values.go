@@ -28,7 +28,7 @@ func Known(u *url.URL, known ...string) (url.Values, error) {
 	}
 	for name := range values {
 		if !slices.Contains(known, name) {
-			return nil, fault.Invalidf(Quote(name), nil, "is not a parameter of this request: remove it")
+			return nil, fault.Invalidf(Quote(name), nil, "is an unknown parameter: remove it")
 		}
 		if _, err := Single(values, name); err != nil {
 			return nil, err

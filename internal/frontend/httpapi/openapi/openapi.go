@@ -1,5 +1,5 @@
 // Package openapi holds the OpenAPI 3.1 document of the HTTP API. The tests of package httpapi
-// hold every request and every answer of theirs against it.
+// check their requests and answers against it.
 package openapi
 
 import _ "embed"
