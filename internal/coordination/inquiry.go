@@ -117,6 +117,14 @@ func (q *inquiry) glance(at peer.ID) {
 	}
 }
 
+// greet glances at all peers that may be members. Members of two incarnations learn of each other by it;
+// they do not meet otherwise.
+func (q *inquiry) greet() {
+	for _, at := range q.peers() {
+		q.glance(at)
+	}
+}
+
 // begin notes a question to a peer; false when one is open, or too many are.
 func (q *inquiry) begin(at peer.ID) bool {
 	q.mu.Lock()

@@ -29,14 +29,16 @@ func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
 	}
 }
 
-// receiveBootstrap takes in a message of the founding; answers are messages of their own.
-func (p *Plane) receiveBootstrap(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
-	m := new(groupv1.BootstrapMessage)
-	if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
-		return nil, fault.New("group.hearFounding", fault.Invalid, "is no message of a founding")
+// receive applies a message of the group bootstrap; answers are messages of their own.
+func receive(f *bootstrap.Founder) transport.AskHandler {
+	return func(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+		m := new(groupv1.BootstrapMessage)
+		if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
+			return nil, fault.New("group.receive", fault.Invalid, "not a message of a group bootstrap")
+		}
+		f.Deliver(from, m)
+		return nil, nil
 	}
-	p.founder.Deliver(from, m)
-	return nil, nil
 }
 
 // enter waits for the group to be founded or found, and begins this peer's part in it.

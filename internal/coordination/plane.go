@@ -184,7 +184,7 @@ func (p *Plane) open() (err error) {
 	if err != nil {
 		return err
 	}
-	p.ask.Handle(transport.Bootstrap, p.receiveBootstrap)
+	p.ask.Handle(transport.Bootstrap, receive(p.founder))
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{

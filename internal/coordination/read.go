@@ -27,7 +27,7 @@ func (p *Plane) Leases(ctx context.Context, q coord.LeaseQuery) (found []coord.L
 
 // Locks implements coord.Reader.
 func (p *Plane) Locks(ctx context.Context, q coord.LockQuery) (found []coord.LockState, h coord.Header, err error) {
-	err = p.atMember(ctx, func(ctx context.Context, t executor) error {
+	err = p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		found, h, err = t.Locks(ctx, q)
 		return err
 	})
@@ -39,7 +39,7 @@ func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 	if l := p.here.Load(); l != nil && c == coord.Local && l.belongs() {
 		return l.Range(ctx, q, c)
 	}
-	err = p.atMember(ctx, func(ctx context.Context, t executor) error {
+	err = p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		page, h, err = t.Range(ctx, q, c)
 		return err
 	})
@@ -50,7 +50,7 @@ func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
 	var refused error // of send, which ends the watch
 	begun := false
-	return p.atMember(ctx, func(ctx context.Context, t executor) error {
+	return p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		resuming := begun
 		err := t.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
 			if resuming && len(b.Events) == 0 {
@@ -66,19 +66,6 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 		}
 		return err
 	})
-}
-
-// atMember calls f with this member, and where this peer is none, with the leader.
-func (p *Plane) atMember(ctx context.Context, f func(context.Context, executor) error) error {
-	l := p.here.Load()
-	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
-		return p.router.retry(ctx, f)
-	}
-	err := f(ctx, l)
-	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
-		return p.router.retry(ctx, f) // this member may be out of the group by now
-	}
-	return err
 }
 
 // barrier is a point in time from which this member's state has all that was answered before. It

@@ -75,22 +75,15 @@ func (p *Plane) reconcile() {
 		}
 		if time.Since(greeted) > greeting {
 			greeted = time.Now()
-			p.greet()
+			p.inquiry.greet()
 		}
 		crier.announce(l)
 		keeper.reconcile(l)
 		if time.Since(offered) > offering && !l.belongs() {
 			offered = time.Now()
-			p.offer()
+			p.inquiry.askAll(p.disk.Member()) // all who may lead learn of this candidate
+			l.wire.Recheck()
 		}
-	}
-}
-
-// greet asks all who may be members how the group stands: so members of two incarnations, that never
-// meet otherwise, hear of each other.
-func (p *Plane) greet() {
-	for _, at := range p.inquiry.peers() {
-		p.inquiry.glance(at)
 	}
 }
 
@@ -135,14 +128,6 @@ func (l *local) belongs() bool {
 	s, id := l.member.Status(), l.plane.disk.Member()
 	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
 		!l.plane.view.excludes(id, s.Applied)
-}
-
-// offer tells all who may lead that this peer is ready to be a member.
-func (p *Plane) offer() {
-	p.inquiry.askAll(p.disk.Member())
-	if l := p.here.Load(); l != nil {
-		l.wire.Recheck()
-	}
 }
 
 // reconciler carries out what package repair decides, while this peer leads.

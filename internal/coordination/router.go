@@ -240,3 +240,16 @@ func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 	t, err := r.remotes.get(at)
 	return t, at, err
 }
+
+// atMember calls f with this member, and where this peer is none, with the leader.
+func (r *router) atMember(ctx context.Context, f func(context.Context, executor) error) error {
+	l := r.plane.here.Load()
+	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
+		return r.retry(ctx, f)
+	}
+	err := f(ctx, l)
+	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
+		return r.retry(ctx, f) // this member may be out of the group by now
+	}
+	return err
+}

@@ -24,7 +24,7 @@ func (m *machine) votes(from peer.ID, b Ballot) bool {
 		m.rejectf(from, "proposes at a ballot of %s", b.Peer)
 	case b.Round > m.state.Promised.Round+maxLeap:
 		m.rejectf(from, "round %d is too far above %d", b.Round, m.state.Promised.Round)
-	case !m.seated(from):
+	case !m.peers.seated(from):
 		m.rejectf(from, "more than %d peers want to found", m.network.Size())
 	default:
 		return true
@@ -121,16 +121,16 @@ func (m *machine) begin() {
 	m.save(state)
 	m.patience.due = time.Time{}
 	m.try = &attempt{ballot: b, deadline: m.now.Add(m.timing.Attempt)}
-	m.ask()
+	m.try.ask(m)
 	m.onPromise(m.self, promise{ballot: b, accepted: m.state.Accepted, membership: m.state.Membership})
 }
 
 // drive repeats what was not answered, and gives up in the end.
-func (m *machine) drive() {
-	if !m.now.Before(m.try.deadline) {
+func (t *attempt) drive(m *machine) {
+	if !m.now.Before(t.deadline) {
 		m.giveUp()
-	} else if !m.now.Before(m.try.resend) {
-		m.ask()
+	} else if !m.now.Before(t.resend) {
+		t.ask(m)
 	}
 }
 
@@ -144,10 +144,9 @@ func (m *machine) giveUp() {
 }
 
 // ask sends what the phase asks for to those that have not answered.
-func (m *machine) ask() {
-	t := m.try
+func (t *attempt) ask(m *machine) {
 	t.resend = m.now.Add(m.timing.Resend)
-	for _, p := range m.electorate() {
+	for _, p := range electorate(m) {
 		switch {
 		case t.membership == nil && !t.promisedBy(p):
 			m.send(p, prepare{t.ballot})
@@ -158,11 +157,11 @@ func (m *machine) ask() {
 }
 
 // electorate is whom a proposer asks, itself left out.
-func (m *machine) electorate() []peer.ID {
+func electorate(m *machine) []peer.ID {
 	if m.network.Mode == Listed {
-		return m.others(m.network.Founders)
+		return m.peers.others(m.network.Founders)
 	}
-	return m.others(m.seats())
+	return m.peers.others(m.peers.seats())
 }
 
 func (t *attempt) promisedBy(p peer.ID) bool {
@@ -200,21 +199,21 @@ func (m *machine) onPromise(from peer.ID, p promise) {
 	if len(t.promises) < m.quorum() {
 		return
 	}
-	t.membership = m.choose(t.promises)
+	t.membership = choose(m, t.promises)
 	signature, err := m.accept(t.ballot, *t.membership)
 	if err != nil {
 		m.reject(m.self, err)
 		m.giveUp()
 		return
 	}
-	m.ask()
-	m.collect(Signature{Peer: m.self, Bytes: signature})
+	m.try.ask(m)
+	m.try.collect(m, Signature{Peer: m.self, Bytes: signature})
 }
 
-func (m *machine) choose(promises []promiseFrom) *Membership {
+func choose(m *machine, promises []promiseFrom) *Membership {
 	highest := slices.MaxFunc(promises, func(a, b promiseFrom) int { return a.accepted.Compare(b.accepted) })
 	if highest.membership == nil || m.flaws.forgetAccepted {
-		return m.draft()
+		return draft(m)
 	}
 	return highest.membership
 }
@@ -222,20 +221,20 @@ func (m *machine) choose(promises []promiseFrom) *Membership {
 // draft is this peer's own charter: of the visible peers, the lowest, itself
 // among them. Of an even number above two one stays out, for it would add nothing
 // to what the group survives; of two both are in, so that there are two copies.
-func (m *machine) draft() *Membership {
-	seats := m.seats()
+func draft(m *machine) *Membership {
+	seats := m.peers.seats()
 	n := min(m.voters, len(seats))
 	if n > 2 && n%2 == 0 {
 		n--
 	}
-	chosen := append([]peer.ID{m.self}, m.others(seats)[:n-1]...)
+	chosen := append([]peer.ID{m.self}, m.peers.others(seats)[:n-1]...)
 	slices.Sort(chosen)
 	c := &Membership{Network: m.id, Eligible: m.network.Size(), Proposer: m.self}
 	taken := make(map[uint64]bool)
 	for _, p := range chosen {
 		id := m.raftID
 		if p != m.self {
-			id = m.seen[p].raftID
+			id = m.peers.seen[p].raftID
 		}
 		if taken[id] {
 			continue // a copied data directory: one of the two must stay out
@@ -257,12 +256,11 @@ func (m *machine) onAccepted(from peer.ID, a accepted) {
 		m.rejectf(from, "signed something else than it was asked for")
 		return
 	}
-	m.collect(s)
+	m.try.collect(m, s)
 }
 
 // collect makes the certificate once a quorum has signed.
-func (m *machine) collect(s Signature) {
-	t := m.try
+func (t *attempt) collect(m *machine, s Signature) {
 	if t.signedBy(s.Peer) && !m.flaws.countDoubles {
 		return
 	}
@@ -273,7 +271,7 @@ func (m *machine) collect(s Signature) {
 	slices.SortFunc(t.signatures, func(a, b Signature) int { return cmp.Compare(a.Peer, b.Peer) })
 	c := Certificate{Membership: *t.membership, Ballot: t.ballot, Signatures: t.signatures}
 	m.learn(c)
-	for _, p := range m.others(slices.Concat(m.network.Founders, m.visible())) {
+	for _, p := range m.peers.others(slices.Concat(m.network.Founders, m.peers.visible())) {
 		m.send(p, announce{c})
 	}
 }

@@ -77,11 +77,10 @@ type machine struct {
 	now time.Time
 	out []action
 
-	connected []peer.ID               // connected at the last tick, ascending, self left out
-	seen      map[peer.ID]observation // eligible peers heard of, at most maxSeen
-	hellos    int                     // rounds of hellos so far
-	nextHello time.Time               //
-	patience  struct {                // before this peer proposes
+	peers     peerView
+	hellos    int       // rounds of hellos so far
+	nextHello time.Time //
+	patience  struct {  // before this peer proposes
 		since time.Time // a quorum is visible, zero: it is not
 		most  int       // peers visible at once since then
 		extra time.Duration
@@ -122,17 +121,17 @@ func newMachine(s setup, state State) *machine {
 		setup: s,
 		id:    s.network.ID(),
 		state: state,
-		seen:  make(map[peer.ID]observation),
+		peers: peerView{self: s.self, size: s.network.Size(), ttl: s.timing.Sight, seen: make(map[peer.ID]observation)},
 		round: state.Promised.Round,
 	}
 }
 
 // step takes in what happened by now. Time never runs backwards.
 func (m *machine) step(now time.Time, ev event) []action {
-	m.now, m.out = now, nil
+	m.now, m.peers.now, m.out = now, now, nil
 	switch ev := ev.(type) {
 	case tick:
-		m.setConnected(ev.connected)
+		m.peers.setConnected(ev.connected)
 	case received:
 		m.receive(ev.from, ev.message)
 	}
@@ -200,7 +199,7 @@ func (m *machine) advance() {
 	switch {
 	case m.state.Certificate != nil || m.abstains != "":
 	case m.try != nil:
-		m.drive()
+		m.try.drive(m)
 	default:
 		m.consider()
 	}

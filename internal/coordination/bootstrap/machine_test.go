@@ -260,14 +260,14 @@ func TestWaitsForQuorumForEver(t *testing.T) {
 		p.says(1, hello{raftID: 101})
 		require.Empty(t, p.wait(time.Second))
 	}
-	require.Equal(t, Gathering, p.machine.phase())
+	require.Equal(t, Gathering, phaseOf(p.machine))
 }
 
 func TestFoundsAloneAtOnce(t *testing.T) {
 	c := newCourt(t, 1)
 	p := newPeer(t, c, 0)
 	p.wait(0)
-	require.Equal(t, Done, p.machine.phase())
+	require.Equal(t, Done, phaseOf(p.machine))
 	require.NoError(t, c.network.Verify(*p.machine.state.Certificate))
 }
 
@@ -282,7 +282,7 @@ func TestVotersOfTheCharter(t *testing.T) {
 		for i := range test.visible - 1 {
 			p.says(i, hello{raftID: uint64(100 + i)})
 		}
-		draft := *p.machine.draft()
+		draft := *draft(p.machine)
 		require.NoError(t, c.network.checkMembership(draft))
 		require.Len(t, draft.Voters, test.voters, "%+v", test)
 		_, ok := draft.Voter(c.ids[test.e-1])
@@ -309,8 +309,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range ids[1:] {
 		p.says(i+1, hello{raftID: uint64(i + 1)})
 	}
-	require.LessOrEqual(t, len(p.machine.seen), maxSeen)
+	require.LessOrEqual(t, len(p.machine.peers.seen), maxSeen)
 	p.now = p.now.Add(time.Minute)
 	p.says(3*maxSeen-1, hello{raftID: 7})
-	require.Len(t, p.machine.visible(), 2, "those gone make room")
+	require.Len(t, p.machine.peers.visible(), 2, "those gone make room")
 }

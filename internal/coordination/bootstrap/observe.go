@@ -20,9 +20,9 @@ func (m *machine) sayHello() {
 	case m.abstains != "":
 		pause *= time.Duration(min(m.hellos+1, maxSlower))
 	}
-	to := m.audience()
+	to := m.peers.audience(m.network.Founders)
 	if m.network.Mode == Listed && m.hellos%10 != 0 {
-		to = m.others(m.network.Founders)
+		to = m.peers.others(m.network.Founders)
 	}
 	for _, p := range to {
 		m.send(p, h)
@@ -46,7 +46,7 @@ func (m *machine) onHello(from peer.ID, h hello) {
 	}
 	isNew := false
 	if h.raftID != 0 && m.network.Eligible(from) {
-		isNew = m.observe(from, h.raftID)
+		isNew = m.peers.observe(from, h.raftID)
 	}
 	if isNew || !h.group.IsZero() {
 		m.send(from, m.greeting())
@@ -63,24 +63,34 @@ func (m *machine) greeting() (h hello) {
 	return h
 }
 
+// peerView holds the peers in reach of a machine.
+type peerView struct {
+	self      peer.ID
+	size      int           // E of the network
+	ttl       time.Duration // of an observation
+	now       time.Time
+	connected []peer.ID               // at the last tick, ascending, without self
+	seen      map[peer.ID]observation // eligible peers, at most maxSeen
+}
+
 // observe notes that p is there; it reports whether p was not visible before.
-func (m *machine) observe(p peer.ID, raftID uint64) bool {
-	before, known := m.seen[p]
-	if !known && len(m.seen) >= maxSeen {
-		maps.DeleteFunc(m.seen, func(_ peer.ID, s observation) bool { return !m.now.Before(s.until) })
-		if len(m.seen) >= maxSeen {
+func (v *peerView) observe(p peer.ID, raftID uint64) bool {
+	before, known := v.seen[p]
+	if !known && len(v.seen) >= maxSeen {
+		maps.DeleteFunc(v.seen, func(_ peer.ID, s observation) bool { return !v.now.Before(s.until) })
+		if len(v.seen) >= maxSeen {
 			return false
 		}
 	}
-	m.seen[p] = observation{raftID: raftID, until: m.now.Add(m.timing.Sight)}
-	return !known || !m.now.Before(before.until)
+	v.seen[p] = observation{raftID: raftID, until: v.now.Add(v.ttl)}
+	return !known || !v.now.Before(before.until)
 }
 
 // visible are the eligible peers in sight, this one included, in ascending order.
-func (m *machine) visible() []peer.ID {
-	all := []peer.ID{m.self}
-	for p, s := range m.seen {
-		if p != m.self && m.now.Before(s.until) {
+func (v *peerView) visible() []peer.ID {
+	all := []peer.ID{v.self}
+	for p, s := range v.seen {
+		if p != v.self && v.now.Before(s.until) {
 			all = append(all, p)
 		}
 	}
@@ -89,36 +99,36 @@ func (m *machine) visible() []peer.ID {
 }
 
 // seats are the visible peers that may vote as far as this one can see: the E lowest.
-func (m *machine) seats() []peer.ID {
-	all := m.visible()
-	return all[:min(len(all), m.network.Size())]
+func (v *peerView) seats() []peer.ID {
+	all := v.visible()
+	return all[:min(len(all), v.size)]
 }
 
 // seated reports whether this peer and from are both among the E lowest of those
 // that this peer sees. In the mode Listed they always are.
-func (m *machine) seated(from peer.ID) bool {
-	all := m.visible()
+func (v *peerView) seated(from peer.ID) bool {
+	all := v.visible()
 	if at, ok := slices.BinarySearch(all, from); !ok {
 		all = slices.Insert(all, at, from)
 	}
-	all = all[:min(len(all), m.network.Size())]
-	return slices.Contains(all, from) && slices.Contains(all, m.self)
+	all = all[:min(len(all), v.size)]
+	return slices.Contains(all, from) && slices.Contains(all, v.self)
 }
 
-func (m *machine) setConnected(all []peer.ID) {
-	m.connected = m.others(all[:min(len(all), maxSeen)])
+func (v *peerView) setConnected(all []peer.ID) {
+	v.connected = v.others(all[:min(len(all), maxSeen)])
 }
 
 // others are the peers of a list without this one, ascending and distinct.
-func (m *machine) others(list []peer.ID) []peer.ID {
+func (v *peerView) others(list []peer.ID) []peer.ID {
 	set := slices.Sorted(slices.Values(list))
 	set = slices.Compact(set)
-	return slices.DeleteFunc(set, func(p peer.ID) bool { return p == m.self })
+	return slices.DeleteFunc(set, func(p peer.ID) bool { return p == v.self })
 }
 
 // audience is whoever may be interested in a certificate.
-func (m *machine) audience() []peer.ID {
-	return m.others(slices.Concat(m.network.Founders, m.connected, m.visible()))
+func (v *peerView) audience(founders []peer.ID) []peer.ID {
+	return v.others(slices.Concat(founders, v.connected, v.visible()))
 }
 
 // consider decides whether it is time to propose: when a quorum has been in sight
@@ -126,7 +136,7 @@ func (m *machine) audience() []peer.ID {
 // and longer for all but the lowest peer.
 func (m *machine) consider() {
 	p := &m.patience
-	seats := m.seats()
+	seats := m.peers.seats()
 	rank := slices.Index(seats, m.self)
 	if rank < 0 || len(seats) < m.quorum() {
 		p.since, p.due = time.Time{}, time.Time{}
@@ -153,7 +163,7 @@ const maxRank = 4
 
 func (m *machine) quorum() int {
 	if m.flaws.majorityVisible {
-		return len(m.seats())/2 + 1
+		return len(m.peers.seats())/2 + 1
 	}
 	return m.network.Quorum()
 }

@@ -45,25 +45,25 @@ func (f *Founder) Status() Status {
 }
 
 func (f *Founder) setStatus() {
-	s := f.machine.status()
+	s := statusOf(f.machine)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.Refused = f.status.Refused
 	f.status = s
 }
 
-func (m *machine) status() Status {
+func statusOf(m *machine) Status {
 	s := Status{
-		Phase:    m.phase(),
+		Phase:    phaseOf(m),
 		Network:  m.id,
 		Eligible: m.network.Size(),
 		Quorum:   m.network.Quorum(),
-		Visible:  m.visible(),
+		Visible:  m.peers.visible(),
 		Abstains: m.abstains,
 		Promised: m.state.Promised,
 	}
 	if m.abstains != "" {
-		s.Visible = m.others(s.Visible)
+		s.Visible = m.peers.others(s.Visible)
 	}
 	if c := m.state.Certificate; c != nil {
 		s.Group = c.GroupID()
@@ -71,7 +71,7 @@ func (m *machine) status() Status {
 	return s
 }
 
-func (m *machine) phase() Phase {
+func phaseOf(m *machine) Phase {
 	switch {
 	case m.state.Certificate != nil:
 		return Done

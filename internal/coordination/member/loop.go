@@ -227,7 +227,8 @@ func (l *loop) finish(out replica.Output) {
 		l.revisions.notify()
 	}
 	s := l.status.Load()
-	if l.stale || out.Reconfigured || s.Promoted != l.replica.Promoted() || s.Leader.ID != l.replica.Leader() {
+	leader, promoted := l.replica.Leader()
+	if l.stale || out.Reconfigured || s.Promoted != promoted || s.Leader.ID != leader {
 		l.stale = false
 		l.publish(l.replica.Status())
 	}

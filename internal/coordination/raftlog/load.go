@@ -2,11 +2,8 @@ package raftlog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -63,7 +60,7 @@ func (m position) encode() []byte {
 }
 
 func (s *Storage) load(random io.Reader) error {
-	err := s.read(keyHeader, func(b []byte) (err error) {
+	err := s.db.read(keyHeader, func(b []byte) (err error) {
 		s.header, err = decodeHeader(b)
 		return err
 	})
@@ -87,7 +84,7 @@ func (s *Storage) load(random io.Reader) error {
 			return nil
 		}},
 	} {
-		if err := s.read(part.key, part.read); err != nil {
+		if err := s.db.read(part.key, part.read); err != nil {
 			return fault.As("", fault.Internal, fmt.Errorf("key %q: %w", part.key, err))
 		}
 	}
@@ -113,8 +110,8 @@ func (s *Storage) mint(random io.Reader) error {
 		return err
 	}
 	s.header.member = member
-	s.set([]byte(keyHeader), s.header.encode())
-	return s.commit(true)
+	s.db.set([]byte(keyHeader), s.header.encode())
+	return s.db.commit(true)
 }
 
 // NewMember draws a member id. Errors: Internal.
@@ -127,18 +124,6 @@ func NewMember(random io.Reader) (member uint64, err error) {
 		member = binary.BigEndian.Uint64(b[:])
 	}
 	return member, nil
-}
-
-func (s *Storage) read(key string, use func([]byte) error) error {
-	b, closer, err := s.db.Get([]byte(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fault.As("", fault.Internal, err)
-	}
-	defer func() { _ = closer.Close() }()
-	return use(b)
 }
 
 // loadTail finds the end of the log and as much of it as is kept in memory.
@@ -168,31 +153,3 @@ func (s *Storage) loadTail() error {
 	}
 	return nil
 }
-
-// sickness keeps the first error of the disk. Pebble tells the gravest through its logger.
-type sickness struct {
-	log   *slog.Logger
-	first atomic.Pointer[error]
-}
-
-func (s *sickness) fail(err error) {
-	err = fault.As("storage", fault.Internal, err)
-	s.first.CompareAndSwap(nil, &err)
-}
-
-func (s *sickness) err() error {
-	if p := s.first.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// Infof implements pebble.Logger.
-func (s *sickness) Infof(format string, args ...any) { s.log.Debug(fmt.Sprintf(format, args...)) }
-
-// Errorf implements pebble.Logger.
-func (s *sickness) Errorf(format string, args ...any) { s.log.Error(fmt.Sprintf(format, args...)) }
-
-// Fatalf implements pebble.Logger, which says that it does not return. It must not end the
-// process from here: it notes the error, which every later call of Storage returns.
-func (s *sickness) Fatalf(format string, args ...any) { s.fail(fmt.Errorf(format, args...)) }

@@ -117,13 +117,13 @@ func (s *Storage) older(lo, hi, maxSize uint64) (entries []*pb.Entry, size uint6
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(lo), UpperBound: entryKey(hi)})
 	if err != nil {
-		return nil, 0, s.failed(err)
+		return nil, 0, s.db.failed(err)
 	}
 	defer func() { _ = it.Close() }()
 	for ok := it.First(); ok; ok = it.Next() {
 		e := new(pb.Entry)
 		if err := proto.Unmarshal(it.Value(), e); err != nil {
-			return nil, 0, s.failed(err)
+			return nil, 0, s.db.failed(err)
 		}
 		if size += uint64(proto.Size(e)); size > maxSize && len(entries) > 0 {
 			return entries, size, nil
@@ -131,17 +131,12 @@ func (s *Storage) older(lo, hi, maxSize uint64) (entries []*pb.Entry, size uint6
 		entries = append(entries, e)
 	}
 	if it.Error() != nil {
-		return nil, 0, s.failed(it.Error())
+		return nil, 0, s.db.failed(it.Error())
 	}
 	if uint64(len(entries)) != hi-lo {
-		return nil, 0, s.failed(damaged("log"))
+		return nil, 0, s.db.failed(damaged("log"))
 	}
 	return entries, size, nil
-}
-
-func (s *Storage) failed(err error) error {
-	s.sick.fail(err)
-	return s.sick.err()
 }
 
 // Term implements raft.Storage.

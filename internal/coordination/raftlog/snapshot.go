@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -26,32 +28,40 @@ const (
 	maxMetadata = 1 << 20
 )
 
-func (s *Storage) path(elem ...string) string {
-	return s.fs.PathJoin(append([]string{s.dir}, elem...)...)
+// snapshotFiles are the files of snapshots, for any goroutine.
+type snapshotFiles struct {
+	fs     vfs.FS
+	dir    string
+	log    *slog.Logger
+	writes atomic.Uint64 // begun, so that files in progress have names of their own
+}
+
+func (f *snapshotFiles) path(elem ...string) string {
+	return f.fs.PathJoin(append([]string{f.dir}, elem...)...)
 }
 
 // makeDirs makes the folders and their names durable, up to the first that was there.
-func (s *Storage) makeDirs() error {
-	made := []string{s.dir}
-	for dir := s.dir; ; made = append(made, dir) {
-		if _, err := s.fs.Stat(dir); err == nil || dir == s.fs.PathDir(dir) {
+func (f *snapshotFiles) makeDirs() error {
+	made := []string{f.dir}
+	for dir := f.dir; ; made = append(made, dir) {
+		if _, err := f.fs.Stat(dir); err == nil || dir == f.fs.PathDir(dir) {
 			break
 		}
-		dir = s.fs.PathDir(dir)
+		dir = f.fs.PathDir(dir)
 	}
-	if err := s.fs.MkdirAll(s.path(snapshotDir), 0o700); err != nil {
+	if err := f.fs.MkdirAll(f.path(snapshotDir), 0o700); err != nil {
 		return err
 	}
 	for _, dir := range made {
-		if err := s.syncDir(dir); err != nil {
+		if err := f.syncDir(dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Storage) syncDir(dir string) error {
-	d, err := s.fs.OpenDir(dir)
+func (f *snapshotFiles) syncDir(dir string) error {
+	d, err := f.fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}
@@ -71,22 +81,22 @@ func name(snap *pb.Snapshot) string {
 // Restore. Any goroutine may call it.
 //
 // Errors: Internal, or those of the state.
-func (s *Storage) Write(snap *pb.Snapshot, state io.WriterTo) error {
+func (f *snapshotFiles) Write(snap *pb.Snapshot, state io.WriterTo) error {
 	const op = "storage.Write"
-	path := s.path(snapshotDir, name(snap))
-	temporary := fmt.Sprintf("%s.%d%s", path, s.writes.Add(1), partial)
-	if err := s.writeFile(temporary, snap, state); err != nil {
-		_ = s.fs.Remove(temporary)
+	path := f.path(snapshotDir, name(snap))
+	temporary := fmt.Sprintf("%s.%d%s", path, f.writes.Add(1), partial)
+	if err := f.writeFile(temporary, snap, state); err != nil {
+		_ = f.fs.Remove(temporary)
 		return fault.Wrap(op, err)
 	}
-	if err := s.fs.Rename(temporary, path); err != nil {
+	if err := f.fs.Rename(temporary, path); err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	return fault.Wrap(op, s.syncDir(s.path(snapshotDir)))
+	return fault.Wrap(op, f.syncDir(f.path(snapshotDir)))
 }
 
-func (s *Storage) writeFile(path string, snap *pb.Snapshot, state io.WriterTo) error {
-	file, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+func (f *snapshotFiles) writeFile(path string, snap *pb.Snapshot, state io.WriterTo) error {
+	file, err := f.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -148,9 +158,9 @@ func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
 // readable when a newer one takes its place.
 //
 // Errors: NotFound when there is no such file; Invalid when it is damaged; Internal.
-func (s *Storage) State(snap *pb.Snapshot) (io.ReadCloser, error) {
+func (f *snapshotFiles) State(snap *pb.Snapshot) (io.ReadCloser, error) {
 	const op = "storage.State"
-	file, err := s.fs.Open(s.path(snapshotDir, name(snap)), vfs.SequentialReadsOption)
+	file, err := f.fs.Open(f.path(snapshotDir, name(snap)), vfs.SequentialReadsOption)
 	if err != nil {
 		return nil, fault.As(op, fault.NotFound, err)
 	}
@@ -203,9 +213,9 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 	if at > s.last {
 		return fault.New(op, fault.Internal, "snapshot at %d is ahead of the log, which ends at %d", at, s.last)
 	}
-	s.batch.Reset()
-	s.setMessage([]byte(keySnapshot), snap)
-	if err := s.commit(true); err != nil {
+	s.db.batch.Reset()
+	s.db.setMessage([]byte(keySnapshot), snap)
+	if err := s.db.commit(true); err != nil {
 		return fault.Wrap(op, err)
 	}
 	s.snapshot = whole(snap)
@@ -221,19 +231,19 @@ func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
 // replace puts a written snapshot in the place of everything, and whose it is if h is given.
 func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
 	cut := position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
-	s.batch.Reset()
-	s.setMessage([]byte(keySnapshot), snap)
-	s.set([]byte(keyCut), cut.encode())
+	s.db.batch.Reset()
+	s.db.setMessage([]byte(keySnapshot), snap)
+	s.db.set([]byte(keyCut), cut.encode())
 	if hard != nil {
-		s.setMessage([]byte(keyHard), hard)
+		s.db.setMessage([]byte(keyHard), hard)
 	}
 	if h != nil {
-		s.set([]byte(keyHeader), h.encode())
+		s.db.set([]byte(keyHeader), h.encode())
 	}
-	if err := s.deleteEntries(0, 1<<64-1); err != nil {
+	if err := s.db.deleteEntries(0, 1<<64-1); err != nil {
 		return err
 	}
-	if err := s.commit(true); err != nil {
+	if err := s.db.commit(true); err != nil {
 		return err
 	}
 	if hard != nil {
@@ -284,8 +294,8 @@ func (s *Storage) outdated(file string) bool {
 func (s *Storage) leftover(file string) bool { return file != name(s.snapshot) }
 
 // sweep removes files of snapshots.
-func (s *Storage) sweep(unwanted func(file string) bool) error {
-	files, err := s.fs.List(s.path(snapshotDir))
+func (f *snapshotFiles) sweep(unwanted func(file string) bool) error {
+	files, err := f.fs.List(f.path(snapshotDir))
 	if err != nil {
 		return fault.As("", fault.Internal, err)
 	}
@@ -293,8 +303,8 @@ func (s *Storage) sweep(unwanted func(file string) bool) error {
 		if !unwanted(file) {
 			continue
 		}
-		if err := s.fs.Remove(s.path(snapshotDir, file)); err != nil {
-			s.log.Warn("cannot remove an old snapshot", "file", file, "error", err)
+		if err := f.fs.Remove(f.path(snapshotDir, file)); err != nil {
+			f.log.Warn("cannot remove an old snapshot", "file", file, "error", err)
 		}
 	}
 	return nil

@@ -32,12 +32,10 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -75,11 +73,8 @@ func (o *Options) defaults() {
 // Storage is one member's memory. Its methods are for the goroutine that owns it, but for
 // those said to be for any. It implements raft.Storage.
 type Storage struct {
-	fs   vfs.FS
-	dir  string
-	log  *slog.Logger
-	db   *pebble.DB
-	sick *sickness
+	snapshotFiles
+	db database
 
 	header   header
 	hard     *pb.HardState // nil before the first
@@ -87,11 +82,8 @@ type Storage struct {
 	cut      position      // of the last entry before the log
 	last     uint64        // index of the last entry, cut.index when there is none
 	tail     logCache
-	batch    *pebble.Batch // used again
-	scratch  []byte
 	closed   bool
-	required uint64        // index below which Snapshot gives none
-	writes   atomic.Uint64 // begun, so that files being written have names of their own
+	required uint64 // index below which Snapshot gives none
 }
 
 // position is where an entry stands.
@@ -107,15 +99,18 @@ func Open(o Options) (*Storage, error) {
 		return nil, fault.Wrap(op, fault.Invalidf("dir", nil, "is missing"))
 	}
 	o.defaults()
-	s := &Storage{fs: o.FS, dir: o.Dir, log: o.Logger, sick: &sickness{log: o.Logger}, tail: logCache{limit: o.Tail}}
+	s := &Storage{
+		snapshotFiles: snapshotFiles{fs: o.FS, dir: o.Dir, log: o.Logger},
+		db:            database{errors: &diskErrors{log: o.Logger}}, tail: logCache{limit: o.Tail},
+	}
 	if err := s.makeDirs(); err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	db, err := pebble.Open(s.path(logDir), s.pebbleOptions())
+	db, err := pebble.Open(s.path(logDir), pebbleOptions(s.fs, s.db.errors))
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	s.db, s.batch = db, db.NewBatch()
+	s.db.DB, s.db.batch = db, db.NewBatch()
 	if err := s.load(o.Rand); err != nil {
 		_ = s.Close()
 		return nil, fault.Wrap(op, err)
@@ -126,10 +121,10 @@ func Open(o Options) (*Storage, error) {
 // pebbleOptions make Pebble a log: no cache to speak of, one WAL file for several megabytes, so
 // that files are recycled and a sync rarely has to extend one, and chunks that tell a torn end
 // from damage in what was synced.
-func (s *Storage) pebbleOptions() *pebble.Options {
+func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
 	return &pebble.Options{
-		FS:                 s.fs,
-		Logger:             s.sick,
+		FS:                 fsys,
+		Logger:             logger,
 		FormatMajorVersion: pebble.FormatNewest,
 		MemTableSize:       8 << 20,
 		CacheSize:          1 << 20,
@@ -146,11 +141,11 @@ func (s *Storage) Close() error {
 		return nil
 	}
 	s.closed = true
-	_ = s.batch.Close()
+	_ = s.db.batch.Close()
 	if err := s.db.Close(); err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	return fault.Wrap(op, s.sick.err())
+	return fault.Wrap(op, s.db.errors.err())
 }
 
 // Member is the id of this member, never 0.
@@ -178,9 +173,9 @@ func (s *Storage) Bind(group string) error {
 	}
 	h := s.header
 	h.group = group
-	s.batch.Reset()
-	s.set([]byte(keyHeader), h.encode())
-	if err := s.commit(true); err != nil {
+	s.db.batch.Reset()
+	s.db.set([]byte(keyHeader), h.encode())
+	if err := s.db.commit(true); err != nil {
 		return fault.Wrap(op, err)
 	}
 	s.header = h
@@ -193,16 +188,16 @@ func (s *Storage) Bind(group string) error {
 // Errors: Internal; the process must end.
 func (s *Storage) Save(hard *pb.HardState, entries []*pb.Entry, sync bool) error {
 	const op = "storage.Save"
-	s.batch.Reset()
+	s.db.batch.Reset()
 	if hard != nil {
-		s.setMessage([]byte(keyHard), hard)
+		s.db.setMessage([]byte(keyHard), hard)
 	}
 	if len(entries) > 0 {
 		if err := s.stage(entries); err != nil {
 			return fault.Wrap(op, err)
 		}
 	}
-	if err := s.commit(sync); err != nil {
+	if err := s.db.commit(sync); err != nil {
 		return fault.Wrap(op, err)
 	}
 	if hard != nil {
@@ -222,10 +217,10 @@ func (s *Storage) stage(entries []*pb.Entry) error {
 		return fault.New("", fault.Internal, "entries from %d do not follow a log of %d to %d", first, s.cut.index+1, s.last)
 	}
 	for _, e := range entries {
-		s.setMessage(entryKey(e.GetIndex()), e)
+		s.db.setMessage(entryKey(e.GetIndex()), e)
 	}
 	if last < s.last {
-		return s.deleteEntries(last+1, s.last+1)
+		return s.db.deleteEntries(last+1, s.last+1)
 	}
 	return nil
 }
@@ -247,12 +242,12 @@ func (s *Storage) Compact(index uint64) error {
 		return fault.As(op, fault.Internal, err)
 	}
 	cut := position{index: index, term: term}
-	s.batch.Reset()
-	s.set([]byte(keyCut), cut.encode())
-	if err := s.deleteEntries(s.cut.index+1, index+1); err != nil {
+	s.db.batch.Reset()
+	s.db.set([]byte(keyCut), cut.encode())
+	if err := s.db.deleteEntries(s.cut.index+1, index+1); err != nil {
 		return fault.Wrap(op, err)
 	}
-	if err := s.commit(false); err != nil {
+	if err := s.db.commit(false); err != nil {
 		return fault.Wrap(op, err)
 	}
 	s.cut = cut
@@ -262,40 +257,6 @@ func (s *Storage) Compact(index uint64) error {
 
 // LogBytes gives the size of the recent entries that are kept in memory.
 func (s *Storage) LogBytes() int { return s.tail.bytes }
-
-func (s *Storage) set(key, value []byte) { _ = s.batch.Set(key, value, nil) } // a batch fails at commit
-
-func (s *Storage) setMessage(key []byte, m proto.Message) {
-	b, err := proto.MarshalOptions{}.MarshalAppend(s.scratch[:0], m)
-	if err != nil {
-		s.sick.fail(err) // a required field is missing: not one of ours
-		return
-	}
-	s.scratch = b
-	s.set(key, b)
-}
-
-// deleteEntries removes [from, to) in the batch.
-func (s *Storage) deleteEntries(from, to uint64) error {
-	if err := s.batch.DeleteRange(entryKey(from), entryKey(to), nil); err != nil {
-		return fault.As("", fault.Internal, err)
-	}
-	return nil
-}
-
-func (s *Storage) commit(sync bool) error {
-	if err := s.sick.err(); err != nil {
-		return err
-	}
-	options := pebble.NoSync
-	if sync {
-		options = pebble.Sync
-	}
-	if err := s.batch.Commit(options); err != nil {
-		s.sick.fail(err)
-	}
-	return s.sick.err()
-}
 
 func entryKey(index uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(keyEntry), index)

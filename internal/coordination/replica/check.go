@@ -8,13 +8,13 @@ import (
 
 // check refuses messages on which Raft would panic, or that no member sends: what comes from the
 // network has passed its reader, and no more.
-func (r *Replica) check(m *pb.Message) error {
+func check(self uint64, m *pb.Message) error {
 	switch {
 	case m == nil:
 		return fault.Invalidf("message", nil, "is missing")
-	case m.GetTo() != r.id:
-		return fault.Invalidf("to", m.GetTo(), "is not this member, %x", r.id)
-	case m.GetFrom() == r.id || (Member{ID: m.GetFrom(), Peer: "p"}).validate() != nil:
+	case m.GetTo() != self:
+		return fault.Invalidf("to", m.GetTo(), "is not this member, %x", self)
+	case m.GetFrom() == self || (Member{ID: m.GetFrom(), Peer: "p"}).validate() != nil:
 		return fault.Invalidf("from", m.GetFrom(), "is no other member")
 	case len(m.GetResponses()) > 0:
 		return fault.Invalidf("responses", nil, "are no message between members")

@@ -21,20 +21,20 @@ func (i *Image) Write() error {
 	return fault.Wrap("replica.Image.Write", i.storage.Write(i.snapshot, i.state))
 }
 
-// takeImage asks for a snapshot when the log has grown enough since the last, or a member has
+// takeImage proposals for a snapshot when the log has grown enough since the last, or a member has
 // joined since.
-func (r *Replica) takeImage() {
-	since := r.applied.index - r.taken.index
-	grown := since >= r.config.SnapshotEntries || r.taken.bytes >= r.config.SnapshotBytes
-	if r.taken.writing || !grown && r.taken.index >= r.taken.joined {
+func (s *snapshots) takeImage(r *Replica) {
+	since := r.applied.index - s.index
+	grown := since >= r.config.SnapshotEntries || s.bytes >= r.config.SnapshotBytes
+	if s.writing || !grown && s.index >= s.joined {
 		return
 	}
-	r.taken.writing, r.taken.bytes = true, 0
+	s.writing, s.bytes = true, 0
 	index, term := r.applied.index, r.applied.term
-	r.out.Image = &Image{
+	r.turn.out.Image = &Image{
 		snapshot: &pb.Snapshot{
-			Data:     encodeMembers(r.roster.members()),
-			Metadata: &pb.SnapshotMetadata{Index: &index, Term: &term, ConfState: r.roster.conf},
+			Data:     encodeMembers(r.membership.members()),
+			Metadata: &pb.SnapshotMetadata{Index: &index, Term: &term, ConfState: r.membership.conf},
 		},
 		state: r.machine.Image(), storage: r.storage,
 	}
@@ -46,9 +46,9 @@ func (r *Replica) takeImage() {
 // Errors: Internal; the process must end.
 func (r *Replica) Written(i *Image, err error) error {
 	const op = "replica.Written"
-	r.taken.writing = false
+	r.snapshots.writing = false
 	at := i.snapshot.GetMetadata().GetIndex()
-	if at <= r.taken.index {
+	if at <= r.snapshots.index {
 		return nil
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Replica) Written(i *Image, err error) error {
 	if err := r.storage.Adopt(i.snapshot); err != nil {
 		return fault.Wrap(op, err)
 	}
-	r.taken.previous, r.taken.index = r.taken.index, at
-	trail := min(r.config.Trail, at-r.taken.previous)
+	r.snapshots.previous, r.snapshots.index = r.snapshots.index, at
+	trail := min(r.config.Trail, at-r.snapshots.previous)
 	return fault.Wrap(op, r.storage.Compact(at-trail))
 }

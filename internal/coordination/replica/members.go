@@ -100,14 +100,14 @@ func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
 	return fault.Wrap(op, s.Bootstrap(group, first, machine.New().Image()))
 }
 
-// roster is the configuration as applied: who votes, who learns, and whose ids they are.
-type roster struct {
+// membership is the configuration as applied: who votes, who learns, and whose ids they are.
+type membership struct {
 	conf  *pb.ConfState
 	peers map[uint64]string
 }
 
-func newRoster(snap *pb.Snapshot) (roster, error) {
-	r := roster{conf: pb.EnsureConfState(snap.GetMetadata().GetConfState()), peers: make(map[uint64]string)}
+func newMembership(snap *pb.Snapshot) (membership, error) {
+	r := membership{conf: pb.EnsureConfState(snap.GetMetadata().GetConfState()), peers: make(map[uint64]string)}
 	members, err := decodeMembers(snap.GetData())
 	for _, m := range members {
 		r.peers[m.ID] = m.Peer
@@ -116,7 +116,7 @@ func newRoster(snap *pb.Snapshot) (roster, error) {
 }
 
 // change takes over a configuration that Raft has applied, and the peers it named.
-func (r *roster) change(conf *pb.ConfState, named []Member) {
+func (r *membership) change(conf *pb.ConfState, named []Member) {
 	peers := maps.Clone(r.peers)
 	for _, m := range named {
 		if m.Peer != "" {
@@ -124,7 +124,7 @@ func (r *roster) change(conf *pb.ConfState, named []Member) {
 		}
 	}
 	maps.DeleteFunc(peers, func(id uint64, _ string) bool { return !holds(conf, id) })
-	*r = roster{conf: conf, peers: peers}
+	*r = membership{conf: conf, peers: peers}
 }
 
 func holds(conf *pb.ConfState, id uint64) bool {
@@ -132,14 +132,14 @@ func holds(conf *pb.ConfState, id uint64) bool {
 		slices.Contains(conf.VotersOutgoing, id) || slices.Contains(conf.LearnersNext, id)
 }
 
-func (r *roster) joint() bool { return len(r.conf.VotersOutgoing) > 0 }
+func (r *membership) joint() bool { return len(r.conf.VotersOutgoing) > 0 }
 
 // votes says whether a member votes, in either half of a joint configuration.
-func (r *roster) votes(id uint64) bool {
+func (r *membership) votes(id uint64) bool {
 	return slices.Contains(r.conf.Voters, id) || slices.Contains(r.conf.VotersOutgoing, id)
 }
 
-func (r *roster) members() []Member {
+func (r *membership) members() []Member {
 	all := make([]Member, 0, len(r.peers))
 	for id, peer := range r.peers {
 		all = append(all, Member{ID: id, Peer: peer})
@@ -158,7 +158,7 @@ type Change struct {
 }
 
 // validate checks a change against the configuration in force.
-func (r *roster) validate(c Change) error {
+func (r *membership) validate(c Change) error {
 	named := slices.Concat(c.Voters, c.Learners)
 	if len(named)+len(c.Remove) == 0 {
 		return fault.Invalidf("change", nil, "is empty")
@@ -194,7 +194,7 @@ func (r *roster) validate(c Change) error {
 
 // oneVote refuses to let one peer vote as two members. One that lost its folder may follow
 // as a learner while its old self is a voter still, to take its place.
-func (r *roster) oneVote(c Change) error {
+func (r *membership) oneVote(c Change) error {
 	voters := make(map[string]uint64)
 	for _, id := range r.conf.Voters {
 		learns := slices.ContainsFunc(c.Learners, func(m Member) bool { return m.ID == id })
@@ -212,7 +212,7 @@ func (r *roster) oneVote(c Change) error {
 	return nil
 }
 
-func (r *roster) keepsVoter(c Change) error {
+func (r *membership) keepsVoter(c Change) error {
 	if len(c.Voters) > 0 {
 		return nil
 	}

@@ -56,11 +56,11 @@ func (r *reads) waiting() int {
 	return n
 }
 
-// Read asks to be answered when the state has all that was answered before; see Propose for
+// Read proposals to be answered when the state has all that was answered before; see Propose for
 // the id. While no leader is known it waits.
 func (r *Replica) Read(id uint64) {
-	if r.full() {
-		r.refuse(id, r.overloaded())
+	if err := r.overloaded(); err != nil {
+		r.refuse(id, err)
 		return
 	}
 	r.reads.staged.reads = append(r.reads.staged.reads, id)
@@ -69,31 +69,32 @@ func (r *Replica) Read(id uint64) {
 // KeepAlive renews an owner's leases, and is answered with a renewal for each in order; see Propose for
 // the id. Only the leader can.
 func (r *Replica) KeepAlive(id uint64, owner string, leases []coord.LeaseID) {
-	switch {
-	case !r.role.leads:
-		r.refuse(id, r.notLeader(false))
-	case r.full():
-		r.refuse(id, r.overloaded())
-	default:
-		r.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})
+	err := r.overloaded()
+	if !r.role.leads {
+		err = r.notLeader(false)
 	}
+	if err != nil {
+		r.refuse(id, err)
+		return
+	}
+	r.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})
 }
 
 // canBegin says whether a round would be confirmed by a leader who knows enough.
-func (r *Replica) canBegin() bool {
-	s := &r.reads.staged
-	return len(s.reads)+len(s.keeps) > 0 && len(r.reads.rounds) < maxRounds &&
+func (q *reads) canBegin(r *Replica) bool {
+	s := &q.staged
+	return len(s.reads)+len(s.keeps) > 0 && len(q.rounds) < maxRounds &&
 		(r.role.promoted || !r.role.leads && r.role.leader != 0)
 }
 
-func (r *Replica) beginRound() {
-	if !r.canBegin() {
+func (q *reads) beginRound(r *Replica) {
+	if !q.canBegin(r) {
 		return
 	}
-	r.reads.next++
-	r.reads.rounds[r.reads.next] = &round{batch: r.reads.staged, begun: r.reads.ticks}
-	r.reads.staged = batch{}
-	r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, r.reads.next))
+	q.next++
+	q.rounds[q.next] = &round{batch: q.staged, begun: q.ticks}
+	q.staged = batch{}
+	r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, q.next))
 }
 
 // tick takes rounds for lost that are older than patience, in ticks.
@@ -151,9 +152,9 @@ func (r *reads) dropKeeps(drop func(id uint64)) {
 }
 
 // finishRounds answers those whose index is applied.
-func (r *Replica) finishRounds() {
-	waiting := r.reads.done[:0]
-	for _, round := range r.reads.done {
+func (q *reads) finishRounds(r *Replica) {
+	waiting := q.done[:0]
+	for _, round := range q.done {
 		if round.index > r.applied.index {
 			waiting = append(waiting, round)
 			continue
@@ -162,24 +163,24 @@ func (r *Replica) finishRounds() {
 			r.answer(Answer{ID: id})
 		}
 		for _, k := range round.keeps {
-			r.renew(k)
+			r.reads.renew(r, k)
 		}
 	}
-	clear(r.reads.done[len(waiting):])
-	r.reads.done = waiting
-	if r.reads.retry {
-		r.reads.retry = false
-		held := r.reads.held
-		r.reads.held = nil
+	clear(q.done[len(waiting):])
+	q.done = waiting
+	if q.retry {
+		q.retry = false
+		held := q.held
+		q.held = nil
 		for _, k := range held {
-			r.renew(k)
+			r.reads.renew(r, k)
 		}
 	}
 }
 
 // renew answers a keepalive that a round has confirmed, or holds it while the end of one of
 // its leases is being agreed on. To renew some of them twice does no harm.
-func (r *Replica) renew(k keepalive) {
+func (q *reads) renew(r *Replica, k keepalive) {
 	renewals := make([]coord.Renewal, len(k.leases))
 	for i, id := range k.leases {
 		renewals[i].ID = id
@@ -188,7 +189,7 @@ func (r *Replica) renew(k keepalive) {
 		}
 		ttl, fate := r.lessor.Renew(r.now, id)
 		if fate == lessor.Expiring {
-			r.reads.held = append(r.reads.held, k)
+			q.held = append(q.held, k)
 			return
 		}
 		renewals[i].TTL, renewals[i].Published = ttl.Milliseconds(), r.machine.Publication(id)

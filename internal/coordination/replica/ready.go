@@ -17,14 +17,14 @@ func (r *Replica) Tick(now time.Duration) {
 	r.now = max(r.now, now)
 	r.node.Tick()
 	r.reads.tick(uint64(max(2, r.config.ElectionTicks/2)))
-	r.expire()
+	r.expiry.expire(r)
 }
 
 // Step takes a message of another member. One that Raft has no use for is passed over.
 //
 // Errors: Invalid for what no member sends.
 func (r *Replica) Step(m *pb.Message) error {
-	if err := r.check(m); err != nil {
+	if err := check(r.id, m); err != nil {
 		return fault.Wrap("replica.Step", err)
 	}
 	if m.GetType() == pb.MsgReadIndex && !r.serves() {
@@ -34,7 +34,7 @@ func (r *Replica) Step(m *pb.Message) error {
 	return nil
 }
 
-// serves says whether a round that another member asks for can begin. A follower would pass
+// serves says whether a round that another member proposals for can begin. A follower would pass
 // the question on in the asker's name, which the transport between members does not admit.
 func (r *Replica) serves() bool {
 	return r.role.promoted && r.node.BasicStatus().RaftState == raft.StateLeader
@@ -53,10 +53,10 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	case meta.GetIndex() == 0 || meta.GetTerm() == 0 || meta.GetTerm() > m.GetTerm() || machine == nil:
 		return fault.Wrap(op, fault.Invalidf("snapshot", nil, "is not whole"))
 	}
-	if _, err := newRoster(m.GetSnapshot()); err != nil {
+	if _, err := newMembership(m.GetSnapshot()); err != nil {
 		return fault.Wrap(op, err)
 	}
-	r.arrived = &arrival{mark{meta.GetIndex(), meta.GetTerm()}, machine}
+	r.turn.arrived = &arrival{position{meta.GetIndex(), meta.GetTerm()}, machine}
 	_ = r.node.Step(m)
 	return nil
 }
@@ -75,28 +75,28 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 
 // Ready says that Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
-	return len(r.asks.staged) > 0 || len(r.out.Answers) > 0 || r.asks.change.id != 0 && r.asks.change.term == 0 ||
-		r.canBegin() || r.node.HasReady()
+	return len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
+		r.reads.canBegin(r) || r.node.HasReady()
 }
 
 // Prepare begins a turn, and gives the messages that may leave before the disk has what came
 // with them. Apply and Persist must follow.
 func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.now = max(r.now, now)
-	r.propose()
-	r.beginRound()
-	r.ready = r.node.Ready()
+	r.proposals.propose(r)
+	r.reads.beginRound(r)
+	r.turn.ready = r.node.Ready()
 	r.observe()
-	r.settleChange()
-	return r.messages(true)
+	r.proposals.settleChange(r)
+	return r.turn.messages(true)
 }
 
 // messages gives those that leave before or after the disk. Acknowledgements and votes
-// promise what must be durable; a candidate makes its term durable before it asks for votes, which
+// promise what must be durable; a candidate makes its term durable before it proposals for votes, which
 // the algorithm does not demand but is easier to reason about.
-func (r *Replica) messages(early bool) []*pb.Message {
+func (t *turn) messages(early bool) []*pb.Message {
 	var some []*pb.Message
-	for _, m := range r.ready.Messages {
+	for _, m := range t.ready.Messages {
 		switch m.GetType() {
 		case pb.MsgApp, pb.MsgSnap, pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgReadIndex, pb.MsgReadIndexResp, pb.MsgTimeoutNow:
 			if early {
@@ -114,10 +114,10 @@ func (r *Replica) messages(early bool) []*pb.Message {
 // observe takes over the role that Raft is in.
 func (r *Replica) observe() {
 	was := r.role
-	if soft := r.ready.SoftState; soft != nil {
+	if soft := r.turn.ready.SoftState; soft != nil {
 		r.role.leader, r.role.leads = soft.Lead, soft.RaftState == raft.StateLeader
 	}
-	if hard := r.ready.HardState; hard != nil {
+	if hard := r.turn.ready.HardState; hard != nil {
 		r.role.term = hard.GetTerm()
 	}
 	if !r.role.leads || r.role.term != was.term {
@@ -138,55 +138,55 @@ func (r *Replica) observe() {
 func (r *Replica) Apply(now time.Duration) (Output, error) {
 	const op = "replica.Apply"
 	r.now = max(r.now, now)
-	if snap := r.ready.Snapshot; !raft.IsEmptySnap(snap) {
-		if err := r.install(snap); err != nil {
+	if snap := r.turn.ready.Snapshot; !raft.IsEmptySnap(snap) {
+		if err := r.turn.install(r, snap); err != nil {
 			return Output{}, fault.Wrap(op, err)
 		}
 	}
-	for _, e := range r.ready.CommittedEntries {
-		if err := r.apply(e); err != nil {
+	for _, e := range r.turn.ready.CommittedEntries {
+		if err := r.turn.apply(r, e); err != nil {
 			return Output{}, fault.Wrap(op, err)
 		}
 	}
-	r.reads.confirm(r.ready.ReadStates)
-	r.finishRounds()
-	r.takeImage()
-	out := r.out
-	r.out, r.arrived = Output{}, nil
+	r.reads.confirm(r.turn.ready.ReadStates)
+	r.reads.finishRounds(r)
+	r.snapshots.takeImage(r)
+	out := r.turn.out
+	r.turn.out, r.turn.arrived = Output{}, nil
 	return out, nil
 }
 
 // install puts the state that came with the leader's snapshot in place of the present one.
-func (r *Replica) install(snap *pb.Snapshot) error {
-	at := mark{snap.GetMetadata().GetIndex(), snap.GetMetadata().GetTerm()}
-	if r.arrived == nil || r.arrived.mark != at {
+func (t *turn) install(r *Replica, snap *pb.Snapshot) error {
+	at := position{snap.GetMetadata().GetIndex(), snap.GetMetadata().GetTerm()}
+	if t.arrived == nil || t.arrived.position != at {
 		return fault.New("", fault.Internal, "the state of the snapshot at %d did not come with it", at.index)
 	}
-	roster, err := newRoster(snap)
+	membership, err := newMembership(snap)
 	if err != nil {
 		return err
 	}
-	r.machine, r.applied, r.roster, r.arrived = r.arrived.machine, at, roster, nil
-	r.taken.index, r.taken.previous, r.taken.bytes = at.index, at.index, 0
-	r.out.Restored, r.out.Reconfigured = true, true
+	r.machine, r.applied, r.membership, t.arrived = t.arrived.machine, at, membership, nil
+	r.snapshots.index, r.snapshots.previous, r.snapshots.bytes = at.index, at.index, 0
+	t.out.Restored, t.out.Reconfigured = true, true
 	return nil
 }
 
-func (r *Replica) apply(e *pb.Entry) error {
+func (t *turn) apply(r *Replica, e *pb.Entry) error {
 	switch {
 	case e.GetType() == pb.EntryConfChangeV2:
-		if err := r.reconfigure(e); err != nil {
+		if err := r.turn.reconfigure(r, e); err != nil {
 			return err
 		}
 	case e.GetType() != pb.EntryNormal:
 		return fault.New("", fault.Unsupported, "entry %d is of type %s", e.GetIndex(), e.GetType())
 	case len(e.GetData()) > 0:
-		if err := r.execute(e); err != nil {
+		if err := r.turn.execute(r, e); err != nil {
 			return err
 		}
 	}
-	r.applied = mark{e.GetIndex(), e.GetTerm()}
-	r.taken.bytes += uint64(len(e.GetData()))
+	r.applied = position{e.GetIndex(), e.GetTerm()}
+	r.snapshots.bytes += uint64(len(e.GetData()))
 	if r.role.leads && !r.role.promoted && e.GetTerm() == r.role.term {
 		r.role.promoted = true
 		r.lessor.Promote(r.now, r.role.term, r.machine.Leases())
@@ -195,7 +195,7 @@ func (r *Replica) apply(e *pb.Entry) error {
 }
 
 // execute applies a command and answers who proposed it here.
-func (r *Replica) execute(e *pb.Entry) error {
+func (t *turn) execute(r *Replica, e *pb.Entry) error {
 	if len(e.GetData()) < 8 {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
 	}
@@ -211,10 +211,10 @@ func (r *Replica) execute(e *pb.Entry) error {
 	if r.config.Applied != nil {
 		r.config.Applied(Applied{e.GetIndex(), e.GetTerm(), cmd, result, effects})
 	}
-	if term, ok := r.asks.pending[id]; ok && term == e.GetTerm() {
-		delete(r.asks.pending, id)
+	if term, ok := r.proposals.pending[id]; ok && term == e.GetTerm() {
+		delete(r.proposals.pending, id)
 		if id&internal != 0 {
-			r.again(id)
+			r.expiry.again(r, id)
 		} else {
 			r.answer(Answer{ID: id, Result: result})
 		}
@@ -223,7 +223,7 @@ func (r *Replica) execute(e *pb.Entry) error {
 }
 
 // reconfigure applies a change of the configuration, or the leaving of a joint one.
-func (r *Replica) reconfigure(e *pb.Entry) error {
+func (t *turn) reconfigure(r *Replica, e *pb.Entry) error {
 	cc := new(pb.ConfChangeV2)
 	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
 		return fault.As("", fault.Invalid, err)
@@ -232,15 +232,15 @@ func (r *Replica) reconfigure(e *pb.Entry) error {
 	if err != nil {
 		return err
 	}
-	r.roster.change(r.node.ApplyConfChange(cc), members)
-	r.out.Reconfigured = true
+	r.membership.change(r.node.ApplyConfChange(cc), members)
+	t.out.Reconfigured = true
 	if len(cc.GetChanges()) > 0 {
-		r.taken.joined = e.GetIndex()
+		r.snapshots.joined = e.GetIndex()
 		r.storage.Require(e.GetIndex())
 	}
-	c := &r.asks.change
+	c := &r.proposals.change
 	if c.id != 0 && (c.joint || c.id == id && c.term == e.GetTerm()) {
-		if c.joint = r.roster.joint(); !c.joint {
+		if c.joint = r.membership.joint(); !c.joint {
 			r.answer(Answer{ID: c.id})
 			*c = changing{}
 		}
@@ -253,24 +253,24 @@ func (r *Replica) reconfigure(e *pb.Entry) error {
 // Errors: Internal; the process must end.
 func (r *Replica) Persist() ([]*pb.Message, error) {
 	const op = "replica.Persist"
-	rd := &r.ready
+	rd := &r.turn.ready
 	if rd.HardState != nil {
-		r.unsaved = rd.HardState
+		r.turn.unsaved = rd.HardState
 	}
 	if !raft.IsEmptySnap(rd.Snapshot) {
-		if err := r.storage.Restore(rd.Snapshot, r.unsaved); err != nil {
+		if err := r.storage.Restore(rd.Snapshot, r.turn.unsaved); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 	}
 	// A commit index alone is not worth a write: the leader tells it again.
 	if len(rd.Entries) > 0 || rd.MustSync {
-		if err := r.storage.Save(r.unsaved, rd.Entries, rd.MustSync); err != nil {
+		if err := r.storage.Save(r.turn.unsaved, rd.Entries, rd.MustSync); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
-		r.unsaved = nil
+		r.turn.unsaved = nil
 	}
-	late := r.messages(false)
+	late := r.turn.messages(false)
 	r.node.Advance(*rd)
-	r.ready = raft.Ready{}
+	r.turn.ready = raft.Ready{}
 	return late, nil
 }

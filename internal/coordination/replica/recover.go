@@ -16,7 +16,7 @@ import (
 // everything that could be taken for what is lost, a token or a revision, is leapt over.
 type RecoveredState struct {
 	replica *Replica
-	last    mark
+	last    position
 	term    uint64 // highest seen
 }
 
@@ -40,7 +40,7 @@ func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 			return nil, fault.As(op, fault.Internal, err)
 		}
 		for _, e := range entries {
-			if err := r.apply(e); err != nil {
+			if err := r.turn.apply(r, e); err != nil {
 				return nil, fault.Wrap(op, err)
 			}
 		}
@@ -58,8 +58,8 @@ func (v *RecoveredState) Machine() *machine.Machine { return v.replica.machine }
 // Members of the configuration at the end of the log.
 func (v *RecoveredState) Members() []MemberStatus {
 	var all []MemberStatus
-	for _, m := range v.replica.roster.members() {
-		all = append(all, MemberStatus{Member: m, Voter: v.replica.roster.votes(m.ID)})
+	for _, m := range v.replica.membership.members() {
+		all = append(all, MemberStatus{Member: m, Voter: v.replica.membership.votes(m.ID)})
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func (v *RecoveredState) Recover(group string, only Member) error {
 	if err := only.validate(); err != nil {
 		return fault.Wrap(op, err)
 	}
-	at := mark{v.last.index + 1, v.term + 1}
+	at := position{v.last.index + 1, v.term + 1}
 	m := v.replica.machine
 	result, _ := m.Apply(at.index, at.term, coord.Command{Op: &coord.BumpIncarnation{Incarnation: m.Incarnation() + 1}})
 	if result.Err != nil {

@@ -125,15 +125,20 @@ type Replica struct {
 	lessor  *lessor.Lessor
 	log     *slog.Logger
 
-	now     time.Duration
-	role    role
-	roster  roster
-	applied mark
-	taken   taken
-	asks    asks
-	expiry  expiry
-	reads   reads
-	ready   raft.Ready    // between Prepare and Persist
+	now        time.Duration
+	role       role
+	membership membership
+	applied    position
+	snapshots  snapshots
+	proposals  proposals
+	expiry     expiry
+	reads      reads
+	turn       turn
+}
+
+// turn is the work between Prepare and Persist.
+type turn struct {
+	ready   raft.Ready
 	unsaved *pb.HardState // a commit index that waits for the next write
 	arrived *arrival
 	out     Output
@@ -149,11 +154,11 @@ type role struct {
 	promoted bool
 }
 
-// mark is where an entry stands.
-type mark struct{ index, term uint64 }
+// position is where an entry stands.
+type position struct{ index, term uint64 }
 
-// taken is how the log stands to its snapshots.
-type taken struct {
+// snapshots is how the log stands to its snapshots.
+type snapshots struct {
 	index, previous uint64 // of the last two
 	bytes           uint64 // of entries applied since the last
 	joined          uint64 // of the last change that named a member: an older snapshot does not know it
@@ -162,7 +167,7 @@ type taken struct {
 
 // arrival is the state that came with a snapshot of the leader.
 type arrival struct {
-	mark
+	position
 	machine *machine.Machine
 }
 
@@ -176,7 +181,7 @@ func New(c Config) (*Replica, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	r := &Replica{config: c, id: c.Storage.Member(), group: shorten(c.Storage.Group()), storage: c.Storage, log: c.Logger}
-	r.asks.pending = make(map[uint64]uint64)
+	r.proposals.pending = make(map[uint64]uint64)
 	r.reads.rounds = make(map[uint64]*round)
 	r.expiry.batches = make(map[uint64][]coord.LeaseRef)
 	r.lessor = lessor.New(lessor.Config{
@@ -190,13 +195,13 @@ func New(c Config) (*Replica, error) {
 	if err := binary.Read(c.Rand, binary.BigEndian, &r.reads.next); err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	node, err := raft.NewRawNode(r.raftConfig())
+	node, err := raft.NewRawNode(raftConfig(r))
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
 	r.node = node
 	r.role.term = node.BasicStatus().GetTerm()
-	if v := r.roster.conf.Voters; len(v) == 1 && v[0] == r.id && !r.roster.joint() {
+	if v := r.membership.conf.Voters; len(v) == 1 && v[0] == r.id && !r.membership.joint() {
 		_ = node.Campaign() // there is nobody to wait for
 	}
 	return r, nil
@@ -213,7 +218,7 @@ func shorten(group string) uint64 {
 func (r *Replica) load() error {
 	r.machine = machine.New()
 	if !r.storage.HasSnapshot() {
-		r.roster, _ = newRoster(nil)
+		r.membership, _ = newMembership(nil)
 		return nil
 	}
 	snap, err := r.storage.Snapshot()
@@ -224,9 +229,9 @@ func (r *Replica) load() error {
 		return err
 	}
 	at := snap.GetMetadata().GetIndex()
-	r.applied = mark{at, snap.GetMetadata().GetTerm()}
-	r.taken.index, r.taken.previous = at, at
-	r.roster, err = newRoster(snap)
+	r.applied = position{at, snap.GetMetadata().GetTerm()}
+	r.snapshots.index, r.snapshots.previous = at, at
+	r.membership, err = newMembership(snap)
 	return err
 }
 
@@ -242,7 +247,7 @@ func Read(s *raftlog.Storage, snap *pb.Snapshot) (*machine.Machine, error) {
 	return machine.RestoreFrom(state)
 }
 
-func (r *Replica) raftConfig() *raft.Config {
+func raftConfig(r *Replica) *raft.Config {
 	return &raft.Config{
 		ID: r.id, Storage: r.storage, Applied: r.applied.index, Logger: raftLog{r.log},
 		ElectionTick: r.config.ElectionTicks, HeartbeatTick: r.config.HeartbeatTicks,
@@ -293,7 +298,7 @@ func (n *NotLeader) Error() string {
 }
 
 func (r *Replica) notLeader(maybe bool) error {
-	leader := Member{ID: r.role.leader, Peer: r.roster.peers[r.role.leader]}
+	leader := Member{ID: r.role.leader, Peer: r.membership.peers[r.role.leader]}
 	if r.role.leader == r.id {
 		leader = Member{}
 	}

@@ -43,38 +43,35 @@ type MemberStatus struct {
 	Snapshot bool
 }
 
-// Leader is the id of the leader as far as known, 0 when not.
-func (r *Replica) Leader() uint64 { return r.role.leader }
-
-// Promoted says that this member leads and serves; see Status.
-func (r *Replica) Promoted() bool { return r.role.promoted }
+// Leader returns the id of the known leader or 0, and whether this member leads and serves; see Status.
+func (r *Replica) Leader() (id uint64, promoted bool) { return r.role.leader, r.role.promoted }
 
 // Members of the group by id, those that are leaving or joining included.
-func (r *Replica) Members() []Member { return r.roster.members() }
+func (r *Replica) Members() []Member { return r.membership.members() }
 
 // Status tells how the member stands.
 func (r *Replica) Status() Status {
 	basic := r.node.BasicStatus()
 	s := Status{
 		Header: r.Header(), Leads: r.role.leads, Promoted: r.role.promoted,
-		Applied: r.applied.index, Commit: basic.GetCommit(), Snapshot: r.taken.index,
-		Joint: r.roster.joint(), Transferee: basic.LeadTransferee,
-		Pending: len(r.asks.staged) + len(r.asks.pending) + r.reads.waiting(), LogBytes: r.storage.LogBytes(),
+		Applied: r.applied.index, Commit: basic.GetCommit(), Snapshot: r.snapshots.index,
+		Joint: r.membership.joint(), Transferee: basic.LeadTransferee,
+		Pending: len(r.proposals.staged) + len(r.proposals.pending) + r.reads.waiting(), LogBytes: r.storage.LogBytes(),
 		Leases: r.lessor.Len(), Overdue: r.lessor.Overdue(r.now),
 	}
 	if l := r.role.leader; l != 0 {
-		s.Leader = Member{ID: l, Peer: r.roster.peers[l]}
+		s.Leader = Member{ID: l, Peer: r.membership.peers[l]}
 	}
-	for _, m := range r.roster.members() {
-		s.Members = append(s.Members, MemberStatus{Member: m, Voter: r.roster.votes(m.ID)})
+	for _, m := range r.membership.members() {
+		s.Members = append(s.Members, MemberStatus{Member: m, Voter: r.membership.votes(m.ID)})
 	}
 	if r.role.leads {
-		r.progress(s.Members)
+		progress(r, s.Members)
 	}
 	return s
 }
 
-func (r *Replica) progress(members []MemberStatus) {
+func progress(r *Replica, members []MemberStatus) {
 	r.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		for i := range members {
 			if m := &members[i]; m.ID == id {

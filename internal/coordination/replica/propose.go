@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// asks are the proposals that wait for their answer.
-type asks struct {
+// proposals are the proposals that wait for their answer.
+type proposals struct {
 	staged []proposal
 	change changing
 	// pending has the term in which each was proposed. An entry that carries an id is the
@@ -49,12 +49,12 @@ type Answer struct {
 
 func (r *Replica) answer(a Answer) {
 	a.Header = r.Header()
-	r.out.Answers = append(r.out.Answers, a)
+	r.turn.out.Answers = append(r.turn.out.Answers, a)
 }
 
 func (r *Replica) refuse(id uint64, err error) {
 	if id&internal != 0 {
-		r.again(id)
+		r.expiry.again(r, id)
 		return
 	}
 	r.answer(Answer{ID: id, Err: err})
@@ -75,44 +75,44 @@ func Pack(cmd coord.Command) ([]byte, error) {
 	return append(make([]byte, 8, 8+len(encoded)), encoded...), nil
 }
 
-// Propose asks for a command, as made by Pack, to be applied. The id is the owner's, unused
+// Propose proposals for a command, as made by Pack, to be applied. The id is the owner's, unused
 // before, above 0 and below 1<<63. The packed command is the Replica's from then on.
 func (r *Replica) Propose(id uint64, packed []byte) {
-	if r.full() {
-		r.refuse(id, r.overloaded())
+	if err := r.overloaded(); err != nil {
+		r.refuse(id, err)
 		return
 	}
-	r.stage(id, packed)
+	r.proposals.stage(id, packed)
 }
 
-func (r *Replica) stage(id uint64, packed []byte) {
+func (p *proposals) stage(id uint64, packed []byte) {
 	binary.BigEndian.PutUint64(packed, id)
-	r.asks.staged = append(r.asks.staged, proposal{id, packed})
+	p.staged = append(p.staged, proposal{id, packed})
 }
 
-func (r *Replica) full() bool {
-	return len(r.asks.staged)+len(r.asks.pending)+r.reads.waiting() >= r.config.Pending
-}
-
+// overloaded returns LimitReached if too many requests wait for an answer.
 func (r *Replica) overloaded() error {
+	if len(r.proposals.staged)+len(r.proposals.pending)+r.reads.waiting() < r.config.Pending {
+		return nil
+	}
 	return fault.New("replica", fault.LimitReached, "%d requests wait for an answer already", r.config.Pending)
 }
 
-// Change asks for a change of the configuration; see Propose for the id. It is answered when it
+// Change proposals for a change of the configuration; see Propose for the id. It is answered when it
 // is in force, and a joint configuration left.
 //
 // Errors beside those of Answer: Invalid, NotFound, Exists, LimitReached.
 func (r *Replica) Change(id uint64, c Change) {
 	const op = "replica.Change"
-	if err := r.roster.validate(c); err != nil {
+	if err := r.membership.validate(c); err != nil {
 		r.refuse(id, fault.Wrap(op, err))
 		return
 	}
-	if r.asks.change.id != 0 || r.roster.joint() {
+	if r.proposals.change.id != 0 || r.membership.joint() {
 		r.refuse(id, fault.New(op, fault.Conflict, "another change is under way"))
 		return
 	}
-	r.asks.change = changing{id: id, change: c}
+	r.proposals.change = changing{id: id, change: c}
 }
 
 // Transfer hands the leadership to another voter. Whether it took it shows in Status; Raft
@@ -126,7 +126,7 @@ func (r *Replica) Transfer(to uint64) error {
 		return fault.Wrap(op, r.notLeader(false))
 	case to == r.id:
 		return fault.Wrap(op, fault.Invalidf("member", to, "leads already"))
-	case !r.roster.votes(to):
+	case !r.membership.votes(to):
 		return fault.New(op, fault.NotFound, "member %x does not vote", to)
 	}
 	r.node.TransferLeader(to)
@@ -135,21 +135,21 @@ func (r *Replica) Transfer(to uint64) error {
 
 // propose hands what is staged to Raft, as few messages as the bound on their size allows: each
 // is at once sent to all followers.
-func (r *Replica) propose() {
+func (p *proposals) propose(r *Replica) {
 	status := r.node.BasicStatus()
 	leads := status.RaftState == raft.StateLeader
-	for rest := r.asks.staged; len(rest) > 0; {
+	for rest := p.staged; len(rest) > 0; {
 		n, size := 0, 0
 		for n < len(rest) && (n == 0 || size+len(rest[n].data) <= maxMessage) {
 			size += len(rest[n].data)
 			n++
 		}
-		r.proposeBatch(rest[:n], status.GetTerm(), leads)
+		r.proposals.proposeBatch(r, rest[:n], status.GetTerm(), leads)
 		rest = rest[n:]
 	}
-	clear(r.asks.staged)
-	r.asks.staged = r.asks.staged[:0]
-	if c := &r.asks.change; c.id != 0 && c.term == 0 {
+	clear(p.staged)
+	p.staged = p.staged[:0]
+	if c := &p.change; c.id != 0 && c.term == 0 {
 		if !leads || r.node.ProposeConfChange(c.change.entry(c.id)) != nil {
 			r.refuse(c.id, r.notLeader(false))
 			*c = changing{}
@@ -159,35 +159,35 @@ func (r *Replica) propose() {
 	}
 }
 
-func (r *Replica) proposeBatch(batch []proposal, term uint64, leads bool) {
+func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, leads bool) {
 	entries := make([]*pb.Entry, len(batch))
-	for i, p := range batch {
-		entries[i] = &pb.Entry{Data: p.data}
+	for i, one := range batch {
+		entries[i] = &pb.Entry{Data: one.data}
 	}
 	var err error = raft.ErrProposalDropped
 	if leads {
 		err = r.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(r.id), Entries: entries})
 	}
-	for _, p := range batch {
+	for _, one := range batch {
 		switch {
 		case err == nil:
-			r.asks.pending[p.id] = term
+			p.pending[one.id] = term
 		case leads && r.node.BasicStatus().LeadTransferee == 0:
-			r.refuse(p.id, fault.New("replica", fault.LimitReached, "the group falls behind: %d bytes wait for a majority", maxUncommitted))
+			r.refuse(one.id, fault.New("replica", fault.LimitReached, "the group falls behind: %d bytes wait for a majority", maxUncommitted))
 		default:
-			r.refuse(p.id, r.notLeader(false))
+			r.refuse(one.id, r.notLeader(false))
 		}
 	}
 }
 
 // settleChange finds the change that was just proposed among the entries to be written. Raft
 // puts an empty entry in its place when another is under way.
-func (r *Replica) settleChange() {
-	c := &r.asks.change
+func (p *proposals) settleChange(r *Replica) {
+	c := &p.change
 	if c.id == 0 || c.change.empty() {
 		return
 	}
-	for _, e := range r.ready.Entries {
+	for _, e := range r.turn.ready.Entries {
 		if e.GetType() != pb.EntryConfChangeV2 || e.GetTerm() != c.term {
 			continue
 		}
@@ -209,13 +209,13 @@ func (c Change) empty() bool { return len(c.Voters)+len(c.Learners)+len(c.Remove
 // demote answers everybody who waits for a leadership that is over.
 func (r *Replica) demote() {
 	r.lessor.Demote()
-	for _, id := range sortedKeys(r.asks.pending) {
-		if term := r.asks.pending[id]; !r.role.leads || term != r.role.term {
-			delete(r.asks.pending, id)
+	for _, id := range sortedKeys(r.proposals.pending) {
+		if term := r.proposals.pending[id]; !r.role.leads || term != r.role.term {
+			delete(r.proposals.pending, id)
 			r.refuse(id, r.notLeader(true))
 		}
 	}
-	if c := &r.asks.change; c.id != 0 && c.term != 0 && (!r.role.leads || c.term != r.role.term) {
+	if c := &r.proposals.change; c.id != 0 && c.term != 0 && (!r.role.leads || c.term != r.role.term) {
 		r.refuse(c.id, r.notLeader(true))
 		*c = changing{}
 	}
@@ -239,12 +239,12 @@ type Output struct {
 type expiry struct {
 	next    uint64
 	batches map[uint64][]coord.LeaseRef // proposed
-	marks   []passed                    // of this leadership, about eight over ClientIdle
+	marks   []progressMark              // of this leadership, about eight over ClientIdle
 	forget  uint64                      // id of the ClientsExpire under way, 0: none
 }
 
-// passed notes how far the log was at some time.
-type passed struct {
+// progressMark notes how far the log was at some time.
+type progressMark struct {
 	at    time.Duration
 	index uint64
 }
@@ -255,23 +255,23 @@ func (e *expiry) reset() {
 }
 
 // expire proposes the end of what has timed out.
-func (r *Replica) expire() {
+func (e *expiry) expire(r *Replica) {
 	if !r.role.promoted {
 		return
 	}
 	for refs := r.lessor.Due(r.now); len(refs) > 0; refs = r.lessor.Due(r.now) {
-		id := r.own(&coord.Expire{Term: r.lessor.Term(), Leases: refs})
-		r.expiry.batches[id] = refs
+		id := r.expiry.own(r, &coord.Expire{Term: r.lessor.Term(), Leases: refs})
+		e.batches[id] = refs
 	}
-	r.forgetClients()
+	r.expiry.forgetClients(r)
 }
 
 // forgetClients proposes to forget the clients not heard of for ClientIdle, all of it measured
 // in this leadership.
-func (r *Replica) forgetClients() {
-	e, idle := &r.expiry, r.config.ClientIdle
+func (e *expiry) forgetClients(r *Replica) {
+	e, idle := e, r.config.ClientIdle
 	if n := len(e.marks); n == 0 || r.now-e.marks[n-1].at >= idle/8 {
-		e.marks = append(e.marks, passed{r.now, r.applied.index})
+		e.marks = append(e.marks, progressMark{r.now, r.applied.index})
 	}
 	if len(e.marks) < 2 || r.now-e.marks[0].at < idle {
 		return
@@ -279,29 +279,29 @@ func (r *Replica) forgetClients() {
 	since := e.marks[0].index + 1 // who was last heard of up to there
 	e.marks = e.marks[1:]
 	if r.machine.Clients() > 0 && e.forget == 0 {
-		e.forget = r.own(&coord.ClientsExpire{Term: r.role.term, IdleSince: since})
+		e.forget = r.expiry.own(r, &coord.ClientsExpire{Term: r.role.term, IdleSince: since})
 	}
 }
 
 // own stages a command of the leader itself.
-func (r *Replica) own(op coord.Op) uint64 {
-	r.expiry.next++
-	id := internal | r.expiry.next
+func (e *expiry) own(r *Replica, op coord.Op) uint64 {
+	e.next++
+	id := internal | e.next
 	packed, err := Pack(coord.Command{Op: op})
 	if err != nil {
 		panic(err) // its size is bounded
 	}
-	r.stage(id, packed)
+	r.proposals.stage(id, packed)
 	return id
 }
 
 // again takes note that an own command was refused, or applied.
-func (r *Replica) again(id uint64) {
-	if id == r.expiry.forget {
-		r.expiry.forget = 0
+func (e *expiry) again(r *Replica, id uint64) {
+	if id == e.forget {
+		e.forget = 0
 	}
-	if refs, ok := r.expiry.batches[id]; ok {
-		delete(r.expiry.batches, id)
+	if refs, ok := e.batches[id]; ok {
+		delete(e.batches, id)
 		r.lessor.Again(refs)
 		r.reads.retry = true
 	}
