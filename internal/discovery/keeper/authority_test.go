@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Whoever takes a cell over when one of its keepers leaves does not speak for it before it
-// has compared it with those that stay.
+// A peer that takes over a cell after the departure of a keeper has no authority for it before a
+// comparison with the remaining keepers.
 func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
@@ -25,7 +25,7 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 		order := nearest(routingKey(c), w.dht.peers, len(w.nodes))
 		heir := w.node(order[Replicas])
 		q := cellQuery{plan: compile(t, query.Query{}), cells: []records.CellKey{c}}
-		require.False(t, heir.answerHere(q).full, "not its cell")
+		require.False(t, heir.answerHere(q).full, "a cell of other keepers")
 		require.True(t, w.node(order[0]).answerHere(q).full)
 
 		for _, id := range order[:2] {
@@ -35,9 +35,9 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 			w.dht.peers = slices.DeleteFunc(w.dht.peers, func(id peer.ID) bool { return slices.Contains(order[:2], id) })
 			w.dht.fire()
 		})
-		heir.closest.own.Purge() // as if nobody had asked before
+		heir.closest.own.Purge() // as without an earlier question
 		require.True(t, heir.closest.accepts(c))
-		require.False(t, heir.answerHere(q).full, "it has only just become a keeper")
+		require.False(t, heir.answerHere(q).full, "a new keeper")
 		for _, n := range w.nodes {
 			if !n.gone {
 				found, err := n.Query(t.Context(), q.plan)
@@ -52,14 +52,14 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 	})
 }
 
-// What a round compared counts for as long as this peer has kept the cell ever since.
+// A comparison counts as long as this peer remains a keeper of the cell.
 func TestComparedIsRemembered(t *testing.T) {
 	w := newLightWorld(t, 30)
 	defer w.close()
 	c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 	key := routingKey(c)
 	order := nearest(key, w.dht.peers, len(w.nodes))
-	n := w.node(order[Replicas]) // the first that does not keep it
+	n := w.node(order[Replicas]) // the first peer that is not a keeper
 	others := slices.DeleteFunc(slices.Clone(order), func(id peer.ID) bool { return id == n.Self })
 	tell := func(known, done []peer.ID) {
 		met := make(map[peer.ID]bool)
@@ -71,17 +71,17 @@ func TestComparedIsRemembered(t *testing.T) {
 	n.Limits.Sync = syncEvery
 	require.False(t, n.sync.compared(c), "before the first round")
 	tell(others, others)
-	require.False(t, n.sync.compared(c), "it was no keeper then")
+	require.False(t, n.sync.compared(c), "not a keeper at that time")
 	tell(others[1:], nil)
-	require.False(t, n.sync.compared(c), "a round in which nobody answered")
+	require.False(t, n.sync.compared(c), "a round without answers")
 	tell(others[1:], others[15:])
-	require.False(t, n.sync.compared(c), "with peers that are no keepers")
+	require.False(t, n.sync.compared(c), "with peers that do not keep the cell")
 	tell(others[1:], others[1:2])
 	require.True(t, n.sync.compared(c))
 	tell(others[1:], nil)
-	require.True(t, n.sync.compared(c), "once is enough")
+	require.True(t, n.sync.compared(c), "one comparison suffices")
 	tell(others, others)
-	require.False(t, n.sync.compared(c), "another one was back for a while")
+	require.False(t, n.sync.compared(c), "not a keeper in between")
 	tell(others[1:], nil)
 	require.False(t, n.sync.compared(c))
 	for range 3 * roundsKept {
@@ -91,8 +91,8 @@ func TestComparedIsRemembered(t *testing.T) {
 	require.True(t, n.sync.compared(c))
 }
 
-// In a small network whoever has met nobody to compare with speaks: everybody is brought
-// everything. Once it has met some it waits for a comparison.
+// In a small network a peer without a partner has authority, because publishers send all records
+// to all peers. With a partner it waits for a comparison.
 func TestNewcomersToASmallNetworkSpeak(t *testing.T) {
 	w := newLightWorld(t, 3)
 	defer w.close()
@@ -100,10 +100,10 @@ func TestNewcomersToASmallNetworkSpeak(t *testing.T) {
 	n.Limits.Sync = syncEvery
 	require.True(t, n.sync.compared(c), "before the first round")
 	n.sync.keep(&syncRound{table: &tableState{peerTable: newPeerTable(n.Self, nil, true)}})
-	require.True(t, n.sync.compared(c), "a round with nobody in sight")
+	require.True(t, n.sync.compared(c), "a round without a partner")
 	both := newPeerTable(n.Self, []peer.ID{w.nodes[1].Self, w.nodes[2].Self}, true)
 	n.sync.keep(&syncRound{table: &tableState{peerTable: both}})
-	require.False(t, n.sync.compared(c), "nobody answered")
+	require.False(t, n.sync.compared(c), "no answer")
 	n.sync.keep(&syncRound{table: &tableState{peerTable: both}, done: map[peer.ID]bool{w.nodes[1].Self: true}})
 	require.True(t, n.sync.compared(c))
 }

@@ -34,7 +34,7 @@ func BenchmarkValidate(b *testing.B) {
 	})
 }
 
-// loopback are two keepers on real sockets.
+// loopback returns two keepers on real sockets.
 func loopback(b *testing.B, address string) [2]*Keeper {
 	b.Helper()
 	var ks [2]*Keeper

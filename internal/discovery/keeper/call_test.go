@@ -68,7 +68,7 @@ func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
 	})
 }
 
-// silent takes a node's requests and never answers.
+// silent accepts a node's requests and never answers.
 func (n *node) silent() {
 	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
 		_, _ = s.Read(make([]byte, 1))
@@ -79,14 +79,14 @@ func queried(resp *pb.QueryResponse) *pb.Response {
 	return &pb.Response{Op: &pb.Response_Query{Query: resp}}
 }
 
-// The asker believes nobody: an answer that does not hold counts as none, its keeper is
-// not asked again for a while, and another one makes the answer complete.
+// The asker trusts no keeper: a response that violates the protocol counts as no answer, its
+// keeper is not asked again for a while, and another keeper completes the answer.
 func TestCorruptKeepers(t *testing.T) {
 	p := newProvider(t)
 	for _, tc := range []struct {
 		name   string
 		answer func(good []*records.Record) *pb.Response
-		bad    bool // no honest keeper says so
+		bad    bool // a violation of the protocol
 	}{
 		{"forged", func(good []*records.Record) *pb.Response {
 			e := bytes.Clone(good[0].Envelope())
@@ -103,7 +103,7 @@ func TestCorruptKeepers(t *testing.T) {
 			}
 			return queried(resp)
 		}, true},
-		{"a bound that is none", func([]*records.Record) *pb.Response {
+		{"a bound that is not a number", func([]*records.Record) *pb.Response {
 			return queried(&pb.QueryResponse{Withheld: true, Bound: math.NaN()})
 		}, true},
 		{"the answer to something else", func([]*records.Record) *pb.Response {
@@ -138,14 +138,14 @@ func TestCorruptKeepers(t *testing.T) {
 					require.True(t, found.Complete, found.Reason)
 					require.Len(t, found.Records, 5)
 				}
-				require.Equal(t, 1, asked, "it is asked once, and then last")
+				require.Equal(t, 1, asked, "asked once, then last")
 				require.Equal(t, tc.bad, a.counts.of(a.counts.distrusted, "unauthentic") == 1)
 			})
 		})
 	}
 }
 
-// A keeper that does not answer costs patience, not its deadline.
+// A keeper that does not answer costs its hedge delay, not its deadline.
 func TestHedging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
@@ -164,11 +164,11 @@ func TestHedging(t *testing.T) {
 		start = time.Now()
 		_, err = a.Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), hedgeAfter, "it is asked last for a while")
+		require.Less(t, time.Since(start), hedgeAfter, "asked last for a while")
 	})
 }
 
-// Where many are silent, each turn asks more of them than the one before.
+// With many silent keepers, each hedge asks more keepers than the one before.
 func TestHedgingAmongTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 9)
@@ -183,11 +183,11 @@ func TestHedgingAmongTheDead(t *testing.T) {
 		found, err := a.Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
-		require.Less(t, time.Since(start), 5*hedgeAfter, "the third turn, after 4.75 times the patience, reaches the living")
+		require.Less(t, time.Since(start), 5*hedgeAfter, "the third hedge, after 4.75 hedge delays, reaches a live keeper")
 	})
 }
 
-// With nobody else answering, the answer is this peer's own and says that it lacks others.
+// Without any other answer the result is this peer's own and names the reason.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
@@ -209,15 +209,15 @@ func TestSilence(t *testing.T) {
 		o := a.Store(t.Context(), batch(t, newProvider(t), 1, time.Now()))[0]
 		require.NoError(t, o.Err)
 		require.Equal(t, records.Stored{On: 1, Of: 3}, o.Stored)
-		require.Equal(t, a.Limits.Deliver/avoidedShare, time.Since(start), "who was silent to a query is not waited for long")
+		require.Equal(t, a.Limits.Deliver/avoidedShare, time.Since(start), "a keeper silent to a query gets less time")
 	})
 }
 
-// A keeper's answer about records is as long as the question, or none.
+// A STORE response has one result for each item; other responses are violations.
 func TestShortStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2, never)
-		var n int // changes between two answers: a stream that is kept leads to whom it led
+		var n int // changes between two answers, because an idle stream leads to the same handler
 		w.nodes[1].corrupt(func(*pb.Request) *pb.Response {
 			results := make([]*pb.StoreResult, n)
 			for i := range results {
@@ -233,7 +233,7 @@ func TestShortStoreAnswers(t *testing.T) {
 	})
 }
 
-// A reader that is no keeper needs two keepers, and fails when there is none.
+// A reader that keeps none of the cells needs two keepers, and fails without any.
 func TestReaderWithoutKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)

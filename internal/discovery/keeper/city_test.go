@@ -18,9 +18,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// city makes records of many providers in and around one city: half of them within walking
-// distance of the centre, the others up to 30 km away. Every hundredth lives for a day, the
-// others for lives.
+// city returns records of many providers in and around one city: half of them within walking
+// distance of the centre, the others up to 30 km away. Every hundredth lives for a day, the others
+// for lives.
 func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 	random := rand.New(rand.NewPCG(5, 6))
 	const each = 20
@@ -52,7 +52,7 @@ func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 	return recs
 }
 
-// best is what a query must give, found the dumb way.
+// best computes the expected result of a query with a plain scan.
 func best(plan *query.Plan, recs []*records.Record) []string {
 	var hits []query.Hit
 	for _, r := range recs {
@@ -68,7 +68,7 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 	return names
 }
 
-// descents counts the cells that a query asked about beyond its cover.
+// descents counts the cells that a query searched below its cover.
 func descents(found query.Found) int {
 	n := 0
 	for _, note := range found.Notes {
@@ -79,7 +79,7 @@ func descents(found query.Found) int {
 	return n
 }
 
-// orders are queries of every order, in the whole world and in discs.
+// orders returns queries of every order, worldwide and in discs.
 func orders(t testing.TB) map[string]*query.Plan {
 	plans := make(map[string]*query.Plan)
 	for _, sort := range []query.Sort{
@@ -99,16 +99,16 @@ func orders(t testing.TB) map[string]*query.Plan {
 	return plans
 }
 
-// Twenty thousand records in one city: no keeper holds more than its share of a cell, every
-// query finds exactly the best there are and says so, and asks only where it must. When most
-// records have lapsed, the cells are whole again.
+// Twenty thousand records in one city: no keeper holds more than its share of a cell, and every
+// query finds exactly the best records, reports them as complete, and asks no unnecessary cell.
+// After the expiry of most records the cells are whole again.
 func TestHotCity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightWorld(t, 40)
 		defer w.close()
 		start := time.Now()
 		size := 5000
-		if os.Getenv("BLACKHOLE_LONG") != "" { // half a minute of processor time
+		if os.Getenv("BLACKHOLE_LONG") != "" { // 30 s of processor time
 			size = 20_000
 		}
 		recs := city(t, size, 30*time.Minute)
@@ -136,7 +136,7 @@ func TestHotCity(t *testing.T) {
 		}
 		time.Sleep(70 * time.Minute)
 		for _, n := range w.nodes {
-			require.Zero(t, dividedAt(n.Keeper), "everything is whole again")
+			require.Zero(t, dividedAt(n.Keeper), "all cells are whole again")
 		}
 		for name, plan := range plans {
 			found, err := w.nodes[9].Query(t.Context(), plan)
@@ -148,20 +148,21 @@ func TestHotCity(t *testing.T) {
 	})
 }
 
-// dividedAt is how many cells a keeper holds as divided.
+// dividedAt returns the number of split cells at a keeper.
 func dividedAt(k *Keeper) int {
 	k.splits.mu.Lock()
 	defer k.splits.mu.Unlock()
 	return len(k.splits.cells)
 }
 
-// division is how a keeper holds a cell that it does not hold whole.
+// division is the state of a split cell.
 type division struct {
 	phase   cell.Phase
 	sampled int
 }
 
-// divisionsOf copies them: a requirement that fails under the lock would never let the keeper close.
+// divisionsOf copies the states: a failed requirement under the lock would block the close of the
+// keeper.
 func divisionsOf(k *Keeper) map[records.CellKey]division {
 	k.splits.mu.Lock()
 	defer k.splits.mu.Unlock()
@@ -173,7 +174,7 @@ func divisionsOf(k *Keeper) map[records.CellKey]division {
 	return all
 }
 
-// requireBounded checks that no keeper holds more of a cell than it may.
+// requireBounded checks the bounds of every cell at every keeper.
 func requireBounded(t *testing.T, w *lightWorld) {
 	t.Helper()
 	divided, most, held := map[string]int{}, 0, 0
@@ -205,5 +206,5 @@ func requireBounded(t *testing.T, w *lightWorld) {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
-	t.Logf("divided: %v; most in a whole cell: %d; most in an index: %d", names, most, held)
+	t.Logf("split: %v; most in a whole cell: %d; most in an index: %d", names, most, held)
 }

@@ -42,7 +42,7 @@ func newProvider(t testing.TB) provider {
 	return provider{key, id}
 }
 
-// offer is a compute service in Berlin; edits change it.
+// offer returns a compute service in Berlin, changed by edits.
 func offer(id string, edits ...func(*records.Offer)) records.Offer {
 	lat, lon, price := 52.52, 13.405, 1.0
 	o := records.Offer{
@@ -89,23 +89,23 @@ func compile(t testing.TB, q query.Query) *query.Plan {
 	return p
 }
 
-// around asks for a disc around Berlin, cheapest first.
+// around returns a query for a disc around Berlin, cheapest first.
 func around(radius float64) query.Query {
 	return query.Query{
 		Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &radius}, Sort: query.SortPrice, Explain: true,
 	}
 }
 
-// directory is the DHT of a test: it knows everybody, at once.
+// directory is the DHT of a test: every peer knows all peers without delay.
 type directory struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	peers   []peer.ID
 	values  map[string][]byte
 	lookups int
-	delay   time.Duration // parent a lookup
-	failure error         // parent a lookup
-	halves  [][]peer.ID   // who sees whom; nil: everybody everybody
-	changed chan struct{} // closed with the next change; nil while nobody waits
+	delay   time.Duration // of a lookup
+	failure error         // of a lookup
+	halves  [][]peer.ID   // peers that see each other; nil: all peers see each other
+	changed chan struct{} // closed with the next change; nil without a waiter
 }
 
 // edit changes the directory while peers use it.
@@ -115,7 +115,7 @@ func (d *directory) edit(change func()) {
 	change()
 }
 
-// fire tells those who wait that something has changed; it is called within edit.
+// fire reports a change to the waiters. The caller is edit.
 func (d *directory) fire() {
 	if d.changed != nil {
 		close(d.changed)
@@ -123,7 +123,7 @@ func (d *directory) fire() {
 	}
 }
 
-// split lets peers see those of their own half only.
+// split restricts each peer to its own half.
 func (d *directory) split(halves ...[]peer.ID) {
 	d.edit(func() {
 		d.halves = halves
@@ -131,7 +131,7 @@ func (d *directory) split(halves ...[]peer.ID) {
 	})
 }
 
-// asked is the number of lookups so far.
+// asked returns the number of lookups so far.
 func (d *directory) asked() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,7 +203,7 @@ func (r router) GetValue(_ context.Context, key string) ([]byte, error) {
 
 // counts is a Recorder.
 type counts struct {
-	mu                  sync.Mutex // guards what follows
+	mu                  sync.Mutex // guards the fields below
 	refused, distrusted map[string]int
 	operations          map[string]int
 }
@@ -228,7 +228,7 @@ func (c *counts) of(m map[string]int, key string) int {
 	return m[key]
 }
 
-// node is one peer of a world.
+// node is one peer of a cluster.
 type node struct {
 	*Keeper
 	host   host.Host
@@ -236,7 +236,7 @@ type node struct {
 	gone   bool
 }
 
-// leave takes the node off the network.
+// leave disconnects the node from the network.
 func (n *node) leave(t testing.TB) {
 	if !n.gone {
 		n.gone = true
@@ -245,14 +245,14 @@ func (n *node) leave(t testing.TB) {
 	}
 }
 
-// cluster is a network of peers with 10 ms between any two, in the virtual time of a bubble.
+// cluster is a network of peers in the virtual time of a bubble, 10 ms between any two peers.
 type cluster struct {
 	t     testing.TB
 	dht   *directory
 	nodes []*node
 }
 
-// newCluster makes n peers. It ends with the test.
+// newCluster returns n peers. The cluster ends with the test.
 func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *cluster {
 	t.Helper()
 	w := &cluster{t: t, dht: &directory{values: map[string][]byte{}}}
@@ -265,7 +265,7 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 		h, err := libp2p.New(
 			libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/udp/4801/quic-v1", simnet.IntToPublicIPv4(i))),
 			libp2p.Transport(quic.NewTransport), simlibp2p.QUICSimnet(net, link),
-			libp2p.DisableIdentifyAddressDiscovery(), // it would stall the bubble
+			libp2p.DisableIdentifyAddressDiscovery(), // its timers would stall the bubble
 			libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(t, err)
 		hosts[i] = h
@@ -289,16 +289,16 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 	})
 	for _, n := range w.nodes {
 		if n.Limits.Sync > 0 && n.Router.Size() > 0 {
-			n.sync.round(t.Context()) // who has not compared yet does not speak for a cell
+			n.sync.round(t.Context()) // a peer without a comparison has no authority
 		}
 	}
 	for _, n := range w.nodes {
-		n.sync.view.Store(nil) // tests put records into indexes behind it
+		n.sync.view.Store(nil) // tests put records into indexes directly
 	}
 	return w
 }
 
-// never has a node compare nothing.
+// never disables comparisons.
 func never(_ int, c *Config) { c.Limits.Sync = -1 }
 
 func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *node {
@@ -316,7 +316,7 @@ func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *nod
 	return n
 }
 
-// keepersOf are the nodes that keep a cell, by the definition and not by the code under test.
+// keepersOf returns the keepers of a cell by definition, without the code under test.
 func (w *cluster) keepersOf(c records.CellKey) []*node {
 	if len(w.nodes) <= Network {
 		return w.nodes
@@ -334,7 +334,7 @@ func (w *cluster) node(id peer.ID) *node {
 	return w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.Self == id })]
 }
 
-// batch are n compute records of one provider around Berlin, from cheap to dear.
+// batch returns n compute records of one provider around Berlin, by increasing price.
 func batch(t testing.TB, p provider, n int, now time.Time) []*records.Record {
 	recs := make([]*records.Record, n)
 	for i := range recs {
@@ -353,5 +353,5 @@ func namesOf(recs []*records.Record) []string {
 
 var errLookup = errors.New("the lookup failed")
 
-// selfOnly is a host that nobody talks to.
+// selfOnly is a host without connections.
 type selfOnly struct{ host.Host }

@@ -15,8 +15,8 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// Whatever comes on a stream is answered in kind: with a result for each item, an answer
-// within the question's limit, or a refusal.
+// Every input gets a response of its kind: a result for each item, an answer within the limit of
+// the query, or a refusal.
 func FuzzRequest(f *testing.F) {
 	r := newProvider(f).sign(f, offer("one"), 1, time.Now())
 	seeds := []*pb.Request{
@@ -38,7 +38,7 @@ func FuzzRequest(f *testing.F) {
 		req := new(pb.Request)
 		err := codec.ReadMessage(req)
 		if err != nil && !rpc.IsFault(err) {
-			return // the bytes ended
+			return // the input ended
 		}
 		resp := k.server.respond(source{}, req, err)
 		switch {
@@ -49,12 +49,11 @@ func FuzzRequest(f *testing.F) {
 		case req.GetQuery() != nil:
 			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), query.MaxLimit)
 		}
-		require.NoError(t, requestCodec(new(bytes.Buffer)).WriteMessage(resp), "strings of strangers are no text, but what is sent must be")
+		require.NoError(t, requestCodec(new(bytes.Buffer)).WriteMessage(resp), "strings of other peers may be invalid UTF-8, but responses must be valid")
 	})
 }
 
-// An answer of a keeper, whatever it is, is either taken as a subset of what was asked for
-// or refused with Unauthentic.
+// Every answer of a keeper is either a subset of the matches, or refused with Unauthentic.
 func FuzzAnswer(f *testing.F) {
 	p := newProvider(f)
 	good := p.sign(f, offer("one"), 1, time.Now())

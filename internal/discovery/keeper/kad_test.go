@@ -21,7 +21,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// kademlia is a Router on the DHT itself.
+// kademlia is a Router on a real DHT.
 type kademlia struct{ *dht.IpfsDHT }
 
 func (k kademlia) Closest(ctx context.Context, key string) ([]peer.ID, error) {
@@ -51,9 +51,9 @@ func all(nodes []*node, is func(*node) bool) bool {
 	return !slices.ContainsFunc(nodes, func(n *node) bool { return !is(n) })
 }
 
-// On Kademlia itself, over simulated QUIC: peers that know only some of the others agree on
-// who keeps what. Records spread over Europe are found by everybody, through every disc,
-// with a quarter of the peers gone without a word.
+// On a real Kademlia DHT over simulated QUIC: peers with partial routing tables agree on the
+// keepers of cells. Every peer finds records spread over Europe, in every disc, after a quarter of
+// the peers vanished.
 func TestOnKademlia(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers, gone = 23, 5
@@ -75,7 +75,7 @@ func TestOnKademlia(t *testing.T) {
 		}
 		large := func(n *node) bool { return n.Router.Size() >= Network }
 		for round := 0; !all(w.nodes, large); round++ {
-			require.Less(t, round, 10, "the tables do not fill, and everybody would keep everything")
+			require.Less(t, round, 10, "the tables do not fill, so every peer would keep every cell")
 			for _, n := range w.nodes {
 				n.Router.(kademlia).ForceRefresh()
 			}
@@ -100,8 +100,8 @@ func TestOnKademlia(t *testing.T) {
 		for _, n := range w.nodes[peers-gone:] {
 			n.leave(t)
 		}
-		// Right after the loss some ask keepers that have only just taken a cell over. Those say
-		// so, and an answer that is complete all the same lacks nothing.
+		// Right after the loss some queries reach keepers that have just taken over a cell. Those report
+		// it, so a complete answer still lacks no record.
 		complete := 0
 		for i, n := range w.nodes[:peers-gone] {
 			missing, whole := lacking(t, n, recs, 50*float64(1+i))
@@ -122,8 +122,8 @@ func TestOnKademlia(t *testing.T) {
 	})
 }
 
-// lacking asks a node for what is around and gives how many records its answer lacks, and
-// whether it says that it is complete.
+// lacking queries a node for records around and returns the number of missing records, and whether
+// the answer claims to be complete.
 func lacking(t *testing.T, n *node, recs []*records.Record, radius float64) (missing int, complete bool) {
 	t.Helper()
 	plan := compile(t, around(radius))

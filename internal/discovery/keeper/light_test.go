@@ -22,8 +22,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// lightWorld is a network of peers without cryptography or packets: a stream is a pipe. It
-// takes hundreds of thousands of records where a world takes hundreds.
+// lightWorld is a network of peers without cryptography and packets: a stream is a pipe. It
+// handles hundreds of thousands of records, where a cluster handles hundreds.
 type lightWorld struct {
 	t     testing.TB
 	dht   *directory
@@ -40,7 +40,7 @@ type lightNode struct {
 }
 
 func newLightWorld(t testing.TB, n int) *lightWorld {
-	verifier, err := records.NewVerifier(100_000) // one for all, so that each record is verified once
+	verifier, err := records.NewVerifier(100_000) // shared by all nodes, so that each record is verified once
 	require.NoError(t, err)
 	w := &lightWorld{
 		t: t, dht: &directory{values: map[string][]byte{}}, hosts: new(lightHosts), verifier: verifier,
@@ -84,7 +84,7 @@ func (w *lightWorld) node(id peer.ID) *lightNode {
 	return nil
 }
 
-// keepersOf are the nodes that keep a cell.
+// keepersOf returns the keepers of a cell.
 func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
 	for _, id := range nearest(routingKey(c), w.dht.peers, Replicas) {
@@ -93,11 +93,11 @@ func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
 	return nodes
 }
 
-// lightRouter remembers who is near what for as long as nobody joins.
+// lightRouter caches the closest peers to keys until the next join.
 type lightRouter struct {
 	router
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	size int
 	near map[string][]peer.ID
 }
@@ -132,7 +132,7 @@ func (m *lightHosts) of(id peer.ID) *lightHost {
 	return nil
 }
 
-// lightHost is the little of a host that a Keeper uses.
+// lightHost implements the methods of a host that a Keeper uses.
 type lightHost struct {
 	host.Host
 	id    peer.ID

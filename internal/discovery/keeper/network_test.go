@@ -34,7 +34,7 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// In a small network everybody keeps everything, and one lookup serves all cells.
+// In a small network every peer keeps every cell, and one lookup serves all cells.
 func TestSmallNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
@@ -60,7 +60,7 @@ func TestSmallNetwork(t *testing.T) {
 	})
 }
 
-// A peer that joined holds nothing; it must not take its own emptiness for an answer.
+// A new peer holds no records; it must not return an empty answer.
 func TestJoinedPeerAsksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
@@ -76,11 +76,12 @@ func TestJoinedPeerAsksOthers(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found.Records, 5)
 		require.True(t, found.Complete, found.Reason)
-		require.Equal(t, 5, joined.Index.Len(), "what a query finds is known from then on")
+		require.Equal(t, 5, joined.Index.Len(), "the index has the results of a query")
 	})
 }
 
-// In a large network a record is on the ten peers closest to each of its cells and nowhere else.
+// In a large network a record is on the ten peers closest to each of its cells and on no other
+// peer.
 func TestLargeNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
@@ -107,7 +108,7 @@ func TestLargeNetwork(t *testing.T) {
 	})
 }
 
-// With a third of the peers gone, every query still finds everything that is kept.
+// After the loss of a third of the peers every query still finds all records.
 func TestChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)
@@ -116,7 +117,7 @@ func TestChurn(t *testing.T) {
 			require.NoError(t, o.Err)
 			require.Equal(t, o.Stored.Of, o.Stored.On)
 		}
-		for _, n := range w.nodes[16:] { // gone, but still in everybody's tables
+		for _, n := range w.nodes[16:] { // lost, but still in all routing tables
 			n.leave(t)
 		}
 		for _, n := range w.nodes[:16] {
@@ -134,7 +135,7 @@ func TestTombstoneWins(t *testing.T) {
 		r := p.sign(t, offer("one"), 1, time.Now())
 		w.nodes[0].Store(t.Context(), []*records.Record{r})
 		tomb := p.withdraw(t, r, time.Now())
-		_, err := w.nodes[1].Index.Put(tomb, time.Now()) // only the asker has heard of it
+		_, err := w.nodes[1].Index.Put(tomb, time.Now()) // only the asker has the tombstone
 		require.NoError(t, err)
 		found, err := w.nodes[1].Query(t.Context(), compile(t, around(10)))
 		require.NoError(t, err)
@@ -149,7 +150,7 @@ func TestTombstoneWins(t *testing.T) {
 	})
 }
 
-// The provider's quota holds at every keeper, and the outcome says so.
+// The provider's quota applies at every keeper, and the outcome reports it.
 func TestProviderQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3, func(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
@@ -166,7 +167,7 @@ func TestProviderQuota(t *testing.T) {
 	})
 }
 
-// A lookup that fails leaves this peer alone with the record, and does not call that enough.
+// After a failed lookup only this peer stores the record, and the outcome asks for more keepers.
 func TestLookupFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 1)
@@ -191,7 +192,7 @@ func TestLookupFailure(t *testing.T) {
 	})
 }
 
-// A lookup past its deadline is not waited for: the peers known are taken.
+// A lookup does not exceed its deadline: the known peers count.
 func TestSlowLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
@@ -252,7 +253,7 @@ func TestPublishAndResolve(t *testing.T) {
 		require.NoError(t, err)
 		got, err = b.Resolve(t.Context(), r.Key())
 		require.NoError(t, err)
-		require.Equal(t, newer.Digest(), got.Digest(), "the index knows better than the DHT")
+		require.Equal(t, newer.Digest(), got.Digest(), "the index has a newer version than the DHT")
 
 		require.NoError(t, a.Publish(t.Context(), p.withdraw(t, newer, time.Now())))
 		_, err = b.Resolve(t.Context(), r.Key())
@@ -263,11 +264,11 @@ func TestPublishAndResolve(t *testing.T) {
 		other := p.sign(t, offer("two"), 1, time.Now())
 		w.dht.edit(func() { w.dht.values[other.Key().String()] = r.Envelope() })
 		_, err = b.Resolve(t.Context(), other.Key())
-		require.ErrorIs(t, err, fault.Invalid, "another record's value")
+		require.ErrorIs(t, err, fault.Invalid, "the value of another record")
 	})
 }
 
-// The answers of a thousand queries share few streams.
+// Many queries share few streams.
 func TestStreamsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
@@ -283,7 +284,7 @@ func TestStreamsAreReused(t *testing.T) {
 
 		_, err := w.nodes[0].Query(t.Context(), plan)
 		require.NoError(t, err)
-		w.nodes[1].cut() // the idle stream is dead when the next request takes it
+		w.nodes[1].cut() // the next request finds its idle stream dead
 		time.Sleep(100 * time.Millisecond)
 		found, err := w.nodes[0].Query(t.Context(), plan)
 		require.NoError(t, err)
@@ -291,8 +292,7 @@ func TestStreamsAreReused(t *testing.T) {
 	})
 }
 
-// Who keeps what is remembered for a while, renewed without anybody waiting, and looked
-// up anew when a peer joins.
+// Keeper sets are cached for a while, renewed in the background, and looked up again after a join.
 func TestPlacementIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
@@ -312,7 +312,7 @@ func TestPlacementIsRemembered(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		ask(100 * time.Millisecond)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 2, w.dht.asked(), "of all the cells one was looked up")
+		require.Equal(t, 2, w.dht.asked(), "one lookup for all the cells")
 		ask(100 * time.Millisecond)
 		require.Equal(t, 2, w.dht.asked())
 
@@ -325,14 +325,14 @@ func TestPlacementIsRemembered(t *testing.T) {
 		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, peersOf(30)...) })
 		set, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
-		require.Len(t, set.peers, Replicas, "the network has outgrown everybody keeping everything")
+		require.Len(t, set.peers, Replicas, "the network is not small any more")
 		a.closest.refreshSets(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
 		time.Sleep(failedTTL)
 		before := w.dht.asked()
 		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, before+1, w.dht.asked(), "a peer of it failed")
+		require.Equal(t, before+1, w.dht.asked(), "the set has a failed peer")
 		time.Sleep(3 * keeperSetTTL)
 		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)

@@ -32,7 +32,7 @@ func peersOf(n int) []peer.ID {
 	return ids
 }
 
-// Placement agrees with kad-dht's metric, and with arithmetic.
+// nearest agrees with kad-dht's metric and with arithmetic.
 func TestNearestAgainstDumbVersions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
@@ -49,7 +49,7 @@ func TestNearestAgainstDumbVersions(t *testing.T) {
 	})
 }
 
-// A peer is responsible exactly when it is among the n closest of all that it knows and itself.
+// A peer is responsible exactly if it is among the n closest of itself and all known peers.
 func TestResponsibleAgainstDumbVersion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		others := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
@@ -72,14 +72,14 @@ func TestSettle(t *testing.T) {
 	}{
 		{name: "alone", keepers: 1, whole: true},
 		{name: "a few", others: 4, table: 4, keepers: 5, whole: true},
-		{name: "the most that is small", others: 19, table: 19, keepers: 20, whole: true},
+		{name: "the largest small network", others: 19, table: 19, keepers: 20, whole: true},
 		{name: "one more", others: 20, table: 20, keepers: Replicas},
 		{name: "a small table in a large network", others: 20, table: 3, keepers: Replicas},
 		{name: "a poor lookup in a large network", others: 12, table: 50, keepers: Replicas},
-		{name: "a cut lookup with enough", others: 15, table: 15, err: context.DeadlineExceeded, keepers: Replicas},
-		{name: "one that could not ask enough", others: 15, table: 15, err: errLookup, keepers: Replicas, doubt: true},
-		{name: "a cut lookup with few", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, doubt: true},
-		{name: "a cut lookup with few of many", others: 3, table: 30, err: errLookup, keepers: 4, doubt: true},
+		{name: "a timeout with enough peers", others: 15, table: 15, err: context.DeadlineExceeded, keepers: Replicas},
+		{name: "a failure with enough peers", others: 15, table: 15, err: errLookup, keepers: Replicas, doubt: true},
+		{name: "a failure with few peers", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, doubt: true},
+		{name: "a failure with few peers of a large network", others: 3, table: 30, err: errLookup, keepers: 4, doubt: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			others := peersOf(tc.others)
@@ -89,7 +89,7 @@ func TestSettle(t *testing.T) {
 			require.Equal(t, tc.doubt, set.uncertain != nil)
 			require.True(t, slices.IsSorted(set.peers))
 			if tc.whole {
-				require.True(t, set.has("self"), "self is a keeper wherever everybody is")
+				require.True(t, set.has("self"), "every peer of a small network is a keeper")
 			}
 			inserted := nearest("key", append(others, "self"), tc.keepers)
 			for _, id := range inserted {
@@ -99,7 +99,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// Messages are within bounds, in order, and hold everything once.
+// Messages stay within bounds and hold every item once, in order.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var parcels []storeItem
@@ -124,7 +124,7 @@ func TestPack(t *testing.T) {
 	})
 }
 
-// Every keeper of every cell of a record is sent the record once, with exactly its cells.
+// Every keeper of every cell of a record gets the record once, with exactly its cells.
 func TestRoute(t *testing.T) {
 	p := newProvider(t)
 	recs := batch(t, p, 3, time.Now())
@@ -152,7 +152,7 @@ func TestRoute(t *testing.T) {
 	only := func(id peer.ID, _ records.CellKey, r *records.Record) bool { return id == one && r == recs[1] }
 	some := route(recs, targets, places, only)
 	require.Len(t, some, 1)
-	require.Len(t, some[0].items, 1, "nobody is brought what it does not want")
+	require.Len(t, some[0].items, 1, "unwanted records are not sent")
 }
 
 func TestTally(t *testing.T) {
@@ -172,8 +172,8 @@ func TestTally(t *testing.T) {
 	require.Equal(t, records.Outcome{}, out[3])
 }
 
-// Merging many partial, redundant answers gives what one index with everything would, and
-// says complete only if it does.
+// The merge of many partial, redundant answers equals the answer of one index with all records,
+// and reports complete only if it does.
 func TestMergeAgainstDumbVersion(t *testing.T) {
 	p := newProvider(t)
 	now := time.Now()
@@ -191,12 +191,12 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 		groups := make([]group, rapid.IntRange(1, 3).Draw(t, "groups"))
 		for g := range groups {
 			groups[g] = group{set: set, cells: []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}}
-			var held []*records.Record // parent the records of this group
+			var held []*records.Record // of the records of this group
 			for i := g; i < n; i += len(groups) {
 				held = append(held, all[i])
 			}
 			for range 2 {
-				cut := rapid.IntRange(0, limit).Draw(t, "cut") // an answer may be cut by its bytes
+				cut := rapid.IntRange(0, limit).Draw(t, "cut") // bytes may cut an answer
 				groups[g].answers = append(groups[g].answers, dumbKeeper(plan, held, cut))
 			}
 		}
@@ -208,7 +208,7 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 		want := ranked(plan, all[:n])
 		if incomplete(plan, recs, groups) == "" {
 			got := ranked(plan, recs)
-			for i := range min(limit, n) { // ties may be cut differently, values may not
+			for i := range min(limit, n) { // ties may end differently, values may not
 				require.Equal(t, want[i].Value, got[i].Value)
 			}
 			require.GreaterOrEqual(t, len(got), min(limit, n))
@@ -299,7 +299,7 @@ func TestRefusalsCrossTheWire(t *testing.T) {
 	long := faultOf("op", &pb.Refusal{Kind: 1 << 20, Message: string(make([]byte, 10_000)) + "\xff"})
 	require.Less(t, len(long.Error()), 300)
 	require.ErrorIs(t, long, fault.Internal)
-	require.Error(t, faultOf("op", &pb.Refusal{Kind: 200}), "a kind of a later version is an error all the same")
+	require.Error(t, faultOf("op", &pb.Refusal{Kind: 200}), "a kind of a later version is an error too")
 	r := refusalOf(fault.Invalidf("x\xff", nil, "\xff\xfe"))
 	require.Equal(t, "x?", r.Field)
 }
@@ -338,7 +338,7 @@ func TestQuotasRefill(t *testing.T) {
 		require.True(t, q.take(from, now))
 	}
 	require.False(t, q.take(from, now))
-	require.True(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "others have their own")
+	require.True(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "another prefix has its own quota")
 	require.True(t, q.take(from, now.Add(time.Second)))
 	require.True(t, q.take(source{exempt: true, prefix: from.prefix}, now))
 	for i := range 2 * maxPrefixes {
@@ -347,7 +347,7 @@ func TestQuotasRefill(t *testing.T) {
 	require.Equal(t, maxPrefixes, q.prefixes.Len())
 }
 
-// TestWanted: answers that know of nothing, or differ, are not believed at once.
+// Empty and different answers need confirmation.
 func TestWanted(t *testing.T) {
 	ten := newKeeperSet(peersOf(10), nil)
 	full := func(totals ...int) (out []answer) {

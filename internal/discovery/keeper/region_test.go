@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a region settles is so in the whole network.
+// The peers that a region settles are the closest in the whole network.
 func TestRegionAgainstWholeNetwork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		everybody := peersOf(rapid.IntRange(Network+1, 300).Draw(t, "peers"))
@@ -42,7 +42,7 @@ func TestRegionAgainstWholeNetwork(t *testing.T) {
 	})
 }
 
-// The bound is the least there is, told by trying everything in a world of eight bits.
+// The bound equals the minimum over all values of an eight-bit key space.
 func TestLeastBeyond(t *testing.T) {
 	for radius := range 256 {
 		for apart := range 256 {
@@ -57,7 +57,7 @@ func TestLeastBeyond(t *testing.T) {
 	}
 }
 
-// Many keys cost lookups by region.
+// Many keys cost one lookup per region.
 func TestKeysShareLookups(t *testing.T) {
 	const peers, keys = 400, 10_000
 	others := peersOf(peers)
@@ -76,10 +76,11 @@ func TestKeysShareLookups(t *testing.T) {
 	t.Logf("%d keys on %d peers cost %d lookups", keys, peers, lookups)
 	require.Less(t, lookups, peers/2)
 	_, ok := r.around("key-1", self, now.Add(regionTTL))
-	require.False(t, ok, "answers are forgotten")
+	require.False(t, ok, "results expire")
 }
 
-// A provider's records all over a continent are stored with few lookups, each where it belongs.
+// Storing a provider's records across a continent takes few lookups, and each record reaches its
+// keepers.
 func TestStoreLooksUpByRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 32, large, func(_ int, c *Config) { c.Limits.Sync = -1 })
@@ -113,6 +114,6 @@ func TestStoreLooksUpByRegion(t *testing.T) {
 		}
 		w.nodes[0].closest.refreshSets(other)
 		_, known := w.nodes[0].closest.regions.around(routingKey(recs[0].Cells()[0]), w.nodes[0].Self, time.Now())
-		require.False(t, known, "who failed is in none of the answers used")
+		require.False(t, known, "results with a failed peer are dropped")
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// scaled is a number of records that a usual run keeps small.
+// scaled returns a number of records, small unless BLACKHOLE_LONG is set.
 func scaled(t *testing.T, usual int) int {
 	text := os.Getenv("BLACKHOLE_KEEPER_RECORDS")
 	if text == "" {
@@ -29,9 +29,8 @@ func scaled(t *testing.T, usual int) int {
 	return n
 }
 
-// Very many records in one city, asked for as people ask: most of them about the same few places.
-// Every answer is exact and complete, no keeper serves many times what others do, and what one
-// holds is bounded.
+// Very many records in one city, with most queries about the same few places: every answer is
+// exact and complete, the load of keepers is balanced, and the records of one keeper are bounded.
 func TestLoadOfHotCity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers = 100
@@ -45,7 +44,7 @@ func TestLoadOfHotCity(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Minute)
-		if len(recs) >= 20_000 { // fewer are so near to the bounds that cells may be merging again
+		if len(recs) >= 20_000 { // smaller numbers are near the bounds, where cells may already merge
 			requireBounded(t, w)
 		}
 		for _, n := range w.nodes {
@@ -71,14 +70,14 @@ func TestLoadOfHotCity(t *testing.T) {
 	})
 }
 
-// forget begins to count anew.
+// forget resets the counts.
 func (c *counts) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.operations = map[string]int{}
 }
 
-// asked is a query about a place that is drawn from a few hundred, the first ones most often.
+// asked returns a query about one of a few hundred places, the first ones most often.
 func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
 	place := rand.New(rand.NewPCG(skew.Uint64(), 1))
 	radius := []float64{0.5, 2, 10}[random.IntN(3)]
@@ -89,8 +88,8 @@ func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
 	return q
 }
 
-// load is how many queries the busiest and the median keeper served, of those that served any, and
-// the most records that one holds.
+// load returns the queries served by the busiest and by the median keeper, of those that served
+// any, and the maximum number of records of one keeper.
 func (w *lightWorld) load() (hottest, median, held int) {
 	var served []int
 	for _, n := range w.nodes {
@@ -103,8 +102,8 @@ func (w *lightWorld) load() (hottest, median, held int) {
 	return served[len(served)-1], served[len(served)/2], held
 }
 
-// Very many valid records of as many providers as it takes, from three /24s, against all keepers of
-// one city's cells: who is honest, from anywhere else, is still found there.
+// Very many valid records of as many providers as necessary, from three /24 networks, against all
+// keepers of one city's cells: honest records from other networks are still found.
 func TestFloodOfThreePrefixes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, counts := accepting(t)
@@ -112,10 +111,10 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 		hostile := many(t, scaled(t, 9000), records100)
 		var honest []*records.Record
 		share := len(hostile) / 10
-		for round := range 10 { // the honest come before, amid and after the flood
+		for round := range 10 { // honest records arrive before, during and after the flood
 			for i := range 40 {
 				recs := many(t, 1, 1)
-				// who is made to wait comes again, as publishers do
+				// a waiting record returns later, as publishers do
 				for try := 0; try < 20; try++ {
 					if refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", 18+round, i)), c, recs); len(refused) == 0 {
 						break
@@ -142,5 +141,5 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 	})
 }
 
-// records100 is the most that one provider may have.
+// records100 is the maximum number of records of one provider.
 const records100 = 100

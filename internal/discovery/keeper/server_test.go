@@ -26,7 +26,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// bare is a keeper without a network behind it, that knows of n other peers.
+// bare returns a keeper without a network that knows n other peers.
 func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	t.Helper()
 	verifier, err := records.NewVerifier(1000)
@@ -62,7 +62,7 @@ func storeOf(items ...*pb.StoreItem) *pb.Request {
 	return &pb.Request{Op: &pb.Request_Store{Store: &pb.StoreRequest{Items: items}}}
 }
 
-// What a keeper takes, what it refuses, and why.
+// Accepted and refused items, with reasons.
 func TestStoreIsJudgedItemByItem(t *testing.T) {
 	k, counts := bare(t, 5, Limits{})
 	p, now := newProvider(t), time.Now()
@@ -110,9 +110,9 @@ func TestStoreIsJudgedItemByItem(t *testing.T) {
 
 	resp := k.server.respond(source{}, storeOf(item(lapsed), item(r), item(r), item(p.sign(t, offer("one"), 4, now)), item(twin)), nil)
 	got := resp.GetStore().Results
-	require.NotNil(t, got[0].Refusal, "what is wrong with one is no reason against the next")
+	require.NotNil(t, got[0].Refusal, "a bad item does not affect the next")
 	require.Nil(t, got[1].Refusal)
-	require.Nil(t, got[2].Refusal, "this very version is kept already")
+	require.Nil(t, got[2].Refusal, "this version is stored already")
 	require.Equal(t, uint32(fault.Exists), got[3].Refusal.Kind)
 	require.Equal(t, uint64(5), got[3].Sequence)
 	require.Equal(t, 1, counts.of(counts.refused, "equivocation"))
@@ -121,10 +121,10 @@ func TestStoreIsJudgedItemByItem(t *testing.T) {
 	if records.Compare(twin, r) > 0 {
 		r = twin
 	}
-	require.Equal(t, r.Digest(), kept.Digest(), "of two versions with one sequence all keepers prefer the same")
+	require.Equal(t, r.Digest(), kept.Digest(), "all keepers prefer the same of two versions with one sequence")
 }
 
-// A peer far from a cell does not keep it; the slack is twice the replicas.
+// A peer far from a cell refuses it; acceptWithin is twice Replicas.
 func TestStoreOnlyWhatItKeeps(t *testing.T) {
 	k, counts := bare(t, 200, Limits{})
 	p := newProvider(t)
@@ -156,7 +156,7 @@ func bytesLess(key string, a, b peer.ID) bool {
 func TestStoreIsMetered(t *testing.T) {
 	k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
 	now := time.Now()
-	k.Now = func() time.Time { return now } // or a slow machine would earn more
+	k.Now = func() time.Time { return now } // otherwise a slow machine would earn tokens
 	recs := batch(t, newProvider(t), 5, now)
 	var items []*pb.StoreItem
 	for _, r := range recs {
@@ -210,7 +210,8 @@ func TestQueryIsChecked(t *testing.T) {
 	require.Equal(t, uint32(fault.Unsupported), resp.Refusal.Kind, "an operation of a later version")
 }
 
-// Answers are ranked, cut, bounded, restricted to the cells, and honest about what is not kept.
+// Answers are ranked, bounded, restricted to the cells, and name the cells that this peer does not
+// keep.
 func TestQueryAnswer(t *testing.T) {
 	k, _ := bare(t, 200, Limits{})
 	recs := batch(t, newProvider(t), 10, time.Now())
@@ -235,9 +236,9 @@ func TestQueryAnswer(t *testing.T) {
 	require.Equal(t, recs[0].Envelope(), got.Envelopes[0])
 	require.Equal(t, uint64(10), got.Total)
 	require.True(t, got.Withheld)
-	require.InDelta(t, 4.0, got.Bound, 1e-9, "the price of the best one withheld")
+	require.InDelta(t, 4.0, got.Bound, 1e-9, "the price of the best withheld match")
 
-	require.False(t, got.TotalAtLeast, "all were looked at")
+	require.False(t, got.TotalAtLeast, "exact total")
 
 	got = ask(100, munich)
 	require.Empty(t, got.Envelopes)
@@ -248,7 +249,7 @@ func TestQueryAnswer(t *testing.T) {
 	}
 }
 
-// An answer never exceeds its bound in bytes, and says where it was cut.
+// An answer never exceeds its maximum size, and its bound shows the cut.
 func TestAnswerIsBoundedInBytes(t *testing.T) {
 	p, now := newProvider(t), time.Now()
 	text := make([]byte, 2000)
@@ -263,11 +264,11 @@ func TestAnswerIsBoundedInBytes(t *testing.T) {
 	resp := responseOf(index.Found{Hits: hits, Total: len(hits)}, math.Inf(1))
 	require.Len(t, resp.Envelopes, len(hits)-1)
 	require.True(t, resp.Withheld)
-	require.Equal(t, math.Nextafter(float64(len(hits)-1), 0), resp.Bound, "the one left out may tie with another keeper's")
+	require.Equal(t, math.Nextafter(float64(len(hits)-1), 0), resp.Bound, "a withheld match may tie with another keeper's")
 	require.Less(t, proto.Size(&pb.Response{Op: &pb.Response_Query{Query: resp}}), maxResponse)
 }
 
-// raw opens a stream of the protocol to a node and writes bytes on it.
+// raw opens a stream of the protocol to a node and writes bytes.
 func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 	t.Helper()
 	s, err := from.host.NewStream(t.Context(), to.Self, Protocol)
@@ -279,7 +280,7 @@ func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 
 func delimited(b []byte) []byte { return append(varint.ToUvarint(uint64(len(b))), b...) }
 
-// Whatever a peer writes, the server answers with a refusal or an end, and serves others.
+// Every input gets a refusal or ends the stream, and the server still serves other peers.
 func TestGarbage(t *testing.T) {
 	items := bytes.Repeat([]byte{0x0a, 0x00}, MaxItems+1)
 	tooMany := append([]byte{0x12}, delimited(items)...)
@@ -341,11 +342,11 @@ func TestSlowSender(t *testing.T) {
 	}
 }
 
-// One peer may open only so many streams.
+// The number of streams of one peer is bounded.
 func TestStreamsPerPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
-		ping := delimited(nil) // refusalError as unsupported, but answered
+		ping := delimited(nil) // unsupported, but answered
 		answered := func(from int) bool {
 			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol)
 			if err == nil {
@@ -355,14 +356,14 @@ func TestStreamsPerPeer(t *testing.T) {
 		}
 		require.True(t, answered(0))
 		require.True(t, answered(0))
-		require.False(t, answered(0), "above its share")
+		require.False(t, answered(0), "above the limit per peer")
 		require.True(t, answered(1))
-		require.False(t, answered(1), "above what is served at all")
+		require.False(t, answered(1), "above the limit in total")
 		require.Equal(t, 2, w.nodes[2].counts.of(w.nodes[2].counts.refused, "busy"))
 	})
 }
 
-// A request that does not get its turn within its time is told so.
+// A request without a free slot in time is refused.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := bare(t, 3, Limits{Working: 1})
@@ -376,6 +377,6 @@ func TestBusy(t *testing.T) {
 		req.TimeoutMs = 1 << 31
 		start = time.Now()
 		k.server.respond(source{}, req, nil)
-		require.Equal(t, serveMax, time.Since(start), "the asker's patience is not this peer's")
+		require.Equal(t, serveMax, time.Since(start), "the maximum of this peer applies")
 	})
 }

@@ -22,12 +22,12 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// cellOfBerlin is the cell of length n around the services of these tests.
+// cellOfBerlin returns the cell of length n around the services of these tests.
 func cellOfBerlin(n int) records.CellKey {
 	return records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.405}, n)}
 }
 
-// many are n services at one place, each provider having each of them.
+// many returns n services at one place; each provider has each of them.
 func many(t testing.TB, n, each int) []*records.Record {
 	recs := make([]*records.Record, n)
 	var p provider
@@ -40,7 +40,7 @@ func many(t testing.TB, n, each int) []*records.Record {
 	return recs
 }
 
-// bring stores records for one cell with a keeper, from an origin, and gives the refusals.
+// bring stores records for one cell at a keeper, from a source, and returns the refusals.
 func bring(k *Keeper, from source, c records.CellKey, recs []*records.Record) (refused []error, splits []*pb.Split) {
 	for some := range slices.Chunk(recs, MaxItems) {
 		req := &pb.StoreRequest{}
@@ -58,7 +58,7 @@ func bring(k *Keeper, from source, c records.CellKey, recs []*records.Record) (r
 	return refused, splits
 }
 
-// accepting is a keeper in a large network that accepts every cell.
+// accepting returns a keeper in a large network that accepts every cell.
 func accepting(t *testing.T) (*Keeper, *counts) {
 	k, counts := bare(t, acceptWithin, Limits{StoreRate: 1e6, StoreBurst: 1e6})
 	for n := geo.MinLen; n <= geo.DeepLen; n++ {
@@ -71,8 +71,8 @@ func from(prefix string) source {
 	return source{peer: "publisher", prefix: netip.MustParsePrefix(prefix)}
 }
 
-// A flood from one address prefix, of as many providers as it likes, neither divides a cell
-// nor pushes anybody out of it, and what is held stays bounded.
+// A flood from one address prefix, of any number of providers, neither splits a cell nor displaces
+// other records, and the cell stays bounded.
 func TestFloodOfOnePrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, counts := accepting(t)
@@ -101,12 +101,12 @@ func TestFloodOfOnePrefix(t *testing.T) {
 		}
 		require.Equal(t, len(honest), found)
 		require.Zero(t, dividedAt(k))
-		require.Positive(t, counts.of(counts.refused, "near_full"), "whoever has its share waits")
+		require.Positive(t, counts.of(counts.refused, "near_full"), "records above the share wait")
 		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "near_full"), len(flood))
 	})
 }
 
-// Hundreds of thousands from three prefixes fill a leaf, which cannot be divided, and honest
+// Hundreds of thousands of records from three prefixes fill a leaf, which cannot split, and honest
 // records stay.
 func TestFloodOfALeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestFloodOfALeaf(t *testing.T) {
 	})
 }
 
-// A cell of many divides: its keeper gives up what it need not hold, tells publishers, and
-// believes none of them more than its own eyes.
+// A large cell splits: its keeper drops unnecessary records, sends hints to publishers, and trusts
+// no summary above its own records.
 func TestKeeperDivides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
@@ -161,7 +161,7 @@ func TestKeeperDivides(t *testing.T) {
 		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
 		require.Len(t, resp.Envelopes, 5)
 		require.Len(t, resp.Splits, 1)
-		worst := 0.5 // all cost 1
+		worst := 0.5 // all prices are 1
 		q.Worst = &worst
 		resp = k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil).GetQuery()
 		require.Empty(t, resp.Envelopes)
@@ -170,7 +170,7 @@ func TestKeeperDivides(t *testing.T) {
 	})
 }
 
-// What publishers hear of one keeper holds for that keeper alone, for a while.
+// A hint applies to its keeper only, and expires.
 func TestHeard(t *testing.T) {
 	h, now := newSplitHints(), time.Now()
 	r := many(t, 1, 1)[0]
@@ -187,13 +187,13 @@ func TestHeard(t *testing.T) {
 	require.True(t, h.isSplit(c, now))
 	require.NoError(t, h.add("a", []*pb.Split{{Cell: c.String()}}, asked, now.Add(hintTTL/2)))
 	require.False(t, h.wants("a", c, r, now.Add(hintTTL-1)))
-	require.True(t, h.wants("a", c, r, now.Add(hintTTL)), "what was heard first is as old as it is")
+	require.True(t, h.wants("a", c, r, now.Add(hintTTL)), "an addition does not extend the lifetime")
 	require.False(t, h.isSplit(c, now.Add(2*hintTTL)))
 	require.ErrorIs(t, h.add("a", []*pb.Split{{Cell: cellOfBerlin(5).String()}}, asked, now), fault.Unauthentic)
 	require.ErrorIs(t, h.add("a", []*pb.Split{{Cell: "x"}}, asked, now), fault.Unauthentic)
 }
 
-// lie changes what a node answers.
+// lie changes a node's responses.
 func (n *lightNode) lie(change func(*pb.Response)) {
 	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
 		defer func() { _ = s.Close() }()
@@ -212,8 +212,8 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 	})
 }
 
-// A keeper whose bounds are too good costs work, and one whose bounds are too bad is
-// outvoted: the answer is right either way.
+// Bounds that are too good cost requests, and bounds that are too bad are outvoted: the result is
+// correct in both cases.
 func TestKeepersThatLieAboutBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightWorld(t, 24)
@@ -260,7 +260,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 					}
 				}
 			})
-			time.Sleep(2 * idleFor) // streams from before end
+			time.Sleep(2 * idleFor) // earlier streams expire
 			work := ask(asker)
 			t.Logf("%s: %d descents, honest %d", name, work, honest)
 			require.LessOrEqual(t, work, maxSearchedCells*len(plans))
@@ -272,7 +272,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 	})
 }
 
-// Who joins the keepers of a divided cell does not take the sample for all there is.
+// A new keeper of a split cell does not take the sample for all records.
 func TestJoinerOfADividedCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightWorld(t, 24)
@@ -292,7 +292,7 @@ func TestJoinerOfADividedCell(t *testing.T) {
 		if other == joined {
 			other = w.keepersOf(global)[1]
 		}
-		in := joined.newStoreHandler(source{exempt: true}) // as SYNC does
+		in := joined.newStoreHandler(source{exempt: true}) // like SYNC
 		in.admitted = true
 		var sampled uint64
 		other.splits.with(global, func(x *cell.Cell) { sampled = x.Below() })
@@ -317,8 +317,8 @@ func TestJoinerOfADividedCell(t *testing.T) {
 	})
 }
 
-// What another keeper hands over of a cell around says nothing about where it comes from; the
-// same from anybody else counts for its address.
+// A record handed over by a keeper of the surrounding cell does not count for the address of that
+// keeper; the same record from any other peer does.
 func TestHandedOverFromAnotherKeeper(t *testing.T) {
 	k, _ := accepting(t)
 	c, around := cellOfBerlin(geo.MaxLen+1), cellOfBerlin(geo.MaxLen)
@@ -334,7 +334,7 @@ func TestHandedOverFromAnotherKeeper(t *testing.T) {
 	}
 }
 
-// Keepers of one address group are not asked one after the other while there are others.
+// Keepers of one address group are not asked in sequence while other groups remain.
 func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
 	w := newLightWorld(t, 6)
 	defer w.close()
@@ -349,7 +349,7 @@ func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
 	require.Equal(t, self, w.nodes[5].asker.spread(slices.Clone(self)))
 }
 
-// A record that lapsed a moment ago is a difference of clocks, and an old one is not.
+// Different clocks explain a record that expired a moment ago, but not an old one.
 func TestStaleRecordsAreNonsense(t *testing.T) {
 	p, now := newProvider(t), time.Now()
 	lapsed := func(ago time.Duration) *pb.QueryResponse {
@@ -366,16 +366,16 @@ func TestStaleRecordsAreNonsense(t *testing.T) {
 	require.ErrorIs(t, err, fault.Unauthentic)
 }
 
-// A division of a cell that was not asked for, or that makes no sense, is nonsense.
+// Splits of other cells, and malformed splits, are violations of the protocol.
 func TestDivisionsAreJudged(t *testing.T) {
 	plan := compile(t, query.Query{})
 	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
 	global := q.cells[0].String()
 	for name, splits := range map[string][]*pb.Split{
-		"not asked for": {{Cell: cellOfBerlin(4).String()}},
-		"no cell":       {{Cell: "x"}},
-		"twice":         {{Cell: global}, {Cell: global}},
-		"no child":      {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
+		"another cell": {{Cell: cellOfBerlin(4).String()}},
+		"no cell":      {{Cell: "x"}},
+		"twice":        {{Cell: global}, {Cell: global}},
+		"no child":     {{Cell: global, Children: []*pb.Summary{{Cell: "u33", Count: 1}}}},
 	} {
 		_, err := verifyAnswer(q, &pb.QueryResponse{Splits: splits}, newVerifier(t), time.Now())
 		require.ErrorIs(t, err, fault.Unauthentic, name)

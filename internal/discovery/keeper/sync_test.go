@@ -21,7 +21,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// put gives a node records that it has from nobody.
+// put adds records to a node's index directly.
 func (n *node) put(t testing.TB, recs ...*records.Record) {
 	t.Helper()
 	for _, r := range recs {
@@ -30,7 +30,7 @@ func (n *node) put(t testing.TB, recs ...*records.Record) {
 	}
 }
 
-// spread are n records of many providers all over Europe.
+// spread returns n records of many providers across Europe.
 func spread(t testing.TB, n int, random *rand.Rand) []*records.Record {
 	recs := make([]*records.Record, n)
 	var p provider
@@ -46,11 +46,11 @@ func spread(t testing.TB, n int, random *rand.Rand) []*records.Record {
 	return recs
 }
 
-// large lets an index hold what a test needs.
+// large raises the limit of an index.
 func large(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10_000}) }
 
-// A peer that joined a small network has everything after its first round, withdrawals
-// too, and soon answers by itself; what comes later it is handed.
+// A new peer in a small network has all records after its first round, withdrawals included, and
+// soon answers alone; later records reach it directly.
 func TestJoinerIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4, large)
@@ -63,7 +63,7 @@ func TestJoinerIsComplete(t *testing.T) {
 			n.put(t, recs...)
 			n.put(t, tomb)
 		}
-		joined.put(t, gone) // it was away when the service ended
+		joined.put(t, gone) // absent at the withdrawal
 		plan := compile(t, around(100))
 		require.False(t, joined.sync.settled(plan.Cells(9)))
 
@@ -97,8 +97,8 @@ func mustGet(t *testing.T, n *node, r *records.Record) *records.Record {
 	return got
 }
 
-// Two halves that did not see each other have everything when they do again, and until
-// they have compared nobody answers alone.
+// Two halves without contact converge after they see each other, and before their comparison no
+// peer answers alone.
 func TestHalvesConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 6, large)
@@ -123,7 +123,7 @@ func TestHalvesConverge(t *testing.T) {
 		w.dht.split(everybody)
 		synctest.Wait()
 		for _, n := range w.nodes {
-			require.False(t, n.sync.settled(plan.Cells(9)), "the table has changed")
+			require.False(t, n.sync.settled(plan.Cells(9)), "the routing table changed")
 		}
 		time.Sleep(syncGap + syncSoon + time.Second)
 		for _, n := range w.nodes {
@@ -140,8 +140,8 @@ func TestHalvesConverge(t *testing.T) {
 	})
 }
 
-// In a large network a peer pulls what belongs in the cells it keeps and nothing else, and
-// one that takes the place of another learns what exists from those that were there.
+// In a large network a peer pulls exactly the records of its cells, and a peer that replaces
+// another learns them from the remaining keepers.
 func TestResponsibilityMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 28, large)
@@ -160,7 +160,7 @@ func TestResponsibilityMoves(t *testing.T) {
 			left[i] = n.Self
 		}
 		w.dht.edit(func() { w.dht.peers = left; w.dht.fire() })
-		time.Sleep(syncGap + syncSoon + 30*time.Second) // a round may wait for those who left
+		time.Sleep(syncGap + syncSoon + 30*time.Second) // a round may wait for lost peers
 		for _, r := range recs {
 			for _, c := range r.Cells() {
 				for _, n := range w.keepersOf(c) {
@@ -172,7 +172,7 @@ func TestResponsibilityMoves(t *testing.T) {
 	})
 }
 
-// An idle network exchanges a root.
+// Without news, partners exchange only a root.
 func TestIdleRoundIsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3, large)
@@ -196,7 +196,8 @@ func TestIdleRoundIsSmall(t *testing.T) {
 	})
 }
 
-// comparisonWith runs one comparison of the first node with a peer that answers as told.
+// comparisonWith runs one comparison of the first node with a peer that answers with the given
+// function.
 func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ...*records.Record) (*node, error) {
 	w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
 	honest, hostile := w.nodes[0], w.nodes[1]
@@ -206,9 +207,9 @@ func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ..
 	return honest, err
 }
 
-// What no honest keeper says ends the comparison, and nothing of it stays.
+// A violation of the protocol ends the comparison, and none of its records stay.
 func TestHostileKeeperIsNotBelieved(t *testing.T) {
-	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when bubbles begin
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of virtual time
 	p := newProvider(t)
 	known := p.sign(t, offer("known"), 1, now)
 	newer := p.sign(t, offer("known"), 2, now)
@@ -258,7 +259,7 @@ func TestHostileKeeperIsNotBelieved(t *testing.T) {
 	}
 }
 
-// What a peer lists and does not have is left alone; what the index refuses is not pulled again.
+// Entries without a record are skipped; records that the index refuses are not pulled again.
 func TestEmptyPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2, func(_ int, c *Config) {
@@ -272,14 +273,14 @@ func TestEmptyPromises(t *testing.T) {
 		for range 2 {
 			_, err := a.sync.compare(t.Context(), b.Self, a.sync.table())
 			require.NoError(t, err)
-			require.Equal(t, 5, a.Index.Len(), "the provider's share holds")
+			require.Equal(t, 5, a.Index.Len(), "the provider's quota applies")
 			time.Sleep(viewTTL)
 		}
 		require.Equal(t, 1, b.counts.of(b.counts.operations, "serve_pull"))
 	})
 }
 
-// One peer compares once at a time.
+// One comparison per peer at a time.
 func TestOneComparisonAtATime(t *testing.T) {
 	c := peerLimit{perPeer: 1}
 	require.True(t, c.enter("a"))
@@ -289,7 +290,7 @@ func TestOneComparisonAtATime(t *testing.T) {
 	require.True(t, c.enter("a"))
 }
 
-// The reach of a key is that of its closest peers, told the dumb way.
+// The radius of a key equals the distance of its farthest keeper.
 func TestReach(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	for range 200 {
@@ -310,13 +311,13 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// undivided is a peer that holds all its cells whole.
+// undivided is a peer without split cells.
 type undivided struct{}
 
 func (undivided) cellsOf(r *records.Record) []records.CellKey     { return r.Cells() }
 func (undivided) sampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
 
-// Cells that lie in others are compared through these, unless the others are divided.
+// Cells inside other cells are compared through the outer cells, unless these are split.
 func TestOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := index.New(index.Config{MaxPerProvider: 10_000})
@@ -342,7 +343,7 @@ func TestOverlap(t *testing.T) {
 	})
 }
 
-// BenchmarkView looks through an index as a round does when something has changed.
+// BenchmarkView copies an index as a round does after a change.
 func BenchmarkView(b *testing.B) {
 	x := index.New(index.Config{MaxPerProvider: 100_000})
 	for _, r := range spread(b, 10_000, rand.New(rand.NewPCG(7, 7))) {
@@ -358,8 +359,8 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
-// BenchmarkSync compares two keepers on real sockets: when they agree, and when one of
-// them joins with nothing where the other has 2,000 records.
+// BenchmarkSync compares two keepers on real sockets: with equal records, and with an empty index
+// against 2,000 records.
 func BenchmarkSync(b *testing.B) {
 	recs := spread(b, 2000, rand.New(rand.NewPCG(9, 9)))
 	pair := func(b *testing.B) [2]*Keeper {

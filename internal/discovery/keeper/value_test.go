@@ -50,7 +50,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) { require.ErrorIs(t, v.Validate(tc.key, tc.value), tc.kind) })
 	}
 	now = r.Expires()
-	require.ErrorIs(t, v.Validate(key, r.Envelope()), fault.Conflict, "lapsed")
+	require.ErrorIs(t, v.Validate(key, r.Envelope()), fault.Conflict, "expired")
 }
 
 func TestSelect(t *testing.T) {
@@ -63,7 +63,7 @@ func TestSelect(t *testing.T) {
 	fresh, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 9, Issued: now, Expires: now.Add(time.Minute)})
 	require.NoError(t, err)
 	key := v1.Key().String()
-	better := 1 // parent twin and v2
+	better := 1 // of twin and v2
 	if records.Compare(twin, v2) > 0 {
 		better = 0
 	}
@@ -102,11 +102,11 @@ func TestSelect(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	got, err = v.Select(key, [][]byte{fresh.Envelope(), v1.Envelope()})
 	require.NoError(t, err)
-	require.Equal(t, 1, got, "a lapsed record never wins")
+	require.Equal(t, 1, got, "an expired record never wins")
 }
 
-// Nothing that the DHT is handed makes the validator panic, and what it lets pass is a
-// record under its own key.
+// No value of the DHT makes the validator panic, and every valid value is a record under its own
+// key.
 func FuzzValidator(f *testing.F) {
 	r := newProvider(f).sign(f, offer("one"), 1, time.Now())
 	f.Add(r.Key().String(), r.Envelope())

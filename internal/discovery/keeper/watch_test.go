@@ -17,7 +17,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// newWatchServer is a peer of a large network that follows a plan of which it keeps nothing.
+// watched is a peer of a large network that follows a plan and keeps none of its cells.
 type watched struct {
 	*cluster
 	watcher *node
@@ -53,7 +53,7 @@ func newWatched(t *testing.T, edit ...func(*query.Query)) *watched {
 	return w
 }
 
-// berlin is the plan's cell that the records of the tests are in.
+// berlin returns the plan's cell with the records of the tests.
 func berlin(p *query.Plan) records.CellKey {
 	cells := p.Cells(coverCells)
 	lat, lon := 52.52, 13.405
@@ -65,8 +65,8 @@ func berlin(p *query.Plan) records.CellKey {
 	return cells[0]
 }
 
-// store gives a record to the keepers of the cell and to nobody else: others would hand it
-// to the watcher for other cells.
+// store stores a record at the keepers of the cell only: keepers of other cells may send it to the
+// watcher.
 func (w *watched) store(t *testing.T, r *records.Record) {
 	for _, n := range w.keepers {
 		if !n.gone {
@@ -76,14 +76,14 @@ func (w *watched) store(t *testing.T, r *records.Record) {
 	time.Sleep(time.Second)
 }
 
-// followed is the keeper that streams the cell of the test's records.
+// followed returns the keeper that streams the cell of the records.
 func (w *watched) followed(t *testing.T) *node {
 	at := slices.IndexFunc(w.keepers, func(n *node) bool {
 		n.server.watches.mu.Lock()
 		defer n.server.watches.mu.Unlock()
 		return !n.gone && n.server.watches.ofPeer[w.watcher.Self] > 0
 	})
-	require.GreaterOrEqual(t, at, 0, "nobody is followed")
+	require.GreaterOrEqual(t, at, 0, "no keeper is followed")
 	return w.keepers[at]
 }
 
@@ -92,11 +92,11 @@ func (w *watched) knows(r *records.Record) bool {
 	return ok && latest.Digest() == r.Digest()
 }
 
-// What happens in a cell reaches who watches it and does not keep it.
+// Changes of a cell reach a watcher that does not keep the cell.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
-		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "one question serves all the cells")
+		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "one query serves all the cells")
 		p := newProvider(t)
 		r := p.sign(t, offer("one"), 1, time.Now())
 		w.store(t, r)
@@ -109,14 +109,14 @@ func TestWatch(t *testing.T) {
 		require.True(t, w.knows(tomb))
 		elsewhere := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, time.Now())
 		w.store(t, elsewhere)
-		require.False(t, w.knows(elsewhere), "it is not in the cells")
+		require.False(t, w.knows(elsewhere), "outside the cells")
 		time.Sleep(10 * time.Minute)
-		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "a quiet stream is not lost")
+		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "a quiet stream stays open")
 		w.followed(t)
 	})
 }
 
-// A narrow plan sees only what concerns it, and that a record does so no more.
+// A narrow plan receives only relevant changes, including the end of a match.
 func TestWatchSendsWhatConcerns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		most := 2.0
@@ -136,8 +136,8 @@ func TestWatchSendsWhatConcerns(t *testing.T) {
 	})
 }
 
-// With the keeper that was followed gone, another takes its place, and nothing that
-// happened in between is lost: neither what is new nor what ended.
+// Another keeper replaces a lost one, and no change in between is lost: neither new records nor
+// withdrawals.
 func TestWatchOutlivesKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -154,7 +154,7 @@ func TestWatchOutlivesKeeper(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		require.True(t, w.knows(tomb))
 		require.True(t, w.knows(fresh))
-		require.Greater(t, w.resyncs.Load(), before, "it must ask again")
+		require.Greater(t, w.resyncs.Load(), before, "the watcher must query again")
 		require.NotSame(t, dead, w.followed(t))
 		later := p.sign(t, offer("later"), 1, time.Now())
 		w.store(t, later)
@@ -162,7 +162,7 @@ func TestWatchOutlivesKeeper(t *testing.T) {
 	})
 }
 
-// A stream that breaks goes on after its cookie, without asking anybody again.
+// A broken stream resumes after its cookie, without a query.
 func TestWatchResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -177,13 +177,13 @@ func TestWatchResumes(t *testing.T) {
 		require.Equal(t, before, w.resyncs.Load())
 		require.Same(t, keeper, w.followed(t))
 
-		keeper.server.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // it lost changes
+		keeper.server.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // a gap
 		time.Sleep(watchBeat + 3*time.Second)
 		require.Greater(t, w.resyncs.Load(), before)
 	})
 }
 
-// Who sends what no honest keeper does is left, and nothing of it stays.
+// A keeper that violates the protocol is left, and none of its records stay.
 func TestHostileWatch(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	p := newProvider(t)
@@ -229,7 +229,7 @@ func TestWatchRefuses(t *testing.T) {
 	require.True(t, w.enter("a"))
 }
 
-// Against a list without bounds: who is not told that the place is lost misses nothing.
+// Compared with an unbounded list: a position that is not lost misses no change.
 func TestRingLosesNothing(t *testing.T) {
 	x := index.New(index.Config{})
 	rapid.Check(t, func(t *rapid.T) {
