@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// nth gives well-formed topics.
+// nth returns well-formed topics.
 func nth(i int) string { return fmt.Sprintf("/blackhole/live/1/t%d/global", i) }
 
-// others is a topic of somebody else.
+// others is a topic of another user.
 func others(topic string) bool { return topic == "others" }
 
 func sub(topic string) *pb.RPC_SubOpts {
@@ -42,21 +42,21 @@ func TestFilterKnowsTheGrammar(t *testing.T) {
 	require.Equal(t, []*pb.RPC_SubOpts{good}, f.filter(t, sender, sub("weather"), good, sub(""), &pb.RPC_SubOpts{}))
 }
 
-// The bound holds over the life of a peer, however it spreads its subscriptions over RPCs.
+// The bound applies over the lifetime of a peer, for any distribution over RPCs.
 func TestFilterCountsAcrossRPCs(t *testing.T) {
 	f := newFilter(others)
 	for i := range 10 * maxPeerTopics {
 		require.Equal(t, i < maxPeerTopics, len(f.filter(t, sender, sub(nth(i)))) == 1, i)
 	}
-	require.Len(t, f.filter(t, sender, sub(nth(0))), 1, "what is known may be said again")
-	require.Len(t, f.filter(t, sender, unsub(nth(0)), sub(nth(500))), 2, "one goes, one comes")
+	require.Len(t, f.filter(t, sender, sub(nth(0))), 1, "a repeated subscription")
+	require.Len(t, f.filter(t, sender, unsub(nth(0)), sub(nth(500))), 2, "one leaves, one joins")
 	require.Empty(t, f.filter(t, sender, sub(nth(0))))
-	require.Empty(t, f.filter(t, sender, unsub(nth(0))), "what was refused cannot be left")
+	require.Empty(t, f.filter(t, sender, unsub(nth(0))), "a refused topic cannot be left")
 	require.Len(t, f.filter(t, "another", sub(nth(0))), 1)
 
 	(&tracer{subscriptions: f}).OnClosedOutboundStream(sender)
 	require.Equal(t, 1, f.peers.Len())
-	require.Len(t, f.filter(t, sender, sub(nth(0))), 1, "a new connection starts anew")
+	require.Len(t, f.filter(t, sender, sub(nth(0))), 1, "a new connection has no history")
 }
 
 func TestFilterKeepsNothingOfSilentPeers(t *testing.T) {
@@ -76,7 +76,8 @@ func TestFilterBoundsPeers(t *testing.T) {
 	require.Equal(t, maxPeers, f.peers.Len())
 }
 
-// BenchmarkFilterFull measures what a million subscriptions of hostile peers leave behind.
+// BenchmarkFilterFull measures the remaining memory after a million subscriptions of hostile
+// peers.
 func BenchmarkFilterFull(b *testing.B) {
 	for b.Loop() {
 		before, after := new(runtime.MemStats), new(runtime.MemStats)
@@ -95,7 +96,7 @@ func BenchmarkFilterFull(b *testing.B) {
 	}
 }
 
-// What pubsub keeps of a peer, given what is admitted, is what the filter counts.
+// For the admitted subscriptions, pubsub's state equals the count of the filter.
 func TestFilterAgreesWithPubsub(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f, kept := newFilter(others), make(map[string]struct{})

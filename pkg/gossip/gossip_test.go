@@ -20,11 +20,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func local() Topic  { return Topic{"relay", "u3"} } // of berlin
+func local() Topic  { return Topic{"relay", "u3"} } // the topic of berlin
 func global() Topic { return Topic{"relay", geo.Global} }
 
-// Without authors each message still has an id of its own: all five arrive, in the cell
-// and in the world, and none comes back to who published it.
+// Without authors each message still has its own id: all five arrive, on the cell's topic and on
+// the global one, and none returns to its publisher.
 func TestDelivery(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.node(t), w.node(t), w.node(t)
@@ -69,12 +69,11 @@ func idOf(tb testing.TB, n byte) peer.ID {
 	return id
 }
 
-// A follower passes news on to its mesh, also what it has already; what it knows to be
-// old stops there.
+// A follower forwards fresh records to its mesh, known versions included, but not older ones.
 func TestRelay(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.node(t), w.node(t), w.node(t)
-	w.star(t, b, a, c) // a and c do not know each other
+	w.star(t, b, a, c) // a and c have no connection
 	b.follow(t, local())
 	c.await(t, happening{"subscribe", b.ID(), local().String()})
 	c.follow(t, local())
@@ -82,7 +81,7 @@ func TestRelay(t *testing.T) {
 	a.await(t, happening{"subscribe", b.ID(), local().String()})
 
 	r := sign(t, 1, service("a", berlin()), 0)
-	b.learn(r) // from a keeper
+	b.learn(r) // as from a keeper
 	a.announce(t, r)
 	require.Equal(t, r.Sequence(), receive(t, c.got).Sequence())
 	require.Equal(t, string(accepted), receive(t, b.outcomes))
@@ -92,10 +91,10 @@ func TestRelay(t *testing.T) {
 	require.Equal(t, string(stale), receive(t, b.outcomes))
 	fresh := sign(t, 1, service("b", berlin()), 0)
 	a.announce(t, fresh)
-	require.Equal(t, fresh.Name(), receive(t, c.got).Name(), "the old version was not passed on")
+	require.Equal(t, fresh.Name(), receive(t, c.got).Name(), "the old version was not forwarded")
 }
 
-// Two forgeries and pubsub does not listen to a peer any more.
+// After two forgeries pubsub ignores a peer.
 func TestForgerIsGraylisted(t *testing.T) {
 	scores := make(chan map[peer.ID]float64, 64)
 	w := newWorld(t)
@@ -110,7 +109,7 @@ func TestForgerIsGraylisted(t *testing.T) {
 	require.Empty(t, victim.got)
 }
 
-// A peer that takes no stream from us has no score; the validator keeps its own account.
+// A peer without a stream from this peer has no score; the validator limits it instead.
 func TestForgerWithoutScore(t *testing.T) {
 	w := newWorld(t)
 	victim := w.node(t)
@@ -125,7 +124,7 @@ func TestForgerWithoutScore(t *testing.T) {
 	require.Empty(t, victim.got)
 }
 
-// An author, even an honest one, is refused before anything is verified.
+// A message with an author, even an honest one, is refused before its verification.
 func TestAuthoredMessagesAreRefused(t *testing.T) {
 	w := newWorld(t)
 	victim := w.node(t)
@@ -138,8 +137,8 @@ func TestAuthoredMessagesAreRefused(t *testing.T) {
 	require.Empty(t, victim.got)
 }
 
-// Subscriptions are bounded however many RPCs they come in, and pubsub is free again when
-// the peer is gone.
+// Subscriptions are bounded over any number of RPCs, and the state is freed after the
+// disconnection.
 func TestSubscriptionFlood(t *testing.T) {
 	w := newWorld(t)
 	victim := w.node(t)
@@ -160,7 +159,7 @@ func TestSubscriptionFlood(t *testing.T) {
 	ends := s.Network().ConnsToPeer(victim.ID())
 	require.NoError(t, w.DisconnectPeers(victim.ID(), s.ID()))
 	victim.await(t, happening{"down", s.ID(), ""})
-	for _, c := range ends { // or it might choose one of these, which is about to close, for its next stream
+	for _, c := range ends { // otherwise pubsub might choose a closing connection for its next stream
 		require.NoError(t, c.Close())
 	}
 	require.Empty(t, victim.ps.ListPeers(nth(0)))
@@ -169,7 +168,7 @@ func TestSubscriptionFlood(t *testing.T) {
 	victim.await(t, happening{"up", s.ID(), ""})
 	s.open(t, victim)
 	again := 0
-	for range 100 { // pubsub may hear late of the first stream's end, and takes what came before that with it
+	for range 100 { // pubsub may notice the end of the first stream late, and drops the earlier subscriptions with it
 		if again = flood(1000); again >= maxPeerTopics {
 			break
 		}
@@ -185,7 +184,7 @@ func TestFollowIsCounted(t *testing.T) {
 	a.await(t, happening{"subscribe", b.ID(), cellTopic})
 	require.Equal(t, 1, b.g.followed)
 	first()
-	first() // no effect
+	first() // repeated
 	require.Equal(t, []string{cellTopic}, b.ps.GetTopics())
 	a.announce(t, sign(t, 1, service("a", berlin()), 0))
 	require.Equal(t, "a", receive(t, b.got).Name().ID)
@@ -201,14 +200,14 @@ func TestFollowIsCounted(t *testing.T) {
 	require.Equal(t, "b", receive(t, b.got).Name().ID)
 }
 
-// release returns only when the Sink is not running any more.
+// release waits for a running Sink.
 func TestReleaseWaitsForTheSink(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node(t), w.node(t)
 	w.star(t, a, b)
 	entered, blocked := make(chan struct{}), make(chan struct{})
 	unblock := sync.OnceFunc(func() { close(blocked) })
-	defer unblock() // or Close would wait for ever
+	defer unblock() // otherwise Close would not return
 	finished := false
 	b.g.sink = func(*records.Record) {
 		close(entered)
@@ -224,7 +223,7 @@ func TestReleaseWaitsForTheSink(t *testing.T) {
 	a.await(t, happening{"unsubscribe", b.ID(), cellTopic})
 	select {
 	case <-released:
-		require.Fail(t, "released while the Sink runs")
+		require.Fail(t, "release returned while the Sink runs")
 	default:
 	}
 	unblock()
@@ -243,7 +242,7 @@ func TestFollowIsCapped(t *testing.T) {
 		_, err := n.g.FollowTopics(more)
 		require.ErrorIs(t, err, fault.LimitReached)
 	}
-	n.follow(t, topics[3])() // nothing new
+	n.follow(t, topics[3])() // followed already
 	require.Len(t, n.ps.GetTopics(), MaxFollowed)
 	release()
 	require.Empty(t, n.ps.GetTopics())
@@ -251,7 +250,7 @@ func TestFollowIsCapped(t *testing.T) {
 	n.follow(t, local())()
 }
 
-// Topics that are only published to are given back to pubsub when others need the room.
+// Topics without followers are closed for lack of room.
 func TestPublishedTopicsAreBounded(t *testing.T) {
 	n := newWorld(t).node(t)
 	defer n.follow(t, local())()
@@ -265,7 +264,7 @@ func TestPublishedTopicsAreBounded(t *testing.T) {
 	require.Equal(t, maxIdle, n.g.idle.Len())
 	require.Len(t, n.g.topics, maxIdle+1)
 	_, err := n.ps.Join("/blackhole/live/1/t0/global")
-	require.NoError(t, err, "its handle was closed")
+	require.NoError(t, err, "the handle was closed")
 }
 
 func TestBadArguments(t *testing.T) {
@@ -304,13 +303,13 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, b.g.Publish(t.Context(), r), fault.Unavailable)
 	_, err := b.g.FollowTopics([]Topic{local()})
 	require.ErrorIs(t, err, fault.Unavailable)
-	require.Eventually(t, func() bool { // who has said that it is done may still be returning
+	require.Eventually(t, func() bool { // a finished goroutine may still be returning
 		stacks := make([]byte, 4<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "gossip.(*Gossip).carry")
 	}, time.Minute, time.Millisecond, "a reader is left")
 }
 
-// A daemon may stop pubsub first: nothing hangs.
+// A daemon may stop pubsub first: no call blocks.
 func TestPubSubEndsFirst(t *testing.T) {
 	w := newWorld(t)
 	verifier, err := records.NewVerifier(1)
@@ -324,7 +323,7 @@ func TestPubSubEndsFirst(t *testing.T) {
 	release, err := g.FollowTopics([]Topic{local()})
 	require.NoError(t, err)
 	cancel()
-	for err == nil { // pubsub's loop may not have noticed yet
+	for err == nil { // pubsub's loop may still run
 		var another func()
 		if another, err = g.FollowTopics([]Topic{global()}); err == nil {
 			another()

@@ -29,11 +29,11 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	var left error
-	for range 60 { // pubsub ends behind its context, and a busy machine takes its time: each look is half a second
+	for range 60 { // pubsub ends after its context, later on a busy machine: each round takes half a second
 		left = goleak.Find(
-			// A stream of the mock network may outlive it, when it was being opened as it closed.
+			// A stream of the mock network may outlive it, if opened during the close.
 			goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/net/mock.(*stream).transport"),
-			// a stream that is opened while its host closes ends a while later
+			// A stream opened during the close of its host ends later.
 			goleak.IgnoreAnyFunction("github.com/libp2p/go-libp2p-pubsub.(*PubSub).handleNewStream"))
 		if code != 0 || left == nil {
 			os.Exit(code)
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// world is a mock network that ends with its test.
+// cluster is a mock network that ends with its test.
 type world struct{ mocknet.Mocknet }
 
 func newWorld(t *testing.T) world {
@@ -53,7 +53,7 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// connect joins two hosts.
+// connect connects two hosts.
 func (w world) connect(t *testing.T, a, b host.Host) {
 	t.Helper()
 	_, err := w.LinkPeers(a.ID(), b.ID())
@@ -64,8 +64,9 @@ func (w world) connect(t *testing.T, a, b host.Host) {
 	introduce(t, b, a)
 }
 
-// introduce has a host hear that another one speaks the protocol, if it does. In the mock network a host may answer
-// the question what it speaks before it has noted a protocol, and not correct itself.
+// introduce lets a host identify another one again, if that one speaks the protocol. In the mock
+// network a host may answer an identify request before it has registered a protocol, and does not
+// correct the answer.
 func introduce(t *testing.T, to, other host.Host) {
 	t.Helper()
 	if !slices.Contains(other.Mux().Protocols(), Protocol) {
@@ -77,8 +78,8 @@ func introduce(t *testing.T, to, other host.Host) {
 	require.NoError(t, e.Close())
 }
 
-// star joins nodes to a hub. When it returns all may speak: pubsub drops what it has no
-// stream for, even where it knows of the subscription already.
+// star connects nodes to a hub and waits until all of them can publish: pubsub drops messages for
+// a peer without a stream, even with a known subscription.
 func (w world) star(t *testing.T, hub *node, rays ...*node) {
 	t.Helper()
 	for _, n := range rays {
@@ -95,14 +96,14 @@ func (w world) host(t *testing.T) host.Host {
 	return h
 }
 
-// happening is what a test waits for.
+// happening is an event for a test.
 type happening struct {
 	what  string // subscribe, unsubscribe, graft, up, down
 	peer  peer.ID
 	topic string
 }
 
-// node is a peer of these tests.
+// node is a peer of a test.
 type node struct {
 	host.Host
 	ps       *pubsub.PubSub
@@ -114,7 +115,7 @@ type node struct {
 	mu    sync.Mutex // guards known
 	known map[records.Name]*records.Record
 
-	tracer // of no interest but for what is overridden
+	tracer // the other methods have no effect
 }
 
 func (n *node) Received(outcome string) { n.outcomes <- outcome }
@@ -156,7 +157,7 @@ func (w world) node(t *testing.T, more ...pubsub.Option) *node {
 	t.Helper()
 	n := &node{
 		Host: w.host(t), known: make(map[records.Name]*records.Record),
-		// Larger than anything a test makes happen: pubsub must not wait for the test.
+		// Larger than the number of events in any test: pubsub must not wait for the test.
 		got: make(chan *records.Record, 1<<12), outcomes: make(chan string, 1<<12), events: make(chan happening, 1<<14),
 	}
 	verifier, err := records.NewVerifier(1024)
@@ -174,20 +175,20 @@ func (w world) node(t *testing.T, more ...pubsub.Option) *node {
 	return n
 }
 
-// receive waits for a value, within reason.
+// receive waits for a value, with a timeout.
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(time.Minute):
-		require.FailNow(t, "nothing came")
+		require.FailNow(t, "no value arrived")
 		panic("not reached")
 	}
 }
 
-// await skips events until all those wanted came, in any order. When it returns, pubsub's
-// loop is past them: whatever is asked of pubsub from now on comes after.
+// await skips events until all wanted ones have arrived, in any order. On return pubsub's loop has
+// processed them, so later calls follow them.
 func (n *node) await(t *testing.T, wanted ...happening) {
 	t.Helper()
 	missing := make(map[happening]bool)
@@ -206,7 +207,7 @@ func (n *node) follow(t *testing.T, topics ...Topic) (release func()) {
 	return release
 }
 
-// announce publishes a record that its publisher knows.
+// announce publishes a record and adds it to the known records of its publisher.
 func (n *node) announce(t *testing.T, r *records.Record) {
 	t.Helper()
 	n.learn(r)
@@ -219,8 +220,7 @@ type stranger struct {
 	stream network.Stream
 }
 
-// intrude opens a stream to a node. A stranger that listens is one that pubsub talks to,
-// and keeps the score of.
+// intrude opens a stream to a node. To a listening stranger pubsub opens a stream, and scores it.
 func (w world) intrude(t *testing.T, victim *node, listens bool) *stranger {
 	t.Helper()
 	s := &stranger{Host: w.host(t)}

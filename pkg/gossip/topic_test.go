@@ -18,10 +18,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// t0 is the present of these tests.
+// t0 is the present time of the tests.
 func t0() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// key gives the nth provider's key.
+// key returns the key of the nth provider.
 func key(tb testing.TB, n byte) crypto.PrivKey {
 	tb.Helper()
 	raw := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
@@ -30,7 +30,7 @@ func key(tb testing.TB, n byte) crypto.PrivKey {
 	return k
 }
 
-// service is a relay service at a point, or anywhere.
+// service returns a relay service at a point, or without a place.
 func service(id string, at *geo.Point) records.Offer {
 	o := records.Offer{ID: id, Metadata: records.Metadata{Type: "relay"}}
 	if at != nil {
@@ -39,7 +39,7 @@ func service(id string, at *geo.Point) records.Offer {
 	return o
 }
 
-// sign makes a version of an offer of the nth provider, issued so long after t0.
+// sign returns a version of an offer of the nth provider, issued at a time after t0.
 func sign(tb testing.TB, n byte, o records.Offer, after time.Duration) *records.Record {
 	tb.Helper()
 	at := t0().Add(after)
@@ -120,7 +120,7 @@ func TestTopicsFor(t *testing.T) {
 	require.Len(t, TopicsFor(plan(t, query.Query{Type: "relay", Near: around(&geo.Point{}, 10)})), 4, "four cells meet at (0, 0)")
 }
 
-// Whoever follows a plan's topics hears of every record that it matches, by whatever disc.
+// The topics of a plan carry every record that it matches, for any disc.
 func TestEveryMatchIsHeard(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		at := &geo.Point{Lat: rapid.Float64Range(-90, 90).Draw(rt, "lat"), Lon: rapid.Float64Range(-180, 179.9).Draw(rt, "lon")}

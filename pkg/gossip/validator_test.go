@@ -55,7 +55,7 @@ func message(topic string, data []byte) *pubsub.Message {
 	return &pubsub.Message{Message: &pb.Message{Topic: &topic, Data: data}}
 }
 
-// hear validates one message and gives what was recorded of it.
+// hear validates one message and returns the recorded outcome.
 func (j *judge) hear(tb testing.TB, m *pubsub.Message) string {
 	tb.Helper()
 	before := len(j.tally)
@@ -64,7 +64,7 @@ func (j *judge) hear(tb testing.TB, m *pubsub.Message) string {
 	o := j.tally[before]
 	require.Equal(tb, outcome(o).validation(), verdict)
 	_, handed := m.ValidatorData.(*records.Record)
-	require.Equal(tb, o == string(accepted), handed, "exactly an accepted record is handed on")
+	require.Equal(tb, o == string(accepted), handed, "only an accepted record is delivered")
 	return o
 }
 
@@ -80,7 +80,7 @@ func TestValidator(t *testing.T) {
 		name  string
 		m     *pubsub.Message
 		known *records.Record
-		at    time.Duration // of the hearing, after t0
+		at    time.Duration // of the validation, after t0
 		want  outcome
 	}{
 		{"fresh", message(cellTopic, r.Envelope()), nil, 0, accepted},
@@ -123,7 +123,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A peer's own record is known to it before it is published, and costs nobody anything.
+// This peer's own record is known before its publication, and counts against no rate.
 func TestOwnMessagesPass(t *testing.T) {
 	j := newJudge(t)
 	m := message(cellTopic, nil)
@@ -132,7 +132,7 @@ func TestOwnMessagesPass(t *testing.T) {
 	require.Empty(t, j.tally)
 }
 
-// Each provider has its own budget; replays and forgeries by others do not spend it.
+// Each provider has its own rate; replays and forgeries of other peers do not use it.
 func TestProviderRate(t *testing.T) {
 	j := newJudge(t)
 	last := sign(t, 1, service("x", berlin()), time.Minute)
@@ -150,7 +150,7 @@ func TestProviderRate(t *testing.T) {
 	require.Equal(t, string(accepted), j.hear(t, next))
 }
 
-// A sender of rejected messages is soon not listened to, whether pubsub scores it or not.
+// A sender of rejected messages is soon ignored, with or without a score.
 func TestSenderOfForgeries(t *testing.T) {
 	j := newJudge(t)
 	honest := message(cellTopic, sign(t, 1, service("a", berlin()), 0).Envelope())
@@ -184,11 +184,11 @@ func TestMessageID(t *testing.T) {
 	}
 	authored := message("a", []byte("b")).Message
 	authored.From, authored.Seqno = []byte("me"), []byte{1}
-	require.Equal(t, id("a", "b"), messageID(authored), "the author is no part of it")
+	require.Equal(t, id("a", "b"), messageID(authored), "the id does not depend on the author")
 }
 
-// FuzzValidator feeds the validator what a stranger may send: nothing panics, and only a
-// record's one true form on its own topic is accepted.
+// FuzzValidator feeds the validator with any input: it never panics, and accepts only the
+// canonical form of a record on its own topic.
 func FuzzValidator(f *testing.F) {
 	r := sign(f, 1, service("a", berlin()), 0)
 	wire := func(topic string, data []byte) []byte {
@@ -244,7 +244,7 @@ func BenchmarkValidator(b *testing.B) {
 	})
 }
 
-// What is on another's topic is for another's validator.
+// A message on a foreign topic is left to the validator of that topic.
 func TestValidatorLeavesOthers(t *testing.T) {
 	j := newJudge(t)
 	j.Others = others

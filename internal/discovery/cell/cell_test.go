@@ -31,7 +31,7 @@ func TestChildren(t *testing.T) {
 	require.Equal(t, geo.Cell("u3"), place)
 }
 
-// Whoever is alone, as a provider or as a prefix, cannot divide a cell, whatever it does.
+// One provider or one prefix alone cannot split a cell.
 func TestNobodyAloneDivides(t *testing.T) {
 	honest := members(t, 10_000, Full-PrefixShare, "")
 	require.False(t, Splits(city, join(honest, services(t, 1, 3*ProviderShare))))
@@ -39,7 +39,7 @@ func TestNobodyAloneDivides(t *testing.T) {
 	require.False(t, Splits(city, join(honest, crowd)))
 	require.False(t, Splits(city, honest))
 	two := members(t, 30_000, 1200, "203.0.113.0/24")
-	require.True(t, Splits(city, join(honest, crowd, two)), "more than one is many")
+	require.True(t, Splits(city, join(honest, crowd, two)), "two parties suffice")
 	require.True(t, Splits(geo.Global, join(honest, members(t, 40_000, 501, ""))))
 	require.False(t, Splits("u33dc0xy", join(honest, crowd, two)), "a leaf has no children")
 }
@@ -72,7 +72,7 @@ func TestFairAgainstAnyAttacker(t *testing.T) {
 	})
 }
 
-// Surplus is taken from who has most, whatever the order, and leaves as much as may stay.
+// Surplus takes from the largest parties in any order of members, and leaves the maximum.
 func TestSurplus(t *testing.T) {
 	honest := members(t, 10_000, 300, "")
 	flood := join(members(t, 20_000, 900, "198.51.100.0/24"), members(t, 30_000, 700, "203.0.113.0/24"))
@@ -89,7 +89,7 @@ func TestSurplus(t *testing.T) {
 	require.Len(t, Surplus(services(t, 1, 30), 10), 20)
 }
 
-// Keepers of a cell agree on the sample whatever the order they learn of records in.
+// Keepers of a cell agree on the sample for any order of arrival.
 func TestSampleWhateverTheOrder(t *testing.T) {
 	all := join(members(t, 10_000, 900, ""), members(t, 20_000, 600, "198.51.100.0/24"), services(t, 1, 400))
 	sampleOf := func(order []Member) *Sample {
@@ -126,18 +126,18 @@ func TestSampleWhateverTheOrder(t *testing.T) {
 		require.LessOrEqual(t, n, sampleShare)
 	}
 	want.Remove(want.Names()[0])
-	require.Equal(t, uint64(math.MaxUint64), want.Below(), "there is room")
+	require.Equal(t, uint64(math.MaxUint64), want.Below(), "the sample has room")
 }
 
-// A divided cell holds a bounded part, wants what is in it or betters it, and is whole again
-// only when it has come down to a quarter, and after its publishers have heard.
+// A split cell holds a bounded part, wants members of the sample and improvements, and becomes
+// whole again only at a quarter of its size, after its publishers know.
 func TestCellDividesAndMerges(t *testing.T) {
 	now := t0()
 	c := New(city, Splitting, now)
 	all := members(t, 10_000, Full+1, "")
 	for _, m := range all {
 		kept, _ := c.Offer(m)
-		require.True(t, kept, "nothing goes before it is handed over")
+		require.True(t, kept, "no record is dropped before the hand-over")
 	}
 	require.Equal(t, Full+1, c.Total().Count)
 	require.False(t, c.UpdatePhase(now))
@@ -171,13 +171,13 @@ func TestCellDividesAndMerges(t *testing.T) {
 	exchange := func(count int) {
 		now = now.Add(time.Minute)
 		require.Equal(t, []geo.Cell{"u33"}, c.Stale(10, now, now))
-		require.Empty(t, c.Stale(10, now, now), "is being asked")
+		require.Empty(t, c.Stale(10, now, now), "asked already")
 		c.Refresh("u33", Summary{Count: count})
 	}
 	exchange(Full + 2)
 	exchange(Merge)
 	require.False(t, c.UpdatePhase(now))
-	require.Equal(t, Split, c.phase, "a keeper that has just begun says little")
+	require.Equal(t, Split, c.phase, "a new keeper reports few records")
 	for range 2 {
 		now = now.Add(Grace)
 		exchange(Merge + 1)
@@ -197,10 +197,10 @@ func TestCellDividesAndMerges(t *testing.T) {
 	require.True(t, c.phase.Open() && !c.phase.Complete())
 	require.True(t, c.UpdatePhase(now.Add(Grace)))
 	exchange(Full + 1)
-	require.False(t, c.UpdatePhase(now.Add(Grace)), "it has grown again")
+	require.False(t, c.UpdatePhase(now.Add(Grace)), "the cell has grown again")
 	require.Equal(t, Split, c.phase)
 	exchange(0)
-	require.Equal(t, 1, c.Total().Count, "a publisher may know the child from before and not tell")
+	require.Equal(t, 1, c.Total().Count, "a publisher may remember the child and send nothing")
 	now = now.Add(Grace)
 	exchange(0)
 	require.Len(t, c.Populated(), 1)
@@ -222,7 +222,7 @@ func TestChildrenAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.children), MaxChildren)
 	require.Equal(t, 1600, c.Total().Count)
 	c.Adopt("u33", Summary{Count: 5})
-	require.Zero(t, c.Summary("u33").Count, "is no child of it")
+	require.Zero(t, c.Summary("u33").Count, "not a child")
 }
 
 func TestWait(t *testing.T) {
@@ -249,13 +249,13 @@ func TestWait(t *testing.T) {
 		c := Load{
 			Count: rapid.IntRange(0, 3000).Draw(t, "count"), Capacity: rapid.IntRange(1, 3000).Draw(t, "capacity"),
 			OfProvider: rapid.IntRange(0, 500).Draw(t, "provider"), OfPrefix: rapid.IntRange(0, 500).Draw(t, "prefix"),
-			Splits: rapid.Bool().Draw(t, "divides"),
+			Splits: rapid.Bool().Draw(t, "splits"),
 		}
 		w := Wait(c)
 		require.True(t, w >= 0 && w <= MaxWait)
 		more := c
 		more.OfPrefix += rapid.IntRange(0, 100).Draw(t, "more")
-		require.GreaterOrEqual(t, Wait(more), w, "who has more waits no less")
+		require.GreaterOrEqual(t, Wait(more), w, "a larger share waits at least as long")
 	})
 }
 
@@ -266,8 +266,8 @@ func TestLine(t *testing.T) {
 	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now))
 	require.Equal(t, 20*time.Second, l.Admit(name(1), time.Minute, now.Add(40*time.Second)))
 	require.Zero(t, l.Admit(name(1), time.Minute, now.Add(time.Minute)))
-	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(time.Minute)), "once in, a place is given up")
-	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(2*time.Minute+MaxWait+1)), "it came back too late")
+	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(time.Minute)), "admission ends the wait")
+	require.Equal(t, time.Minute, l.Admit(name(1), time.Minute, now.Add(2*time.Minute+MaxWait+1)), "the record returned too late")
 	for i := range 2 * maxQueue {
 		l.Admit(name(i), time.Minute, now)
 	}

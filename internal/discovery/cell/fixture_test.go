@@ -22,7 +22,7 @@ func t0() time.Time { return time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC) }
 
 func ptr[T any](v T) *T { return &v }
 
-// key is the n-th provider's.
+// key returns the key of the n-th provider.
 func key(tb require.TestingT, n int) crypto.PrivKey {
 	seed := binary.BigEndian.AppendUint64(bytes.Repeat([]byte{7}, ed25519.SeedSize-8), uint64(n))
 	k, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(seed))
@@ -30,7 +30,7 @@ func key(tb require.TestingT, n int) crypto.PrivKey {
 	return k
 }
 
-// offer is a compute service somewhere in the cell u33, about which little is said.
+// offer returns a compute service in the cell u33 with few values.
 func offer(id string) records.Offer {
 	return records.Offer{
 		ID:           id,
@@ -46,7 +46,7 @@ func sign(tb require.TestingT, provider int, o records.Offer, sequence uint64) *
 	return r
 }
 
-// offerGen draws services with values that often tie and are often missing.
+// offerGen draws services with frequent ties and missing values.
 func offerGen(id string) *rapid.Generator[records.Offer] {
 	return rapid.Custom(func(t *rapid.T) records.Offer {
 		o := offer(id)
@@ -77,7 +77,7 @@ func offerGen(id string) *rapid.Generator[records.Offer] {
 	})
 }
 
-// planGen draws plans of every order, with and without the filters that summaries know of.
+// planGen draws plans of every order, with and without the filters that summaries cover.
 func planGen() *rapid.Generator[*query.Plan] {
 	return rapid.Custom(func(t *rapid.T) *query.Plan {
 		q := query.Query{Type: "compute", Seed: rapid.Uint64().Draw(t, "seed")}
@@ -104,8 +104,8 @@ func planGen() *rapid.Generator[*query.Plan] {
 	})
 }
 
-// members are n records of one place, one per provider from first on, of a prefix; the zero
-// prefix for "".
+// members returns n records at one place, one per provider from first on, of a prefix; the zero
+// prefix for an empty string.
 func members(tb require.TestingT, first, n int, prefix string) []Member {
 	var from netip.Prefix
 	if prefix != "" {
@@ -118,7 +118,7 @@ func members(tb require.TestingT, first, n int, prefix string) []Member {
 	return all
 }
 
-// services are n records of one provider.
+// services returns n records of one provider.
 func services(tb require.TestingT, provider, n int) []Member {
 	all := make([]Member, n)
 	for i := range all {
@@ -129,5 +129,5 @@ func services(tb require.TestingT, provider, n int) []Member {
 
 func join(groups ...[]Member) []Member { return slices.Concat(groups...) }
 
-// peerOf names a provider that signs nothing.
+// peerOf returns a provider id without a key.
 func peerOf(n int) peer.ID { return peer.ID(fmt.Sprintf("peer %d", n)) }

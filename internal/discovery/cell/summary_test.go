@@ -20,7 +20,7 @@ import (
 
 const city geo.Cell = "u3"
 
-// requireSafe checks a summary of a cell against every record that lies there.
+// requireSafe checks a summary of a cell against every record in it.
 func requireSafe(t require.TestingT, s Summary, p *query.Plan, place geo.Cell, recs []*records.Record) {
 	bound, some := s.Bound(p, place)
 	require.False(t, math.IsNaN(bound))
@@ -28,7 +28,7 @@ func requireSafe(t require.TestingT, s Summary, p *query.Plan, place geo.Cell, r
 		if at, ok := r.Facts().Place(); !ok || !place.Contains(at) || !p.Match(r) {
 			continue
 		}
-		require.True(t, some, "a match of a summary that says there is none")
+		require.True(t, some, "the summary excludes a match")
 		require.LessOrEqual(t, bound, p.Value(r))
 	}
 }
@@ -43,7 +43,8 @@ func recordsGen(most int) *rapid.Generator[[]*records.Record] {
 	})
 }
 
-// However a summary came about, no record of its cell betters the bound, in any order.
+// For every way to compute a summary and for every order, no record of the cell has a better value
+// than the bound.
 func TestBoundsAgainstBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		recs := recordsGen(25).Draw(t, "records")
@@ -74,12 +75,13 @@ func TestBoundsAgainstBruteForce(t *testing.T) {
 			}
 		}
 		for _, r := range inside {
-			require.False(t, whole.ImprovedBy(r), "a summary accounts for what it is of")
+			require.False(t, whole.ImprovedBy(r), "a summary covers its own records")
 		}
 	})
 }
 
-// A summary is of use: where all is known and nothing else is near, the bound is the best value.
+// Summaries are useful: with all values known and no other record near, the bound equals the best
+// value.
 func TestBoundsAreTight(t *testing.T) {
 	var recs []*records.Record
 	var s Summary
@@ -100,22 +102,22 @@ func TestBoundsAreTight(t *testing.T) {
 	dear, err := query.Compile(query.Query{Type: "compute", Price: query.Price{MaxPrice: ptr(0.5)}}, query.Defaults{})
 	require.NoError(t, err)
 	_, some := s.Bound(dear, "u33dc0")
-	require.False(t, some, "all are dearer")
+	require.False(t, some, "all records cost more")
 	far, err := query.Compile(query.Query{Type: "compute", Near: &query.Near{Latitude: -30, Longitude: 20, RadiusKM: ptr(50.0)}}, query.Defaults{})
 	require.NoError(t, err)
 	_, some = s.Bound(far, "u33dc0")
 	require.False(t, some, "the disc does not reach the cell")
 }
 
-// The keepers of a divided cell hear only of what they want, the child's keepers of everything
-// but late, records come, change and go: no bound is ever too bad.
+// The keepers of a split cell receive only wanted records; the child's keepers receive all
+// records, but late. Records appear, change and expire: no bound is ever too bad.
 func TestSummariesStaySafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const child geo.Cell = "u33"
 		parent := New(city, Split, t0())
-		live := map[string]*records.Record{} // what there is
-		held := map[string]*records.Record{} // at the child's keeper
-		var late []*records.Record           // on the way there
+		live := map[string]*records.Record{} // all live records
+		held := map[string]*records.Record{} // records at the child's keeper
+		var late []*records.Record           // records on the way to the child's keeper
 		arrive := func() {
 			for _, r := range late {
 				if live[r.Name().ID] == r {
@@ -124,7 +126,7 @@ func TestSummariesStaySafe(t *testing.T) {
 			}
 			late = nil
 		}
-		said := map[geo.Cell]Summary{} // what the publishers remember, for 10 minutes
+		said := map[geo.Cell]Summary{} // hints at the publishers, for 10 minutes
 		now, heard, sequence := t0(), t0(), uint64(1)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
@@ -156,14 +158,14 @@ func TestSummariesStaySafe(t *testing.T) {
 					}
 					parent.Refresh(place, s)
 				}
-			case 5: // a publisher hears what the keepers know
+			case 5: // a publisher gets a hint
 				said, heard = map[geo.Cell]Summary{}, now
 				for _, place := range parent.Populated() {
 					if s := parent.Stable(place); s.Count > 0 {
 						said[place] = s
 					}
 				}
-			case 6: // so long a record may be on its way
+			case 6: // the maximum delay of a record
 				now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 4 * time.Minute}).Draw(t, "time"))
 				arrive()
 			}
@@ -202,7 +204,7 @@ func TestManyCurrencies(t *testing.T) {
 		require.NoError(t, err)
 		bound, some := s.Bound(p, city)
 		require.True(t, some)
-		require.Equal(t, want, bound, "what is not told apart may be free")
+		require.Equal(t, want, bound, "an unknown pair may be free")
 	}
 }
 
@@ -265,8 +267,8 @@ func priced(t *testing.T, id string, price float64) *records.Record {
 	return sign(t, 1, o, 1)
 }
 
-// A publisher that remembers a value better than its own does not tell of its own, although
-// the better one is gone and the child's keepers have said so.
+// A publisher that remembers a better value than its own sends nothing, although the better record
+// is gone and the child's keepers have reported so.
 func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
 	require.NoError(t, err)
@@ -283,24 +285,24 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 	}
 	cheap, dear, unheard := priced(t, "cheap", 1), priced(t, "dear", 5), priced(t, "unheard", 3)
 	parent.Adopt("u33", Summary{Count: 1})
-	for range 40 { // what was told is long over, and only the child's keepers know it
+	for range 40 { // all windows have passed: only the child's keepers know the value
 		ask(cheap, dear)
 	}
 	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
 	require.Equal(t, []Price{{"usdc", "per-hour", 1}}, said["u33"].Prices)
 	ask(dear)
 	require.False(t, Wants(city, 0, said, unheard))
-	for range 10 { // the longest that a publisher remembers
+	for range 10 { // the maximum lifetime of a hint
 		requireSafe(t, parent.Summary("u33"), p, "u33", []*records.Record{dear, unheard})
 		ask(dear)
 	}
 	for range 40 {
 		ask(dear)
 	}
-	require.Equal(t, []Price{{"usdc", "per-hour", 5}}, parent.Summary("u33").Prices, "in the end it is right")
+	require.Equal(t, []Price{{"usdc", "per-hour", 5}}, parent.Summary("u33").Prices, "correct in the end")
 }
 
-// What is about to be dropped is not told to publishers: they would remember it for longer.
+// Hints contain no values that are about to be dropped: publishers would remember them for longer.
 func TestPublishersHearWhatLasts(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
@@ -314,11 +316,11 @@ func TestPublishersHearWhatLasts(t *testing.T) {
 	parent.Offer(Member{Record: cheap})
 	parent.Forget(cheap.Name())
 	now = now.Add(Grace)
-	ask(dear) // cheap is of the window before now
+	ask(dear) // cheap belongs to the previous window
 	require.Equal(t, 1.0, parent.Summary("u33").Prices[0].Least)
 	now = now.Add(Grace)
 	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
 	ask(dear)
 	require.Equal(t, 5.0, parent.Summary("u33").Prices[0].Least)
-	require.True(t, Wants(city, 0, said, priced(t, "unheard", 3)), "it betters what is known now")
+	require.True(t, Wants(city, 0, said, priced(t, "unheard", 3)), "the record improves the present summary")
 }

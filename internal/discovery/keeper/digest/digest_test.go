@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// drawn is a set as a map, with ids that crowd into few buckets.
+// drawn is a set as a map, with ids in few buckets.
 func drawn(t *rapid.T, name string) map[ID]Version {
 	return rapid.MapOf(
 		rapid.Custom(func(t *rapid.T) ID {
@@ -34,15 +34,15 @@ func setOf(m map[ID]Version) *Set {
 	return New(entries)
 }
 
-// What one side lists of the buckets that differ holds everything that the other lacks or
-// has otherwise, however small the pages are.
+// The listed entries of different buckets include all entries that the other side lacks or has in
+// another version, for any page size.
 func TestListFindsWhatDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawn(t, "a"), drawn(t, "b")
 		mine, theirs := setOf(a), setOf(b)
 		require.Equal(t, maps.Equal(a, b), mine.Root() == theirs.Root())
 
-		room := rapid.IntRange(21, 60).Draw(t, "room") * EntrySize // a bucket has at most 21
+		room := rapid.IntRange(21, 60).Draw(t, "room") * EntrySize // the maximum of a bucket is 21
 		listed := map[ID]Version{}
 		for from := 0; from < Buckets; {
 			wire, next := theirs.List(mine.Sums(), from, room, room)
@@ -108,7 +108,7 @@ func TestSumsOnTheWire(t *testing.T) {
 	require.Len(t, ids, 2)
 }
 
-// A bucket above the bound is cut, so that a page always gets on.
+// A bucket above the maximum is cut, so that every page makes progress.
 func TestListCutsWhatDoesNotFit(t *testing.T) {
 	entries := make([]Entry, 100)
 	for i := range entries {
