@@ -33,7 +33,7 @@ func (f *filter) filter(tb testing.TB, from peer.ID, subs ...*pb.RPC_SubOpts) []
 	return got
 }
 
-func TestFilterKnowsTheGrammar(t *testing.T) {
+func TestFilterChecksGrammar(t *testing.T) {
 	f := newFilter(others)
 	require.True(t, f.CanSubscribe(cellTopic))
 	require.False(t, f.CanSubscribe("weather"))
@@ -59,7 +59,7 @@ func TestFilterCountsAcrossRPCs(t *testing.T) {
 	require.Len(t, f.filter(t, sender, sub(nth(0))), 1, "a new connection has no history")
 }
 
-func TestFilterKeepsNothingOfSilentPeers(t *testing.T) {
+func TestFilterForgetsPeersWithoutTopics(t *testing.T) {
 	f := newFilter(others)
 	f.filter(t, sender, sub("weather"), unsub(nth(1)))
 	require.Zero(t, f.peers.Len())

@@ -26,7 +26,7 @@ func global() Topic { return Topic{"relay", geo.Global} }
 // Without authors each message still has its own id: all five arrive, on the cell's topic and on
 // the global one, and none returns to its publisher.
 func TestDelivery(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	a, b, c := w.node(t), w.node(t), w.node(t)
 	w.star(t, a, b, c)
 	nearby, err := b.g.Follow(plan(t, query.Query{Type: "relay", Near: around(berlin(), 5)}))
@@ -71,7 +71,7 @@ func idOf(tb testing.TB, n byte) peer.ID {
 
 // A follower forwards fresh records to its mesh, known versions included, but not older ones.
 func TestRelay(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	a, b, c := w.node(t), w.node(t), w.node(t)
 	w.star(t, b, a, c) // a and c have no connection
 	b.follow(t, local())
@@ -97,7 +97,7 @@ func TestRelay(t *testing.T) {
 // After two forgeries pubsub ignores a peer.
 func TestForgerIsGraylisted(t *testing.T) {
 	scores := make(chan map[peer.ID]float64, 64)
-	w := newWorld(t)
+	w := newCluster(t)
 	victim := w.node(t, pubsub.WithPeerScoreInspect(func(s map[peer.ID]float64) { scores <- s }, time.Second))
 	victim.follow(t, local())
 	s := w.intrude(t, victim, true)
@@ -111,7 +111,7 @@ func TestForgerIsGraylisted(t *testing.T) {
 
 // A peer without a stream from this peer has no score; the validator limits it instead.
 func TestForgerWithoutScore(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	victim := w.node(t)
 	victim.follow(t, local())
 	s := w.intrude(t, victim, false)
@@ -126,7 +126,7 @@ func TestForgerWithoutScore(t *testing.T) {
 
 // A message with an author, even an honest one, is refused before its verification.
 func TestAuthoredMessagesAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	victim := w.node(t)
 	victim.follow(t, local())
 	s := w.intrude(t, victim, true)
@@ -140,7 +140,7 @@ func TestAuthoredMessagesAreRefused(t *testing.T) {
 // Subscriptions are bounded over any number of RPCs, and the state is freed after the
 // disconnection.
 func TestSubscriptionFlood(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	victim := w.node(t)
 	s := w.intrude(t, victim, true)
 	flood := func(from int) (admitted int) {
@@ -177,7 +177,7 @@ func TestSubscriptionFlood(t *testing.T) {
 }
 
 func TestFollowIsCounted(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	a, b := w.node(t), w.node(t)
 	w.star(t, a, b)
 	first, second := b.follow(t, local(), local()), b.follow(t, local())
@@ -202,7 +202,7 @@ func TestFollowIsCounted(t *testing.T) {
 
 // release waits for a running Sink.
 func TestReleaseWaitsForTheSink(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	a, b := w.node(t), w.node(t)
 	w.star(t, a, b)
 	entered, blocked := make(chan struct{}), make(chan struct{})
@@ -232,7 +232,7 @@ func TestReleaseWaitsForTheSink(t *testing.T) {
 }
 
 func TestFollowIsCapped(t *testing.T) {
-	n := newWorld(t).node(t)
+	n := newCluster(t).node(t)
 	var topics []Topic
 	for i := range MaxFollowed {
 		topics = append(topics, Topic{fmt.Sprintf("t%d", i), geo.Global})
@@ -252,7 +252,7 @@ func TestFollowIsCapped(t *testing.T) {
 
 // Topics without followers are closed for lack of room.
 func TestPublishedTopicsAreBounded(t *testing.T) {
-	n := newWorld(t).node(t)
+	n := newCluster(t).node(t)
 	defer n.follow(t, local())()
 	for round := range 2 {
 		for i := range 2 * maxIdle {
@@ -268,7 +268,7 @@ func TestPublishedTopicsAreBounded(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	n := newWorld(t).node(t)
+	n := newCluster(t).node(t)
 	_, err := New(Config{}, n.ps)
 	require.ErrorIs(t, err, fault.Invalid)
 	_, err = New(Config{Sink: func(*records.Record) {}}, nil)
@@ -289,7 +289,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	a, b := w.node(t), w.node(t)
 	w.star(t, a, b)
 	release := b.follow(t, local(), global())
@@ -311,7 +311,7 @@ func TestClose(t *testing.T) {
 
 // A daemon may stop pubsub first: no call blocks.
 func TestPubSubEndsFirst(t *testing.T) {
-	w := newWorld(t)
+	w := newCluster(t)
 	verifier, err := records.NewVerifier(1)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

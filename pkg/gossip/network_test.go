@@ -44,17 +44,17 @@ func TestMain(m *testing.M) {
 }
 
 // cluster is a mock network that ends with its test.
-type world struct{ mocknet.Mocknet }
+type cluster struct{ mocknet.Mocknet }
 
-func newWorld(t *testing.T) world {
+func newCluster(t *testing.T) cluster {
 	t.Helper()
-	w := world{mocknet.New()}
+	w := cluster{mocknet.New()}
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return w
 }
 
 // connect connects two hosts.
-func (w world) connect(t *testing.T, a, b host.Host) {
+func (w cluster) connect(t *testing.T, a, b host.Host) {
 	t.Helper()
 	_, err := w.LinkPeers(a.ID(), b.ID())
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func introduce(t *testing.T, to, other host.Host) {
 
 // star connects nodes to a hub and waits until all of them can publish: pubsub drops messages for
 // a peer without a stream, even with a known subscription.
-func (w world) star(t *testing.T, hub *node, rays ...*node) {
+func (w cluster) star(t *testing.T, hub *node, rays ...*node) {
 	t.Helper()
 	for _, n := range rays {
 		w.connect(t, hub.Host, n.Host)
@@ -89,7 +89,7 @@ func (w world) star(t *testing.T, hub *node, rays ...*node) {
 	}
 }
 
-func (w world) host(t *testing.T) host.Host {
+func (w cluster) host(t *testing.T) host.Host {
 	t.Helper()
 	h, err := w.GenPeer()
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func (n *node) learn(r *records.Record) {
 	n.known[r.Name()] = r
 }
 
-func (w world) node(t *testing.T, more ...pubsub.Option) *node {
+func (w cluster) node(t *testing.T, more ...pubsub.Option) *node {
 	t.Helper()
 	n := &node{
 		Host: w.host(t), known: make(map[records.Name]*records.Record),
@@ -221,7 +221,7 @@ type stranger struct {
 }
 
 // intrude opens a stream to a node. To a listening stranger pubsub opens a stream, and scores it.
-func (w world) intrude(t *testing.T, victim *node, listens bool) *stranger {
+func (w cluster) intrude(t *testing.T, victim *node, listens bool) *stranger {
 	t.Helper()
 	s := &stranger{Host: w.host(t)}
 	if listens {

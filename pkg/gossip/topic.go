@@ -18,7 +18,7 @@ const (
 	maxCover = 8
 )
 
-// Topic names a stream of records: those of a type in one geohash cell of two characters, or
+// Topic names a stream of records: one type in one geohash cell of two characters, or
 // everywhere. The zero value is invalid.
 type Topic struct {
 	Type string

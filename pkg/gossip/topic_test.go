@@ -121,7 +121,7 @@ func TestTopicsFor(t *testing.T) {
 }
 
 // The topics of a plan carry every record that it matches, for any disc.
-func TestEveryMatchIsHeard(t *testing.T) {
+func TestTopicsCoverEveryMatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		at := &geo.Point{Lat: rapid.Float64Range(-90, 90).Draw(rt, "lat"), Lon: rapid.Float64Range(-180, 179.9).Draw(rt, "lon")}
 		center := &geo.Point{

@@ -27,19 +27,19 @@ type tally []string
 
 func (l *tally) Received(outcome string) { *l = append(*l, outcome) }
 
-// validateRecord is a validator with a clock and a memory that its test moves.
-type judge struct {
+// fixture is a validator with a clock and known records under control of the test.
+type fixture struct {
 	*validator
 	now   time.Time
 	known map[records.Name]*records.Record
 	tally tally
 }
 
-func newJudge(tb testing.TB) *judge {
+func newFixture(tb testing.TB) *fixture {
 	tb.Helper()
 	verifier, err := records.NewVerifier(64)
 	require.NoError(tb, err)
-	j := &judge{now: t0(), known: make(map[records.Name]*records.Record)}
+	j := &fixture{now: t0(), known: make(map[records.Name]*records.Record)}
 	c := Config{
 		Verifier: verifier,
 		Now:      func() time.Time { return j.now },
@@ -56,7 +56,7 @@ func message(topic string, data []byte) *pubsub.Message {
 }
 
 // hear validates one message and returns the recorded outcome.
-func (j *judge) hear(tb testing.TB, m *pubsub.Message) string {
+func (j *fixture) hear(tb testing.TB, m *pubsub.Message) string {
 	tb.Helper()
 	before := len(j.tally)
 	verdict := j.validate(tb.Context(), sender, m)
@@ -103,7 +103,7 @@ func TestValidator(t *testing.T) {
 		{"no topic", message("", r.Envelope()), nil, 0, wrongTopic},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := newJudge(t)
+			j := newFixture(t)
 			j.now = t0().Add(c.at)
 			if c.known != nil {
 				j.known[c.known.Name()] = c.known
@@ -113,7 +113,7 @@ func TestValidator(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestValidationResults(t *testing.T) {
 	for o, want := range map[outcome]pubsub.ValidationResult{
 		accepted: pubsub.ValidationAccept,
 		stale:    pubsub.ValidationIgnore, throttled: pubsub.ValidationIgnore,
@@ -125,16 +125,16 @@ func TestVerdicts(t *testing.T) {
 
 // This peer's own record is known before its publication, and counts against no rate.
 func TestOwnMessagesPass(t *testing.T) {
-	j := newJudge(t)
+	j := newFixture(t)
 	m := message(cellTopic, nil)
 	m.ValidatorData = own{}
 	require.Equal(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, m))
 	require.Empty(t, j.tally)
 }
 
-// Each provider has its own rate; replays and forgeries of other peers do not use it.
+// Each provider has its own rate; replays and forgeries of other peers leave it unchanged.
 func TestProviderRate(t *testing.T) {
-	j := newJudge(t)
+	j := newFixture(t)
 	last := sign(t, 1, service("x", berlin()), time.Minute)
 	j.known[last.Name()] = last
 	for range providerBurst {
@@ -152,7 +152,7 @@ func TestProviderRate(t *testing.T) {
 
 // A sender of rejected messages is soon ignored, with or without a score.
 func TestSenderOfForgeries(t *testing.T) {
-	j := newJudge(t)
+	j := newFixture(t)
 	honest := message(cellTopic, sign(t, 1, service("a", berlin()), 0).Envelope())
 	for range faultBurst {
 		require.Equal(t, string(forged), j.hear(t, message(cellTopic, []byte("x"))))
@@ -163,7 +163,7 @@ func TestSenderOfForgeries(t *testing.T) {
 	require.Equal(t, string(accepted), j.hear(t, honest))
 }
 
-func TestAccountsAreBounded(t *testing.T) {
+func TestRateLimitersAreBounded(t *testing.T) {
 	a := newRateLimiters(1, 1)
 	for i := range 2 * buckets {
 		require.True(t, a.take(peer.ID(fmt.Sprint(i)), t0()))
@@ -200,7 +200,7 @@ func FuzzValidator(f *testing.F) {
 	f.Add(wire(globalTopic, r.Envelope()))
 	f.Add(wire("", []byte("x")))
 	f.Add([]byte{0xff})
-	j := newJudge(f)
+	j := newFixture(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m pb.Message
 		if proto.Unmarshal(b, &m) != nil {
@@ -225,7 +225,7 @@ func FuzzValidator(f *testing.F) {
 
 func BenchmarkValidator(b *testing.B) {
 	r := sign(b, 1, service("a", berlin()), 0)
-	j := newJudge(b)
+	j := newFixture(b)
 	j.providers = newRateLimiters(1e12, 1e9)
 	for _, c := range []struct{ name, topic string }{{"verified before", cellTopic}, {"wrong topic", "/blackhole/live/1/relay/9q"}} {
 		b.Run(c.name, func(b *testing.B) {
@@ -245,8 +245,8 @@ func BenchmarkValidator(b *testing.B) {
 }
 
 // A message on a foreign topic is left to the validator of that topic.
-func TestValidatorLeavesOthers(t *testing.T) {
-	j := newJudge(t)
+func TestValidatorSkipsForeignTopics(t *testing.T) {
+	j := newFixture(t)
 	j.Others = others
 	require.Equal(t, pubsub.ValidationAccept, j.validate(t.Context(), sender, message("others", []byte("x"))))
 	require.Empty(t, j.tally)

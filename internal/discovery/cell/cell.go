@@ -48,7 +48,7 @@ const (
 	LeafFull      = 4 * Full // maximum of a cell without children
 )
 
-// MaxChildren is the maximum number of children of a cell: those of Global have two characters.
+// MaxChildren is the maximum number of children of a cell: the children of Global have two characters.
 const MaxChildren = 1024
 
 // Grace is the duration of phase Merging: the cell still answers as split while it accepts every

@@ -32,7 +32,7 @@ func TestChildren(t *testing.T) {
 }
 
 // One provider or one prefix alone cannot split a cell.
-func TestNobodyAloneDivides(t *testing.T) {
+func TestOnePartyCannotSplit(t *testing.T) {
 	honest := members(t, 10_000, Full-PrefixShare, "")
 	require.False(t, Splits(city, join(honest, services(t, 1, 3*ProviderShare))))
 	crowd := members(t, 20_000, 1200, "198.51.100.0/24")
@@ -90,7 +90,7 @@ func TestSurplus(t *testing.T) {
 }
 
 // Keepers of a cell agree on the sample for any order of arrival.
-func TestSampleWhateverTheOrder(t *testing.T) {
+func TestSampleIgnoresOrder(t *testing.T) {
 	all := join(members(t, 10_000, 900, ""), members(t, 20_000, 600, "198.51.100.0/24"), services(t, 1, 400))
 	sampleOf := func(order []Member) *Sample {
 		var s Sample
@@ -131,7 +131,7 @@ func TestSampleWhateverTheOrder(t *testing.T) {
 
 // A split cell holds a bounded part, wants members of the sample and improvements, and becomes
 // whole again only at a quarter of its size, after its publishers know.
-func TestCellDividesAndMerges(t *testing.T) {
+func TestCellSplitsAndMerges(t *testing.T) {
 	now := t0()
 	c := New(city, Splitting, now)
 	all := members(t, 10_000, Full+1, "")
@@ -259,7 +259,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-func TestLine(t *testing.T) {
+func TestAdmissionQueue(t *testing.T) {
 	l, now := NewAdmissionQueue(), t0()
 	name := func(i int) records.Name { return records.Name{Provider: "p", ID: fmt.Sprint(i)} }
 	require.Zero(t, l.Admit(name(1), 0, now))

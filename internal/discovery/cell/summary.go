@@ -77,7 +77,7 @@ func (s *Summary) Join(o Summary) {
 	s.improve(o)
 }
 
-// improve improves the values of s by those of o.
+// improve takes the better values of s and o.
 func (s *Summary) improve(o Summary) {
 	pick := func(k records.Known, better bool) bool {
 		return o.Known&k != 0 && (s.Known&k == 0 || better)

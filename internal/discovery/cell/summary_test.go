@@ -208,7 +208,7 @@ func TestManyCurrencies(t *testing.T) {
 	}
 }
 
-func TestWireRefusesNonsense(t *testing.T) {
+func TestWireRefuses(t *testing.T) {
 	good := func() *pb.Split {
 		return &pb.Split{Children: []*pb.Summary{{Cell: "u33", Count: 1, Prices: []*pb.BestPrice{{Currency: "a", Price: 1}, {Currency: "b"}}}}}
 	}
@@ -269,7 +269,7 @@ func priced(t *testing.T, id string, price float64) *records.Record {
 
 // A publisher that remembers a better value than its own sends nothing, although the better record
 // is gone and the child's keepers have reported so.
-func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
+func TestSafeAgainstOldHints(t *testing.T) {
 	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
 	require.NoError(t, err)
 	now := t0()
@@ -303,7 +303,7 @@ func TestSafeAgainstWhatPublishersRemember(t *testing.T) {
 }
 
 // Hints contain no values that are about to be dropped: publishers would remember them for longer.
-func TestPublishersHearWhatLasts(t *testing.T) {
+func TestHintsAreStable(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
 	ask := func(held *records.Record) {

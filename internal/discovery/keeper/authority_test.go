@@ -16,7 +16,7 @@ import (
 
 // A peer that takes over a cell after the departure of a keeper has no authority for it before a
 // comparison with the remaining keepers.
-func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
+func TestNewKeeperHasNoAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
 		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
@@ -53,7 +53,7 @@ func TestNewKeeperIsSilentUntilItHasCompared(t *testing.T) {
 }
 
 // A comparison counts as long as this peer remains a keeper of the cell.
-func TestComparedIsRemembered(t *testing.T) {
+func TestComparisonCountsWhileKeeper(t *testing.T) {
 	w := newLightWorld(t, 30)
 	defer w.close()
 	c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
@@ -93,7 +93,7 @@ func TestComparedIsRemembered(t *testing.T) {
 
 // In a small network a peer without a partner has authority, because publishers send all records
 // to all peers. With a partner it waits for a comparison.
-func TestNewcomersToASmallNetworkSpeak(t *testing.T) {
+func TestAuthorityInASmallNetwork(t *testing.T) {
 	w := newLightWorld(t, 3)
 	defer w.close()
 	n, c := w.nodes[0], records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}

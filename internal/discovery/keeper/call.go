@@ -39,7 +39,7 @@ func withTimeout(m proto.Message, left time.Duration) proto.Message {
 }
 
 // call sends a request to a keeper and returns its response. Refused reports that err is the
-// keeper's own refusal. The other errors are those of rpc.Pool.Call.
+// keeper's own refusal. See rpc.Pool.Call for the other errors.
 func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, _ error) {
 	resp := new(pb.Response)
 	if err := a.pool.Call(ctx, id, req, resp); err != nil {

@@ -169,7 +169,7 @@ func TestHedging(t *testing.T) {
 }
 
 // With many silent keepers, each hedge asks more keepers than the one before.
-func TestHedgingAmongTheDead(t *testing.T) {
+func TestHedgingWithManyDeadKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 9)
 		a := w.nodes[0]
@@ -188,7 +188,7 @@ func TestHedgingAmongTheDead(t *testing.T) {
 }
 
 // Without any other answer the result is this peer's own and names the reason.
-func TestSilence(t *testing.T) {
+func TestAllOthersSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
 		a := w.nodes[0]

@@ -68,8 +68,8 @@ func best(plan *query.Plan, recs []*records.Record) []string {
 	return names
 }
 
-// descents counts the cells that a query searched below its cover.
-func descents(found query.Found) int {
+// searchedCells counts the cells that a query searched below its cover.
+func searchedCells(found query.Found) int {
 	n := 0
 	for _, note := range found.Notes {
 		if strings.HasPrefix(note, "searching child cell") {
@@ -127,7 +127,7 @@ func TestHotCity(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
 			require.True(t, found.Complete, "%s: %s", name, found.Reason)
-			t.Logf("%-32s %3d descents", name, descents(found))
+			t.Logf("%-32s %3d descents", name, searchedCells(found))
 		}
 
 		time.Sleep(30 * time.Minute)
@@ -136,51 +136,51 @@ func TestHotCity(t *testing.T) {
 		}
 		time.Sleep(70 * time.Minute)
 		for _, n := range w.nodes {
-			require.Zero(t, dividedAt(n.Keeper), "all cells are whole again")
+			require.Zero(t, splitsAt(n.Keeper), "all cells are whole again")
 		}
 		for name, plan := range plans {
 			found, err := w.nodes[9].Query(t.Context(), plan)
 			require.NoError(t, err)
 			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
 			require.True(t, found.Complete, "%s: %s", name, found.Reason)
-			require.Zero(t, descents(found), name)
+			require.Zero(t, searchedCells(found), name)
 		}
 	})
 }
 
-// dividedAt returns the number of split cells at a keeper.
-func dividedAt(k *Keeper) int {
+// splitsAt returns the number of split cells at a keeper.
+func splitsAt(k *Keeper) int {
 	k.splits.mu.Lock()
 	defer k.splits.mu.Unlock()
 	return len(k.splits.cells)
 }
 
-// division is the state of a split cell.
-type division struct {
+// splitState is the state of a split cell.
+type splitState struct {
 	phase   cell.Phase
 	sampled int
 }
 
-// divisionsOf copies the states: a failed requirement under the lock would block the close of the
+// splitStatesOf copies the states: a failed requirement under the lock would block the close of the
 // keeper.
-func divisionsOf(k *Keeper) map[records.CellKey]division {
+func splitStatesOf(k *Keeper) map[records.CellKey]splitState {
 	k.splits.mu.Lock()
 	defer k.splits.mu.Unlock()
-	all := make(map[records.CellKey]division, len(k.splits.cells))
+	all := make(map[records.CellKey]splitState, len(k.splits.cells))
 	for c, x := range k.splits.cells {
 		phase, _ := x.Phase()
-		all[c] = division{phase, len(x.Sampled())}
+		all[c] = splitState{phase, len(x.Sampled())}
 	}
 	return all
 }
 
 // requireBounded checks the bounds of every cell at every keeper.
-func requireBounded(t *testing.T, w *lightWorld) {
+func requireBounded(t *testing.T, w *lightCluster) {
 	t.Helper()
 	divided, most, held := map[string]int{}, 0, 0
 	for _, n := range w.nodes {
 		held = max(held, n.Index.Len())
-		for c, d := range divisionsOf(n.Keeper) {
+		for c, d := range splitStatesOf(n.Keeper) {
 			require.Equal(t, cell.Split, d.phase, c)
 			require.LessOrEqual(t, d.sampled, cell.SampleSize)
 			divided[string(c.Cell)]++

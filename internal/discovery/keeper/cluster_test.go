@@ -104,7 +104,7 @@ type directory struct {
 	lookups int
 	delay   time.Duration // of a lookup
 	failure error         // of a lookup
-	halves  [][]peer.ID   // peers that see each other; nil: all peers see each other
+	halves  [][]peer.ID   // groups of mutually visible peers; nil for one group
 	changed chan struct{} // closed with the next change; nil without a waiter
 }
 

@@ -22,9 +22,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// lightWorld is a network of peers without cryptography and packets: a stream is a pipe. It
+// lightCluster is a network of peers without cryptography and packets: a stream is a pipe. It
 // handles hundreds of thousands of records, where a cluster handles hundreds.
-type lightWorld struct {
+type lightCluster struct {
 	t     testing.TB
 	dht   *directory
 	nodes []*lightNode
@@ -39,10 +39,10 @@ type lightNode struct {
 	counts *counts
 }
 
-func newLightWorld(t testing.TB, n int) *lightWorld {
-	verifier, err := records.NewVerifier(100_000) // shared by all nodes, so that each record is verified once
+func newLightWorld(t testing.TB, n int) *lightCluster {
+	verifier, err := records.NewVerifier(100_000) // shared: verifies each record once
 	require.NoError(t, err)
-	w := &lightWorld{
+	w := &lightCluster{
 		t: t, dht: &directory{values: map[string][]byte{}}, hosts: new(lightHosts), verifier: verifier,
 	}
 	for i := range n {
@@ -52,7 +52,7 @@ func newLightWorld(t testing.TB, n int) *lightWorld {
 }
 
 // join adds a node.
-func (w *lightWorld) join(id peer.ID, limits Limits) *lightNode {
+func (w *lightCluster) join(id peer.ID, limits Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
 	n := &lightNode{host: h, counts: newCounts()}
 	w.hosts.Store(id, h)
@@ -69,13 +69,13 @@ func (w *lightWorld) join(id peer.ID, limits Limits) *lightNode {
 	return n
 }
 
-func (w *lightWorld) close() {
+func (w *lightCluster) close() {
 	for _, n := range w.nodes {
 		require.NoError(w.t, n.Close())
 	}
 }
 
-func (w *lightWorld) node(id peer.ID) *lightNode {
+func (w *lightCluster) node(id peer.ID) *lightNode {
 	for _, n := range w.nodes {
 		if n.Self == id {
 			return n
@@ -85,7 +85,7 @@ func (w *lightWorld) node(id peer.ID) *lightNode {
 }
 
 // keepersOf returns the keepers of a cell.
-func (w *lightWorld) keepersOf(c records.CellKey) []*lightNode {
+func (w *lightCluster) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
 	for _, id := range nearest(routingKey(c), w.dht.peers, Replicas) {
 		nodes = append(nodes, w.node(id))

@@ -293,7 +293,7 @@ func TestStreamsAreReused(t *testing.T) {
 }
 
 // Keeper sets are cached for a while, renewed in the background, and looked up again after a join.
-func TestPlacementIsRemembered(t *testing.T) {
+func TestKeeperSetsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
 		a, plan := w.nodes[0], compile(t, around(100))

@@ -64,7 +64,7 @@ func (r *radius) covers(hash [sha256.Size]byte) bool {
 	return bytes.Compare(d[:], r.farthest[:]) <= 0
 }
 
-// radiusOf returns the radius of a routing key. It reports false if this peer is not a keeper.
+// radiusOf returns the radius of a routing key. It reports false for a cell of other keepers.
 func (n *peerTable) radiusOf(key string) (radius, bool) {
 	r := radius{target: sha256.Sum256([]byte(key))}
 	own := xor(r.target, n.self.hash)

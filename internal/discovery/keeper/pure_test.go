@@ -33,7 +33,7 @@ func peersOf(n int) []peer.ID {
 }
 
 // nearest agrees with kad-dht's metric and with arithmetic.
-func TestNearestAgainstDumbVersions(t *testing.T) {
+func TestNearestAgainstReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
 		key := rapid.String().Draw(t, "key")
@@ -50,7 +50,7 @@ func TestNearestAgainstDumbVersions(t *testing.T) {
 }
 
 // A peer is responsible exactly if it is among the n closest of itself and all known peers.
-func TestResponsibleAgainstDumbVersion(t *testing.T) {
+func TestResponsibleAgainstReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		others := peersOf(rapid.IntRange(0, 40).Draw(t, "peers"))
 		n := rapid.IntRange(1, 25).Draw(t, "n")
@@ -174,7 +174,7 @@ func TestTally(t *testing.T) {
 
 // The merge of many partial, redundant answers equals the answer of one index with all records,
 // and reports complete only if it does.
-func TestMergeAgainstDumbVersion(t *testing.T) {
+func TestMergeAgainstReference(t *testing.T) {
 	p := newProvider(t)
 	now := time.Now()
 	all := make([]*records.Record, 40)
@@ -197,7 +197,7 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 			}
 			for range 2 {
 				cut := rapid.IntRange(0, limit).Draw(t, "cut") // bytes may cut an answer
-				groups[g].answers = append(groups[g].answers, dumbKeeper(plan, held, cut))
+				groups[g].answers = append(groups[g].answers, referenceKeeper(plan, held, cut))
 			}
 		}
 		if rapid.Bool().Draw(t, "an old version") {
@@ -218,8 +218,8 @@ func TestMergeAgainstDumbVersion(t *testing.T) {
 	})
 }
 
-// dumbKeeper answers like a keeper that holds recs and has room for cut of them.
-func dumbKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
+// referenceKeeper answers like a keeper that holds recs and has room for cut of them.
+func referenceKeeper(plan *query.Plan, recs []*records.Record, cut int) answer {
 	hits := ranked(plan, recs)
 	a := answer{total: len(hits), full: true}
 	for i, h := range hits {
@@ -241,7 +241,7 @@ func ranked(plan *query.Plan, recs []*records.Record) []query.Hit {
 	return hits
 }
 
-func TestLacks(t *testing.T) {
+func TestIncomplete(t *testing.T) {
 	plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 2})
 	recs := batch(t, newProvider(t), 3, time.Now())
 	cells := []records.CellKey{{Type: "compute", Subtype: "_", Cell: geo.Global}}
@@ -278,7 +278,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-func TestGroupOf(t *testing.T) {
+func TestGroupCells(t *testing.T) {
 	a, b := newKeeperSet(peersOf(3), nil), newKeeperSet(peersOf(4), nil)
 	again := newKeeperSet(peersOf(3), nil)
 	cells := []records.CellKey{{Cell: "u3"}, {Cell: "u6"}, {Cell: "u4"}}
@@ -304,7 +304,7 @@ func TestRefusalsCrossTheWire(t *testing.T) {
 	require.Equal(t, "x?", r.Field)
 }
 
-func TestPatience(t *testing.T) {
+func TestHedgeDelay(t *testing.T) {
 	s := newStatsCache()
 	require.Equal(t, hedgeMin, s.hedgeDelay(nil))
 	require.Equal(t, hedgeAfter, s.hedgeDelay([]peer.ID{"new"}))

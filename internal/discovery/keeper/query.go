@@ -238,7 +238,7 @@ func (a *asker) prefer(ids []peer.ID, network netip.Prefix) {
 	}
 }
 
-// ask asks one keeper, or this peer itself.
+// ask sends the query to one keeper or to this peer itself.
 func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTrace) reply {
 	if id == a.k.Self {
 		own := a.k.answerHere(q)

@@ -90,7 +90,7 @@ func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
 
 // load returns the queries served by the busiest and by the median keeper, of those that served
 // any, and the maximum number of records of one keeper.
-func (w *lightWorld) load() (hottest, median, held int) {
+func (w *lightCluster) load() (hottest, median, held int) {
 	var served []int
 	for _, n := range w.nodes {
 		if s := n.counts.of(n.counts.operations, "serve_query"); s > 0 {
@@ -137,7 +137,7 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
 			counts.of(counts.refused, "near_full"))
 		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
-		require.Zero(t, dividedAt(k))
+		require.Zero(t, splitsAt(k))
 	})
 }
 

@@ -63,7 +63,7 @@ func storeOf(items ...*pb.StoreItem) *pb.Request {
 }
 
 // Accepted and refused items, with reasons.
-func TestStoreIsJudgedItemByItem(t *testing.T) {
+func TestStoreItemsAreIndependent(t *testing.T) {
 	k, counts := bare(t, 5, Limits{})
 	p, now := newProvider(t), time.Now()
 	r := p.sign(t, offer("one"), 5, now)
@@ -125,7 +125,7 @@ func TestStoreIsJudgedItemByItem(t *testing.T) {
 }
 
 // A peer far from a cell refuses it; acceptWithin is twice Replicas.
-func TestStoreOnlyWhatItKeeps(t *testing.T) {
+func TestStoreRefusesForeignCells(t *testing.T) {
 	k, counts := bare(t, 200, Limits{})
 	p := newProvider(t)
 	for i := range 40 {
@@ -153,7 +153,7 @@ func bytesLess(key string, a, b peer.ID) bool {
 	return bytes.Compare(x[:], y[:]) < 0
 }
 
-func TestStoreIsMetered(t *testing.T) {
+func TestStoreQuota(t *testing.T) {
 	k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
 	now := time.Now()
 	k.Now = func() time.Time { return now } // otherwise a slow machine would earn tokens
@@ -174,7 +174,7 @@ func TestStoreIsMetered(t *testing.T) {
 	}
 }
 
-func TestQueryIsChecked(t *testing.T) {
+func TestQueryRefuses(t *testing.T) {
 	k, _ := bare(t, 5, Limits{})
 	global := "/blackhole/services/compute/_/global"
 	lat := &dpb.Near{Latitude: 91}
@@ -281,7 +281,7 @@ func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 func delimited(b []byte) []byte { return append(varint.ToUvarint(uint64(len(b))), b...) }
 
 // Every input gets a refusal or ends the stream, and the server still serves other peers.
-func TestGarbage(t *testing.T) {
+func TestMalformedRequests(t *testing.T) {
 	items := bytes.Repeat([]byte{0x0a, 0x00}, MaxItems+1)
 	tooMany := append([]byte{0x12}, delimited(items)...)
 	large := append([]byte{0x1a}, delimited(append([]byte{0x0a}, delimited(make([]byte, maxQueryRequest))...))...)

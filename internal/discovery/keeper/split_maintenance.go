@@ -383,7 +383,7 @@ func parseSummaries(resp *pb.SummaryResponse, cells []records.CellKey) ([]cell.S
 		all[i] = summary
 	}
 	if lacksAny(resp.NotKept, cells) {
-		return nil, fault.New("keeper.ask", fault.Unavailable, "the peer does not keep all the cells")
+		return nil, fault.New("keeper.ask", fault.Unavailable, "some of the cells have other keepers")
 	}
 	return all, nil
 }

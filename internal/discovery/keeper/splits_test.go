@@ -100,7 +100,7 @@ func TestFloodOfOnePrefix(t *testing.T) {
 			}
 		}
 		require.Equal(t, len(honest), found)
-		require.Zero(t, dividedAt(k))
+		require.Zero(t, splitsAt(k))
 		require.Positive(t, counts.of(counts.refused, "near_full"), "records above the share wait")
 		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.of(counts.refused, "near_full"), len(flood))
 	})
@@ -125,7 +125,7 @@ func TestFloodOfALeaf(t *testing.T) {
 			_, ok := k.Index.Get(r.Name())
 			require.True(t, ok)
 		}
-		require.Zero(t, dividedAt(k))
+		require.Zero(t, splitsAt(k))
 		refused, _ := bring(k, from("203.0.0.0/24"), c, many(t, 1, 1))
 		require.Len(t, refused, 1)
 		require.ErrorIs(t, refused[0], fault.LimitReached)
@@ -134,7 +134,7 @@ func TestFloodOfALeaf(t *testing.T) {
 
 // A large cell splits: its keeper drops unnecessary records, sends hints to publishers, and trusts
 // no summary above its own records.
-func TestKeeperDivides(t *testing.T) {
+func TestKeeperSplitsCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
 		k.closest.own.Remove(cellOfBerlin(5))
@@ -171,7 +171,7 @@ func TestKeeperDivides(t *testing.T) {
 }
 
 // A hint applies to its keeper only, and expires.
-func TestHeard(t *testing.T) {
+func TestSplitHints(t *testing.T) {
 	h, now := newSplitHints(), time.Now()
 	r := many(t, 1, 1)[0]
 	c := cellOfBerlin(4)
@@ -214,7 +214,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 
 // Bounds that are too good cost requests, and bounds that are too bad are outvoted: the result is
 // correct in both cases.
-func TestKeepersThatLieAboutBounds(t *testing.T) {
+func TestFalseBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightWorld(t, 24)
 		defer w.close()
@@ -233,7 +233,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, best(plan, recs), namesOf(found.Records)[:5])
 				require.True(t, found.Complete, found.Reason)
-				work += descents(found)
+				work += searchedCells(found)
 			}
 			return work
 		}
@@ -273,7 +273,7 @@ func TestKeepersThatLieAboutBounds(t *testing.T) {
 }
 
 // A new keeper of a split cell does not take the sample for all records.
-func TestJoinerOfADividedCell(t *testing.T) {
+func TestNewKeeperOfSplitCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightWorld(t, 24)
 		defer w.close()
@@ -335,7 +335,7 @@ func TestHandedOverFromAnotherKeeper(t *testing.T) {
 }
 
 // Keepers of one address group are not asked in sequence while other groups remain.
-func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
+func TestAskingOrderSpreadsNetworks(t *testing.T) {
 	w := newLightWorld(t, 6)
 	defer w.close()
 	ids := make([]peer.ID, 5)
@@ -350,7 +350,7 @@ func TestKeepersAskedAreOfDistinctGroups(t *testing.T) {
 }
 
 // Different clocks explain a record that expired a moment ago, but not an old one.
-func TestStaleRecordsAreNonsense(t *testing.T) {
+func TestExpiredRecordsInAnswers(t *testing.T) {
 	p, now := newProvider(t), time.Now()
 	lapsed := func(ago time.Duration) *pb.QueryResponse {
 		r, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-ago)})
@@ -367,7 +367,7 @@ func TestStaleRecordsAreNonsense(t *testing.T) {
 }
 
 // Splits of other cells, and malformed splits, are violations of the protocol.
-func TestDivisionsAreJudged(t *testing.T) {
+func TestMalformedSplits(t *testing.T) {
 	plan := compile(t, query.Query{})
 	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
 	global := q.cells[0].String()

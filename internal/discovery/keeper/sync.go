@@ -146,7 +146,7 @@ func (y *syncer) pause(round int) time.Duration {
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
 	last := y.last.Load()
 	if last != nil && len(last.done) == 0 && len(last.table.peers) > 0 {
-		return min(pause, syncSoon*time.Duration(round)) // no partner answered: this peer may not be authoritative yet
+		return min(pause, syncSoon*time.Duration(round)) // no partner answered: authority needs a comparison
 	}
 	if last != nil && y.k.Router.Size() > 0 && !last.steady() {
 		return min(pause, last.table.settleTime()+syncSoon) // so that the last round soon counts as steady

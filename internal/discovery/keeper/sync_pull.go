@@ -206,7 +206,7 @@ func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.
 		if err != nil {
 			return err
 		}
-		if got == 0 { // the partner does not have these records any more
+		if got == 0 { // these records left the partner
 			got = min(len(wanted), maxPull)
 		}
 		wanted = wanted[got:]

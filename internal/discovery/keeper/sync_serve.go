@@ -48,7 +48,7 @@ func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) e
 		}
 		entries := o.set.In(bucket)
 		if len(resp.Cells) > 0 && len(resp.Cells)+len(entries) > maxCellsListed {
-			resp.Next = &pb.SyncPlace{Bucket: uint32(bucket)}
+			resp.Next = &pb.SyncPosition{Bucket: uint32(bucket)}
 			return nil
 		}
 		for _, e := range entries[:min(len(entries), maxCellsListed)] {
@@ -75,7 +75,7 @@ func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse
 		wire, next := h.set().List(theirs, from, room-len(resp.Entries), room)
 		resp.Entries = append(resp.Entries, wire...)
 		if next < digest.Buckets {
-			resp.Next = &pb.SyncPlace{Cell: uint32(i), Bucket: uint32(next)}
+			resp.Next = &pb.SyncPosition{Cell: uint32(i), Bucket: uint32(next)}
 			return nil
 		}
 		from = 0

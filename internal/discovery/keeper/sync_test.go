@@ -208,7 +208,7 @@ func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ..
 }
 
 // A violation of the protocol ends the comparison, and none of its records stay.
-func TestHostileKeeperIsNotBelieved(t *testing.T) {
+func TestHostilePartner(t *testing.T) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of virtual time
 	p := newProvider(t)
 	known := p.sign(t, offer("known"), 1, now)
@@ -242,8 +242,8 @@ func TestHostileKeeperIsNotBelieved(t *testing.T) {
 		"older":      liar(&pb.SyncResponse{Entries: entry}, known.Envelope()),
 		"too many":   liar(&pb.SyncResponse{Entries: entry}, newer.Envelope(), newer.Envelope()),
 		"no entries": liar(&pb.SyncResponse{Entries: entry[1:]}),
-		"endless":    liar(&pb.SyncResponse{Next: &pb.SyncPlace{}}),
-		"beyond":     liar(&pb.SyncResponse{Next: &pb.SyncPlace{Cell: 7}}),
+		"endless":    liar(&pb.SyncResponse{Next: &pb.SyncPosition{}}),
+		"beyond":     liar(&pb.SyncResponse{Next: &pb.SyncPosition{Cell: 7}}),
 		"silent":     func(*pb.Request) *pb.Response { return &pb.Response{} },
 		"other cells": func(*pb.Request) *pb.Response {
 			return &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Cells: []*pb.SyncCell{{Cell: "x"}}}}}
@@ -260,7 +260,7 @@ func TestHostileKeeperIsNotBelieved(t *testing.T) {
 }
 
 // Entries without a record are skipped; records that the index refuses are not pulled again.
-func TestEmptyPromises(t *testing.T) {
+func TestListedButMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2, func(_ int, c *Config) {
 			c.Index = index.New(index.Config{MaxPerProvider: 5})
@@ -291,7 +291,7 @@ func TestOneComparisonAtATime(t *testing.T) {
 }
 
 // The radius of a key equals the distance of its farthest keeper.
-func TestReach(t *testing.T) {
+func TestRadius(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	for range 200 {
 		everybody := peersOf(1 + random.IntN(60))
@@ -311,21 +311,21 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// undivided is a peer without split cells.
-type undivided struct{}
+// unsplit is a peer without split cells.
+type unsplit struct{}
 
-func (undivided) cellsOf(r *records.Record) []records.CellKey     { return r.Cells() }
-func (undivided) sampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
+func (unsplit) cellsOf(r *records.Record) []records.CellKey     { return r.Cells() }
+func (unsplit) sampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
 
 // Cells inside other cells are compared through the outer cells, unless these are split.
-func TestOverlap(t *testing.T) {
+func TestSharedCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := index.New(index.Config{MaxPerProvider: 10_000})
 		for _, r := range spread(t, 60, rand.New(rand.NewPCG(6, 6))) {
 			_, err := x.Put(r, time.Now())
 			require.NoError(t, err)
 		}
-		small := newView(x, newPeerTable("self", []peer.ID{"a", "b"}, false), time.Now(), undivided{})
+		small := newView(x, newPeerTable("self", []peer.ID{"a", "b"}, false), time.Now(), unsplit{})
 		require.Len(t, small.sharedWith("a", false).cells, 1)
 		require.Same(t, small.sharedWith("a", false), small.sharedWith("a", false))
 		all := small.cells()
@@ -353,7 +353,7 @@ func BenchmarkView(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			near := newPeerTable("self", peersOf(40), whole)
 			for b.Loop() {
-				newView(x, near, time.Now(), undivided{}).sharedWith("other", whole)
+				newView(x, near, time.Now(), unsplit{}).sharedWith("other", whole)
 			}
 		})
 	}

@@ -47,7 +47,7 @@ type holding struct {
 	cell   records.CellKey
 	key    string
 	whole  bool   // every peer keeps the cell
-	radius radius // of a cell that not every peer keeps
+	radius radius // responsibility radius; unused for whole
 	set    func() *digest.Set
 
 	// sample is the common part of a split cell at all its keepers; nil for a whole cell.

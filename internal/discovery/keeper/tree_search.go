@@ -133,7 +133,7 @@ func (t *treeSearch) addResult(r *records.Record) {
 	t.results[r.Name()] = r
 }
 
-// next takes the cells to ask next from the candidates: those that can improve the result.
+// next takes from the candidates the cells that can improve the result.
 func (t *treeSearch) next(ctx context.Context) []records.CellKey {
 	if len(t.candidates) == 0 {
 		return nil

@@ -21,7 +21,7 @@ import (
 const (
 	watchBeat        = 15 * time.Second                                // interval of keepalives
 	watchSilence     = 3 * watchBeat                                   // timeout of a silent stream
-	watchBatch       = 512                                             // changes of one step, and records of one message
+	watchBatch       = 512                                             // limit for changes per step and records per message
 	maxWatchHave     = 1024                                            // matches that a watcher may list
 	maxWatchRequest  = maxQueryRequest + maxWatchHave*digest.EntrySize // bytes
 	maxServedWatches = 256                                             // streams served
@@ -81,7 +81,7 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	return w.run(ctx)
 }
 
-// newWatchServer parses a request. Errors: those of parseQuery, Forbidden naming "cells" for cells
+// newWatchServer parses a request. Errors: see parseQuery; Forbidden naming "cells" for cells
 // of other keepers, Unsupported for split cells.
 func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.Entry, error) {
 	plan, cells, err := s.parseQuery(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})

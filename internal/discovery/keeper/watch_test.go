@@ -117,7 +117,7 @@ func TestWatch(t *testing.T) {
 }
 
 // A narrow plan receives only relevant changes, including the end of a match.
-func TestWatchSendsWhatConcerns(t *testing.T) {
+func TestWatchSendsRelevantChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		most := 2.0
 		w := newWatched(t, func(q *query.Query) {
@@ -218,7 +218,7 @@ func TestHostileWatch(t *testing.T) {
 	}
 }
 
-func TestWatchRefuses(t *testing.T) {
+func TestWatchLimits(t *testing.T) {
 	w := peerLimit{total: maxServedWatches, perPeer: maxPeerWatches}
 	for range maxPeerWatches {
 		require.True(t, w.enter("a"))

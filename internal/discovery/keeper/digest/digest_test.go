@@ -36,7 +36,7 @@ func setOf(m map[ID]Version) *Set {
 
 // The listed entries of different buckets include all entries that the other side lacks or has in
 // another version, for any page size.
-func TestListFindsWhatDiffers(t *testing.T) {
+func TestListFindsDifferences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawn(t, "a"), drawn(t, "b")
 		mine, theirs := setOf(a), setOf(b)
@@ -66,7 +66,7 @@ func TestListFindsWhatDiffers(t *testing.T) {
 	})
 }
 
-func TestSetIsWhatItWasMadeOf(t *testing.T) {
+func TestSetHoldsItsEntries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawn(t, "set")
 		s := setOf(m)
@@ -109,7 +109,7 @@ func TestSumsOnTheWire(t *testing.T) {
 }
 
 // A bucket above the maximum is cut, so that every page makes progress.
-func TestListCutsWhatDoesNotFit(t *testing.T) {
+func TestListCutsLargeBuckets(t *testing.T) {
 	entries := make([]Entry, 100)
 	for i := range entries {
 		entries[i].ID[5] = byte(i)
