@@ -166,7 +166,8 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
 		},
-		Loopback: profile != p2p.Public, OtherTopics: announce.IsTopic, Metrics: p.metrics, Logger: p.log,
+		Loopback: profile != p2p.Public, OtherTopics: announce.IsTopic, Logger: p.log,
+		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
 	})
 	if err != nil {
 		return err

@@ -16,20 +16,20 @@ import (
 
 func TestRegister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		receipt, err := w.Register(t.Context(), offer("a", 1))
+		f := newFixture(t)
+		defer f.close()
+		receipt, err := f.Register(t.Context(), offer("a", 1))
 		require.NoError(t, err)
 		require.Equal(t, records.Stored{On: 3, Of: 3}, receipt.Stored)
 		require.Equal(t, time.Now().Add(24*time.Hour).UTC(), receipt.ExpiresAt.UTC())
-		own, err := w.Own("a")
+		own, err := f.Own("a")
 		require.NoError(t, err)
 		require.Equal(t, receipt.Key, own.Key().String())
-		require.Len(t, w.ask(storage()).Results, 1)
+		require.Len(t, f.ask(storage()).Results, 1)
 
-		_, err = w.Register(t.Context(), offer("a", 1))
+		_, err = f.Register(t.Context(), offer("a", 1))
 		require.ErrorIs(t, err, discovery.ErrServiceExists)
-		_, err = w.Own("b")
+		_, err = f.Own("b")
 		require.ErrorIs(t, err, discovery.ErrNoServicesFound)
 	})
 }
@@ -37,8 +37,8 @@ func TestRegister(t *testing.T) {
 // TestSentinels has an error for each template that an offer can cause.
 func TestSentinels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
+		f := newFixture(t)
+		defer f.close()
 		for want, spoil := range map[error]func(*records.Offer){
 			discovery.ErrMissingMetadata:     func(o *records.Offer) { o.Metadata.Type = "" },
 			discovery.ErrInvalidCapabilities: func(o *records.Offer) { o.Capabilities = nil },
@@ -48,35 +48,35 @@ func TestSentinels(t *testing.T) {
 		} {
 			o := offer("a", 1)
 			spoil(&o)
-			_, err := w.Register(t.Context(), o)
+			_, err := f.Register(t.Context(), o)
 			require.ErrorIs(t, err, want)
 			require.ErrorIs(t, err, discovery.ErrInvalidService)
 			require.NotErrorIs(t, err, discovery.ErrInvalidQuery)
 		}
-		require.Empty(t, w.OwnAll(), "nothing has changed")
+		require.Empty(t, f.OwnAll(), "nothing has changed")
 	})
 }
 
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
+		f := newFixture(t)
+		defer f.close()
 		bad := offer("bad", 1)
 		bad.Metadata.Type = "UPPER"
 		offers := []records.Offer{offer("a", 1), bad, offer("a", 2)}
 		for _, id := range []string{"b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} {
 			offers = append(offers, offer(id, 1))
 		}
-		out, err := w.RegisterBatch(t.Context(), offers)
+		out, err := f.RegisterBatch(t.Context(), offers)
 		require.NoError(t, err)
 		require.NoError(t, out[0].Err)
 		require.ErrorIs(t, out[1].Err, discovery.ErrMissingMetadata)
 		require.ErrorIs(t, out[2].Err, discovery.ErrServiceExists)
 		require.NoError(t, out[11].Err)
 		require.ErrorIs(t, out[12].Err, discovery.ErrProviderLimitReached, "the eleventh service")
-		require.Len(t, w.OwnAll(), 10)
+		require.Len(t, f.OwnAll(), 10)
 
-		_, err = w.RegisterBatch(t.Context(), nil)
+		_, err = f.RegisterBatch(t.Context(), nil)
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Equal(t, "records", fault.FieldOf(err))
 	})
@@ -86,19 +86,19 @@ func TestBatch(t *testing.T) {
 // they do.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.net.down.Store(true)
-		receipt, err := w.Register(t.Context(), offer("a", 1))
+		f := newFixture(t)
+		defer f.close()
+		f.net.down.Store(true)
+		receipt, err := f.Register(t.Context(), offer("a", 1))
 		require.NoError(t, err)
 		require.Equal(t, records.Stored{On: 0, Of: 3}, receipt.Stored)
 		time.Sleep(time.Minute)
-		require.Empty(t, w.net.stored("a"))
-		w.net.down.Store(false)
+		require.Empty(t, f.net.stored("a"))
+		f.net.down.Store(false)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		require.Len(t, w.net.stored("a"), 1)
-		require.Equal(t, receipt.Sequence, w.net.stored("a")[0].Sequence())
+		require.Len(t, f.net.stored("a"), 1)
+		require.Equal(t, receipt.Sequence, f.net.stored("a")[0].Sequence())
 	})
 }
 
@@ -106,15 +106,15 @@ func TestRetry(t *testing.T) {
 // sequences and the same created_at, and is found at any moment.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		_, err := w.Register(t.Context(), offer("a", 1))
+		f := newFixture(t)
+		defer f.close()
+		_, err := f.Register(t.Context(), offer("a", 1))
 		require.NoError(t, err)
 		for range 72 {
 			time.Sleep(time.Hour)
-			require.Len(t, w.ask(storage()).Results, 1)
+			require.Len(t, f.ask(storage()).Results, 1)
 		}
-		versions := w.net.stored("a")
+		versions := f.net.stored("a")
 		require.GreaterOrEqual(t, len(versions), 11)
 		for i, r := range versions[1:] {
 			require.Greater(t, r.Sequence(), versions[i].Sequence())
@@ -126,25 +126,25 @@ func TestRefresh(t *testing.T) {
 
 func TestUpdateAndWithdraw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		first, err := w.Register(t.Context(), offer("a", 1))
+		f := newFixture(t)
+		defer f.close()
+		first, err := f.Register(t.Context(), offer("a", 1))
 		require.NoError(t, err)
-		created := w.OwnAll()[0].Service().CreatedAt.AsTime()
+		created := f.OwnAll()[0].Service().CreatedAt.AsTime()
 		time.Sleep(time.Hour)
-		second, err := w.Update(t.Context(), offer("a", 2))
+		second, err := f.Update(t.Context(), offer("a", 2))
 		require.NoError(t, err)
 		require.Greater(t, second.Sequence, first.Sequence)
-		require.Equal(t, created, w.OwnAll()[0].Service().CreatedAt.AsTime())
-		require.Equal(t, 2.0, w.ask(storage()).Results[0].Record.Facts().Price)
+		require.Equal(t, created, f.OwnAll()[0].Service().CreatedAt.AsTime())
+		require.Equal(t, 2.0, f.ask(storage()).Results[0].Record.Facts().Price)
 
-		_, err = w.Withdraw(t.Context(), "a")
+		_, err = f.Withdraw(t.Context(), "a")
 		require.NoError(t, err)
-		require.Empty(t, w.ask(storage()).Results)
-		require.True(t, w.net.stored("a")[2].Withdrawn())
-		_, err = w.Withdraw(t.Context(), "a")
+		require.Empty(t, f.ask(storage()).Results)
+		require.True(t, f.net.stored("a")[2].Withdrawn())
+		_, err = f.Withdraw(t.Context(), "a")
 		require.ErrorIs(t, err, fault.NotFound)
-		_, err = w.Update(t.Context(), offer("a", 2))
+		_, err = f.Update(t.Context(), offer("a", 2))
 		require.ErrorIs(t, err, fault.NotFound)
 	})
 }
@@ -154,18 +154,18 @@ func TestUpdateAndWithdraw(t *testing.T) {
 // until the next refresh.
 func TestOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		_, err := w.Register(t.Context(), offer("a", 1))
+		f := newFixture(t)
+		defer f.close()
+		_, err := f.Register(t.Context(), offer("a", 1))
 		require.NoError(t, err)
 		moved := offer("a", 1)
 		moved.Location.Latitude, moved.Location.Longitude = ptr(-33.9), ptr(151.2)
-		_, err = w.Update(t.Context(), moved)
+		_, err = f.Update(t.Context(), moved)
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		tombstones := 0
-		for _, r := range w.net.stored("a") {
+		for _, r := range f.net.stored("a") {
 			if r.Withdrawn() {
 				tombstones++
 			}

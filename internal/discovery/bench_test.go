@@ -19,8 +19,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// benchWorld is a peer whose keepers have n records within 100 km of one place.
-func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
+// benchFixture is a peer whose keepers have n records within 100 km of one place.
+func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
 		b.Fatal(err)
@@ -30,7 +30,7 @@ func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
 		b.Fatal(err)
 	}
 	x := index.New(index.Config{MaxPerProvider: n})
-	net := &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x}
+	net := &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x}
 	for i := range n {
 		now := time.Now()
 		r, err := records.Sign(key, offer(fmt.Sprint("s", i), float64(i)), records.Stamp{
@@ -42,8 +42,8 @@ func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
 		net.kept[r.Name()] = r
 	}
 	s, err := engine.NewService(engine.Parts{
-		Registry: reg, Index: x, Keepers: net, Updates: &topics{},
-		Prober: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+		Registry: reg, Index: x, Keepers: net, Updates: &fakeUpdates{},
+		Prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 		Now:    time.Now, Random: func() uint64 { return 7 },
 	}, engine.Settings{})
 	if err != nil {
@@ -63,7 +63,7 @@ func benchWorld(b *testing.B, n int) (*engine.Service, query.Query) {
 // BenchmarkQuery compares an answer from the cache with one that is searched and ranked
 // anew from 1000 records, the network's part not counted.
 func BenchmarkQuery(b *testing.B) {
-	s, q := benchWorld(b, 1000)
+	s, q := benchFixture(b, 1000)
 	ctx := context.Background()
 	b.Run("cached", func(b *testing.B) {
 		if _, err := s.Query(ctx, q); err != nil {

@@ -25,7 +25,7 @@ import (
 
 // network stands for all keepers: it stores what it is given and puts what matches a query
 // into the asker's index. Its switches make it fail.
-type network struct {
+type fakeKeepers struct {
 	mu     sync.Mutex
 	kept   map[records.Name]*records.Record
 	stores []*records.Record // every record of every Store
@@ -42,7 +42,7 @@ type network struct {
 	asker   *index.Index
 }
 
-func (n *network) Store(_ context.Context, recs []*records.Record) []records.Outcome {
+func (n *fakeKeepers) Store(_ context.Context, recs []*records.Record) []records.Outcome {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := make([]records.Outcome, len(recs))
@@ -62,7 +62,7 @@ func (n *network) Store(_ context.Context, recs []*records.Record) []records.Out
 	return out
 }
 
-func (n *network) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
+func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
 	n.queries.Add(1)
 	select {
 	case <-ctx.Done():
@@ -88,14 +88,14 @@ func (n *network) Query(ctx context.Context, p *query.Plan) (query.Found, error)
 	return found, nil
 }
 
-func (n *network) Publish(_ context.Context, r *records.Record) error {
+func (n *fakeKeepers) Publish(_ context.Context, r *records.Record) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.values[r.Key().String()] = r
 	return nil
 }
 
-func (n *network) Resolve(_ context.Context, k records.Key) (*records.Record, error) {
+func (n *fakeKeepers) Resolve(_ context.Context, k records.Key) (*records.Record, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r := n.values[k.String()]; r != nil && !r.Withdrawn() {
@@ -106,7 +106,7 @@ func (n *network) Resolve(_ context.Context, k records.Key) (*records.Record, er
 
 // Watch is told by the test when changes may have been missed.
 // Local answers when the asker is set to keep everything.
-func (n *network) Local(p *query.Plan) (query.Found, bool) {
+func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
 	if !n.local.Load() {
 		return query.Found{}, false
 	}
@@ -118,7 +118,7 @@ func (n *network) Local(p *query.Plan) (query.Found, bool) {
 	return found, true
 }
 
-func (n *network) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
+func (n *fakeKeepers) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.resync = resync
@@ -127,7 +127,7 @@ func (n *network) Watch(_ context.Context, _ *query.Plan, resync func()) (stop f
 }
 
 // missed tells the last watch that changes may be lost.
-func (n *network) missed() {
+func (n *fakeKeepers) missed() {
 	n.mu.Lock()
 	resync := n.resync
 	n.mu.Unlock()
@@ -135,7 +135,7 @@ func (n *network) missed() {
 }
 
 // names gives how often each service was stored.
-func (n *network) stored(id string) (versions []*records.Record) {
+func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, r := range n.stores {
@@ -147,30 +147,30 @@ func (n *network) stored(id string) (versions []*records.Record) {
 }
 
 // topics counts what is followed.
-type topics struct{ followed atomic.Int64 }
+type fakeUpdates struct{ followed atomic.Int64 }
 
-func (l *topics) Publish(context.Context, *records.Record) error { return nil }
-func (l *topics) Follow(*query.Plan) (func(), error) {
+func (l *fakeUpdates) Publish(context.Context, *records.Record) error { return nil }
+func (l *fakeUpdates) Follow(*query.Plan) (func(), error) {
 	l.followed.Add(1)
 	return sync.OnceFunc(func() { l.followed.Add(-1) }), nil
 }
 
 // proberEpoch are measurements set by hand.
-type verdicts struct {
+type fakeProber struct {
 	mu      sync.Mutex
 	found   map[peer.ID]records.Measured
 	tracked map[peer.ID]bool
 	epoch   uint64
 }
 
-func (v *verdicts) set(id peer.ID, reachable bool) {
+func (v *fakeProber) set(id peer.ID, reachable bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.found[id] = records.Measured{Reachable: reachable}
 	v.epoch++
 }
 
-func (v *verdicts) Track(ids ...peer.ID) {
+func (v *fakeProber) Track(ids ...peer.ID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, id := range ids {
@@ -178,14 +178,14 @@ func (v *verdicts) Track(ids ...peer.ID) {
 	}
 }
 
-func (v *verdicts) Measured(id peer.ID) (records.Measured, bool) {
+func (v *fakeProber) Measured(id peer.ID) (records.Measured, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m, ok := v.found[id]
 	return m, ok
 }
 
-func (v *verdicts) Unreachable() (out []peer.ID) {
+func (v *fakeProber) Unreachable() (out []peer.ID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for id, m := range v.found {
@@ -197,51 +197,51 @@ func (v *verdicts) Unreachable() (out []peer.ID) {
 	return out
 }
 
-func (v *verdicts) Epoch() uint64 {
+func (v *fakeProber) Epoch() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.epoch
 }
 
 // world is one peer's discovery plane with everything around it in memory.
-type world struct {
+type fixture struct {
 	*engine.Service
-	t        *testing.T
-	net      *network
-	live     *topics
-	verdicts *verdicts
-	index    *index.Index
-	registry *registry.Registry
-	self     peer.ID
-	other    crypto.PrivKey // of another provider
+	t          *testing.T
+	net        *fakeKeepers
+	live       *fakeUpdates
+	fakeProber *fakeProber
+	index      *index.Index
+	registry   *registry.Registry
+	self       peer.ID
+	other      crypto.PrivKey // of another provider
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	key := newKey(t)
 	self, err := peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
 	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
 	require.NoError(t, err)
 	x := index.New(index.Config{MaxPerProvider: 10_000})
-	w := &world{
-		t: t, index: x, registry: reg, self: self, other: newKey(t), live: &topics{},
-		net:      &network{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
-		verdicts: &verdicts{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+	f := &fixture{
+		t: t, index: x, registry: reg, self: self, other: newKey(t), live: &fakeUpdates{},
+		net:        &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
+		fakeProber: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
-	w.Service, err = engine.NewService(engine.Parts{
-		Registry: reg, Index: x, Keepers: w.net, Updates: w.live, Prober: w.verdicts,
+	f.Service, err = engine.NewService(engine.Parts{
+		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.fakeProber,
 		Now: time.Now, Random: func() uint64 { return 7 },
 	}, engine.Settings{})
 	require.NoError(t, err)
-	return w
+	return f
 }
 
 // close ends the world; what still runs afterwards fails the bubble.
-func (w *world) close() {
-	require.NoError(w.t, w.Service.Close())
-	require.NoError(w.t, w.registry.Close())
-	require.Zero(w.t, w.live.followed.Load(), "topics are released")
-	require.Zero(w.t, w.net.watches.Load(), "watches are stopped")
+func (f *fixture) close() {
+	require.NoError(f.t, f.Service.Close())
+	require.NoError(f.t, f.registry.Close())
+	require.Zero(f.t, f.live.followed.Load(), "topics are released")
+	require.Zero(f.t, f.net.watches.Load(), "watches are stopped")
 }
 
 func newKey(t *testing.T) crypto.PrivKey {
@@ -261,22 +261,22 @@ func offer(id string, price float64) records.Offer {
 }
 
 // foreign signs another provider's record, valid for a time from now.
-func (w *world) foreign(id string, price float64, sequence uint64, valid time.Duration) *records.Record {
+func (f *fixture) foreign(id string, price float64, sequence uint64, valid time.Duration) *records.Record {
 	now := time.Now()
-	r, err := records.Sign(w.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
-	require.NoError(w.t, err)
+	r, err := records.Sign(f.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
+	require.NoError(f.t, err)
 	return r
 }
 
 // arrive has a record come in by a live update.
-func (w *world) arrive(r *records.Record) {
-	_, err := w.index.Put(r, time.Now())
-	require.NoError(w.t, err)
+func (f *fixture) arrive(r *records.Record) {
+	_, err := f.index.Put(r, time.Now())
+	require.NoError(f.t, err)
 }
 
 // keep puts a record where the keepers have it.
-func (w *world) keep(r *records.Record) {
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	w.net.kept[r.Name()] = r
+func (f *fixture) keep(r *records.Record) {
+	f.net.mu.Lock()
+	defer f.net.mu.Unlock()
+	f.net.kept[r.Name()] = r
 }

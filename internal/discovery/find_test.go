@@ -21,99 +21,99 @@ import (
 // storage asks for every storage service.
 func storage() query.Query { return query.Query{Type: "storage"} }
 
-func (w *world) ask(q query.Query) *query.Answer {
-	w.t.Helper()
-	a, err := w.Query(w.t.Context(), q)
-	require.NoError(w.t, err)
+func (f *fixture) ask(q query.Query) *query.Answer {
+	f.t.Helper()
+	a, err := f.Query(f.t.Context(), q)
+	require.NoError(f.t, err)
 	return a
 }
 
 func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
 
-		first := w.ask(storage())
+		first := f.ask(storage())
 		require.Equal(t, query.SourceNetwork, first.Source)
 		require.Len(t, first.Results, 1)
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		again := w.ask(storage())
+		again := f.ask(storage())
 		require.Equal(t, query.SourceCache, again.Source)
 		require.Equal(t, time.Minute, again.Age)
 		require.Equal(t, first.Results, again.Results)
-		require.EqualValues(t, 1, w.net.queries.Load())
+		require.EqualValues(t, 1, f.net.queries.Load())
 
 		narrower := storage()
 		narrower.Countries = []string{"DE"}
-		require.Equal(t, query.SourceNetwork, w.ask(narrower).Source, "another question")
+		require.Equal(t, query.SourceNetwork, f.ask(narrower).Source, "another question")
 
 		time.Sleep(4*time.Minute + time.Second)
-		require.Equal(t, query.SourceNetwork, w.ask(storage()).Source, "its time has passed")
+		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source, "its time has passed")
 	})
 }
 
 func TestEmptyAnswersAreKeptBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		require.Empty(t, w.ask(storage()).Results)
+		f := newFixture(t)
+		defer f.close()
+		require.Empty(t, f.ask(storage()).Results)
 		time.Sleep(4 * time.Second)
-		require.Equal(t, query.SourceCache, w.ask(storage()).Source)
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source)
 		time.Sleep(time.Second)
-		require.Equal(t, query.SourceNetwork, w.ask(storage()).Source)
+		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source)
 	})
 }
 
 func TestChangesRenewAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
-		w.ask(storage())
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		f.ask(storage())
 		dear := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}}
-		require.Empty(t, w.ask(dear).Results)
+		require.Empty(t, f.ask(dear).Results)
 		synctest.Wait()
 
-		w.arrive(w.foreign("b", 3, 1, 24*time.Hour)) // matches one question of the two
+		f.arrive(f.foreign("b", 3, 1, 24*time.Hour)) // matches one question of the two
 		synctest.Wait()
-		require.Len(t, w.ask(storage()).Results, 2)
-		require.Equal(t, query.SourceCache, w.ask(dear).Source)
+		require.Len(t, f.ask(storage()).Results, 2)
+		require.Equal(t, query.SourceCache, f.ask(dear).Source)
 	})
 }
 
 func TestIncompleteAnswersAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.net.partial.Store(true)
-		a := w.ask(storage())
+		f := newFixture(t)
+		defer f.close()
+		f.net.partial.Store(true)
+		a := f.ask(storage())
 		require.False(t, a.Complete)
 		require.NotEmpty(t, a.Reason)
-		w.net.partial.Store(false)
-		require.True(t, w.ask(storage()).Complete)
+		f.net.partial.Store(false)
+		require.True(t, f.ask(storage()).Complete)
 	})
 }
 
 func TestStaleIfError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.keep(w.foreign("a", 1, 1, 24*time.Hour))
-		w.ask(storage())
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		f.ask(storage())
 		time.Sleep(10 * time.Minute)
-		w.net.down.Store(true)
-		a := w.ask(storage())
+		f.net.down.Store(true)
+		a := f.ask(storage())
 		require.Equal(t, query.SourceCache, a.Source)
 		require.False(t, a.Complete)
 		require.Equal(t, 10*time.Minute, a.Age)
 		require.Len(t, a.Results, 1)
 
-		local := w.ask(query.Query{Type: "storage", Region: query.Region{Countries: []string{"DE"}}})
+		local := f.ask(query.Query{Type: "storage", Region: query.Region{Countries: []string{"DE"}}})
 		require.Equal(t, query.SourceLocal, local.Source, "never asked before: from the index")
 		require.Len(t, local.Results, 1)
-		_, err := w.Query(t.Context(), query.Query{Type: "compute"})
+		_, err := f.Query(t.Context(), query.Query{Type: "compute"})
 		require.ErrorIs(t, err, discovery.ErrDHTOperation, "nothing is known at all")
 	})
 }
@@ -122,58 +122,58 @@ func TestStaleIfError(t *testing.T) {
 // does not end it for the others.
 func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.net.slow.Store(int64(time.Second))
+		f := newFixture(t)
+		defer f.close()
+		f.net.slow.Store(int64(time.Second))
 		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := w.Query(impatient, storage())
+			_, err := f.Query(impatient, storage())
 			require.ErrorIs(t, err, discovery.ErrQueryTimeout)
 		})
 		for range 20 {
 			wg.Go(func() {
-				_, err := w.Query(t.Context(), storage())
+				_, err := f.Query(t.Context(), storage())
 				require.NoError(t, err)
 			})
 		}
 		wg.Wait()
-		require.EqualValues(t, 1, w.net.queries.Load())
+		require.EqualValues(t, 1, f.net.queries.Load())
 	})
 }
 
 func TestMeasuredAgainstClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		r := w.foreign("a", 1, 1, 24*time.Hour)
+		f := newFixture(t)
+		defer f.close()
+		r := f.foreign("a", 1, 1, 24*time.Hour)
 		provider := r.Name().Provider
-		w.keep(r)
-		w.ask(storage())
+		f.keep(r)
+		f.ask(storage())
 		synctest.Wait()
-		require.True(t, w.verdicts.tracked[provider], "an offered provider is measured")
+		require.True(t, f.fakeProber.tracked[provider], "an offered provider is measured")
 
-		w.verdicts.set(provider, false)
-		require.Empty(t, w.ask(storage()).Results)
+		f.fakeProber.set(provider, false)
+		require.Empty(t, f.ask(storage()).Results)
 		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
-		shown := w.ask(anyHealth)
+		shown := f.ask(anyHealth)
 		require.Len(t, shown.Results, 1)
 		require.False(t, shown.Results[0].Measured.Reachable)
 
-		w.verdicts.set(provider, true)
-		require.Len(t, w.ask(storage()).Results, 1, "the provider came back")
+		f.fakeProber.set(provider, true)
+		require.Len(t, f.ask(storage()).Results, 1, "the provider came back")
 	})
 }
 
 func TestRandomOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
+		f := newFixture(t)
+		defer f.close()
 		q := query.Query{Type: "storage", Sort: query.SortRandom}
-		require.Equal(t, query.SourceNetwork, w.ask(q).Source)
+		require.Equal(t, query.SourceNetwork, f.ask(q).Source)
 		q.Seed = 7 // what the peer drew
-		require.Equal(t, query.SourceCache, w.ask(q).Source)
+		require.Equal(t, query.SourceCache, f.ask(q).Source)
 	})
 }
 
@@ -181,54 +181,54 @@ func TestRandomOrder(t *testing.T) {
 // against the word of the keepers, whether it was withdrawn or changed.
 func TestGoneIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
+		f := newFixture(t)
+		defer f.close()
 		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}}
-		withdrawn, changed := w.foreign("a", 1, 1, 24*time.Hour), w.foreign("b", 2, 1, 24*time.Hour)
-		w.keep(withdrawn)
-		w.keep(changed)
-		require.Len(t, w.ask(cheap).Results, 2)
-		require.Equal(t, 2, w.index.Len(), "learned")
+		withdrawn, changed := f.foreign("a", 1, 1, 24*time.Hour), f.foreign("b", 2, 1, 24*time.Hour)
+		f.keep(withdrawn)
+		f.keep(changed)
+		require.Len(t, f.ask(cheap).Results, 2)
+		require.Equal(t, 2, f.index.Len(), "learned")
 
-		w.keep(w.tombstone(withdrawn)) // and no live update reaches this peer
-		w.keep(w.foreign("b", 9, 2, 24*time.Hour))
+		f.keep(f.tombstone(withdrawn)) // and no live update reaches this peer
+		f.keep(f.foreign("b", 9, 2, 24*time.Hour))
 		time.Sleep(10 * time.Minute)
-		require.Empty(t, w.ask(cheap).Results)
-		require.Zero(t, w.index.Len(), "and forgotten")
+		require.Empty(t, f.ask(cheap).Results)
+		require.Zero(t, f.index.Len(), "and forgotten")
 	})
 }
 
 // TestLiveUpdatesRunAhead: a version that came live counts before the keepers have it.
 func TestLiveUpdatesRunAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.arrive(w.foreign("a", 1, 1, 24*time.Hour))
-		require.Len(t, w.ask(storage()).Results, 1)
-		w.net.partial.Store(true) // a word that is not the whole truth ends nothing
+		f := newFixture(t)
+		defer f.close()
+		f.arrive(f.foreign("a", 1, 1, 24*time.Hour))
+		require.Len(t, f.ask(storage()).Results, 1)
+		f.net.partial.Store(true) // a word that is not the whole truth ends nothing
 		time.Sleep(10 * time.Minute)
-		require.Empty(t, w.ask(storage()).Results)
-		require.Equal(t, 1, w.index.Len())
+		require.Empty(t, f.ask(storage()).Results)
+		require.Equal(t, 1, f.index.Len())
 	})
 }
 
 // TestLocal: a keeper of all the cells asks nobody, and its cached answers follow changes.
 func TestLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.net.local.Store(true)
-		w.arrive(w.foreign("a", 1, 1, 24*time.Hour))
-		a := w.ask(storage())
+		f := newFixture(t)
+		defer f.close()
+		f.net.local.Store(true)
+		f.arrive(f.foreign("a", 1, 1, 24*time.Hour))
+		a := f.ask(storage())
 		require.Equal(t, query.SourceLocal, a.Source)
 		require.True(t, a.Complete)
 		require.Len(t, a.Results, 1)
-		require.Equal(t, query.SourceCache, w.ask(storage()).Source)
-		w.arrive(w.foreign("b", 1, 1, 24*time.Hour))
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source)
+		f.arrive(f.foreign("b", 1, 1, 24*time.Hour))
 		synctest.Wait()
-		require.Len(t, w.ask(storage()).Results, 2)
-		require.Zero(t, w.net.queries.Load())
-		require.Zero(t, w.live.followed.Load())
+		require.Len(t, f.ask(storage()).Results, 2)
+		require.Zero(t, f.net.queries.Load())
+		require.Zero(t, f.live.followed.Load())
 	})
 }
 
@@ -236,23 +236,23 @@ func TestLocal(t *testing.T) {
 // all asks for that, and the cache does not take one question for the other.
 func TestTotalAtLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.net.local.Store(true)
+		f := newFixture(t)
+		defer f.close()
+		f.net.local.Store(true)
 		const services = 30
 		for i := range services {
-			w.arrive(w.foreign(fmt.Sprint("s", i), 1, 1, 24*time.Hour))
+			f.arrive(f.foreign(fmt.Sprint("s", i), 1, 1, 24*time.Hour))
 		}
 		nearest := query.Query{Type: "storage", Near: &query.Near{Latitude: 52.5, Longitude: 13.4}, Limit: 5}
 		counted := nearest
 		counted.ExactTotal = true
 		for _, source := range []query.Source{query.SourceLocal, query.SourceCache} {
-			a := w.ask(nearest)
+			a := f.ask(nearest)
 			require.Equal(t, source, a.Source)
 			require.True(t, a.AtLeast)
 			require.True(t, a.Complete, "the best are known all the same")
 			require.Greater(t, a.Total, len(a.Results))
-			exact := w.ask(counted)
+			exact := f.ask(counted)
 			require.Equal(t, source, exact.Source)
 			require.False(t, exact.AtLeast)
 			require.Equal(t, services, exact.Total)
@@ -263,11 +263,11 @@ func TestTotalAtLeast(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		w.keep(w.foreign("cheap", 0.1, 1, 24*time.Hour))
-		w.arrive(w.foreign("dear", 9, 1, 24*time.Hour))
-		a := w.ask(query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}, Explain: true})
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("cheap", 0.1, 1, 24*time.Hour))
+		f.arrive(f.foreign("dear", 9, 1, 24*time.Hour))
+		a := f.ask(query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(0.5)}, Explain: true})
 		require.Len(t, a.Results, 1)
 		require.NotEmpty(t, a.Results[0].Explain)
 		notes := strings.Join(a.Notes, "\n")
@@ -278,44 +278,44 @@ func TestExplain(t *testing.T) {
 
 func TestInvalidQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		_, err := w.Query(t.Context(), query.Query{})
+		f := newFixture(t)
+		defer f.close()
+		_, err := f.Query(t.Context(), query.Query{})
 		require.ErrorIs(t, err, discovery.ErrInvalidQuery)
 		require.Equal(t, "type", fault.FieldOf(err))
 		require.NotErrorIs(t, err, discovery.ErrInvalidLocation)
-		require.Zero(t, w.net.queries.Load())
+		require.Zero(t, f.net.queries.Load())
 	})
 }
 
 func TestResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.close()
-		receipt, err := w.Register(t.Context(), offer("mine", 1))
+		f := newFixture(t)
+		defer f.close()
+		receipt, err := f.Register(t.Context(), offer("mine", 1))
 		require.NoError(t, err)
 		synctest.Wait() // the value is put beside the announcement
-		r, err := w.Resolve(t.Context(), receipt.Key)
+		r, err := f.Resolve(t.Context(), receipt.Key)
 		require.NoError(t, err)
 		require.Equal(t, receipt.Sequence, r.Sequence())
 
 		// A key that the DHT does not know yet is found through the cells' keepers.
-		kept := w.foreign("theirs", 1, 1, 24*time.Hour)
-		w.keep(kept)
-		r, err = w.Resolve(t.Context(), kept.Key().String())
+		kept := f.foreign("theirs", 1, 1, 24*time.Hour)
+		f.keep(kept)
+		r, err = f.Resolve(t.Context(), kept.Key().String())
 		require.NoError(t, err)
 		require.Equal(t, kept.Name(), r.Name())
 
-		_, err = w.Withdraw(t.Context(), "mine")
+		_, err = f.Withdraw(t.Context(), "mine")
 		require.NoError(t, err)
 		synctest.Wait()
-		_, err = w.Resolve(t.Context(), receipt.Key)
+		_, err = f.Resolve(t.Context(), receipt.Key)
 		require.ErrorIs(t, err, fault.NotFound)
-		_, err = w.Resolve(t.Context(), "/nowhere")
+		_, err = f.Resolve(t.Context(), "/nowhere")
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Equal(t, "key", fault.FieldOf(err))
 		missing := records.Key{Type: "storage", Subtype: "ssd", Cell: "u33dc1", Name: records.Name{Provider: peerOf(t), ID: "x"}}
-		_, err = w.Resolve(t.Context(), missing.String())
+		_, err = f.Resolve(t.Context(), missing.String())
 		require.ErrorIs(t, err, discovery.ErrNoServicesFound)
 	})
 }

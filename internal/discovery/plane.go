@@ -22,14 +22,14 @@ import (
 // the index.
 const verifiedRecords = 8192
 
-// Metrics receives the events of the whole plane. *metrics.Metrics implements it.
-type Metrics interface {
-	Recorder
-	keeper.Recorder
-	gossip.Recorder
+// Recorders receive the plane's events for metrics. A nil field records nothing.
+type Recorders struct {
+	Service Recorder
+	Keeper  keeper.Recorder
+	Gossip  gossip.Recorder
 }
 
-// Config are the settings of a Plane. Dir, Key and Metrics are required.
+// Config are the settings of a Plane. Dir and Key are required.
 type Config struct {
 	Dir string         // folder of the registry's database
 	Key crypto.PrivKey // Ed25519: this peer's identity, signs its records
@@ -44,9 +44,9 @@ type Config struct {
 	Loopback    bool                    // all peers may share one address: see gossip.Config
 	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
 
-	Metrics Metrics
-	Logger  *slog.Logger     // nil: silent
-	Now     func() time.Time // nil: time.Now
+	Recorders Recorders
+	Logger    *slog.Logger     // nil: silent
+	Now       func() time.Time // nil: time.Now
 }
 
 // Plane is the discovery plane of one peer. New creates its memory, Network names its needs, Start joins
@@ -64,8 +64,11 @@ type Plane struct {
 
 // New creates a plane that is not connected yet. It opens no file.
 func New(c Config) (*Plane, error) {
-	if c.Key == nil || c.Metrics == nil {
-		return nil, fault.New("discovery.New", fault.Invalid, "Key and Metrics are required")
+	if c.Key == nil {
+		return nil, fault.New("discovery.New", fault.Invalid, "Key is required")
+	}
+	if c.Recorders.Service == nil {
+		c.Recorders.Service = nopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -94,7 +97,7 @@ func (p *Plane) Network(c p2p.Config) p2p.Config {
 func (p *Plane) gossip() gossip.Config {
 	return gossip.Config{
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
-		Logger: p.config.Logger.With("part", "gossip"), Recorder: p.config.Metrics,
+		Logger: p.config.Logger.With("part", "gossip"), Recorder: p.config.Recorders.Gossip,
 		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
 	}
 }
@@ -102,7 +105,7 @@ func (p *Plane) gossip() gossip.Config {
 // receive puts a live update into the index, which refuses stale ones with Exists.
 func (p *Plane) receive(r *records.Record) {
 	if _, err := p.index.Put(r, p.config.Now()); err != nil && fault.KindOf(err) != fault.Exists {
-		p.config.Metrics.Failed("gossip.Sink", err)
+		p.config.Recorders.Service.Failed("gossip.Sink", err)
 	}
 }
 
@@ -118,7 +121,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	c := p.config
 	keepers, err := keeper.New(keeper.Config{
 		Host: node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
-		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Metrics, Wanted: p.watches.wants,
+		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +138,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	p.onClose(p.registry.Close)
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: keepers, Updates: live, Prober: node.Prober(),
-		Recorder: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64, watches: p.watches,
+		Recorder: c.Recorders.Service, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64, watches: p.watches,
 	}, c.Settings)
 	if err != nil {
 		return nil, err
