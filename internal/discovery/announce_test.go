@@ -34,7 +34,7 @@ func TestRegister(t *testing.T) {
 	})
 }
 
-// TestSentinels has an error for each template that an offer can cause.
+// TestSentinels causes an error for each template of offers.
 func TestSentinels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -82,8 +82,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestRetry: a service that no keeper took is registered all the same, and announced until
-// they do.
+// TestRetry: a service without a keeper is registered, and announced until a keeper stores it.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -102,8 +101,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestRefresh: over three days a service is announced anew before it lapses, with new
-// sequences and the same created_at, and is found at any moment.
+// TestRefresh: for three days a service is announced before it lapses, with new sequences and the same
+// created_at. Queries always find it.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

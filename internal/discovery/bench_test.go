@@ -60,8 +60,7 @@ func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	}
 }
 
-// BenchmarkQuery compares an answer from the cache with one that is searched and ranked
-// anew from 1000 records, the network's part not counted.
+// BenchmarkQuery compares a cached answer with a new one, ranked from 1000 records, without network time.
 func BenchmarkQuery(b *testing.B) {
 	s, q := benchFixture(b, 1000)
 	ctx := context.Background()
@@ -89,7 +88,7 @@ func BenchmarkQuery(b *testing.B) {
 		b.ReportAllocs()
 		for seed := uint64(1); b.Loop(); seed++ {
 			fresh := q
-			fresh.Sort, fresh.Seed = query.SortRandom, seed // a question not asked before
+			fresh.Sort, fresh.Seed = query.SortRandom, seed // a new question
 			if a, err := s.Query(ctx, fresh); err != nil || len(a.Results) != 10 {
 				b.Fatal(err, a)
 			}

@@ -23,19 +23,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// network stands for all keepers: it stores what it is given and puts what matches a query
-// into the asker's index. Its switches make it fail.
+// fakeKeepers stands for all keepers: it stores records and puts a query's matches into the asker's index. Its
+// switches cause failures.
 type fakeKeepers struct {
 	mu     sync.Mutex
 	kept   map[records.Name]*records.Record
-	stores []*records.Record // every record of every Store
+	stores []*records.Record // the records of all Store calls
 	values map[string]*records.Record
 	resync func() // of the last Watch
 
-	watches atomic.Int64 // under way
+	watches atomic.Int64 // open watches
 
 	down    atomic.Bool  // Store and Query fail
-	partial atomic.Bool  // Query is not complete
+	partial atomic.Bool  // Query is incomplete
 	local   atomic.Bool  // the asker keeps all cells
 	slow    atomic.Int64 // virtual duration of a query
 	queries atomic.Int64 // calls of Query
@@ -81,7 +81,7 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	for _, r := range n.kept {
 		if p.Match(r) && !r.Expired(time.Now()) {
 			found.Records = append(found.Records, r)
-			_, _ = n.asker.Put(r, time.Now()) // stale is fine
+			_, _ = n.asker.Put(r, time.Now()) // stale records are fine
 		}
 	}
 	found.Total = len(found.Records)
@@ -104,8 +104,7 @@ func (n *fakeKeepers) Resolve(_ context.Context, k records.Key) (*records.Record
 	return nil, fault.New("fake", fault.NotFound, "nothing under that key")
 }
 
-// Watch is told by the test when changes may have been missed.
-// Local answers when the asker is set to keep everything.
+// Local answers if the asker keeps all cells.
 func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
 	if !n.local.Load() {
 		return query.Found{}, false
@@ -126,7 +125,7 @@ func (n *fakeKeepers) Watch(_ context.Context, _ *query.Plan, resync func()) (st
 	return sync.OnceFunc(func() { n.watches.Add(-1) })
 }
 
-// missed tells the last watch that changes may be lost.
+// missed reports a possible loss of changes to the last watch.
 func (n *fakeKeepers) missed() {
 	n.mu.Lock()
 	resync := n.resync
@@ -134,7 +133,7 @@ func (n *fakeKeepers) missed() {
 	resync()
 }
 
-// names gives how often each service was stored.
+// stored returns the stored versions of a service.
 func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,7 +145,7 @@ func (n *fakeKeepers) stored(id string) (versions []*records.Record) {
 	return versions
 }
 
-// topics counts what is followed.
+// fakeUpdates counts the followed topics.
 type fakeUpdates struct{ followed atomic.Int64 }
 
 func (l *fakeUpdates) Publish(context.Context, *records.Record) error { return nil }
@@ -155,7 +154,7 @@ func (l *fakeUpdates) Follow(*query.Plan) (func(), error) {
 	return sync.OnceFunc(func() { l.followed.Add(-1) }), nil
 }
 
-// proberEpoch are measurements set by hand.
+// fakeProber has preset measurements.
 type fakeProber struct {
 	mu      sync.Mutex
 	found   map[peer.ID]records.Measured
@@ -163,32 +162,32 @@ type fakeProber struct {
 	epoch   uint64
 }
 
-func (v *fakeProber) set(id peer.ID, reachable bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.found[id] = records.Measured{Reachable: reachable}
-	v.epoch++
+func (p *fakeProber) set(id peer.ID, reachable bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found[id] = records.Measured{Reachable: reachable}
+	p.epoch++
 }
 
-func (v *fakeProber) Track(ids ...peer.ID) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (p *fakeProber) Track(ids ...peer.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, id := range ids {
-		v.tracked[id] = true
+		p.tracked[id] = true
 	}
 }
 
-func (v *fakeProber) Measured(id peer.ID) (records.Measured, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	m, ok := v.found[id]
+func (p *fakeProber) Measured(id peer.ID) (records.Measured, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok := p.found[id]
 	return m, ok
 }
 
-func (v *fakeProber) Unreachable() (out []peer.ID) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for id, m := range v.found {
+func (p *fakeProber) Unreachable() (out []peer.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, m := range p.found {
 		if !m.Reachable {
 			out = append(out, id)
 		}
@@ -197,23 +196,23 @@ func (v *fakeProber) Unreachable() (out []peer.ID) {
 	return out
 }
 
-func (v *fakeProber) Epoch() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.epoch
+func (p *fakeProber) Epoch() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
 }
 
-// world is one peer's discovery plane with everything around it in memory.
+// fixture is the service of one peer with fakes around it.
 type fixture struct {
 	*engine.Service
-	t          *testing.T
-	net        *fakeKeepers
-	live       *fakeUpdates
-	fakeProber *fakeProber
-	index      *index.Index
-	registry   *registry.Registry
-	self       peer.ID
-	other      crypto.PrivKey // of another provider
+	t        *testing.T
+	net      *fakeKeepers
+	live     *fakeUpdates
+	prober   *fakeProber
+	index    *index.Index
+	registry *registry.Registry
+	self     peer.ID
+	other    crypto.PrivKey // of another provider
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -225,18 +224,18 @@ func newFixture(t *testing.T) *fixture {
 	x := index.New(index.Config{MaxPerProvider: 10_000})
 	f := &fixture{
 		t: t, index: x, registry: reg, self: self, other: newKey(t), live: &fakeUpdates{},
-		net:        &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
-		fakeProber: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
+		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
 	f.Service, err = engine.NewService(engine.Parts{
-		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.fakeProber,
+		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.prober,
 		Now: time.Now, Random: func() uint64 { return 7 },
 	}, engine.Settings{})
 	require.NoError(t, err)
 	return f
 }
 
-// close ends the world; what still runs afterwards fails the bubble.
+// close ends the fixture. Goroutines that still run afterwards fail the test.
 func (f *fixture) close() {
 	require.NoError(f.t, f.Service.Close())
 	require.NoError(f.t, f.registry.Close())
@@ -260,7 +259,7 @@ func offer(id string, price float64) records.Offer {
 	}
 }
 
-// foreign signs another provider's record, valid for a time from now.
+// foreign signs a record of another provider with the given validity.
 func (f *fixture) foreign(id string, price float64, sequence uint64, valid time.Duration) *records.Record {
 	now := time.Now()
 	r, err := records.Sign(f.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
@@ -268,13 +267,13 @@ func (f *fixture) foreign(id string, price float64, sequence uint64, valid time.
 	return r
 }
 
-// arrive has a record come in by a live update.
+// arrive delivers a record by live update.
 func (f *fixture) arrive(r *records.Record) {
 	_, err := f.index.Put(r, time.Now())
 	require.NoError(f.t, err)
 }
 
-// keep puts a record where the keepers have it.
+// keep stores a record at the keepers.
 func (f *fixture) keep(r *records.Record) {
 	f.net.mu.Lock()
 	defer f.net.mu.Unlock()

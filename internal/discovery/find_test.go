@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// storage asks for every storage service.
+// storage queries all storage services.
 func storage() query.Query { return query.Query{Type: "storage"} }
 
 func (f *fixture) ask(q query.Query) *query.Answer {
@@ -54,7 +54,7 @@ func TestCache(t *testing.T) {
 	})
 }
 
-func TestEmptyAnswersAreKeptBriefly(t *testing.T) {
+func TestEmptyAnswersAreCachedBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
@@ -76,14 +76,14 @@ func TestChangesRenewAnswers(t *testing.T) {
 		require.Empty(t, f.ask(dear).Results)
 		synctest.Wait()
 
-		f.arrive(f.foreign("b", 3, 1, 24*time.Hour)) // matches one question of the two
+		f.arrive(f.foreign("b", 3, 1, 24*time.Hour)) // matches one of the two queries
 		synctest.Wait()
 		require.Len(t, f.ask(storage()).Results, 2)
 		require.Equal(t, query.SourceCache, f.ask(dear).Source)
 	})
 }
 
-func TestIncompleteAnswersAreNotKept(t *testing.T) {
+func TestIncompleteAnswersAreNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
@@ -118,8 +118,8 @@ func TestStaleIfError(t *testing.T) {
 	})
 }
 
-// TestSingleFlight: many callers with one question cause one search, and one that gives up
-// does not end it for the others.
+// TestSingleFlight: concurrent callers with one question cause one search. It continues after one of them gives
+// up.
 func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -152,16 +152,16 @@ func TestMeasuredAgainstClaimed(t *testing.T) {
 		f.keep(r)
 		f.ask(storage())
 		synctest.Wait()
-		require.True(t, f.fakeProber.tracked[provider], "an offered provider is measured")
+		require.True(t, f.prober.tracked[provider], "an offered provider is measured")
 
-		f.fakeProber.set(provider, false)
+		f.prober.set(provider, false)
 		require.Empty(t, f.ask(storage()).Results)
 		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
 		shown := f.ask(anyHealth)
 		require.Len(t, shown.Results, 1)
 		require.False(t, shown.Results[0].Measured.Reachable)
 
-		f.fakeProber.set(provider, true)
+		f.prober.set(provider, true)
 		require.Len(t, f.ask(storage()).Results, 1, "the provider came back")
 	})
 }
@@ -172,14 +172,14 @@ func TestRandomOrder(t *testing.T) {
 		defer f.close()
 		q := query.Query{Type: "storage", Sort: query.SortRandom}
 		require.Equal(t, query.SourceNetwork, f.ask(q).Source)
-		q.Seed = 7 // what the peer drew
+		q.Seed = 7 // the peer's random seed
 		require.Equal(t, query.SourceCache, f.ask(q).Source)
 	})
 }
 
-// TestGoneIsGone: what a query taught this peer does not come back from its own index
-// against the word of the keepers, whether it was withdrawn or changed.
-func TestGoneIsGone(t *testing.T) {
+// TestObsoleteRecordsStayGone: a withdrawn or changed record does not return from the peer's own index once its keepers no
+// longer have it.
+func TestObsoleteRecordsStayGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
@@ -190,7 +190,7 @@ func TestGoneIsGone(t *testing.T) {
 		require.Len(t, f.ask(cheap).Results, 2)
 		require.Equal(t, 2, f.index.Len(), "learned")
 
-		f.keep(f.tombstone(withdrawn)) // and no live update reaches this peer
+		f.keep(f.tombstone(withdrawn)) // this peer receives no live update
 		f.keep(f.foreign("b", 9, 2, 24*time.Hour))
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, f.ask(cheap).Results)
@@ -198,21 +198,21 @@ func TestGoneIsGone(t *testing.T) {
 	})
 }
 
-// TestLiveUpdatesRunAhead: a version that came live counts before the keepers have it.
+// TestLiveUpdatesRunAhead: a version from a live update is valid before its keepers have it.
 func TestLiveUpdatesRunAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		f.arrive(f.foreign("a", 1, 1, 24*time.Hour))
 		require.Len(t, f.ask(storage()).Results, 1)
-		f.net.partial.Store(true) // a word that is not the whole truth ends nothing
+		f.net.partial.Store(true) // an incomplete answer drops no record
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, f.ask(storage()).Results)
 		require.Equal(t, 1, f.index.Len())
 	})
 }
 
-// TestLocal: a keeper of all the cells asks nobody, and its cached answers follow changes.
+// TestLocal: a keeper of all cells sends no query, and its cached answers follow changes.
 func TestLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -232,8 +232,8 @@ func TestLocal(t *testing.T) {
 	})
 }
 
-// TestTotalAtLeast: an answer says when its total is a lower bound, whoever wants to know
-// all asks for that, and the cache does not take one question for the other.
+// TestTotalAtLeast: an answer marks a total that is a lower bound. A query can request the exact total; the
+// cache distinguishes both.
 func TestTotalAtLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -294,12 +294,12 @@ func TestResolve(t *testing.T) {
 		defer f.close()
 		receipt, err := f.Register(t.Context(), offer("mine", 1))
 		require.NoError(t, err)
-		synctest.Wait() // the value is put beside the announcement
+		synctest.Wait() // the value is put in the background
 		r, err := f.Resolve(t.Context(), receipt.Key)
 		require.NoError(t, err)
 		require.Equal(t, receipt.Sequence, r.Sequence())
 
-		// A key that the DHT does not know yet is found through the cells' keepers.
+		// A key unknown to the DHT is found through the keepers of its cells.
 		kept := f.foreign("theirs", 1, 1, 24*time.Hour)
 		f.keep(kept)
 		r, err = f.Resolve(t.Context(), kept.Key().String())

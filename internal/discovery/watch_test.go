@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// follow starts a watch and reads up to its first Progress.
+// follow starts a watch and reads its events until the first Progress.
 func (f *fixture) follow(q query.Query, after string) (_ discovery.Watcher, shown []string) {
 	f.t.Helper()
 	watch, err := f.Watch(f.t.Context(), q, after)
@@ -66,7 +66,7 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
-		f.keep(f.foreign("a", 1, 1, 24*time.Hour)) // known to keepers only
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour)) // only the keepers have it
 		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}, Limit: 1}
 		watch, shown := f.follow(cheap, "")
 		defer watch.Close()
@@ -74,8 +74,8 @@ func TestWatch(t *testing.T) {
 
 		f.arrive(f.foreign("a", 2, 2, 24*time.Hour))
 		f.arrive(f.foreign("b", 3, 1, time.Hour))
-		f.arrive(f.foreign("c", 9, 1, 24*time.Hour)) // too dear
-		f.arrive(f.foreign("c", 4, 2, 24*time.Hour)) // not any more
+		f.arrive(f.foreign("c", 9, 1, 24*time.Hour)) // too expensive
+		f.arrive(f.foreign("c", 4, 2, 24*time.Hour)) // cheap enough again
 		f.arrive(f.foreign("a", 8, 3, 24*time.Hour))
 		c := f.foreign("c", 4, 3, 24*time.Hour)
 		f.arrive(c)
@@ -106,7 +106,7 @@ func TestWatchResumes(t *testing.T) {
 		require.Equal(t, []string{"updated a/2", "added b/1"}, shown, "nothing is lost or sent twice")
 		watch.Close()
 
-		for i := range 9000 { // more than are kept
+		for i := range 9000 { // more than the feed stores
 			f.arrive(f.foreign("a", 2, uint64(3+i), 24*time.Hour))
 			if i%1000 == 0 {
 				synctest.Wait()
@@ -122,7 +122,7 @@ func TestWatchResumes(t *testing.T) {
 	})
 }
 
-// TestWatchResumesAmidState: who saw only a part of what was sent together starts anew.
+// TestWatchResumesAmidState: a client that received only a part of a state starts again.
 func TestWatchResumesAmidState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -136,7 +136,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		_, cursor := f.upTo(watch)
 		watch.Close()
 
-		f.fakeProber.set(a.Name().Provider, false) // while nobody watched
+		f.prober.set(a.Name().Provider, false) // while no watch was open
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		require.Equal(t, discovery.Reset, f.next(watch).Kind)
@@ -144,7 +144,7 @@ func TestWatchResumesAmidState(t *testing.T) {
 		require.Empty(t, seen)
 		watch.Close()
 
-		f.fakeProber.set(a.Name().Provider, true)
+		f.prober.set(a.Name().Provider, true)
 		watch, err = f.Watch(t.Context(), storage(), cursor)
 		require.NoError(t, err)
 		defer watch.Close()
@@ -170,7 +170,7 @@ func TestWatchRefusesCursors(t *testing.T) {
 	})
 }
 
-func TestWatchSeesVerdicts(t *testing.T) {
+func TestWatchSeesReachability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
@@ -179,20 +179,20 @@ func TestWatchSeesVerdicts(t *testing.T) {
 		watch, shown := f.follow(storage(), "")
 		defer watch.Close()
 		require.Equal(t, []string{"added a/1"}, shown)
-		require.True(t, f.fakeProber.tracked[r.Name().Provider])
+		require.True(t, f.prober.tracked[r.Name().Provider])
 
-		f.fakeProber.set(r.Name().Provider, false)
+		f.prober.set(r.Name().Provider, false)
 		require.Equal(t, "removed a/1", describe(f.next(watch)))
-		f.arrive(f.foreign("a", 1, 2, 24*time.Hour)) // a claim by others does not bring it back
+		f.arrive(f.foreign("a", 1, 2, 24*time.Hour)) // a new version does not prove reachability
 		seen, _ := f.upTo(watch)
 		require.Empty(t, seen)
-		f.fakeProber.set(r.Name().Provider, true)
+		f.prober.set(r.Name().Provider, true)
 		require.Equal(t, "added a/2", describe(f.next(watch)))
 	})
 }
 
-// TestWatchAsksAgain: what the live updates missed comes with the next question to the
-// keepers, which is put when they say that changes may be lost, and rarely otherwise.
+// TestWatchAsksAgain: the next query to the keepers brings the changes that live updates missed. It follows a
+// possible loss of changes at once, and otherwise rarely.
 func TestWatchAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -209,7 +209,7 @@ func TestWatchAsksAgain(t *testing.T) {
 	})
 }
 
-// TestWants: a keeper must not shed what a watch shows.
+// TestWants: keepers must not shed the records of a watch.
 func TestWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func TestDueIsBoundedAndLeased(t *testing.T) {
+func TestDueIsBoundedAndHandsOut(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	register(t, r, now, offer("a"), offer("b"), offer("c"))
 	require.Empty(t, r.Due(now.Add(ackTimeout-1), 9))
@@ -28,9 +28,8 @@ func TestDueIsBoundedAndLeased(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, ids(r.Due(now.Add(ackTimeout), 9)))
 }
 
-// TestNewVersionsAreLeasedToTheirMaker runs the loop of a consumer beside a caller that
-// announces what it has made itself.
-func TestNewVersionsAreLeasedToTheirMaker(t *testing.T) {
+// TestNewVersionsAreHandedOutToTheirCaller runs a refresh loop beside a caller that announces its own changes.
+func TestNewVersionsAreHandedOutToTheirCaller(t *testing.T) {
 	bad := offer("bad")
 	bad.Metadata.Type = "No Type"
 	for name, change := range map[string]func(t *testing.T, r *Registry, now time.Time) *records.Record{
@@ -92,7 +91,7 @@ func TestRetriesBackOff(t *testing.T) {
 	at, _ := r.NextDue()
 	require.Equal(t, epoch().Add(DefaultRefresh), at, "a refresh counts from the signing")
 
-	// The next failure starts anew.
+	// The next failure starts the backoff again.
 	failed(r, at, r.Due(at, 1)...)
 	again, _ := r.NextDue()
 	require.Equal(t, time.Second, again.Sub(at))
@@ -125,8 +124,8 @@ func TestRefresh(t *testing.T) {
 		require.Equal(t, records.OfferOf(last.Service()), records.OfferOf(fresh.Service()))
 		got, _ := r.Get("a")
 		require.Same(t, fresh, got)
-		require.Empty(t, r.Due(now, 1), "it is leased like any other")
-		done(r, now, last) // too late, of a version that is gone
+		require.Empty(t, r.Due(now, 1), "it is handedOut like any other")
+		done(r, now, last) // too late: the version is superseded
 		at, _ = r.NextDue()
 		require.Equal(t, now.Add(ackTimeout), at)
 		done(r, now, fresh)
@@ -165,7 +164,7 @@ func TestUpdateSupersedesAnnouncement(t *testing.T) {
 	require.Equal(t, []*records.Record{fresh}, r.Due(now.Add(ackTimeout), 9))
 }
 
-func TestTombstoneIsToldUntilItLapses(t *testing.T) {
+func TestTombstoneIsAnnouncedUntilItLapses(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	now := epoch()
 	r, err := Open(c, now)
@@ -200,7 +199,7 @@ func TestRestart(t *testing.T) {
 	require.Empty(t, r.Due(now, 9))
 	require.NoError(t, r.Close())
 
-	// At once: a lease ends with the process of its holder.
+	// At once: the ack timeout does not survive the process.
 	r, err = Open(c, now)
 	require.NoError(t, err)
 	pending := r.Due(now, 9)
@@ -209,7 +208,7 @@ func TestRestart(t *testing.T) {
 	done(r, now, pending...)
 	require.NoError(t, r.Close())
 
-	// Soon: the same version once more, for the keepers that forgot it.
+	// Soon: the same version again, for keepers that lost it.
 	r, err = Open(c, now.Add(time.Hour))
 	require.NoError(t, err)
 	same := r.Due(now.Add(time.Hour), 9)
@@ -217,7 +216,7 @@ func TestRestart(t *testing.T) {
 	require.Equal(t, before.Envelope(), same[0].Envelope())
 	require.NoError(t, r.Close())
 
-	// After its life: a new version.
+	// After its expiry: a new version.
 	late := before.Expires().Add(time.Hour)
 	r = open(t, c, late)
 	fresh := r.Due(late, 9)
@@ -244,12 +243,12 @@ func TestShorterTTLOfNewConfiguration(t *testing.T) {
 	require.False(t, tombstone.Expires().Before(first.Expires()), "every version is outlived, not only the last")
 }
 
-// TestManyServices runs the loop of a consumer for two days of virtual time and counts.
+// TestManyServices runs a refresh loop for two days of virtual time and counts announcements.
 func TestManyServices(t *testing.T) {
 	const services = 100
 	c := config(t, vfs.NewMem())
 	seed := uint64(1)
-	c.Jitter = func() float64 { // xorshift: any fixed uniform stream will do
+	c.Jitter = func() float64 { // xorshift: any fixed uniform stream suffices
 		seed ^= seed << 13
 		seed ^= seed >> 7
 		seed ^= seed << 17
@@ -261,7 +260,7 @@ func TestManyServices(t *testing.T) {
 		offers = append(offers, offer(strconv.Itoa(i)))
 	}
 	register(t, r, now, offers...)
-	now = now.Add(ackTimeout) // and nobody announced them
+	now = now.Add(ackTimeout) // without an announcement
 	start := now
 	announcements, largest := 0, 0
 	for now.Before(epoch().Add(48 * time.Hour)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// disk opens a registry on the real file system, so that what is measured has its fsync.
+// disk opens a registry on the real file system, so that fsync is measured.
 func disk(b *testing.B, services int) *Registry {
 	c := config(b, nil)
 	c.Dir, c.MaxServices = b.TempDir(), services
@@ -51,7 +51,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkRefresh is Due when all of 100 services are to be signed anew: one fsync.
+// BenchmarkRefresh measures Due with 100 stale services: one fsync.
 func BenchmarkRefresh(b *testing.B) {
 	r, now := disk(b, 100), epoch()
 	var offers []records.Offer
@@ -76,7 +76,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen is the start with 100 services: every signature is checked.
+// BenchmarkOpen measures the start with 100 services: all signatures are verified.
 func BenchmarkOpen(b *testing.B) {
 	c := config(b, nil)
 	c.Dir = b.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// state is what can be known of a registry from outside: the sequence of each live service.
+// state is the visible state of a registry: the sequence of each live service.
 type state map[string]uint64
 
 func stateOf(r *Registry) state {
@@ -27,7 +27,7 @@ func stateOf(r *Registry) state {
 	return s
 }
 
-// action is one change; it gives the sequences that it made known.
+// action is one change. It returns the new versions.
 type action func(r *Registry, now time.Time) []*records.Record
 
 func script() []action {
@@ -63,8 +63,8 @@ func script() []action {
 	}
 }
 
-// TestCrashAtEveryStepOfTheDisk stops the world before every write to the disk, with none,
-// some and all of what was not synced kept.
+// TestCrashAtEveryStepOfTheDisk crashes before each write to the disk, with none, some and all of the unsynced
+// data kept.
 func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("kept %d%%", kept), func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 			r, err := Open(config(t, disk), now)
 			require.NoError(t, err)
 			states := []state{{}, stateOf(r)} // before and after each step; the first is Open
-			known := []state{{}, {}}          // the highest sequence told of each service, withdrawn ones included
+			known := []state{{}, {}}          // the highest returned sequence of each service, withdrawn ones included
 			for i, do := range script() {
 				step.Store(int64(i + 1))
 				told := maps.Clone(known[i+1])
@@ -84,16 +84,16 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 				states, known = append(states, stateOf(r)), append(known, told)
 			}
 			require.NoError(t, r.Close())
-			wrecks := disk.CrashImages()
-			require.Greater(t, len(wrecks), 2*len(script()), "the disk was watched")
-			for _, w := range wrecks {
+			images := disk.CrashImages()
+			require.Greater(t, len(images), 2*len(script()), "the disk was watched")
+			for _, w := range images {
 				inspect(t, w.FS, int(w.Known), states, known)
 			}
 		})
 	}
 }
 
-// inspect opens what is left after a crash during a step.
+// inspect opens the image of a crash during a step.
 func inspect(t *testing.T, fs vfs.FS, during int, states, known []state) {
 	before, after := states[during], states[during+1]
 	now := epoch().Add(-100 * time.Hour) // and the clock was set back
@@ -117,8 +117,8 @@ func inspect(t *testing.T, fs vfs.FS, during int, states, known []state) {
 	}
 }
 
-// TestDiskFails breaks the disk's syncs. What was not confirmed is not shown, reading goes
-// on, no later write claims success, and opening it again is all that is needed.
+// TestDiskFails lets the disk's syncs fail. Unconfirmed changes stay invisible, reads work, later writes fail,
+// and the next Open repairs all.
 func TestDiskFails(t *testing.T) {
 	disk := storetest.NewFailing()
 	now := epoch()

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// The loop of a caller: announce what was handed out, tell the outcome, take what is due.
+// A caller's loop: announce the versions, report the outcome, fetch the due versions.
 func Example() {
 	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)))
 	if err != nil {
@@ -27,7 +27,7 @@ func Example() {
 	defer r.Close()
 	handedOut, _ := r.Register([]records.Offer{{ID: "relay-1", Metadata: records.Metadata{Type: "relay"}}}, now)
 
-	network := []records.Stored{{On: 7, Of: 10}, {On: 10, Of: 10}, {On: 10, Of: 10}} // what three announcements achieve
+	network := []records.Stored{{On: 7, Of: 10}, {On: 10, Of: 10}, {On: 10, Of: 10}} // outcomes of three announcements
 	for _, outcome := range network {
 		for _, v := range handedOut {
 			fmt.Printf("%s %s, version of %s: %d of %d\n", now.Format(time.TimeOnly), v.Name().ID, v.Issued().Format(time.TimeOnly), outcome.On, outcome.Of)

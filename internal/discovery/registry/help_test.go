@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// epoch is when the tests begin.
+// epoch is the start time of the tests.
 func epoch() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 func key(t require.TestingT, seed byte) crypto.PrivKey {
@@ -40,13 +40,13 @@ func offer(id string) records.Offer {
 	return records.Offer{ID: id, Metadata: records.Metadata{Type: "relay", Name: "Relay " + id}}
 }
 
-// at puts an offer in a place.
+// at sets the place of an offer.
 func at(o records.Offer, latitude, longitude float64) records.Offer {
 	o.Location = &records.Location{Latitude: &latitude, Longitude: &longitude}
 	return o
 }
 
-// register expects the offers to be accepted.
+// register expects success for all offers.
 func register(t require.TestingT, r *Registry, now time.Time, offers ...records.Offer) []*records.Record {
 	accepted, errs := r.Register(offers, now)
 	require.Len(t, accepted, len(offers))
@@ -73,14 +73,14 @@ func ids(list []*records.Record) []string {
 	return names
 }
 
-// done tells that records were announced everywhere.
+// done reports complete announcements.
 func done(r *Registry, now time.Time, list ...*records.Record) {
 	for _, v := range list {
 		r.Announced(v.Name(), v.Sequence(), records.Stored{On: 10, Of: 10}, now)
 	}
 }
 
-// failed tells that records were stored on some peers only.
+// failed reports incomplete announcements.
 func failed(r *Registry, now time.Time, list ...*records.Record) {
 	for _, v := range list {
 		r.Announced(v.Name(), v.Sequence(), records.Stored{On: 3, Of: 10}, now)

@@ -11,8 +11,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
 )
 
-// TestLayout opens a database as format 1 has been from the first, byte by byte, and leaves the
-// same: what is installed is not to be lost.
+// TestLayout opens a database of format 1, byte by byte, and writes the same bytes: an update of the program
+// keeps the services.
 func TestLayout(t *testing.T) {
 	const (
 		a = `{"format":1,"offer":{"id":"a","metadata":{"type":"relay","name":"Relay a"},"location":{"latitude":52.52,"longitude":13.4}},` +
@@ -41,7 +41,7 @@ func TestLayout(t *testing.T) {
 	r = open(t, c, epoch())
 	gone := r.services["b"].current
 	r.Due(gone.Expires().Add(-time.Second), 10) // renews a
-	r.Due(gone.Expires(), 10)                   // forgets b
+	r.Due(gone.Expires(), 10)                   // deletes b
 	require.NoError(t, r.Close())
 	left := read(t, c)
 	require.Equal(t, meta(gone.Sequence()), left["meta"])

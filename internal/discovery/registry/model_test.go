@@ -19,18 +19,18 @@ import (
 
 const modelServices = 3
 
-// model is what a registry should be: a map.
+// model is the specification of a registry: a map.
 type model struct {
 	live map[string]modelService
 
-	// lastNow are all versions that ever left a registry. One sequence of one service has one
-	// digest for ever, and a new version a higher sequence than all before.
+	// seen has all versions that left a registry. One sequence of one service always has one digest. A new
+	// version has a higher sequence than all before.
 	seen map[version][32]byte
 	last map[string]uint64
 
-	// leased says until when versions are handed out to whoever made them. What a clock that
-	// is set back makes of a lease is left to the tests of the machine.
-	leased map[version]time.Time
+	// handedOut has the end of each version's ack timeout. The scheduler's tests cover clocks that are set
+	// back.
+	handedOut map[version]time.Time
 }
 
 type modelService struct {
@@ -41,14 +41,14 @@ type modelService struct {
 
 func newModel() *model {
 	return &model{
-		live:   map[string]modelService{},
-		seen:   map[version][32]byte{},
-		last:   map[string]uint64{},
-		leased: map[version]time.Time{},
+		live:      map[string]modelService{},
+		seen:      map[version][32]byte{},
+		last:      map[string]uint64{},
+		handedOut: map[version]time.Time{},
 	}
 }
 
-// see checks a version that came out of the registry.
+// see checks a version from the registry.
 func (m *model) see(t require.TestingT, r *records.Record) {
 	v := versionOf(r)
 	if digest, ok := m.seen[v]; ok {
@@ -59,25 +59,25 @@ func (m *model) see(t require.TestingT, r *records.Record) {
 	m.last[v.id] = max(m.last[v.id], v.sequence)
 }
 
-// fresh checks a version that must be newer than all that were seen.
+// fresh checks a version that must be newer than all seen ones.
 func (m *model) fresh(t require.TestingT, r *records.Record) {
 	require.Greater(t, r.Sequence(), m.last[r.Name().ID], "the sequence of %s went back", r.Name().ID)
 	m.see(t, r)
 }
 
-// made checks a version that Register, Update or Withdraw gave.
+// made checks a version from Register, Update or Withdraw.
 func (m *model) made(t require.TestingT, r *records.Record, now time.Time) {
 	m.fresh(t, r)
-	m.leased[versionOf(r)] = now.Add(ackTimeout)
+	m.handedOut[versionOf(r)] = now.Add(ackTimeout)
 }
 
-// free ends the lease of a version that Due gave, or replaced.
+// free ends the ack timeout of a version that Due returned or replaced.
 func (m *model) free(t require.TestingT, r *records.Record, now time.Time) {
-	require.False(t, now.Before(m.leased[versionOf(r)]), "%v is announced by its maker", versionOf(r))
-	delete(m.leased, versionOf(r))
+	require.False(t, now.Before(m.handedOut[versionOf(r)]), "%v is announced by its maker", versionOf(r))
+	delete(m.handedOut, versionOf(r))
 }
 
-// system is a registry, its model and its adversary: crashes and a clock that jumps.
+// system is a registry with its model, crashes and a jumping clock.
 type system struct {
 	config   Config
 	fs       *vfs.MemFS
@@ -91,7 +91,7 @@ func (s *system) open(t require.TestingT) {
 	s.config.FS = s.fs
 	s.registry, err = Open(s.config, s.now)
 	require.NoError(t, err)
-	clear(s.model.leased)
+	clear(s.model.handedOut)
 	for v, task := range s.registry.scheduler.tasks {
 		require.False(t, task.due.After(s.now), "%v is not due at once", v)
 	}
@@ -164,19 +164,19 @@ func (s *system) withdraw(t *rapid.T) {
 	delete(s.model.live, id)
 }
 
-// report tells the outcome of what was made, in time or after Due may have given it again.
-// It is not a day late: then the retry after a failure is of a version that has lapsed.
+// report reports the outcome of new versions, in time or after Due may have returned them again. It is less
+// than a day late: later, a retry would concern a lapsed version.
 func (s *system) report(t *rapid.T) {
-	made := slices.SortedFunc(maps.Keys(s.model.leased), func(a, b version) int {
+	made := slices.SortedFunc(maps.Keys(s.model.handedOut), func(a, b version) int {
 		return cmp.Or(strings.Compare(a.id, b.id), cmp.Compare(a.sequence, b.sequence))
 	})
-	made = slices.DeleteFunc(made, func(v version) bool { return s.now.After(s.model.leased[v].Add(time.Hour)) })
+	made = slices.DeleteFunc(made, func(v version) bool { return s.now.After(s.model.handedOut[v].Add(time.Hour)) })
 	if len(made) == 0 {
 		t.Skip("nothing is handed out")
 	}
 	v, on := rapid.SampledFrom(made).Draw(t, "made"), rapid.IntRange(0, 2).Draw(t, "on")
 	s.registry.Announced(records.Name{Provider: s.registry.self, ID: v.id}, v.sequence, records.Stored{On: on, Of: 2}, s.now)
-	delete(s.model.leased, v)
+	delete(s.model.handedOut, v)
 	next, ok := s.registry.NextDue()
 	require.True(t, ok)
 	if on < 2 {
@@ -184,7 +184,7 @@ func (s *system) report(t *rapid.T) {
 	}
 }
 
-// announce takes what is due and tells some outcomes.
+// announce fetches due versions and reports some outcomes.
 func (s *system) announce(t *rapid.T) {
 	limit := rapid.IntRange(0, 12).Draw(t, "limit")
 	due := s.registry.Due(s.now, limit)
@@ -208,7 +208,7 @@ func (s *system) announce(t *rapid.T) {
 		s.registry.Announced(r.Name(), r.Sequence(), records.Stored{On: rapid.IntRange(0, 2).Draw(t, "on"), Of: 2}, s.now)
 	}
 	next, ok := s.registry.NextDue()
-	behind := s.registry.scheduler.lastNow.After(s.now) // the clock was set back a little, which delays what was due
+	behind := s.registry.scheduler.lastNow.After(s.now) // a small step back of the clock delays due versions
 	if rest := ok && !next.After(s.now); rest || behind {
 		return
 	}
@@ -223,7 +223,7 @@ func (s *system) restart(t *rapid.T) {
 	s.open(t)
 }
 
-// crash loses what was not synced, or some of it.
+// crash loses all or some unsynced data.
 func (s *system) crash(t *rapid.T) {
 	after := s.fs.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced kept"),
@@ -244,7 +244,7 @@ func (s *system) check(t *rapid.T) {
 		id := r.Name().ID
 		want, ok := s.model.live[id]
 		require.True(t, ok)
-		// A refresh that Due made but did not live to hand out is newer than what was seen.
+		// A refresh that Due made but did not return is newer than all seen versions.
 		require.GreaterOrEqual(t, r.Sequence(), want.current.Sequence())
 		s.model.see(t, r)
 		o, ok := s.registry.Offer(id)
@@ -261,19 +261,19 @@ func (s *system) check(t *rapid.T) {
 	}
 	require.Len(t, s.registry.scheduler.tasks, versions, "every version is scheduled, and nothing else")
 	require.Equal(t, versions, s.registry.scheduler.queue.Len())
-	s.checkLeases(t)
+	s.checkHandedOut(t)
 }
 
-// checkLeases demands that no version that exists stays with its maker for ever.
-func (s *system) checkLeases(t *rapid.T) {
+// checkHandedOut: each existing version is due again in the end.
+func (s *system) checkHandedOut(t *rapid.T) {
 	next, ok := s.registry.NextDue()
-	for v, until := range s.model.leased {
+	for v, until := range s.model.handedOut {
 		if s.registry.services[v.id].version(v.sequence) == nil {
-			delete(s.model.leased, v) // superseded
+			delete(s.model.handedOut, v) // superseded
 			continue
 		}
 		require.True(t, ok)
-		require.False(t, next.After(until), "%v is leased until %v, next is %v", v, until, next)
+		require.False(t, next.After(until), "%v is handedOut until %v, next is %v", v, until, next)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestAgainstModel(t *testing.T) {
 			"sleep":    func(t *rapid.T) { s.now = s.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "h")) * time.Hour) },
 			"set back": func(t *rapid.T) {
 				s.now = s.now.Add(-time.Duration(rapid.IntRange(1, 5000).Draw(t, "min")) * time.Minute)
-				clear(s.model.leased)
+				clear(s.model.handedOut)
 			},
 			"": s.check,
 		})

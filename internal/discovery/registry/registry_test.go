@@ -55,7 +55,7 @@ func TestRegisterRefuses(t *testing.T) {
 	require.Equal(t, "metadata.type", fault.FieldOf(errs[1]))
 	require.Equal(t, []string{"a", "b", "c"}, ids(r.List()))
 
-	// An id whose first offer was refused is free for the second.
+	// After a refused first offer, the second can use the id.
 	_, err := r.Withdraw("a", now)
 	require.NoError(t, err)
 	twice := bad
@@ -77,7 +77,7 @@ func TestWithdrawnIDsAreBounded(t *testing.T) {
 	}
 	_, errs := r.Register([]records.Offer{offer("more")}, now)
 	require.ErrorIs(t, errs[0], fault.LimitReached)
-	register(t, r, now, offer("0")) // a known id needs no more room
+	register(t, r, now, offer("0")) // a known id needs no further room
 	_, err := r.Withdraw("0", now)
 	require.NoError(t, err)
 
@@ -148,7 +148,7 @@ func TestNothingIsShared(t *testing.T) {
 	require.Equal(t, "given", got.Metadata.Attributes["k"])
 }
 
-func TestExactPlaceStaysHome(t *testing.T) {
+func TestExactPlaceStaysLocal(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	c.PublishPrecision, c.Precision = 4, 5
 	now := epoch()
@@ -175,7 +175,7 @@ func TestExactPlaceStaysHome(t *testing.T) {
 	check(refreshed)
 }
 
-func TestMoveLeavesFarewell(t *testing.T) {
+func TestMoveLeavesTombstone(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	now := epoch()
 	r, err := Open(c, now)
@@ -186,20 +186,20 @@ func TestMoveLeavesFarewell(t *testing.T) {
 	paris, err := r.Update(at(offer("a"), 48.85, 2.35), now)
 	require.NoError(t, err)
 	due := r.Due(now, 10)
-	require.Len(t, due, 1, "the farewell is due at once, the new version is handed out")
-	farewell := due[0]
-	require.True(t, farewell.Withdrawn())
-	require.Equal(t, berlin.Key(), farewell.Key())
-	require.Equal(t, []*records.Record{farewell, paris}, r.Due(now.Add(ackTimeout), 10))
-	require.Positive(t, records.Compare(farewell, berlin))
-	require.Positive(t, records.Compare(paris, farewell), "where both belong, the new version wins")
+	require.Len(t, due, 1, "the tombstone is due at once, the new version is handed out")
+	tombstone := due[0]
+	require.True(t, tombstone.Withdrawn())
+	require.Equal(t, berlin.Key(), tombstone.Key())
+	require.Equal(t, []*records.Record{tombstone, paris}, r.Due(now.Add(ackTimeout), 10))
+	require.Positive(t, records.Compare(tombstone, berlin))
+	require.Positive(t, records.Compare(paris, tombstone), "where both belong, the new version wins")
 	require.NoError(t, r.Close())
 
 	r = open(t, c, now)
-	require.Equal(t, []string{"a", "a"}, ids(r.Due(now, 10)), "the farewell survives a restart")
+	require.Equal(t, []string{"a", "a"}, ids(r.Due(now, 10)), "the tombstone survives a restart")
 	require.Equal(t, 1, r.Len())
 
-	// Back home: the farewell would contradict the service, and there is one for Paris instead.
+	// Back at the first place: its tombstone would end the service and is dropped; Paris gets one instead.
 	home, err := r.Update(at(offer("a"), 52.52, 13.40), now)
 	require.NoError(t, err)
 	due = r.Due(now, 10)
@@ -208,13 +208,13 @@ func TestMoveLeavesFarewell(t *testing.T) {
 	require.Equal(t, []*records.Record{due[0], home}, r.Due(now.Add(ackTimeout), 10))
 	require.Len(t, r.services["a"].versions(), 2)
 
-	// It is forgotten when nothing is left to end.
+	// It is deleted once all versions have lapsed.
 	end := now.Add(DefaultTTL)
 	done(r, end, r.Due(end, 10)...)
 	require.Len(t, r.services["a"].versions(), 1)
 }
 
-func TestFarewellsAreBounded(t *testing.T) {
+func TestTombstonesAreBounded(t *testing.T) {
 	r, now := open(t, config(t, vfs.NewMem()), epoch()), epoch()
 	register(t, r, now, at(offer("a"), 0, 0))
 	for i := range 3 * maxTombstones {
@@ -304,7 +304,7 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, 1, r.Len())
 }
 
-// prepared is a registry with two services, closed.
+// prepared closes a registry with two services.
 func prepared(t *testing.T) Config {
 	c := config(t, vfs.NewMem())
 	r, err := Open(c, epoch())
@@ -381,7 +381,7 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 			v := read(t, c)["service/a"]
 			end := strings.LastIndex(v, `"}`) // of the envelope in base64
 			return v[:end-8] + "AAAAAAAA" + v[end:]
-		}, fault.Internal}, // a broken disk, not a stranger's forgery
+		}, fault.Internal}, // damage of the disk, not a forgery
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := prepared(t)
@@ -398,7 +398,7 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 func TestConfigValidate(t *testing.T) {
 	require.NoError(t, config(t, nil).Validate())
 	short := config(t, nil)
-	short.TTL = time.Minute // the refresh follows
+	short.TTL = time.Minute // the refresh interval is shorter too
 	require.NoError(t, short.Validate())
 	ecdsa, _, err := crypto.GenerateECDSAKeyPair(rand.Reader)
 	require.NoError(t, err)
@@ -419,7 +419,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector, and for what holds in any order.
+// TestConcurrentUse is for the race detector, with assertions for any order.
 func TestConcurrentUse(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	c.MaxServices = 8

@@ -61,11 +61,11 @@ func TestClockSetBackKeepsIntervals(t *testing.T) {
 		m.announced(versionOf(v), true, now)
 	}
 
-	// A second back, as NTP does: nothing happens.
+	// One second back, as by NTP: no effect.
 	m.observe(now.Add(-time.Second))
 	require.Equal(t, now.Add(3*time.Hour), m.tasks[versionOf(a)].due)
 
-	// An hour back: a has the same three hours left; b is from the future; c need not wait longer.
+	// One hour back: a keeps its remaining three hours; b is from the future; c waits no longer than before.
 	back := now.Add(-time.Hour)
 	due := m.take(back, 9)
 	require.Len(t, due, 1)
@@ -91,22 +91,22 @@ func TestDeferredRenewal(t *testing.T) {
 	require.True(t, third.stale(now))
 }
 
-// dumb is the machine as a list that is searched from end to end.
-type dumb struct {
+// listScheduler is the scheduler as a plain list.
+type listScheduler struct {
 	now      time.Time
 	due      map[version]time.Time
 	failures map[version]int
 }
 
-// at schedules a version; a tombstone's end is not passed by.
-func (d *dumb) at(r *records.Record, due time.Time) {
+// at schedules a version, at the latest at a tombstone's expiry.
+func (d *listScheduler) at(r *records.Record, due time.Time) {
 	if r.Withdrawn() && r.Expires().After(d.now) && due.After(r.Expires()) {
 		due = r.Expires()
 	}
 	d.due[versionOf(r)] = due
 }
 
-func (d *dumb) announced(r *records.Record, complete bool) {
+func (d *listScheduler) announced(r *records.Record, complete bool) {
 	v := versionOf(r)
 	if _, ok := d.due[v]; !ok {
 		return
@@ -123,8 +123,8 @@ func (d *dumb) announced(r *records.Record, complete bool) {
 	d.at(r, d.now.Add(wait))
 }
 
-// check compares what was taken with what is due.
-func (d *dumb) check(t *rapid.T, taken []task, limit int) {
+// check compares the taken tasks with the due ones.
+func (d *listScheduler) check(t *rapid.T, taken []task, limit int) {
 	count := 0
 	for _, due := range d.due {
 		if !due.After(d.now) {
@@ -144,7 +144,7 @@ func (d *dumb) check(t *rapid.T, taken []task, limit int) {
 	}
 }
 
-func TestMachineAgainstList(t *testing.T) {
+func TestSchedulerAgainstList(t *testing.T) {
 	pool := map[version]*records.Record{}
 	var all []version
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -156,7 +156,7 @@ func TestMachineAgainstList(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		m := newScheduler(6*time.Hour, func() float64 { return 0.5 })
-		d := &dumb{now: epoch(), due: map[version]time.Time{}, failures: map[version]int{}}
+		d := &listScheduler{now: epoch(), due: map[version]time.Time{}, failures: map[version]int{}}
 		pick := func() version { return rapid.SampledFrom(all).Draw(t, "version") }
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {

@@ -10,8 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// FuzzDecodeService feeds the database's values: none makes the decoder panic, and what it
-// accepts it writes and reads back the same.
+// FuzzDecodeService decodes arbitrary values without a panic. An accepted value survives encoding and decoding.
 func FuzzDecodeService(f *testing.F) {
 	i := signer{key: key(f, 1), ttl: DefaultTTL}
 	self, err := peer.IDFromPrivateKey(i.key)

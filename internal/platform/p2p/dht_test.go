@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamespaces: values of a namespace are kept where it is known, and judged by who validates it.
+// TestNamespaces: a peer stores values of known namespaces only, after their validator accepts them.
 func TestNamespaces(t *testing.T) {
 	c := testConfig(t)
 	c.Namespaces = Namespaces{"other": bigger{}}

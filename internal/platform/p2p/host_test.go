@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestOurProtocolsHaveLimits opens more streams to one peer than libp2p allows a protocol
-// by default, which is 64, and fewer than ours.
+// TestOurProtocolsHaveLimits opens more streams to one peer than libp2p's default of 64 for one protocol, and
+// fewer than the own limit.
 func TestOurProtocolsHaveLimits(t *testing.T) {
 	const id protocol.ID = "/blackhole/test/1.0.0"
 	server, client := testConfig(t), testConfig(t)
@@ -43,7 +43,7 @@ func TestOurProtocolsHaveLimits(t *testing.T) {
 	}
 }
 
-// TestHostFindsAddresses opens a stream to a peer known by its id alone.
+// TestHostFindsAddresses opens a stream to a peer by its id alone.
 func TestHostFindsAddresses(t *testing.T) {
 	const id protocol.ID = "/blackhole/test/1.0.0"
 	nodes := meet(t, 3)
@@ -77,15 +77,14 @@ func TestPubSubDelivers(t *testing.T) {
 	require.Equal(t, "x", string(m.Data))
 }
 
-// TestCloseLeavesNothing closes nodes in mid-life, one of them still looking for its
-// network, and one that never listened.
+// TestCloseLeavesNothing closes running nodes: one of them still searches for its network, one never listened.
 func TestCloseLeavesNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Run("life", func(t *testing.T) {
 		nodes := meet(t, 3)
 		nodes[1].Prober().Track(nodes[2].host.ID())
 		c := testConfig(t)
-		c.Bootstrap = somePeers(t, 2, 1) // nobody there
+		c.Bootstrap = somePeers(t, 2, 1) // no peer at these addresses
 		start(t, c)
 		c = testConfig(t)
 		c.Listen = nodes[0].host.Network().ListenAddresses()

@@ -49,7 +49,7 @@ func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	}
 }
 
-// writes counts what reaches the disk.
+// writes counts the writes to disk.
 type writes struct {
 	ds.Batching
 	n    int
@@ -68,7 +68,7 @@ func TestKnownPeersAreWrittenOnChangeOnly(t *testing.T) {
 	k := openKnown(ctx, w, discardLog())
 	list := somePeers(t, 3, 2)
 	require.NoError(t, k.save(ctx, list))
-	list[0], list[2] = list[2], list[0] // the table has no order
+	list[0], list[2] = list[2], list[0] // the order of the table is random
 	list[1].Addrs = []multiaddr.Multiaddr{list[1].Addrs[1], list[1].Addrs[0]}
 	require.NoError(t, k.save(ctx, list))
 	require.Equal(t, 1, w.n)

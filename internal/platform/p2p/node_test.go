@@ -23,10 +23,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// patience is how long a test waits for a network that never comes. Nothing asserts on time.
+// patience bounds each wait for the network. No assertion depends on time.
 const patience = 60 * time.Second
 
-// bigger is a validator by which the lexically greatest value wins and "bad" is invalid.
+// bigger is a validator: the lexically greatest value wins, "bad" is invalid.
 type bigger struct{}
 
 func (bigger) Validate(_ string, value []byte) error {
@@ -84,8 +84,8 @@ func info(n *Node) peer.AddrInfo {
 	return peer.AddrInfo{ID: n.host.ID(), Addrs: n.host.Addrs()}
 }
 
-// absent is where a node of a configuration will be found, when there is one. Its port is none of those that
-// systems give to whoever asks for any, so that nobody takes it until then.
+// absent reserves the address of a node that starts later. Its port is outside the ephemeral range, so no other
+// process takes it.
 func absent(t testing.TB, c *Config) peer.AddrInfo {
 	t.Helper()
 	for range 100 {
@@ -105,7 +105,7 @@ func absent(t testing.TB, c *Config) peer.AddrInfo {
 	return peer.AddrInfo{}
 }
 
-// meet starts n nodes at once, all but the first bootstrapping from the first.
+// meet starts n nodes at once. The first is the others' bootstrap peer.
 func meet(t testing.TB, n int) []*Node {
 	t.Helper()
 	nodes := []*Node{start(t, testConfig(t))}
@@ -150,7 +150,7 @@ func waitTable(t testing.TB, n *Node, ok func(size int) bool) {
 	}
 }
 
-func TestNetworkKnowsItself(t *testing.T) {
+func TestPeersFindEachOther(t *testing.T) {
 	nodes := meet(t, 8)
 	var first []peer.ID
 	for i, n := range nodes {
@@ -164,7 +164,7 @@ func TestNetworkKnowsItself(t *testing.T) {
 			first = closest
 			continue
 		}
-		// The same order seen from everywhere, up to who is left out.
+		// All peers see the same order, apart from themselves.
 		mine := slices.DeleteFunc(slices.Clone(closest), func(p peer.ID) bool { return p == nodes[0].host.ID() })
 		theirs := slices.DeleteFunc(slices.Clone(first), func(p peer.ID) bool { return p == n.host.ID() })
 		require.Equal(t, theirs, mine)
@@ -189,7 +189,7 @@ func TestValues(t *testing.T) {
 	require.Error(t, nodes[0].Routing().PutValue(ctx, "/pk/x", []byte("1")), "a namespace of others")
 }
 
-func TestAlone(t *testing.T) {
+func TestIsolated(t *testing.T) {
 	n := start(t, testConfig(t))
 	require.True(t, n.Ready())
 	require.Empty(t, n.Peers())
@@ -207,7 +207,7 @@ func TestAlone(t *testing.T) {
 	require.Equal(t, "key", fault.FieldOf(err))
 }
 
-// TestBootstrapLater starts a node before the peer it is told to join.
+// TestBootstrapLater starts a node before its bootstrap peer.
 func TestBootstrapLater(t *testing.T) {
 	early, later := testConfig(t), testConfig(t)
 	early.Bootstrap = []peer.AddrInfo{absent(t, &later)}
@@ -218,7 +218,7 @@ func TestBootstrapLater(t *testing.T) {
 	require.True(t, n.Ready())
 }
 
-// TestKnownPeersReplaceBootstrap restarts a node without any bootstrap peer.
+// TestKnownPeersReplaceBootstrap restarts a node without a bootstrap peer.
 func TestKnownPeersReplaceBootstrap(t *testing.T) {
 	nodes := meet(t, 3)
 	c := testConfig(t)

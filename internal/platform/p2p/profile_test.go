@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProfilesAreComplete reads the table as an operator would.
+// TestProfilesAreComplete checks the table of profiles.
 func TestProfilesAreComplete(t *testing.T) {
 	for _, p := range []Profile{Dev, LAN, Public} {
 		row, ok := p.settings()
@@ -29,8 +29,8 @@ func TestProfilesAreComplete(t *testing.T) {
 	}
 }
 
-// TestProfilesMeet joins two peers of each profile that needs no multicast, by QUIC where
-// there is QUIC. Public peers on loopback connect, but must not enter each other's table.
+// TestProfilesMeet connects two peers of each profile, over QUIC if the profile has it. Public peers on
+// loopback connect, but must not enter each other's routing table.
 func TestProfilesMeet(t *testing.T) {
 	for _, p := range []Profile{Dev, Public} {
 		t.Run(string(p), func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestUnknownUntilProbed(t *testing.T) {
 	f.track("a", false, f.now)
 	f.require("a", unknown)
 	p := f.probe()
-	f.quiet() // one probe per peer at a time
+	f.quiet() // one probe of a peer at a time
 	f.pong(p)
 	f.require("a", reachable)
 	m, _ := f.measured("a")
@@ -104,7 +104,7 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 		require.Equal(t, want*time.Second, due.Sub(f.now))
 		f.now = due
 	}
-	f.track("a", false, f.now) // the answer will end the exemption from forgetting
+	f.track("a", false, f.now) // after the answer the observation can end again
 	f.pong(f.probe())
 	f.pass(time.Second)
 	p := f.probe()
@@ -117,7 +117,7 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 	require.Equal(t, maxBackoff, slow.backoff(100))
 }
 
-func TestSilentConnectionIsSuspectFirst(t *testing.T) {
+func TestSilentConnectionIsRedialedFirst(t *testing.T) {
 	f := newTrackerFixture(t)
 	f.track("a", true, f.now)
 	f.require("a", reachable)
@@ -142,7 +142,7 @@ func TestLossIsCheckedAtOnce(t *testing.T) {
 	f.require("a", reachable)
 	require.True(t, f.fail(f.probe()))
 
-	f.disconnected("a", f.now) // of a half-made connection
+	f.disconnected("a", f.now) // of an incomplete connection
 	f.quiet()
 }
 
@@ -169,7 +169,7 @@ func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
 	f = newTrackerFixture(t)
 	f.track("a", false, f.now)
 	p = f.probe()
-	f.connected("a", f.now) // by our own dial
+	f.connected("a", f.now) // by the probe's own dial
 	require.True(t, f.done(p, outcome{result: failed, dialed: true, linked: true}, f.now))
 }
 
@@ -185,7 +185,7 @@ func TestUndecidedChangesNothing(t *testing.T) {
 	}
 }
 
-func TestNowhereIsWeakEvidence(t *testing.T) {
+func TestUnknownAddressIsWeakEvidence(t *testing.T) {
 	f := newTrackerFixture(t)
 	f.track("a", false, f.now)
 	for range addressMisses - 1 {
@@ -208,14 +208,14 @@ func TestForgetting(t *testing.T) {
 		f.fail(p)
 	}
 	f.require("alive", unknown)
-	f.require("dead", unreachable) // forgotten, it would be offered again
+	f.require("dead", unreachable) // otherwise answers would contain it again
 
 	epoch := f.epoch
 	for i := range 4 {
 		f.track(peer.ID(fmt.Sprint(i)), false, f.now)
 	}
 	require.Equal(t, 4, f.observed.Len())
-	f.require("dead", unknown) // pushed out
+	f.require("dead", unknown) // displaced by newer observations
 	require.Equal(t, epoch+1, f.epoch)
 	require.False(t, f.fail(probe{id: "dead"}), "an outcome after forgetting")
 }

@@ -14,38 +14,38 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hamlet is a network in which who knows whom is random.
-type hamlet struct {
+// searchNetwork is a network with random routing tables.
+type searchNetwork struct {
 	ids    []peer.ID
 	knows  map[peer.ID][]peer.ID
 	dead   map[peer.ID]bool
-	full   map[peer.ID]bool // without room for the asker's connection
+	full   map[peer.ID]bool // without room for the searcher's connection
 	random *rand.Rand
 }
 
-func newHamlet(seed uint64, n, each int) *hamlet {
-	h := &hamlet{
+func newSearchNetwork(seed uint64, n, each int) *searchNetwork {
+	h := &searchNetwork{
 		knows: make(map[peer.ID][]peer.ID), dead: make(map[peer.ID]bool), full: make(map[peer.ID]bool),
 		random: rand.New(rand.NewPCG(seed, 0)),
 	}
 	for i := range n {
 		h.ids = append(h.ids, peer.ID(fmt.Sprintf("peer %d", i)))
 	}
-	for _, id := range h.ids { // as buckets do: all that are near, some that are far
+	for _, id := range h.ids { // like buckets: all near peers, some far ones
 		near := h.closest(string(id), h.ids)
 		h.knows[id] = append(slices.Clone(near[1:min(n, each)]), h.some(each)...)
 	}
 	return h
 }
 
-func (h *hamlet) some(n int) []peer.ID {
+func (h *searchNetwork) some(n int) []peer.ID {
 	ids := slices.Clone(h.ids)
 	h.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	return ids[:min(n, len(ids))]
 }
 
-// closest sorts ids by the distance of their hashes from a key's.
-func (h *hamlet) closest(key string, ids []peer.ID) []peer.ID {
+// closest sorts ids by the XOR distance of their hashes from the key's.
+func (h *searchNetwork) closest(key string, ids []peer.ID) []peer.ID {
 	target := kb.ConvertKey(key)
 	out := slices.Clone(ids)
 	slices.SortFunc(out, func(a, b peer.ID) int {
@@ -54,8 +54,8 @@ func (h *hamlet) closest(key string, ids []peer.ID) []peer.ID {
 	return slices.Compact(out)
 }
 
-// look runs a search in which an answer takes 50 ms, and tells how long it took.
-func (h *hamlet) look(s *search, key string) time.Duration {
+// look runs a search with answers after 50 ms and returns its duration.
+func (h *searchNetwork) look(s *search, key string) time.Duration {
 	type event struct {
 		at time.Time
 		id peer.ID
@@ -92,11 +92,11 @@ func (h *hamlet) look(s *search, key string) time.Duration {
 	return now.Sub(began)
 }
 
-// Whatever the network, a search ends, finds the closest of those that live, in order, those
-// without room among them, and is not held up by each of the dead.
+// In any network, a search ends and finds the closest living peers in order, peers without room included. Dead
+// peers do not delay it one by one.
 func TestSearchFindsTheClosest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHamlet(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 150).Draw(t, "peers"), 30)
+		h := newSearchNetwork(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 150).Draw(t, "peers"), 30)
 		for _, id := range h.some(rapid.IntRange(0, len(h.ids)/3).Draw(t, "dead")) {
 			h.dead[id] = true
 		}
@@ -114,16 +114,16 @@ func TestSearchFindsTheClosest(t *testing.T) {
 		found, answers, bars := s.found()
 		living := slices.DeleteFunc(h.closest(key, h.ids), func(id peer.ID) bool { return h.dead[id] })
 		want := living[:min(searchDepth, len(living))]
-		if s.count(replied) > len(living)/10 { // the seeds were not cut off from the rest
+		if s.count(replied) > len(living)/10 { // the start peers were connected to the others
 			require.Equal(t, want, found[:min(len(found), len(want))])
 			require.LessOrEqual(t, answers+bars, len(want))
 		}
 	})
 }
 
-// The dead are waited for all at once, and the second time not at all.
-func TestSearchDoesNotWaitForTheDead(t *testing.T) {
-	h := newHamlet(1, 150, 30)
+// All dead peers share one wait. The second search does not wait for them.
+func TestSearchDoesNotWaitForDeadPeers(t *testing.T) {
+	h := newSearchNetwork(1, 150, 30)
 	for _, id := range h.ids[:50] {
 		h.dead[id] = true
 	}
@@ -146,9 +146,9 @@ func TestSearchDoesNotWaitForTheDead(t *testing.T) {
 	require.Equal(t, a[:searchDepth], b[:searchDepth])
 }
 
-// Who was silent lately is asked when nobody else answers.
-func TestSearchReconsiders(t *testing.T) {
-	h := newHamlet(1, 10, 10)
+// Recently silent peers are asked if no other peer answers.
+func TestSearchAsksAvoidedPeersLast(t *testing.T) {
+	h := newSearchNetwork(1, 10, 10)
 	s := newSearch("key", "self")
 	for _, id := range h.ids {
 		s.add(id, true)
@@ -159,7 +159,7 @@ func TestSearchReconsiders(t *testing.T) {
 	require.Equal(t, 10, answers)
 }
 
-// An answer that comes late still counts, and one out of nowhere does not.
+// A late answer counts. An answer from an unasked peer does not.
 func TestSearchTakesLateAnswers(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSearch("key", "self")

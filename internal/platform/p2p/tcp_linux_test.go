@@ -17,15 +17,15 @@ func TestUserTimeout(t *testing.T) {
 			c, d := testConfig(t), testConfig(t)
 			c.Profile, d.Profile = profile, profile
 			a, b := start(t, c), start(t, d)
-			before := impatientSockets(t)
+			before := timeoutSockets(t)
 			require.NoError(t, a.host.Connect(t.Context(), peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Network().ListenAddresses()}))
-			require.Equal(t, before+2, impatientSockets(t))
+			require.Equal(t, before+2, timeoutSockets(t))
 		})
 	}
 }
 
-// impatientSockets counts this process's sockets that have the timeout.
-func impatientSockets(t *testing.T) (n int) {
+// timeoutSockets counts the sockets of this process with the timeout.
+func timeoutSockets(t *testing.T) (n int) {
 	open, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	for _, f := range open {

@@ -35,7 +35,7 @@ func open(t require.TestingT, c Config) *Store {
 	return l
 }
 
-// content is all that a ledger holds.
+// content is the whole content of a store.
 type content struct {
 	values map[string]string
 	floor  uint64
@@ -50,7 +50,7 @@ func contentOf(t require.TestingT, l *Store) content {
 	return c
 }
 
-// commit does to c what Commit does to a ledger.
+// commit applies a Commit to c.
 func (c content) commit(edits []Edit, floor uint64) content {
 	next := content{maps.Clone(c.values), max(c.floor, floor)}
 	for _, e := range edits {
@@ -64,7 +64,7 @@ func (c content) commit(edits []Edit, floor uint64) content {
 
 func (c content) equal(d content) bool { return c.floor == d.floor && maps.Equal(c.values, d.values) }
 
-// TestModel compares a ledger with a map, and opens it anew now and then.
+// TestModel compares a store with a map and sometimes reopens it.
 func TestModel(t *testing.T) {
 	edits := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Edit {
 		e := Edit{Name: rapid.SampledFrom([]string{"", "a", "b", "b/c", "meta"}).Draw(t, "name")}
@@ -90,7 +90,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestLayout fixes what is on disk, byte by byte.
+// TestLayout fixes the bytes on disk.
 func TestLayout(t *testing.T) {
 	for name, k := range map[string]struct {
 		owner string
@@ -175,7 +175,7 @@ func TestAllRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `"zebra"`)
 	for cause, kind := range map[error]fault.Kind{
 		errors.New("blurred"):                       fault.Internal,
-		fault.New("", fault.Unauthentic, "forged"):  fault.Internal, // a broken disk, not a stranger's forgery
+		fault.New("", fault.Unauthentic, "forged"):  fault.Internal, // damage of the disk, not a forgery
 		fault.New("", fault.Unsupported, "too new"): fault.Unsupported,
 	} {
 		err := l.All(func(string, []byte) error { return cause })
@@ -185,7 +185,8 @@ func TestAllRefuses(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryStepOfTheDisk finds the commits that returned, and the one under way or not.
+// TestCrashAtEveryStepOfTheDisk: after a crash, the store has all commits that returned, and the interrupted
+// one or not.
 func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	steps := []struct {
 		edits []Edit
@@ -208,9 +209,9 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 				states = append(states, states[i+1].commit(s.edits, s.floor))
 			}
 			require.NoError(t, l.Close())
-			wrecks := disk.CrashImages()
-			require.Greater(t, len(wrecks), len(steps), "the disk was watched")
-			for _, w := range wrecks {
+			images := disk.CrashImages()
+			require.Greater(t, len(images), len(steps), "the disk was watched")
+			for _, w := range images {
 				l := open(t, config(w.FS))
 				if got := contentOf(t, l); !states[w.Known].equal(got) {
 					require.Equal(t, states[w.Known+1], got, "step %d: neither all nor nothing", w.Known)
@@ -221,7 +222,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	}
 }
 
-// TestDiskFails: after a failure nothing claims success until it is opened anew.
+// TestDiskFails: after a failure, all calls fail until the next Open.
 func TestDiskFails(t *testing.T) {
 	disk := storetest.NewFailing()
 	l := open(t, config(disk))
@@ -247,7 +248,8 @@ func TestDiskFails(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestDatabaseDies in a commit: that fails, and the process lives. Other panics are bugs.
+// TestDatabaseDies: a fatal error during a commit fails the commit, and the process survives. Other panics are
+// bugs.
 func TestDatabaseDies(t *testing.T) {
 	l := open(t, config(vfs.NewMem()))
 	defer func() { require.NoError(t, l.Close()) }()
@@ -262,7 +264,7 @@ func TestDatabaseDies(t *testing.T) {
 	require.Equal(t, err, l.Failure())
 }
 
-// FuzzDecodeMeta: what is understood is written back as it was meant, and nothing panics.
+// FuzzDecodeMeta decodes arbitrary values without a panic. An accepted value survives encoding.
 func FuzzDecodeMeta(f *testing.F) {
 	c := config(nil)
 	f.Add(c.encodeMeta(7))
