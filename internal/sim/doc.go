@@ -1,23 +1,21 @@
-// Package sim plays whole networks of peers in virtual time. It contains no code that
-// ships: everything is in its tests.
+// Package sim plays whole networks of peers in virtual time. Nothing in it ships: all code is in
+// its tests.
 //
-// Each peer is what the daemon wires together (internal/p2p, gossip, keeper, registry,
-// index, discovery), on a QUIC host whose packets travel through a simulated network with
-// latency, loss, cuts and partitions. Where hundreds of peers are played, links may be light:
-// streams then travel without packets and encryption, in the same time. All of it runs inside
-// one bubble of testing/synctest, so that no timing depends on how busy the machine is.
+// Each peer is a whole discovery plane (p2p, gossip, keeper, registry, index, service) on a QUIC
+// host. Its packets cross a simulated network with latency, loss, cuts and partitions. Light links
+// replace packets and encryption by streams with the same delays, for hundreds of peers. All peers
+// run inside one bubble of testing/synctest, so the load of the machine changes no timing.
 //
-// An oracle knows every record that was ever registered, and holds each answer against a
-// loop over all of them:
+// An oracle has every record ever registered, and compares each answer with a loop over all records:
 //
-//   - P1: no record is returned that its provider did not sign, or that has lapsed;
-//   - P2: in quiet times a complete answer is exactly what the loop finds, in order;
-//   - P3: what was withdrawn does not come back.
+//   - P1: every returned record has the signature of its provider and has not expired;
+//   - P2: in quiet times a complete answer equals the result of the loop, in order;
+//   - P3: withdrawn records do not come back.
 //
-// Faults and choices come from a seed. Runs with one seed are alike, not equal: the
-// scheduler, map order and libp2p's own randomness differ, so the tests assert properties
-// and never traces. Figures are printed, not asserted.
+// A seed decides faults and choices. Runs with one seed are similar, not equal: scheduler, map order
+// and the random numbers of libp2p differ. So tests assert properties, never traces, and print
+// figures without asserting them.
 //
-// The short scenarios run with go test. Long ones are asked for by BLACKHOLE_SIM, a JSON
-// object of the fields of Params, which is what "go run ./testnet sim" sets.
+// Short scenarios run with go test. BLACKHOLE_SIM, a JSON object with the fields of Params, selects
+// a long scenario; "go run ./testnet sim" sets it.
 package sim
