@@ -35,9 +35,9 @@ func floors() []room {
 			{path: "cmd/blackholed", floor: 13},
 
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
-			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config")},
+			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "internal/sim", floor: 12, support: true},
-			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config")},
+			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "bench", floor: 12},
 
