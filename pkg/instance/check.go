@@ -20,7 +20,8 @@ const (
 	maxEndpoint = 256
 )
 
-// ParseCheckType reads the name of a type in either case. Errors: Invalid, field "type".
+// ParseCheckType parses a type name in either case. Errors: Invalid, field
+// "type".
 func ParseCheckType(text string) (CheckType, error) {
 	for _, t := range []CheckType{HTTP, TCP, GRPC, Script} {
 		if strings.EqualFold(string(t), text) {
@@ -30,11 +31,12 @@ func ParseCheckType(text string) (CheckType, error) {
 	return "", fault.Invalidf("type", shorten(text), "is none of HTTP, TCP, gRPC, script")
 }
 
-// Validate gives the first fault, Invalid: field "type", "endpoint", "interval", "timeout",
-// "healthy_threshold" or "unhealthy_threshold". Zero values that stand for defaults are valid.
+// Validate returns the first error: Invalid, field "type", "endpoint",
+// "interval", "timeout", "healthy_threshold" or "unhealthy_threshold". Zero
+// values for defaults are valid.
 func (c Check) Validate() error { return c.normalize() }
 
-// normalize validates and completes c; after an error it is void.
+// normalize validates c and applies defaults. After an error c is undefined.
 func (c *Check) normalize() error {
 	t, err := ParseCheckType(string(c.Type))
 	if err != nil {
@@ -89,7 +91,7 @@ func (c *Check) endpointFits() bool {
 	}
 }
 
-// host is the one that the endpoint names, or "".
+// host returns the host of the endpoint, or "".
 func (c *Check) host() string {
 	if c.Type == HTTP {
 		u, err := url.Parse(c.Endpoint)
@@ -106,7 +108,7 @@ func (c *Check) host() string {
 	return host
 }
 
-// isPath takes a path with a query; "//host" would be a URL without its scheme.
+// isPath accepts a path with a query. "//host" would be a URL without a scheme.
 func isPath(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && text[0] == '/' && u.Host == "" && u.Fragment == ""
@@ -123,7 +125,7 @@ func isURL(text string) bool {
 	return u.Port() == "" || isPort(u.Port())
 }
 
-// isTarget takes nothing, a port or host:port.
+// isTarget accepts "", a port or host:port.
 func isTarget(text string) bool {
 	if text == "" || isPort(text) {
 		return true

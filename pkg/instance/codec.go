@@ -14,17 +14,19 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Marshal encodes an instance. Equal instances have equal bytes in one build of the program.
+// Marshal encodes an instance. Equal instances have equal bytes within one
+// build of the program.
 func Marshal(i *Instance) []byte {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(ToProto(i))
 	if err != nil {
-		panic("instance: " + err.Error()) // impossible: Normalize and Unmarshal take valid UTF-8 only
+		panic("instance: " + err.Error()) // impossible: Normalize and Unmarshal accept valid UTF-8 only
 	}
 	return data
 }
 
-// Unmarshal decodes and validates what Marshal made, and ignores fields that it does not know.
-// Errors: those of FromProto; TooLarge above MaxSize; Unauthentic for what is no message at all.
+// Unmarshal decodes and validates the bytes of Marshal and ignores unknown
+// fields. Errors: those of FromProto; TooLarge above MaxSize; Unauthentic for
+// bytes that are not a message.
 func Unmarshal(data []byte) (*Instance, error) {
 	const op = "instance.Unmarshal"
 	if len(data) > MaxSize {
@@ -38,7 +40,8 @@ func Unmarshal(data []byte) (*Instance, error) {
 	return i, fault.Wrap(op, err)
 }
 
-// ToProto converts an instance; maps and lists are shared with it. last_heartbeat is left out.
+// ToProto converts an instance without last_heartbeat. Maps and lists are
+// shared.
 func ToProto(i *Instance) *agentv1.Instance {
 	p := &agentv1.Instance{
 		Id:             i.ID,
@@ -82,14 +85,15 @@ func ToProto(i *Instance) *agentv1.Instance {
 	return p
 }
 
-// FromProto converts and validates an instance as Normalize does. Nothing is shared with p.
-// Errors: those of Normalize; Invalid, field "id", "status", "registered_at", "lease_id" or "peer".
+// FromProto converts an instance and validates it like Normalize. Nothing is
+// shared with p. Errors: those of Normalize; Invalid, field "id", "status",
+// "registered_at", "lease_id" or "peer".
 func FromProto(p *agentv1.Instance) (*Instance, error) {
 	r, err := RegistrationFromProto(p)
 	if err != nil {
 		return nil, err
 	}
-	r.Status = StatusUnknown // that of an instance may be any, see below
+	r.Status = StatusUnknown // an instance may have any status, read below
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
@@ -115,8 +119,9 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 	return i, validateText("peer", i.Peer, maxName)
 }
 
-// RegistrationFromProto takes what an application may say from p and leaves the rest alone. Only
-// what cannot be represented is refused, Invalid; Normalize validates. Maps and lists are shared with p.
+// RegistrationFromProto converts the fields of an application and ignores the
+// others. Maps and lists are shared with p. Errors: Invalid for values out of
+// range; Normalize validates the rest.
 func RegistrationFromProto(p *agentv1.Instance) (Registration, error) {
 	r := Registration{
 		Key: Key{Namespace: p.GetNamespace(), Service: p.GetServiceName(), ID: p.GetId()},
@@ -173,10 +178,10 @@ func checkFromProto(p *agentv1.HealthCheck) (*Check, error) {
 	}, nil
 }
 
-// Proto gives the status on the wire.
+// Proto returns the wire form.
 func (s Status) Proto() agentv1.HealthStatus { return agentv1.HealthStatus(s) }
 
-// StatusFromProto reads a status of the wire. Errors: Invalid, field "status".
+// StatusFromProto reads the wire form. Errors: Invalid, field "status".
 func StatusFromProto(p agentv1.HealthStatus) (Status, error) {
 	if p < 0 || p >= agentv1.HealthStatus(statuses) {
 		return StatusUnknown, fault.Invalidf("status", int32(p), "is no status")
@@ -191,7 +196,8 @@ func durationToProto(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// durationFromProto gives 0 for none. What does not fit a time.Duration is out of all bounds.
+// durationFromProto returns 0 for nil. A value outside time.Duration exceeds
+// all bounds.
 func durationFromProto(field string, p *durationpb.Duration) (time.Duration, error) {
 	if p == nil {
 		return 0, nil
@@ -202,7 +208,7 @@ func durationFromProto(field string, p *durationpb.Duration) (time.Duration, err
 	return p.AsDuration(), nil
 }
 
-// Same reports whether a and b are equal but for Revision. Nil is the same as nil alone.
+// Same reports whether a and b are equal, Revision aside. Nil equals only nil.
 func Same(a, b *Instance) bool {
 	if a == nil || b == nil || a == b {
 		return a == b
@@ -216,7 +222,7 @@ func Same(a, b *Instance) bool {
 		a.Spec.Equal(b.Spec)
 }
 
-// Equal reports whether two specifications say the same.
+// Equal reports whether two specifications are equal.
 func (s Spec) Equal(o Spec) bool {
 	return s.Host == o.Host && s.Port == o.Port && s.Version == o.Version &&
 		maps.Equal(s.Interfaces, o.Interfaces) &&

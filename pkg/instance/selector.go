@@ -11,29 +11,29 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Selector picks instances. The zero value picks those that are UP.
+// Selector selects instances. The zero value selects all with StatusUp.
 type Selector struct {
-	Statuses    []Status // any of them; none: StatusUp
-	AnyStatus   bool     // whatever the status
-	ID          string   // "": any, as for those below
-	Zone        string   // of the field, or metadata["zone"] where that is empty
-	Version     string   // a range of semantic versions such as 2.x, ^1.2, >=1.0 <2; pre-releases only where it names one
-	Tags        []string // all of them: a tag, or key:value of the metadata, or a key that is "true"
+	Statuses    []Status // any of these; none means StatusUp
+	AnyStatus   bool     // ignore the status
+	ID          string   // "" means any, here and below
+	Zone        string   // the field, or metadata["zone"] without it
+	Version     string   // range of semantic versions: 2.x, ^1.2, >=1.0 <2; pre-releases only if named
+	Tags        []string // all of these: a tag, key:value of the metadata, or a metadata key with value "true"
 	Environment string
-	Dependency  string // a service that it depends on
-	PreferZone  string // orders: those of this zone first
+	Dependency  string // a service the instance depends on
+	PreferZone  string // sorts instances of this zone first
 }
 
-// maxRange bounds a version range, in bytes.
+// maxRange bounds a version range in bytes.
 const maxRange = 256
 
-// Matcher is a compiled Selector. It is immutable and safe for concurrent use; the zero value
-// matches nothing.
+// Matcher is a compiled Selector, immutable and safe for concurrent use. The
+// zero value matches nothing.
 type Matcher struct {
 	statuses    statusSet
 	id          string
 	zone        string
-	version     *semver.Constraints // nil: any
+	version     *semver.Constraints // nil means any
 	tags        []string
 	environment string
 	dependency  string
@@ -57,8 +57,9 @@ func (s Selector) statusSet() statusSet {
 	return set
 }
 
-// Compile validates a selector and prepares it for matching. Errors: Invalid, field "status",
-// "id", "zone", "version", "tags", "tags[i]", "environment", "dependency" or "prefer_zone".
+// Compile validates a selector and prepares it for matching. Errors: Invalid,
+// field "status", "id", "zone", "version", "tags", "tags[i]", "environment",
+// "dependency" or "prefer_zone".
 func (s Selector) Compile() (Matcher, error) {
 	if i := slices.IndexFunc(s.Statuses, func(x Status) bool { return x >= statuses }); i >= 0 {
 		return Matcher{}, fault.Invalidf("status", uint8(s.Statuses[i]), "is no status")
@@ -112,7 +113,7 @@ func (s Selector) validateTexts() error {
 	return nil
 }
 
-// Match reports whether i is one that the selector picks.
+// Match reports whether the selector selects i.
 func (m Matcher) Match(i *Instance) bool {
 	return m.statuses&(1<<i.Status) != 0 &&
 		(m.id == "" || m.id == i.ID) &&
@@ -144,7 +145,7 @@ func (m Matcher) matchVersion(version string) bool {
 	return err == nil && m.version.Check(v)
 }
 
-// Compare orders a result: those of the preferred zone first, then by service and id.
+// Compare orders a result: the preferred zone first, then service and id.
 func (m Matcher) Compare(a, b *Instance) int {
 	if m.preferZone != "" {
 		if x, y := a.zone() == m.preferZone, b.zone() == m.preferZone; x != y {
@@ -157,7 +158,7 @@ func (m Matcher) Compare(a, b *Instance) int {
 	return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
 }
 
-// zone is the field, or what the metadata say where it is empty.
+// zone returns the field, or the metadata without it.
 func (i *Instance) zone() string {
 	if i.Zone != "" {
 		return i.Zone
@@ -171,8 +172,8 @@ func has(list []string, text string) bool {
 	return ok
 }
 
-// Canonical gives a text that two selectors share only if they pick and order alike, whatever the order
-// in which they name statuses and tags. That of the zero value is "".
+// Canonical returns a text that is equal for selectors with equal results and
+// order, whatever the order of their statuses and tags. The zero value has "".
 func (s Selector) Canonical() string {
 	if s.simple() {
 		return ""
@@ -180,7 +181,7 @@ func (s Selector) Canonical() string {
 	return string(s.AppendCanonical(make([]byte, 0, 64)))
 }
 
-// AppendCanonical appends Canonical, for looking it up without an allocation.
+// AppendCanonical appends Canonical, for a lookup without allocation.
 func (s Selector) AppendCanonical(b []byte) []byte {
 	if s.simple() {
 		return b
@@ -202,13 +203,14 @@ func (s Selector) AppendCanonical(b []byte) []byte {
 	return b
 }
 
-// simple reports whether s picks as the zero value does.
+// simple reports whether s selects like the zero value.
 func (s Selector) simple() bool {
 	return s.ID == "" && s.Zone == "" && s.Version == "" && len(s.Tags) == 0 && s.Environment == "" &&
 		s.Dependency == "" && s.PreferZone == "" && s.statusSet() == 1<<StatusUp
 }
 
-// appendText appends a text that is not empty with its length, so that no two differ in where they end.
+// appendText appends a non-empty text with its length, which makes its end
+// unambiguous.
 func appendText(b []byte, label byte, text string) []byte {
 	if text == "" {
 		return b

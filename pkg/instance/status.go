@@ -6,7 +6,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// String gives the name as the low-level design "Service Discovery" writes it.
+// String returns the name in the low-level design "Service Discovery".
 func (s Status) String() string {
 	names := [statuses]string{"UNKNOWN", "UP", "DOWN", "OUT_OF_SERVICE", "STARTING", "UNHEALTHY"}
 	if s >= statuses {
@@ -15,7 +15,7 @@ func (s Status) String() string {
 	return names[s]
 }
 
-// ParseStatus reads a name in either case. Errors: Invalid, field "status".
+// ParseStatus parses a name in either case. Errors: Invalid, field "status".
 func ParseStatus(text string) (Status, error) {
 	for s := StatusUnknown; s < statuses; s++ {
 		if strings.EqualFold(s.String(), text) {

@@ -6,7 +6,7 @@ import (
 	"unique"
 )
 
-// consists reports whether every byte of text is of a class.
+// consists reports whether all bytes of text belong to a class.
 func consists(text string, class func(byte) bool) bool {
 	for i := range len(text) {
 		if !class(text[i]) {
@@ -24,9 +24,10 @@ func isID(c byte) bool    { return isHost(c) || c == '.' || c == ':' }
 
 func index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
-// shared gives one copy of a text to all who ask for it between two collections of garbage. Names, zones
-// and tags are few, and each is said by many instances, which come together: when a peer starts, or reads a
-// directory. Nor does the copy hold the request that the text was cut out of.
+// shared returns one copy of equal texts until the next garbage collection.
+// Many instances arrive together, at the start of a peer or with a directory,
+// and have few different names, zones and tags. The copy also releases the
+// request around the text.
 func shared(text string) string {
 	if text == "" {
 		return ""
@@ -34,7 +35,7 @@ func shared(text string) string {
 	return unique.Make(text).Value()
 }
 
-// sorted gives the texts ascending, each once and shared; nil for none.
+// sorted returns the texts ascending, unique and shared; nil for none.
 func sorted(list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -48,7 +49,7 @@ func sorted(list []string) []string {
 	return list
 }
 
-// cloneMap gives nil for an empty one. Keys are shared.
+// cloneMap shares keys. It returns nil for an empty map.
 func cloneMap(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil

@@ -22,26 +22,28 @@ const (
 	maxService     = 64
 	maxID          = 128
 	maxVersion     = 128
-	maxName        = 128 // of an interface, a key of metadata, a tag
+	maxName        = 128 // interface, metadata key, tag
 	maxValue       = 4 << 10
 	maxAddress     = 512
 	maxShort       = 64 // region, owner
 	maxDescription = 500
 
-	// overhead is what MaxSize leaves to what the registry adds: id, lease, peer, times, status.
+	// overhead is the part of MaxSize for fields of the registry: id, lease,
+	// peer, times, status.
 	overhead = 512
 )
 
-// Normalize validates a registration and completes it: defaults are filled in, lists are put in
-// order, without doubles, and nothing is shared with the caller's any more. An empty id stays so.
+// Normalize validates a registration and completes it: it applies defaults,
+// sorts lists and removes duplicates. The result shares nothing with the
+// caller. An empty id stays empty.
 //
-// UnhealthyAfter, if 0, becomes DefaultUnhealthyAfter, or three intervals of the check if that is
-// more, but no more than a RemoveAfter that is given. RemoveAfter, if 0, becomes
+// UnhealthyAfter 0 becomes DefaultUnhealthyAfter, or three intervals of the
+// check if that is more, but at most a given RemoveAfter. RemoveAfter 0 becomes
 // DefaultRemoveAfter, or twice UnhealthyAfter if that is more.
 //
-// Errors are Invalid with the API name of the field, such as "metadata.KEY" or "tags[2]", but
-// Unprocessable for a version that is none and TooLarge for what exceeds MaxSize together. After
-// an error r is as it was.
+// Errors: Invalid with the API name of the field, such as "metadata.KEY" or
+// "tags[2]"; Unprocessable for an invalid version; TooLarge above MaxSize in
+// total. An error leaves r unchanged.
 func (r *Registration) Normalize() error {
 	n := *r
 	n.Key = n.Key.WithDefaults()
@@ -69,11 +71,12 @@ func (r *Registration) Normalize() error {
 	return nil
 }
 
-// most is a bound of the encoded size that costs nothing to find, and suffices for all but the largest.
+// most returns a cheap upper bound of the encoded size, enough for all but the
+// largest instances.
 func (r *Registration) most() int {
 	const (
-		numbers = 256 // and times, tags and lengths of all that is there once
-		one     = 8   // tag and length of one of many
+		numbers = 256 // numbers, times, tags and lengths of all single fields
+		one     = 8   // tag and length of one repeated field
 	)
 	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Host) + len(r.Version) + len(r.Environment) +
 		len(r.Region) + len(r.Owner) + len(r.Description) + len(r.Zone) + len(r.Offer)
@@ -93,7 +96,7 @@ func (r *Registration) most() int {
 	return n
 }
 
-// share shares what many instances say alike.
+// share shares texts common to many instances.
 func (r *Registration) share() {
 	for _, text := range []*string{
 		&r.Namespace, &r.Service, &r.Version, &r.Environment, &r.Region, &r.Owner, &r.Zone,
@@ -105,7 +108,7 @@ func (r *Registration) share() {
 	}
 }
 
-// WithDefaults gives the key with DefaultNamespace in place of none.
+// WithDefaults returns the key with DefaultNamespace in place of "".
 func (k Key) WithDefaults() Key {
 	if k.Namespace == "" {
 		k.Namespace = DefaultNamespace
@@ -113,7 +116,8 @@ func (k Key) WithDefaults() Key {
 	return k
 }
 
-// Validate gives the first fault, Invalid: field "namespace", "service" or "id".
+// Validate returns the first error: Invalid, field "namespace", "service" or
+// "id".
 func (k Key) Validate() error {
 	if err := k.Name().Validate(); err != nil {
 		return err
@@ -121,7 +125,7 @@ func (k Key) Validate() error {
 	return validateID(k.ID)
 }
 
-// Validate gives the first fault, Invalid: field "namespace" or "service".
+// Validate returns the first error: Invalid, field "namespace" or "service".
 func (n Name) Validate() error {
 	if err := validateLabel("namespace", n.Namespace, maxNamespace); err != nil {
 		return err
@@ -155,7 +159,7 @@ func validateID(id string) error {
 	return nil
 }
 
-// normalize validates s and completes it; after an error s is void.
+// normalize validates s and applies defaults. After an error s is undefined.
 func (s *Spec) normalize() error {
 	for _, step := range []func(*Spec) error{
 		(*Spec).normalizeAddress, (*Spec).normalizeVersion, (*Spec).normalizeInterfaces, (*Spec).normalizeMetadata,
@@ -190,7 +194,8 @@ func (s *Spec) normalizeAddress() error {
 	return nil
 }
 
-// normalizeHost gives an IP address in its one textual form (RFC 5952), or a host name as it is.
+// normalizeHost returns the canonical text of an IP address (RFC 5952), or a
+// host name unchanged.
 func normalizeHost(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		addr = addr.Unmap()
@@ -205,8 +210,9 @@ func normalizeHost(host string) (string, error) {
 	return host, nil
 }
 
-// isHostName reports whether host is a name of RFC 1123, underscores allowed. One whose last label
-// is a number would be an IPv4 address to some and a name to others: none.
+// isHostName reports whether host is a name by RFC 1123, underscores allowed. A
+// name with a numeric last label is invalid, because some resolvers read it as
+// an IPv4 address.
 func isHostName(host string) bool {
 	if host == "" || len(host) > 253 {
 		return false
@@ -299,7 +305,7 @@ func (s *Spec) normalizeLists() error {
 	return nil
 }
 
-// validateTag refuses what a filter could not name: lists of tags are separated by commas.
+// validateTag rejects tags that a filter cannot name: commas separate tags.
 func validateTag(tag string) error {
 	switch {
 	case strings.TrimSpace(tag) != tag || tag == "" || strings.Contains(tag, ","):
@@ -330,7 +336,8 @@ func (s *Spec) validateTexts() error {
 	return nil
 }
 
-// validateZone takes a DNS label in lower case: names are compared without case, filters are not.
+// validateZone accepts a lower-case DNS label: names ignore case, filters do
+// not.
 func validateZone(field, zone string) error {
 	if zone == "" {
 		return nil
@@ -366,8 +373,8 @@ func (s *Spec) normalizeCheck() error {
 	return nil
 }
 
-// normalizeThresholds fills in what is not said so that it fits what is: an instance that is
-// checked rarely must not be unhealthy between two checks.
+// normalizeThresholds applies defaults that fit the given values: a rarely
+// checked instance must not become unhealthy between two checks.
 func (s *Spec) normalizeThresholds() error {
 	if s.UnhealthyAfter == 0 {
 		s.UnhealthyAfter = DefaultUnhealthyAfter
@@ -392,7 +399,7 @@ func (s *Spec) normalizeOffer() error {
 		s.Offer = nil
 		return nil
 	}
-	if len(s.Offer) > MaxSize { // before it is read
+	if len(s.Offer) > MaxSize { // before it is parsed
 		return fault.New("", fault.TooLarge, "the offer has %d bytes, an instance may have %d", len(s.Offer), MaxSize)
 	}
 	if !json.Valid(s.Offer) || !utf8.Valid(s.Offer) {
@@ -413,7 +420,7 @@ func tooMany(field string, n, most int) error {
 	return fault.Invalidf(field, n, "has %d entries, at most %d are allowed", n, most)
 }
 
-// validateText takes up to most bytes of UTF-8 on one line, or none.
+// validateText accepts up to most bytes of UTF-8 on one line.
 func validateText(field, text string, most int) error {
 	switch {
 	case len(text) > most:
@@ -426,7 +433,7 @@ func validateText(field, text string, most int) error {
 	return nil
 }
 
-// shorten keeps a refused text from being sent back in full, or as bytes that are no text.
+// shorten bounds a rejected text in an error and replaces invalid UTF-8.
 func shorten(text string) string {
 	const most = 128
 	if len(text) > most {

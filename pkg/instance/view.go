@@ -2,13 +2,13 @@ package instance
 
 import "sync"
 
-// maxForms bounds the rendered forms that a View keeps.
+// maxForms bounds the cached renderings of a View.
 const maxForms = 16
 
-// View is one result: instances by id, or nearest zone first where that was asked for. It and what it
-// holds are immutable and shared by all who ask the same, so that its rendered forms are made once.
+// View is one result: instances by id, or with the preferred zone first. It is
+// immutable and shared by equal queries, so that each rendering happens once.
 type View struct {
-	// Index changes when and only when the result does, and only grows.
+	// Index grows with each change of the result and only then.
 	Index     uint64
 	Instances []*Instance
 
@@ -16,11 +16,11 @@ type View struct {
 	forms map[string][]byte
 }
 
-// NewView makes a View that owns the list.
+// NewView returns a View that owns the list.
 func NewView(index uint64, list []*Instance) *View { return &View{Index: index, Instances: list} }
 
-// Form gives the rendered form of a name, made by render once and kept, unless there are too many
-// kept already. The bytes are shared: they must not be written to.
+// Form returns the named rendering: a cached one, or a new one from render,
+// cached if there is room. The bytes are shared and read-only.
 func (v *View) Form(name string, render func() []byte) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
