@@ -149,7 +149,7 @@ func (p *peer) stream(ctx context.Context, service string, told func(mark string
 	q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}}
 	err := p.rpc.Agent().Watch(ctx, q, 0, func(b instance.Batch) error {
 		for _, e := range b.Events {
-			told(e.Instance.Metadata["v"])
+			told(e.Instance.Spec.Metadata["v"])
 		}
 		return nil
 	})

@@ -197,8 +197,8 @@ func TestChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
 		r := web("a")
-		r.Check = &instance.Check{Type: instance.TCP, Interval: 2 * time.Second, UnhealthyThreshold: 2}
-		r.RemoveAfter = time.Minute
+		r.Spec.Check = &instance.Check{Type: instance.TCP, Interval: 2 * time.Second, UnhealthyThreshold: 2}
+		r.Spec.RemoveAfter = time.Minute
 		_, err := s.Register(t.Context(), r)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -221,7 +221,7 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
 		r := web("a")
-		r.Offer = json.RawMessage(disk)
+		r.Spec.Offer = json.RawMessage(disk)
 		got, err := s.Register(t.Context(), r)
 		require.NoError(t, err)
 		synctest.Wait()
@@ -248,17 +248,17 @@ func TestOffer(t *testing.T) {
 		s := opened(t, nil)
 		require.NoError(t, s.market.Announce(t.Context(), mustParse(t, `{"id":"mine","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`)))
 		r := web("a")
-		r.UnhealthyAfter, r.RemoveAfter = 30*time.Second, time.Minute
-		r.Offer = json.RawMessage(`{"id":"mine","metadata":{"type":"storage"}}`)
+		r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = 30*time.Second, time.Minute
+		r.Spec.Offer = json.RawMessage(`{"id":"mine","metadata":{"type":"storage"}}`)
 		_, err := s.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Contains(t, fault.FieldOf(err), "offer.")
-		r.Offer = bytes.ReplaceAll([]byte(disk), []byte(`"disk"`), []byte(`"mine"`))
+		r.Spec.Offer = bytes.ReplaceAll([]byte(disk), []byte(`"disk"`), []byte(`"mine"`))
 		_, err = s.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Exists)
 		require.Equal(t, "offer.id", fault.FieldOf(err))
 
-		r.Offer = json.RawMessage(disk)
+		r.Spec.Offer = json.RawMessage(disk)
 		s.market.breaks(errors.New("no network"))
 		_, err = s.Register(t.Context(), r)
 		require.NoError(t, err)
@@ -314,11 +314,11 @@ func TestRefused(t *testing.T) {
 		s := opened(t, func(c *Config) { c.Validate, c.Strict = true, true })
 		for field, change := range map[string]func(*instance.Registration){
 			"host": func(r *instance.Registration) { r.Local = false },
-			"port": func(r *instance.Registration) { r.Port = 70000 },
+			"port": func(r *instance.Registration) { r.Spec.Port = 70000 },
 			"health_check.endpoint": func(r *instance.Registration) {
-				r.Check = &instance.Check{Type: instance.HTTP, Endpoint: "http://169.254.169.254/"}
+				r.Spec.Check = &instance.Check{Type: instance.HTTP, Endpoint: "http://169.254.169.254/"}
 			},
-			"metadata.dependencies": func(r *instance.Registration) { r.Dependencies = []string{"db", "web"} },
+			"metadata.dependencies": func(r *instance.Registration) { r.Spec.Dependencies = []string{"db", "web"} },
 		} {
 			r := web("a")
 			change(&r)
@@ -332,7 +332,7 @@ func TestRefused(t *testing.T) {
 		_, err = s.Register(t.Context(), web("a"))
 		require.ErrorIs(t, err, fault.Exists)
 		r := web("b")
-		r.Service, r.Dependencies = "shop", []string{"db", "web"}
+		r.Service, r.Spec.Dependencies = "shop", []string{"db", "web"}
 		_, err = s.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Unprocessable)
 		require.Equal(t, []string{"db"}, fault.ValueOf(err))

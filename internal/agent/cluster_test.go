@@ -370,13 +370,13 @@ func (g *cluster) agree() {
 		all, _ := d.registry.All()
 		for _, i := range all {
 			require.Empty(g.t, want[i.Key], "%s and %s both have %v", want[i.Key], self, i.Key)
-			want[i.Key] = fmt.Sprint(self, i.Lease, i.Status, i.Host, i.Port)
+			want[i.Key] = fmt.Sprint(self, i.Lease, i.Status, i.Spec.Host, i.Spec.Port)
 		}
 	}
 	show := func(list []*instance.Instance) map[instance.Key]string {
 		shown := map[instance.Key]string{}
 		for _, i := range list {
-			shown[i.Key] = fmt.Sprint(i.Peer, i.Lease, i.Status, i.Host, i.Port)
+			shown[i.Key] = fmt.Sprint(i.Peer, i.Lease, i.Status, i.Spec.Host, i.Spec.Port)
 		}
 		return shown
 	}

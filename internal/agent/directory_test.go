@@ -16,7 +16,7 @@ import (
 // lasting is an instance that does not fall silent during a test.
 func lasting(id string) instance.Registration {
 	r := web(id)
-	r.UnhealthyAfter, r.RemoveAfter = time.Hour, 2*time.Hour
+	r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = time.Hour, 2*time.Hour
 	return r
 }
 
@@ -84,7 +84,7 @@ func TestNoLeader(t *testing.T) {
 		_, ok = a.registry.Get(r.Key)
 		require.False(t, ok)
 		r = lasting("old")
-		r.RequireCommit, r.Port = true, 9
+		r.RequireCommit, r.Spec.Port = true, 9
 		_, err = a.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Unavailable)
 		i, _ := a.registry.Get(r.Key)
@@ -127,15 +127,15 @@ func TestSlowCommit(t *testing.T) {
 		require.Equal(t, 6*time.Second, time.Since(began))
 
 		r := lasting("x")
-		r.RequireCommit, r.Port = true, 9
+		r.RequireCommit, r.Spec.Port = true, 9
 		before := time.Now()
 		second := make(chan error, 1)
 		go func() {
 			time.Sleep(time.Second)
 			other := lasting("x")
-			other.Port = 10
+			other.Spec.Port = 10
 			got, err := a.Register(t.Context(), other)
-			if err == nil && got.Port != 10 {
+			if err == nil && got.Spec.Port != 10 {
 				err = fault.New("test", fault.Internal, "it was undone by the one before")
 			}
 			second <- err
@@ -145,7 +145,7 @@ func TestSlowCommit(t *testing.T) {
 		require.Equal(t, 5*time.Second, time.Since(before))
 		require.NoError(t, <-second)
 		i, _ := a.registry.Get(r.Key)
-		require.Equal(t, 10, i.Port, "who registered behind it was not undone with it")
+		require.Equal(t, 10, i.Spec.Port, "who registered behind it was not undone with it")
 		time.Sleep(time.Minute)
 		g.agree()
 	})
@@ -159,21 +159,21 @@ func TestDirectoryRefuses(t *testing.T) {
 		require.NoError(t, err)
 		g.set(func() {
 			g.refuses = func(i *instance.Instance) error {
-				if i.Port == 666 {
+				if i.Spec.Port == 666 {
 					return &fault.Error{Kind: fault.LimitReached, Err: errMissing}
 				}
 				return nil
 			}
 		})
 		r := lasting("x")
-		r.Port = 666
+		r.Spec.Port = 666
 		_, err = g.desks["a"].Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.LimitReached)
 		r.ID = "y"
 		_, err = g.desks["a"].Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.LimitReached)
 		g.agree()
-		require.Equal(t, 8080, g.entries[first.Key].Port)
+		require.Equal(t, 8080, g.entries[first.Key].Spec.Port)
 		require.Len(t, g.entries, 1)
 	})
 }
@@ -261,12 +261,12 @@ func TestTakenBack(t *testing.T) {
 		a.fates[got.Key] = fault.New("test", fault.Conflict, "it was another's")
 		a.mu.Unlock()
 		r := lasting("x")
-		r.Port = 9
+		r.Spec.Port = 9
 		_, err = a.Register(t.Context(), r)
 		require.NoError(t, err)
 		a.Lost([]instance.Key{got.Key})
 		g.agree()
-		require.Equal(t, 9, g.entries[got.Key].Port)
+		require.Equal(t, 9, g.entries[got.Key].Spec.Port)
 	})
 }
 
@@ -353,7 +353,7 @@ func TestConflict(t *testing.T) {
 			}
 		})
 		r := lasting("x")
-		r.Port = 9
+		r.Spec.Port = 9
 		_, err = a.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Conflict)
 		require.Zero(t, a.registry.Len())

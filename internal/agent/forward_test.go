@@ -116,7 +116,7 @@ func TestAdopt(t *testing.T) {
 		g := newCluster(t, "a", "b", "c")
 		a, b := g.desks["a"], g.desks["b"]
 		r := lasting("x")
-		r.Metadata = map[string]string{"shard": "7"}
+		r.Spec.Metadata = map[string]string{"shard": "7"}
 		got := a.register(r)
 		status, drained, removed := a.register(lasting("status")), a.register(lasting("drained")), a.register(lasting("removed"))
 		r = lasting("starting")
@@ -143,7 +143,7 @@ func TestAdopt(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, g.holder(removed.Key), "the directory removes what this peer adopted")
 		g.agree()
-		require.Equal(t, map[string]string{"shard": "7"}, g.entries[got.Key].Metadata)
+		require.Equal(t, map[string]string{"shard": "7"}, g.entries[got.Key].Spec.Metadata)
 		for _, k := range []instance.Key{got.Key, status.Key, drained.Key} {
 			require.Equal(t, "b", g.holder(k))
 		}
@@ -241,14 +241,14 @@ func TestRegisteredWhileAdopted(t *testing.T) {
 		}()
 		time.Sleep(forwardTimeout / 2)
 		r := lasting("x")
-		r.Port = 9
+		r.Spec.Port = 9
 		moved := g.desks["b"].register(r)
 		beats := <-beaten
 		require.Len(t, beats, 1)
 		require.NoError(t, beats[0].Err)
 		require.Equal(t, moved.Lease, beats[0].Lease)
 		g.agree()
-		require.Equal(t, 9, g.entries[got.Key].Port)
+		require.Equal(t, 9, g.entries[got.Key].Spec.Port)
 	})
 }
 
@@ -265,7 +265,7 @@ func TestUnfit(t *testing.T) {
 		g := newCluster(t, "a", "b")
 		a, b := g.desks["a"], g.desks["b"]
 		r := lasting("x")
-		r.Check = &instance.Check{Type: instance.Script, Endpoint: "there"}
+		r.Spec.Check = &instance.Check{Type: instance.Script, Endpoint: "there"}
 		got, err := a.registry.Register(r, time.Now())
 		require.NoError(t, err)
 		rest()

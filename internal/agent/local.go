@@ -143,7 +143,7 @@ func (l *local) follow(k instance.Key, i *instance.Instance) {
 	if l.offers != nil {
 		l.offers.put(k, i)
 	}
-	if i == nil || i.Check == nil {
+	if i == nil || i.Spec.Check == nil {
 		l.checker.Remove(k)
 		return
 	}
@@ -275,13 +275,13 @@ func registrationOf(i *instance.Instance) instance.Registration {
 
 // fits rejects an instance this peer cannot check or announce.
 func (l *local) fits(r instance.Registration) error {
-	if r.Check != nil {
+	if r.Spec.Check != nil {
 		if err := l.checker.Validate(l.target(r.Key, r.Spec)); err != nil {
 			return err
 		}
 	}
 	if l.offers != nil {
-		return l.offers.check(r.Key, r.Offer)
+		return l.offers.check(r.Key, r.Spec.Offer)
 	}
 	return nil
 }

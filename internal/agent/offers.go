@@ -117,7 +117,7 @@ func (o *offers) check(k instance.Key, text json.RawMessage) error {
 func (o *offers) put(k instance.Key, i *instance.Instance) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if i != nil && len(i.Offer) > 0 {
+	if i != nil && len(i.Spec.Offer) > 0 {
 		o.latest[k] = i
 	} else {
 		delete(o.latest, k)
@@ -207,7 +207,7 @@ func (o *offers) withdraw(ctx context.Context, k instance.Key, id string) error 
 
 // announce announces an instance, unless nothing worth telling differs from what was announced.
 func (o *offers) announce(ctx context.Context, i *instance.Instance, last announced) error {
-	offer, err := parseOffer(i.Key, i.Offer)
+	offer, err := parseOffer(i.Key, i.Spec.Offer)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (o *offers) announce(ctx context.Context, i *instance.Instance, last announ
 		}
 	}
 	health := o.health(i.Key, offer.Health)
-	if last.id == offer.ID && last.offer == string(i.Offer) && !differs(last.health, health) {
+	if last.id == offer.ID && last.offer == string(i.Spec.Offer) && !differs(last.health, health) {
 		return nil
 	}
 	offer.Health = &health
@@ -226,7 +226,7 @@ func (o *offers) announce(ctx context.Context, i *instance.Instance, last announ
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.said[i.Key] = announced{id: offer.ID, health: health, offer: string(i.Offer)}
+	o.said[i.Key] = announced{id: offer.ID, health: health, offer: string(i.Spec.Offer)}
 	return nil
 }
 

@@ -140,7 +140,7 @@ func TestOneRegistry(t *testing.T) {
 				require.NoError(t, err)
 				got := model{}
 				for _, i := range found.Instances {
-					got[i.ID] = told{i.Port, i.Status}
+					got[i.ID] = told{i.Spec.Port, i.Status}
 				}
 				require.Equal(t, m, got)
 			}
@@ -176,11 +176,11 @@ func one(rt *rapid.T, g *cluster, d *desk, r instance.Registration, m model) {
 	}
 	switch rapid.IntRange(0, 5).Draw(rt, "call") {
 	case 0:
-		r.Port = rapid.IntRange(1, 2).Draw(rt, "port")
+		r.Spec.Port = rapid.IntRange(1, 2).Draw(rt, "port")
 		got, err := d.Register(t.Context(), r)
 		require.NoError(t, err)
 		require.True(t, got.Committed)
-		m[r.ID] = told{r.Port, got.Status}
+		m[r.ID] = told{r.Spec.Port, got.Status}
 	case 1:
 		_, err := d.Deregister(t.Context(), r.Key)
 		answered(err, was)

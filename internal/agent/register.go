@@ -92,8 +92,8 @@ func (s *Service) publicize(ctx context.Context, r instance.Registration) (insta
 
 // admit rejects a registration for reasons outside the registry.
 func (s *Service) admit(ctx context.Context, r instance.Registration) error {
-	if onThisHost(r.Host) && !r.Local {
-		return fault.Invalidf("host", r.Host, "is a loopback address: register it from the same host")
+	if onThisHost(r.Spec.Host) && !r.Local {
+		return fault.Invalidf("host", r.Spec.Host, "is a loopback address: register it from the same host")
 	}
 	if err := s.fits(r); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Service) admit(ctx context.Context, r instance.Registration) error {
 // aside.
 func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 	var missing []string
-	for _, name := range r.Dependencies {
+	for _, name := range r.Spec.Dependencies {
 		found, err := s.Discover(ctx, instance.Query{
 			Name: instance.Name{Namespace: r.Namespace, Service: name}, Selector: instance.Selector{AnyStatus: true},
 		})

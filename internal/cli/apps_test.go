@@ -46,10 +46,10 @@ func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 func agentWithInstances(t *testing.T) *agenttest.Agent {
 	a := agenttest.New()
 	for n, edit := range []func(r *instance.Registration){
-		func(r *instance.Registration) { r.Check = &instance.Check{Type: instance.TCP} },
-		func(r *instance.Registration) { r.Zone, r.Tags, r.Host = "us", []string{"v2"}, "2001:db8::1" },
+		func(r *instance.Registration) { r.Spec.Check = &instance.Check{Type: instance.TCP} },
+		func(r *instance.Registration) { r.Spec.Zone, r.Spec.Tags, r.Spec.Host = "us", []string{"v2"}, "2001:db8::1" },
 		func(r *instance.Registration) {
-			r.Metadata = map[string]string{"evil": "\u202e"}
+			r.Spec.Metadata = map[string]string{"evil": "\u202e"}
 			r.Status = instance.StatusStarting
 		},
 		func(r *instance.Registration) { r.Service, r.ID = "db", "d1" },

@@ -35,17 +35,17 @@ func instanceHeader() []string {
 
 func instanceRow(i *instance.Instance) []string {
 	return []string{
-		i.ID, i.Status.String(), addressOf(i), orDash(i.Version), orDash(i.Zone), orDash(strings.Join(i.Tags, " ")), shortPeer(i.Peer),
+		i.ID, i.Status.String(), addressOf(i), orDash(i.Spec.Version), orDash(i.Spec.Zone), orDash(strings.Join(i.Spec.Tags, " ")), shortPeer(i.Peer),
 	}
 }
 
 // addressOf is the address of an instance, or the number of its interfaces.
 func addressOf(i *instance.Instance) string {
 	switch {
-	case i.Host != "":
-		return net.JoinHostPort(i.Host, strconv.Itoa(i.Port))
-	case len(i.Interfaces) > 0:
-		return fmt.Sprintf("%d interfaces", len(i.Interfaces))
+	case i.Spec.Host != "":
+		return net.JoinHostPort(i.Spec.Host, strconv.Itoa(i.Spec.Port))
+	case len(i.Spec.Interfaces) > 0:
+		return fmt.Sprintf("%d interfaces", len(i.Spec.Interfaces))
 	}
 	return "-"
 }
@@ -56,15 +56,15 @@ func instanceDetail(i *instance.Instance) document {
 	if i.Override != instance.StatusUnknown {
 		override = i.Override.String()
 	}
-	if c := i.Check; c != nil {
+	if c := i.Spec.Check; c != nil {
 		check = strings.Join(strings.Fields(fmt.Sprintf("%s %s every %s", c.Type, c.Endpoint, c.Interval)), " ")
 	}
 	rows := [][]string{
 		{"service", i.Service}, {"namespace", i.Namespace}, {"id", i.ID}, {"status", i.Status.String()}, {"override", override},
-		{"address", addressOf(i)}, {"version", i.Version}, {"zone", i.Zone}, {"weight", strconv.Itoa(i.Weight)},
-		{"tags", strings.Join(i.Tags, " ")}, {"interfaces", assignments(i.Interfaces)}, {"metadata", assignments(i.Metadata)},
-		{"depends on", strings.Join(i.Dependencies, " ")}, {"environment", i.Environment}, {"region", i.Region}, {"owner", i.Owner},
-		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, removed after %s", i.UnhealthyAfter, i.RemoveAfter)},
+		{"address", addressOf(i)}, {"version", i.Spec.Version}, {"zone", i.Spec.Zone}, {"weight", strconv.Itoa(i.Spec.Weight)},
+		{"tags", strings.Join(i.Spec.Tags, " ")}, {"interfaces", assignments(i.Spec.Interfaces)}, {"metadata", assignments(i.Spec.Metadata)},
+		{"depends on", strings.Join(i.Spec.Dependencies, " ")}, {"environment", i.Spec.Environment}, {"region", i.Spec.Region}, {"owner", i.Spec.Owner},
+		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, removed after %s", i.Spec.UnhealthyAfter, i.Spec.RemoveAfter)},
 		{"registered", at(i.RegisteredAt)}, {"lease", i.Lease}, {"peer", i.Peer},
 	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })

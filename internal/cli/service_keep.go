@@ -92,7 +92,7 @@ func (r *remote) deregister(ctx context.Context, kept []*client.InstanceHandle) 
 	for _, p := range kept {
 		i := p.Instance()
 		if err := p.Close(ctx); err != nil {
-			r.say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.RemoveAfter, message(err))
+			r.say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.Spec.RemoveAfter, message(err))
 		}
 	}
 }

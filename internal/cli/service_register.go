@@ -86,24 +86,24 @@ func newRegisterFlags(cmd *cobra.Command) *registerFlags {
 	f.StringVarP(&g.file, "file", "f", "", "file of instances, YAML or JSON; - means standard input")
 	f.StringVar(&v.Namespace, "namespace", "", "namespace of the service (default "+instance.DefaultNamespace+")")
 	f.StringVar(&v.ID, "id", "", "id of the instance (default: a new random id)")
-	f.StringVar(&v.Host, "host", "", "address or name of the instance for its clients")
-	f.IntVar(&v.Port, "port", 0, "port on the host")
-	f.StringVar(&v.Version, "version", "", "semantic version")
-	f.StringArrayVar(&v.Tags, "tag", nil, "tag (repeat)")
+	f.StringVar(&v.Spec.Host, "host", "", "address or name of the instance for its clients")
+	f.IntVar(&v.Spec.Port, "port", 0, "port on the host")
+	f.StringVar(&v.Spec.Version, "version", "", "semantic version")
+	f.StringArrayVar(&v.Spec.Tags, "tag", nil, "tag (repeat)")
 	f.StringArrayVar(&g.metadata, "meta", nil, "metadata KEY=VALUE (repeat)")
 	f.StringArrayVar(&g.interfaces, "interface", nil, "interface NAME=ADDRESS, such as gRPC=10.0.0.7:9000 (repeat)")
-	f.StringArrayVar(&v.Dependencies, "depends-on", nil, "service that the instance needs (repeat)")
-	f.StringVar(&v.Environment, "environment", "", "development, staging or production")
-	f.StringVar(&v.Region, "region", "", "region")
-	f.StringVar(&v.Owner, "owner", "", "team or person in charge")
-	f.StringVar(&v.Description, "description", "", "description")
-	f.StringVar(&v.Zone, "zone", "", "zone")
-	f.IntVar(&v.Weight, "weight", 0, "weight in load balancing, 1 to 100 (default 1)")
+	f.StringArrayVar(&v.Spec.Dependencies, "depends-on", nil, "service that the instance needs (repeat)")
+	f.StringVar(&v.Spec.Environment, "environment", "", "development, staging or production")
+	f.StringVar(&v.Spec.Region, "region", "", "region")
+	f.StringVar(&v.Spec.Owner, "owner", "", "team or person in charge")
+	f.StringVar(&v.Spec.Description, "description", "", "description")
+	f.StringVar(&v.Spec.Zone, "zone", "", "zone")
+	f.IntVar(&v.Spec.Weight, "weight", 0, "weight in load balancing, 1 to 100 (default 1)")
 	f.StringVar(&g.check, "check", "", "health check TYPE or TYPE:ENDPOINT: http:/health, tcp, tcp:9000, grpc, script:NAME")
 	f.DurationVar(&g.interval, "check-interval", 0, "time between two checks (default 10s)")
 	f.DurationVar(&g.timeout, "check-timeout", 0, "timeout of a check (default 5s)")
-	f.DurationVar(&v.UnhealthyAfter, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
-	f.DurationVar(&v.RemoveAfter, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
+	f.DurationVar(&v.Spec.UnhealthyAfter, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
+	f.DurationVar(&v.Spec.RemoveAfter, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
 	f.BoolVar(&g.starting, "starting", false, "register with status STARTING until the first heartbeat or passing check")
 	f.BoolVar(&v.Strict, "strict", false, "fail if the id is registered already")
 	f.BoolVar(&v.RequireCommit, "require-commit", false, "fail if the group cannot commit the instance now")
@@ -130,10 +130,10 @@ func (g *registerFlags) fromFlags(service string) (instance.Registration, error)
 	r.Service = service
 	r.Key = r.Key.WithDefaults()
 	var err error
-	if r.Metadata, err = assign("--meta", g.metadata); err != nil {
+	if r.Spec.Metadata, err = assign("--meta", g.metadata); err != nil {
 		return r, err
 	}
-	if r.Interfaces, err = assign("--interface", g.interfaces); err != nil {
+	if r.Spec.Interfaces, err = assign("--interface", g.interfaces); err != nil {
 		return r, err
 	}
 	if g.starting {
@@ -141,8 +141,8 @@ func (g *registerFlags) fromFlags(service string) (instance.Registration, error)
 	}
 	if g.check != "" {
 		kind, endpoint, _ := strings.Cut(g.check, ":")
-		r.Check = &instance.Check{Endpoint: endpoint, Interval: g.interval, Timeout: g.timeout}
-		if r.Check.Type, err = instance.ParseCheckType(kind); err != nil {
+		r.Spec.Check = &instance.Check{Endpoint: endpoint, Interval: g.interval, Timeout: g.timeout}
+		if r.Spec.Check.Type, err = instance.ParseCheckType(kind); err != nil {
 			return r, fault.In("health_check", err)
 		}
 	} else if g.interval != 0 || g.timeout != 0 {
@@ -187,8 +187,8 @@ func (r *remote) registerOnce(ctx context.Context, c *client.Client, list []inst
 			}
 			continue
 		}
-		if got.Check == nil {
-			r.say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.RemoveAfter)
+		if got.Spec.Check == nil {
+			r.say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.Spec.RemoveAfter)
 		}
 		out.addInstance(got.Instance)
 	}

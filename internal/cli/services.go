@@ -253,6 +253,6 @@ func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instanc
 func (r *remote) instanceEvent(e instance.Event) error {
 	kind := map[instance.EventType]string{instance.Added: "added", instance.Modified: "modified", instance.Removed: "removed"}[e.Type]
 	i := e.Instance
-	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, addressOf(i), orDash(i.Version), strings.Join(i.Tags, " "))
+	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, addressOf(i), orDash(i.Spec.Version), strings.Join(i.Spec.Tags, " "))
 	return r.printNext(document{value: instanceEvent{kind, e.Revision, instanceJSON(i)}, table: strings.TrimRight(clean(line), " ") + "\n"})
 }

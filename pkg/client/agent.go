@@ -38,7 +38,7 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 		return instance.Registered{}, err
 	}
 	return instance.Registered{
-		Instance: i, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: resp.GetCommitted(), Created: resp.GetCreated(),
+		Instance: i, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: resp.GetCommitted(), Created: resp.GetCreated(),
 	}, nil
 }
 

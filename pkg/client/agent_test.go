@@ -265,10 +265,10 @@ func TestHandleRegistersAgain(t *testing.T) {
 		spec := agenttest.Web("a").Spec
 		spec.Port = 9090
 		require.NoError(t, p.Update(t.Context(), spec))
-		require.Equal(t, 9090, p.Instance().Port)
+		require.Equal(t, 9090, p.Instance().Spec.Port)
 		h.Vanish(first.Key)
 		h.pass(11 * time.Second)
-		require.Equal(t, 9090, h.Instances()[first.Key].Port, "as it was last")
+		require.Equal(t, 9090, h.Instances()[first.Key].Spec.Port, "as it was last")
 	})
 }
 
@@ -341,7 +341,7 @@ func TestRegisterPersists(t *testing.T) {
 		r.Strict = true
 		_, err = s.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Exists)
-		r.Port = -1
+		r.Spec.Port = -1
 		calls := h.count("Register")
 		_, err = s.Register(t.Context(), r)
 		require.Equal(t, "port", fault.FieldOf(err))

@@ -38,7 +38,7 @@ func ExampleServices() {
 		fmt.Println("as it was", ledgers.Age, "ago:", ledgers.Reason)
 	}
 	for _, i := range ledgers.Instances {
-		fmt.Println(i.Host, i.Port)
+		fmt.Println(i.Spec.Host, i.Spec.Port)
 	}
 }
 

@@ -46,24 +46,24 @@ func ToProto(i *Instance) *agentv1.Instance {
 	p := &agentv1.Instance{
 		Id:             i.ID,
 		ServiceName:    i.Service,
-		Host:           i.Host,
-		Port:           int32(i.Port),
+		Host:           i.Spec.Host,
+		Port:           int32(i.Spec.Port),
 		Health:         i.Status.Proto(),
-		Metadata:       i.Metadata,
+		Metadata:       i.Spec.Metadata,
 		Namespace:      i.Namespace,
-		Version:        i.Version,
-		Interfaces:     i.Interfaces,
-		Tags:           i.Tags,
-		Dependencies:   i.Dependencies,
-		Environment:    i.Environment,
-		Region:         i.Region,
-		Owner:          i.Owner,
-		Description:    i.Description,
-		Zone:           i.Zone,
-		Weight:         uint32(i.Weight),
-		UnhealthyAfter: durationToProto(i.UnhealthyAfter),
-		RemoveAfter:    durationToProto(i.RemoveAfter),
-		Offer:          i.Offer,
+		Version:        i.Spec.Version,
+		Interfaces:     i.Spec.Interfaces,
+		Tags:           i.Spec.Tags,
+		Dependencies:   i.Spec.Dependencies,
+		Environment:    i.Spec.Environment,
+		Region:         i.Spec.Region,
+		Owner:          i.Spec.Owner,
+		Description:    i.Spec.Description,
+		Zone:           i.Spec.Zone,
+		Weight:         uint32(i.Spec.Weight),
+		UnhealthyAfter: durationToProto(i.Spec.UnhealthyAfter),
+		RemoveAfter:    durationToProto(i.Spec.RemoveAfter),
+		Offer:          i.Spec.Offer,
 		Override:       i.Override.Proto(),
 		LeaseId:        i.Lease,
 		Peer:           i.Peer,
@@ -72,7 +72,7 @@ func ToProto(i *Instance) *agentv1.Instance {
 	if !i.RegisteredAt.IsZero() {
 		p.RegisteredAt = timestamppb.New(i.RegisteredAt)
 	}
-	if c := i.Check; c != nil {
+	if c := i.Spec.Check; c != nil {
 		p.HealthCheck = &agentv1.HealthCheck{
 			Type:               string(c.Type),
 			Endpoint:           c.Endpoint,
@@ -146,13 +146,13 @@ func RegistrationFromProto(p *agentv1.Instance) (Registration, error) {
 		r.Status = StatusStarting
 	}
 	var err error
-	if r.UnhealthyAfter, err = durationFromProto("unhealthy_after", p.GetUnhealthyAfter()); err != nil {
+	if r.Spec.UnhealthyAfter, err = durationFromProto("unhealthy_after", p.GetUnhealthyAfter()); err != nil {
 		return Registration{}, err
 	}
-	if r.RemoveAfter, err = durationFromProto("remove_after", p.GetRemoveAfter()); err != nil {
+	if r.Spec.RemoveAfter, err = durationFromProto("remove_after", p.GetRemoveAfter()); err != nil {
 		return Registration{}, err
 	}
-	r.Check, err = checkFromProto(p.GetHealthCheck())
+	r.Spec.Check, err = checkFromProto(p.GetHealthCheck())
 	return r, fault.In("health_check", err)
 }
 

@@ -129,17 +129,17 @@ func registrations() *rapid.Generator[Registration] {
 				Weight:       rapid.IntRange(0, 100).Draw(t, "weight"),
 			},
 		}
-		if r.Host == "" {
-			r.Port, r.Interfaces = 0, map[string]string{"CLI": "x"}
+		if r.Spec.Host == "" {
+			r.Spec.Port, r.Spec.Interfaces = 0, map[string]string{"CLI": "x"}
 		}
 		if rapid.Bool().Draw(t, "offers") {
-			r.Offer = json.RawMessage(`{"a": 1}`)
+			r.Spec.Offer = json.RawMessage(`{"a": 1}`)
 		}
-		if r.Host != "" && rapid.Bool().Draw(t, "checked") {
-			r.Check = &Check{Type: TCP, Interval: time.Duration(rapid.IntRange(1, 3600).Draw(t, "interval")) * time.Second}
+		if r.Spec.Host != "" && rapid.Bool().Draw(t, "checked") {
+			r.Spec.Check = &Check{Type: TCP, Interval: time.Duration(rapid.IntRange(1, 3600).Draw(t, "interval")) * time.Second}
 		}
 		if rapid.Bool().Draw(t, "thresholds") {
-			r.UnhealthyAfter = time.Duration(rapid.Int64Range(int64(MinTTL), int64(MaxTTL)).Draw(t, "unhealthy"))
+			r.Spec.UnhealthyAfter = time.Duration(rapid.Int64Range(int64(MinTTL), int64(MaxTTL)).Draw(t, "unhealthy"))
 		}
 		return r
 	})
@@ -151,8 +151,8 @@ func TestNormalFormIsOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := registrations().Draw(t, "registration")
 		shuffled := r
-		shuffled.Tags, shuffled.Metadata = slices.Clone(r.Tags), maps.Clone(r.Metadata)
-		slices.Reverse(shuffled.Tags)
+		shuffled.Spec.Tags, shuffled.Spec.Metadata = slices.Clone(r.Spec.Tags), maps.Clone(r.Spec.Metadata)
+		slices.Reverse(shuffled.Spec.Tags)
 		if r.ID == "watch" || r.ID == "instances" {
 			t.Skip()
 		}
@@ -190,7 +190,7 @@ func TestSame(t *testing.T) {
 
 func FuzzUnmarshal(f *testing.F) {
 	f.Add(Marshal(built(f, nil)))
-	f.Add(Marshal(built(f, func(r *Registration) { r.Check, r.Offer = nil, nil })))
+	f.Add(Marshal(built(f, func(r *Registration) { r.Spec.Check, r.Spec.Offer = nil, nil })))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		i, err := Unmarshal(data)

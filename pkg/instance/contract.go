@@ -38,7 +38,7 @@ const MaxBeats = 4096
 // Registration is a request to register. The registry generates an empty ID.
 type Registration struct {
 	Key
-	Spec
+	Spec          Spec
 	Status        Status // declared by the instance: Starting, or Unknown for none
 	Strict        bool   // fail for an existing key
 	RequireCommit bool   // fail without a commit of the directory, and keep nothing

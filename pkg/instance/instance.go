@@ -77,7 +77,7 @@ const (
 // one.
 type Instance struct {
 	Key
-	Spec
+	Spec Spec
 
 	Status       Status    // effective status: the override, or the result of heartbeats and checks
 	Override     Status    // set by hand; StatusUnknown: none

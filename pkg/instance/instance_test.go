@@ -66,17 +66,17 @@ func TestNormalizeKeepsWhatIsNormal(t *testing.T) {
 
 func TestNormalizeFillsDefaults(t *testing.T) {
 	r := Registration{Key: Key{Service: "a"}, Spec: Spec{Host: "::ffff:10.0.0.1", Port: 1, Tags: []string{"b", "a", "b"}, Check: &Check{Type: "grpc"}}}
-	tags, check := r.Tags, r.Check
+	tags, check := r.Spec.Tags, r.Spec.Check
 	require.NoError(t, r.Normalize())
 	require.Equal(t, Key{Namespace: "default", Service: "a"}, r.Key)
-	require.Equal(t, "10.0.0.1", r.Host)
-	require.Equal(t, []string{"a", "b"}, r.Tags)
-	require.Equal(t, 1, r.Weight)
-	require.Equal(t, 30*time.Second, r.UnhealthyAfter)
-	require.Equal(t, 60*time.Second, r.RemoveAfter)
+	require.Equal(t, "10.0.0.1", r.Spec.Host)
+	require.Equal(t, []string{"a", "b"}, r.Spec.Tags)
+	require.Equal(t, 1, r.Spec.Weight)
+	require.Equal(t, 30*time.Second, r.Spec.UnhealthyAfter)
+	require.Equal(t, 60*time.Second, r.Spec.RemoveAfter)
 	require.Equal(t, Check{
 		Type: GRPC, Interval: 10 * time.Second, Timeout: 5 * time.Second, HealthyThreshold: 1, UnhealthyThreshold: 3,
-	}, *r.Check)
+	}, *r.Spec.Check)
 	require.Equal(t, []string{"b", "a", "b"}, tags, "the caller's list")
 	require.Equal(t, Check{Type: "grpc"}, *check, "the caller's check")
 }
@@ -98,13 +98,13 @@ func TestThresholdsFitEachOther(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := full()
-			r.UnhealthyAfter, r.RemoveAfter = c.unhealthy, c.remove
+			r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = c.unhealthy, c.remove
 			if c.interval != 0 {
-				r.Check.Interval = c.interval
+				r.Spec.Check.Interval = c.interval
 			}
 			require.NoError(t, r.Normalize())
-			require.Equal(t, c.wantU, r.UnhealthyAfter)
-			require.Equal(t, c.wantR, r.RemoveAfter)
+			require.Equal(t, c.wantU, r.Spec.UnhealthyAfter)
+			require.Equal(t, c.wantR, r.Spec.RemoveAfter)
 		})
 	}
 }
@@ -148,21 +148,21 @@ func badAddresses() map[string][]change {
 			func(r *Registration) { r.ID = strings.Repeat("a", 129) },
 		},
 		"host": {
-			func(r *Registration) { r.Host = "10.0.0.256" },
-			func(r *Registration) { r.Host = "0.0.0.0" },
-			func(r *Registration) { r.Host = "ff02::1" },
-			func(r *Registration) { r.Host = "fe80::1%eth0" },
-			func(r *Registration) { r.Host = "a..b" },
-			func(r *Registration) { r.Host = "-a" },
-			func(r *Registration) { r.Host = "a b" },
-			func(r *Registration) { r.Host = strings.Repeat("a.", 126) + "aa" },
-			func(r *Registration) { r.Host, r.Port, r.Interfaces = "", 0, nil },
+			func(r *Registration) { r.Spec.Host = "10.0.0.256" },
+			func(r *Registration) { r.Spec.Host = "0.0.0.0" },
+			func(r *Registration) { r.Spec.Host = "ff02::1" },
+			func(r *Registration) { r.Spec.Host = "fe80::1%eth0" },
+			func(r *Registration) { r.Spec.Host = "a..b" },
+			func(r *Registration) { r.Spec.Host = "-a" },
+			func(r *Registration) { r.Spec.Host = "a b" },
+			func(r *Registration) { r.Spec.Host = strings.Repeat("a.", 126) + "aa" },
+			func(r *Registration) { r.Spec.Host, r.Spec.Port, r.Spec.Interfaces = "", 0, nil },
 		},
 		"port": {
-			func(r *Registration) { r.Port = 0 },
-			func(r *Registration) { r.Port = 65536 },
-			func(r *Registration) { r.Port = -1 },
-			func(r *Registration) { r.Host = "" },
+			func(r *Registration) { r.Spec.Port = 0 },
+			func(r *Registration) { r.Spec.Port = 65536 },
+			func(r *Registration) { r.Spec.Port = -1 },
+			func(r *Registration) { r.Spec.Host = "" },
 		},
 	}
 }
@@ -171,51 +171,51 @@ func badAddresses() map[string][]change {
 func badLists() map[string][]change {
 	return map[string][]change{
 		"interfaces": {
-			func(r *Registration) { r.Interfaces[""] = "x" },
-			func(r *Registration) { r.Interfaces["a b"] = "x" },
-			func(r *Registration) { r.Interfaces = mapOf(texts(17, "i")) },
+			func(r *Registration) { r.Spec.Interfaces[""] = "x" },
+			func(r *Registration) { r.Spec.Interfaces["a b"] = "x" },
+			func(r *Registration) { r.Spec.Interfaces = mapOf(texts(17, "i")) },
 		},
 		"interfaces.REST": {
-			func(r *Registration) { r.Interfaces["REST"] = "" },
-			func(r *Registration) { r.Interfaces["REST"] = "a\nb" },
-			func(r *Registration) { r.Interfaces["REST"] = strings.Repeat("a", 513) },
+			func(r *Registration) { r.Spec.Interfaces["REST"] = "" },
+			func(r *Registration) { r.Spec.Interfaces["REST"] = "a\nb" },
+			func(r *Registration) { r.Spec.Interfaces["REST"] = strings.Repeat("a", 513) },
 		},
 		"metadata": {
-			func(r *Registration) { r.Metadata[""] = "x" },
-			func(r *Registration) { r.Metadata["\xff"] = "x" },
-			func(r *Registration) { r.Metadata = mapOf(texts(65, "m")) },
+			func(r *Registration) { r.Spec.Metadata[""] = "x" },
+			func(r *Registration) { r.Spec.Metadata["\xff"] = "x" },
+			func(r *Registration) { r.Spec.Metadata = mapOf(texts(65, "m")) },
 		},
 		"metadata.k": {
-			func(r *Registration) { r.Metadata["k"] = "\xff" },
-			func(r *Registration) { r.Metadata["k"] = strings.Repeat("a", 4097) },
+			func(r *Registration) { r.Spec.Metadata["k"] = "\xff" },
+			func(r *Registration) { r.Spec.Metadata["k"] = strings.Repeat("a", 4097) },
 		},
-		"tags":            {func(r *Registration) { r.Tags = texts(65, "t") }},
-		"tags[1]":         {func(r *Registration) { r.Tags = []string{"z", ""} }, func(r *Registration) { r.Tags = []string{"z", "a,b"} }},
-		"tags[0]":         {func(r *Registration) { r.Tags = []string{" z"} }, func(r *Registration) { r.Tags = []string{"\x00"} }},
-		"dependencies":    {func(r *Registration) { r.Dependencies = texts(65, "d") }},
-		"dependencies[1]": {func(r *Registration) { r.Dependencies = []string{"z", "A"} }},
+		"tags":            {func(r *Registration) { r.Spec.Tags = texts(65, "t") }},
+		"tags[1]":         {func(r *Registration) { r.Spec.Tags = []string{"z", ""} }, func(r *Registration) { r.Spec.Tags = []string{"z", "a,b"} }},
+		"tags[0]":         {func(r *Registration) { r.Spec.Tags = []string{" z"} }, func(r *Registration) { r.Spec.Tags = []string{"\x00"} }},
+		"dependencies":    {func(r *Registration) { r.Spec.Dependencies = texts(65, "d") }},
+		"dependencies[1]": {func(r *Registration) { r.Spec.Dependencies = []string{"z", "A"} }},
 	}
 }
 
 // badTexts are all others.
 func badTexts() map[string][]change {
 	return map[string][]change{
-		"environment": {func(r *Registration) { r.Environment = "test" }},
-		"region":      {func(r *Registration) { r.Region = strings.Repeat("a", 65) }},
-		"owner":       {func(r *Registration) { r.Owner = "a\tb" }},
-		"description": {func(r *Registration) { r.Description = strings.Repeat("a", 501) }},
-		"zone":        {func(r *Registration) { r.Zone = "eu_1" }, func(r *Registration) { r.Zone = "-" }},
-		"weight":      {func(r *Registration) { r.Weight = 101 }, func(r *Registration) { r.Weight = -1 }},
+		"environment": {func(r *Registration) { r.Spec.Environment = "test" }},
+		"region":      {func(r *Registration) { r.Spec.Region = strings.Repeat("a", 65) }},
+		"owner":       {func(r *Registration) { r.Spec.Owner = "a\tb" }},
+		"description": {func(r *Registration) { r.Spec.Description = strings.Repeat("a", 501) }},
+		"zone":        {func(r *Registration) { r.Spec.Zone = "eu_1" }, func(r *Registration) { r.Spec.Zone = "-" }},
+		"weight":      {func(r *Registration) { r.Spec.Weight = 101 }, func(r *Registration) { r.Spec.Weight = -1 }},
 		"unhealthy_after": {
-			func(r *Registration) { r.UnhealthyAfter = time.Millisecond },
-			func(r *Registration) { r.UnhealthyAfter, r.RemoveAfter = 25*time.Hour, 26*time.Hour },
-			func(r *Registration) { r.UnhealthyAfter = -time.Second },
+			func(r *Registration) { r.Spec.UnhealthyAfter = time.Millisecond },
+			func(r *Registration) { r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = 25*time.Hour, 26*time.Hour },
+			func(r *Registration) { r.Spec.UnhealthyAfter = -time.Second },
 		},
 		"remove_after": {
-			func(r *Registration) { r.RemoveAfter = 29 * time.Second },
-			func(r *Registration) { r.RemoveAfter = 25 * time.Hour },
+			func(r *Registration) { r.Spec.RemoveAfter = 29 * time.Second },
+			func(r *Registration) { r.Spec.RemoveAfter = 25 * time.Hour },
 		},
-		"offer":  {func(r *Registration) { r.Offer = json.RawMessage("{") }},
+		"offer":  {func(r *Registration) { r.Spec.Offer = json.RawMessage("{") }},
 		"status": {func(r *Registration) { r.Status = StatusUp }, func(r *Registration) { r.Status = 200 }},
 	}
 }
@@ -227,7 +227,7 @@ func TestNormalizeRefuses(t *testing.T) {
 				r := full()
 				spoil(&r)
 				before := r
-				before.Interfaces, before.Metadata, before.Tags = maps.Clone(r.Interfaces), maps.Clone(r.Metadata), slices.Clone(r.Tags)
+				before.Spec.Interfaces, before.Spec.Metadata, before.Spec.Tags = maps.Clone(r.Spec.Interfaces), maps.Clone(r.Spec.Metadata), slices.Clone(r.Spec.Tags)
 				err := r.Normalize()
 				require.ErrorIs(t, err, fault.Invalid, "%s %d", field, n)
 				require.Equal(t, field, fault.FieldOf(err), "%s %d", field, n)
@@ -240,14 +240,14 @@ func TestNormalizeRefuses(t *testing.T) {
 func TestVersionIsUnprocessable(t *testing.T) {
 	for _, version := range []string{"2", "v2.0.0", "2.0", "01.0.0", "2.0.0-", "x", strings.Repeat("1", 129), "99999999999999999999.0.0"} {
 		r := full()
-		r.Version = version
+		r.Spec.Version = version
 		err := r.Normalize()
 		require.ErrorIs(t, err, fault.Unprocessable, version)
 		require.Equal(t, "version", fault.FieldOf(err))
 	}
 	for _, version := range []string{"", "1.0.0", "1.0.0-beta.1", "1.0.0+build.5"} {
 		r := full()
-		r.Version = version
+		r.Spec.Version = version
 		require.NoError(t, r.Normalize(), version)
 	}
 }
@@ -255,25 +255,25 @@ func TestVersionIsUnprocessable(t *testing.T) {
 func TestTogetherTooLarge(t *testing.T) {
 	r := full()
 	for _, k := range []string{"a", "b", "c", "d"} {
-		r.Metadata[k] = strings.Repeat("x", maxValue)
+		r.Spec.Metadata[k] = strings.Repeat("x", maxValue)
 	}
 	require.ErrorIs(t, r.Normalize(), fault.TooLarge)
 	r = full()
-	r.Offer = json.RawMessage(`"` + strings.Repeat("x", MaxSize) + `"`)
+	r.Spec.Offer = json.RawMessage(`"` + strings.Repeat("x", MaxSize) + `"`)
 	require.ErrorIs(t, r.Normalize(), fault.TooLarge)
 }
 
 func TestHostNames(t *testing.T) {
 	for _, host := range []string{"localhost", "a.b.example", "web_1", "127.0.0.1", "2001:db8::1", "fe80::1", "3com.example"} {
 		r := full()
-		r.Host = host
+		r.Spec.Host = host
 		require.NoError(t, r.Normalize(), host)
-		require.Equal(t, host, r.Host)
+		require.Equal(t, host, r.Spec.Host)
 	}
 	r := full()
-	r.Host = "2001:DB8:0::1"
+	r.Spec.Host = "2001:DB8:0::1"
 	require.NoError(t, r.Normalize())
-	require.Equal(t, "2001:db8::1", r.Host, "one address has one text")
+	require.Equal(t, "2001:db8::1", r.Spec.Host, "one address has one text")
 }
 
 func TestCheckEndpoints(t *testing.T) {
@@ -332,14 +332,14 @@ func TestCheckBounds(t *testing.T) {
 		"unhealthy_threshold": func(c *Check) { c.UnhealthyThreshold = -1 },
 	} {
 		r := full()
-		change(r.Check)
-		require.Equal(t, field, fault.FieldOf(r.Check.Validate()))
+		change(r.Spec.Check)
+		require.Equal(t, field, fault.FieldOf(r.Spec.Check.Validate()))
 		require.Equal(t, "health_check."+field, fault.FieldOf(r.Normalize()))
 	}
 	r := full()
-	r.Host, r.Port = "", 0
+	r.Spec.Host, r.Spec.Port = "", 0
 	require.Equal(t, "health_check.endpoint", fault.FieldOf(r.Normalize()), "nothing to check")
-	r.Check.Endpoint = "http://10.0.1.1/health"
+	r.Spec.Check.Endpoint = "http://10.0.1.1/health"
 	require.NoError(t, r.Normalize())
 }
 

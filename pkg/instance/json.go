@@ -84,30 +84,30 @@ type DetailJSON struct {
 
 // Brief returns the list view of an instance.
 func Brief(i *Instance) *BriefJSON {
-	metadata := make(map[string]any, len(i.Metadata)+3)
-	for k, v := range i.Metadata {
+	metadata := make(map[string]any, len(i.Spec.Metadata)+3)
+	for k, v := range i.Spec.Metadata {
 		metadata[k] = v
 	}
-	if i.Version != "" {
-		metadata["version"] = i.Version
+	if i.Spec.Version != "" {
+		metadata["version"] = i.Spec.Version
 	}
-	if i.Zone != "" {
-		metadata["zone"] = i.Zone
+	if i.Spec.Zone != "" {
+		metadata["zone"] = i.Spec.Zone
 	}
-	if i.Weight > DefaultWeight {
-		metadata["weight"] = i.Weight
+	if i.Spec.Weight > DefaultWeight {
+		metadata["weight"] = i.Spec.Weight
 	}
 	return &BriefJSON{
-		ID: i.ID, Host: i.Host, Port: i.Port, Health: i.Status.String(), Metadata: metadata, Interfaces: i.Interfaces,
-		Tags: i.Tags, Dependencies: i.Dependencies, Environment: i.Environment, Region: i.Region, Owner: i.Owner, Description: i.Description,
+		ID: i.ID, Host: i.Spec.Host, Port: i.Spec.Port, Health: i.Status.String(), Metadata: metadata, Interfaces: i.Spec.Interfaces,
+		Tags: i.Spec.Tags, Dependencies: i.Spec.Dependencies, Environment: i.Spec.Environment, Region: i.Spec.Region, Owner: i.Spec.Owner, Description: i.Spec.Description,
 	}
 }
 
 // Detail returns the full view of an instance. A zero lastBeat is unknown.
 func Detail(i *Instance, lastBeat time.Time) *DetailJSON {
 	d := &DetailJSON{
-		BriefJSON: Brief(i), Service: i.Service, Namespace: i.Namespace, Weight: i.Weight,
-		UnhealthyAfter: DurationJSON(i.UnhealthyAfter), RemoveAfter: DurationJSON(i.RemoveAfter), Offer: i.Offer,
+		BriefJSON: Brief(i), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
+		UnhealthyAfter: DurationJSON(i.Spec.UnhealthyAfter), RemoveAfter: DurationJSON(i.Spec.RemoveAfter), Offer: i.Spec.Offer,
 		RegisteredAt: ShownTime(i.RegisteredAt), Peer: i.Peer, Revision: i.Revision,
 	}
 	if !lastBeat.IsZero() {
@@ -117,7 +117,7 @@ func Detail(i *Instance, lastBeat time.Time) *DetailJSON {
 	if i.Override != StatusUnknown {
 		d.Override = i.Override.String()
 	}
-	if c := i.Check; c != nil {
+	if c := i.Spec.Check; c != nil {
 		d.HealthCheck = &CheckJSON{
 			c.Type, EndpointJSON(c.Endpoint), DurationJSON(c.Interval), DurationJSON(c.Timeout), c.HealthyThreshold, c.UnhealthyThreshold,
 		}
@@ -149,14 +149,14 @@ func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
 		return r, fault.Invalidf("namespace", shorten(j.Namespace), "differs from the namespace of the request, %q", r.Namespace)
 	}
 	if string(j.Offer) != "null" {
-		r.Offer = j.Offer
+		r.Spec.Offer = j.Offer
 	}
 	if c := j.HealthCheck; c != nil {
 		kind, err := ParseCheckType(string(c.Type))
 		if err != nil {
 			return r, fault.In("health_check", err)
 		}
-		r.Check = &Check{
+		r.Spec.Check = &Check{
 			Type: kind, Endpoint: string(c.Endpoint), Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout),
 			HealthyThreshold: c.HealthyThreshold, UnhealthyThreshold: c.UnhealthyThreshold,
 		}
@@ -167,7 +167,7 @@ func (j *RegistrationJSON) Registration(name Name) (Registration, error) {
 			return r, err
 		}
 	}
-	if r.Metadata, err = TextMetadata(j.Metadata); err != nil {
+	if r.Spec.Metadata, err = TextMetadata(j.Metadata); err != nil {
 		return r, err
 	}
 	return r, liftMetadata(&r.Spec)

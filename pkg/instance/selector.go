@@ -118,19 +118,19 @@ func (m Matcher) Match(i *Instance) bool {
 	return m.statuses&(1<<i.Status) != 0 &&
 		(m.id == "" || m.id == i.ID) &&
 		(m.zone == "" || m.zone == i.zone()) &&
-		(m.environment == "" || m.environment == i.Environment) &&
-		(m.dependency == "" || has(i.Dependencies, m.dependency)) &&
+		(m.environment == "" || m.environment == i.Spec.Environment) &&
+		(m.dependency == "" || has(i.Spec.Dependencies, m.dependency)) &&
 		m.matchTags(i) &&
-		m.matchVersion(i.Version)
+		m.matchVersion(i.Spec.Version)
 }
 
 func (m Matcher) matchTags(i *Instance) bool {
 	for _, tag := range m.tags {
-		if has(i.Tags, tag) || i.Metadata[tag] == "true" {
+		if has(i.Spec.Tags, tag) || i.Spec.Metadata[tag] == "true" {
 			continue
 		}
 		key, value, pair := strings.Cut(tag, ":")
-		if got, ok := i.Metadata[key]; !pair || !ok || got != value {
+		if got, ok := i.Spec.Metadata[key]; !pair || !ok || got != value {
 			return false
 		}
 	}
@@ -160,10 +160,10 @@ func (m Matcher) Compare(a, b *Instance) int {
 
 // zone returns the field, or the metadata without it.
 func (i *Instance) zone() string {
-	if i.Zone != "" {
-		return i.Zone
+	if i.Spec.Zone != "" {
+		return i.Spec.Zone
 	}
-	return i.Metadata["zone"]
+	return i.Spec.Metadata["zone"]
 }
 
 // has searches an ascending list.

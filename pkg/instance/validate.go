@@ -78,20 +78,20 @@ func (r *Registration) most() int {
 		numbers = 256 // numbers, times, tags and lengths of all single fields
 		one     = 8   // tag and length of one repeated field
 	)
-	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Host) + len(r.Version) + len(r.Environment) +
-		len(r.Region) + len(r.Owner) + len(r.Description) + len(r.Zone) + len(r.Offer)
-	for _, list := range [][]string{r.Tags, r.Dependencies} {
+	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
+		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer)
+	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
 		}
 	}
-	for _, pairs := range []map[string]string{r.Interfaces, r.Metadata} {
+	for _, pairs := range []map[string]string{r.Spec.Interfaces, r.Spec.Metadata} {
 		for key, value := range pairs {
 			n += 3*one + len(key) + len(value)
 		}
 	}
-	if r.Check != nil {
-		n += len(r.Check.Type) + len(r.Check.Endpoint)
+	if r.Spec.Check != nil {
+		n += len(r.Spec.Check.Type) + len(r.Spec.Check.Endpoint)
 	}
 	return n
 }
@@ -99,12 +99,12 @@ func (r *Registration) most() int {
 // share shares texts common to many instances.
 func (r *Registration) share() {
 	for _, text := range []*string{
-		&r.Namespace, &r.Service, &r.Version, &r.Environment, &r.Region, &r.Owner, &r.Zone,
+		&r.Namespace, &r.Service, &r.Spec.Version, &r.Spec.Environment, &r.Spec.Region, &r.Spec.Owner, &r.Spec.Zone,
 	} {
 		*text = shared(*text)
 	}
-	if r.Check != nil {
-		r.Check.Endpoint = shared(r.Check.Endpoint)
+	if r.Spec.Check != nil {
+		r.Spec.Check.Endpoint = shared(r.Spec.Check.Endpoint)
 	}
 }
 

@@ -160,7 +160,7 @@ func byDiscover(ctx context.Context, p *network.Peer, service string) (addresses
 		return nil, fault.Wrap(p.Name, err)
 	}
 	for _, i := range r.Instances {
-		addresses = append(addresses, net.JoinHostPort(i.Host, strconv.Itoa(i.Port)))
+		addresses = append(addresses, net.JoinHostPort(i.Spec.Host, strconv.Itoa(i.Spec.Port)))
 	}
 	return addresses, nil
 }

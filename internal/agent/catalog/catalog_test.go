@@ -261,15 +261,15 @@ func TestServices(t *testing.T) {
 	require.EqualValues(t, 1, services().Index)
 	require.Empty(t, services().Services)
 	tagged := put(2, "b", "1", instance.StatusDown)
-	tagged.Instance.Tags = []string{"x", "z"}
+	tagged.Instance.Spec.Tags = []string{"x", "z"}
 	more := put(2, "b", "2")
-	more.Instance.Tags = []string{"a", "x"}
+	more.Instance.Spec.Tags = []string{"a", "x"}
 	apply(t, c, 2, tagged, more, put(2, "a", "1"))
 	want := []instance.Summary{{Name: "a", Instances: 1, Up: 1, Tags: nil}, {Name: "b", Instances: 2, Up: 1, Tags: []string{"a", "x", "z"}}}
 	require.Equal(t, want, services().Services)
 	require.EqualValues(t, 2, services().Index)
 	changed := put(3, "a", "1")
-	changed.Instance.Weight = 3
+	changed.Instance.Spec.Weight = 3
 	apply(t, c, 3, changed)
 	require.EqualValues(t, 2, services().Index, "a change that no summary shows")
 	require.EqualValues(t, 3, services().Revision)

@@ -101,8 +101,8 @@ func drawChanges(t *rapid.T, rev uint64) []Change {
 		}
 		i := &instance.Instance{Key: k, Revision: rev}
 		i.Status = rapid.SampledFrom([]instance.Status{instance.StatusUp, instance.StatusUp, instance.StatusDown}).Draw(t, "status")
-		i.Zone = rapid.SampledFrom([]string{"", "z"}).Draw(t, "zone")
-		i.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
+		i.Spec.Zone = rapid.SampledFrom([]string{"", "z"}).Draw(t, "zone")
+		i.Spec.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
 		changes = append(changes, Change{k, i})
 	}
 	return changes

@@ -95,7 +95,7 @@ func summary(name string, of []*instance.Instance) instance.Summary {
 		if i.Status == instance.StatusUp {
 			sum.Up++
 		}
-		for _, tag := range i.Tags {
+		for _, tag := range i.Spec.Tags {
 			tags[tag] = struct{}{}
 		}
 	}

@@ -419,7 +419,7 @@ func TestLastWordCounts(t *testing.T) {
 		a.Publish([]Change{old})
 		time.Sleep(2 * time.Second)
 		last.Instance.RegisteredAt = time.Now()
-		last.Instance.Port = 81
+		last.Instance.Spec.Port = 81
 		b.Publish([]Change{last})
 		_, err := b.Committed(t.Context(), last.Key)
 		require.NoError(t, err)
@@ -428,7 +428,7 @@ func TestLastWordCounts(t *testing.T) {
 		require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
 		list, _, err := a.Read(t.Context(), last.Key.Name())
 		require.NoError(t, err)
-		require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port})
+		require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Spec.Port})
 	})
 }
 
@@ -444,7 +444,7 @@ func TestLastCommittedCounts(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			old, last := running("web", "x"), running("web", "x")
-			old.Adopt, last.Adopt, last.Instance.Port = true, true, 81
+			old.Adopt, last.Adopt, last.Instance.Spec.Port = true, true, 81
 			old.Instance.RegisteredAt = time.Now().Add(time.Hour)
 			a.Publish([]Change{old})
 			_, err := a.Committed(t.Context(), old.Key)
@@ -469,7 +469,7 @@ func TestLastCommittedCounts(t *testing.T) {
 			list, at, err := other.Read(t.Context(), last.Key.Name())
 			require.NoError(t, err)
 			require.Len(t, list, 1)
-			require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Port}, "%s was first", first)
+			require.Equal(t, []any{"b", 81}, []any{list[0].Peer, list[0].Spec.Port}, "%s was first", first)
 			require.Equal(t, []instance.Key{old.Key}, c.lostBy(a))
 			require.Empty(t, c.lostBy(b))
 			time.Sleep(time.Minute)

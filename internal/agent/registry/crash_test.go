@@ -28,7 +28,7 @@ func keptBy(r *Registry) map[string]kept {
 	all, _ := r.All()
 	m := make(map[string]kept)
 	for _, i := range all {
-		m[i.ID] = kept{i.Weight, i.Lease, i.Override, i.RegisteredAt}
+		m[i.ID] = kept{i.Spec.Weight, i.Lease, i.Override, i.RegisteredAt}
 	}
 	return m
 }
@@ -43,7 +43,7 @@ type known struct {
 func script() []func(r *Registry, now time.Time) error {
 	weighted := func(id string, weight int) instance.Registration {
 		reg := registration(id)
-		reg.Weight = weight
+		reg.Spec.Weight = weight
 		return reg
 	}
 	stage := func(reg instance.Registration, now time.Time) *request { return &request{stage: staging(reg, now)} }
@@ -179,7 +179,7 @@ func TestOneCommit(t *testing.T) {
 	lost := epoch().Add(time.Hour)
 	a, b := registration("a"), registration("b")
 	changed := registration("a")
-	changed.Weight = 9
+	changed.Spec.Weight = 9
 	expire := func(c *commit) error {
 		c.expire([]instance.Key{a.Key}, lost)
 		return nil

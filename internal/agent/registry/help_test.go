@@ -40,7 +40,7 @@ func registration(id string) instance.Registration {
 
 func checked(id string) instance.Registration {
 	r := registration(id)
-	r.Check = &instance.Check{Type: instance.HTTP}
+	r.Spec.Check = &instance.Check{Type: instance.HTTP}
 	return r
 }
 

@@ -91,10 +91,10 @@ func (m *model) register(t *rapid.T) {
 	reg := registration(id)
 	if rapid.Bool().Draw(t, "checked") {
 		reg = checked(id)
-		reg.Check.Endpoint = rapid.SampledFrom([]string{"/", "/x"}).Draw(t, "endpoint")
+		reg.Spec.Check.Endpoint = rapid.SampledFrom([]string{"/", "/x"}).Draw(t, "endpoint")
 	}
-	reg.UnhealthyAfter = time.Duration(rapid.IntRange(1, 5).Draw(t, "unhealthy")) * time.Second
-	reg.RemoveAfter = reg.UnhealthyAfter + time.Duration(rapid.IntRange(0, 5).Draw(t, "remove"))*time.Second
+	reg.Spec.UnhealthyAfter = time.Duration(rapid.IntRange(1, 5).Draw(t, "unhealthy")) * time.Second
+	reg.Spec.RemoveAfter = reg.Spec.UnhealthyAfter + time.Duration(rapid.IntRange(0, 5).Draw(t, "remove"))*time.Second
 	reg.Strict = rapid.Float64().Draw(t, "strict") < 0.1
 	if rapid.Bool().Draw(t, "starting") {
 		reg.Status = instance.StatusStarting
@@ -117,7 +117,7 @@ func (m *model) register(t *rapid.T) {
 		m.dumb[id] = d
 		delete(m.gone, id)
 	}
-	same := d.spec.Check != nil && reg.Check != nil && *d.spec.Check == *reg.Check
+	same := d.spec.Check != nil && reg.Spec.Check != nil && *d.spec.Check == *reg.Spec.Check
 	d.spec = reg.Spec
 	d.beat(m.now)
 	d.starting = reg.Status == instance.StatusStarting

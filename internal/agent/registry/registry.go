@@ -193,11 +193,11 @@ func (r *Registry) install(base *instance.Instance, starting bool, now time.Time
 
 // checkedAlike reports whether the check results of a hold for b.
 func checkedAlike(a, b *instance.Instance) bool {
-	return a.Check != nil && b.Check != nil && *a.Check == *b.Check && a.Host == b.Host && a.Port == b.Port
+	return a.Spec.Check != nil && b.Spec.Check != nil && *a.Spec.Check == *b.Spec.Check && a.Spec.Host == b.Spec.Host && a.Spec.Port == b.Spec.Port
 }
 
 func outcome(i *instance.Instance, created bool) instance.Registered {
-	return instance.Registered{Instance: i, Created: created, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3}
+	return instance.Registered{Instance: i, Created: created, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3}
 }
 
 // Deregister removes an instance. Errors: NotFound; Unavailable after a disk

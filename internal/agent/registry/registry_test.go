@@ -48,7 +48,7 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, now.Add(time.Second), last, "but it was heard of")
 
 	changed := registration("a")
-	changed.Tags = []string{"blue"}
+	changed.Spec.Tags = []string{"blue"}
 	out2, err := r.Register(changed, now.Add(2*time.Second))
 	require.NoError(t, err)
 	require.False(t, out2.Created)
@@ -80,7 +80,7 @@ func TestRegisterRefuses(t *testing.T) {
 	_, err := r.Register(strict, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Exists, Op: "instances.Register", Field: "id"})
 	bad := registration("b")
-	bad.Port = 0
+	bad.Spec.Port = 0
 	_, err = r.Register(bad, epoch())
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Op: "instances.Register", Field: "port"})
 	strict.ID = "b"
@@ -88,7 +88,7 @@ func TestRegisterRefuses(t *testing.T) {
 	_, err = r.Register(registration("c"), epoch())
 	require.ErrorIs(t, err, fault.LimitReached)
 	changed := registration("a")
-	changed.Tags = []string{"x"}
+	changed.Spec.Tags = []string{"x"}
 	register(t, r, changed, epoch())
 	_, err = r.Deregister(changed.Key, epoch())
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestReport(t *testing.T) {
 	require.Equal(t, []string{"a UNKNOWN registered", "b UP registered", "a UP checked", "a DOWN checked"}, f.take())
 
 	other := checked("a")
-	other.Check.Endpoint = "/other"
+	other.Spec.Check.Endpoint = "/other"
 	require.Equal(t, instance.StatusUnknown, register(t, r, other, epoch()).Status)
 	f.agrees(t, r)
 }
@@ -208,7 +208,7 @@ func TestSetStatus(t *testing.T) {
 		require.Equal(t, s, i.Override)
 	}
 	changed := registration("a")
-	changed.Weight = 7
+	changed.Spec.Weight = 7
 	require.Equal(t, instance.StatusStarting, register(t, r, changed, epoch()).Status, "stays when it registers again")
 	i, err := r.SetStatus(a.Key, instance.StatusUp, epoch())
 	require.NoError(t, err)
@@ -444,7 +444,7 @@ func TestConcurrent(t *testing.T) {
 				own := fmt.Sprintf("own-%d-%d", n, k)
 				_, err := r.Register(registration(own), epoch())
 				shared := registration(fmt.Sprint("shared-", k%5))
-				shared.Weight = n + 1
+				shared.Spec.Weight = n + 1
 				_, err2 := r.Register(shared, epoch())
 				r.Heartbeat([]instance.Ref{{Key: shared.Key}, {Key: registration(own).Key}}, epoch())
 				_, _ = r.SetStatus(shared.Key, instance.Status(k%4), epoch())

@@ -30,8 +30,8 @@ func recovered(i *instance.Instance, now time.Time) state {
 
 // withSpec applies the fields of a registration.
 func (s state) withSpec(i *instance.Instance) state {
-	s.checked = i.Check != nil
-	s.unhealthyAfter, s.removeAfter = i.UnhealthyAfter, i.RemoveAfter
+	s.checked = i.Spec.Check != nil
+	s.unhealthyAfter, s.removeAfter = i.Spec.UnhealthyAfter, i.Spec.RemoveAfter
 	return s
 }
 

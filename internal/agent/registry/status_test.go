@@ -40,7 +40,7 @@ func TestStatus(t *testing.T) {
 	at := func(second int) time.Time { return epoch().Add(time.Duration(second) * time.Second) }
 	plain := &instance.Instance{Spec: instance.Spec{UnhealthyAfter: 30 * time.Second, RemoveAfter: 60 * time.Second}}
 	check := &instance.Instance{Spec: plain.Spec}
-	check.Check = &instance.Check{}
+	check.Spec.Check = &instance.Check{}
 	var (
 		beat     event = state.beat
 		nothing  event = func(s state, _ time.Time) state { return s }

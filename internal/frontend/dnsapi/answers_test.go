@@ -21,8 +21,8 @@ func shop() []*instance.Instance {
 		at("web", "web-9", "10.0.9.9", 8080, inNamespace("prod"), inZone("eu-1")),
 		at("service", "odd-1", "10.0.3.1", 80),
 		at("cli", "cli-1", "", 0, func(i *instance.Instance) {
-			i.Interfaces = map[string]string{"CLI": "cli://x"}
-			i.Metadata = map[string]string{"zone": "us-east-1a", "beta": "true", "quote": `a"b\c`}
+			i.Spec.Interfaces = map[string]string{"CLI": "cli://x"}
+			i.Spec.Metadata = map[string]string{"zone": "us-east-1a", "beta": "true", "quote": `a"b\c`}
 		}),
 		at("mixed", "mixed-1", "10.0.4.1", 80),
 		at("mixed", "mixed-2", "mixed.example.com", 80),

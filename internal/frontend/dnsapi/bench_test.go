@@ -17,7 +17,7 @@ func BenchmarkRespond(b *testing.B) {
 					s := newBench(b)
 					list := crowd(n)
 					for k, i := range list {
-						i.Weight = 1 + k%weights
+						i.Spec.Weight = 1 + k%weights
 					}
 					s.catalog.set(list...)
 					raw, err := question("web.service.consul.", qtype, 4096).Pack()

@@ -121,7 +121,7 @@ func TestOrder(t *testing.T) {
 func TestOrderOfAnswers(t *testing.T) {
 	b := newBench(t)
 	list := crowd(4)
-	list[2].Weight = 97
+	list[2].Spec.Weight = 97
 	b.catalog.set(list...)
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
 		heavy := 0

@@ -115,11 +115,11 @@ func at(service, id, host string, port int, with ...func(*instance.Instance)) *i
 }
 
 func tagged(tags ...string) func(*instance.Instance) {
-	return func(i *instance.Instance) { i.Tags = tags }
+	return func(i *instance.Instance) { i.Spec.Tags = tags }
 }
 
 func inZone(zone string) func(*instance.Instance) {
-	return func(i *instance.Instance) { i.Zone = zone }
+	return func(i *instance.Instance) { i.Spec.Zone = zone }
 }
 
 func inNamespace(namespace string) func(*instance.Instance) {
@@ -131,7 +131,7 @@ func withStatus(s instance.Status) func(*instance.Instance) {
 }
 
 func weighing(w int) func(*instance.Instance) {
-	return func(i *instance.Instance) { i.Weight = w }
+	return func(i *instance.Instance) { i.Spec.Weight = w }
 }
 
 func ofPeer(p string) func(*instance.Instance) {

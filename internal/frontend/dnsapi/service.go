@@ -32,18 +32,18 @@ func (n name) above(i *instance.Instance) bool {
 }
 
 func zoneOf(i *instance.Instance) string {
-	if i.Zone != "" {
-		return i.Zone
+	if i.Spec.Zone != "" {
+		return i.Spec.Zone
 	}
-	return i.Metadata[labelZone]
+	return i.Spec.Metadata[labelZone]
 }
 
 // hasTag reports whether an instance has a wanted tag.
 func hasTag(i *instance.Instance, wanted func(string) bool) bool {
-	if slices.ContainsFunc(i.Tags, wanted) {
+	if slices.ContainsFunc(i.Spec.Tags, wanted) {
 		return true
 	}
-	for k, v := range i.Metadata {
+	for k, v := range i.Spec.Metadata {
 		if v == "true" && wanted(k) || wanted(k+":"+v) {
 			return true
 		}
@@ -90,13 +90,13 @@ func newService(rule *addressRule, z *zone, list []*instance.Instance, qtype uin
 }
 
 func (s *service) add(i *instance.Instance, qtype uint16) {
-	addr, err := netip.ParseAddr(i.Host)
+	addr, err := netip.ParseAddr(i.Spec.Host)
 	addr = addr.Unmap()
 	s.withIPs = s.withIPs || err == nil
 	switch {
 	case qtype == dns.TypeTXT:
 		s.put(textRecord(texts(i)))
-	case qtype == dns.TypeSRV && i.Port > 0:
+	case qtype == dns.TypeSRV && i.Spec.Port > 0:
 		s.addService(i, addr)
 	case err != nil || qtype != addressType(addr):
 	case !s.rule.mayBe(i, addr):
@@ -111,7 +111,7 @@ func (s *service) add(i *instance.Instance, qtype uint16) {
 func (s *service) addService(i *instance.Instance, addr netip.Addr) {
 	if !addr.IsValid() {
 		if target, ok := s.alias(i); ok {
-			s.put(serviceRecord(weight(i), i.Port, target))
+			s.put(serviceRecord(weight(i), i.Spec.Port, target))
 		}
 		return
 	}
@@ -119,7 +119,7 @@ func (s *service) addService(i *instance.Instance, addr netip.Addr) {
 		s.withhold()
 		return
 	}
-	r := serviceRecord(weight(i), i.Port, addressName(addr, s.zone))
+	r := serviceRecord(weight(i), i.Spec.Port, addressName(addr, s.zone))
 	extra, ok := s.extras[addr]
 	if !ok {
 		s.answer.extras = append(s.answer.extras, addressRecord(addr, 0).wire[2:])
@@ -138,14 +138,14 @@ func (s *service) addAlias(i *instance.Instance) {
 
 // alias packs the host of an instance if it is a name.
 func (s *service) alias(i *instance.Instance) ([]byte, bool) {
-	if i.Host == "" || strings.ContainsAny(i.Host, `\ `) {
+	if i.Spec.Host == "" || strings.ContainsAny(i.Spec.Host, `\ `) {
 		return nil, false
 	}
-	if !s.rule.mayBeNamed(i, i.Host) {
+	if !s.rule.mayBeNamed(i, i.Spec.Host) {
 		s.withhold()
 		return nil, false
 	}
-	wire, err := packName(dns.Fqdn(i.Host))
+	wire, err := packName(dns.Fqdn(i.Spec.Host))
 	return wire, err == nil
 }
 
@@ -164,7 +164,7 @@ func (s *service) put(r record) {
 	s.answer.records = append(s.answer.records, r)
 }
 
-func weight(i *instance.Instance) int { return max(i.Weight, instance.DefaultWeight) }
+func weight(i *instance.Instance) int { return max(i.Spec.Weight, instance.DefaultWeight) }
 
 // addressName returns the name of an address, HEX.addr.D, in wire format.
 func addressName(a netip.Addr, z *zone) []byte {
@@ -200,18 +200,18 @@ func parseAddress(label string) (netip.Addr, bool) {
 func texts(i *instance.Instance) []string {
 	list := []string{"id=" + i.ID}
 	for _, t := range [][2]string{
-		{"version", i.Version}, {"environment", i.Environment}, {"region", i.Region}, {labelZone, i.Zone},
-		{"tags", strings.Join(i.Tags, ",")},
+		{"version", i.Spec.Version}, {"environment", i.Spec.Environment}, {"region", i.Spec.Region}, {labelZone, i.Spec.Zone},
+		{"tags", strings.Join(i.Spec.Tags, ",")},
 	} {
 		if t[1] != "" {
 			list = append(list, t[0]+"="+t[1])
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(i.Interfaces)) {
-		list = append(list, "interfaces."+k+"="+i.Interfaces[k])
+	for _, k := range slices.Sorted(maps.Keys(i.Spec.Interfaces)) {
+		list = append(list, "interfaces."+k+"="+i.Spec.Interfaces[k])
 	}
-	for _, k := range slices.Sorted(maps.Keys(i.Metadata)) {
-		list = append(list, k+"="+i.Metadata[k])
+	for _, k := range slices.Sorted(maps.Keys(i.Spec.Metadata)) {
+		list = append(list, k+"="+i.Spec.Metadata[k])
 	}
 	return list
 }

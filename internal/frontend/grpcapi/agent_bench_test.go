@@ -62,7 +62,7 @@ func BenchmarkHeartbeatStream(b *testing.B) {
 			var leases []string
 			for i := range 10_000 {
 				r := agenttest.Web(fmt.Sprint("i", i))
-				r.UnhealthyAfter, r.RemoveAfter = time.Hour, 2*time.Hour
+				r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = time.Hour, 2*time.Hour
 				done, err := s.Register(b.Context(), r)
 				require.NoError(b, err)
 				leases = append(leases, done.Lease)

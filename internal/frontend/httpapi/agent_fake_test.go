@@ -99,12 +99,12 @@ func (g *registry) Register(_ context.Context, r instance.Registration) (instanc
 	switch {
 	case r.Status == instance.StatusStarting:
 		i.Status = r.Status
-	case r.Check != nil:
+	case r.Spec.Check != nil:
 		i.Status = instance.StatusUnknown
 	}
 	g.beats[r.Key] = g.now
 	g.put(r.Key, i)
-	return instance.Registered{Instance: i, Created: old == nil, TTL: i.UnhealthyAfter, Interval: i.UnhealthyAfter / 3, Committed: !g.apart}, nil
+	return instance.Registered{Instance: i, Created: old == nil, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: !g.apart}, nil
 }
 
 // refusal is why a valid registration cannot be.
@@ -120,7 +120,7 @@ func (g *registry) refusal(r instance.Registration, old *instance.Instance) erro
 		return nil
 	}
 	var missing []string
-	for _, name := range r.Dependencies {
+	for _, name := range r.Spec.Dependencies {
 		if !slices.ContainsFunc(g.sorted(), func(i *instance.Instance) bool {
 			return i.Name() == instance.Name{Namespace: r.Namespace, Service: name}
 		}) {
@@ -205,10 +205,10 @@ func (g *registry) beat(ref instance.Ref) instance.Beat {
 		return instance.Beat{Err: err}
 	}
 	g.beats[ref.Key] = g.now
-	if i.Check == nil && i.Override == instance.StatusUnknown && i.Status != instance.StatusUp {
+	if i.Spec.Check == nil && i.Override == instance.StatusUnknown && i.Status != instance.StatusUp {
 		i = g.with(i, instance.StatusUp)
 	}
-	return instance.Beat{Key: i.Key, Lease: i.Lease, Status: i.Status, At: g.now, TTL: i.UnhealthyAfter, Expires: g.now.Add(i.UnhealthyAfter)}
+	return instance.Beat{Key: i.Key, Lease: i.Lease, Status: i.Status, At: g.now, TTL: i.Spec.UnhealthyAfter, Expires: g.now.Add(i.Spec.UnhealthyAfter)}
 }
 
 // with gives an instance another status.
@@ -255,9 +255,9 @@ func (g *registry) pass(d time.Duration) {
 	g.now = g.now.Add(d)
 	for _, i := range g.sorted() {
 		switch silent := g.now.Sub(g.beats[i.Key]); {
-		case silent >= i.RemoveAfter:
+		case silent >= i.Spec.RemoveAfter:
 			g.put(i.Key, nil)
-		case silent >= i.UnhealthyAfter && i.Status != instance.StatusUnhealthy:
+		case silent >= i.Spec.UnhealthyAfter && i.Status != instance.StatusUnhealthy:
 			g.with(i, instance.StatusUnhealthy)
 		}
 	}

@@ -46,11 +46,11 @@ func TestRegisterInstance(t *testing.T) {
 
 	i := a.all[key("payment", "payment-1")]
 	require.Equal(t, instance.Spec{
-		Host: "10.0.1.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 100, Metadata: i.Metadata,
+		Host: "10.0.1.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 100, Metadata: i.Spec.Metadata,
 		Check:          &instance.Check{Type: instance.HTTP, Endpoint: "/health", Interval: 10 * time.Second, Timeout: 5 * time.Second, HealthyThreshold: 1, UnhealthyThreshold: 3},
 		UnhealthyAfter: 30 * time.Second, RemoveAfter: 30 * time.Second,
 	}, i.Spec)
-	require.Empty(t, i.Metadata, "version, zone and weight are fields")
+	require.Empty(t, i.Spec.Metadata, "version, zone and weight are fields")
 
 	again := a.ok(t, 200, "POST "+payments, payment)
 	require.Equal(t, got.json["lease_id"], again.json["lease_id"], "registering anew keeps the lease")

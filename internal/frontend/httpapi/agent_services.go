@@ -46,7 +46,7 @@ func (a *agentAPI) registerService(w http.ResponseWriter, r *http.Request) error
 	}
 	w.Header().Set("Location", location("/v1/services/"+done.Service+"/", done.Key))
 	return writeJSON(w, committed(done, http.StatusCreated), registered{
-		ID: done.ID, Name: done.Service, Version: done.Version, Status: dialect.ServiceStatus(done.Status),
+		ID: done.ID, Name: done.Service, Version: done.Spec.Version, Status: dialect.ServiceStatus(done.Status),
 		At: instance.ShownTime(done.RegisteredAt), Lease: done.Lease,
 		Interval: max(seconds(done.Interval), 1), Timeout: seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
 	})

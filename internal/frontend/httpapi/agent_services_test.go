@@ -49,8 +49,8 @@ func TestRegisterService(t *testing.T) {
 	require.Equal(t, want, a.ok(t, 200, "GET /v1/services/example-service", "").json)
 
 	i := a.all[key("example-service", id)]
-	require.Equal(t, 30*time.Second, i.UnhealthyAfter)
-	require.Equal(t, 60*time.Second, i.RemoveAfter)
+	require.Equal(t, 30*time.Second, i.Spec.UnhealthyAfter)
+	require.Equal(t, 60*time.Second, i.Spec.RemoveAfter)
 
 	other := a.ok(t, 201, "POST /v1/services", example)
 	require.NotEqual(t, id, other.json["id"], "without an id there is a new instance each time")

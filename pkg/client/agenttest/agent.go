@@ -60,9 +60,9 @@ func (a *Agent) Pass(d time.Duration) {
 	for _, k := range a.keys() {
 		e := a.entries[k]
 		switch silent := a.now.Sub(e.beat); {
-		case silent >= e.RemoveAfter:
+		case silent >= e.Spec.RemoveAfter:
 			a.remove(e)
-		case silent >= e.UnhealthyAfter:
+		case silent >= e.Spec.UnhealthyAfter:
 			a.judge(e)
 		}
 	}
@@ -134,7 +134,7 @@ func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.R
 	next.Spec = r.Spec
 	e.stated, e.beat = r.Status, a.now
 	a.put(e, &next)
-	return instance.Registered{Instance: e.Instance, Created: created, TTL: e.UnhealthyAfter, Interval: e.UnhealthyAfter / 3}, nil
+	return instance.Registered{Instance: e.Instance, Created: created, TTL: e.Spec.UnhealthyAfter, Interval: e.Spec.UnhealthyAfter / 3}, nil
 }
 
 // Deregister implements instance.Registrar.
@@ -174,7 +174,7 @@ func (a *Agent) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Be
 		e.beat, e.stated = a.now, instance.StatusUnknown
 		a.judge(e)
 		beats[i] = instance.Beat{
-			Key: e.Key, Lease: e.Lease, Status: e.Status, At: a.now, TTL: e.UnhealthyAfter, Expires: a.now.Add(e.UnhealthyAfter),
+			Key: e.Key, Lease: e.Lease, Status: e.Status, At: a.now, TTL: e.Spec.UnhealthyAfter, Expires: a.now.Add(e.Spec.UnhealthyAfter),
 		}
 	}
 	return beats, nil
@@ -216,7 +216,7 @@ func (a *Agent) put(e *entry, next *instance.Instance) {
 	switch {
 	case next.Override != instance.StatusUnknown:
 		next.Status = next.Override
-	case a.now.Sub(e.beat) >= next.UnhealthyAfter:
+	case a.now.Sub(e.beat) >= next.Spec.UnhealthyAfter:
 		next.Status = instance.StatusUnhealthy
 	case e.stated == instance.StatusStarting:
 		next.Status = instance.StatusStarting

@@ -109,7 +109,7 @@ func (a *Agent) Services(_ context.Context, namespace string) (instance.Services
 		if e.Status == instance.StatusUp {
 			sum.Up++
 		}
-		for _, tag := range e.Tags {
+		for _, tag := range e.Spec.Tags {
 			if !slices.Contains(sum.Tags, tag) {
 				sum.Tags = append(sum.Tags, tag)
 			}
@@ -162,7 +162,7 @@ func (a *Agent) Expires(list []*instance.Instance) time.Time {
 	var first time.Time
 	for _, i := range list {
 		if e := a.entries[i.Key]; e != nil {
-			if at := e.beat.Add(e.UnhealthyAfter); first.IsZero() || at.Before(first) {
+			if at := e.beat.Add(e.Spec.UnhealthyAfter); first.IsZero() || at.Before(first) {
 				first = at
 			}
 		}

@@ -71,8 +71,8 @@ func (w *fixture) refused(kind fault.Kind, field string, err error) {
 
 func registering(w *fixture) {
 	done := w.register("", func(r *instance.Registration) {
-		r.Metadata, r.Dependencies = map[string]string{"team": "a"}, []string{"db", "cache", "db"}
-		r.Check = &instance.Check{Type: instance.TCP}
+		r.Spec.Metadata, r.Spec.Dependencies = map[string]string{"team": "a"}, []string{"db", "cache", "db"}
+		r.Spec.Check = &instance.Check{Type: instance.TCP}
 		r.Status = instance.StatusStarting
 	})
 	require.NotEmpty(w, done.ID)
@@ -81,8 +81,8 @@ func registering(w *fixture) {
 	require.Equal(w, instance.DefaultUnhealthyAfter, done.TTL)
 	require.Equal(w, instance.DefaultUnhealthyAfter/3, done.Interval)
 	require.Equal(w, instance.StatusStarting, done.Status)
-	require.Equal(w, []string{"cache", "db"}, done.Dependencies)
-	require.NotZero(w, done.Check.Interval)
+	require.Equal(w, []string{"cache", "db"}, done.Spec.Dependencies)
+	require.NotZero(w, done.Spec.Check.Interval)
 	require.False(w, done.RegisteredAt.IsZero())
 	r := w.discover(All())
 	require.Len(w, r.Instances, 1)
@@ -93,12 +93,12 @@ func registering(w *fixture) {
 
 func replacing(w *fixture) {
 	before := w.register("a")
-	after := w.register("a", func(r *instance.Registration) { r.Port = 9090 })
+	after := w.register("a", func(r *instance.Registration) { r.Spec.Port = 9090 })
 	require.False(w, after.Created)
 	require.Equal(w, before.Lease, after.Lease)
 	require.True(w, before.RegisteredAt.Equal(after.RegisteredAt))
 	require.Greater(w, after.Revision, before.Revision)
-	require.Equal(w, 9090, w.discover(Up()).Instances[0].Port)
+	require.Equal(w, 9090, w.discover(Up()).Instances[0].Spec.Port)
 }
 
 func strict(w *fixture) {
@@ -118,10 +118,10 @@ func refusals(w *fixture) {
 		"service":   func(r *instance.Registration) { r.Service = "No Label" },
 		"namespace": func(r *instance.Registration) { r.Namespace = "-" + string(make([]byte, 70)) },
 		"id":        func(r *instance.Registration) { r.ID = "a/b" },
-		"port":      func(r *instance.Registration) { r.Port = 70_000 },
-		"weight":    func(r *instance.Registration) { r.Weight = 101 },
+		"port":      func(r *instance.Registration) { r.Spec.Port = 70_000 },
+		"weight":    func(r *instance.Registration) { r.Spec.Weight = 101 },
 		"health_check.interval": func(r *instance.Registration) {
-			r.Check = &instance.Check{Type: instance.TCP, Interval: time.Millisecond}
+			r.Spec.Check = &instance.Check{Type: instance.TCP, Interval: time.Millisecond}
 		},
 	} {
 		r := Web("a")
@@ -134,7 +134,7 @@ func refusals(w *fixture) {
 		w.refused(fault.Invalid, field, err)
 	}
 	r := Web("a")
-	r.Version = "not a version"
+	r.Spec.Version = "not a version"
 	_, err := w.Register(w.Context(), r)
 	w.refused(fault.Unprocessable, "version", err)
 	require.Empty(w, w.discover(All()).Instances)
@@ -221,7 +221,7 @@ func statuses(w *fixture) {
 
 func selectors(w *fixture) {
 	w.register("a")
-	w.register("b", func(r *instance.Registration) { r.Zone, r.Version, r.Tags = "us", "2.0.0", []string{"v2"} })
+	w.register("b", func(r *instance.Registration) { r.Spec.Zone, r.Spec.Version, r.Spec.Tags = "us", "2.0.0", []string{"v2"} })
 	w.register("c", func(r *instance.Registration) { r.Namespace = "other" })
 	for want, s := range map[string]instance.Selector{
 		"a":  {Zone: "eu"},
@@ -285,13 +285,13 @@ func indexes(w *fixture) {
 	require.Equal(w, first.Index, w.discover(Up()).Index, "another service")
 	w.register("a")
 	require.Equal(w, first.Index, w.discover(Up()).Index, "nothing has changed")
-	w.register("a", func(r *instance.Registration) { r.Port = 1 })
+	w.register("a", func(r *instance.Registration) { r.Spec.Port = 1 })
 	require.Greater(w, w.discover(Up()).Index, first.Index)
 }
 
 func services(w *fixture) {
 	w.register("a")
-	b := w.register("b", func(r *instance.Registration) { r.Tags = []string{"v2"} })
+	b := w.register("b", func(r *instance.Registration) { r.Spec.Tags = []string{"v2"} })
 	w.register("c", func(r *instance.Registration) { r.Service = "db" })
 	w.register("d", func(r *instance.Registration) { r.Namespace = "other" })
 	_, err := w.SetStatus(w.Context(), b.Key, instance.StatusDown)
@@ -380,7 +380,7 @@ func watching(w *fixture) {
 	require.False(w, b.Reset)
 	require.Equal(w, []string{"+b UP"}, told(b))
 	require.Equal(w, done.Revision, b.Events[0].Revision)
-	w.register("b", func(r *instance.Registration) { r.Port = 1 })
+	w.register("b", func(r *instance.Registration) { r.Spec.Port = 1 })
 	require.Equal(w, []string{"~b UP"}, told(f.next()))
 	w.register("c", func(r *instance.Registration) { r.Service = "other" })
 	_, err := w.SetStatus(w.Context(), done.Key, instance.StatusOutOfService)
@@ -403,7 +403,7 @@ func watchingOn(w *fixture) {
 	first := f.next()
 	f.stop()
 	w.register("b")
-	w.register("a", func(r *instance.Registration) { r.Port = 1 })
+	w.register("a", func(r *instance.Registration) { r.Spec.Port = 1 })
 	b := w.follow(All(), first.Index).next()
 	require.False(w, b.Reset)
 	require.Equal(w, []string{"+b UP", "~a UP"}, told(b))

@@ -204,7 +204,7 @@ func (f *serviceResolver) publish(r instance.Result) {
 		if address := Address(i); address != "" {
 			e := resolver.Endpoint{Addresses: []resolver.Address{{Addr: address}}}
 			e.Attributes = e.Attributes.WithValue(instanceKey{}, i)
-			endpoints = append(endpoints, weight.Set(e, weight.EndpointInfo{Weight: uint32(max(i.Weight, 1))}))
+			endpoints = append(endpoints, weight.Set(e, weight.EndpointInfo{Weight: uint32(max(i.Spec.Weight, 1))}))
 		}
 	}
 	_ = f.cc.UpdateState(resolver.State{Endpoints: endpoints})
@@ -213,22 +213,22 @@ func (f *serviceResolver) publish(r instance.Result) {
 // Address returns the gRPC address of an instance: its interface "gRPC", or its host and port.
 // It returns "" for an instance with neither.
 func Address(i *instance.Instance) string {
-	names := make([]string, 0, len(i.Interfaces))
-	for name := range i.Interfaces {
+	names := make([]string, 0, len(i.Spec.Interfaces))
+	for name := range i.Spec.Interfaces {
 		if strings.EqualFold(name, "gRPC") {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if address, err := hostPort(i.Interfaces[name]); err == nil {
+		if address, err := hostPort(i.Spec.Interfaces[name]); err == nil {
 			return address
 		}
 	}
-	if i.Host == "" || i.Port == 0 {
+	if i.Spec.Host == "" || i.Spec.Port == 0 {
 		return ""
 	}
-	return net.JoinHostPort(i.Host, strconv.Itoa(i.Port))
+	return net.JoinHostPort(i.Spec.Host, strconv.Itoa(i.Spec.Port))
 }
 
 // hostPort reads host:port with an optional scheme.

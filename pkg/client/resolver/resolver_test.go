@@ -113,7 +113,7 @@ func (w *fixture) instance(n int, edits ...func(*instance.Registration)) string 
 	address := fmt.Sprintf("10.0.0.%d:8080", n)
 	w.t.Cleanup(w.serve(address, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) }))
 	r := agenttest.Web(fmt.Sprint("i", n))
-	r.Host = fmt.Sprintf("10.0.0.%d", n)
+	r.Spec.Host = fmt.Sprintf("10.0.0.%d", n)
 	for _, edit := range edits {
 		edit(&r)
 	}
@@ -148,7 +148,7 @@ func (w *fixture) called(conn *grpc.ClientConn) map[string]int {
 func TestCallsAreSpread(t *testing.T) {
 	bubble(t, func(t *testing.T, w *fixture) {
 		one := w.instance(1)
-		w.instance(2, func(r *instance.Registration) { r.Tags = []string{"canary"} })
+		w.instance(2, func(r *instance.Registration) { r.Spec.Tags = []string{"canary"} })
 		conn := w.conn("blackhole:///web?tag=v1&zone=eu")
 		require.Equal(t, map[string]int{one: 30}, w.called(conn))
 		three := w.instance(3)
@@ -222,7 +222,7 @@ func (w *fixture) resolve(target string) (*sink, gresolver.Resolver) {
 // TestNeverEmptyBecauseContactWasLost loses the peer, and the contact of the peer.
 func TestNeverEmptyBecauseContactWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *fixture) {
-		w.instance(1, func(r *instance.Registration) { r.Weight = 7 })
+		w.instance(1, func(r *instance.Registration) { r.Spec.Weight = 7 })
 		s, r := w.resolve("blackhole:///web")
 		states, errs := s.seen()
 		require.Empty(t, errs)

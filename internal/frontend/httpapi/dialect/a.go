@@ -26,7 +26,7 @@ func Parse(text []byte, name instance.Name) (instance.Registration, error) {
 		return instance.Registration{}, missing("host")
 	}
 	r, err := q.Registration(name)
-	r.RemoveAfter = cmp.Or(r.RemoveAfter, r.UnhealthyAfter, instance.DefaultUnhealthyAfter)
+	r.Spec.RemoveAfter = cmp.Or(r.Spec.RemoveAfter, r.Spec.UnhealthyAfter, instance.DefaultUnhealthyAfter)
 	return r, err
 }
 

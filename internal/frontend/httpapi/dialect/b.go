@@ -153,19 +153,19 @@ type Service struct {
 
 // ServiceOf renders an instance. A zero lastBeat is unknown.
 func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
-	metadata := make(map[string]any, len(i.Metadata)+6)
-	for k, v := range i.Metadata {
+	metadata := make(map[string]any, len(i.Spec.Metadata)+6)
+	for k, v := range i.Spec.Metadata {
 		metadata[k] = v
 	}
-	for k, v := range map[string]string{"description": i.Description, "environment": i.Environment, "owner": i.Owner, "region": i.Region} {
+	for k, v := range map[string]string{"description": i.Spec.Description, "environment": i.Spec.Environment, "owner": i.Spec.Owner, "region": i.Spec.Region} {
 		if v != "" {
 			metadata[k] = v
 		}
 	}
-	metadata["dependencies"], metadata["tags"] = append([]string{}, i.Dependencies...), append([]string{}, i.Tags...)
+	metadata["dependencies"], metadata["tags"] = append([]string{}, i.Spec.Dependencies...), append([]string{}, i.Spec.Tags...)
 	s := Service{
-		Name: i.Service, ID: i.ID, Version: i.Version, Interfaces: i.Interfaces, Metadata: metadata, Status: ServiceStatus(i.Status),
-		RegisteredAt: instance.ShownTime(i.RegisteredAt), Host: i.Host, Port: i.Port, Zone: i.Zone,
+		Name: i.Service, ID: i.ID, Version: i.Spec.Version, Interfaces: i.Spec.Interfaces, Metadata: metadata, Status: ServiceStatus(i.Status),
+		RegisteredAt: instance.ShownTime(i.RegisteredAt), Host: i.Spec.Host, Port: i.Spec.Port, Zone: i.Spec.Zone,
 	}
 	if !lastBeat.IsZero() {
 		lastBeat = instance.ShownTime(lastBeat)
@@ -177,8 +177,8 @@ func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
 	if i.Namespace != instance.DefaultNamespace {
 		s.Namespace = i.Namespace
 	}
-	if i.Weight > instance.DefaultWeight {
-		s.Weight = i.Weight
+	if i.Spec.Weight > instance.DefaultWeight {
+		s.Weight = i.Spec.Weight
 	}
 	return s
 }

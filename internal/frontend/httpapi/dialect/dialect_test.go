@@ -108,8 +108,8 @@ func TestRoundTrip(t *testing.T) {
 	first, err := dialect.Parse([]byte(`{"id":"p","host":"10.0.0.1","port":1,"metadata":{"version":"1.0.0","zone":"z","weight":7,"n":1.50,"t":true,"s":"<x>"},"tags":["b","a"]}`), instance.Name{Service: "s"})
 	require.NoError(t, err)
 	require.NoError(t, first.Normalize())
-	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Metadata)
-	require.Equal(t, 30*time.Second, first.RemoveAfter)
+	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Spec.Metadata)
+	require.Equal(t, 30*time.Second, first.Spec.RemoveAfter)
 	i := &instance.Instance{Key: first.Key, Spec: first.Spec}
 	text := []byte(render(t, instance.Brief(i)))
 	var fields map[string]any
@@ -122,12 +122,12 @@ func TestRoundTrip(t *testing.T) {
 	require.NoError(t, again.Normalize())
 	require.True(t, again.Spec.Equal(first.Spec))
 
-	i.Interfaces = map[string]string{"REST": "http://x"}
+	i.Spec.Interfaces = map[string]string{"REST": "http://x"}
 	b, err := dialect.ParseService([]byte(render(t, dialect.ServiceOf(i, time.Time{}))), "")
 	require.NoError(t, err)
 	require.NoError(t, b.Normalize())
-	require.Equal(t, []any{i.Host, i.Port, i.Version, i.Zone, i.Weight, i.Metadata, i.Tags, i.Interfaces},
-		[]any{b.Host, b.Port, b.Version, b.Zone, b.Weight, b.Metadata, b.Tags, b.Interfaces})
+	require.Equal(t, []any{i.Spec.Host, i.Spec.Port, i.Spec.Version, i.Spec.Zone, i.Spec.Weight, i.Spec.Metadata, i.Spec.Tags, i.Spec.Interfaces},
+		[]any{b.Spec.Host, b.Spec.Port, b.Spec.Version, b.Spec.Zone, b.Spec.Weight, b.Spec.Metadata, b.Spec.Tags, b.Spec.Interfaces})
 }
 
 // hosted puts a host into an object.
@@ -150,7 +150,7 @@ func TestThresholds(t *testing.T) {
 	} {
 		r, err := dialect.Parse(hosted(text), instance.Name{Service: "s"})
 		require.NoError(t, err)
-		require.Equal(t, want, [2]time.Duration{r.UnhealthyAfter, r.RemoveAfter}, text)
+		require.Equal(t, want, [2]time.Duration{r.Spec.UnhealthyAfter, r.Spec.RemoveAfter}, text)
 	}
 	for _, text := range []string{`{"remove_after":"x"}`, `{"remove_after":[]}`, `{"remove_after":1e300}`, `{"remove_after":-1e300}`} {
 		_, err := dialect.Parse([]byte(text), instance.Name{Service: "s"})
@@ -171,7 +171,7 @@ func TestLiftedFieldsMustNotDiffer(t *testing.T) {
 	}
 	r, err := dialect.Parse(hosted(`{"version":"1.0.0","zone":"a","weight":2,"metadata":{"version":"1.0.0","zone":"a","weight":"2"}}`), instance.Name{Service: "s"})
 	require.NoError(t, err)
-	require.Equal(t, []any{"1.0.0", "a", 2, 0}, []any{r.Version, r.Zone, r.Weight, len(r.Metadata)})
+	require.Equal(t, []any{"1.0.0", "a", 2, 0}, []any{r.Spec.Version, r.Spec.Zone, r.Spec.Weight, len(r.Spec.Metadata)})
 }
 
 func TestRenamed(t *testing.T) {
@@ -214,7 +214,7 @@ func TestTargets(t *testing.T) {
 			Labels  map[string]string
 		}
 		require.NoError(t, json.Unmarshal([]byte(render(t, dialect.Targets(list))), &got))
-		list = slices.DeleteFunc(list, func(i *instance.Instance) bool { return i.Host == "" })
+		list = slices.DeleteFunc(list, func(i *instance.Instance) bool { return i.Spec.Host == "" })
 		require.Len(t, got, len(list))
 		for n := range got {
 			require.Len(t, got[n].Targets, 1)

@@ -24,9 +24,9 @@ type Target struct {
 func Targets(list []*instance.Instance) []Target {
 	targets := make([]Target, 0, len(list))
 	for _, i := range list {
-		if i.Host != "" {
-			port := cmp.Or(i.Metadata["metrics_port"], strconv.Itoa(i.Port))
-			targets = append(targets, Target{[]string{net.JoinHostPort(i.Host, port)}, labels(i)})
+		if i.Spec.Host != "" {
+			port := cmp.Or(i.Spec.Metadata["metrics_port"], strconv.Itoa(i.Spec.Port))
+			targets = append(targets, Target{[]string{net.JoinHostPort(i.Spec.Host, port)}, labels(i)})
 		}
 	}
 	return targets
@@ -36,16 +36,16 @@ func Targets(list []*instance.Instance) []Target {
 // two metadata keys with the same label name the last in byte order wins.
 func labels(i *instance.Instance) map[string]string {
 	const prefix = "__meta_blackhole_"
-	l := make(map[string]string, 16+len(i.Metadata))
-	for _, k := range slices.Sorted(maps.Keys(i.Metadata)) {
-		l[prefix+"metadata_"+sanitized(k)] = i.Metadata[k]
+	l := make(map[string]string, 16+len(i.Spec.Metadata))
+	for _, k := range slices.Sorted(maps.Keys(i.Spec.Metadata)) {
+		l[prefix+"metadata_"+sanitized(k)] = i.Spec.Metadata[k]
 	}
 	maps.Copy(l, map[string]string{
 		prefix + "service": i.Service, prefix + "namespace": i.Namespace, prefix + "id": i.ID,
-		prefix + "health": i.Status.String(), prefix + "weight": strconv.Itoa(max(i.Weight, instance.DefaultWeight)),
-		prefix + "version": i.Version, prefix + "zone": i.Zone, prefix + "environment": i.Environment,
-		prefix + "region": i.Region, prefix + "owner": i.Owner, prefix + "tags": wrapped(i.Tags),
-		"__metrics_path__": i.Metadata["metrics_path"], "__scheme__": i.Metadata["metrics_scheme"],
+		prefix + "health": i.Status.String(), prefix + "weight": strconv.Itoa(max(i.Spec.Weight, instance.DefaultWeight)),
+		prefix + "version": i.Spec.Version, prefix + "zone": i.Spec.Zone, prefix + "environment": i.Spec.Environment,
+		prefix + "region": i.Spec.Region, prefix + "owner": i.Spec.Owner, prefix + "tags": wrapped(i.Spec.Tags),
+		"__metrics_path__": i.Spec.Metadata["metrics_path"], "__scheme__": i.Spec.Metadata["metrics_scheme"],
 	})
 	maps.DeleteFunc(l, func(_, value string) bool { return value == "" })
 	return l
