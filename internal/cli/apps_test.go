@@ -47,7 +47,9 @@ func agentWithInstances(t *testing.T) *agenttest.Agent {
 	a := agenttest.New()
 	for n, edit := range []func(r *instance.Registration){
 		func(r *instance.Registration) { r.Spec.Check = &instance.Check{Type: instance.TCP} },
-		func(r *instance.Registration) { r.Spec.Zone, r.Spec.Tags, r.Spec.Host = "us", []string{"v2"}, "2001:db8::1" },
+		func(r *instance.Registration) {
+			r.Spec.Zone, r.Spec.Tags, r.Spec.Host = "us", []string{"v2"}, "2001:db8::1"
+		},
 		func(r *instance.Registration) {
 			r.Spec.Metadata = map[string]string{"evil": "\u202e"}
 			r.Status = instance.StatusStarting

@@ -221,7 +221,9 @@ func statuses(w *fixture) {
 
 func selectors(w *fixture) {
 	w.register("a")
-	w.register("b", func(r *instance.Registration) { r.Spec.Zone, r.Spec.Version, r.Spec.Tags = "us", "2.0.0", []string{"v2"} })
+	w.register("b", func(r *instance.Registration) {
+		r.Spec.Zone, r.Spec.Version, r.Spec.Tags = "us", "2.0.0", []string{"v2"}
+	})
 	w.register("c", func(r *instance.Registration) { r.Namespace = "other" })
 	for want, s := range map[string]instance.Selector{
 		"a":  {Zone: "eu"},
