@@ -64,7 +64,7 @@ type Client struct {
 	patient      *grpc.ClientConn // for calls that may take forever: they leave the others room
 	clock        Clock
 	vary         func(time.Duration) time.Duration
-	keeper       *keeper
+	sessions     *renewer[*Session]
 	calls, waits slots
 }
 
@@ -111,7 +111,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 // the group, and tries for one second to deregister open instances. A second Close does
 // nothing.
 func (c *Client) Close() error {
-	if !c.keeper.close() {
+	if !c.sessions.close(lost(errClosed())) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -127,6 +127,7 @@ func (c *Client) Close() error {
 	err := errors.Join(c.conn.Close(), c.patient.Close())
 	c.coordination.renew.streams.Wait()
 	c.coordination.bundles.streams.Wait()
+	c.services.beats.stream.streams.Wait()
 	return fault.As("client.Close", fault.Internal, err)
 }
 

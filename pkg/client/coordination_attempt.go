@@ -185,7 +185,7 @@ func uncertain(err error) bool {
 
 // passing reports whether err may be gone at the next try, and there is time for one.
 func (c *Client) passing(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || c.keeper.ctx.Err() != nil { // the second: the client is closed
+	if ctx.Err() != nil || c.sessions.ctx.Err() != nil { // the second: the client is closed
 		return false
 	}
 	switch fault.KindOf(err) {

@@ -85,12 +85,13 @@ func TestBundleWithoutSender(t *testing.T) {
 func TestRenewalsWithoutSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := 0
-		r := &renewals{open: func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
+		r := new(renewals)
+		r.match, r.open = renews, func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
 			opened++
 			return newHalfStream(ctx, opened == 1, func(req *api.LeaseKeepAliveRequest) *api.LeaseKeepAliveResponse {
 				return &api.LeaseKeepAliveResponse{Id: req.GetId(), TtlMs: 1000}
 			}), nil
-		}}
+		}
 		call := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

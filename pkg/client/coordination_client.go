@@ -46,17 +46,13 @@ func (c *Client) coordinate(opts []grpc.DialOption) {
 		locks: api.NewLockServiceClient(calls), waits: api.NewLockServiceClient(waits), keys: api.NewCoordinationServiceClient(calls),
 		bundles: b,
 	}
+	p.renew.match = renews
 	p.renew.open = func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
 		return p.locks.LeaseKeepAlive(ctx)
 	}
 	c.coordination = p
-	c.keeper = newKeeper(func(ctx context.Context, ids []coord.LeaseID, fresh bool) ([]coord.Renewal, error) {
-		if fresh {
-			p.renew.fresh()
-		}
-		renewals, _, err := p.KeepAlive(ctx, "", ids)
-		return renewals, err
-	}, c.clock, c.vary)
+	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: p.renewSessions}
+	c.sessions.configure(c)
 	c.calls = slots{limit: maxCalls, open: c.openSlot, gave: make(chan struct{}, 1)}
 	c.waits = slots{limit: maxWaits, open: c.openSlot, gave: make(chan struct{}, 1)}
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -13,8 +12,6 @@ import (
 // concurrent use.
 type InstanceHandle struct {
 	services *Services
-	ctx      context.Context // ends with the registration
-	end      context.CancelCauseFunc
 	close    sync.Once
 	busy     chan struct{} // capacity 1: full during a registration, change or deregistration
 
@@ -23,13 +20,12 @@ type InstanceHandle struct {
 	override     instance.Status // status set through this handle; Unknown means none
 	instance     *instance.Instance
 
-	registrationState // guarded by the heartbeat loop
+	renewal        // guarded by the renewer; its context ends with the registration
+	lease   string // guarded by the renewer
 }
 
 func newInstanceHandle(s *Services, r instance.Registration) *InstanceHandle {
-	p := &InstanceHandle{services: s, registration: r, busy: make(chan struct{}, 1)}
-	p.ctx, p.end = context.WithCancelCause(context.Background())
-	return p
+	return &InstanceHandle{services: s, registration: r, busy: make(chan struct{}, 1), renewal: newRenewal()}
 }
 
 // Instance returns the instance as of the last registration or change through this handle.
@@ -57,13 +53,7 @@ func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
 		if err := r.Normalize(); err != nil {
 			return err
 		}
-		return p.services.retry(ctx, func() error {
-			done, sent, err := p.register(ctx, r)
-			if err == nil {
-				p.services.beats.renewed(p, done, sent)
-			}
-			return err
-		})
+		return p.services.retry(ctx, func() error { return p.register(ctx, r) })
 	}))
 }
 
@@ -125,13 +115,13 @@ func (p *InstanceHandle) serialised(ctx context.Context, do func() error) error 
 	return do()
 }
 
-// register registers r with the current override. sent is the time of the request by the
-// client's clock.
-func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) (done instance.Registered, sent time.Duration, err error) {
+// register registers r with the current override, and schedules the heartbeats.
+func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) error {
 	s := p.services
-	sent = s.client.clock()
-	if done, err = s.agent.Register(ctx, r); err != nil {
-		return done, sent, err
+	sent := s.client.clock()
+	done, err := s.agent.Register(ctx, r)
+	if err != nil {
+		return err
 	}
 	r.Strict, r.RequireCommit = false, false // for the first registration only
 	p.mu.Lock()
@@ -141,25 +131,27 @@ func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) 
 	if override != instance.StatusUnknown && done.Override != override {
 		changed, err := s.agent.SetStatus(ctx, done.Key, override)
 		if err != nil {
-			return done, sent, err
+			return err
 		}
 		p.mu.Lock()
 		p.instance = changed
 		p.mu.Unlock()
 	}
-	return done, sent, nil
+	s.beats.registered(p, done, sent)
+	return nil
 }
 
-// registerAgain registers an instance that the peer has lost.
-func (p *InstanceHandle) registerAgain(ctx context.Context) (done instance.Registered, sent time.Duration, err error) {
-	err = p.serialised(ctx, func() error {
+// registerAgain registers an instance that the peer has lost, unless an update has done so.
+func (p *InstanceHandle) registerAgain(ctx context.Context) error {
+	return p.serialised(ctx, func() error {
+		if !p.services.beats.lost(p) {
+			return nil
+		}
 		p.mu.Lock()
 		r := p.registration
 		p.mu.Unlock()
-		done, sent, err = p.register(ctx, r)
-		return err
+		return p.register(ctx, r)
 	})
-	return done, sent, err
 }
 
 // retry repeats try while the peer is unreachable, until ctx ends. It returns the error of the

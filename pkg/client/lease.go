@@ -28,12 +28,10 @@ type Clock func() time.Duration
 // from when the last renewal was sent, less a margin of 5 % or 50 ms for clocks that
 // run at different speeds.
 type Session struct {
-	client *Client
-	id     coord.LeaseID
-	ttl    time.Duration
-	ctx    context.Context // ends with the session
-	end    context.CancelCauseFunc
-	tenure // guarded by the keeper
+	client  *Client
+	id      coord.LeaseID
+	ttl     time.Duration
+	renewal // guarded by the renewer; its context ends with the session
 
 	close sync.Once
 
@@ -69,9 +67,12 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	s := &Session{client: c, id: granted.Lease, ttl: time.Duration(granted.TTL) * time.Millisecond, gates: make(map[string]*gate)}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
-	if err := c.keeper.add(s, sent); err != nil {
+	s := &Session{
+		client: c, id: granted.Lease, ttl: time.Duration(granted.TTL) * time.Millisecond, renewal: newRenewal(), gates: make(map[string]*gate),
+	}
+	s.start(sent, s.ttl/3)
+	s.deadline = sent + s.ttl - margin(s.ttl)
+	if err := c.sessions.add(s); err != nil {
 		s.end(err)
 		return nil, fault.Wrap(op, err)
 	}
@@ -87,9 +88,26 @@ func (s *Session) Lease() coord.LeaseID { return s.id }
 // TTL gives the time to live that the group granted.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// Remaining gives for how long the lease is known to live if it is not renewed again; 0 when
-// the session has ended.
-func (s *Session) Remaining() time.Duration { return s.client.keeper.remaining(s) }
+// Remaining returns the certain lifetime of the lease without another renewal, or 0 after the
+// end of the session. A call after the deadline ends the session.
+func (s *Session) Remaining() time.Duration {
+	r := s.client.sessions
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return 0
+	}
+	left := s.deadline - s.client.clock()
+	if left <= 0 {
+		r.drop(s, late(s.missed))
+	}
+	return max(left, 0)
+}
+
+// unknown implements renewable: the group has ended the lease.
+func (s *Session) unknown() {
+	s.client.sessions.drop(s, lost(fault.New("client.KeepAlive", fault.NotFound, "the group does not know the lease any more")))
+}
 
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
@@ -110,7 +128,7 @@ func (s *Session) Close(ctx context.Context) error {
 	var err error
 	s.close.Do(func() {
 		over := s.ctx.Err() != nil
-		s.client.keeper.remove(s, fault.New("client.Session", fault.Canceled, "the session was closed"))
+		s.client.sessions.remove(s, fault.New("client.Session", fault.Canceled, "the session was closed"))
 		if over {
 			return
 		}
@@ -183,4 +201,17 @@ func (s *Session) forget(name string, g *gate) {
 	if g.users--; g.users == 0 {
 		delete(s.gates, name)
 	}
+}
+
+// lost is the error of a session whose lease may have ended.
+func lost(reason error) error {
+	return &fault.Error{Op: ErrLost.Op, Kind: ErrLost.Kind, Field: ErrLost.Field, Err: reason}
+}
+
+// late is the error of a lease that was not renewed in time. missed is the last failure, or nil.
+func late(missed error) error {
+	if missed == nil {
+		return lost(errors.New("not renewed in time"))
+	}
+	return lost(fault.As("client.KeepAlive", fault.KindOf(missed), missed))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // GrantLease has the group make a lease that nobody keeps alive but RenewLease. Programs want a
@@ -35,4 +36,53 @@ func (c *Client) RenewLease(ctx context.Context, id LeaseID) (time.Duration, err
 func (c *Client) RevokeLease(ctx context.Context, id LeaseID) error {
 	_, err := c.do(ctx, &coord.LeaseRevoke{ID: id})
 	return fault.Wrap("client.RevokeLease", err)
+}
+
+// renewals is the stream of lease renewals.
+type renewals struct {
+	pipeline[api.LeaseKeepAliveRequest, api.LeaseKeepAliveResponse]
+}
+
+// call renews at least one lease.
+func (r *renewals) call(ctx context.Context, op string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	req := &api.LeaseKeepAliveRequest{Id: int64(ids[0])}
+	for _, id := range ids[1:] {
+		req.Ids = append(req.Ids, int64(id))
+	}
+	resp, err := r.pipeline.call(ctx, op, req)
+	if err != nil {
+		return nil, coord.Header{}, err
+	}
+	out := make([]coord.Renewal, len(ids))
+	out[0] = coord.Renewal{ID: ids[0], TTL: resp.GetTtlMs()}
+	for i, ttl := range resp.GetTtlsMs() {
+		out[i+1] = coord.Renewal{ID: ids[i+1], TTL: ttl}
+	}
+	publish(out, resp.GetPublished())
+	return out, toHeader(resp.GetHeader()), nil
+}
+
+// renews reports whether resp answers req.
+func renews(req *api.LeaseKeepAliveRequest, resp *api.LeaseKeepAliveResponse) bool {
+	return resp.GetId() == req.GetId() && len(resp.GetTtlsMs()) == len(req.GetIds())
+}
+
+// renewSessions is the sender of sessions.
+func (p *Coordination) renewSessions(ctx context.Context, sessions []*Session, again bool) ([]time.Duration, error) {
+	if again {
+		p.renew.fresh()
+	}
+	ids := make([]coord.LeaseID, len(sessions))
+	for i, s := range sessions {
+		ids[i] = s.id
+	}
+	list, _, err := p.KeepAlive(ctx, "", ids)
+	if err != nil {
+		return nil, err
+	}
+	ttls := make([]time.Duration, len(list))
+	for i, r := range list {
+		ttls[i] = time.Duration(r.TTL) * time.Millisecond
+	}
+	return ttls, nil
 }

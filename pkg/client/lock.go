@@ -143,7 +143,7 @@ func (w *waiter) run(ctx context.Context) (coord.Result, error) {
 	case err == nil:
 		a.end()
 	case a.unknown:
-		s.client.keeper.spawn(func() { w.withdraw(a) })
+		s.client.sessions.spawn(func() { w.withdraw(a) })
 	default:
 		a.end()
 		s.leave(name)
@@ -234,7 +234,7 @@ func (s *Session) insist(f func() error) error {
 // blame ends a session whose lease the group does not know.
 func (s *Session) blame(err error) error {
 	if fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "lease" {
-		s.client.keeper.remove(s, lost(err))
+		s.client.sessions.remove(s, lost(err))
 	}
 	return err
 }
@@ -314,7 +314,7 @@ func (h *Held) Unlock(ctx context.Context) error {
 			err = context.Cause(s.ctx)
 		}
 	case err != nil && uncertain(err):
-		s.client.keeper.spawn(func() {
+		s.client.sessions.spawn(func() {
 			defer s.leave(h.name)
 			_ = s.insist(func() error { return s.release(s.ctx, h.name, h.token) })
 		})

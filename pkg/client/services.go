@@ -16,7 +16,7 @@ import (
 type Services struct {
 	client *Client
 	agent  *Agent
-	beats  *beater
+	beats  *heartbeats
 	cache  *cache
 }
 
@@ -24,8 +24,7 @@ type Services struct {
 func (c *Client) Services() *Services { return c.services }
 
 func newServices(c *Client) *Services {
-	s := &Services{client: c, agent: c.agent}
-	s.beats = newBeater(&beatStream{open: c.agent.service.HeartbeatStream}, c.clock, c.vary)
+	s := &Services{client: c, agent: c.agent, beats: newHeartbeats(c)}
 	s.cache = newCache(s.agent.Discover, s.follow, c.clock)
 	return s
 }
@@ -53,12 +52,12 @@ func (s *Services) Register(ctx context.Context, r instance.Registration) (*Inst
 	}
 	p := newInstanceHandle(s, r)
 	err := s.retry(ctx, func() error {
-		done, sent, err := p.register(ctx, r)
-		if err != nil {
+		if err := p.register(ctx, r); err != nil {
 			return err
 		}
-		if err = s.beats.add(p, done, sent); err != nil {
-			_, _ = s.agent.Deregister(ctx, done.Key) // on failure the instance expires
+		err := s.beats.add(p)
+		if err != nil {
+			_, _ = s.agent.Deregister(ctx, p.Instance().Key) // on failure the instance expires
 		}
 		return err
 	})
