@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	flagRuns = flag.Int("founding.runs", 50, "simulated foundings for each kind of network")
-	flagSeed = flag.Uint64("founding.seed", 1, "first seed")
+	flagRuns = flag.Int("bootstrap.runs", 50, "simulated bootstraps for each kind of network")
+	flagSeed = flag.Uint64("bootstrap.seed", 1, "first seed")
 )
 
 // harsh is a network with every fault there is.

@@ -74,14 +74,14 @@ func DecodeRecovery(b []byte) (Recovery, error) {
 	const op = "bootstrap.DecodeRecovery"
 	var s Recovery
 	if len(b) != recoveryBytes {
-		return s, fault.Wrap(op, fault.Invalidf("succession", len(b), "must have %d bytes", recoveryBytes))
+		return s, fault.Wrap(op, fault.Invalidf("recovery", len(b), "must have %d bytes", recoveryBytes))
 	}
 	rest := b[copy(s.Group[:], b):]
 	s.Incarnation, s.Member = binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(rest[8:])
 	s.Peer, s.Signature = peer.ID(rest[16:16+peerIDBytes]), rest[16+peerIDBytes:]
 	key, ok := publicKey(s.Peer)
 	if !ok || s.Incarnation == 0 || s.Member == 0 || s.Group.IsZero() {
-		return Recovery{}, fault.Wrap(op, fault.Invalidf("succession", nil, "names no group, incarnation, member or peer"))
+		return Recovery{}, fault.Wrap(op, fault.Invalidf("recovery", nil, "names no group, incarnation, member or peer"))
 	}
 	if !ed25519.Verify(key, s.digest(), s.Signature) {
 		return Recovery{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that succeeds"))

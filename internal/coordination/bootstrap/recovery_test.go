@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func TestSuccession(t *testing.T) {
+func TestRecovery(t *testing.T) {
 	c := newCourt(t, 3)
 	group := c.charter.ID()
 	s, err := NewRecovery(c.keys[1], group, 2, 77)
@@ -37,7 +37,7 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-func FuzzDecodeSuccession(f *testing.F) {
+func FuzzDecodeRecovery(f *testing.F) {
 	c := newCourt(f, 1)
 	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
 	require.NoError(f, err)
@@ -49,7 +49,7 @@ func FuzzDecodeSuccession(f *testing.F) {
 	})
 }
 
-func TestSuccessionIsKept(t *testing.T) {
+func TestRecoveryIsSaved(t *testing.T) {
 	c := newCourt(t, 1)
 	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestSuccessionIsKept(t *testing.T) {
 	got, err = LoadRecovery(fs, "d")
 	require.NoError(t, err)
 	require.Equal(t, s, got)
-	require.NoError(t, writeFile(fs, "d/succession", s.Encode()[1:]))
+	require.NoError(t, writeFile(fs, "d/recovery", s.Encode()[1:]))
 	_, err = LoadRecovery(fs, "d")
 	require.ErrorIs(t, err, fault.Internal)
 }

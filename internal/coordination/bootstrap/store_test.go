@@ -125,22 +125,27 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
+// TestOpenFails: no failed disk operation of the first opening costs the peer its vote. An opening without a
+// failure ends the loop.
 func TestOpenFails(t *testing.T) {
 	c := newCourt(t, 3)
-	for at := 1; at < 40; at++ {
+	for at := 1; ; at++ {
+		require.Less(t, at, 40, "an opening has fewer operations")
 		d := &disk{MemFS: vfs.NewCrashableMem(), failAt: at}
-		if _, err := OpenStore(d, testPlace(), c.ids[1], c.network.ID()); err == nil {
+		_, err := OpenStore(d, testPlace(), c.ids[1], c.network.ID())
+		if err == nil {
 			require.Greater(t, at, 10)
 			return
 		}
+		require.ErrorIs(t, err, errDisk)
 		require.Empty(t, openStore(t, d, c, 1).Amnesia(), "failure %d cost the vote", at)
 	}
 }
 
 func TestAmnesia(t *testing.T) {
 	c := newCourt(t, 3)
-	state := "/var/data/group/founding-" + c.network.ID().String() + ".state"
-	mark := "/etc/keys/founding-" + c.network.ID().String() + ".mark"
+	state := "/var/data/group/bootstrap-" + c.network.ID().String() + ".state"
+	mark := "/etc/keys/bootstrap-" + c.network.ID().String() + ".mark"
 	tests := []struct {
 		name  string
 		spoil func(vfs.FS) error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -49,7 +50,7 @@ func TestAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{})
 		p.asks[1].Handle(Information, func(_ context.Context, from peer.ID, question []byte) ([]byte, error) {
-			require.Equal(t, p.hosts[0].ID(), from, "authenticated")
+			assert.Equal(t, p.hosts[0].ID(), from, "authenticated")
 			switch string(question) {
 			case "refuse":
 				return nil, fault.New("somewhere", fault.Conflict, "because of \xff")
@@ -105,7 +106,7 @@ func TestAskEnds(t *testing.T) {
 		require.ErrorIs(t, err, fault.Canceled)
 		require.InDelta(t, 1, time.Since(begin).Seconds(), 0.1)
 
-		time.AfterFunc(time.Second, func() { require.NoError(t, p.asks[1].Close()) })
+		time.AfterFunc(time.Second, func() { assert.NoError(t, p.asks[1].Close()) })
 		begin = time.Now()
 		_, err = p.asks[0].Ask(t.Context(), p.to(), Information, nil)
 		require.Error(t, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -200,7 +201,12 @@ func TestNeverEndingSnapshot(t *testing.T) {
 				s := enter(t, w, snapshotLane)
 				_, err := s.Write(frameOf(t, snapshotOf(1, 2, nil)))
 				broken := make(chan struct{})
-				go func() { ended(t, s); close(broken) }()
+				go func() {
+					defer close(broken)
+					b, err := io.ReadAll(s)
+					assert.Empty(t, b)
+					assert.Error(t, err, "reset")
+				}()
 				for over := false; !over && err == nil; {
 					_, err = s.Write(tc.chunk)
 					select {
