@@ -3,9 +3,9 @@ package machine
 import (
 	"math"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // client is what is kept of somebody whose commands are applied exactly once.
 type client struct {
@@ -15,9 +15,16 @@ type client struct {
 	result   coord.Result // of that command
 }
 
-// clientOf finds the client of a command that is to be applied or answered from memory.
-func (m *Machine) clientOf(cmd coord.Command) (*client, error) {
-	c, ok := m.clients[cmd.Client]
+// clients are the clients whose commands are applied exactly once. Sort before ranging over them
+// where the order matters.
+type clients struct {
+	byID map[coord.ClientID]*client
+	last coord.ClientID // the last id given
+}
+
+// of finds the client of a command that is to be applied or answered from memory.
+func (t *clients) of(cmd coord.Command) (*client, error) {
+	c, ok := t.byID[cmd.Client]
 	switch {
 	case !ok:
 		return nil, fault.Refused(fault.NotFound, "client", "is not known: it was idle for too long, or closed")
@@ -31,23 +38,31 @@ func (m *Machine) clientOf(cmd coord.Command) (*client, error) {
 	return c, nil
 }
 
+// forget removes a client.
+func (t *clients) forget(id coord.ClientID, o owners) {
+	owner := t.byID[id].owner
+	delete(t.byID, id)
+	o.of(owner).Clients--
+	o.dropEmpty(owner)
+}
+
 // Clients gives the number of clients.
-func (m *Machine) Clients() int { return len(m.clients) }
+func (m *Machine) Clients() int { return len(m.clients.byID) }
 
 func (*clientOpenOp) run(m *Machine, c *call) error {
-	if len(m.clients) >= int(m.limits.Clients) {
+	if len(m.clients.byID) >= int(m.limits.Clients) {
 		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
 	}
-	if m.lastClient == math.MaxUint64 {
+	if m.clients.last == math.MaxUint64 {
 		return fault.Refused(fault.LimitReached, "clients", "no id is left")
 	}
 	if most := m.limits.PerOwner.Clients; m.Usage(c.owner).Clients >= int(most) {
 		return limitReached("per_owner.clients", "too many clients of one owner", uint64(most))
 	}
-	m.lastClient++
-	m.clients[m.lastClient] = &client{owner: c.owner, seen: c.index}
-	m.owner(c.owner).Clients++
-	c.result.Client = m.lastClient
+	m.clients.last++
+	m.clients.byID[m.clients.last] = &client{owner: c.owner, seen: c.index}
+	m.owners.of(c.owner).Clients++
+	c.result.Client = m.clients.last
 	return nil
 }
 
@@ -55,27 +70,20 @@ func (*clientCloseOp) run(m *Machine, c *call) error {
 	if c.client == 0 {
 		return fault.Invalidf("client", nil, "is missing")
 	}
-	m.forget(c.client)
+	m.clients.forget(c.client, m.owners)
 	return nil
-}
-
-func (m *Machine) forget(id coord.ClientID) {
-	owner := m.clients[id].owner
-	delete(m.clients, id)
-	m.owner(owner).Clients--
-	m.dropEmptyOwner(owner)
 }
 
 func (o *clientsExpireOp) run(m *Machine, c *call) error {
 	if o.Term != c.term {
 		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
 	}
-	before := len(m.clients)
-	for id, c := range m.clients { // in any order: what is left is the same
+	before := len(m.clients.byID)
+	for id, c := range m.clients.byID { // in any order: what is left is the same
 		if c.seen < o.IdleSince {
-			m.forget(id)
+			m.clients.forget(id, m.owners)
 		}
 	}
-	c.result.Changed = before - len(m.clients)
+	c.result.Changed = before - len(m.clients.byID)
 	return nil
 }

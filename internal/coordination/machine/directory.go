@@ -8,9 +8,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // published is what the state keeps of an owner's entries. But for the generation and its lease it is
 // derived from them.
@@ -53,7 +53,7 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	if err := o.check(&m.limits); err != nil {
 		return err
 	}
-	l, err := m.leaseOf(o.Lease, c.owner)
+	l, err := m.leases.usable(o.Lease, c.owner)
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	case o.Generation == p.Generation && o.Lease != p.lease:
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
-	steps, foreign := m.reconcile(o, l)
-	if err := m.feasible(steps, c.owner); err != nil {
+	steps, foreign := o.reconcile(m, l)
+	if err := feasible(m, steps, c.owner); err != nil {
 		return err
 	}
 	if most := uint64(m.limits.Changes); uint64(len(steps)) > most {
@@ -81,7 +81,7 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 		}
 	}
 	p.Generation, p.lease = o.Generation, o.Lease
-	c.result.Changed, c.result.Foreign, c.result.Since = len(steps), foreign, m.stamp(o)
+	c.result.Changed, c.result.Foreign, c.result.Since = len(steps), foreign, o.stamp(m)
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (o *registerBatchOp) check(l *limits) error {
 
 // reconcile gives the steps that make of what the owner of a lease has what the batch says, and the keys of
 // the puts that are passed over.
-func (m *Machine) reconcile(o *registerBatchOp, l *lease) (steps []step, foreign []string) {
+func (o *registerBatchOp) reconcile(m *Machine, l *lease) (steps []step, foreign []string) {
 	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
 	named := make(map[string]struct{}, len(o.Puts))
 	mine := &l.owner.published.keys
@@ -134,7 +134,7 @@ func (m *Machine) reconcile(o *registerBatchOp, l *lease) (steps []step, foreign
 		e := &o.Puts[i]
 		named[e.Key] = struct{}{}
 		switch kv, ok := m.tree.Get(e.Key); {
-		case !mine.Contains(e.Key) && m.superseded(e, kv, l.Owner):
+		case !mine.Contains(e.Key) && m.removals.supersede(m.clampSince(e.Since), e, kv, l.Owner):
 			foreign = append(foreign, e.Key)
 		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
 			steps = append(steps, step{e.Key, &coord.Put{Key: e.Key, Value: e.Value, Lease: o.Lease}, i})

@@ -6,10 +6,10 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // maxEntry bounds the value of an entry, in bytes. It is part of the format of the log, as all in
 // this file: members must agree for ever on which batches are refused, whatever version of the

@@ -1,7 +1,10 @@
 package machine
 
-import "sort"
-import "github.com/blackhole/blackhole/pkg/coord"
+import (
+	"sort"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
 
 // chunkSize is how many events stand together. MAGIC: large enough that a clone is small,
 // small enough that dropping chunks frees memory soon.

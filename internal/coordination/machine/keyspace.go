@@ -6,9 +6,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // Keyspace is the keys and their recent history, to be read. The one inside a Machine moves
 // on with each Apply; one taken by View stays as it was, and is safe for concurrent use.
@@ -117,9 +117,9 @@ func (m *Machine) put(kv *coord.KeyValue) {
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
 		kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
-		m.unbind(prev)
+		m.leases.unbind(prev)
 	}
-	m.bind(kv)
+	m.leases.bind(kv)
 	m.bytes += kvSize(kv) - kvSize(prev)
 	m.effects.Events = append(m.effects.Events, coord.Event{Revision: kv.ModRevision, Key: kv.Key, KV: kv, Prev: prev})
 }
@@ -130,30 +130,9 @@ func (m *Machine) remove(key string) {
 	if !had {
 		return
 	}
-	m.unbind(prev)
+	m.leases.unbind(prev)
 	m.bytes -= kvSize(prev)
 	m.effects.Events = append(m.effects.Events, coord.Event{Revision: m.revision + 1, Key: key, Prev: prev})
-}
-
-// bind counts a version for its lease and the lease's owner.
-func (m *Machine) bind(kv *coord.KeyValue) {
-	if kv.Lease == 0 {
-		return
-	}
-	if l, ok := m.leases.Get(kv.Lease); ok { // always, but in a damaged snapshot
-		l.keys[kv.Key] = struct{}{}
-		l.owner.add(kv)
-	}
-}
-
-func (m *Machine) unbind(kv *coord.KeyValue) {
-	if kv.Lease == 0 {
-		return
-	}
-	if l, ok := m.leases.Get(kv.Lease); ok {
-		delete(l.keys, kv.Key)
-		l.owner.remove(kv)
-	}
 }
 
 // publish makes the events of a command a revision, if there are any.
@@ -169,33 +148,33 @@ func (m *Machine) publish() {
 	for i := range events {
 		m.past.push(events[i])
 	}
-	m.trim()
+	m.trim(&m.limits)
 }
 
 // trim compacts what the limits on history have no room for.
-func (m *Machine) trim() {
-	for m.past.n > int(m.limits.HistoryEvents) || uint64(m.past.bytes) > m.limits.HistoryBytes {
-		oldest := m.past.at(0).Revision
-		if oldest == m.revision {
+func (s *Keyspace) trim(l *limits) {
+	for s.past.n > int(l.HistoryEvents) || uint64(s.past.bytes) > l.HistoryBytes {
+		oldest := s.past.at(0).Revision
+		if oldest == s.revision {
 			return
 		}
-		m.compact(oldest)
+		s.compact(oldest)
 	}
 }
 
 // compact forgets the events up to revision.
-func (m *Machine) compact(revision coord.Revision) {
-	m.past.drop(revision)
-	m.compacted = revision
+func (s *Keyspace) compact(revision coord.Revision) {
+	s.past.drop(revision)
+	s.compacted = revision
 }
 
 // room checks that the keyspace may grow.
-func (m *Machine) room(keys int, bytes int64) error {
-	if keys > 0 && uint64(m.tree.Len()+keys) > m.limits.Keys {
-		return limitReached("keys", "the keyspace is full", m.limits.Keys)
+func (s *Keyspace) room(l *limits, keys int, bytes int64) error {
+	if keys > 0 && uint64(s.tree.Len()+keys) > l.Keys {
+		return limitReached("keys", "the keyspace is full", l.Keys)
 	}
-	if bytes > 0 && uint64(m.bytes+bytes) > m.limits.Bytes {
-		return limitReached("bytes", "the keyspace is full", m.limits.Bytes)
+	if bytes > 0 && uint64(s.bytes+bytes) > l.Bytes {
+		return limitReached("bytes", "the keyspace is full", l.Bytes)
 	}
 	return nil
 }

@@ -5,15 +5,101 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // lease is a Lease with its keys, which are derived from the keyspace.
 type lease struct {
 	coord.Lease
 	keys  map[string]struct{}
 	owner *usage
+}
+
+// leases are the leases by id.
+type leases struct {
+	btree.Map[coord.LeaseID, *lease]
+	last coord.LeaseID // the last id chosen here
+}
+
+// add adds a lease of an owner.
+func (t *leases) add(l coord.Lease, o owners) {
+	a := o.of(l.Owner)
+	a.Leases++
+	t.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{}), owner: a})
+}
+
+// usable returns a lease that owner may use.
+func (t *leases) usable(id coord.LeaseID, owner string) (*lease, error) {
+	l, ok := t.Get(id)
+	if !ok {
+		return nil, fault.Refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
+	}
+	if l.Owner != owner {
+		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
+	}
+	return l, nil
+}
+
+// choose returns the id that a grant asks for, or the next free id.
+func (t *leases) choose(asked coord.LeaseID) (coord.LeaseID, error) {
+	if asked != 0 {
+		if _, taken := t.Get(asked); taken {
+			return 0, fault.Refused(fault.Exists, "id", "is in use")
+		}
+		return asked, nil
+	}
+	id := t.last
+	for {
+		if id == math.MaxInt64 {
+			return 0, fault.Refused(fault.LimitReached, "id", "no id is left to choose")
+		}
+		id++
+		if _, taken := t.Get(id); !taken {
+			t.last = id
+			return id, nil
+		}
+	}
+}
+
+// bind counts a version for its lease and the lease's owner.
+func (t *leases) bind(kv *coord.KeyValue) {
+	if kv.Lease == 0 {
+		return
+	}
+	if l, ok := t.Get(kv.Lease); ok { // false only in a damaged snapshot
+		l.keys[kv.Key] = struct{}{}
+		l.owner.add(kv)
+	}
+}
+
+func (t *leases) unbind(kv *coord.KeyValue) {
+	if kv.Lease == 0 {
+		return
+	}
+	if l, ok := t.Get(kv.Lease); ok {
+		delete(l.keys, kv.Key)
+		l.owner.remove(kv)
+	}
+}
+
+// binds reports whether a version is bound to a lease of the owner.
+func (t *leases) binds(kv *coord.KeyValue, owner string) bool {
+	if kv == nil || kv.Lease == 0 {
+		return false
+	}
+	l, ok := t.Get(kv.Lease)
+	return ok && l.Owner == owner
+}
+
+// bindable checks that a lease has room for more keys.
+func (t *leases) bindable(id coord.LeaseID, more int, most uint32) error {
+	if l, _ := t.Get(id); len(l.keys)+more > int(most) {
+		return limitReached("lease", "too many keys on one lease", uint64(most))
+	}
+	return nil
 }
 
 // Lease gives a lease.
@@ -74,18 +160,6 @@ func (m *Machine) HasWaiters(id coord.LeaseID) bool {
 	return false
 }
 
-// leaseOf gives a lease that owner may use.
-func (m *Machine) leaseOf(id coord.LeaseID, owner string) (*lease, error) {
-	l, ok := m.leases.Get(id)
-	if !ok {
-		return nil, fault.Refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
-	}
-	if l.Owner != owner {
-		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
-	}
-	return l, nil
-}
-
 func (l *limits) ownerName(owner string) error {
 	if len(owner) > int(l.OwnerBytes) {
 		return tooLarge("owner", len(owner), int64(l.OwnerBytes))
@@ -106,44 +180,23 @@ func (o *leaseGrantOp) run(m *Machine, c *call) error {
 	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
 		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
 	}
-	id, err := m.leaseID(o.ID)
+	id, err := m.leases.choose(o.ID)
 	if err != nil {
 		return err
 	}
 	granted := coord.Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
-	m.addLease(granted)
+	m.leases.add(granted, m.owners)
 	m.effects.Granted = append(m.effects.Granted, granted)
 	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
 	return nil
 }
 
-// leaseID gives the id asked for, or the next one that is free.
-func (m *Machine) leaseID(asked coord.LeaseID) (coord.LeaseID, error) {
-	if asked != 0 {
-		if _, taken := m.leases.Get(asked); taken {
-			return 0, fault.Refused(fault.Exists, "id", "is in use")
-		}
-		return asked, nil
-	}
-	id := m.lastLease
-	for {
-		if id == math.MaxInt64 {
-			return 0, fault.Refused(fault.LimitReached, "id", "no id is left to choose")
-		}
-		id++
-		if _, taken := m.leases.Get(id); !taken {
-			m.lastLease = id
-			return id, nil
-		}
-	}
-}
-
 func (o *leaseRevokeOp) run(m *Machine, c *call) error {
-	l, err := m.leaseOf(o.ID, c.owner)
+	l, err := m.leases.usable(o.ID, c.owner)
 	if err != nil {
 		return err
 	}
-	m.end([]*lease{l}, c)
+	c.end(m, []*lease{l})
 	return nil
 }
 
@@ -165,13 +218,13 @@ func (o *expireOp) run(m *Machine, c *call) error {
 		}
 		ending = append(ending, l)
 	}
-	m.end(ending, c)
+	c.end(m, ending)
 	return nil
 }
 
 // end ends leases at one revision: first every claim leaves its queue, then the queues move
 // up, so that none is granted to a lease that is ending.
-func (m *Machine) end(ending []*lease, c *call) {
+func (c *call) end(m *Machine, ending []*lease) {
 	var left []string // locks whose queues lost a claim
 	for _, l := range ending {
 		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
@@ -186,7 +239,7 @@ func (m *Machine) end(ending []*lease, c *call) {
 		m.leases.Delete(l.ID)
 		l.withdraw()
 		l.owner.Leases--
-		m.dropEmptyOwner(l.Owner)
+		m.owners.dropEmpty(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)
 	}
 	slices.Sort(left)

@@ -1,7 +1,10 @@
 package machine
 
-import "github.com/blackhole/blackhole/pkg/fault"
-import "github.com/blackhole/blackhole/pkg/coord"
+import (
+	"github.com/blackhole/blackhole/pkg/fault"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
 
 // limits adds the checks of one field to Limits.
 type limits struct{ coord.Limits }
@@ -11,7 +14,7 @@ func (o *configureOp) run(m *Machine, _ *call) error {
 		return fault.In("limits", err)
 	}
 	m.limits = limits{o.Limits}
-	m.trim()
+	m.trim(&m.limits)
 	return nil
 }
 

@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // value is the claim as the value of its key: the wire form of LockEntry.
 func claimValue(c *coord.Claim) []byte {
@@ -44,7 +44,7 @@ func (o *lockOp) run(m *Machine, c *call) error {
 	if err := o.check(&m.limits); err != nil {
 		return err
 	}
-	l, err := m.leaseOf(o.Lease, c.owner)
+	l, err := m.leases.usable(o.Lease, c.owner)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (o *lockOp) run(m *Machine, c *call) error {
 			return nil
 		}
 	}
-	if err := m.claimable(&claim, l, q); err != nil {
+	if err := o.claimable(m, &claim, l, q); err != nil {
 		return err
 	}
 	kv := m.claim(&claim, key, o.Lease)
@@ -114,7 +114,7 @@ func (q *queue) agrees(c *coord.Claim) error {
 }
 
 // claimable checks that there is room for a new claim.
-func (m *Machine) claimable(c *coord.Claim, l *lease, q *queue) error {
+func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 	if q != nil && len(q.claims) >= int(m.limits.Queue) {
 		return limitReached("name", "too many claims on one lock", uint64(m.limits.Queue))
 	}
@@ -128,7 +128,7 @@ func (m *Machine) claimable(c *coord.Claim, l *lease, q *queue) error {
 	if err := roomFor(&m.limits.PerOwner, l.owner.Bytes, size); err != nil {
 		return err
 	}
-	return m.room(1, size)
+	return m.room(&m.limits, 1, size)
 }
 
 // again claims once more for a lease that has a claim already.
@@ -156,34 +156,34 @@ func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 	if err := roomFor(&m.limits.PerOwner, m.Usage(c.owner).Bytes, more); err != nil {
 		return err
 	}
-	if err := m.room(0, more); err != nil {
+	if err := m.room(&m.limits, 0, more); err != nil {
 		return err
 	}
-	c.result.Lock, c.result.Changed = q.stand(m.reclaim(&claim, kv)), 1
+	c.result.Lock, c.result.Changed = q.stand(m.locks.reclaim(m, &claim, kv)), 1
 	return nil
 }
 
 // reclaim replaces a claim by one that differs in count or metadata.
-func (m *Machine) reclaim(c *coord.Claim, kv *coord.KeyValue) *coord.KeyValue {
+func (t locks) reclaim(m *Machine, c *coord.Claim, kv *coord.KeyValue) *coord.KeyValue {
 	next := m.claim(c, kv.Key, kv.Lease)
-	m.locks[c.Lock].replace(next)
+	t[c.Lock].replace(next)
 	return next
 }
 
 func (o *unlockOp) run(m *Machine, c *call) error {
-	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
+	kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)
 	if err != nil {
 		return err
 	}
 	if !q.holds(o.Token) {
 		return fault.Refused(fault.Conflict, "token", "waits for the lock and does not hold it")
 	}
-	m.giveBack(kv, c)
+	c.giveBack(m, kv)
 	return nil
 }
 
 func (o *cancelOp) run(m *Machine, c *call) error {
-	kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)
+	kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)
 	if err != nil {
 		return err
 	}
@@ -191,13 +191,17 @@ func (o *cancelOp) run(m *Machine, c *call) error {
 		c.result.Lock = q.stand(kv)
 		return nil
 	}
-	m.giveBack(kv, c)
+	c.giveBack(m, kv)
 	return nil
 }
 
+// locks are the queues of all locks with a claim, by name. They are derived from the keys. The
+// order of the map never matters.
+type locks map[string]*queue
+
 // claimOf finds the claim that (lock, lease, token) name, for the lease's owner.
-func (m *Machine) claimOf(name string, id coord.LeaseID, token coord.Token, owner string) (*coord.KeyValue, *queue, error) {
-	if q := m.locks[name]; q != nil {
+func (t locks) claimOf(name string, id coord.LeaseID, token coord.Token, owner string) (*coord.KeyValue, *queue, error) {
+	if q := t[name]; q != nil {
 		if i, ok := q.find(token); ok && q.claims[i].Lease == id {
 			if q.claims[i].LockClaim.Holder != owner {
 				return nil, nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
@@ -209,12 +213,12 @@ func (m *Machine) claimOf(name string, id coord.LeaseID, token coord.Token, owne
 }
 
 // giveBack takes one from a claim's count, and with the last the claim out of its queue.
-func (m *Machine) giveBack(kv *coord.KeyValue, c *call) {
+func (c *call) giveBack(m *Machine, kv *coord.KeyValue) {
 	c.result.Changed = 1
 	if kv.LockClaim.Count > 1 {
 		claim := *kv.LockClaim
 		claim.Count--
-		c.result.Lock = m.locks[claim.Lock].stand(m.reclaim(&claim, kv))
+		c.result.Lock = m.locks[claim.Lock].stand(m.locks.reclaim(m, &claim, kv))
 		return
 	}
 	c.result.Lock = coord.LockResult{Key: kv.Key, Token: kv.Token()}

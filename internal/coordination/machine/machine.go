@@ -1,11 +1,9 @@
 package machine
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // Machine is the replicated state. One goroutine at a time may use it. Reads may overlap each
 // other, but not Apply nor what takes a copy: View, Image, Snapshot, StateHash. The copies are
@@ -18,15 +16,11 @@ type Machine struct {
 	term        uint64 // its term
 	incarnation uint64
 
-	leases    btree.Map[coord.LeaseID, *lease]
-	lastLease coord.LeaseID // the last id chosen here
-	// locks are derived from the keys that have a claim. Never ranged over.
-	locks map[string]*queue
-	// clients are never ranged over without sorting.
-	clients    map[coord.ClientID]*client
-	lastClient coord.ClientID
+	leases  leases
+	locks   locks
+	clients clients
 	// owners are derived from leases, their keys, and clients. Never ranged over.
-	owners   map[string]*usage
+	owners   owners
 	removals removals
 
 	effects ApplyEffects     // of the entry at hand; its room is used again
@@ -37,9 +31,9 @@ type Machine struct {
 func New() *Machine {
 	return &Machine{
 		limits:  limits{coord.DefaultLimits()},
-		locks:   make(map[string]*queue),
-		clients: make(map[coord.ClientID]*client),
-		owners:  make(map[string]*usage),
+		locks:   make(locks),
+		clients: clients{byID: make(map[coord.ClientID]*client)},
+		owners:  make(owners),
 	}
 }
 
@@ -54,15 +48,15 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
 	}
 	if index <= m.index {
-		return m.refuse(fault.Refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
+		return m.refused(fault.Refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
 	}
 	m.index, m.term = index, term
 	if cmd.Client == 0 {
 		return m.execute(cmd), m.effects
 	}
-	c, err := m.clientOf(cmd)
+	c, err := m.clients.of(cmd)
 	if err != nil {
-		return m.refuse(err), m.effects
+		return m.refused(err), m.effects
 	}
 	c.seen = index
 	if c.sequence == cmd.Sequence {
@@ -77,15 +71,15 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 func (m *Machine) execute(cmd coord.Command) coord.Result {
 	var result coord.Result
 	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, result: &result}
-	if err := m.run(cmd, &c); err != nil {
-		return m.refuse(err)
+	if err := c.run(m, cmd); err != nil {
+		return m.refused(err)
 	}
 	m.publish()
 	result.Revision = m.revision
 	return result
 }
 
-func (m *Machine) run(cmd coord.Command, c *call) error {
+func (c *call) run(m *Machine, cmd coord.Command) error {
 	if cmd.Op == nil {
 		return fault.Refused(fault.Invalid, "op", "is missing")
 	}
@@ -102,9 +96,9 @@ func (m *Machine) run(cmd coord.Command, c *call) error {
 	return o.run(m, c)
 }
 
-// refuse makes the result of a command that changed nothing.
-func (m *Machine) refuse(err error) coord.Result {
-	return coord.Result{Revision: m.revision, Err: coord.Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
+// refused makes the result of a command that changed nothing.
+func (s *Keyspace) refused(err error) coord.Result {
+	return coord.Result{Revision: s.revision, Err: coord.Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
 }
 
 // Index gives the index and the term of the last entry applied.

@@ -3,8 +3,9 @@ package machine
 import (
 	"cmp"
 	"slices"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // queue is the claims on one lock, in the order of their tokens. Its holders are its longest
 // beginning whose claims may hold together: a function of the claims, nothing else.

@@ -5,8 +5,9 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // MaxRemovalRecords bounds how many departures of entries are remembered, those of all owners together; the oldest are
 // forgotten first. A departure is that an owner took an entry out of the directory, by name or by replacing the
@@ -68,29 +69,29 @@ func (s *Keyspace) Since(key string) coord.Revision {
 }
 
 // clampSince is what the group knows of a Since.
-func (m *Machine) clampSince(since coord.Revision) coord.Revision {
-	if since > m.revision {
+func (s *Keyspace) clampSince(since coord.Revision) coord.Revision {
+	if since > s.revision {
 		return 0
 	}
 	return since
 }
 
-// superseded reports whether there is a later word than a put on its key, which is another owner's if anybody's: kv, nil for none.
-func (m *Machine) superseded(e *coord.Entry, kv *coord.KeyValue, owner string) bool {
+// supersede reports whether there is a later word than a put on its key, which is another owner's if anybody's: kv, nil for none.
+func (s *removals) supersede(since coord.Revision, e *coord.Entry, kv *coord.KeyValue, owner string) bool {
 	switch {
 	case e.Adopt:
 		return kv != nil && kv.LockClaim != nil
 	case kv != nil:
-		return m.clampSince(e.Since) <= kv.Since
+		return since <= kv.Since
 	}
-	d, ok := m.removals.keys.Get(e.Key)
-	return ok && d.owner != owner && m.clampSince(e.Since) < d.at
+	d, ok := s.keys.Get(e.Key)
+	return ok && d.owner != owner && since < d.at
 }
 
 // stamp gives the entries that a batch has put their Since, and what the result has to say of it. With Adopt it is
 // the revision that the batch makes, or the present one if it makes none, which is as good: were the key another
 // owner's at that revision, the batch had moved it and so made one.
-func (m *Machine) stamp(o *registerBatchOp) []coord.Revision {
+func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
 	at, told := m.revision, false
 	if len(m.effects.Events) > 0 {
 		at++

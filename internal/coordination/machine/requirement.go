@@ -3,9 +3,9 @@ package machine
 import (
 	"bytes"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 func (o *setRequirementOp) run(m *Machine, c *call) error {
 	r := &o.Requirement
@@ -26,7 +26,7 @@ func (o *setRequirementOp) run(m *Machine, c *call) error {
 	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
 		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
 	}
-	if err := m.feasible([]step{{key: key, put: &coord.Put{Key: key, Value: value}}}, c.owner); err != nil {
+	if err := feasible(m, []step{{key: key, put: &coord.Put{Key: key, Value: value}}}, c.owner); err != nil {
 		return err
 	}
 	m.put(&coord.KeyValue{Key: key, Value: value})
@@ -45,9 +45,9 @@ func (o *deleteRequirementOp) run(m *Machine, c *call) error {
 }
 
 // full reports whether a span has so many keys.
-func (m *Machine) full(span coord.Span, most int) bool {
+func (s *Keyspace) full(span coord.Span, most int) bool {
 	n := 0
-	m.tree.Ascend(span.From, func(key string, _ *coord.KeyValue) bool {
+	s.tree.Ascend(span.From, func(key string, _ *coord.KeyValue) bool {
 		if span.Contains(key) {
 			n++
 		}

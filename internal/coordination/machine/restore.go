@@ -10,10 +10,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // Restore makes the machine that a snapshot was taken of. The snapshot must end where b ends.
 //
@@ -52,7 +52,7 @@ func RestoreFrom(r io.Reader) (*Machine, error) {
 
 func (d *decoder) machine(m *Machine) {
 	m.index, m.term, m.incarnation = d.uint(), d.uint(), d.uint()
-	m.lastLease, m.lastClient = coord.LeaseID(d.int()), coord.ClientID(d.uint())
+	m.leases.last, m.clients.last = coord.LeaseID(d.int()), coord.ClientID(d.uint())
 	m.revision, m.compacted = coord.Revision(d.int()), coord.Revision(d.int())
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
 	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
@@ -88,7 +88,7 @@ func (d *decoder) leases(m *Machine) {
 		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
 		d.check(l.ID > last, "lease", "is out of order")
 		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
-		m.addLease(l)
+		m.leases.add(l, m.owners)
 		last = l.ID
 	}
 }
@@ -101,10 +101,10 @@ func (d *decoder) clients(m *Machine) {
 		if c.sequence != 0 {
 			d.result(&c.result)
 		}
-		d.check(id > last && id <= m.lastClient, "client", "is out of order")
+		d.check(id > last && id <= m.clients.last, "client", "is out of order")
 		d.check(c.seen <= m.index, "client", "was seen in the future")
-		m.owner(c.owner).Clients++
-		m.clients[id], last = c, id
+		m.owners.of(c.owner).Clients++
+		m.clients.byID[id], last = c, id
 	}
 }
 
@@ -190,7 +190,7 @@ func (d *decoder) keys(m *Machine) {
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
 			d.check(ok && (kv.LockClaim == nil || kv.LockClaim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
-			m.bind(kv)
+			m.leases.bind(kv)
 		}
 		m.tree.Load(key, kv)
 		m.bytes += kvSize(kv)

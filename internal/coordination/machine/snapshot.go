@@ -9,9 +9,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // Image is the whole state as it was when it was taken, to be written beside Apply.
 // It is safe for concurrent use.
@@ -46,10 +46,10 @@ type publishedImage struct {
 func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
-		leases: *m.leases.Copy(), lastLease: m.lastLease,
-		clients: make([]clientImage, 0, len(m.clients)), lastClient: m.lastClient, gone: *m.removals.keys.Copy(),
+		leases: *m.leases.Map.Copy(), lastLease: m.leases.last,
+		clients: make([]clientImage, 0, len(m.clients.byID)), lastClient: m.clients.last, gone: *m.removals.keys.Copy(),
 	}
-	for id, c := range m.clients {
+	for id, c := range m.clients.byID {
 		i.clients = append(i.clients, clientImage{id, *c})
 	}
 	slices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })

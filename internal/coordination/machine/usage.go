@@ -46,27 +46,23 @@ func (m *Machine) Usage(owner string) Usage {
 	return Usage{}
 }
 
-// owner gives the account of one who is about to have something.
-func (m *Machine) owner(name string) *usage {
-	a := m.owners[name]
+// owners are the owners with a lease or a client, by name. The order of the map never matters.
+type owners map[string]*usage
+
+// of returns the usage of an owner, made if there is none.
+func (o owners) of(name string) *usage {
+	a := o[name]
 	if a == nil {
 		a = &usage{}
-		m.owners[name] = a
+		o[name] = a
 	}
 	return a
 }
 
-// addLease adds a lease.
-func (m *Machine) addLease(l coord.Lease) {
-	a := m.owner(l.Owner)
-	a.Leases++
-	m.leases.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{}), owner: a})
-}
-
-// dropEmptyOwner forgets the account of an owner who has nothing any more.
-func (m *Machine) dropEmptyOwner(name string) {
-	if a := m.owners[name]; a != nil && a.Usage == (Usage{}) {
-		delete(m.owners, name)
+// dropEmpty forgets an owner without leases and clients.
+func (o owners) dropEmpty(name string) {
+	if a := o[name]; a != nil && a.Usage == (Usage{}) {
+		delete(o, name)
 	}
 }
 

@@ -1,9 +1,9 @@
 package machine
 
 import (
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // Events gives the next events of a watch. One call looks at a bounded number of events, so it
 // may return none and More. From a revision yet to come it returns nothing, and Next is that

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-import "github.com/blackhole/blackhole/pkg/coord"
 
 // step is a change of one key; a nil put deletes it.
 type step struct {
@@ -24,11 +24,11 @@ func (o *writeOp) run(m *Machine, c *call) error {
 		return limitReached("changes", "too many in one write", most)
 	}
 	for i, g := range o.If {
-		if err := m.holds(g); err != nil {
+		if err := o.holds(m, g); err != nil {
 			return fault.In(fmt.Sprintf("guards[%d]", i), err)
 		}
 	}
-	steps, err := m.plan(o.Then, c.owner)
+	steps, err := o.plan(m, c.owner)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (o *writeOp) run(m *Machine, c *call) error {
 }
 
 // holds checks a guard.
-func (m *Machine) holds(g coord.Guard) error {
+func (o *writeOp) holds(m *Machine, g coord.Guard) error {
 	if lock, token, ok := g.Held(); ok {
 		if q := m.locks[lock]; q == nil || !q.holds(token) {
 			return fault.Refused(fault.Conflict, "token", "%d does not hold the lock", token)
@@ -66,16 +66,16 @@ func (m *Machine) holds(g coord.Guard) error {
 }
 
 // plan turns changes into steps and checks that all of them can be done.
-func (m *Machine) plan(changes []coord.Change, owner string) ([]step, error) {
-	steps := make([]step, 0, len(changes))
-	for i, change := range changes {
+func (o *writeOp) plan(m *Machine, owner string) ([]step, error) {
+	steps := make([]step, 0, len(o.Then))
+	for i, change := range o.Then {
 		var err error
 		switch {
 		case change.Put != nil && change.Delete == nil:
-			err = m.puttable(change.Put, owner)
+			err = o.puttable(m, change.Put, owner)
 			steps = append(steps, step{change.Put.Key, change.Put, i})
 		case change.Delete != nil && change.Put == nil:
-			steps, err = m.deletable(steps, *change.Delete, i)
+			steps, err = o.deletable(m, steps, *change.Delete, i)
 		default:
 			err = fault.Invalidf("change", nil, "must be one put or one deletion")
 		}
@@ -83,11 +83,11 @@ func (m *Machine) plan(changes []coord.Change, owner string) ([]step, error) {
 			return nil, fault.In(fmt.Sprintf("changes[%d]", i), err)
 		}
 	}
-	return steps, m.feasible(steps, owner)
+	return steps, feasible(m, steps, owner)
 }
 
 // puttable checks a put by itself.
-func (m *Machine) puttable(p *coord.Put, owner string) error {
+func (o *writeOp) puttable(m *Machine, p *coord.Put, owner string) error {
 	if err := m.limits.key("key", p.Key); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (m *Machine) puttable(p *coord.Put, owner string) error {
 		return fault.Refused(fault.Conflict, "key", "is the directory's: use its commands")
 	}
 	if p.Lease != 0 {
-		if _, err := m.leaseOf(p.Lease, owner); err != nil {
+		if _, err := m.leases.usable(p.Lease, owner); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func (m *Machine) puttable(p *coord.Put, owner string) error {
 }
 
 // deletable adds the deletion of each key in a span.
-func (m *Machine) deletable(steps []step, span coord.Span, field int) ([]step, error) {
+func (o *writeOp) deletable(m *Machine, steps []step, span coord.Span, field int) ([]step, error) {
 	var err error
 	if span.Empty() {
 		return steps, nil
@@ -133,7 +133,7 @@ func (m *Machine) deletable(steps []step, span coord.Span, field int) ([]step, e
 }
 
 // feasible checks the steps together: no key twice, and room for all.
-func (m *Machine) feasible(steps []step, owner string) error {
+func feasible(m *Machine, steps []step, owner string) error {
 	if len(steps) > 1 {
 		slices.SortStableFunc(steps, func(a, b step) int { return strings.Compare(a.key, b.key) })
 	}
@@ -146,7 +146,7 @@ func (m *Machine) feasible(steps []step, owner string) error {
 		}
 		prev, had := m.tree.Get(s.key)
 		bytes -= kvSize(prev)
-		if m.binds(prev, owner) {
+		if m.leases.binds(prev, owner) {
 			owned -= kvSize(prev)
 		}
 		if s.put == nil {
@@ -164,7 +164,7 @@ func (m *Machine) feasible(steps []step, owner string) error {
 		owned += size
 		if !had || prev.Lease != s.put.Lease {
 			bound[s.put.Lease]++
-			if err := m.bindable(s.put.Lease, bound[s.put.Lease]); err != nil {
+			if err := m.leases.bindable(s.put.Lease, bound[s.put.Lease], m.limits.LeaseKeys); err != nil {
 				return err
 			}
 		}
@@ -174,22 +174,5 @@ func (m *Machine) feasible(steps []step, owner string) error {
 			return err
 		}
 	}
-	return m.room(keys, bytes)
-}
-
-// binds reports whether a version is bound to a lease of the owner.
-func (m *Machine) binds(kv *coord.KeyValue, owner string) bool {
-	if kv == nil || kv.Lease == 0 {
-		return false
-	}
-	l, ok := m.leases.Get(kv.Lease)
-	return ok && l.Owner == owner
-}
-
-// bindable checks that a lease has room for more keys.
-func (m *Machine) bindable(id coord.LeaseID, more int) error {
-	if l, _ := m.leases.Get(id); len(l.keys)+more > int(m.limits.LeaseKeys) {
-		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
-	}
-	return nil
+	return m.room(&m.limits, keys, bytes)
 }

@@ -93,7 +93,7 @@ func plants() []plant {
 			{machineDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].LockClaim.Mode == coord.Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
 		}, []string{"L1", "L7", "B2", "P0", "C1"}},
 		{"a lock is released by its name alone", []edit{
-			{machineDir + "lock.go", "kv, q, err := m.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(coord.LockKey(o.Name, o.Lease))\n\tkv, q, err := m.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
+			{machineDir + "lock.go", "kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(coord.LockKey(o.Name, o.Lease))\n\tkv, q, err := m.locks.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
 		}, []string{"L6", "B2"}},
 		{"a waiter may write as if it held the lock", []edit{
 			{machineDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].LockClaim.Mode == coord.Exclusive)"},
@@ -114,7 +114,7 @@ func directoryPlants() []plant {
 			{machineDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
 		}, []string{"I4"}},
 		{"an instance of another owner is replaced", []edit{
-			{machineDir + "removal.go", "return m.known(e.Since) <= kv.since", "return false"},
+			{machineDir + "removal.go", "return since <= kv.Since", "return false"},
 		}, []string{"I3", "I6"}},
 		{"an instance that was removed comes back with an owner of before", []edit{
 			{machineDir + "removal.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
