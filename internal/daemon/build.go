@@ -14,8 +14,6 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	pebbleds "github.com/ipfs/go-ds-pebble"
 	"github.com/libp2p/go-libp2p/core/crypto"
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -184,11 +182,11 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 
 // startNode starts the libp2p node with the needs of both planes.
 func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
-	listen, err := multiaddrs("listen", p.config.Listen)
+	listen, err := p2p.ParseAddrs("listen", p.config.Listen)
 	if err != nil {
 		return err
 	}
-	bootstrap, err := bootstrapPeers(p.config.Bootstrap)
+	bootstrap, err := p2p.ParsePeers("bootstrap", p.config.Bootstrap)
 	if err != nil {
 		return err
 	}
@@ -232,29 +230,4 @@ func (p *parts) startFrontEnds(context.Context) error {
 	p.fronts.auth.grpc(&rpc)
 	p.fronts.http, p.fronts.grpc = httpapi.New(web), grpcapi.New(rpc)
 	return nil
-}
-
-func multiaddrs(key string, addrs []string) ([]multiaddr.Multiaddr, error) {
-	out := make([]multiaddr.Multiaddr, 0, len(addrs))
-	for _, a := range addrs {
-		m, err := multiaddr.NewMultiaddr(a)
-		if err != nil {
-			return nil, fault.Invalidf(key, a, "is not a multiaddr: %w", err)
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// bootstrapPeers merges the addresses of each peer.
-func bootstrapPeers(addrs []string) ([]peer.AddrInfo, error) {
-	parsed, err := multiaddrs("bootstrap", addrs)
-	if err != nil {
-		return nil, err
-	}
-	infos, err := peer.AddrInfosFromP2pAddrs(parsed...)
-	if err != nil {
-		return nil, fault.Invalidf("bootstrap", addrs, "each address needs a /p2p/ part with the peer id: %w", err)
-	}
-	return infos, nil
 }

@@ -36,8 +36,8 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 }
 
 // localMatches returns matches of the index without a keeper's match: own services, and records too young to
-// have reached their keepers. All others are obsolete, because their keepers no longer have them. If the answer
-// is complete and would contain them, the index drops them.
+// have reached their keepers. Other local matches are obsolete: their keepers have dropped them. The index drops
+// them too, if a complete answer lacks them.
 func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
 	brought := make(map[records.Name]bool, len(found.Records))
 	last := query.Hit{Value: math.Inf(-1)} // the keepers' worst match

@@ -11,7 +11,7 @@ import (
 // feedSize bounds the stored changes. A watch that falls behind further starts again from the current matches.
 const feedSize = 8192
 
-// feed stores the newest changes of the index in one ring. Readers have a cursor each and no buffer. Positions
+// feed stores the newest changes of the index in one ring. Each reader has a cursor instead of a buffer. Positions
 // are the index's change sequences, without gaps within an epoch. A loss of changes ends the epoch.
 type feed struct {
 	index *index.Index

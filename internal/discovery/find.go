@@ -55,7 +55,7 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	return &a
 }
 
-// plan compiles a query. Unless its health is "any", it excludes unreachable providers.
+// plan compiles a query. It excludes unreachable providers, except for health "any".
 func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	if q.Health != query.HealthAny {
 		q.Exclude = s.Prober.Unreachable()

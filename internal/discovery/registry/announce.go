@@ -14,7 +14,7 @@ import (
 //   - versions with an incomplete announcement: after 1 s, 2 s, 4 s, up to 5 min, each ±10 %;
 //   - live services after Config.Refresh (±10 %) or half of the version's life: signed again, durable, with a
 //     higher sequence and the same created_at;
-//   - tombstones after each Config.Refresh, until they lapse and are deleted.
+//   - tombstones after each Config.Refresh, until their expiry.
 //
 // Due, Register, Update and Withdraw hand their versions out: until Announced reports the outcome, or for 30 s,
 // Due does not return them. A refresh loop can therefore run beside callers that announce their own changes.

@@ -86,3 +86,16 @@ func failed(r *Registry, now time.Time, list ...*records.Record) {
 		r.Announced(v.Name(), v.Sequence(), records.Stored{On: 3, Of: 10}, now)
 	}
 }
+
+// Offer returns the original offer of a service, with its exact place, which Get's record may lack. The caller
+// owns it.
+func (r *Registry) Offer(id string) (records.Offer, bool) {
+	r.mu.RLock()
+	s := r.services[id]
+	r.mu.RUnlock()
+	if !s.live() {
+		return records.Offer{}, false
+	}
+	o, err := s.decodeOffer()
+	return o, err == nil // encoded here, or decoded by Open
+}

@@ -128,19 +128,6 @@ func (r *Registry) Get(id string) (*records.Record, bool) {
 	return s.current, true
 }
 
-// Offer returns the original offer of a service, with its exact place, which Get's record may lack. The caller
-// owns it.
-func (r *Registry) Offer(id string) (records.Offer, bool) {
-	r.mu.RLock()
-	s := r.services[id]
-	r.mu.RUnlock()
-	if !s.live() {
-		return records.Offer{}, false
-	}
-	o, err := s.decodeOffer()
-	return o, err == nil // encoded here, or decoded by Open
-}
-
 // List returns the newest versions of all live services, by id.
 func (r *Registry) List() []*records.Record {
 	r.mu.RLock()

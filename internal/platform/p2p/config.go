@@ -34,7 +34,7 @@ type Config struct {
 	// Listen addresses must all open. Empty: the profile's addresses, at least one of which must open.
 	Listen []multiaddr.Multiaddr
 	// Bootstrap peers lead into the network. They may start later. Empty: this peer starts a new network, or
-	// other peers find it. At most 64; this peer itself is ignored.
+	// other peers find it. At most 64, each peer once; this peer itself is ignored.
 	Bootstrap []peer.AddrInfo
 	// Datastore holds DHT values and known peers. The caller closes it after Node.Close.
 	Datastore ds.Batching
@@ -84,7 +84,7 @@ func (c Config) complete() (Config, profileSettings, error) {
 	case len(c.Bootstrap) > maxBootstrap:
 		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "must have at most %d peers", maxBootstrap)
 	}
-	if c.Bootstrap, err = mergeBootstrap(c.Bootstrap, self); err != nil {
+	if c.Bootstrap, err = otherPeers(c.Bootstrap, self); err != nil {
 		return c, t, err
 	}
 	if c.Probe, err = c.Probe.complete(); err != nil {
@@ -113,29 +113,42 @@ func (c Config) identity() (peer.ID, error) {
 	return id, nil
 }
 
-// mergeBootstrap merges the entries of one peer and removes self.
-func mergeBootstrap(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
-	var out []peer.AddrInfo
+// otherPeers validates bootstrap peers and removes self.
+func otherPeers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 	for i, p := range list {
 		switch {
 		case p.ID.Validate() != nil:
 			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "is not a peer id"))
-		case p.ID == self:
-			continue
-		case len(p.Addrs) == 0:
+		case p.ID != self && len(p.Addrs) == 0:
 			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s needs at least one address", p.ID))
 		}
-		out = addInfo(out, p)
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(p peer.AddrInfo) bool { return p.ID == self }), nil
+}
+
+// ParseAddrs parses multiaddrs. Error: Invalid with the field.
+func ParseAddrs(field string, addrs []string) ([]multiaddr.Multiaddr, error) {
+	out := make([]multiaddr.Multiaddr, 0, len(addrs))
+	for _, s := range addrs {
+		a, err := multiaddr.NewMultiaddr(s)
+		if err != nil {
+			return nil, fault.Invalidf(field, s, "is not a multiaddr: %w", err)
+		}
+		out = append(out, a)
 	}
 	return out, nil
 }
 
-// addInfo adds a peer's addresses to its entry in list.
-func addInfo(list []peer.AddrInfo, p peer.AddrInfo) []peer.AddrInfo {
-	at := slices.IndexFunc(list, func(q peer.AddrInfo) bool { return q.ID == p.ID })
-	if at < 0 {
-		return append(list, peer.AddrInfo{ID: p.ID, Addrs: slices.Clone(p.Addrs)})
+// ParsePeers parses multiaddrs with a /p2p/ part and merges the addresses of each peer. Error: Invalid with the
+// field.
+func ParsePeers(field string, addrs []string) ([]peer.AddrInfo, error) {
+	parsed, err := ParseAddrs(field, addrs)
+	if err != nil {
+		return nil, err
 	}
-	list[at].Addrs = append(list[at].Addrs, p.Addrs...)
-	return list
+	infos, err := peer.AddrInfosFromP2pAddrs(parsed...)
+	if err != nil {
+		return nil, fault.Invalidf(field, addrs, "each address needs a /p2p/ part with the peer id: %w", err)
+	}
+	return infos, nil
 }

@@ -230,15 +230,3 @@ func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
 	}
 	return nil
 }
-
-func multiaddrs(ss []string) ([]multiaddr.Multiaddr, error) {
-	out := make([]multiaddr.Multiaddr, 0, len(ss))
-	for _, s := range ss {
-		a, err := multiaddr.NewMultiaddr(s)
-		if err != nil {
-			return nil, fault.Invalidf("listen", s, "%w", err)
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}

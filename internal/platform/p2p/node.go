@@ -60,7 +60,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	fallback, err := multiaddrs(settings.listen)
+	fallback, err := ParseAddrs("listen", settings.listen)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -79,7 +79,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	return n, nil
 }
 
-// build creates the parts. The host does not listen yet, so no other goroutine uses them.
+// build creates the parts. The host listens later, so the parts are still unshared.
 func (n *Node) build(life context.Context, c *Config, settings profileSettings) (err error) {
 	relays := new(relaySource)
 	if n.host, err = newHost(c, settings, relays); err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Profile names the kind of network around a peer. It selects the network settings that have no configuration
-// key of their own.
+// Profile names the kind of network around a peer. It selects the network settings without a configuration key.
 type Profile string
 
 const (
@@ -43,7 +42,7 @@ type profileSettings struct {
 
 	mode    dht.ModeOpt
 	refresh time.Duration // between two refreshes of the routing table
-	query   time.Duration // bound of one refresh lookup and of one liveness check
+	query   time.Duration // timeout of one refresh lookup or liveness check
 
 	low, high int           // water marks of the connection manager
 	grace     time.Duration // age below which a connection is not trimmed

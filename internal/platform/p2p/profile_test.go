@@ -16,7 +16,7 @@ func TestProfilesAreComplete(t *testing.T) {
 	for _, p := range []Profile{Dev, LAN, Public} {
 		row, ok := p.settings()
 		require.True(t, ok)
-		addrs, err := multiaddrs(row.listen)
+		addrs, err := ParseAddrs("listen", row.listen)
 		require.NoError(t, err)
 		require.NotEmpty(t, addrs)
 		require.Less(t, row.low, row.high)

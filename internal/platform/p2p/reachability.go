@@ -85,8 +85,8 @@ const (
 	lost
 )
 
-// tracker schedules probes and derives reachability. It is deterministic: time and outcomes are arguments.
-// It is not safe for concurrent use.
+// tracker schedules probes and derives reachability. Time and outcomes are arguments, so its results are
+// reproducible. It is not safe for concurrent use.
 //
 //   - A connection or an answered ping makes a peer reachable.
 //   - A failed ping on an open connection leads to a fresh dial, not to unreachable.

@@ -62,9 +62,9 @@ func (r *Routing) Changed() <-chan struct{} {
 //
 // Errors, together with the peers found so far: Invalid for an empty key, Timeout at the deadline, Unavailable
 //
-//   - if all other peers are lost or not reached yet;
-//   - if too many of the closest peers have no room for a connection;
-//   - if the table is small and no bootstrap peer was ever reached.
+//   - without contact to the network;
+//   - with too many of the closest peers without room for a connection;
+//   - with a small table and no contact to a bootstrap peer so far.
 func (r *Routing) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	const op = "p2p.Closest"
 	if key == "" {

@@ -46,7 +46,7 @@ type candidate struct {
 // timeout, and the answer omits them. Peers without room for a connection stay in the answer, so that two
 // searchers with different connections agree on the closest peers.
 //
-// It is deterministic: time and answers are arguments. It is not safe for concurrent use.
+// Time and answers are arguments, so its results are reproducible. It is not safe for concurrent use.
 type search struct {
 	target   kb.ID
 	self     peer.ID

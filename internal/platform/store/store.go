@@ -58,7 +58,7 @@ type Store struct {
 //
 //   - Conflict: it belongs to another owner;
 //   - Unsupported: it has an unknown format;
-//   - Unavailable: it does not open, for example while another process uses it;
+//   - Unavailable: opening fails, for example while another process uses it;
 //   - Internal: its content is damaged. The error names the key.
 func Open(c Config) (*Store, error) {
 	if err := makeDir(c.FS, c.Dir); err != nil {
