@@ -50,7 +50,7 @@ func (c *credentials) options(con *console) ([]grpc.DialOption, error) {
 		}
 		tls, err := client.TLSFiles(ca, c.cert, c.key)
 		if err != nil {
-			return nil, renameField(err, credentialFlag)
+			return nil, fieldNames{"ca": "--tls-ca", "cert": "", "key": ""}.rename(err)
 		}
 		opts = append(opts, client.WithTLS(tls))
 	}
@@ -62,16 +62,6 @@ func (c *credentials) options(con *console) ([]grpc.DialOption, error) {
 		opts = append(opts, client.WithToken(token))
 	}
 	return opts, nil
-}
-
-func credentialFlag(field string) string {
-	switch field {
-	case "ca":
-		return "--tls-ca"
-	case "cert", "key":
-		return "--" + field
-	}
-	return field
 }
 
 // secret returns the token, or "" for none.
@@ -110,7 +100,7 @@ func (r *remote) dial(address string) (*client.Client, error) {
 	case err == nil:
 		return c, nil
 	case fault.FieldOf(err) == "token":
-		return nil, renameField(err, func(string) string { return "--token" })
+		return nil, renameField(err, "--token")
 	case strings.Contains(err.Error(), "transport level security"):
 		return nil, fault.Invalidf("--token", nil, "needs TLS unless the peer runs on this host: see --tls-ca")
 	}

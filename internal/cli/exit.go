@@ -194,11 +194,41 @@ func typeName(t string) string {
 	}
 }
 
-// renameField renames err's field, usually to the flag that sets the field.
-func renameField(err error, rename func(field string) string) error {
-	field := fault.FieldOf(err)
-	if field == "" || rename(field) == field {
+// fieldNames maps the fields of errors to the flags and arguments that set them. "" means the
+// flag of the same name.
+type fieldNames map[string]string
+
+// rename replaces the field of err by its flag or argument. Errors of the peer name fields
+// too: its limits may be tighter.
+func (n fieldNames) rename(err error) error {
+	if field := fault.FieldOf(err); n.of(field) != field {
+		return renameField(err, n.of(field))
+	}
+	return err
+}
+
+// of returns the flag or argument for a field, or the field for others. A renamed field may
+// have parts, such as attributes.tier.
+func (n fieldNames) of(field string) string {
+	top, _, _ := strings.Cut(field, "[") // countries[0]
+	name, ok := n[top]
+	if part, _, dotted := strings.Cut(top, "."); !ok && dotted {
+		name = n[part]
+		ok = name != ""
+	}
+	switch {
+	case !ok:
+		return field
+	case name == "":
+		return "--" + strings.ReplaceAll(top, "_", "-")
+	}
+	return name
+}
+
+// renameField renames err's field, if it has one.
+func renameField(err error, name string) error {
+	if fault.FieldOf(err) == "" {
 		return err
 	}
-	return &fault.Error{Kind: fault.KindOf(err), Field: rename(field), Value: fault.ValueOf(err), Err: errors.New(fault.Message(err))}
+	return &fault.Error{Kind: fault.KindOf(err), Field: name, Value: fault.ValueOf(err), Err: errors.New(fault.Message(err))}
 }

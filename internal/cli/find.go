@@ -32,7 +32,7 @@ func queryCommand(con *console) *cobra.Command {
 		}
 		answer, err := c.Query(ctx, q)
 		if err != nil {
-			return renameField(err, queryFlag)
+			return queryFields().rename(err)
 		}
 		if err := r.print(document{value: answer, items: itemsOf(answer.Results), table: answerTable(answer)}); err != nil {
 			return err
@@ -81,7 +81,7 @@ func resolveCommand(con *console) *cobra.Command {
 	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		rec, err := c.Resolve(ctx, args[0])
 		if err != nil {
-			return renameField(err, func(string) string { return "KEY" })
+			return renameField(err, "KEY")
 		}
 		return r.print(document{value: rec.View, table: recordList([]records.View{rec.View}).table})
 	})
@@ -107,7 +107,7 @@ func watchCommand(con *console) *cobra.Command {
 		}
 		w, err := c.Watch(ctx, q, *after)
 		if err != nil {
-			return renameField(err, queryFlag)
+			return queryFields().rename(err)
 		}
 		return r.follow(w)
 	})
@@ -122,7 +122,7 @@ func (r *remote) follow(w *client.Watcher) error {
 			return nil
 		}
 		if err != nil {
-			return renameField(err, queryFlag)
+			return queryFields().rename(err)
 		}
 		d := document{value: ev}
 		switch {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -147,7 +146,7 @@ func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 		return query.Query{}, err
 	}
 	_, err = query.Compile(q, query.Defaults{})
-	return q, renameField(err, queryFlag)
+	return q, queryFields().rename(err)
 }
 
 // assign reads the values of a flag of the form KEY=VALUE.
@@ -169,37 +168,13 @@ func assign(flag string, list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// queryFlag returns the flag that sets a field of a query, or the field if no flag sets it.
-// Errors of the peer name fields too: its limits may be tighter.
-func queryFlag(field string) string {
-	top, _, _ := strings.Cut(field, "[") // countries[0]
-	if !strings.HasPrefix(top, "near.") {
-		top, _, _ = strings.Cut(top, ".") // attributes.tier
+// queryFields names the flags for the fields of a query.
+func queryFields() fieldNames {
+	return fieldNames{
+		"near.latitude": "--near", "near.longitude": "--near", "near.radius_km": "--radius", "countries": "--country", "regions": "--region",
+		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr",
+		"type": "", "subtype": "", "near": "", "min_memory_mb": "", "min_storage_gb": "", "min_bandwidth_mbps": "", "max_price": "",
+		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "seed": "", "limit": "",
+		"explain": "", "exact_total": "", "after": "",
 	}
-	switch top {
-	case "near.latitude", "near.longitude":
-		return "--near"
-	case "near.radius_km":
-		return "--radius"
-	case "countries":
-		return "--country"
-	case "regions":
-		return "--region"
-	case "min_cpu_cores":
-		return "--min-cpu"
-	case "require_gpu":
-		return "--gpu"
-	case "provider_id":
-		return "--provider"
-	case "attributes":
-		return "--attr"
-	}
-	same := []string{
-		"type", "subtype", "near", "min_memory_mb", "min_storage_gb", "min_bandwidth_mbps", "max_price", "currency",
-		"price_unit", "min_uptime", "max_error_rate", "health", "sort", "seed", "limit", "explain", "exact_total", "after",
-	}
-	if slices.Contains(same, top) {
-		return "--" + strings.ReplaceAll(top, "_", "-")
-	}
-	return field
 }

@@ -84,12 +84,12 @@ func TestEveryFieldHasAFlag(t *testing.T) {
 	}
 	require.Contains(t, fields, "min_uptime") // from an embedded struct
 	for _, field := range append(fields, "near.latitude", "near.longitude", "near.radius_km", "countries[3]", "attributes.tier") {
-		flag, ok := strings.CutPrefix(queryFlag(field), "--")
+		flag, ok := strings.CutPrefix(queryFields().of(field), "--")
 		require.True(t, ok, "%s has no flag", field)
 		require.NotNil(t, cmd.Flags().Lookup(flag), "%s: no flag --%s", field, flag)
 	}
-	require.Equal(t, "near.altitude", queryFlag("near.altitude"))
-	require.Equal(t, "exclude_providers[0]", queryFlag("exclude_providers[0]"))
+	require.Equal(t, "near.altitude", queryFields().of("near.altitude"))
+	require.Equal(t, "exclude_providers[0]", queryFields().of("exclude_providers[0]"))
 }
 
 // TestTimeoutReachesThePeer expects the peer to see the deadline of --timeout.

@@ -79,6 +79,6 @@ func (m *memberView) row() []string {
 func groupTransfer(con *console) *cobra.Command {
 	r := newRemote(con, &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader", Args: oneArg("PEER")}, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		return renameField(c.Coordination().Transfer(ctx, args[0]), func(string) string { return "PEER" })
+		return renameField(c.Coordination().Transfer(ctx, args[0]), "PEER")
 	})
 }

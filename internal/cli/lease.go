@@ -81,7 +81,7 @@ func leaseRevoke(con *console) *cobra.Command {
 		}
 		for _, id := range ids {
 			if err := c.RevokeLease(ctx, id); err != nil {
-				return renameField(err, func(string) string { return leaseID(id) })
+				return renameField(err, leaseID(id))
 			}
 		}
 		return nil
@@ -148,7 +148,7 @@ func leaseTTL(con *console) *cobra.Command {
 		}
 		states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
 		if err != nil {
-			return renameField(err, func(string) string { return "ID" })
+			return renameField(err, "ID")
 		}
 		v := showLease(states[0])
 		return r.print(document{value: v, table: pairs([][]string{

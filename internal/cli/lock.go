@@ -129,7 +129,7 @@ func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error
 	case errors.Is(err, client.ErrNotAcquired):
 		return coded{exitNotAcquired, fault.New("", fault.Conflict, "%s: others hold the lock", l.name)}
 	case err != nil:
-		return renameField(err, lockFlag)
+		return fieldNames{"name": "NAME", "permits": "", "mode": "--permits"}.rename(err)
 	case len(l.command) == 0:
 		return r.hold(ctx, held)
 	}
@@ -138,17 +138,6 @@ func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error
 		return err
 	}
 	return p.supervise(ctx, held, l.ttl)
-}
-
-// lockFlag returns the argument or flag that sets a field.
-func lockFlag(field string) string {
-	switch field {
-	case "name":
-		return "NAME"
-	case "permits", "mode":
-		return "--permits"
-	}
-	return field
 }
 
 // heldView is the JSON form of a held lock.

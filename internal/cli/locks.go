@@ -27,7 +27,7 @@ func locksCommand(con *console) *cobra.Command {
 		for q := (client.LockQuery{Prefix: strings.Join(args, "")}); ; {
 			states, _, err := c.Coordination().Locks(ctx, q)
 			if err != nil {
-				return renameField(err, func(string) string { return "PREFIX" })
+				return renameField(err, "PREFIX")
 			}
 			if len(states) == 0 {
 				break

@@ -83,22 +83,16 @@ func (q *requireFlags) read(cmd *cobra.Command, args []string) error {
 			need.Name += "." + strconv.Itoa(i+1)
 		}
 		if err := need.Service.Validate(); err != nil {
-			return renameField(err, requireFlag)
+			return requireFields().rename(err)
 		}
 		q.requirements = append(q.requirements, need)
 	}
 	return checkCommand(q.command)
 }
 
-// requireFlag returns the flag or argument that sets a field of a requirement.
-func requireFlag(field string) string {
-	switch field {
-	case "name", "namespace":
-		return "--" + field
-	case "min", "service", "service_name":
-		return "SERVICE=N"
-	}
-	return field
+// requireFields names the flags and arguments for the fields of a requirement.
+func requireFields() fieldNames {
+	return fieldNames{"name": "", "namespace": "", "min": "SERVICE=N", "service": "SERVICE=N", "service_name": "SERVICE=N"}
 }
 
 // parseRequirement reads SERVICE=N@FIELD=VALUE,... Errors name the argument, or a field in it.
@@ -138,7 +132,7 @@ func setSelector(s *instance.Selector, field, value string) error {
 	case field == "health":
 		status, err := instance.ParseStatus(value)
 		if err != nil {
-			return renameField(err, func(string) string { return "health" })
+			return renameField(err, "health")
 		}
 		s.Statuses = append(s.Statuses, status)
 	default:
@@ -157,7 +151,7 @@ func (r *remote) require(ctx context.Context, c *client.Client, q *requireFlags)
 	defer cancel()
 	for _, need := range q.requirements {
 		if err := c.Require(connecting, need); err != nil {
-			return renameField(err, requireFlag)
+			return requireFields().rename(err)
 		}
 	}
 	waiting, stop := bounded(ctx, q.wait)
@@ -253,7 +247,7 @@ func requirementsCommand(con *console) *cobra.Command {
 	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		for _, name := range *remove {
 			if err := c.Unrequire(ctx, name); err != nil {
-				return renameField(err, func(string) string { return "--rm" })
+				return renameField(err, "--rm")
 			}
 		}
 		if len(*remove) > 0 {

@@ -49,12 +49,9 @@ func serviceDeregister(con *console) *cobra.Command {
 // peerError renames the field of a peer's error to a flag or argument, and keeps the error
 // recognisable as an answer of the peer.
 func peerError(err error) error {
-	named := renameField(err, func(field string) string {
-		if field == "id" {
-			return "ID"
-		}
-		return instanceFlag(field)
-	})
+	fields := instanceFields()
+	fields["id"] = "ID"
+	named := fields.rename(err)
 	if named == err {
 		return err
 	}
@@ -73,7 +70,7 @@ func serviceStatus(con *console) *cobra.Command {
 			Name: instance.Name{Namespace: *namespace, Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
 		})
 		if err != nil {
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		}
 		list, err := picked(found.Instances, args[1:])
 		if err != nil {
@@ -117,7 +114,7 @@ func serviceDrain(con *console) *cobra.Command {
 	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		status, err := instance.ParseStatus(*to)
 		if err != nil {
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		}
 		if *undo {
 			if cmd.Flags().Changed("status") {

@@ -38,7 +38,7 @@ func (r *remote) keepServices(ctx context.Context, c *client.Client, command []s
 // waitRegistered waits until interrupted. It reports instances that the peer has removed for
 // good, and returns after the last of them.
 func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHandle) error {
-	ended := make(chan *client.InstanceHandle)
+	ended := make(chan *client.InstanceHandle, len(kept))
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -47,11 +47,7 @@ func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHand
 		waiting.Go(func() {
 			select {
 			case <-p.Done():
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case ended <- p:
+				ended <- p
 			case <-ctx.Done():
 			}
 		})

@@ -122,7 +122,7 @@ func (g *registerFlags) registrations(cmd *cobra.Command, con *console, args []s
 		return nil, fault.Invalidf("SERVICE", nil, "is required, or use --file")
 	}
 	r, err := g.fromFlags(args[0])
-	return []instance.Registration{r}, renameField(err, instanceFlag)
+	return []instance.Registration{r}, instanceFields().rename(err)
 }
 
 func (g *registerFlags) fromFlags(service string) (instance.Registration, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +44,7 @@ func servicesCommand(con *console) *cobra.Command {
 		}
 		all, err := c.Services().List(ctx, *namespace)
 		if err != nil {
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		}
 		return r.print(servicesDocument(summaries(all)))
 	})
@@ -77,7 +76,7 @@ func (r *remote) watchServices(ctx context.Context, c *client.Client, namespace 
 		case ctx.Err() != nil:
 			return interrupted(ctx, shown != nil)
 		case err != nil && (shown == nil || !hopeless(err)):
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		case err == nil:
 			views := summaries(all)
 			if shown == nil || !reflect.DeepEqual(views, shown) {
@@ -126,7 +125,7 @@ func (s *selectionFlags) query(service string) (instance.Query, error) {
 		}
 		status, err := instance.ParseStatus(text)
 		if err != nil {
-			return q, renameField(err, instanceFlag)
+			return q, instanceFields().rename(err)
 		}
 		q.Statuses = append(q.Statuses, status)
 	}
@@ -137,38 +136,17 @@ func (s *selectionFlags) query(service string) (instance.Query, error) {
 	if err == nil {
 		_, err = q.Compile()
 	}
-	return q, renameField(err, instanceFlag)
+	return q, instanceFields().rename(err)
 }
 
-// instanceFlag returns the flag or argument that sets a field of an instance, or the field if
-// no flag sets it.
-func instanceFlag(field string) string {
-	top, rest, _ := strings.Cut(field, "[")
-	if rest == "" {
-		top, _, _ = strings.Cut(field, ".")
+// instanceFields names the flags and arguments for the fields of an instance.
+func instanceFields() fieldNames {
+	return fieldNames{
+		"service": "SERVICE", "service_name": "SERVICE", "tags": "--tag", "metadata": "--meta", "interfaces": "--interface",
+		"dependencies": "--depends-on", "dependency": "--depends-on", "health_check": "--check", "status": "", "prefer_zone": "",
+		"unhealthy_after": "", "remove_after": "", "namespace": "", "id": "", "host": "", "port": "", "version": "", "environment": "",
+		"region": "", "owner": "", "description": "", "zone": "", "weight": "",
 	}
-	switch top {
-	case "service", "service_name":
-		return "SERVICE"
-	case "tags":
-		return "--tag"
-	case "metadata":
-		return "--meta"
-	case "interfaces":
-		return "--interface"
-	case "dependencies", "dependency":
-		return "--depends-on"
-	case "health_check":
-		return "--check"
-	case "status":
-		return "--status"
-	case "prefer_zone", "unhealthy_after", "remove_after":
-		return "--" + strings.ReplaceAll(top, "_", "-")
-	}
-	if slices.Contains([]string{"namespace", "id", "host", "port", "version", "environment", "region", "owner", "description", "zone", "weight"}, top) {
-		return "--" + top
-	}
-	return field
 }
 
 func discoverCommand(con *console) *cobra.Command {
@@ -195,7 +173,7 @@ func discoverCommand(con *console) *cobra.Command {
 		}
 		found, err := c.Agent().Discover(ctx, q)
 		if err != nil {
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		}
 		r.warnStale(found.Contact)
 		return r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
@@ -228,7 +206,7 @@ func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instanc
 		case ctx.Err() != nil:
 			return interrupted(ctx, received)
 		case err != nil:
-			return renameField(err, instanceFlag)
+			return instanceFields().rename(err)
 		}
 		if b.Stale && !stale {
 			r.warnStale(b.Contact)
