@@ -3,7 +3,6 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -227,19 +226,15 @@ func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
 	return f
 }
 
-// union returns the newest version of every service in the answers, by name.
-func union(groups []group) []*records.Record {
-	newest := make(map[records.Name]*records.Record)
-	for _, g := range groups {
-		for _, a := range g.answers {
-			for _, r := range a.records {
-				if known, ok := newest[r.Name()]; !ok || records.Compare(r, known) > 0 {
-					newest[r.Name()] = r
-				}
+// addNewest adds the records of some answers to a map of the newest versions.
+func addNewest(newest map[records.Name]*records.Record, answers []answer) {
+	for _, a := range answers {
+		for _, r := range a.records {
+			if known, ok := newest[r.Name()]; !ok || records.Compare(r, known) > 0 {
+				newest[r.Name()] = r
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(newest), func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 }
 
 // total estimates the number of matches. Groups have no common cell, and the keepers of one

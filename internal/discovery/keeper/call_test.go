@@ -125,10 +125,10 @@ func TestCorruptKeepers(t *testing.T) {
 					require.Equal(t, 4, o.Stored.On)
 				}
 				a := w.nodes[0]
-				evil := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+				hostile := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
 				asked := 0
-				evil.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
-				evil.cut()
+				hostile.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
+				hostile.cut()
 				price := 10.0
 				q := around(10)
 				q.Limit, q.MaxPrice = 5, &price

@@ -62,13 +62,13 @@ func TestResponsibleAgainstReference(t *testing.T) {
 
 func TestSettle(t *testing.T) {
 	for _, tc := range []struct {
-		name    string
-		others  int
-		table   int
-		err     error
-		keepers int
-		whole   bool
-		doubt   bool
+		name      string
+		others    int
+		table     int
+		err       error
+		keepers   int
+		whole     bool
+		uncertain bool
 	}{
 		{name: "alone", keepers: 1, whole: true},
 		{name: "a few", others: 4, table: 4, keepers: 5, whole: true},
@@ -77,16 +77,16 @@ func TestSettle(t *testing.T) {
 		{name: "a small table in a large network", others: 20, table: 3, keepers: Replicas},
 		{name: "a poor lookup in a large network", others: 12, table: 50, keepers: Replicas},
 		{name: "a timeout with enough peers", others: 15, table: 15, err: context.DeadlineExceeded, keepers: Replicas},
-		{name: "a failure with enough peers", others: 15, table: 15, err: errLookup, keepers: Replicas, doubt: true},
-		{name: "a failure with few peers", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, doubt: true},
-		{name: "a failure with few peers of a large network", others: 3, table: 30, err: errLookup, keepers: 4, doubt: true},
+		{name: "a failure with enough peers", others: 15, table: 15, err: errLookup, keepers: Replicas, uncertain: true},
+		{name: "a failure with few peers", others: 3, table: 3, err: errLookup, keepers: 4, whole: true, uncertain: true},
+		{name: "a failure with few peers of a large network", others: 3, table: 30, err: errLookup, keepers: 4, uncertain: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			others := peersOf(tc.others)
 			set, whole := settle("key", "self", others, tc.table, tc.err)
 			require.Equal(t, tc.whole, whole)
 			require.Len(t, set.peers, tc.keepers)
-			require.Equal(t, tc.doubt, set.uncertain != nil)
+			require.Equal(t, tc.uncertain, set.uncertain != nil)
 			require.True(t, slices.IsSorted(set.peers))
 			if tc.whole {
 				require.True(t, set.has("self"), "every peer of a small network is a keeper")
@@ -102,13 +102,13 @@ func TestSettle(t *testing.T) {
 // Messages stay within bounds and hold every item once, in order.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var parcels []storeItem
-		for i := range rapid.IntRange(0, 3000).Draw(t, "parcels") {
+		var items []storeItem
+		for i := range rapid.IntRange(0, 3000).Draw(t, "items") {
 			size := (i * 7919) % (maxEnvelope + 1)
-			parcels = append(parcels, storeItem{record: i, wire: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
+			items = append(items, storeItem{record: i, wire: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
 		}
 		var again []storeItem
-		for _, message := range pack(parcels) {
+		for _, message := range pack(items) {
 			require.NotEmpty(t, message)
 			req := &pb.StoreRequest{}
 			for _, p := range message {
@@ -120,7 +120,7 @@ func TestPack(t *testing.T) {
 			require.NoError(t, requestCodec(&b).ReadMessage(new(pb.Request)))
 			again = append(again, message...)
 		}
-		require.Equal(t, parcels, again)
+		require.Equal(t, items, again)
 	})
 }
 
@@ -128,9 +128,9 @@ func TestPack(t *testing.T) {
 func TestRoute(t *testing.T) {
 	p := newProvider(t)
 	recs := batch(t, p, 3, time.Now())
-	places := map[records.CellKey]*keeperSet{}
+	sets := map[records.CellKey]*keeperSet{}
 	for _, c := range recs[0].Cells() {
-		places[c] = newKeeperSet(nearest(routingKey(c), peersOf(40), Replicas), nil)
+		sets[c] = newKeeperSet(nearest(routingKey(c), peersOf(40), Replicas), nil)
 	}
 	targets := make([][]records.CellKey, len(recs))
 	for i, r := range recs {
@@ -138,19 +138,19 @@ func TestRoute(t *testing.T) {
 	}
 	all := func(peer.ID, records.CellKey, *records.Record) bool { return true }
 	got := map[string]bool{}
-	for _, s := range route(recs, targets, places, all) {
-		for _, parcel := range s.items {
-			for _, c := range parcel.wire.Cells {
-				what := fmt.Sprint(s.to, parcel.record, c)
+	for _, s := range route(recs, targets, sets, all) {
+		for _, item := range s.items {
+			for _, c := range item.wire.Cells {
+				what := fmt.Sprint(s.to, item.record, c)
 				require.False(t, got[what])
 				got[what] = true
 			}
 		}
 	}
-	require.Len(t, got, len(recs)*len(places)*Replicas)
-	one := places[recs[0].Cells()[0]].peers[0]
+	require.Len(t, got, len(recs)*len(sets)*Replicas)
+	one := sets[recs[0].Cells()[0]].peers[0]
 	only := func(id peer.ID, _ records.CellKey, r *records.Record) bool { return id == one && r == recs[1] }
-	some := route(recs, targets, places, only)
+	some := route(recs, targets, sets, only)
 	require.Len(t, some, 1)
 	require.Len(t, some[0].items, 1, "unwanted records are not sent")
 }
@@ -203,7 +203,11 @@ func TestMergeAgainstReference(t *testing.T) {
 		if rapid.Bool().Draw(t, "an old version") {
 			groups[0].answers[0].records = append(groups[0].answers[0].records, old)
 		}
-		recs := union(groups)
+		search := &treeSearch{results: make(map[records.Name]*records.Record)}
+		for _, g := range groups {
+			addNewest(search.results, g.answers)
+		}
+		recs := search.found()
 		require.True(t, slices.IsSortedFunc(recs, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) }))
 		want := ranked(plan, all[:n])
 		if incomplete(plan, recs, groups) == "" {

@@ -51,7 +51,7 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 	if err := t.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
-	recs := k.reconcile(p, t.asked, union(t.groups))
+	recs := k.reconcile(p, t.asked, t.found())
 	reason := t.incomplete(recs)
 	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -22,11 +23,11 @@ type treeSearch struct {
 	trace *queryTrace
 
 	asked      []records.CellKey
-	known      map[records.CellKey]bool // asked or candidate
-	groups     []group                  // answers about the asked cells
-	candidates []candidate              // children not asked yet, best first
-	results    map[records.Name]*records.Record
-	worst      float64 // rank value of the last result within the limit; +Inf below the limit
+	known      map[records.CellKey]bool         // asked or candidate
+	groups     []group                          // answers about the asked cells
+	candidates []candidate                      // children not asked yet, best first
+	results    map[records.Name]*records.Record // newest versions in the answers
+	worst      float64                          // rank value of the last result within the limit; +Inf below the limit
 }
 
 // candidate is a child of a split cell that may have a result.
@@ -96,11 +97,7 @@ func (t *treeSearch) ask(ctx context.Context, cells []records.CellKey) error {
 // merge adds the records of a group's answers to the results, and the children of split cells
 // to the candidates. Of several bounds for a child the best applies.
 func (t *treeSearch) merge(g *group) {
-	for _, a := range g.answers {
-		for _, r := range a.records {
-			t.addResult(r)
-		}
-	}
+	addNewest(t.results, g.answers)
 	for _, c := range g.cells {
 		bounds := make(map[geo.Cell]float64)
 		for _, a := range g.answers {
@@ -122,15 +119,9 @@ func (t *treeSearch) merge(g *group) {
 	slices.SortFunc(t.candidates, candidate.compare)
 }
 
-// addResult adds a record, or the newer version in this peer's index.
-func (t *treeSearch) addResult(r *records.Record) {
-	if latest, ok := t.k.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
-		r = latest
-	}
-	if known, ok := t.results[r.Name()]; ok && records.Compare(known, r) >= 0 {
-		return
-	}
-	t.results[r.Name()] = r
+// found returns the newest version of every record in the answers, by name.
+func (t *treeSearch) found() []*records.Record {
+	return slices.SortedFunc(maps.Values(t.results), func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
 }
 
 // next takes from the candidates the cells that can improve the result.
@@ -140,6 +131,9 @@ func (t *treeSearch) next(ctx context.Context) []records.CellKey {
 	}
 	live, now := make([]*records.Record, 0, len(t.results)), t.k.Now()
 	for _, r := range t.results {
+		if latest, ok := t.k.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
+			r = latest
+		}
 		if !r.Expired(now) && t.plan.Match(r) {
 			live = append(live, r)
 		}
