@@ -2,7 +2,7 @@
 // proto/blackhole and the Go code generated beside them.
 //
 // Only wire names live here. The generated packages are imported where bytes
-// become domain values (pkg/records, pkg/keeper, the front ends) and nowhere
+// become domain values (pkg/records, internal/discovery/keeper, the front ends) and nowhere
 // above. A field number or an enum value that was released is never reused;
 // remove it with a reserved statement.
 //

@@ -54,7 +54,7 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 
 // A comparison counts as long as this peer remains a keeper of the cell.
 func TestComparisonCountsWhileKeeper(t *testing.T) {
-	w := newLightWorld(t, 30)
+	w := newLightCluster(t, 30)
 	defer w.close()
 	c := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 	key := routingKey(c)
@@ -94,7 +94,7 @@ func TestComparisonCountsWhileKeeper(t *testing.T) {
 // In a small network a peer without a partner has authority, because publishers send all records
 // to all peers. With a partner it waits for a comparison.
 func TestAuthorityInASmallNetwork(t *testing.T) {
-	w := newLightWorld(t, 3)
+	w := newLightCluster(t, 3)
 	defer w.close()
 	n, c := w.nodes[0], records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 	n.Limits.Sync = syncEvery

@@ -104,7 +104,7 @@ func orders(t testing.TB) map[string]*query.Plan {
 // After the expiry of most records the cells are whole again.
 func TestHotCity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newLightWorld(t, 40)
+		w := newLightCluster(t, 40)
 		defer w.close()
 		start := time.Now()
 		size := 5000

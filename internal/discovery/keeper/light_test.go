@@ -39,7 +39,7 @@ type lightNode struct {
 	counts *counts
 }
 
-func newLightWorld(t testing.TB, n int) *lightCluster {
+func newLightCluster(t testing.TB, n int) *lightCluster {
 	verifier, err := records.NewVerifier(100_000) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{

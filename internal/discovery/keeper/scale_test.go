@@ -35,7 +35,7 @@ func TestLoadOfHotCity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers = 100
 		questions := min(1000, scaled(t, 3000)/15)
-		w := newLightWorld(t, peers)
+		w := newLightCluster(t, peers)
 		defer w.close()
 		recs := city(t, scaled(t, 3000), 24*time.Hour)
 		for batch := range slices.Chunk(recs, 1000) {

@@ -216,7 +216,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 // correct in both cases.
 func TestFalseBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newLightWorld(t, 24)
+		w := newLightCluster(t, 24)
 		defer w.close()
 		recs := city(t, 3000, 24*time.Hour)
 		for batch := range slices.Chunk(recs, 500) {
@@ -275,7 +275,7 @@ func TestFalseBounds(t *testing.T) {
 // A new keeper of a split cell does not take the sample for all records.
 func TestNewKeeperOfSplitCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newLightWorld(t, 24)
+		w := newLightCluster(t, 24)
 		defer w.close()
 		recs := city(t, 3000, 24*time.Hour)
 		for batch := range slices.Chunk(recs, 500) {
@@ -336,7 +336,7 @@ func TestHandedOverFromAnotherKeeper(t *testing.T) {
 
 // Keepers of one address group are not asked in sequence while other groups remain.
 func TestAskingOrderSpreadsNetworks(t *testing.T) {
-	w := newLightWorld(t, 6)
+	w := newLightCluster(t, 6)
 	defer w.close()
 	ids := make([]peer.ID, 5)
 	for i, address := range []string{"203.0.113.1", "203.0.113.2", "198.51.100.1", "203.0.113.3", "192.0.2.1"} {
