@@ -15,7 +15,7 @@ const (
 )
 
 // churn: many peers vanish at once, without a word, and as many new ones come.
-func playChurn(w *world) {
+func playChurn(w *cluster) {
 	w.grow()
 	w.ask(w.some(20), asking{name: "before the kill", quiet: true, each: 2, within: 5 * time.Second})
 	n := w.decimate()
@@ -28,7 +28,7 @@ func playChurn(w *world) {
 }
 
 // decimate kills peers and asks those that are left, at once and after the repair.
-func (w *world) decimate() int {
+func (w *cluster) decimate() int {
 	n := int(killed * float64(len(w.alive())))
 	w.kill(w.some(n))
 	w.oracle.disturb(false)
@@ -40,7 +40,7 @@ func (w *world) decimate() int {
 }
 
 // partition: one-way cuts first, then the network falls into halves, lives on, and heals.
-func playPartition(w *world) {
+func playPartition(w *cluster) {
 	w.grow()
 	w.ask(w.some(20), asking{name: "before", quiet: true, each: 2, within: 5 * time.Second})
 
@@ -69,7 +69,7 @@ func playPartition(w *world) {
 }
 
 // oneWay cuts a part of all ordered pairs of peers.
-func (w *world) oneWay(part float64) map[[2]netip.Addr]bool {
+func (w *cluster) oneWay(part float64) map[[2]netip.Addr]bool {
 	cuts := make(map[[2]netip.Addr]bool)
 	for _, a := range w.peers {
 		for _, b := range w.peers {
@@ -82,7 +82,7 @@ func (w *world) oneWay(part float64) map[[2]netip.Addr]bool {
 }
 
 // hotcell: nearly all records are in one city, and nearly all questions are about it.
-func playHotcell(w *world) {
+func playHotcell(w *cluster) {
 	w.market.hot = hotPart
 	w.grow()
 	before := w.served()
@@ -102,7 +102,7 @@ func playHotcell(w *world) {
 	w.figures.Load = &l
 }
 
-func (w *world) served() []int64 {
+func (w *cluster) served() []int64 {
 	out := make([]int64, len(w.peers))
 	for i, p := range w.peers {
 		out[i] = p.counts.served.Load()
@@ -114,7 +114,7 @@ func (w *world) served() []int64 {
 // what they are given there, forge, replay and flood. P1 is demanded as ever; how much of
 // the honest records is still found is told, not demanded: two keepers that collude can
 // hide a record, and a withdrawn one is authentic until it lapses.
-func playSybil(w *world) {
+func playSybil(w *cluster) {
 	w.oracle.excuse("P1")
 	w.join(w.params.Peers)
 	c := w.market.cities[0]
@@ -145,7 +145,7 @@ func playSybil(w *world) {
 }
 
 // kept is the most records of hostile providers that one honest peer holds.
-func (w *world) kept(enemies []*hostilePeer) (most int) {
+func (w *cluster) kept(enemies []*hostilePeer) (most int) {
 	for _, p := range w.peers {
 		n := 0
 		for _, h := range enemies {

@@ -112,7 +112,7 @@ func millis(d time.Duration) float64 {
 }
 
 // report completes the figures of a run that began at began.
-func (w *world) report() Figures {
+func (w *cluster) report() Figures {
 	f := w.figures
 	f.Params = w.params
 	f.VirtualSeconds = time.Since(w.began).Seconds()

@@ -64,7 +64,7 @@ func grind(seed uint64, first, tries int, cell records.CellKey) (place, int) {
 }
 
 // invade adds hostile peers, in three /24s, at the cells that a query looks into.
-func (w *world) invade(n int, q query.Query) []*hostilePeer {
+func (w *cluster) invade(n int, q query.Query) []*hostilePeer {
 	const tries, keys = 500, 1 << 32 // keys: beyond those of honest peers
 	cells := compiled(q).Cells(9)
 	var out []*hostilePeer
@@ -89,7 +89,7 @@ func (w *world) invade(n int, q query.Query) []*hostilePeer {
 	return out
 }
 
-func (h *hostilePeer) infiltrate(w *world) error {
+func (h *hostilePeer) infiltrate(w *cluster) error {
 	verifier, err := records.NewVerifier(verified)
 	if err != nil {
 		return err

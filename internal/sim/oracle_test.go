@@ -122,8 +122,8 @@ func (o *oracle) lives() []*records.Record {
 	return out
 }
 
-// verdict is what became of one answer.
-type verdict struct {
+// comparison is what became of one answer.
+type comparison struct {
 	wanted, found   int // of the records that the loop finds, up to the limit
 	complete, exact bool
 }
@@ -135,7 +135,7 @@ type asked struct {
 }
 
 // judge checks P1 and P3 of an answer that has just come, and P2 too in quiet times.
-func (o *oracle) judge(q asked, a *query.Answer, quiet bool) verdict {
+func (o *oracle) judge(q asked, a *query.Answer, quiet bool) comparison {
 	who := q.who
 	var got []records.Name
 	for _, r := range a.Results {
@@ -150,7 +150,7 @@ func (o *oracle) judge(q asked, a *query.Answer, quiet bool) verdict {
 			missing = append(missing, n)
 		}
 	}
-	v := verdict{
+	v := comparison{
 		wanted: len(want), found: len(want) - len(missing),
 		complete: a.Complete, exact: slices.Equal(got, want),
 	}

@@ -13,13 +13,13 @@ import (
 
 // join: a network comes up, is filled, and is asked by every peer and by some that join
 // late; changes reach watchers; withdrawals hold.
-func playJoin(w *world) {
+func playJoin(w *cluster) {
 	w.grow()
 	w.use(2, 100)
 }
 
 // use has everybody ask, watchers watch, services change, and late peers join.
-func (w *world) use(each, updates int) {
+func (w *cluster) use(each, updates int) {
 	w.ask(w.peers, asking{name: "first questions", quiet: true, each: each, within: 10 * time.Second})
 	w.watch(min(10, len(w.peers)), updates)
 	w.change()
@@ -31,7 +31,7 @@ func (w *world) use(each, updates int) {
 }
 
 // offers draws n offers.
-func (w *world) offers(n int) []records.Offer {
+func (w *cluster) offers(n int) []records.Offer {
 	out := make([]records.Offer, n)
 	for i := range out {
 		out[i] = w.market.offer()
@@ -40,7 +40,7 @@ func (w *world) offers(n int) []records.Offer {
 }
 
 // change withdraws a tenth of the services and reprices another.
-func (w *world) change() {
+func (w *cluster) change() {
 	all := w.owned(w.alive())
 	w.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	var wg sync.WaitGroup
@@ -59,7 +59,7 @@ func (w *world) change() {
 
 // watch has watchers follow the place with the most services, and measures how long
 // updates there take to each of them.
-func (w *world) watch(watchers, updates int) {
+func (w *cluster) watch(watchers, updates int) {
 	c := w.market.cities[0]
 	var targets []service
 	for _, s := range w.owned(w.alive()) {

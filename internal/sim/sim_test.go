@@ -60,7 +60,7 @@ func play(t *testing.T, p Params) {
 	var wrong []string
 	wall := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, p)
+		w := newCluster(t, p)
 		act(w, p.Scenario)
 		f, wrong = w.report(), w.failures
 		for property, n := range f.Broken {
@@ -75,7 +75,7 @@ func play(t *testing.T, p Params) {
 	}
 }
 
-func act(w *world, scenario string) {
+func act(w *cluster, scenario string) {
 	switch scenario {
 	case "network":
 		w.grow()

@@ -27,8 +27,8 @@ const (
 	patience    = 10 * time.Second      // of a user
 )
 
-// world is one played network.
-type world struct {
+// cluster is one played network.
+type cluster struct {
 	t       *testing.T
 	params  Params
 	began   time.Time
@@ -50,8 +50,8 @@ type world struct {
 	asked     map[peer.ID]bool
 }
 
-func newWorld(t *testing.T, p Params) *world {
-	w := &world{
+func newCluster(t *testing.T, p Params) *cluster {
+	w := &cluster{
 		t: t, params: p, began: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 0)),
 		wire: newWire(p.RTT, p.Loss, p.Seed), market: newMarket(p.Seed), oracle: newOracle(),
 		asked: make(map[peer.ID]bool),
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, p Params) *world {
 }
 
 // end closes everything, so that the bubble can end.
-func (w *world) end() {
+func (w *cluster) end() {
 	for _, p := range append(w.alive(), w.hostile...) {
 		w.closing.Go(func() { _ = p.close() })
 	}
@@ -70,7 +70,7 @@ func (w *world) end() {
 	w.wire.net.Close()
 }
 
-func (w *world) alive() []*simPeer {
+func (w *cluster) alive() []*simPeer {
 	var out []*simPeer
 	for _, p := range w.peers {
 		if !p.dead {
@@ -83,7 +83,7 @@ func (w *world) alive() []*simPeer {
 // join adds peers one after the other and waits until they have settled. A newcomer dials
 // most of a network of hundreds, and closes what it does not need after some ten seconds:
 // the larger the network, the slower it grows, or all would be connected to all.
-func (w *world) join(n int) []*simPeer {
+func (w *cluster) join(n int) []*simPeer {
 	w.t.Helper()
 	from := len(w.peers)
 	for range n {
@@ -101,7 +101,7 @@ func (w *world) join(n int) []*simPeer {
 
 // form waits until every peer knows enough others to be a part of the network: a burst of
 // newcomers may find their introducers full, and then tries again later.
-func (w *world) form() {
+func (w *cluster) form() {
 	peers := w.alive()
 	enough := min(keeper.Replicas, len(peers)-1)
 	start := time.Now()
@@ -126,7 +126,7 @@ func (w *world) form() {
 }
 
 // doors are the first peers that live.
-func (w *world) doors() []peer.AddrInfo {
+func (w *cluster) doors() []peer.AddrInfo {
 	var out []peer.AddrInfo
 	for _, p := range w.alive() {
 		if len(out) < introducers {
@@ -137,7 +137,7 @@ func (w *world) doors() []peer.AddrInfo {
 }
 
 // kill takes peers off the network without a goodbye.
-func (w *world) kill(peers []*simPeer) {
+func (w *cluster) kill(peers []*simPeer) {
 	for _, p := range peers {
 		p.dead = true
 		w.wire.silence(p.addr)
@@ -148,7 +148,7 @@ func (w *world) kill(peers []*simPeer) {
 }
 
 // some draws n living peers.
-func (w *world) some(n int) []*simPeer {
+func (w *cluster) some(n int) []*simPeer {
 	all := w.alive()
 	w.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(n, len(all))]
@@ -157,7 +157,7 @@ func (w *world) some(n int) []*simPeer {
 // stagger does something at many peers at once, each starting at its own moment within a
 // period, and waits. The period is that of a hundred peers; more take longer, for each of them
 // looks places up and is connected to many others afterwards.
-func (w *world) stagger(peers []*simPeer, within time.Duration, do func(*simPeer)) {
+func (w *cluster) stagger(peers []*simPeer, within time.Duration, do func(*simPeer)) {
 	const crowd = 100
 	within = within * time.Duration(max(crowd, len(peers))) / crowd
 	var wg sync.WaitGroup
@@ -171,14 +171,14 @@ func (w *world) stagger(peers []*simPeer, within time.Duration, do func(*simPeer
 }
 
 // grow brings a network up and fills it.
-func (w *world) grow() {
+func (w *cluster) grow() {
 	w.join(w.params.Peers)
 	w.populate(w.peers, w.params.Records)
 	time.Sleep(quieting)
 }
 
 // populate has peers register n services in turns.
-func (w *world) populate(peers []*simPeer, n int) {
+func (w *cluster) populate(peers []*simPeer, n int) {
 	work := make(map[*simPeer][]records.Offer)
 	for i := range n {
 		p := peers[i%len(peers)]
@@ -191,7 +191,7 @@ func (w *world) populate(peers []*simPeer, n int) {
 	})
 }
 
-func (w *world) register(p *simPeer, o records.Offer) {
+func (w *cluster) register(p *simPeer, o records.Offer) {
 	name := records.Name{Provider: p.id, ID: o.ID}
 	w.oracle.expect(name)
 	start := time.Now()
@@ -208,7 +208,7 @@ func (w *world) register(p *simPeer, o records.Offer) {
 }
 
 // noted tells the oracle of a service's newest version.
-func (w *world) noted(p *simPeer, id string) *records.Record {
+func (w *cluster) noted(p *simPeer, id string) *records.Record {
 	r, err := p.discovery.Own(id)
 	if err != nil {
 		w.fail("%s of %s: %v", id, short(p.id), err)
@@ -219,7 +219,7 @@ func (w *world) noted(p *simPeer, id string) *records.Record {
 }
 
 // reprice updates a service.
-func (w *world) reprice(p *simPeer, id string, price float64) *records.Record {
+func (w *cluster) reprice(p *simPeer, id string, price float64) *records.Record {
 	r, err := p.discovery.Own(id)
 	if err != nil {
 		w.fail("%s of %s: %v", id, short(p.id), err)
@@ -233,7 +233,7 @@ func (w *world) reprice(p *simPeer, id string, price float64) *records.Record {
 	return w.noted(p, id)
 }
 
-func (w *world) withdraw(p *simPeer, id string) {
+func (w *cluster) withdraw(p *simPeer, id string) {
 	if _, err := p.discovery.Withdraw(w.t.Context(), id); err != nil {
 		w.fail("withdraw %s of %s: %v", id, short(p.id), err)
 		return
@@ -242,7 +242,7 @@ func (w *world) withdraw(p *simPeer, id string) {
 }
 
 // owned lists the living services of peers with their owners.
-func (w *world) owned(peers []*simPeer) []service {
+func (w *cluster) owned(peers []*simPeer) []service {
 	var out []service
 	for _, p := range peers {
 		for _, r := range p.discovery.OwnAll() {
@@ -268,7 +268,7 @@ type asking struct {
 }
 
 // ask has peers ask, judges the answers, and adds a stage to the figures.
-func (w *world) ask(peers []*simPeer, s asking) {
+func (w *cluster) ask(peers []*simPeer, s asking) {
 	if s.draw == nil {
 		s.draw = w.market.question
 	}
@@ -307,7 +307,7 @@ func (w *world) ask(peers []*simPeer, s asking) {
 }
 
 // tally counts an answer; w.mu is held.
-func (w *world) tally(v verdict, err error, quiet bool) {
+func (w *cluster) tally(v comparison, err error, quiet bool) {
 	f := &w.figures
 	f.Queries++
 	switch {
@@ -322,7 +322,7 @@ func (w *world) tally(v verdict, err error, quiet bool) {
 }
 
 // question asks one and judges the answer.
-func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.Duration, error) {
+func (w *cluster) question(p *simPeer, q query.Query, quiet bool) (comparison, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	q.Explain = quiet // a breach then tells whom the peer asked
@@ -338,14 +338,14 @@ func (w *world) question(p *simPeer, q query.Query, quiet bool) (verdict, time.D
 	w.asked[p.id] = true
 	w.mu.Unlock()
 	if err != nil {
-		return verdict{}, took, err
+		return comparison{}, took, err
 	}
 	return w.oracle.judge(asked{p.id, q}, a, quiet), took, nil
 }
 
 // fail takes note of what must not happen and breaks no property. The test fails after the
 // bubble has ended: then its figures are told all the same.
-func (w *world) fail(format string, args ...any) {
+func (w *cluster) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failures = append(w.failures, fmt.Sprintf(format, args...))
@@ -359,7 +359,7 @@ func number(b bool) int {
 }
 
 // halves gives a partition of all peers: those at odd places on side 1.
-func (w *world) halves() (sides map[netip.Addr]int, left, right []*simPeer) {
+func (w *cluster) halves() (sides map[netip.Addr]int, left, right []*simPeer) {
 	sides = make(map[netip.Addr]int)
 	for i, p := range w.peers {
 		sides[p.addr] = i % 2

@@ -63,7 +63,7 @@ type run struct {
 	net     *network.Network
 	peers   []*peer
 	report  *Report
-	ledger  history.Ledger
+	ledger  history.EventLog
 	beliefs history.Beliefs
 
 	resources map[string]*resource // by lock
@@ -170,10 +170,10 @@ func (r *run) judge() {
 		r.violated("X1", "a peer ended by itself: %v", lost)
 	}
 	h := history.History{Ops: r.operations(), Events: r.ledger.Events()}
-	verdicts := history.Check(h, time.Now, patience)
-	verdicts = append(verdicts, r.ledger.Verdict(), r.beliefs.Verdict(), history.Verdict{Rule: "X, V", Violations: r.found()})
+	results := history.Check(h, time.Now, patience)
+	results = append(results, r.ledger.Result(), r.beliefs.Result(), history.Result{Rule: "X, V", Violations: r.found()})
 	r.report.Resumed = int(r.resumed.Load())
-	r.report.conclude(h, verdicts)
+	r.report.conclude(h, results)
 }
 
 // keep stores the evidence of a violation; without violations it removes the files of the peers.

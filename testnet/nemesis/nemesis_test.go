@@ -72,8 +72,8 @@ func TestKeep(t *testing.T) {
 	r.end(r.begin(history.Op{Kind: history.Read, Object: "k", Value: "never written"}), history.OK, nil)
 	r.violated("V1", "nobody serves")
 	h := history.History{Ops: r.operations()}
-	verdicts := history.Check(h, time.Now, time.Minute)
-	r.report.conclude(h, append(verdicts, history.Verdict{Rule: "X, V", Violations: r.found()}))
+	results := history.Check(h, time.Now, time.Minute)
+	r.report.conclude(h, append(results, history.Result{Rule: "X, V", Violations: r.found()}))
 	require.NoError(t, r.keep())
 	require.Equal(t, dir, r.report.Kept)
 	for _, name := range []string{"operations.jsonl", "events.jsonl", "report.json"} {

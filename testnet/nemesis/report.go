@@ -56,8 +56,8 @@ func newReport(c Config) *Report {
 	}
 }
 
-// conclude takes the verdicts in.
-func (r *Report) conclude(h history.History, verdicts []history.Verdict) {
+// conclude adds the results to the report.
+func (r *Report) conclude(h history.History, results []history.Result) {
 	for _, o := range h.Ops {
 		kind := string(o.Kind)
 		if r.Operations[kind] == nil {
@@ -69,7 +69,7 @@ func (r *Report) conclude(h history.History, verdicts []history.Verdict) {
 	for _, d := range history.Freed(h) {
 		r.Freed = append(r.Freed, d.Seconds())
 	}
-	for _, v := range verdicts {
+	for _, v := range results {
 		r.Checks = append(r.Checks, Check{v.Rule, v.Checked, v.Took.Round(time.Millisecond).Seconds(), len(v.Violations)})
 		r.Violations = append(r.Violations, v.Violations...)
 	}

@@ -121,8 +121,8 @@ type Violation struct {
 // String is the violation for people.
 func (v Violation) String() string { return v.Rule + ": " + v.Detail }
 
-// Verdict is what one check came to.
-type Verdict struct {
+// Result is what one check came to.
+type Result struct {
 	Rule       string
 	Checked    int // operations or events
 	Took       time.Duration
@@ -134,27 +134,27 @@ const perRule = 10
 
 // Check applies every rule to a finished history. A porcupine check without an answer after
 // patience counts as violated: an undecided check proves nothing.
-func Check(h History, now func() time.Time, patience time.Duration) []Verdict {
+func Check(h History, now func() time.Time, patience time.Duration) []Result {
 	h.Ops, h.Events = slices.Clone(h.Ops), slices.Clone(h.Events)
 	slices.SortFunc(h.Ops, func(a, b Op) int { return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.ID, b.ID)) })
 	c := &checker{History: h, patience: patience}
 	c.index()
 	rules := []struct {
 		name  string
-		check func(*verdict)
+		check func(*collector)
 	}{
 		{"H1", c.registers}, {"H2", c.tries}, {"H3", c.fenced}, {"R2", c.fresh}, {"L1", c.tokens}, {"L2", c.stale},
 		{"L2", c.replay}, {"L7", c.order}, {"D1", c.durable}, {"E1", c.once},
 	}
-	verdicts := make([]Verdict, 0, len(rules))
+	results := make([]Result, 0, len(rules))
 	for _, r := range rules {
-		v := &verdict{Verdict: Verdict{Rule: r.name}}
+		v := &collector{Result: Result{Rule: r.name}}
 		began := now()
 		r.check(v)
 		v.Took = now().Sub(began)
-		verdicts = append(verdicts, v.Verdict)
+		results = append(results, v.Result)
 	}
-	return verdicts
+	return results
 }
 
 // checker is a history with look-up tables.
@@ -201,10 +201,10 @@ type claim struct {
 	token int64
 }
 
-// verdict collects violations.
-type verdict struct{ Verdict }
+// collector collects violations.
+type collector struct{ Result }
 
-func (v *verdict) violated(format string, args ...any) {
+func (v *collector) violated(format string, args ...any) {
 	if len(v.Violations) < perRule {
 		v.Violations = append(v.Violations, Violation{Rule: v.Rule, Detail: fmt.Sprintf(format, args...)})
 	}

@@ -28,7 +28,7 @@ func (c *checker) settle(o Op) (Op, bool) {
 }
 
 // registers checks H1 for each key with puts, swaps and reads.
-func (c *checker) registers(v *verdict) {
+func (c *checker) registers(v *collector) {
 	keys := make(map[string][]Op)
 	for _, o := range c.Ops {
 		if o.Kind != Put && o.Kind != Swap && o.Kind != Read || o.Lock != "" {
@@ -42,7 +42,7 @@ func (c *checker) registers(v *verdict) {
 }
 
 // tries checks H2 for each lock with tries only.
-func (c *checker) tries(v *verdict) {
+func (c *checker) tries(v *collector) {
 	waited := make(map[string]bool)
 	for _, o := range c.Ops {
 		waited[o.Object] = waited[o.Object] || o.Kind == Lock
@@ -84,7 +84,7 @@ func (c *checker) ending(ops []Op, o Op) []Op {
 }
 
 // fenced checks H3 for each lock with a guarded key.
-func (c *checker) fenced(v *verdict) {
+func (c *checker) fenced(v *collector) {
 	locks := make(map[string][]Op)
 	for _, o := range c.Ops {
 		if o.Kind == Guarded {
@@ -107,7 +107,7 @@ func (c *checker) fenced(v *verdict) {
 }
 
 // explain asks porcupine for an order of the operations on each object that explains all results.
-func (c *checker) explain(v *verdict, objects map[string][]Op, model porcupine.Model) {
+func (c *checker) explain(v *collector, objects map[string][]Op, model porcupine.Model) {
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		ops := make([]porcupine.Operation, len(objects[name]))
 		for i, o := range objects[name] {

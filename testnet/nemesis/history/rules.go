@@ -39,7 +39,7 @@ func token(o Op) int64 { return o.Token }
 func (o Op) writes() bool { return o.Kind == Put || o.Kind == Swap || o.Kind == Guarded }
 
 // fresh checks R2 over all keys at once, by the revisions of answers.
-func (c *checker) fresh(v *verdict) {
+func (c *checker) fresh(v *collector) {
 	var ops []Op
 	for _, o := range c.Ops {
 		if o.Outcome == OK && o.Revision > 0 {
@@ -56,7 +56,7 @@ func (c *checker) fresh(v *verdict) {
 }
 
 // tokens checks L1.
-func (c *checker) tokens(v *verdict) {
+func (c *checker) tokens(v *collector) {
 	for _, name := range slices.Sorted(maps.Keys(c.claims)) {
 		past, owners := newLatest(c.claims[name], token), make(map[int64]Op)
 		for _, o := range c.claims[name] {
@@ -74,7 +74,7 @@ func (c *checker) tokens(v *verdict) {
 
 // stale checks L2 from the view of clients: after a grant of a token, no write with a smaller
 // token succeeds in the group; after a write with it outside, none succeeds there.
-func (c *checker) stale(v *verdict) {
+func (c *checker) stale(v *collector) {
 	outside := make(map[string][]Op)
 	for _, o := range c.Ops {
 		if o.Kind == Fenced && o.Outcome == OK {
@@ -102,7 +102,7 @@ func (c *checker) stale(v *verdict) {
 
 // replay checks L2 by the events: each write under a lock belongs to the lock holder at its
 // revision.
-func (c *checker) replay(v *verdict) {
+func (c *checker) replay(v *collector) {
 	writer := make(map[string]Op)
 	for _, o := range c.Ops {
 		if o.Kind == Guarded {
@@ -148,7 +148,7 @@ func holders(queue map[int64]Event) (tokens []int64) {
 
 // order checks L7 on exclusive locks: a token is a place in the queue, and a later claim learns
 // later about its grant, since the earlier claim had to end first.
-func (c *checker) order(v *verdict) {
+func (c *checker) order(v *collector) {
 	for _, name := range slices.Sorted(maps.Keys(c.claims)) {
 		claims := slices.Clone(c.claims[name])
 		if slices.ContainsFunc(claims, func(o Op) bool { return o.Mode != Exclusive }) {
@@ -165,7 +165,7 @@ func (c *checker) order(v *verdict) {
 }
 
 // durable checks D1.
-func (c *checker) durable(v *verdict) {
+func (c *checker) durable(v *collector) {
 	for _, o := range c.Ops {
 		switch {
 		case o.writes() && o.Outcome != Unknown:
@@ -186,7 +186,7 @@ func (c *checker) durable(v *verdict) {
 }
 
 // once checks E1: no value is written twice.
-func (c *checker) once(v *verdict) {
+func (c *checker) once(v *collector) {
 	seen := make(map[string]Event)
 	for _, e := range c.Events {
 		if e.Lock != "" || e.Deleted {

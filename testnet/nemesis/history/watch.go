@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Ledger merges the events of all watches over a span of keys. The first watch records an event,
-// all other watches are compared with it. The zero Ledger is ready and safe for concurrent use.
-type Ledger struct {
+// EventLog merges the events of all watches over a span of keys. The first watch records an event,
+// all other watches are compared with it. The zero EventLog is ready and safe for concurrent use.
+type EventLog struct {
 	mu         sync.Mutex // guards what follows
 	events     []Event
 	mod        map[string]int64 // revision of each key
@@ -21,14 +21,14 @@ type Ledger struct {
 type Stream struct {
 	Name string
 
-	ledger *Ledger
+	ledger *EventLog
 	at     int   // events of the ledger already seen
 	next   int64 // revision
 	broken bool  // a violation was recorded
 }
 
 // Follow begins a stream.
-func (l *Ledger) Follow(name string) *Stream { return &Stream{Name: name, ledger: l, next: 1} }
+func (l *EventLog) Follow(name string) *Stream { return &Stream{Name: name, ledger: l, next: 1} }
 
 // Next is the next revision of the stream.
 func (s *Stream) Next() int64 { return s.next }
@@ -73,7 +73,7 @@ func (s *Stream) Take(events []Event, next int64) {
 	s.next = max(s.next, next)
 }
 
-func (l *Ledger) append(e Event) {
+func (l *EventLog) append(e Event) {
 	if l.mod == nil {
 		l.mod = make(map[string]int64)
 	}
@@ -92,21 +92,21 @@ func (s *Stream) violated(format string, args ...any) {
 }
 
 // Events returns the history so far.
-func (l *Ledger) Events() []Event {
+func (l *EventLog) Events() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events)
 }
 
-// Verdict returns the number of compared events, and all violations.
-func (l *Ledger) Verdict() Verdict {
+// Result returns the number of compared events, and all violations.
+func (l *EventLog) Result() Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Verdict{Rule: "W", Checked: l.compared, Violations: slices.Clone(l.violations)}
+	return Result{Rule: "W", Checked: l.compared, Violations: slices.Clone(l.violations)}
 }
 
 // Keys returns the state of all keys at a revision.
-func (l *Ledger) Keys(at int64) map[string]Event {
+func (l *EventLog) Keys(at int64) map[string]Event {
 	keys := make(map[string]Event)
 	for _, e := range l.Events() {
 		if e.Revision > at {
@@ -186,9 +186,9 @@ func (b *Beliefs) Lost(o Op, belief Belief) {
 	b.violations = append(b.violations, Violation{Rule: "L4", Detail: fmt.Sprintf("its client could count on the lock:\n  %v", o)})
 }
 
-// Verdict returns the number of compared beliefs, and all violations.
-func (b *Beliefs) Verdict() Verdict {
+// Result returns the number of compared beliefs, and all violations.
+func (b *Beliefs) Result() Result {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Verdict{Rule: "L3", Checked: b.checked, Violations: slices.Clone(b.violations)}
+	return Result{Rule: "L3", Checked: b.checked, Violations: slices.Clone(b.violations)}
 }

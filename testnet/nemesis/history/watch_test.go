@@ -18,7 +18,7 @@ func changes() []Event {
 }
 
 func TestWatchesThatAgree(t *testing.T) {
-	var l Ledger
+	var l EventLog
 	all := changes()
 	first, second := l.Follow("first"), l.Follow("second")
 	first.Take(all[:1], 2)
@@ -26,8 +26,8 @@ func TestWatchesThatAgree(t *testing.T) {
 	first.Take(nil, 2)
 	first.Take(all[1:], 9)
 	second.Take(all[3:], 6)
-	require.Empty(t, l.Verdict().Violations)
-	require.Equal(t, 5, l.Verdict().Checked)
+	require.Empty(t, l.Result().Violations)
+	require.Equal(t, 5, l.Result().Checked)
 	require.Equal(t, all, l.Events())
 	require.Equal(t, int64(9), first.Next())
 	require.Len(t, l.Keys(2), 2)
@@ -62,13 +62,13 @@ func TestWatchesThatDoNotAgree(t *testing.T) {
 		"events beyond the mark":    {{all, 3}},
 		"other events at the start": {{other(0, func(e *Event) { e.Key = "x" }), 6}},
 	} {
-		var l Ledger
+		var l EventLog
 		l.Follow("right").Take(all, 6)
 		s := l.Follow("wrong")
 		for _, step := range steps {
 			s.Take(step.events, step.next)
 		}
-		require.NotEmpty(t, l.Verdict().Violations, name)
+		require.NotEmpty(t, l.Result().Violations, name)
 	}
 }
 
@@ -80,9 +80,9 @@ func TestFirstWatchIsHeldToOrder(t *testing.T) {
 		"replaces": {changes()[0], {Revision: 3, Key: "a", Create: 1, Version: 3, Replaces: 2}},
 		"no event": {changes()[1]},
 	} {
-		var l Ledger
+		var l EventLog
 		l.Follow("only").Take(list, 9)
-		require.NotEmpty(t, l.Verdict().Violations, name)
+		require.NotEmpty(t, l.Result().Violations, name)
 	}
 }
 
@@ -120,12 +120,12 @@ func TestBeliefs(t *testing.T) {
 			*one = false
 		}
 		b.Enter(Op{Object: "another", Mode: Exclusive}, 2, yes())
-		require.Equal(t, c.right, len(b.Verdict().Violations) == 0, c.modes)
-		require.Empty(t, ended.Verdict().Violations)
+		require.Equal(t, c.right, len(b.Result().Violations) == 0, c.modes)
+		require.Empty(t, ended.Result().Violations)
 	}
 	var b Beliefs
 	b.Lost(Op{}, new(belief))
-	require.Empty(t, b.Verdict().Violations)
+	require.Empty(t, b.Result().Violations)
 	b.Lost(Op{}, yes())
-	require.NotEmpty(t, b.Verdict().Violations)
+	require.NotEmpty(t, b.Result().Violations)
 }
