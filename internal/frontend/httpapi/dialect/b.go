@@ -14,7 +14,7 @@ import (
 // record is a registration in dialect B. Its schema allows unknown fields and includes fields
 // that only the registry writes: both are ignored.
 type record struct {
-	instance.RegistrationJSON
+	*instance.RegistrationJSON
 	Name string `json:"name"`
 
 	HealthCheck json.RawMessage `json:"health_check"` // read by itself, without unknown fields
@@ -33,7 +33,7 @@ type record struct {
 // empty, must match the body.
 // The result still needs Normalize. Errors: Invalid, with the field.
 func ParseService(text []byte, namespace string) (instance.Registration, error) {
-	var q record
+	q := record{RegistrationJSON: new(instance.RegistrationJSON)}
 	if err := input.Open(text, &q); err != nil {
 		return instance.Registration{}, err
 	}
