@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// shop is a catalog with one of everything.
+// shop returns instances of each kind.
 func shop() []*instance.Instance {
 	return []*instance.Instance{
 		at("web", "web-1", "10.0.1.1", 8080, tagged("canary", "v1.2"), inZone("us-east-1a")),
@@ -36,7 +36,7 @@ const (
 	soaConsul    = "consul. 5 IN SOA ns.consul. hostmaster.consul. 1 3600 600 86400 5"
 )
 
-// golden is a question with all that must be in the answer.
+// golden is a question with the whole expected answer.
 type golden struct {
 	name   string
 	qtype  uint16
@@ -55,7 +55,7 @@ func (g golden) soa() []string {
 	return []string{soaBlackhole}
 }
 
-func (g golden) check(t *testing.T, b *bench) {
+func (g golden) check(t *testing.T, b *fixture) {
 	for _, m := range []*dns.Msg{question(g.name, g.qtype, 0), question(g.name, g.qtype, 4096)} {
 		a := b.udp(m)
 		require.Equal(t, dns.RcodeToString[g.rcode], dns.RcodeToString[a.Rcode])
@@ -68,7 +68,7 @@ func (g golden) check(t *testing.T, b *bench) {
 }
 
 func check(t *testing.T, list []golden) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(shop()...)
 	for _, g := range list {
 		t.Run(g.name+" "+dns.TypeToString[g.qtype], func(t *testing.T) { g.check(t, b) })

@@ -14,7 +14,7 @@ func BenchmarkRespond(b *testing.B) {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
 			for _, weights := range []int{1, 10} {
 				b.Run(fmt.Sprintf("%s/instances=%d/weights=%d", dns.TypeToString[qtype], n, weights), func(b *testing.B) {
-					s := newBench(b)
+					s := newFixture(b)
 					list := crowd(n)
 					for k, i := range list {
 						i.Spec.Weight = 1 + k%weights
@@ -33,9 +33,9 @@ func BenchmarkRespond(b *testing.B) {
 	}
 }
 
-// BenchmarkAbsent is a question for a name that does not exist.
+// BenchmarkAbsent asks for a name that does not exist.
 func BenchmarkAbsent(b *testing.B) {
-	s := newBench(b)
+	s := newFixture(b)
 	s.catalog.set(crowd(10)...)
 	raw, err := question("nobody.service.consul.", dns.TypeA, 4096).Pack()
 	require.NoError(b, err)

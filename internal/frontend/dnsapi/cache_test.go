@@ -17,7 +17,7 @@ import (
 // but for its order, depends on the question and the catalog alone.
 func TestCache(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newBench(t)
+		b := newFixture(t)
 		pool := shop()
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 4).Draw(rt, "step") {
@@ -32,7 +32,7 @@ func TestCache(t *testing.T) {
 				}).Draw(rt, "name")
 				m := question(name, rapid.SampledFrom([]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}).Draw(rt, "type"), 1232)
 				fresh := newResponder(b.server)
-				got, want := b.udp(m), (&bench{t: t, server: b.server, r: fresh}).udp(m)
+				got, want := b.udp(m), (&fixture{t: t, server: b.server, r: fresh}).udp(m)
 				require.Equal(rt, want.MsgHdr, got.MsgHdr)
 				for _, pair := range [][2][]dns.RR{{want.Ns, got.Ns}, {want.Answer, got.Answer}, {want.Extra, got.Extra}} {
 					if strings.HasPrefix(name, "db") && len(pair[0]) == 1 {
@@ -45,9 +45,9 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// TestCacheIsBounded: neither names that exist nor names that do not fill memory.
+// TestCacheIsBounded: neither existing nor missing names fill memory.
 func TestCacheIsBounded(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	var list []*instance.Instance
 	for k := range 3 * maxCached {
 		list = append(list, at(fmt.Sprintf("s%d", k), "i", "10.0.0.1", 80))
@@ -77,7 +77,7 @@ func TestCacheIsBounded(t *testing.T) {
 	require.False(t, ok)
 }
 
-// drawn counts how often each record is the first of n draws of all, and checks that each draw has all.
+// drawn counts the first records of n draws, and checks that each draw is a permutation.
 func drawn(t *testing.T, o *order, records []record, uniform bool, n int) []int {
 	first := make([]int, len(records))
 	for range n {
@@ -117,9 +117,9 @@ func TestOrder(t *testing.T) {
 	drawn(t, o, same[:1], false, 1)
 }
 
-// TestOrderOfAnswers: the order is of the wire, not of the list.
+// TestOrderOfAnswers checks the order on the wire.
 func TestOrderOfAnswers(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	list := crowd(4)
 	list[2].Spec.Weight = 97
 	b.catalog.set(list...)

@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// fakeCatalog is a Catalog of a list. Results are the same View until the list changes.
+// fakeCatalog is a Catalog of a list. It returns the same View until the list changes.
 type fakeCatalog struct {
 	mu      sync.Mutex // guards all
 	list    []*instance.Instance
@@ -138,8 +138,8 @@ func ofPeer(p string) func(*instance.Instance) {
 	return func(i *instance.Instance) { i.Peer = p }
 }
 
-// bench is a server without sockets, with a clock and a catalog that tests move.
-type bench struct {
+// fixture is a server without sockets, with a clock and a catalog that tests move.
+type fixture struct {
 	t       testing.TB
 	server  *Server
 	r       *responder
@@ -149,8 +149,8 @@ type bench struct {
 
 func loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
 
-func newBench(t testing.TB, change ...func(*Config)) *bench {
-	b := &bench{t: t, catalog: &fakeCatalog{}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+func newFixture(t testing.TB, change ...func(*Config)) *fixture {
+	b := &fixture{t: t, catalog: &fakeCatalog{}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	b.catalog.set()
 	seed := uint64(1)
 	c := Config{
@@ -176,7 +176,7 @@ func newBench(t testing.TB, change ...func(*Config)) *bench {
 	return b
 }
 
-// complaints fail a test when anything is logged: a panic is.
+// complaints fails a test for any log line, such as of a panic.
 type complaints struct{ t testing.TB }
 
 func (c complaints) Write(p []byte) (int, error) {
@@ -184,7 +184,7 @@ func (c complaints) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// question is a packet that asks, with EDNS of a size unless it is 0.
+// question makes a packet with a question, and with EDNS of the given size unless zero.
 func question(name string, qtype uint16, edns uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
@@ -194,13 +194,13 @@ func question(name string, qtype uint16, edns uint16) *dns.Msg {
 	return m
 }
 
-// udp sends a message as if by UDP from this host.
-func (b *bench) udp(m *dns.Msg) *dns.Msg { return b.exchange(m, loopback(), true) }
+// udp sends a message as if over UDP from this host.
+func (b *fixture) udp(m *dns.Msg) *dns.Msg { return b.exchange(m, loopback(), true) }
 
-func (b *bench) tcp(m *dns.Msg) *dns.Msg { return b.exchange(m, loopback(), false) }
+func (b *fixture) tcp(m *dns.Msg) *dns.Msg { return b.exchange(m, loopback(), false) }
 
-// exchange gives the answer to a message, nil for none, after checks that every answer must pass.
-func (b *bench) exchange(m *dns.Msg, client netip.Addr, udp bool) *dns.Msg {
+// exchange returns the answer to a message, or nil, after checks for all answers.
+func (b *fixture) exchange(m *dns.Msg, client netip.Addr, udp bool) *dns.Msg {
 	b.t.Helper()
 	raw, err := m.Pack()
 	require.NoError(b.t, err)
@@ -235,7 +235,7 @@ func withoutOPT(list []dns.RR) []dns.RR {
 	return slices.DeleteFunc(slices.Clone(list), func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
 }
 
-// texts gives records as text, one space between fields, in ascending order.
+// lines returns records as sorted text with single spaces.
 func lines(list []dns.RR) []string {
 	out := []string{}
 	for _, rr := range withoutOPT(list) {

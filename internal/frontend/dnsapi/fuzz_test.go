@@ -12,7 +12,7 @@ import (
 // FuzzPacket: whatever comes, nothing panics, an answer is a message that another implementation reads,
 // it fits, it is to the question, and one that has no records is hardly longer than the packet.
 func FuzzPacket(f *testing.F) {
-	b := newBench(f)
+	b := newFixture(f)
 	b.catalog.set(append(shop(), crowd(40)...)...)
 	for _, name := range []string{
 		"web.service.consul.", "_web._tcp.service.blackhole.", "canary.web.service.us-east-1a.consul.", "db.service.consul.",
@@ -65,7 +65,7 @@ func FuzzPacket(f *testing.F) {
 	})
 }
 
-// FuzzName: labels are read without a panic, and what they mean has the parts it needs.
+// FuzzName: labels never cause a panic, and a parsed name has the parts of its form.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{"web.service", "a.b.web.service.z.ns", "_web._tcp", "_tcp", "zone", "ns.ns", "x.zone.y.ns", "n.node", "0a.addr"} {
 		f.Add(name)
@@ -91,7 +91,7 @@ func FuzzName(f *testing.F) {
 
 // TestAmplification: the most that a packet over UDP can be made into, for the documentation of the limits.
 func TestAmplification(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(crowd(300)...)
 	for name, most := range map[string]float64{
 		"web.service.consul.": 30, "nobody.service.consul.": 3, "consul.": 3, "example.com.": 1, "n1.node.consul.": 3,

@@ -15,9 +15,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// TestForm is how messages are answered for what they are, not for what they ask.
+// TestForm checks the response codes of malformed messages.
 func TestForm(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(shop()...)
 	second := dns.Question{Name: "b.consul.", Qtype: dns.TypeA, Qclass: dns.ClassINET}
 	for what, c := range map[string]struct {
@@ -67,7 +67,7 @@ func record0(t *testing.T) dns.RR {
 
 // TestSilence: to these no answer is given, or two servers could talk to each other for ever.
 func TestSilence(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	answer := question("web.service.consul.", dns.TypeA, 0)
 	answer.Response = true
 	require.Nil(t, b.udp(answer))
@@ -76,7 +76,7 @@ func TestSilence(t *testing.T) {
 }
 
 func TestEcho(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(shop()...)
 	for range 2 { // packed, then from the cache
 		m := question("wEb.SerVice.CONsul.", dns.TypeA, 1232) // as with 0x20 bits
@@ -104,7 +104,7 @@ func crowd(n int) []*instance.Instance {
 }
 
 func TestTruncation(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(crowd(300)...)
 	for _, c := range []struct {
 		qtype, edns uint16
@@ -127,9 +127,10 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestRoomForAdditional: they are left out one by one, and nobody is told.
+// TestRoomForAdditional: additional records without room are left out one by one, without the
+// truncation bit.
 func TestRoomForAdditional(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(crowd(10)...)
 	a := b.udp(question("web.service.consul.", dns.TypeSRV, 0))
 	require.False(t, a.Truncated)
@@ -150,7 +151,7 @@ func TestRoomForAdditional(t *testing.T) {
 
 // TestTCPSizes: 64 KiB is the most, and names beyond the reach of pointers are written out.
 func TestTCPSizes(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(crowd(1000)...)
 	a := b.tcp(question("web.service.consul.", dns.TypeSRV, 1232))
 	require.False(t, a.Truncated)
@@ -178,7 +179,7 @@ func bigShortfall(t *testing.T, a *dns.Msg) int {
 // TestLongNames: the SOA of an absence has room or is left for TCP.
 func TestLongNames(t *testing.T) {
 	domain := strings.Repeat(strings.Repeat("d", 39)+".", 3)
-	b := newBench(t, func(c *Config) { c.Domains = []string{domain} })
+	b := newFixture(t, func(c *Config) { c.Domains = []string{domain} })
 	b.catalog.contact = instance.Contact{Stale: true, Reason: strings.Repeat("r", 100)}
 	name := strings.Repeat("a.", 60) + "s.service." + domain
 	require.Len(t, name, 250)
@@ -192,10 +193,10 @@ func TestLongNames(t *testing.T) {
 }
 
 func TestTTL(t *testing.T) {
-	ttl := func(b *bench) uint32 {
+	ttl := func(b *fixture) uint32 {
 		return b.udp(question("web.service.consul.", dns.TypeA, 0)).Answer[0].Header().Ttl
 	}
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(crowd(3)...)
 	require.EqualValues(t, 30, ttl(b))
 	b.catalog.expires = b.now.Add(7900 * time.Millisecond)
@@ -213,15 +214,15 @@ func TestTTL(t *testing.T) {
 	require.EqualValues(t, 90, ttl(newBenchOf(t, func(c *Config) { c.TTL = 90 * time.Second }, crowd(1))))
 }
 
-func newBenchOf(t *testing.T, change func(*Config), list []*instance.Instance) *bench {
-	b := newBench(t, change)
+func newBenchOf(t *testing.T, change func(*Config), list []*instance.Instance) *fixture {
+	b := newFixture(t, change)
 	b.catalog.set(list...)
 	return b
 }
 
-// TestStale: what was known is told when contact is lost, and marked (RFC 8914).
+// TestStale: without contact the last known answer is sent and marked (RFC 8914).
 func TestStale(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.set(shop()...)
 	require.Nil(t, b.ede("web.service.consul."))
 	b.catalog.contact = instance.Contact{Stale: true, Reason: strings.Repeat("no quorum ", 20), Age: time.Minute}
@@ -238,7 +239,7 @@ func TestStale(t *testing.T) {
 }
 
 // ede is the extended error of the answer.
-func (b *bench) ede(name string) *dns.EDNS0_EDE {
+func (b *fixture) ede(name string) *dns.EDNS0_EDE {
 	for _, o := range b.udp(question(name, dns.TypeA, 1232)).IsEdns0().Option {
 		if e, ok := o.(*dns.EDNS0_EDE); ok {
 			return e
@@ -252,14 +253,14 @@ func TestFailures(t *testing.T) {
 		fault.Invalid: dns.RcodeNameError, fault.NotFound: dns.RcodeNameError, fault.Unavailable: dns.RcodeServerFailure,
 		fault.Timeout: dns.RcodeServerFailure, fault.Internal: dns.RcodeServerFailure, fault.LimitReached: dns.RcodeServerFailure,
 	} {
-		b := newBench(t)
+		b := newFixture(t)
 		b.catalog.set(shop()...)
 		b.catalog.err = fault.New("catalog.Discover", kind, "secret")
 		for _, name := range []string{"web.service.consul.", "nobody.service.consul.", "us-east-1a.consul."} {
 			require.Equal(t, rcode, b.udp(question(name, dns.TypeA, 0)).Rcode, "%v %s", kind, name)
 		}
 	}
-	b := newBench(t)
+	b := newFixture(t)
 	b.catalog.err = errors.New("plain")
 	require.Equal(t, dns.RcodeServerFailure, b.udp(question("web.service.consul.", dns.TypeA, 0)).Rcode)
 }
@@ -274,7 +275,7 @@ func TestAddressRule(t *testing.T) {
 	}
 	never := []string{"0.0.0.0", "255.255.255.255", "224.0.0.1", "239.255.255.255", "::", "ff02::1", "fe80::1%eth0"}
 	public := []string{"1.1.1.1", "9.9.9.9", "172.32.0.1", "192.167.255.255", "2606:4700::1111", "2a00:1450::1"}
-	told := func(b *bench, host, peer string) bool {
+	told := func(b *fixture, host, peer string) bool {
 		b.catalog.set(at("web", "w", host, 80, ofPeer(peer)))
 		addr, err := netip.ParseAddr(host)
 		require.NoError(t, err)
@@ -284,8 +285,8 @@ func TestAddressRule(t *testing.T) {
 		require.Len(t, srv.Extra, found)
 		return found == 1
 	}
-	b := newBench(t)
-	lan := newBench(t, func(c *Config) {
+	b := newFixture(t)
+	lan := newFixture(t, func(c *Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7")}
 	})
 	for _, host := range private {
@@ -313,7 +314,7 @@ func TestAddressRule(t *testing.T) {
 }
 
 func TestClients(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")} })
+	b := newFixture(t, func(c *Config) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")} })
 	b.catalog.set(shop()...)
 	for client, rcode := range map[string]int{
 		"192.168.7.9": dns.RcodeSuccess, "127.0.0.9": dns.RcodeSuccess, "::1": dns.RcodeSuccess,
@@ -328,7 +329,7 @@ func TestClients(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	near := netip.MustParsePrefix("192.168.0.0/16")
-	b := newBench(t, func(c *Config) { c.Rate, c.Clients = 10, []netip.Prefix{near} })
+	b := newFixture(t, func(c *Config) { c.Rate, c.Clients = 10, []netip.Prefix{near} })
 	b.catalog.set(shop()...)
 	ask := func(client string) (whole, overTCP, nothing int) {
 		for range 30 {

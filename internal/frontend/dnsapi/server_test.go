@@ -22,8 +22,8 @@ import (
 const patience = time.Minute
 
 // served is a bench that listens on loopback.
-func served(t *testing.T, address string, change ...func(*Config)) *bench {
-	b := newBench(t, append(change, func(c *Config) { c.Logger = nil })...)
+func served(t *testing.T, address string, change ...func(*Config)) *fixture {
+	b := newFixture(t, append(change, func(c *Config) { c.Logger = nil })...)
 	b.catalog.set(crowd(100)...)
 	require.NoError(t, b.server.Listen(address))
 	var running sync.WaitGroup
@@ -102,7 +102,7 @@ func TestChanges(t *testing.T) {
 	changing.Wait()
 }
 
-// TestResolver: the resolver of Go's library finds addresses, all of them by TCP, and services.
+// TestResolver: Go's resolver finds addresses, all of them over TCP, and services.
 func TestResolver(t *testing.T) {
 	b := served(t, "127.0.0.1:0")
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -143,7 +143,7 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestBadConnections are ended, and others not served worse for them.
+// TestBadConnections: bad connections are closed without effect on others.
 func TestBadConnections(t *testing.T) {
 	b := served(t, "127.0.0.1:0", func(c *Config) { c.MaxConnsPerClient = 2 })
 	for _, sent := range [][]byte{{0xFF, 0xFF, 1}, {0, 0}, {0, 2, 1, 1}} {
@@ -181,13 +181,13 @@ func requireEnd(t *testing.T, conn net.Conn) {
 }
 
 func TestListen(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	for _, bad := range []string{"", ":8600", "localhost:8600", "127.0.0.1", "127.0.0.1:99999"} {
 		require.ErrorIs(t, b.server.Listen(bad), &fault.Error{Kind: fault.Invalid, Field: "dns"}, bad)
 	}
 	require.Zero(t, b.server.Addr())
 	require.NoError(t, b.server.Listen("127.0.0.1:0"))
-	other := newBench(t)
+	other := newFixture(t)
 	require.ErrorIs(t, other.server.Listen(b.server.Addr().String()), fault.Unavailable, "two servers do not share a port")
 	b.server.Close()
 	b.server.Close()
@@ -221,7 +221,7 @@ func TestConfig(t *testing.T) {
 
 // TestNestedDomains: a name belongs to the longest domain that it is below.
 func TestNestedDomains(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.Domains = []string{"example.", "sd.example."} })
+	b := newFixture(t, func(c *Config) { c.Domains = []string{"example.", "sd.example."} })
 	b.catalog.set(shop()...)
 	require.Len(t, b.udp(question("web.service.sd.example.", dns.TypeA, 0)).Answer, 2)
 	require.Len(t, b.udp(question("web.service.example.", dns.TypeA, 0)).Answer, 2)
@@ -229,7 +229,7 @@ func TestNestedDomains(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.server.Close()
 	b.catalog.set(shop()...)
 	b.udp(question("web.service.consul.", dns.TypeA, 0))

@@ -24,7 +24,7 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// quick answers heartbeats and does nothing else, so that the front end is what is measured.
+// quick only answers heartbeats, so that a benchmark measures the front end.
 type quick struct {
 	instance.Registrar
 	beats []instance.Beat
@@ -40,7 +40,7 @@ func (q *quick) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Be
 
 // BenchmarkHeartbeatStream renews leases over one stream on loopback, with so many in a message and
 // some messages under way: with the front end alone, and with the agent of a peer that has 10,000
-// instances behind it. An op is one heartbeat; the client's share is in it.
+// instances behind it. An operation is one heartbeat, including the work of the client.
 func BenchmarkHeartbeatStream(b *testing.B) {
 	for _, n := range []int{1, 16, 256, 4096} {
 		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {
@@ -109,7 +109,7 @@ func heartbeats(b *testing.B, registrar instance.Registrar, catalog instance.Cat
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(messages*n), "cpu-ns/op")
 }
 
-// cpu is the time that this process has had of processors.
+// cpu returns the CPU time of this process.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -144,7 +144,8 @@ func (r *refusing) Deregister(context.Context, instance.Key) (instance.Deregiste
 	return instance.Deregistered{}, r.err
 }
 
-// TestRegisterStream registers what is new, renews what is not, and refuses one by one.
+// TestRegisterStream: a stream registers new instances, renews known ones, and refuses invalid
+// ones individually.
 func TestRegisterStream(t *testing.T) {
 	asked := 0
 	c, a, _ := agents(t, func(c *grpcapi.Config) {
@@ -223,7 +224,7 @@ func TestLimitsSayWhen(t *testing.T) {
 	require.Equal(t, 10*time.Second, valueIn(err))
 }
 
-// TestOwnServicesOnly: who may not change a service can read it.
+// TestOwnServicesOnly: a caller without permission to change a service can read it.
 func TestOwnServicesOnly(t *testing.T) {
 	c, _, _ := agents(t, func(c *grpcapi.Config) {
 		c.May = func(_ context.Context, service string) error {
@@ -287,7 +288,7 @@ func TestWatchesEndWithTheServer(t *testing.T) {
 	refused(t, err, codes.Unavailable, "")
 }
 
-// TestLastHeartbeat is told by the peer that knows.
+// TestLastHeartbeat: the peer that receives the heartbeats reports the last one.
 func TestLastHeartbeat(t *testing.T) {
 	c, a, _ := agents(t)
 	done, err := c.Register(t.Context(), &agentv1.RegisterRequest{Instance: web("a")})
@@ -312,7 +313,7 @@ func (c *calling) Register(ctx context.Context, r instance.Registration) (instan
 	return c.Registrar.Register(ctx, r)
 }
 
-// TestLocal: what comes from this host is known by the address it comes from.
+// TestLocal: the remote address tells whether a call comes from this host.
 func TestLocal(t *testing.T) {
 	for network, local := range map[string]bool{"tcp": true, "unix": true, "bufconn": false} {
 		t.Run(network, func(t *testing.T) {
@@ -377,7 +378,7 @@ func TestReflectionListsTheAgent(t *testing.T) {
 	require.Contains(t, names, "blackhole.api.v1.LockService")
 }
 
-// TestNeed: each method that is served has a role of its own choice, and admin is never by oversight.
+// TestNeed: each served method has an explicit role, so that RoleAdmin is never an oversight.
 func TestNeed(t *testing.T) {
 	admin := []string{
 		"/blackhole.api.v1.RecordService/Register", "/blackhole.api.v1.RecordService/RegisterBatch", "/blackhole.api.v1.RecordService/Update",

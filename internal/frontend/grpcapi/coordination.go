@@ -81,7 +81,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	defer cancel()
 	r, h, err := c.Actor.Acquire(ctx, cmd, toWait(wait))
 	if err != nil {
-		return nil, c.orClosing("grpcapi.Lock", err)
+		return nil, orClosing(c.closing, "grpcapi.Lock", err)
 	}
 	return &api.LockResponse{
 		Header: fromHeader(h), Key: r.Lock.Key, FencingToken: int64(r.Lock.Token), Acquired: r.Lock.Granted, Count: r.Lock.Count,
@@ -92,8 +92,6 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 func toWait(ms int64) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
-
-func (c *coordination) orClosing(op string, err error) error { return orClosing(c.closing, op, err) }
 
 // TryLock implements api.LockServiceServer.
 func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*api.TryLockResponse, error) {

@@ -21,11 +21,11 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 	for {
 		batch, err := k.batch(ctx)
 		if len(batch) == 0 || err != nil {
-			return c.orClosing("grpcapi.LeaseKeepAlive", err)
+			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
 		renewals, h, err := c.Actor.KeepAlive(ctx, owner, asked(batch))
 		if err != nil {
-			return c.orClosing("grpcapi.LeaseKeepAlive", err)
+			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
 		header := fromHeader(h)
 		for _, req := range batch {

@@ -45,7 +45,7 @@ func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysReques
 			err = ctx.Err()
 		}
 		if err != nil {
-			return c.orClosing("grpcapi.Watch", err)
+			return orClosing(c.closing, "grpcapi.Watch", err)
 		}
 	}
 	return nil

@@ -6,10 +6,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Code is the table, for the test that it is complete.
+// Code is the table of codes, exported to the test of its completeness.
 func Code(k fault.Kind) codes.Code { return code(k) }
 
-// Methods are the full names of all methods that are served.
+// Methods returns the full names of all served methods.
 func (s *Server) Methods() []string {
 	var all []string
 	for service, info := range s.grpc.GetServiceInfo() {

@@ -28,7 +28,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// conn is a plain connection, for what the client does not do.
+// conn returns a plain connection, for calls outside the client's API.
 func (s served) conn(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient("passthrough:///peer", s.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -43,7 +43,7 @@ func whole(t testing.TB) (served, *discoverytest.Harness) {
 	return serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node}), h
 }
 
-// failing is a service of which every answer is one error, or a panic for nil.
+// failing is a service that answers each call with an error, or with a panic for nil.
 type failing struct {
 	discovery.Registrar
 	discovery.Finder

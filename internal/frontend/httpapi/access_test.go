@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
-// TestAccess: the table of routes and the guard of package access together let in who may.
+// TestAccess: the roles of the table and the guard of package access work together.
 func TestAccess(t *testing.T) {
 	guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: "none", Tokens: []access.Token{
 		{Token: access.NewSecret(strings.Repeat("r", 32)), Name: "dashboard", Role: access.RoleReadOnly},
@@ -19,7 +19,7 @@ func TestAccess(t *testing.T) {
 		{Token: access.NewSecret(strings.Repeat("a", 32)), Name: "operator", Role: access.RoleAdmin},
 	}}, access.Options{})
 	require.NoError(t, err)
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		watch := c.Guard
 		c.Guard = func(role access.Role, next http.Handler) http.Handler {
 			return watch(role, guard.HTTP(access.Need{Role: role}, next, WriteError))

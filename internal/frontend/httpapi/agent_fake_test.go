@@ -32,7 +32,7 @@ type registry struct {
 	local        bool  // the last registration came from this host
 }
 
-// change is what became of one instance; either may be nil.
+// change is a change of one instance; either side may be nil.
 type change struct {
 	revision      uint64
 	before, after *instance.Instance
@@ -133,7 +133,7 @@ func (g *registry) refusal(r instance.Registration, old *instance.Instance) erro
 	return &fault.Error{Kind: fault.Unprocessable, Field: "metadata.dependencies", Value: missing, Err: fmt.Errorf("are not registered")}
 }
 
-// sorted are all, by namespace, service and id.
+// sorted returns all instances by namespace, service and id.
 func (g *registry) sorted() []*instance.Instance {
 	list := make([]*instance.Instance, 0, len(g.all))
 	for _, i := range g.all {
@@ -153,7 +153,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// known is an instance, or why there is none.
+// known returns an instance or an error.
 func (g *registry) known(k instance.Key) (*instance.Instance, error) {
 	if i := g.all[k]; i != nil {
 		return i, nil
@@ -248,7 +248,7 @@ func (g *registry) report(k instance.Key, s instance.Status) {
 	g.with(g.all[k], s)
 }
 
-// pass lets time pass: who was not heard of is unhealthy, then removed.
+// pass advances the clock: instances without heartbeats become unhealthy, then removed.
 func (g *registry) pass(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -356,7 +356,7 @@ func (g *registry) Await(ctx context.Context, q instance.Query, after uint64) (i
 	}
 }
 
-// Services is not asked for by this front end.
+// Services is unused by this front end.
 func (g *registry) Services(context.Context, string) (instance.Services, error) {
 	return instance.Services{}, fault.New("", fault.Internal, "is not asked for")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
-// agent is a served agent plane, and a client of it.
-type agent struct {
+// agentFixture is a served agent plane with a client.
+type agentFixture struct {
 	*Server
 	*registry
 	caller
@@ -28,8 +28,8 @@ type caller struct {
 	base   string
 }
 
-// newAgent serves one on a socket.
-func newAgent(t testing.TB, edits ...func(*Config)) agent {
+// newAgentFixture serves one on a socket.
+func newAgentFixture(t testing.TB, edits ...func(*Config)) agentFixture {
 	t.Helper()
 	h := discoverytest.New(t)
 	g := newRegistry()
@@ -43,7 +43,7 @@ func newAgent(t testing.TB, edits ...func(*Config)) agent {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	a := agent{New(c), g, caller{&http.Client{Transport: &http.Transport{}}, "http://" + l.Addr().String()}, h.Node}
+	a := agentFixture{New(c), g, caller{&http.Client{Transport: &http.Transport{}}, "http://" + l.Addr().String()}, h.Node}
 	done := make(chan error, 1)
 	go func() { done <- a.Serve(l) }()
 	t.Cleanup(func() {
@@ -68,7 +68,7 @@ func (a caller) send(t testing.TB, line, body string, edits ...func(*http.Reques
 	return got
 }
 
-// open is send whose answer may go on.
+// open is send for an answer without end.
 func (a caller) open(t testing.TB, line, body string, edits ...func(*http.Request)) *http.Response {
 	t.Helper()
 	method, target, _ := strings.Cut(line, " ")
@@ -95,7 +95,7 @@ func (a caller) ok(t testing.TB, code int, line, body string, edits ...func(*htt
 	return got
 }
 
-// refused makes a request that must fail in the one form of errors.
+// refused makes a request that must fail with an error of this API.
 func (a caller) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) reply {
 	t.Helper()
 	got := a.send(t, line, body, edits...)
@@ -125,7 +125,7 @@ func all(list []object, field string) []any {
 	return values
 }
 
-// instances are those of an answer of dialect A.
+// instances returns the instances of an answer in dialect A.
 func (r reply) instances(t testing.TB) []object {
 	t.Helper()
 	list, ok := r.json["instances"].([]any)

@@ -23,7 +23,7 @@ const payment = `{
 	"metadata": {"version": "2.1.0", "zone": "us-east-1a", "weight": 100}
 }`
 
-// beating is payment without a check, so that it is UP.
+// beating is payment without a check, and therefore UP.
 func beating(edits ...func(object)) string {
 	return with(payment, append(edits, without("health_check"))...)
 }
@@ -35,7 +35,7 @@ func key(service, id string) instance.Key {
 }
 
 func TestRegisterInstance(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	got := a.ok(t, 201, "POST "+payments, payment)
 	require.Equal(t, "payment-1", got.json["instance_id"])
 	require.Regexp(t, "^lease-[0-9a-f]{32}$", got.json["lease_id"])
@@ -67,7 +67,7 @@ func TestRegisterInstance(t *testing.T) {
 }
 
 func TestRegisterInstanceInANamespace(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	got := a.ok(t, 201, "POST "+payments+"?namespace=blue", beating())
 	require.Equal(t, payments+"/payment-1?namespace=blue", got.header.Get("Location"))
 	a.ok(t, 200, "POST "+payments, beating(set("namespace", "blue")))
@@ -82,7 +82,7 @@ func TestRegisterInstanceInANamespace(t *testing.T) {
 
 // TestEveryFieldOfAnInstance comes back as it was given.
 func TestEveryFieldOfAnInstance(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, `{
 		"id": "p", "host": "10.0.1.1", "port": 8080, "version": "2.1.0-rc.1", "zone": "z", "weight": 7,
 		"interfaces": {"gRPC": "grpc://10.0.1.1:9000"}, "tags": ["canary", "a<b"], "dependencies": ["ledger"], "environment": "staging",
@@ -104,7 +104,7 @@ func TestEveryFieldOfAnInstance(t *testing.T) {
 }
 
 func TestRegisterInstanceRefuses(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	for _, one := range []struct {
 		edit  func(object)
 		field string
@@ -167,7 +167,7 @@ func cutParameter(text string) (name, value string, ok bool) {
 }
 
 func TestDeregisterInstance(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, payment)
 	a.ok(t, 204, "DELETE "+payments+"/payment-1", "")
 	require.Empty(t, a.all)
@@ -178,7 +178,7 @@ func TestDeregisterInstance(t *testing.T) {
 }
 
 func TestRenewLease(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	lease := a.ok(t, 201, "POST "+payments, beating()).json["lease_id"].(string)
 	a.pass(20 * time.Second)
 	got := a.ok(t, 200, "PUT /v1/leases/"+lease+"/renew", "")
@@ -196,7 +196,7 @@ func TestRenewLease(t *testing.T) {
 }
 
 func TestSetStatus(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, beating())
 	got := a.ok(t, 200, "PUT "+payments+"/payment-1/status", `{"status": "OUT_OF_SERVICE"}`)
 	require.Equal(t, "OUT_OF_SERVICE", got.json["health"])
@@ -213,7 +213,7 @@ func TestSetStatus(t *testing.T) {
 }
 
 func TestListInstances(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	none := a.ok(t, 200, "GET "+payments, "")
 	require.JSONEq(t, `{"service": "payment", "index": 1, "instances": []}`, none.text)
 	for n, edit := range []func(object){
@@ -258,7 +258,7 @@ func TestListInstances(t *testing.T) {
 }
 
 func TestListInstancesRefuses(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	for query, field := range map[string]string{
 		"health=GREAT": "health", "health=UP,": "health", "version=x.y.z": "version", "tags=a,,b": "tags[1]", "consistency=eventual": "consistency",
 		"near=here": "near", "zone=a&zone=b": "zone", "namespace=A": "namespace", "zone=%ff": "zone", "a=%zz": "url",
@@ -276,9 +276,9 @@ func TestListInstancesRefuses(t *testing.T) {
 	a.refused(t, missing(""), "GET "+payments+"/a", "")
 }
 
-// TestLostContact: an answer is marked, and no list is emptied.
+// TestLostContact: answers are marked as stale, and lists stay complete.
 func TestLostContact(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, beating())
 	a.lose("no leader")
 	for _, path := range []string{payments, payments + "/payment-1", "/v1/services", "/v1/services/payment", "/v1/services/payment/payment-1", "/v1/prometheus/sd"} {
@@ -291,7 +291,7 @@ func TestLostContact(t *testing.T) {
 
 // TestBroken: the registry's own errors come through on every route.
 func TestBroken(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, payment)
 	a.broken = fault.New("instances.Open", fault.Internal, "the disk is full")
 	service := `{"name": "payment", "version": "1.0.0", "interfaces": {"REST": "http://10.0.0.1:1"}}`
@@ -307,10 +307,10 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestGuards: who registers is limited, and acts for its own services only.
+// TestGuards: a caller has a rate limit and may change only its own services.
 func TestGuards(t *testing.T) {
 	limit := error(nil)
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		c.Limit = func(*http.Request) error { return limit }
 		c.May = func(_ context.Context, service string) error {
 			if service == "default/payment" {
@@ -347,7 +347,7 @@ func TestGuards(t *testing.T) {
 
 // TestLocalRegistrations come over a loopback address or a socket of this host.
 func TestLocalRegistrations(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, payment)
 	require.True(t, a.local)
 	require.Equal(t, 200, do(a.Handler(), "POST", payments, payment).Code, "from an address of a network")

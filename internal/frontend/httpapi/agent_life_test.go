@@ -108,7 +108,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// changes gives the data of events that are more than a comment, as they come.
+// changes returns the data of events, without comments, in order.
 func (e feed) changes() <-chan string {
 	out := make(chan string, 16)
 	go func() {

@@ -27,7 +27,7 @@ func service(name, id string, edits ...func(object)) string {
 func representation(r *http.Request) { r.Header.Set("Prefer", "respond-async, return=representation") }
 
 func TestRegisterService(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	got := a.ok(t, 201, "POST /v1/services", example)
 	id := got.json["id"].(string)
 	require.Regexp(t, "^example-service-[0-9a-f]{8}$", id)
@@ -56,9 +56,9 @@ func TestRegisterService(t *testing.T) {
 	require.NotEqual(t, id, other.json["id"], "without an id there is a new instance each time")
 }
 
-// TestRegisterServiceAgain: what was got can be sent back, and updates.
+// TestRegisterServiceAgain: a client can send a received service back, which updates it.
 func TestRegisterServiceAgain(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST /v1/services", service("orders", "orders-1", set("metadata", object{"team": "x", "size": 3, "tags": []any{"b", "a"}}),
 		set("host", "10.0.0.5"), set("port", 9000), set("zone", "z"), set("weight", 9), set("namespace", "blue"), set("unknown", object{"x": 1})))
 	got := a.ok(t, 200, "GET /v1/services/orders/orders-1?namespace=blue", "")
@@ -75,7 +75,7 @@ func TestRegisterServiceAgain(t *testing.T) {
 }
 
 func TestRegisterServiceRefuses(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	for _, one := range []struct {
 		edit  func(object)
 		field string
@@ -116,7 +116,7 @@ func TestRegisterServiceRefuses(t *testing.T) {
 }
 
 func TestDependencies(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.dependencies = true
 	got := a.refused(t, refusal{422, "dependency_not_found", "metadata.dependencies"}, "POST /v1/services", example)
 	require.Equal(t, []any{"manifest"}, got.json["missing_dependencies"])
@@ -129,7 +129,7 @@ func TestDependencies(t *testing.T) {
 
 // TestHeartbeat and the states of a service: up, unhealthy after 30 s, gone after 60 s.
 func TestHeartbeat(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST /v1/services", service("orchestrator", "orchestrator-a1b2c3d4"))
 	const one = "/v1/services/orchestrator/orchestrator-a1b2c3d4"
 	a.pass(29 * time.Second)
@@ -153,7 +153,7 @@ func TestHeartbeat(t *testing.T) {
 }
 
 func TestDeregisterService(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST /v1/services", service("orders", "a"))
 	a.ok(t, 201, "POST /v1/services", service("orders", "b"))
 	a.ok(t, 204, "DELETE /v1/services/orders/a", "")
@@ -168,7 +168,7 @@ func TestDeregisterService(t *testing.T) {
 }
 
 func TestGetServices(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	none := a.refused(t, missing(""), "GET /v1/services/orders", "")
 	require.Equal(t, "No service with name 'orders' found in registry", none.json["message"])
 	a.ok(t, 201, "POST /v1/services", service("orders", "a"))
@@ -188,9 +188,9 @@ func TestGetServices(t *testing.T) {
 	a.refused(t, invalid("name"), "GET /v1/services/Orders", "")
 }
 
-// TestServiceStatuses: those that the SAP-044 Registry does not have are among those it has.
+// TestServiceStatuses: each status maps to a status of SAP-044 Registry.
 func TestServiceStatuses(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	for status, want := range map[instance.Status]string{
 		instance.StatusUnknown: "unknown", instance.StatusUp: "up", instance.StatusDown: "down", instance.StatusOutOfService: "down",
 		instance.StatusStarting: "unknown", instance.StatusUnhealthy: "unhealthy",
@@ -209,7 +209,7 @@ func TestServiceStatuses(t *testing.T) {
 }
 
 func TestListServices(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	require.Empty(t, a.ok(t, 200, "GET /v1/services", "").array(t))
 	for n := range 120 {
 		a.ok(t, 201, "POST /v1/services", service(fmt.Sprintf("s%03d", n), "x", set("metadata", object{
@@ -239,7 +239,7 @@ func TestListServices(t *testing.T) {
 
 func TestRegistryHealth(t *testing.T) {
 	storage := error(nil)
-	a := newAgent(t, func(c *Config) { c.Agent.Storage = func() error { return storage } })
+	a := newAgentFixture(t, func(c *Config) { c.Agent.Storage = func() error { return storage } })
 	a.ok(t, 201, "POST /v1/services", service("s", "x"))
 	a.ok(t, 201, "POST /v1/services", service("s", "y"))
 	a.report(key("s", "y"), instance.StatusUnhealthy)
@@ -258,7 +258,7 @@ func TestRegistryHealth(t *testing.T) {
 }
 
 func TestPrometheusTargets(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	require.Empty(t, a.ok(t, 200, "GET /v1/prometheus/sd", "").array(t))
 	a.ok(t, 201, "POST "+payments, with(payment, set("tags", []any{"a", "b"}), set("metadata", object{"metrics_path": "/m", "metrics_port": 9100, "the-team": "x"})))
 	a.ok(t, 201, "POST "+payments, beating(set("id", "payment-2"), set("host", "::1")))

@@ -16,7 +16,7 @@ import (
 const watched = "/v1/services/payment/watch"
 
 // later makes a request that does not answer at once.
-func (a agent) later(t testing.TB, line string) <-chan reply {
+func (a agentFixture) later(t testing.TB, line string) <-chan reply {
 	t.Helper()
 	done := make(chan reply, 1)
 	go func() { done <- a.send(t, line, "") }()
@@ -26,13 +26,13 @@ func (a agent) later(t testing.TB, line string) <-chan reply {
 }
 
 func TestLongPoll(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	for _, target := range []string{watched, watched + "?index=0", watched + "?index=0&wait=10m"} {
 		require.JSONEq(t, `{"service": "payment", "index": 1, "instances": []}`, a.ok(t, 200, "GET "+target, "").text)
 	}
 	pending := a.later(t, "GET "+watched+"?index=1")
 	a.ok(t, 201, "POST /v1/services/order/instances", beating())
-	<-a.waiting // woken, and it was not for this result
+	<-a.waiting // woken by a change outside this result
 	require.Empty(t, pending)
 	a.ok(t, 201, "POST "+payments, beating())
 	got := <-pending
@@ -54,7 +54,7 @@ func TestLongPoll(t *testing.T) {
 }
 
 func TestLongPollRefuses(t *testing.T) {
-	a := newAgent(t, func(c *Config) { c.MaxWatches = 1 })
+	a := newAgentFixture(t, func(c *Config) { c.MaxWatches = 1 })
 	for query, field := range map[string]string{
 		"index=x": "index", "index=-1": "index", "wait=soon": "wait", "wait=-1s": "wait", "wait=11m": "wait", "wait=601": "wait", "recursive=true": "recursive",
 	} {
@@ -124,7 +124,7 @@ func (e notice) json(t testing.TB) object {
 }
 
 func TestInstanceStream(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, beating())
 	s := a.stream(t, watched)
 	first := s.next()
@@ -152,7 +152,7 @@ func TestInstanceStream(t *testing.T) {
 	a.lose("")
 	require.Equal(t, notice{"contact", "", `{"stale":false}`}, s.next())
 
-	// Another client goes on where this one was.
+	// Another client resumes after this one.
 	for _, edit := range []struct {
 		target string
 		header func(*http.Request)
@@ -165,7 +165,7 @@ func TestInstanceStream(t *testing.T) {
 }
 
 func TestInstanceStreamEnds(t *testing.T) {
-	a := newAgent(t, func(c *Config) { c.MaxWatches = 1 })
+	a := newAgentFixture(t, func(c *Config) { c.MaxWatches = 1 })
 	require.Equal(t, 200, a.send(t, "HEAD "+watched, "", header("Accept", "text/event-stream")).code)
 	s := a.stream(t, watched)
 	s.next()
@@ -178,7 +178,7 @@ func TestInstanceStreamEnds(t *testing.T) {
 
 // TestStreamsOfManyStates: what passes through UP is seen to come and go.
 func TestStreamsOfManyStates(t *testing.T) {
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	a.ok(t, 201, "POST "+payments, payment)
 	s := a.stream(t, watched)
 	require.Contains(t, s.next().data, `"instances":[]`)

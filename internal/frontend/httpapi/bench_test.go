@@ -55,7 +55,7 @@ func BenchmarkQueryCached(b *testing.B) {
 	}
 }
 
-// known is what is known of instances, and no registry.
+// known is a catalog without a registry.
 type known struct{ *catalog.Catalog }
 
 // LastBeat knows none.
@@ -73,7 +73,7 @@ func (known) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat,
 	return beats, nil
 }
 
-// Deregister and the others are not asked for.
+// Deregister and the methods below are unused.
 func (known) Deregister(context.Context, instance.Key) (instance.Deregistered, error) {
 	panic("not asked for")
 }

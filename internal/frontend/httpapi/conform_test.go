@@ -24,7 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
-// specification is the OpenAPI document, to hold exchanges against.
+// specification is the OpenAPI document, to check exchanges against.
 type specification struct {
 	*openapi3.T
 	mux *http.ServeMux
@@ -64,7 +64,7 @@ func conforming(t testing.TB) func(access.Role, http.Handler) http.Handler {
 	}
 }
 
-// recording keeps an answer, but that of a stream.
+// recording keeps an answer, except for streams.
 type recording struct {
 	http.ResponseWriter
 	code int
@@ -114,14 +114,14 @@ func (s specification) check(r *http.Request, sent []byte, got *recording) error
 	return s.checkAnswer(in, got)
 }
 
-// path finds the path of the document that a request is of.
+// path returns the path in the document that matches a request.
 func (s specification) path(r *http.Request) (string, bool) {
 	_, found := s.mux.Handler(r)
 	_, path, ok := strings.Cut(found, " ")
 	return path, ok
 }
 
-// variables are the parts of a path that the document has names for.
+// variables returns the named parts of a path.
 func variables(path string, u *url.URL) map[string]string {
 	values := map[string]string{}
 	names, parts := strings.Split(path, "/"), strings.Split(u.EscapedPath(), "/")
@@ -145,7 +145,7 @@ func (s specification) checkRequest(in *openapi3filter.RequestValidationInput, s
 		}
 	}
 	if strings.Contains(in.Request.URL.RawQuery, "near=") || strings.Contains(in.Request.URL.RawQuery, ".") {
-		in.Options.ExcludeRequestQueryParams = true // other ways to write what the document can write in one
+		in.Options.ExcludeRequestQueryParams = true // other spellings of a documented parameter
 	}
 	in.Request.Body = io.NopCloser(bytes.NewReader(sent))
 	in.Request.Header.Set("Content-Type", "application/json")
@@ -172,7 +172,7 @@ func (s specification) checkAnswer(in *openapi3filter.RequestValidationInput, go
 	})
 }
 
-// isError checks the form of an error where there is no route to say so.
+// isError checks the form of an error outside the routes.
 func (s specification) isError(got *recording) error {
 	var v any
 	if err := json.Unmarshal(got.body.Bytes(), &v); err != nil {
@@ -181,7 +181,7 @@ func (s specification) isError(got *recording) error {
 	return s.Components.Schemas["Error"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020())
 }
 
-// TestDocument: it is valid, and has the routes and roles of the table, all and no other.
+// TestDocument: the document is valid and has exactly the routes and roles of the table.
 func TestDocument(t *testing.T) {
 	s := newSpecification(t)
 	require.NoError(t, s.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()))
@@ -196,11 +196,11 @@ func TestDocument(t *testing.T) {
 		roles[r.pattern] = r.role.String()
 	}
 	require.Equal(t, roles, documented)
-	a := newAgent(t)
+	a := newAgentFixture(t)
 	require.JSONEq(t, openapi.Document(), a.ok(t, 200, "GET /openapi.json", "").text)
 }
 
-// TestConforming: what holds exchanges against the document finds what is wrong with them.
+// TestConforming: the check of exchanges against the document finds errors.
 func TestConforming(t *testing.T) {
 	s := newSpecification(t)
 	for name, exchange := range map[string]struct {

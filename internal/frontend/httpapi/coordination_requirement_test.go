@@ -13,7 +13,7 @@ import (
 const storage = `{"service":"storage","min":3,"selector":{"health":"up,starting","zone":"eu","version":"2.x","tags":["a","b:c"],"environment":"staging","dependency":"db"}}`
 
 // judge writes a verdict on a requirement as it is, which the director does.
-func (p plane) judge(t testing.TB, name string, available int) {
+func (p coordFixture) judge(t testing.TB, name string, available int) {
 	t.Helper()
 	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func (p plane) judge(t testing.TB, name string, available int) {
 }
 
 func TestRequirements(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	got := p.ok(t, 200, "PUT /requirements/store", storage)
 	want := object{
 		"name": "store", "service": "storage", "namespace": "default", "min": 3.0, "selector": object{
@@ -70,7 +70,7 @@ func TestRequirements(t *testing.T) {
 }
 
 func TestRequirementRefuses(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	for body, field := range map[string]string{
 		`{"service":"s"}`: "min", `{"service":"s","min":-1}`: "min", `{"service":"s","min":100001}`: "min", `{"min":1}`: "service",
 		`{"service":"S!","min":1}`: "service", `{"service":"s","namespace":"a/b","min":1}`: "namespace", `{"service":"s","min":"1"}`: "min",
@@ -94,9 +94,10 @@ func TestRequirementRefuses(t *testing.T) {
 	}
 }
 
-// TestRequirementWaits: until it is satisfied, and not longer than asked for.
+// TestRequirementWaits: a request waits until the requirement is satisfied, at most the given
+// time.
 func TestRequirementWaits(t *testing.T) {
-	inTime(t, func(t *testing.T, p plane) {
+	inTime(t, func(t *testing.T, p coordFixture) {
 		p.ok(t, 200, "PUT /requirements/store", `{"service":"storage","min":2}`)
 		began := time.Now()
 		require.Equal(t, "pending", p.ok(t, 200, "GET /requirements/store", "")["state"])
@@ -142,7 +143,7 @@ func TestRequirementWaits(t *testing.T) {
 
 // TestRequirementWaitsBounded: so many may wait, and the end of the server ends it.
 func TestRequirementWaitsBounded(t *testing.T) {
-	p := newPlane(t, func(c *Config) { c.MaxWaits = 1 })
+	p := newCoordFixture(t, func(c *Config) { c.MaxWaits = 1 })
 	p.ok(t, 200, "PUT /requirements/store", `{"service":"storage","min":2}`)
 	waits := p.later(t, "GET /requirements/store?wait=1h", "")
 	require.Eventually(t, func() bool { return len(p.shared.waits) == 1 }, time.Minute, time.Millisecond)

@@ -19,26 +19,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// plane is a served coordination plane, and a client without our types.
-type plane struct {
+// coordFixture is a served coordination plane with a client without our types.
+type coordFixture struct {
 	*Server
 	*coordtest.Solo
 	client *http.Client
 	base   string
 }
 
-// newPlane serves one on a socket.
-func newPlane(t testing.TB, edits ...func(*Config)) plane {
+// newCoordFixture serves a coordination plane on a socket.
+func newCoordFixture(t testing.TB, edits ...func(*Config)) coordFixture {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := plane{Solo: coordtest.New(coordtest.Config{}), client: &http.Client{Transport: &http.Transport{}}}
+	p := coordFixture{Solo: coordtest.New(coordtest.Config{}), client: &http.Client{Transport: &http.Transport{}}}
 	p.base = "http://" + l.Addr().String() + "/v1/coordination"
 	p.serve(t, l, edits...)
 	return p
 }
 
-func (p *plane) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
+func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
 	h := discoverytest.New(t)
 	c := Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t), Coordination: &Coordination{
 		Actor: p.Solo, Reader: p.Solo, Overseer: p.Solo, Owner: ownerOf,
@@ -56,7 +56,7 @@ func (p *plane) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
 	})
 }
 
-// ownerOf believes what a header says, but not mallory.
+// ownerOf takes the owner from a header, and refuses mallory.
 func ownerOf(r *http.Request) (string, error) {
 	switch name := r.Header.Get("Owner"); name {
 	case "mallory":
@@ -68,16 +68,16 @@ func ownerOf(r *http.Request) (string, error) {
 	}
 }
 
-// reply is what came back.
+// reply is a received answer.
 type reply struct {
 	code   int
 	header http.Header
-	json   object // nil when the body is none
+	json   object // nil unless the body is an object
 	text   string
 }
 
 // send makes a request, "METHOD target".
-func (p plane) send(t testing.TB, line, body string, edits ...func(*http.Request)) reply {
+func (p coordFixture) send(t testing.TB, line, body string, edits ...func(*http.Request)) reply {
 	t.Helper()
 	method, target, _ := strings.Cut(line, " ")
 	r, err := http.NewRequestWithContext(t.Context(), method, p.base+target, strings.NewReader(body))
@@ -98,7 +98,7 @@ func (p plane) send(t testing.TB, line, body string, edits ...func(*http.Request
 }
 
 // ok makes a request that must succeed.
-func (p plane) ok(t testing.TB, code int, line, body string) object {
+func (p coordFixture) ok(t testing.TB, code int, line, body string) object {
 	t.Helper()
 	got := p.send(t, line, body)
 	require.Equal(t, code, got.code, "%s: %s", line, got.text)
@@ -108,8 +108,8 @@ func (p plane) ok(t testing.TB, code int, line, body string) object {
 	return got.json
 }
 
-// refused makes a request that must fail in the one form of errors.
-func (p plane) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) object {
+// refused makes a request that must fail with an error of this API.
+func (p coordFixture) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) object {
 	t.Helper()
 	got := p.send(t, line, body, edits...)
 	require.Equal(t, want.status, got.code, "%s %s: %s", line, body, got.text)
@@ -120,7 +120,7 @@ func (p plane) refused(t testing.TB, want refusal, line, body string, edits ...f
 	return got.json
 }
 
-func (p plane) lease(t testing.TB, body string) string {
+func (p coordFixture) lease(t testing.TB, body string) string {
 	t.Helper()
 	return p.ok(t, 201, "POST /leases", body)["id"].(string)
 }
@@ -128,7 +128,7 @@ func (p plane) lease(t testing.TB, body string) string {
 const halfMinute = `{"ttl":30}`
 
 func TestLeases(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	got := p.send(t, "POST /leases", halfMinute)
 	require.Equal(t, 201, got.code)
 	id := got.json["id"].(string)
@@ -166,7 +166,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLeasesRefuse(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	id := p.lease(t, halfMinute)
 	for body, field := range map[string]string{
 		``: "body", `{`: "body", `[]`: "body", `{"ttl":30}{}`: "body", `{"ttl":30,"colour":1}`: "colour",
@@ -194,8 +194,8 @@ func TestLeasesRefuse(t *testing.T) {
 	require.Equal(t, float64(coord.DefaultLimits().MaxTTL), far["ttl_ms"])
 }
 
-// take takes a free lock and gives its token in text.
-func (p plane) take(t testing.TB, name, lease string) string {
+// take acquires a free lock and returns its token as text.
+func (p coordFixture) take(t testing.TB, name, lease string) string {
 	t.Helper()
 	got := p.ok(t, 200, "POST /locks/"+name, `{"lease_id":"`+lease+`","try":true}`)
 	require.Equal(t, true, got["acquired"])
@@ -208,7 +208,7 @@ func number64(v any) string {
 }
 
 func TestLocks(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	one, two := p.lease(t, halfMinute), p.lease(t, halfMinute)
 	got := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+one+`","metadata":"migration"}`)
 	require.Equal(t, []any{"db/1", 1.0, true, 1.0}, []any{got["key"], got["fencing_token"], got["acquired"], got["count"]})
@@ -234,7 +234,7 @@ func TestLocks(t *testing.T) {
 }
 
 func TestLockNamesAreTakenToTheLetter(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	lease := p.lease(t, halfMinute)
 	names := []string{"a/b/c", "/locks/db", "a//b", "a/", "a/../b", ".", "..", "ä 100%?#&+", "a%2Fb"}
 	for _, name := range names {
@@ -253,7 +253,7 @@ func TestLockNamesAreTakenToTheLetter(t *testing.T) {
 }
 
 func TestLocksRefuse(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	lease := p.lease(t, halfMinute)
 	with := `{"lease_id":"` + lease + `",`
 	for body, field := range map[string]string{
@@ -286,7 +286,7 @@ func TestLocksRefuse(t *testing.T) {
 }
 
 func TestLockModesAndMetadata(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	var leases [3]string
 	for i := range leases {
 		leases[i] = p.lease(t, halfMinute)
@@ -308,7 +308,7 @@ func TestLockModesAndMetadata(t *testing.T) {
 }
 
 // waiting waits until n claims wait for the lock db.
-func (p plane) waiting(t testing.TB, n int) {
+func (p coordFixture) waiting(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		locks, _, err := p.Locks(t.Context(), coord.LockQuery{Name: "db"})
@@ -317,14 +317,14 @@ func (p plane) waiting(t testing.TB, n int) {
 }
 
 // later makes a request whose answer is taken later.
-func (p plane) later(t testing.TB, line, body string) <-chan reply {
+func (p coordFixture) later(t testing.TB, line, body string) <-chan reply {
 	answer := make(chan reply, 1)
 	go func() { answer <- p.send(t, line, body) }()
 	return answer
 }
 
 func TestLockWaits(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	one, two, three := p.lease(t, halfMinute), p.lease(t, halfMinute), p.lease(t, halfMinute)
 	token := p.take(t, "db", one)
 	first := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`"}`)
@@ -345,7 +345,7 @@ func TestLockWaits(t *testing.T) {
 }
 
 func TestLockWaitsAreBounded(t *testing.T) {
-	p := newPlane(t, func(c *Config) { c.MaxWaits = 1 })
+	p := newCoordFixture(t, func(c *Config) { c.MaxWaits = 1 })
 	p.take(t, "db", p.lease(t, halfMinute))
 	two := p.lease(t, halfMinute)
 	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`"}`)
@@ -360,7 +360,7 @@ func TestLockWaitsAreBounded(t *testing.T) {
 
 // TestWhoHangsUpLosesHisPlace: the server notices.
 func TestWhoHangsUpLosesHisPlace(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	p.take(t, "db", p.lease(t, halfMinute))
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, "POST", p.base+"/locks/db", strings.NewReader(`{"lease_id":"`+p.lease(t, halfMinute)+`"}`))
@@ -377,7 +377,7 @@ func TestWhoHangsUpLosesHisPlace(t *testing.T) {
 }
 
 func TestNoQuorum(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	lease := p.lease(t, halfMinute)
 	token := p.take(t, "db", lease)
 	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+p.lease(t, halfMinute)+`"}`)
@@ -400,7 +400,7 @@ func TestNoQuorum(t *testing.T) {
 }
 
 func TestGroup(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	p.take(t, "db", p.lease(t, halfMinute))
 	g := p.ok(t, 200, "GET /group", "")
 	require.Equal(t, []any{coordtest.GroupID, "member", 3.0, coordtest.Peer, 1.0, 1.0}, []any{
@@ -411,7 +411,7 @@ func TestGroup(t *testing.T) {
 	require.Equal(t, []any{}, g["learners"])
 }
 
-// hanging is a plane that answers nothing before its context ends.
+// hanging is a plane that answers only when its context ends.
 type hanging struct{ *coordtest.Solo }
 
 func (hanging) Do(ctx context.Context, _ coord.Command) (coord.Result, coord.Header, error) {
@@ -424,11 +424,11 @@ func (h hanging) Acquire(ctx context.Context, cmd coord.Command, _ time.Duration
 }
 
 // openStream opens a watch on a socket.
-func (p plane) openStream(t *testing.T, query string, edits ...func(*http.Request)) *events {
+func (p coordFixture) openStream(t *testing.T, query string, edits ...func(*http.Request)) *events {
 	return watch(t, p.client, p.base+"/watch"+query, edits...)
 }
 
-func (p plane) put(t testing.TB, key, value string) {
+func (p coordFixture) put(t testing.TB, key, value string) {
 	t.Helper()
 	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
 	require.NoError(t, err)
@@ -450,7 +450,7 @@ func (e *events) expectKeys(kind, id string, keys ...string) object {
 }
 
 func TestKeyWatch(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	p.put(t, "svc/a", "1")
 	w := p.openStream(t, "?key=svc/&prefix=true&prev_kv=true")
 	require.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
@@ -478,7 +478,7 @@ func TestKeyWatch(t *testing.T) {
 
 // pass lets time pass, again and again until stop is called: a watch begins to measure it when
 // its last event is written, which a client does not see.
-func (p plane) pass(d time.Duration) (stop func()) {
+func (p coordFixture) pass(d time.Duration) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -497,7 +497,7 @@ func (p plane) pass(d time.Duration) (stop func()) {
 }
 
 func TestKeyWatchResumes(t *testing.T) {
-	p := newPlane(t)
+	p := newCoordFixture(t)
 	for _, key := range []string{"a", "b", "a"} {
 		p.put(t, key, "")
 	}
@@ -524,7 +524,7 @@ func TestKeyWatchResumes(t *testing.T) {
 }
 
 func TestKeyWatchRefuses(t *testing.T) {
-	p := newPlane(t, func(c *Config) { c.MaxWatches = 1 })
+	p := newCoordFixture(t, func(c *Config) { c.MaxWatches = 1 })
 	for query, field := range map[string]string{
 		"": "key", "?prefix=false": "key", "?key=a&prefix=yes": "prefix", "?key=a&start_revision=-1": "start_revision",
 		"?key=a&start_revision=x": "start_revision", "?key=a&prev_kv=1": "prev_kv", "?key=a&colour=red": "colour", "?key=a&key=b": "key",

@@ -12,10 +12,10 @@ import (
 )
 
 // inTime runs a test against a served coordination plane in virtual time.
-func inTime(t *testing.T, test func(t *testing.T, p plane), edits ...func(*Config)) {
+func inTime(t *testing.T, test func(t *testing.T, p coordFixture), edits ...func(*Config)) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := newPipes()
-		p := plane{
+		p := coordFixture{
 			Solo: coordtest.New(coordtest.Config{
 				Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 			}),
@@ -30,7 +30,7 @@ func inTime(t *testing.T, test func(t *testing.T, p plane), edits ...func(*Confi
 // TestLongWaits: longer than a request may take to arrive, longer than an answer may take to
 // write, with and without a bound.
 func TestLongWaits(t *testing.T) {
-	inTime(t, func(t *testing.T, p plane) {
+	inTime(t, func(t *testing.T, p coordFixture) {
 		day := `{"ttl":86400}`
 		one := p.lease(t, day)
 		token := p.take(t, "db", one)
@@ -47,10 +47,10 @@ func TestLongWaits(t *testing.T) {
 	})
 }
 
-// TestNoHangs: a group that answers nothing is given up, and named as what it is.
+// TestNoHangs: a request to a silent group ends with an error that names the reason.
 func TestNoHangs(t *testing.T) {
 	var solo *coordtest.Solo
-	inTime(t, func(t *testing.T, p plane) {
+	inTime(t, func(t *testing.T, p coordFixture) {
 		began := time.Now()
 		p.refused(t, refusal{504, "timeout", ""}, "POST /leases", halfMinute)
 		require.Equal(t, answerWithin, time.Since(began))
@@ -67,7 +67,7 @@ func TestNoHangs(t *testing.T) {
 
 // TestKeyWatchLivesLong, with a sign of life every now and then.
 func TestKeyWatchLivesLong(t *testing.T) {
-	inTime(t, func(t *testing.T, p plane) {
+	inTime(t, func(t *testing.T, p coordFixture) {
 		w := p.openStream(t, "?key=a")
 		w.expectKeys("created", "0")
 		for began := time.Now(); time.Since(began) < 10*time.Minute; {

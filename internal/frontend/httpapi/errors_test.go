@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// failing is a service of which every answer is one error, or a panic for nil.
+// failing is a service that answers each call with an error, or with a panic for nil.
 type failing struct {
 	discovery.Registrar
 	discovery.Finder
@@ -77,7 +77,7 @@ func TestErrorTable(t *testing.T) {
 			got := do(h, "GET", target, "")
 			require.Equal(t, want.status, got.Code, target)
 			body := object{"error": want.code, "message": "EOF", "field": "f.g", "value": 7.0}
-			if want.status >= 500 { // whoever runs the peer is to mend it
+			if want.status >= 500 { // the operator must fix it
 				body["details"] = "a.B: c.D: f.g: EOF"
 			}
 			require.Equal(t, body, got.json)

@@ -15,7 +15,7 @@ import (
 const ask = "/v1/discovery/query"
 
 func TestQuery(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	near := a.Foreign(t, discoverytest.Offer("near"))
 	a.Foreign(t, discoverytest.Offer("dear", discoverytest.Priced(9)))
 	a.Foreign(t, discoverytest.Offer("far", discoverytest.At(-33.9, 18.4)))
@@ -49,7 +49,7 @@ func TestQuery(t *testing.T) {
 }
 
 func TestQueryWithoutTheNetwork(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.Network.Fail(fault.New("keeper.Query", fault.Unavailable, "no keeper answers"))
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET "+ask+"?type=compute", "")
 	a.Network.Fail(fault.New("keeper.Query", fault.Timeout, "too late"))
@@ -62,7 +62,7 @@ func TestQueryWithoutTheNetwork(t *testing.T) {
 }
 
 func TestBadQueries(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.Foreign(t, discoverytest.Offer("f"))
 	for body, field := range map[string]string{
 		"": "body", "nothing": "body", "[]": "body", "{}": "type", "{": "body", `{"type":"compute"}{}`: "body", `{"":1}`: "body",

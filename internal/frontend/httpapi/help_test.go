@@ -15,33 +15,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// api is a whole server without a listener.
-type api struct {
+// fixture is a server without a listener.
+type fixture struct {
 	*Server
 	*discoverytest.Harness
 	handler http.Handler
 }
 
-func newAPI(t testing.TB) *api {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	h := discoverytest.New(t)
 	s := New(Config{Registrar: h, Finder: h, Node: h.Node, Guard: conforming(t), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("blackhole_up 1\n"))
 	})})
 	t.Cleanup(s.Close)
-	return &api{Server: s, Harness: h, handler: s.Handler()}
+	return &fixture{Server: s, Harness: h, handler: s.Handler()}
 }
 
-// object is JSON as a client without our types reads it.
+// object is a JSON object for a client without our types.
 type object = map[string]any
 
-// answer is what came back.
+// answer is a received answer.
 type answer struct {
 	*httptest.ResponseRecorder
-	json object // nil when the body is none
+	json object // nil unless the body is an object
 }
 
-// do makes a request; edits come last.
+// do makes a request after applying edits.
 func do(h http.Handler, method, target, body string, edits ...func(*http.Request)) answer {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = "localhost:8500"
@@ -63,7 +63,7 @@ func header(name, value string) func(*http.Request) {
 func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
 // ok makes a request that must succeed.
-func (a *api) ok(t testing.TB, code int, method, target, body string) object {
+func (a *fixture) ok(t testing.TB, code int, method, target, body string) object {
 	t.Helper()
 	got := do(a.handler, method, target, body)
 	require.Equal(t, code, got.Code, "%s", got.Body)
@@ -71,7 +71,7 @@ func (a *api) ok(t testing.TB, code int, method, target, body string) object {
 	return got.json
 }
 
-// refusal is an error as it must come back.
+// refusal is an expected error.
 type refusal struct {
 	status      int
 	code, field string
@@ -82,7 +82,7 @@ func invalid(field string) refusal { return refusal{400, "validation_error", fie
 func missing(field string) refusal { return refusal{404, "service_not_found", field} }
 
 // refused makes a request, "METHOD target", that must fail in the one form of errors.
-func (a *api) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) answer {
+func (a *fixture) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) answer {
 	t.Helper()
 	method, target, _ := strings.Cut(line, " ")
 	got := do(a.handler, method, target, body, edits...)

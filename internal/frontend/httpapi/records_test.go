@@ -18,7 +18,7 @@ import (
 const own = "/v1/discovery/records"
 
 func TestRegister(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	got := do(a.handler, "POST", own, text(t, "a.b"))
 	require.Equal(t, http.StatusCreated, got.Code, "%s", got.Body)
 	require.Equal(t, own+"/a.b", got.Header().Get("Location"))
@@ -42,14 +42,14 @@ func TestRegister(t *testing.T) {
 }
 
 func TestListOfNothingIsAList(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	require.JSONEq(t, `{"records":[]}`, do(a.handler, "GET", own, "").Body.String())
 	require.JSONEq(t, `{"peers":[]}`, do(a.handler, "GET", "/v1/peers", "").Body.String())
 	a.ok(t, 200, "GET", "/v1/discovery/query?type=x", "")
 	require.Contains(t, do(a.handler, "GET", "/v1/discovery/query?type=x", "").Body.String(), `"results":[]`)
 }
 
-// badOffers are bodies and the fields that their errors name.
+// badOffers maps bodies to the field of their error.
 func badOffers(t testing.TB) map[string]string {
 	good := text(t, "a")
 	return map[string]string{
@@ -95,7 +95,7 @@ func badOffers(t testing.TB) map[string]string {
 }
 
 func TestBadOffersChangeNothing(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.ok(t, 201, "POST", own, text(t, "kept"))
 	before := a.ok(t, 200, "GET", own, "")
 	for body, field := range badOffers(t) {
@@ -112,14 +112,14 @@ func TestBadOffersChangeNothing(t *testing.T) {
 }
 
 func TestErrorsShowTheValue(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	got := a.refused(t, invalid("location.latitude"), "POST "+own, text(t, "a", set("location.latitude", 91)))
 	require.Equal(t, 91.0, got.json["value"])
 	require.Contains(t, got.json["message"], "Invalid location.latitude: ")
 }
 
 func TestLimit(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for i := range discoverytest.MaxServices {
 		a.ok(t, 201, "POST", own, text(t, fmt.Sprint("s", i)))
 	}
@@ -129,7 +129,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.refused(t, missing("id"), "PUT "+own+"/a", text(t, "a"))
 	first := a.ok(t, 201, "POST", own, text(t, "a"))
 	before := a.ok(t, 200, "GET", own+"/a", "")
@@ -158,7 +158,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestWithdraw(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.ok(t, 201, "POST", own, text(t, "a"))
 	for _, id := range []string{"b", "a%2Fb", "a%2F", "%2e%2e", "A", strings.Repeat("a", 2000)} {
 		a.refused(t, missing("id"), "DELETE "+own+"/"+id, "")
@@ -171,7 +171,7 @@ func TestWithdraw(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	body := fmt.Sprintf(`{"records":[%s,%s,1,null,%s,%s]}`,
 		text(t, "a"), text(t, "b", set("location.latitude", -91)), text(t, "a"), text(t, "c"))
 	results := a.ok(t, 200, "POST", own+":batch", body)["results"].([]any)
@@ -194,7 +194,7 @@ func TestBatch(t *testing.T) {
 }
 
 func TestBadBatchesChangeNothing(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	good := text(t, "a")
 	many := strings.Repeat(",{}", discovery.MaxBatch)
 	for body, field := range map[string]string{
@@ -219,7 +219,7 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 }
 
 func TestBatchesAreBounded(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for range maxBatches {
 		_, err := a.shared.batches.Take("test", "batches")
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestBatchesAreBounded(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	foreign := a.Foreign(t, discoverytest.Offer("f"))
 	path := "/v1/discovery/resolve?key="
 	got := a.ok(t, 200, "GET", path+foreign.Key().String(), "")
@@ -242,7 +242,7 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, 404, do(a.handler, "GET", path+other[:len(other)-1]+"g", "").Code)
 }
 
-// FuzzBatch: whatever the body, there is an error or one result for each record.
+// FuzzBatch: each body gives an error or one result per record.
 func FuzzBatch(f *testing.F) {
 	for _, body := range []string{`{"records":[{}]}`, `{"records":[{"id":"a"},1,"",null]}`, `{"records":[1,]}`, `{"records":[],"x":1}`, ` {`} {
 		f.Add([]byte(body))

@@ -77,7 +77,7 @@ func TestEachRouteIsReached(t *testing.T) {
 	}
 }
 
-// TestRouteTable: the documentation has the routes and roles of the table, all and no other.
+// TestRouteTable: the documentation has exactly the routes and roles of the table.
 func TestRouteTable(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestRouteTable(t *testing.T) {
 // TestRolesOfRequests checks the role that each request needs, including requests outside the table.
 func TestRolesOfRequests(t *testing.T) {
 	var role access.Role
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		c.Guard = func(needed access.Role, _ http.Handler) http.Handler {
 			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { role = needed })
 		}
@@ -156,11 +156,11 @@ func (y *tally) Took(endpoint, method string, _ time.Duration) {
 	y.took[method+" "+endpoint]++
 }
 
-// TestRequestsAreCounted by routes, of which there are not many, and not by paths.
+// TestRequestsAreCounted: requests are counted by route, because paths are unbounded.
 func TestRequestsAreCounted(t *testing.T) {
 	y := &tally{asked: map[string]int{}, took: map[string]int{}}
 	solo := coordtest.New(coordtest.Config{})
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		c.Requests = y
 		c.Coordination = &Coordination{Actor: solo, Reader: solo, Overseer: solo, Owner: ownerOf}
 	})
@@ -175,7 +175,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	a.refused(t, refusal{405, "method_not_allowed", "method"}, "BREW "+payments, "")
 	a.refused(t, refusal{404, "not_found", "name"}, "GET /v1/coordination/locks/x", "")
 	a.refused(t, refusal{405, "method_not_allowed", "method"}, "BREW /v1/coordination/locks/x", "")
-	a.Close() // an answer is there before it is counted
+	a.Close() // the client sees an answer before its count
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	require.Equal(t, map[string]int{
@@ -186,9 +186,9 @@ func TestRequestsAreCounted(t *testing.T) {
 	require.Equal(t, 2, y.took["GET /services/{service}/instances"])
 }
 
-// TestNamedHosts: a server that others reach answers to the names that it was given.
+// TestNamedHosts: the server answers requests to its configured names.
 func TestNamedHosts(t *testing.T) {
-	a := newAgent(t, func(c *Config) { c.Hosts = []string{"peer.example", "192.0.2.7"} })
+	a := newAgentFixture(t, func(c *Config) { c.Hosts = []string{"peer.example", "192.0.2.7"} })
 	for _, name := range []string{"peer.example", "PEER.example:8500", "192.0.2.7:1", "localhost"} {
 		require.Equal(t, 200, a.send(t, "GET /livez", "", host(name)).code, name)
 	}
@@ -197,10 +197,10 @@ func TestNamedHosts(t *testing.T) {
 	}
 }
 
-// TestTLS: a listener of TLS is served with HTTP/2 too, and handlers see the connection's state.
+// TestTLS: TLS listeners support HTTP/2, and handlers see the state of the connection.
 func TestTLS(t *testing.T) {
 	seen := make(chan bool, 1)
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				seen <- r.TLS != nil
@@ -242,11 +242,11 @@ func selfSigned(t testing.TB) (*tls.Config, *x509.CertPool) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{text}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"}}, roots
 }
 
-// connNumber is the key of what TestConnContext puts into contexts.
+// connNumber is the context key of TestConnContext.
 type connNumber struct{}
 
 func TestConnContext(t *testing.T) {
-	a := newAgent(t, func(c *Config) {
+	a := newAgentFixture(t, func(c *Config) {
 		c.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, connNumber{}, 7) }
 		c.Guard = func(_ access.Role, next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

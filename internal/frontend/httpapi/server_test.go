@@ -16,7 +16,7 @@ import (
 )
 
 func TestNode(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	a.Harness.Node.State = discovery.Status{PeerID: "12D3", Profile: "dev", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/12D3"}, UptimeSeconds: 1.5, Version: "v1"}
 	status := a.ok(t, 200, "GET", "/v1/status", "")
 	require.Equal(t, "12D3", status["peer_id"])
@@ -35,7 +35,7 @@ func TestNode(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	healthy := object{"status": "healthy"}
 	for _, path := range []string{"/v1/health", "/livez", "/readyz"} {
 		require.Equal(t, healthy, a.ok(t, 200, "GET", path, ""))
@@ -46,9 +46,9 @@ func TestHealth(t *testing.T) {
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET /readyz", "")
 }
 
-// TestHosts: a name that was rebound to 127.0.0.1 is not a name of this host.
+// TestHosts: a DNS name rebound to 127.0.0.1 is refused.
 func TestHosts(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for _, name := range []string{"localhost", "localhost:8500", "LOCALHOST", "127.0.0.1", "127.0.0.1:80", "127.8.8.8", "[::1]", "[::1]:8500", "::1", "[::ffff:127.0.0.1]:1"} {
 		require.Equal(t, 200, do(a.handler, "GET", "/livez", "", host(name)).Code, name)
 	}
@@ -59,9 +59,9 @@ func TestHosts(t *testing.T) {
 	require.Empty(t, a.OwnAll())
 }
 
-// TestOrigins: no page but the peer's own reaches it, by whatever method.
+// TestOrigins: pages of other origins cannot use any method.
 func TestOrigins(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for _, edit := range []func(*http.Request){
 		header("Sec-Fetch-Site", "cross-site"), header("Sec-Fetch-Site", "same-site"),
 		header("Origin", "https://evil.example"), header("Origin", "null"), header("Origin", "http://localhost:1"),
@@ -82,7 +82,7 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for _, path := range []string{"/", "/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
 		a.refused(t, missing("path"), "GET "+path, "")
 	}
@@ -99,9 +99,9 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestPathsAreCleaned by a redirect to the same host, or by none.
+// TestPathsAreClean: an unclean path is refused, never redirected.
 func TestPathsAreCleaned(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for _, path := range []string{"//evil.example/v1/status", "/v1/../v1/status", "/v1//status", "/v1/status/.", "//"} {
 		got := do(a.handler, "GET", "/", "", func(r *http.Request) { r.URL.Path = path })
 		require.GreaterOrEqual(t, got.Code, 300, path)
@@ -110,7 +110,7 @@ func TestPathsAreCleaned(t *testing.T) {
 	}
 }
 
-// TestHead: as GET, and a watch does not stay open for it.
+// TestHead: HEAD answers like GET, and closes a watch at once.
 func TestHead(t *testing.T) {
 	_, url := listening(t)
 	for _, path := range []string{"/v1/status", own, "/v1/discovery/query?type=x", "/v1/discovery/watch?type=x"} {
@@ -127,7 +127,7 @@ func TestHead(t *testing.T) {
 }
 
 func TestContentTypeDoesNotCount(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	for id, kind := range map[string]string{"a": "application/x-www-form-urlencoded", "b": "text/plain", "c": "application/json; charset=utf-8", "d": ""} {
 		require.Equal(t, 201, do(a.handler, "POST", own, text(t, id), header("Content-Type", kind)).Code)
 	}
@@ -172,10 +172,10 @@ func TestServeFails(t *testing.T) {
 	require.ErrorIs(t, s.Serve(l), fault.Internal)
 }
 
-// listening is a server on loopback and its address.
-func listening(t testing.TB) (*api, string) {
+// listening returns a server on loopback and its address.
+func listening(t testing.TB) (*fixture, string) {
 	t.Helper()
-	a := newAPI(t)
+	a := newFixture(t)
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan error, 1)

@@ -61,9 +61,9 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // inBubble runs a test against a served API in virtual time.
-func inBubble(t *testing.T, test func(t *testing.T, a *api, c *http.Client)) {
+func inBubble(t *testing.T, test func(t *testing.T, a *fixture, c *http.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		a, p := newAPI(t), newPipes()
+		a, p := newFixture(t), newPipes()
 		done := make(chan error, 1)
 		go func() { done <- a.Serve(p) }()
 		transport := &http.Transport{DialContext: p.dial}
@@ -76,7 +76,7 @@ func inBubble(t *testing.T, test func(t *testing.T, a *api, c *http.Client)) {
 	})
 }
 
-// sse is one event as it was framed.
+// sse is one server-sent event.
 type sse struct {
 	event, id string
 	data      object
@@ -147,7 +147,7 @@ func (e *events) expect(kind, id string) sse {
 }
 
 func TestWatch(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		a.Foreign(t, discoverytest.Offer("f", func(o *records.Offer) { o.Metadata.Name = "line\u2028 feed" }))
 		w := watch(t, c, watchPath+"&near=52.5,13.4&radius_km=50")
 		require.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
@@ -172,7 +172,7 @@ func TestWatch(t *testing.T) {
 // TestWatchLivesLong: longer than any request may take to arrive, with a sign of life
 // every now and then, and without a connection that the server takes for dead.
 func TestWatchLivesLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		w := watch(t, c, watchPath)
 		began := time.Now()
 		for time.Since(began) < 10*time.Minute {
@@ -186,7 +186,7 @@ func TestWatchLivesLong(t *testing.T) {
 }
 
 func TestWatchResumes(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		w := watch(t, c, watchPath)
 		start := w.expect("progress", "").id
 		a.ok(t, 201, "POST", own, text(t, "a"))
@@ -213,7 +213,7 @@ func TestWatchResumes(t *testing.T) {
 
 // TestWatchAnswersAtOnce: a resumed watch without news has its header before its first event.
 func TestWatchAnswersAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, _ *fixture, c *http.Client) {
 		id := watch(t, c, watchPath).expect("progress", "").id
 		before := time.Now()
 		w := watch(t, c, watchPath+"&after="+id)
@@ -223,7 +223,7 @@ func TestWatchAnswersAtOnce(t *testing.T) {
 }
 
 func TestWatchRefuses(t *testing.T) {
-	a := newAPI(t)
+	a := newFixture(t)
 	path := "GET /v1/discovery/watch?"
 	a.refused(t, invalid("type"), path, "")
 	a.refused(t, invalid("colour"), path+"type=compute&colour=red", "")
@@ -237,7 +237,7 @@ func TestWatchRefuses(t *testing.T) {
 }
 
 func TestWatchesAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		for range cap(a.shared.watches) - 1 {
 			a.shared.watches <- struct{}{}
 		}
@@ -249,9 +249,9 @@ func TestWatchesAreBounded(t *testing.T) {
 	})
 }
 
-// TestWatchOfNobody: a client that reads no more is let go, and its place is free.
+// TestWatchOfNobody: a client that stops reading loses its watch, which frees the slot.
 func TestWatchOfNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		conn, err := c.Transport.(*http.Transport).DialContext(t.Context(), "", "")
 		require.NoError(t, err)
 		defer conn.Close()
@@ -266,7 +266,7 @@ func TestWatchOfNobody(t *testing.T) {
 }
 
 func TestCloseEndsWatches(t *testing.T) {
-	inBubble(t, func(t *testing.T, a *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		w := watch(t, c, watchPath)
 		w.expect("progress", "")
 		before := time.Now()
@@ -280,7 +280,7 @@ func TestCloseEndsWatches(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForRequests, but not for long.
+// TestCloseWaitsForRequests: Close gives requests a short grace period.
 func TestCloseWaitsForRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, hang := newPipes(), make(chan struct{})
@@ -312,9 +312,9 @@ func TestCloseWaitsForRequests(t *testing.T) {
 	})
 }
 
-// TestSlowRequests are cut off: header, then body.
+// TestSlowRequests: slow headers and slow bodies end the connection.
 func TestSlowRequests(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *api, c *http.Client) {
+	inBubble(t, func(t *testing.T, _ *fixture, c *http.Client) {
 		for sent, allowed := range map[string]time.Duration{
 			"GET / HT": readHeader,
 			"POST /v1/discovery/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{": readRequest,
@@ -332,7 +332,7 @@ func TestSlowRequests(t *testing.T) {
 	})
 }
 
-// TestEventsWithoutACursor leave the last id standing.
+// TestEventsWithoutACursor: such an event leaves the last id unchanged.
 func TestEventsWithoutACursor(t *testing.T) {
 	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset})))
 	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2"})))

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-// examples are the settings files of the operators' page, and its commands that make keys.
+// examples returns the settings files and the key-making commands of the operators' page.
 func examples(t *testing.T) (settings, commands []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/security.md")
@@ -92,7 +92,7 @@ func TestOperatorsPage(t *testing.T) {
 	}
 }
 
-// requireWebOnly is what the page says of web.crt.
+// requireWebOnly checks the statements of the page about web.crt.
 func requireWebOnly(t *testing.T, url string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair("web.crt", "web.key")

@@ -24,7 +24,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// echo is a health service that says who calls: Check fails unless it is the service named.
+// echo is a health service that checks its caller: Check fails unless the service is the caller's
+// name.
 type echo struct {
 	healthpb.UnimplementedHealthServer
 }
@@ -83,7 +84,7 @@ func dial(t *testing.T, target string, creds credentials.TransportCredentials) h
 	return healthpb.NewHealthClient(conn)
 }
 
-// roleOf asks for the role that a stream is given.
+// roleOf returns the role of the caller of a stream.
 func roleOf(ctx context.Context, c healthpb.HealthClient) (Role, error) {
 	s, err := c.Watch(ctx, &healthpb.HealthCheckRequest{})
 	if err != nil {
@@ -156,7 +157,7 @@ func TestGRPCByCertificate(t *testing.T) {
 	at.advance(pollEvery)
 	trust := servers.trust(clients.pair(t, "ops"))
 	trust.NextProtos = []string{"h2"}
-	require.Eventually(t, func() bool { // the client that gets no connection may try again just now, and be reading
+	require.Eventually(t, func() bool { // a client without a connection may be retrying and reading
 		name, err := presented(t, l.Addr().String(), trust)
 		return err == nil && name == "renewed"
 	}, time.Minute, time.Millisecond)
@@ -172,7 +173,7 @@ func TestGRPCOverSocket(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestStreamsEndWithTheirProof: what comes after a token's expiry is not taken any more.
+// TestStreamsEndWithTheirProof: a stream accepts no message after its token has expired.
 func TestStreamsEndWithTheirProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, hs256(), Options{})
@@ -192,7 +193,7 @@ func TestStreamsEndWithTheirProof(t *testing.T) {
 	})
 }
 
-// endless has a message every minute.
+// endless is a stream with a message each minute.
 type endless struct {
 	grpc.ServerStream
 	ctx context.Context

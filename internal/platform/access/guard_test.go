@@ -21,7 +21,7 @@ func newGuard(t testing.TB, c Config, o Options) *Guard {
 	return g
 }
 
-// threeTokens has one of each role besides the admin's.
+// threeTokens has one token per role, besides the admin token.
 func threeTokens() Config {
 	return Config{Enabled: true, Token: NewSecret("admin-token"), Tokens: []Token{
 		{Token: NewSecret("web-token"), Name: "web", Role: RoleService, Services: []string{"web"}},
@@ -127,7 +127,7 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization: whatever the header says, only the token itself opens.
+// FuzzAuthorization: only a header with the token itself authenticates.
 func FuzzAuthorization(f *testing.F) {
 	const token = "abc123"
 	g, err := New(Config{Enabled: true, Token: NewSecret(token)}, Options{})
@@ -169,7 +169,7 @@ func TestTokenFileIsReloaded(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
 	write(t, path, []byte("third\n"))
-	at.advance(-time.Hour) // a clock that is set back does not end it
+	at.advance(-time.Hour) // a clock set back does not end the session
 	require.True(t, allows("third"))
 }
 
@@ -189,7 +189,7 @@ func TestClientOf(t *testing.T) {
 	require.Equal(t, "uid:unknown", clientOf(callCredentials{remote: peerAddr{}}))
 }
 
-// TestPeers: root and who runs the peer need no token on the socket, others do.
+// TestPeers: root and the owner of the process need no token on the socket, other users do.
 func TestPeers(t *testing.T) {
 	g := newGuard(t, threeTokens(), Options{})
 	g.uid = 1000

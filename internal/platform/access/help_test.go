@@ -131,7 +131,7 @@ type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// serverFiles writes what a server of method mtls needs.
+// serverFiles writes the files of a server with method mtls.
 func serverFiles(t testing.TB, server, clients *authority) (files, Config) {
 	t.Helper()
 	f := files{dir: t.TempDir()}
@@ -144,7 +144,7 @@ func serverFiles(t testing.TB, server, clients *authority) (files, Config) {
 	return f, c
 }
 
-// refuse writes an error as a front end would.
+// refuse writes an error like a front end.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusForbidden
 	if fault.KindOf(err) == fault.Unauthentic {
@@ -153,7 +153,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// needs asks for a role to read and another to write.
+// needs returns the role of a request by its method.
 func needs(r *http.Request) Need {
 	switch {
 	case r.URL.Path == "/livez":

@@ -36,7 +36,7 @@ func hs256() Config {
 	}}
 }
 
-// good are claims that open, for an hour.
+// good returns valid claims for an hour.
 func good() jwt.MapClaims {
 	return jwt.MapClaims{"sub": "web", "aud": "blackhole", "iss": "https://issuer", "exp": start().Add(time.Hour).Unix()}
 }
@@ -123,7 +123,7 @@ func TestJWTRefuses(t *testing.T) {
 		require.ErrorIs(t, err, fault.Unauthentic, name)
 		require.NotContains(t, log.String(), token, name)
 	}
-	// What a header names as the key is never fetched.
+	// A key named in a header is never fetched.
 	_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, jwt.SigningMethodHS256, key, good(), "kid", "../../dev/null", "jku", "http://127.0.0.1:1/")}})
 	require.NoError(t, err)
 }
@@ -161,7 +161,7 @@ func TestJWTExpiresThoughRemembered(t *testing.T) {
 	require.Equal(t, 401, ask(g, "POST", "/?service=web", header).Code)
 }
 
-// TestLongCallsEndWithTheirProof: a watch of a token that expires must not go on.
+// TestLongCallsEndWithTheirProof: a watch ends when its token expires.
 func TestLongCallsEndWithTheirProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, hs256(), Options{})
@@ -293,7 +293,7 @@ func FuzzJWT(f *testing.F) {
 	f.Add("e30.e30.")
 	f.Add("a.b.c.d")
 	f.Fuzz(func(t *testing.T, token string) {
-		// As it is, and with the claims signed as they should be.
+		// Try the token unchanged and with correctly signed claims.
 		resigned := token
 		if parts := strings.SplitN(token, ".", 3); len(parts) == 3 {
 			head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`))

@@ -20,7 +20,7 @@ import (
 
 const canary = "canary-5f2e91c07ab34d68-tweets"
 
-// forms are those in which printers would show the canary.
+// forms returns the texts in which printers would show the canary.
 func forms(text string) []string {
 	return []string{text, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text))),
 		fmt.Sprint([]byte(text)), strings.Trim(fmt.Sprint([]byte(text)), "[]")}
@@ -48,7 +48,7 @@ func printed(t *testing.T, v any) string {
 		b.Write(text)
 	}
 	func() {
-		defer func() { _ = recover() }() // yaml panics about what it has no form for
+		defer func() { _ = recover() }() // yaml panics for types without a form
 		if text, err := yaml.Marshal(v); err == nil {
 			b.Write(text)
 		}

@@ -91,7 +91,7 @@ func TestMutualTLSForWritesOnly(t *testing.T) {
 	require.Equal(t, " read-only 127.0.0.1", body)
 	status, _ = get(t, client(t, servers.trust()), "POST", url)
 	require.Equal(t, 401, status)
-	strangers := newAuthority(t, "clients") // of the same name, so that the client brings its certificate
+	strangers := newAuthority(t, "clients") // of the same name, so that the client sends its certificate
 	_, err := client(t, servers.trust(strangers.pair(t, "web"))).Get(url)
 	require.Error(t, err, "a certificate that is brought must verify")
 }

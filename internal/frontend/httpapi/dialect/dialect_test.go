@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// texts are strings that try what JSON escapes, and some that are fields of a dialect.
+// texts generates strings with characters that JSON escapes, and names of fields.
 func texts() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]string{"", "a", "version", "weight", "zone", "tags", "dependencies", "description", "environment", "owner", "region", "<&>", "\"\\", "\u2028", "\xff", "\x00\n"}),
@@ -29,7 +29,7 @@ func lists() *rapid.Generator[[]string] { return rapid.SliceOfN(texts(), 0, 3) }
 
 func maps() *rapid.Generator[map[string]string] { return rapid.MapOfN(texts(), texts(), 0, 5) }
 
-// instances are any at all, valid or not: the forms do not depend on it.
+// instances generates valid and invalid instances: rendering does not depend on validity.
 func instances() *rapid.Generator[*instance.Instance] {
 	return rapid.Custom(func(t *rapid.T) *instance.Instance {
 		return &instance.Instance{
@@ -103,7 +103,7 @@ func TestRenderAny(t *testing.T) {
 	})
 }
 
-// TestRoundTrip: what is registered in a dialect, and got in it, registers the same again.
+// TestRoundTrip: a received instance registers the same instance again.
 func TestRoundTrip(t *testing.T) {
 	first, err := dialect.Parse([]byte(`{"id":"p","host":"10.0.0.1","port":1,"metadata":{"version":"1.0.0","zone":"z","weight":7,"n":1.50,"t":true,"s":"<x>"},"tags":["b","a"]}`), instance.Name{Service: "s"})
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestRoundTrip(t *testing.T) {
 		[]any{b.Spec.Host, b.Spec.Port, b.Spec.Version, b.Spec.Zone, b.Spec.Weight, b.Spec.Metadata, b.Spec.Tags, b.Spec.Interfaces})
 }
 
-// hosted puts a host into an object.
+// hosted adds a host to an object.
 func hosted(text string) []byte {
 	if text == "{}" {
 		return []byte(`{"host":"h"}`)
@@ -226,7 +226,7 @@ func TestTargets(t *testing.T) {
 	})
 }
 
-// FuzzParse: any text is an instance or an error that says where.
+// FuzzParse: each text gives an instance or an error with a field.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`{"id":"p","host":"10.0.0.1","port":1,"metadata":{"version":"1.0.0","weight":7}}`, `{"health_check":{"type":"HTTP","interval":"1s","endpoint":80}}`,
