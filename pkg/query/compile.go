@@ -17,7 +17,6 @@ import (
 // Limits of the parts of a query. Limits of single values equal the limits of records, because
 // no record states a greater value.
 const (
-	maxLabel      = 32
 	maxPlaces     = 64
 	maxPlaceName  = 128
 	maxCurrency   = 16
@@ -111,8 +110,8 @@ func clonePtr[T any](p *T) *T {
 // validate returns the first error.
 func (q *Query) validate(maxLimit int) error {
 	return cmp.Or(
-		label("type", q.Type),
-		optional(q.Subtype, func() error { return label("subtype", q.Subtype) }),
+		records.CheckType("type", q.Type),
+		optional(q.Subtype, func() error { return records.CheckType("subtype", q.Subtype) }),
 		fault.In("near", q.Near.validate()),
 		q.Region.validate(),
 		q.Capacity.validate(),
@@ -134,7 +133,7 @@ func (n *Near) validate() error {
 		return err
 	}
 	if r := n.RadiusKM; r != nil && !(*r >= MinRadiusKM && *r <= MaxRadiusKM) {
-		return fault.Invalidf("radius_km", *r, "must be between %v and %v kilometres, or left out", MinRadiusKM, MaxRadiusKM)
+		return fault.Invalidf("radius_km", *r, "must be between %v and %v kilometres", MinRadiusKM, MaxRadiusKM)
 	}
 	return nil
 }
@@ -159,11 +158,11 @@ func (c *Capacity) validate() error {
 }
 
 func (q *Query) validatePrice() error {
-	if err := number("max_price", q.MaxPrice, 0, math.MaxFloat64); err != nil {
+	if err := records.CheckNumber("max_price", q.MaxPrice, 0, math.MaxFloat64); err != nil {
 		return err
 	}
 	if !q.usesPrices() {
-		const idle = "says which prices to compare, and so needs max_price or the order price"
+		const idle = "needs max_price or sort=price, because only those compare prices"
 		switch {
 		case q.Currency != "":
 			return fault.Invalidf("currency", q.Currency, idle)
@@ -174,17 +173,17 @@ func (q *Query) validatePrice() error {
 	}
 	currency, unit := q.pricing()
 	if unit == "" {
-		return fault.Invalidf("price_unit", nil, "is required to compare prices of type %s, which has no usual unit", q.Type)
+		return fault.Invalidf("price_unit", nil, "is required for prices of type %s: the type has no default unit", q.Type)
 	}
 	return cmp.Or(code("currency", currency, maxCurrency), code("price_unit", unit, maxPriceUnit))
 }
 
 func (q *Quality) validate() error {
-	if err := number("min_uptime", q.MinUptime, 0, 100); err != nil {
+	if err := records.CheckNumber("min_uptime", q.MinUptime, 0, 100); err != nil {
 		return err
 	}
 	if r := q.MaxErrorRate; r != nil && *r > maxErrorRate {
-		return fault.Invalidf("max_error_rate", *r, "must be at most %d, of 10000 requests", maxErrorRate)
+		return fault.Invalidf("max_error_rate", *r, "must be at most %d of 10000 requests", maxErrorRate)
 	}
 	if q.Health != HealthDefault && !slices.Contains(healths(), q.Health) {
 		return fault.Invalidf("health", clip(string(q.Health)), "must be one of %s", oneOf(healths()))
@@ -198,7 +197,7 @@ func (q *Query) validateAttributes() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(q.Attributes)) {
 		if key == "" {
-			return fault.Invalidf("attributes", nil, "must not have an empty key")
+			return fault.Invalidf("attributes", nil, "contains an empty key")
 		}
 		if err := records.CheckText("attributes", key, maxKey); err != nil {
 			return err
@@ -299,18 +298,6 @@ func (p *Plan) derive() {
 	p.mixedSeed = mix(q.Seed)
 }
 
-// label checks a service type or subtype.
-func label(field, s string) error {
-	if s == "" {
-		return fault.Invalidf(field, nil, "is required")
-	}
-	legal := func(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' }
-	if len(s) > maxLabel || strings.ContainsFunc(s, func(r rune) bool { return !legal(r) }) {
-		return fault.Invalidf(field, clip(s), "must be 1 to %d lower-case letters, digits and '-'", maxLabel)
-	}
-	return nil
-}
-
 // code checks a currency or price unit: printable ASCII without spaces.
 func code(field, s string, limit int) error {
 	if len(s) > limit || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -339,18 +326,6 @@ func eachOf(field string, list []string, check func(string) error) error {
 		}
 	}
 	return nil
-}
-
-// number checks the range of an optional value, and refuses NaN.
-func number(field string, f *float64, lo, hi float64) error {
-	switch {
-	case f == nil || *f >= lo && *f <= hi:
-		return nil
-	case hi == math.MaxFloat64:
-		return fault.Invalidf(field, *f, "must be a number of at least %v", lo)
-	default:
-		return fault.Invalidf(field, *f, "must be between %v and %v", lo, hi)
-	}
 }
 
 func optional(s string, check func() error) error {

@@ -28,7 +28,7 @@ func TestCompileRefusesBadInput(t *testing.T) {
 		"no type":             {func(q *Query) { q.Type = "" }, "type", "required"},
 		"type in capitals":    {func(q *Query) { q.Type = "Storage" }, "type", "lower-case"},
 		"type with a slash":   {func(q *Query) { q.Type = "a/b" }, "type", "lower-case"},
-		"long type":           {func(q *Query) { q.Type = long }, "type", "1 to 32"},
+		"long type":           {func(q *Query) { q.Type = long }, "type", "at most 32 bytes"},
 		"subtype _":           {func(q *Query) { q.Subtype = records.AnySubtype }, "subtype", "lower-case"},
 		"latitude 91":         {near(91, 0, nil), "near.latitude", "-90 and 90"},
 		"latitude NaN":        {near(nan, 0, nil), "near.latitude", "-90 and 90"},

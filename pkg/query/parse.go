@@ -126,7 +126,7 @@ func (n *Near) member(name string) any {
 func ParseValues(v url.Values) (Query, error) {
 	const op = "query.ParseValues"
 	if size := sizeOf(v); size > MaxInput {
-		return Query{}, fault.New(op, fault.TooLarge, "a query of %d bytes is above the bound of %d", size, MaxInput)
+		return Query{}, fault.New(op, fault.TooLarge, "a query of %d bytes exceeds the limit of %d", size, MaxInput)
 	}
 	var q Query
 	for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -161,7 +161,7 @@ func (q *Query) setParameter(name string, values []string) error {
 	}
 	target := q.member(name)
 	if target == nil {
-		return fault.Invalidf(clip(name), nil, "is not a parameter of a query")
+		return fault.Invalidf(clip(name), nil, "is not a known parameter")
 	}
 	if list, ok := target.(*[]string); ok {
 		for _, s := range values {
@@ -170,7 +170,7 @@ func (q *Query) setParameter(name string, values []string) error {
 		return nil
 	}
 	if len(values) > 1 {
-		return fault.Invalidf(name, len(values), "is given more than once")
+		return fault.Invalidf(name, len(values), "is given twice")
 	}
 	if len(values) == 0 {
 		return nil
@@ -191,7 +191,7 @@ func attributeKey(name string) (string, bool) {
 
 func (q *Query) setAttribute(key string, values []string) error {
 	if _, twice := q.Attributes[key]; twice || len(values) != 1 {
-		return fault.Invalidf("attributes."+clip(key), nil, "must be given once")
+		return fault.Invalidf("attributes."+clip(key), nil, "is given twice")
 	}
 	if q.Attributes == nil {
 		q.Attributes = make(map[string]string)
@@ -228,11 +228,11 @@ func (q *Query) setPlace(v url.Values) error {
 		target, values := n.member(member), v[name]
 		switch {
 		case target == nil:
-			return fault.Invalidf(clip(name), nil, "is not a parameter of a query")
+			return fault.Invalidf(clip(name), nil, "is not a known parameter")
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
 			continue
 		case len(values) > 1 || given[member]:
-			return fault.Invalidf("near."+member, len(values), "is given more than once")
+			return fault.Invalidf("near."+member, len(values), "is given twice")
 		}
 		given[member] = true
 		if err := setText(target, values[0]); err != nil {

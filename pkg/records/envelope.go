@@ -157,7 +157,7 @@ func (r *Record) current(now time.Time) error {
 // signature.
 func verify(envelope []byte) (*Record, error) {
 	if len(envelope) > MaxSize {
-		return nil, fault.New("", fault.TooLarge, "a record of %d bytes is above the bound of %d", len(envelope), MaxSize)
+		return nil, fault.New("", fault.TooLarge, "a record of %d bytes exceeds the limit of %d", len(envelope), MaxSize)
 	}
 	f, ok := split(envelope)
 	switch {

@@ -86,7 +86,7 @@ func ParseKey(s string) (Key, error) {
 		return Key{}, keyFault(s, err)
 	}
 	if k.String() != s { // another spelling of the peer id
-		return Key{}, fault.Invalidf("key", s, "is not in its one form, %s", k)
+		return Key{}, fault.Invalidf("key", s, "differs from the canonical form %s", k)
 	}
 	return k, nil
 }
@@ -98,11 +98,11 @@ func (k Key) Matches(r *Record) error {
 	p, placed := r.facts.Place()
 	switch {
 	case k.Type != r.kind || k.Subtype != r.subtype:
-		return fault.Invalidf("key", k.String(), "is not of the record's type and subtype")
+		return fault.Invalidf("key", k.String(), "differs from the record in type or subtype")
 	case k.Name != r.name:
-		return fault.Invalidf("key", k.String(), "is not of the record's provider and id")
+		return fault.Invalidf("key", k.String(), "differs from the record in provider or id")
 	case placed != (k.Cell != geo.Global), placed && !k.Cell.Contains(p):
-		return fault.Invalidf("key", k.String(), "is not of the record's place")
+		return fault.Invalidf("key", k.String(), "does not match the record's place")
 	}
 	return nil
 }
@@ -142,9 +142,9 @@ func steps(s string, count int) ([]string, error) {
 
 // checkKind checks the type and subtype segments of key s.
 func checkKind(s, kind, subtype string) error {
-	err := validateType("type", kind)
+	err := CheckType("type", kind)
 	if err == nil && subtype != AnySubtype {
-		err = validateType("subtype", subtype)
+		err = CheckType("subtype", subtype)
 	}
 	if err != nil {
 		return keyFault(s, err)

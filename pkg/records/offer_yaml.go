@@ -38,7 +38,7 @@ func ParseOfferYAML(data []byte) (Offer, error) {
 func ParseOffersYAML(data []byte) ([]Offer, error) {
 	const op = "records.ParseOffersYAML"
 	if len(data) > maxYAML {
-		return nil, fault.New(op, fault.TooLarge, "%d bytes of offers are above the bound of %d", len(data), maxYAML)
+		return nil, fault.New(op, fault.TooLarge, "%d bytes of offers exceed the limit of %d", len(data), maxYAML)
 	}
 	nodes, single, err := offerNodes(data)
 	if err != nil {
@@ -103,10 +103,10 @@ func (t *transcript) offer(node *yaml.Node) (Offer, error) {
 // value appends a node.
 func (t *transcript) value(node *yaml.Node) error {
 	if t.nodes--; t.nodes < 0 {
-		return fault.New("", fault.TooLarge, "more than %d values with aliases written out", maxYAMLNodes)
+		return fault.New("", fault.TooLarge, "more than %d values, aliases counted in full", maxYAMLNodes)
 	}
 	if t.depth++; t.depth > maxYAMLDepth {
-		return fault.Invalidf("", nil, "line %d: is nested deeper than %d", node.Line, maxYAMLDepth)
+		return fault.Invalidf("", nil, "line %d: nested deeper than %d", node.Line, maxYAMLDepth)
 	}
 	defer func() { t.depth-- }()
 	switch node.Kind {

@@ -59,7 +59,7 @@ func validate(s *pb.ServiceRecord) error {
 		return err
 	}
 	if !proto.Equal(s, bare(s)) {
-		return fault.Invalidf("withdrawn", nil, "a withdrawn record carries nothing but identity, type, subtype, place, times and sequence")
+		return fault.Invalidf("withdrawn", nil, "a withdrawn record may carry only identity, type, subtype, place, times and sequence")
 	}
 	return nil
 }
@@ -97,14 +97,14 @@ func validateStamp(s *pb.ServiceRecord) error {
 	case s.Sequence == 0:
 		return fault.Invalidf("sequence", s.Sequence, "must be positive")
 	case len(s.Signature) > 0:
-		return fault.Invalidf("signature", nil, "must be empty in what is signed")
+		return fault.Invalidf("signature", nil, "must be empty before signing")
 	}
 	return nil
 }
 
 func validateID(id string) error {
 	if id == "." || id == ".." {
-		return fault.Invalidf("id", id, "must not be a path step")
+		return fault.Invalidf("id", id, "must not be a path step, . or ..")
 	}
 	return token("id", id, maxID, idChars)
 }
@@ -114,8 +114,8 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 		return fault.Invalidf("", nil, "is required")
 	}
 	return cmp.Or(
-		validateType("type", m.Type),
-		optional(m.Subtype, func() error { return validateType("subtype", m.Subtype) }),
+		CheckType("type", m.Type),
+		optional(m.Subtype, func() error { return CheckType("subtype", m.Subtype) }),
 		CheckText("name", m.Name, maxName),
 		CheckText("description", m.Description, maxDescription),
 		CheckText("version", m.Version, maxVersion),
@@ -125,7 +125,9 @@ func validateMetadata(m *pb.ServiceMetadata) error {
 	)
 }
 
-func validateType(field, s string) error { return token(field, s, maxType, lower+digits+"-") }
+// CheckType requires a service type or subtype: 1 to 32 lower-case letters, digits and "-". The
+// error is Invalid and names the field.
+func CheckType(field, s string) error { return token(field, s, maxType, lower+digits+"-") }
 
 func validateAttributes(attributes map[string]string) error {
 	if len(attributes) > maxAttributes {
@@ -253,15 +255,15 @@ func validatePricing(p *pb.PricingInfo) error {
 		if err := word("tier_pricing", tier, maxWord); err != nil {
 			return err
 		}
-		if err := number(tier, &price, 0, math.MaxFloat64); err != nil {
+		if err := CheckNumber(tier, &price, 0, math.MaxFloat64); err != nil {
 			return fault.In("tier_pricing", err)
 		}
 	}
 	return cmp.Or(
 		optional(p.Currency, func() error { return token("currency", p.Currency, maxCurrency, idChars) }),
 		optional(p.PriceUnit, func() error { return token("price_unit", p.PriceUnit, maxPriceUnit, idChars+"/") }),
-		number("base_price", p.BasePrice, 0, math.MaxFloat64),
-		number("minimum_commitment", p.MinimumCommitment, 0, math.MaxFloat64),
+		CheckNumber("base_price", p.BasePrice, 0, math.MaxFloat64),
+		CheckNumber("minimum_commitment", p.MinimumCommitment, 0, math.MaxFloat64),
 	)
 }
 
@@ -280,7 +282,7 @@ func validateHealth(h *pb.HealthStatus) error {
 			return err
 		}
 	}
-	return number("uptime_percent", h.UptimePercent, 0, 100)
+	return CheckNumber("uptime_percent", h.UptimePercent, 0, 100)
 }
 
 // optional runs a check unless s is empty.
@@ -301,7 +303,7 @@ func token(field, s string, limit int, chars string) error {
 	}
 	for i := range len(s) {
 		if strings.IndexByte(chars, s[i]) < 0 {
-			return fault.Invalidf(field, s, "must be of letters, digits and %s only", describe(chars))
+			return fault.Invalidf(field, s, "must contain only %s", describe(chars))
 		}
 	}
 	return nil
@@ -311,9 +313,9 @@ func token(field, s string, limit int, chars string) error {
 func describe(chars string) string {
 	punctuation := strings.TrimLeft(chars, upper+lower+digits)
 	if !strings.Contains(chars, upper) {
-		return "'" + punctuation + "', in lower case,"
+		return "lower-case letters, digits and '" + punctuation + "'"
 	}
-	return "'" + punctuation + "'"
+	return "letters, digits and '" + punctuation + "'"
 }
 
 // CheckText requires at most limit bytes of UTF-8 without control characters. The error is
@@ -359,15 +361,17 @@ func country(field, code string) error {
 	return nil
 }
 
-// number requires a finite value between low and high. Nil passes.
-func number(field string, v *float64, low, high float64) error {
-	if v == nil || (*v >= low && *v <= high) { // false for NaN
+// CheckNumber requires a finite value between low and high. Nil passes. The error is Invalid and
+// names the field.
+func CheckNumber(field string, v *float64, low, high float64) error {
+	switch {
+	case v == nil, *v >= low && *v <= high: // false for NaN
 		return nil
+	case high == math.MaxFloat64:
+		return fault.Invalidf(field, *v, "must be a number of at least %v", low)
+	default:
+		return fault.Invalidf(field, *v, "must be between %v and %v", low, high)
 	}
-	if high == math.MaxFloat64 {
-		return fault.Invalidf(field, *v, "must be finite and at least %v", low)
-	}
-	return fault.Invalidf(field, *v, "must be in [%v, %v]", low, high)
 }
 
 // instant requires a time of the years 1 to 9999.
@@ -376,7 +380,7 @@ func instant(field string, t *timestamppb.Timestamp) error {
 		return fault.Invalidf(field, nil, "is required")
 	}
 	if err := t.CheckValid(); err != nil {
-		return fault.Invalidf(field, nil, "must be a time of the years 1 to 9999")
+		return fault.Invalidf(field, nil, "must be a time in the years 1 to 9999")
 	}
 	return nil
 }

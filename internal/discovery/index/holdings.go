@@ -14,7 +14,7 @@ import (
 // The causes of refusals, used as constants.
 var (
 	errLapsed = errors.New("has passed")
-	errStale  = errors.New("is not above that of the version known")
+	errStale  = errors.New("is not newer than the known version")
 )
 
 // state separates live from remembered services.
@@ -279,7 +279,7 @@ func (x *Index) room(p *provider, s state) error {
 		held = len(p.held[s].entries)
 	}
 	if held >= limit {
-		return fault.New("index.Put", fault.LimitReached, "the provider has %d records, the most it may", held)
+		return fault.New("index.Put", fault.LimitReached, "the provider has reached its limit of %d records", held)
 	}
 	c := &x.rankings[s]
 	if c.total < most {
@@ -287,7 +287,7 @@ func (x *Index) room(p *provider, s state) error {
 	}
 	rich := c.largest()
 	if rich == nil || rich == p || len(rich.held[s].entries) <= held+1 {
-		return fault.New("index.Put", fault.LimitReached, "the index is full with %d records", c.total)
+		return fault.New("index.Put", fault.LimitReached, "the index has reached its limit of %d records", c.total)
 	}
 	e := c.soonest(&rich.held[s], nil)
 	if s == remembered {
