@@ -32,7 +32,7 @@ func (t Topic) String() string { return topicPrefix + t.Type + "/" + string(t.Ce
 // string.
 func ParseTopic(s string) (Topic, error) {
 	if len(s) > maxTopic {
-		return Topic{}, fault.Invalidf("topic", nil, "must be at most %d bytes, not %d", maxTopic, len(s))
+		return Topic{}, fault.Invalidf("topic", nil, "must have at most %d bytes, got %d", maxTopic, len(s))
 	}
 	path, ok := strings.CutPrefix(s, topicPrefix)
 	if !ok {

@@ -211,7 +211,7 @@ func (k *Keeper) answerHere(q cellQuery) answer {
 	}
 	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.closest.authoritative(c) })
 	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
-		k.Logger.Error("this peer rejects its own answer: please report this defect", "error", err)
+		k.Logger.Error("own answer rejected: please report this defect", "error", err)
 	}
 	return a
 }

@@ -217,7 +217,7 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
 	}
 	if err != nil {
-		p.k.Logger.Debug("lookup of the keepers of a cell is incomplete", "found", len(others), "error", err)
+		p.k.Logger.Debug("incomplete lookup of the keepers", "found", len(others), "error", err)
 		if len(others) < Network {
 			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
 		}

@@ -74,7 +74,7 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, h 
 	return sequence, nil
 }
 
-var errNotKept = errors.New("some cells have other keepers: look them up again")
+var errNotKept = errors.New("other keepers store some cells: repeat the lookup")
 
 func reasonOf(reason string, err error) string {
 	if reason == "" {
@@ -146,10 +146,10 @@ func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKe
 	}
 	for _, c := range cells {
 		if c.Type != plan.Query().Type || c.Subtype != cells[0].Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must have the query's type and one subtype")
+			return nil, nil, fault.Invalidf("cells", c.String(), "must match the query's type, with one subtype")
 		}
 		if c.Subtype != records.AnySubtype && c.Subtype != plan.Query().Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must have the query's subtype or any")
+			return nil, nil, fault.Invalidf("cells", c.String(), "must match the query's subtype or use _")
 		}
 	}
 	return plan, cells, nil

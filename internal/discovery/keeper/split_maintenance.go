@@ -383,7 +383,7 @@ func parseSummaries(resp *pb.SummaryResponse, cells []records.CellKey) ([]cell.S
 		all[i] = summary
 	}
 	if lacksAny(resp.NotKept, cells) {
-		return nil, fault.New("keeper.ask", fault.Unavailable, "some of the cells have other keepers")
+		return nil, fault.New("keeper.ask", fault.Unavailable, "other keepers store some cells")
 	}
 	return all, nil
 }
@@ -393,7 +393,7 @@ func parseSummaries(resp *pb.SummaryResponse, cells []records.CellKey) ([]cell.S
 func (m *splitMaintainer) makeWhole(ctx context.Context, c records.CellKey) {
 	plan, err := planOfAll(c, query.MaxLimit)
 	if err != nil {
-		m.splits.k.Logger.Error("query for all records of a cell does not compile: please report this defect", "cell", c, "error", err)
+		m.splits.k.Logger.Error("invalid query for a whole cell: please report this defect", "cell", c, "error", err)
 		return
 	}
 	var cells []records.CellKey

@@ -250,7 +250,7 @@ func (p *publisher) storeHere(recs []*records.Record, items []storeItem) {
 		item.err = err
 	}
 	if err := p.hints.add(p.k.Self, h.finish(), func(c records.CellKey) bool { return asked[c] }, p.k.Now()); err != nil {
-		p.k.Logger.Error("this peer rejects its own split hint: please report this defect", "error", err)
+		p.k.Logger.Error("own split hint rejected: please report this defect", "error", err)
 	}
 }
 

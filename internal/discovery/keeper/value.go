@@ -31,7 +31,7 @@ func (v validator) Validate(key string, value []byte) error {
 // open returns the record of a value, if the key is the record's.
 func (v validator) open(key string, value []byte) (*records.Record, error) {
 	if len(key) > records.MaxKey {
-		return nil, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", records.MaxKey, len(key))
+		return nil, fault.Invalidf("key", nil, "must have at most %d bytes, got %d", records.MaxKey, len(key))
 	}
 	k, err := records.ParseKey(key)
 	if err != nil {
@@ -104,7 +104,7 @@ func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Recor
 		return liveOnly(op, known)
 	}
 	if failure == nil {
-		failure = fault.New("", fault.NotFound, "a newer version of the record has another key")
+		failure = fault.New("", fault.NotFound, "the newer version uses a different key")
 	}
 	return nil, fault.Wrap(op, failure)
 }

@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	errSplit   = errors.New("the cell is split: its keepers see only some of its changes")
+	errSplit   = errors.New("split cell: its keepers receive only some changes")
 	errWatches = errors.New("this peer serves too many watches: try another keeper")
 )
 

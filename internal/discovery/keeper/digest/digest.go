@@ -225,7 +225,7 @@ func Parse(b []byte) ([]Entry, error) {
 // more than most ids.
 func ParseIDs(b []byte, most int) ([]ID, error) {
 	if len(b)%IDSize != 0 || len(b)/IDSize > most {
-		return nil, fault.Invalidf("ids", len(b), "must be up to %d ids of %d bytes", most, IDSize)
+		return nil, fault.Invalidf("ids", len(b), "must hold up to %d ids, %d bytes each", most, IDSize)
 	}
 	ids := make([]ID, len(b)/IDSize)
 	for i := range ids {
