@@ -53,6 +53,7 @@ type Config struct {
 	Network bootstrap.Network
 	Voters  int           // that the group begins with and keeps: 1, 3 or 5
 	Replace time.Duration // silence after which a voter is replaced
+	Access  Access        // of other peers to this member
 
 	// Limits gives, for the limits that the group has, those it should have: what this peer proposes
 	// when it leads. nil leaves them.

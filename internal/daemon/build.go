@@ -19,8 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/agent"
-	"github.com/blackhole/blackhole/internal/coordination/announce"
-	"github.com/blackhole/blackhole/internal/coordination/transport"
+	group "github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -164,7 +163,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
 		},
-		Loopback: profile != p2p.Public, OtherTopics: announce.IsTopic, Logger: p.log,
+		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic, Logger: p.log,
 		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
 	})
 	if err != nil {
@@ -197,7 +196,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
-		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol, transport.CallProtocol),
+		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, group.Protocols()...),
 		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 	}))

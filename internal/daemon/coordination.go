@@ -6,18 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	group "github.com/blackhole/blackhole/internal/coordination"
-	"github.com/blackhole/blackhole/internal/coordination/announce"
-	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
-	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -37,10 +31,9 @@ const coordinationDir = "coordination"
 // coordination are the parts of the coordination plane.
 type coordination struct {
 	plane    *group.Plane
-	server   *grpcapi.Server                       // for other peers
-	admits   func(context.Context) (string, error) // tells which peer calls, or why it may not
-	listener net.Listener                          // of their streams
-	failed   chan error                            // gets the failure that ends this peer, if there is one
+	server   *grpcapi.Server // for other peers
+	listener net.Listener    // of their streams
+	failed   chan error      // gets the failure that ends this peer, if there is one
 }
 
 // groupValues are the DHT values of groups that this peer keeps, and who validates them: its own network's, if
@@ -55,14 +48,14 @@ func (p *parts) groupValues() (p2p.Namespaces, error) {
 		return nil, err
 	}
 	network, err := foundersOf(c, self)
-	if err == nil {
-		err = network.Validate()
-	}
 	if err != nil {
 		return nil, err
 	}
-	refused := func(err error) { p.metrics.Failed("group.Value", err) }
-	return p2p.Namespaces{announce.Namespace: announce.NewValidator(network, time.Now, refused)}, nil
+	validator, err := group.NewDHTValidator(network, func(err error) { p.metrics.Failed("group.Value", err) })
+	if err != nil {
+		return nil, err
+	}
+	return p2p.Namespaces{group.DHTNamespace: validator}, nil
 }
 
 // startCoordination starts the plane if this peer takes part.
@@ -82,8 +75,10 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = group.Open(group.Config{
-		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
-		Dir: filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
+		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key,
+		Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
+		Access: group.Access{Open: c.Open(p.config.Profile), Allow: c.Allow},
+		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
 			c, err := p.dial(to, id)
 			if err != nil {
@@ -98,11 +93,10 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	p.onClose(made.plane.Close)
-	if made.listener, err = transport.Listen(host, transport.ListenLimits{}); err != nil {
+	if made.listener, err = made.plane.Member().Listen(); err != nil {
 		return err
 	}
 	p.onClose(made.listener.Close)
-	made.admits = p.admits(network)
 	p.coordination = made
 	return nil
 }
@@ -116,12 +110,12 @@ func (p *parts) startPeers(context.Context) error {
 	}
 	serving := c.plane.Member()
 	config := grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: c.admits, Peers: true},
-		Credentials:  transport.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
+		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: serving.Admit, Peers: true},
+		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}
-		config.May = func(ctx context.Context, _ string) error { _, err := c.admits(ctx); return err }
+		config.May = func(ctx context.Context, _ string) error { _, err := c.plane.Member().Admit(ctx); return err }
 		config.Unary = []grpc.UnaryServerInterceptor{c.admitted}
 	}
 	c.server = grpcapi.New(config)
@@ -132,31 +126,18 @@ func (p *parts) startPeers(context.Context) error {
 // plane asks for itself.
 func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/"+agentv1.DiscoveryService_ServiceDesc.ServiceName+"/") {
-		if _, err := c.admits(ctx); err != nil {
+		if _, err := c.plane.Member().Admit(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return next(ctx, req)
 }
 
-// dial gives a client of another peer, for calls that are meant for a group. It connects when it is used.
-func (p *parts) dial(to peer.ID, group string) (*client.Client, error) {
-	return client.New(transport.Target(to), append(transport.DialOptions(p.node.Host()), grpc.WithPerRPCCredentials(meant(group)))...)
+// dial returns a client of another peer, for calls that are meant for a group. It connects at the first call.
+func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
+	target, options := group.DialTarget(p.node.Host(), to, id)
+	return client.New(target, options...)
 }
-
-// groupKey is the gRPC metadata by which a call says which group it is meant for.
-const groupKey = "blackhole-group"
-
-// meant puts the group into calls.
-type meant string
-
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (group meant) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{groupKey: string(group)}, nil
-}
-
-// RequireTransportSecurity implements credentials.PerRPCCredentials: there is no secret.
-func (meant) RequireTransportSecurity() bool { return false }
 
 // Recovery is what Recover means.
 type Recovery = group.Recovery
@@ -204,11 +185,11 @@ func set[T uint32 | uint64](setting int, present T) T {
 }
 
 // foundersOf is who may found the group: with no settings, this peer alone.
-func foundersOf(c config.Coordination, self peer.ID) (bootstrap.Network, error) {
+func foundersOf(c config.Coordination, self peer.ID) (group.Network, error) {
 	if c.Mode == config.Home {
-		return bootstrap.Network{Mode: bootstrap.Home, Name: c.Network, Expect: c.Expect}, nil
+		return group.Network{Mode: group.Home, Name: c.Network, Expect: c.Expect}, nil
 	}
-	n := bootstrap.Network{Mode: bootstrap.Listed}
+	n := group.Network{Mode: group.Listed}
 	for _, s := range c.Founders {
 		id, err := peer.Decode(s)
 		if err != nil {
@@ -220,31 +201,6 @@ func foundersOf(c config.Coordination, self peer.ID) (bootstrap.Network, error) 
 		n.Founders = []peer.ID{self}
 	}
 	return n, nil
-}
-
-// admits tells who calls from another peer, or that it may not.
-func (p *parts) admits(n bootstrap.Network) func(context.Context) (string, error) {
-	c := p.config.Coordination
-	open := c.Open(p.config.Profile)
-	return func(ctx context.Context) (string, error) {
-		id, ok := transport.PeerOf(ctx)
-		if !ok {
-			return "", fault.New("daemon.admits", fault.Unauthentic, "the connection names no peer")
-		}
-		if named := metadata.ValueFromIncomingContext(ctx, groupKey); len(named) != 1 || named[0] != p.coordination.plane.ID() {
-			return "", fault.New("daemon.admits", fault.Unavailable, "WRONG_GROUP: the call is meant for %q, this peer knows %q", named, p.coordination.plane.ID())
-		}
-		if open || slices.Contains(c.Allow, id) {
-			return id, nil
-		}
-		if from, err := peer.Decode(id); err == nil && slices.Contains(n.Founders, from) {
-			return id, nil
-		}
-		return "", &fault.Error{
-			Op: "daemon.admits", Kind: fault.Forbidden, Field: "peer", Value: id,
-			Err: fault.New("", fault.Forbidden, "is no client of this group: see coordination.clients").Err,
-		}
-	}
 }
 
 // self is the owner of what local applications ask for.
