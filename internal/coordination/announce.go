@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	announcing = 30 * time.Second // between two announcements of what has not changed
-	boardTime  = 8 * time.Second  // for posting on the board, or reading it
-	glance     = time.Second      // between two thoughts of reading it
+	announcing = 30 * time.Second // between two announcements without a change
+	boardTime  = 8 * time.Second // for one access to the DHT store
+	glance     = time.Second // between two checks of the lookup schedule
 )
 
-// leaderAnnouncer announces and posts how the group stands, while this peer leads.
+// leaderAnnouncer announces and publishes the group while this peer leads.
 type leaderAnnouncer struct {
 	plane    *Plane
-	last     []byte // last, without what always moves; nil while this peer does not lead
+	last     []byte // last announcement, without fields that always move; nil while this peer does not lead
 	at       time.Time
 	schedule announce.PublishSchedule
 	jitter   *rand.Rand
 }
 
-// announce announces what has changed since, and from time to time what has not.
+// announce sends changes at once, and repeats an unchanged state from time to time.
 func (c *leaderAnnouncer) announce(l *local) {
 	if !l.leads() {
 		c.last = nil
@@ -49,7 +49,8 @@ func (c *leaderAnnouncer) announce(l *local) {
 	}
 }
 
-// publish puts it on the board, for those who hear nothing. Two notices are further apart than one takes.
+// publish writes to the DHT store for peers outside the gossip. The schedule keeps two publications further
+// apart than the time of one.
 func (c *leaderAnnouncer) publish(info *groupv1.GroupInfo, news []byte) {
 	p := c.plane
 	if p.dhtStore == nil || !c.schedule.Due(time.Now(), news, c.jitter.Float64()) {
@@ -64,7 +65,7 @@ func (c *leaderAnnouncer) publish(info *groupv1.GroupInfo, news []byte) {
 	})
 }
 
-// watchDHT looks at the board when this peer has known nobody that leads for some time.
+// watchDHT reads the DHT store after some time without a known leader.
 func (p *Plane) watchDHT() {
 	board := p.dhtStore
 	if board == nil {
@@ -73,7 +74,7 @@ func (p *Plane) watchDHT() {
 	var (
 		looking announce.LookupSchedule
 		from    peer.ID
-		held    *groupv1.GroupInfo // read before the group was known, of which the certificate in it tells
+		held    *groupv1.GroupInfo // read before its certificate made the group known
 		jitter  = newRand()
 	)
 	for pause(p.life, glance) {
@@ -98,13 +99,13 @@ func (p *Plane) watchDHT() {
 	}
 }
 
-// gist is what is worth telling at once: who leads in which term, and who is a member.
+// gist extracts the facts worth an immediate announcement: leader, term and members.
 func gist(info *groupv1.GroupInfo) []byte {
 	g := proto.CloneOf(info)
 	g.ConfigIndex, g.Applied, g.Revision = 0, 0, 0
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(g)
 	if err != nil {
-		return nil // it holds no text
+		return nil // impossible: it holds no text
 	}
 	return b
 }

@@ -1,11 +1,11 @@
-// Package coordination is the coordination plane of one peer: it founds the group or finds it, is a
-// member where the peer is eligible, and carries out the contract of package coord on every
-// peer, by passing on to the leader what only the leader can do.
+// Package coordination is the coordination plane of one peer. It bootstraps or finds the group, makes an
+// eligible peer a member, and serves the contract of package coord on every peer. Calls that need the leader
+// are forwarded to the leader.
 //
-// The parts are below it: founding decides who begins, storage and replica and member are one
-// member of the group, link is its network, lessor the leader's clock, repair what the leader
-// does about the dead. This package connects them and adds what an asker needs who is not the
-// leader: to find the leader, to try again without doing a thing twice, to wait.
+// The parts lie below it: bootstrap chooses the initial members; machine, raftlog, replica and member form one
+// member of the group; transport is its network; leader tracks the leader; announce publishes it; lessor
+// measures leases at the leader; membership decides on changes of the members. This package connects the
+// parts, finds the leader for callers, and repeats calls without repeating their effects.
 //
-// It knows the network (through link) and package coord. Front ends do not know it.
+// It knows the network (through transport) and package coord. Front ends do not import it. See DESIGN.md.
 package coordination

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// goroutines owns the goroutines of a plane: none begins once it has ended, and all can be waited for.
+// goroutines owns the goroutines of a plane. None starts after the end, and Close waits for all.
 type goroutines struct {
 	context.Context
 	cancel context.CancelFunc
 
-	mu   sync.Mutex // held while work is added, or the context ends
+	mu   sync.Mutex // guards additions to work, and the end of the context
 	work sync.WaitGroup
 }
 
@@ -20,7 +20,7 @@ func newGoroutines() *goroutines {
 	return l
 }
 
-// start does work beside the caller; false when the lifetime has ended.
+// start runs work in a goroutine; false after the end.
 func (l *goroutines) start(work func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,7 +31,7 @@ func (l *goroutines) start(work func()) bool {
 	return true
 }
 
-// end ends the context; work.Wait waits for what was started.
+// end ends the context; work.Wait waits for the goroutines.
 func (l *goroutines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

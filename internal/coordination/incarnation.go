@@ -7,16 +7,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// incarnation is a group in one incarnation. Members of two incarnations have nothing to do with each
-// other: not the name of the folder, not the protocol, not a handshake. Only what they tell
-// of the group, its certificate and its id, is common to them.
+// incarnation identifies a group and one of its incarnations. Members of two incarnations share no folder,
+// protocol or handshake, only the group's description: its certificate and its id.
 type incarnation struct {
 	group    bootstrap.GroupID
-	recovery bootstrap.Recovery // zero: with the founding
+	recovery bootstrap.Recovery // zero: the bootstrap
 }
 
-// storageID is the name of the lineage on disk. It begins with the group's id, of which the headers of
-// answers show the first bytes.
+// storageID names the incarnation on disk. It begins with the group's id, whose first bytes appear in the
+// headers of answers.
 func (l incarnation) storageID() string {
 	if l.recovery.IsZero() {
 		return string(l.group[:])
@@ -24,7 +23,7 @@ func (l incarnation) storageID() string {
 	return string(l.recovery.Encode())
 }
 
-// protocolID is its name between members.
+// protocolID names the incarnation between members.
 func (l incarnation) protocolID() [32]byte {
 	if l.recovery.IsZero() {
 		return l.group
@@ -32,7 +31,7 @@ func (l incarnation) protocolID() [32]byte {
 	return sha256.Sum256(l.recovery.Encode())
 }
 
-// wire is how others are told of it; nothing for the first incarnation.
+// wire encodes the recovery record for other peers; empty for the first incarnation.
 func (l incarnation) wire() []byte {
 	if l.recovery.IsZero() {
 		return nil
@@ -40,7 +39,7 @@ func (l incarnation) wire() []byte {
 	return l.recovery.Encode()
 }
 
-// incarnationOf reads the name of a folder. Errors: Invalid.
+// incarnationOf decodes a storageID. Errors: Invalid.
 func incarnationOf(folder string) (l incarnation, err error) {
 	if len(folder) == len(l.group) {
 		copy(l.group[:], folder)
@@ -53,7 +52,7 @@ func incarnationOf(folder string) (l incarnation, err error) {
 	return incarnation{began.Group, began}, nil
 }
 
-// decodeIncarnation reads what a peer says of the incarnation of a group. Errors: Invalid; Unauthentic.
+// decodeIncarnation decodes a peer's claim of the group's incarnation. Errors: Invalid; Unauthentic.
 func decodeIncarnation(group bootstrap.GroupID, wire []byte) (incarnation, error) {
 	if len(wire) == 0 {
 		return incarnation{group: group}, nil

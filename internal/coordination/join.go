@@ -19,10 +19,10 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// bootstrapTransport carries the messages of the founding.
+// bootstrapTransport sends the messages of the group bootstrap.
 type bootstrapTransport struct{ *transport.Exchange }
 
-// Send implements founding.Messenger.
+// Send implements bootstrap.Transport.
 func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
 	if b, err := proto.Marshal(msg); err == nil { // it holds no invalid text
 		m.Exchange.Send(to, transport.Bootstrap, b)
@@ -41,7 +41,7 @@ func receive(f *bootstrap.Founder) transport.AskHandler {
 	}
 }
 
-// enter waits for the group to be founded or found, and begins this peer's part in it.
+// enter waits for the group's certificate and starts this peer's part in the group.
 func (p *Plane) enter() {
 	certificate, ok := p.awaitCertificate()
 	if !ok {
@@ -55,7 +55,7 @@ func (p *Plane) enter() {
 	p.view.adopt(certificate, life)
 	p.finder.advance(leader.Needed{})
 	if p.disk == nil || p.outlived.Load() {
-		return // it is a client
+		return // a client
 	}
 	if err := p.join(certificate); err != nil {
 		p.fatal(fault.Wrap("group.enter", err))
@@ -71,8 +71,8 @@ func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
 	}
 }
 
-// incarnation is the incarnation that this peer is of: that of its disk. One that has heard of a newer one
-// before is not a member any more.
+// incarnation returns the incarnation of the disk. A peer that learned of a newer incarnation earlier is a
+// member no longer.
 func (p *Plane) lineage(group bootstrap.GroupID) (incarnation, error) {
 	kept, err := bootstrap.LoadRecovery(p.config.FS, p.config.Dir)
 	if err != nil {
@@ -99,9 +99,9 @@ func (p *Plane) lineage(group bootstrap.GroupID) (incarnation, error) {
 	return life, nil
 }
 
-// join starts this peer as a member. A founder that is in the charter with the disk it has begins
-// the log, the same as all others; another waits to be told in which incarnation the group
-// lives, and then to be sent the state.
+// join starts this peer as a member. An initial voter with its original disk begins the log like all other
+// initial voters. Any other peer waits for the incarnation from a member, and then for the state from the
+// leader.
 func (p *Plane) join(c bootstrap.Certificate) error {
 	life, _ := p.view.incarnation()
 	switch {
@@ -129,7 +129,7 @@ func (p *Plane) join(c bootstrap.Certificate) error {
 	return nil
 }
 
-// awaitIncarnation asks until a member has told in which incarnation the group lives.
+// awaitIncarnation asks until a member describes the incarnation.
 func (p *Plane) awaitIncarnation() (incarnation, bool) {
 	for wait := reconcileInterval; ; wait = min(2*wait, offering) {
 		p.inquiry.askAll(0)
@@ -147,7 +147,7 @@ func isInitialVoter(c bootstrap.Membership, self peer.ID, member uint64) bool {
 	return ok && v.RaftID == member
 }
 
-// initialVoters are the voters that a charter names.
+// initialVoters converts the voters of an initial membership.
 func initialVoters(c bootstrap.Membership) []replica.Member {
 	voters := make([]replica.Member, len(c.Voters))
 	for i, v := range c.Voters {
@@ -156,10 +156,10 @@ func initialVoters(c bootstrap.Membership) []replica.Member {
 	return voters
 }
 
-// newRand is a source of jitter.
+// newRand returns a source of jitter.
 func newRand() *rand.Rand {
 	var seed [16]byte
-	_, _ = crand.Read(seed[:]) // it never fails
+	_, _ = crand.Read(seed[:]) // never fails
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
@@ -174,7 +174,7 @@ func jitter() func() float64 {
 	}
 }
 
-// pause waits, and says whether the wait was not cut short.
+// pause waits for d. It returns false if ctx ends earlier.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -19,16 +19,15 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// local is the contract at this member. It passes nothing on: what only the leader can do fails
-// with Unavailable at any other. It is what other peers reach, so a call goes through two peers
-// at most.
+// local is the contract at this member. It forwards nothing: operations of the leader fail with Unavailable at
+// other members. Other peers call it, so a call passes two peers at most.
 type local struct {
 	plane       *Plane
 	incarnation incarnation
 	member      *member.Member
 	wire        *transport.Transport
 	claimTimes  claimTimes
-	led         atomic.Pointer[namedPeer] // who led when it was last asked for; nil at first
+	led         atomic.Pointer[namedPeer] // last leader decoded; nil at first
 	once        sync.Once
 }
 
@@ -65,8 +64,8 @@ func (l *local) close(ctx context.Context) (err error) {
 	return err
 }
 
-// lookup tells the transport whose stream a member's is: by what was applied here, and for those
-// that are about to join or that this one has not heard of yet, by what eligible peers say.
+// lookup returns the peer of a member for the transport: from the applied log, or for a joining or unknown
+// member from the word of eligible peers.
 func (l *local) lookup(id uint64) (peer.ID, bool) {
 	if l.member != nil {
 		if s, ok := l.member.Peer(id); ok {
@@ -79,7 +78,7 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 
 func (l *local) leads() bool { return l.member.Status().Leads }
 
-// belief returns the leader that this member knows of, for package leader; zero if l is nil.
+// belief returns the leader according to this member, for package leader; zero if l is nil.
 func (l *local) belief() (b leader.Member) {
 	if l == nil {
 		return b
@@ -102,13 +101,13 @@ func (l *local) belief() (b leader.Member) {
 	return b
 }
 
-// namedPeer is a peer under the name that members have, which takes a while to read.
+// namedPeer caches a decoded peer id.
 type namedPeer struct {
 	name string
 	id   peer.ID
 }
 
-// inform fills in what this member knows of the group.
+// inform adds this member's configuration and leader to a description.
 func (l *local) inform(g *groupv1.GroupInfo) {
 	s := l.member.Status()
 	g.ConfigIndex, g.Applied, g.Term = s.Applied, s.Applied, s.Header.Term
@@ -116,7 +115,7 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	for _, m := range s.Members {
 		id, err := peer.Decode(m.Peer)
 		if err != nil {
-			continue // no peer was ever added under such a name
+			continue // impossible: no such peer was ever added
 		}
 		role := groupv1.Role_ROLE_LEARNER
 		if m.Voter {
@@ -126,8 +125,8 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	}
 }
 
-// Do implements coord.Writer. The header has the revision of the result, which for a command that is
-// repeated is not the present one: what crosses the wire is the header alone.
+// Do implements coord.Writer. The header carries the revision of the result, an older one for a repeated
+// command, because only the header crosses the wire.
 func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
@@ -165,9 +164,8 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	return l.yield(ctx, cmd.Owner, claim, result, err)
 }
 
-// claim makes a claim. One that has to wait anyway needs no turn of the group of its own: while a
-// lock is handed from one to the next, those who come back to the end of its queue would else have the
-// disk just when the next holder gives it up.
+// claim makes a claim. A claim that must wait shares the log write of another command: during a handover,
+// claims at the end of the queue would otherwise delay the unlock of the next holder at the disk.
 func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
 	taken := false
 	if wait <= 0 || wait > 50*member.Linger {
@@ -183,7 +181,7 @@ func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait 
 	return result, h, err
 }
 
-// gone says why a claim is there no more.
+// gone explains a vanished claim.
 func (l *local) gone(c machine.Grant) error {
 	lives := false
 	l.member.View(func(m *machine.Machine) { _, lives = m.Lease(c.Lease) })
@@ -193,8 +191,8 @@ func (l *local) gone(c machine.Grant) error {
 	return absent("token", "the claim was given back")
 }
 
-// yield gives back a claim that was waited for in vain. It may have come to hold meanwhile: then it
-// is the caller's, or given back too when the caller is gone.
+// yield gives back a claim after a timeout. The claim may hold the lock meanwhile: then the caller gets it, or
+// it is released if the caller is gone.
 func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
 	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
 	defer stop()
@@ -221,13 +219,13 @@ func (l *local) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID
 	return l.member.KeepAlive(ctx, owner, ids)
 }
 
-// claimTimes are when the claims on locks were made, as this member saw it.
+// claimTimes holds the times at which this member applied the claims on locks.
 type claimTimes struct {
 	mu sync.Mutex
-	at map[string]time.Time // by key; as many as there are claims
+	at map[string]time.Time // by key, one for each claim
 }
 
-// applied follows the claims through a command.
+// applied tracks the claims of a command.
 func (b *claimTimes) applied(a replica.Applied) {
 	if len(a.Effects.Events) == 0 {
 		return

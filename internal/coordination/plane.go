@@ -27,16 +27,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Bounds of what a peer has under way.
+// Bounds of the work under way.
 const (
-	maxSlots   = 4096            // commands at a time, waiting ones included
-	maxUndoing = 1024            // commands of callers with an identity of their own that are being undone
-	patience   = 5 * time.Second // without a leader that answers
+	maxSlots   = 4096 // concurrent commands, waiting ones included
+	maxUndoing = 1024 // commands of foreign client ids being undone
+	patience   = 5 * time.Second // without an answer of a leader
 	closing    = 3 * time.Second // to hand over the leadership
-	cleaningUp = 5 * time.Second // to give back a claim whose caller is gone
+	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone
 )
 
-// Remote is the contract at another peer, which passes nothing on.
+// Remote is the contract at another peer's member, which forwards nothing.
 type Remote interface {
 	coord.Writer
 	coord.Reader
@@ -44,37 +44,37 @@ type Remote interface {
 	io.Closer
 }
 
-// Config is what a Plane is made of.
+// Config configures a Plane.
 type Config struct {
-	Host    host.Host       // finds peers by their ids
-	PubSub  *pubsub.PubSub  // on which the leader announces the group; nil: it does not
-	Values  announce.Values // the DHT, in which it posts the group and others look for it; nil: not so
+	Host    host.Host // finds peers by their ids
+	PubSub  *pubsub.PubSub // for announcements of the leader; nil: none
+	Values  announce.Values // DHT for announcements; nil: none
 	Key     crypto.PrivKey
 	Network bootstrap.Network
-	Voters  int           // that the group begins with and keeps: 1, 3 or 5
+	Voters  int // at the bootstrap and later: 1, 3 or 5
 	Replace time.Duration // silence after which a voter is replaced
-	Access  Access        // of other peers to this member
+	Access  Access // of other peers to this member
 
-	// Limits gives, for the limits that the group has, those it should have: what this peer proposes
-	// when it leads. nil leaves them.
+	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
+	// nil keeps the limits.
 	Limits func(coord.Limits) coord.Limits
 
-	// Dir holds what must survive; Marks is the directory of the identity key. See founding.Place.
+	// Dir holds the durable state; Marks is the directory of the identity key. See bootstrap.DataDir.
 	Dir, Marks string
-	FS         vfs.FS // nil: the real one
+	FS         vfs.FS // nil: the operating system's
 
-	// Remote gives the contract at another peer, for calls meant for a group. It need not connect at once.
+	// Remote connects to the member at another peer, for calls meant for a group. It may connect lazily.
 	Remote func(to peer.ID, group string) (Remote, error)
-	// Fatal hears, once, of a failure after which this peer must not go on: its disk or its state.
+	// Fatal receives, once, the error of a disk or state after which this peer must end.
 	Fatal func(error)
 
-	Replica  replica.Config     // Storage and Applied are set here
-	Recorder transport.Recorder // nil: nobody
-	Logger   *slog.Logger       // nil: silence
+	Replica  replica.Config // Storage and Applied are set by Open
+	Recorder transport.Recorder // nil counts nothing
+	Logger   *slog.Logger // nil logs nothing
 }
 
-// Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and
-// coord.Admin. Safe for concurrent use.
+// Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and coord.Admin. It
+// is safe for concurrent use.
 type Plane struct {
 	config    Config
 	self      peer.ID
@@ -84,7 +84,7 @@ type Plane struct {
 	founder   *bootstrap.Founder
 	ask       *transport.Exchange
 	announcer *announce.Announcer // nil without PubSub
-	dhtStore  *announce.DHTStore  // nil without Values, or with one founder, which leads or nobody does
+	dhtStore  *announce.DHTStore // nil without Values, or with a single founder, the only possible leader
 
 	view       *groupView
 	finder     *leaderFinder
@@ -92,16 +92,16 @@ type Plane struct {
 	router     *router
 	candidates candidates
 
-	here     atomic.Pointer[local] // this peer as a member; nil while it is none
-	outlived atomic.Bool           // it was one of an incarnation that is over
-	life     *goroutines           // ends when Close begins
+	here     atomic.Pointer[local] // this peer's member; nil without one
+	outlived atomic.Bool // this peer was a member of an older incarnation
+	life     *goroutines // ends at the start of Close
 	failed   sync.Once
 	down     sync.Once
 }
 
-// Open starts the plane of this peer: it looks for the group, founds it with others if it may,
-// and joins it if it is wanted. Errors: Conflict when the data directory belongs to another
-// group or network; Invalid; Internal.
+// Open starts the plane of this peer. The peer looks for the group, bootstraps it with other eligible peers,
+// and joins it as a member on demand. Errors: Conflict for a data directory of another group or network;
+// Invalid; Internal.
 func Open(c Config) (*Plane, error) {
 	const op = "group.Open"
 	if c.Logger == nil {
@@ -139,8 +139,8 @@ func newPlane(c Config) *Plane {
 	return p
 }
 
-// belief returns what this peer's own member knows of the leader, and a channel that is closed when that may
-// have changed.
+// belief returns the leader according to this peer's own member, and a channel that is closed at the next
+// change of the member.
 func (p *Plane) belief() (leader.Member, <-chan struct{}) {
 	l := p.here.Load()
 	if l == nil {
@@ -150,7 +150,7 @@ func (p *Plane) belief() (leader.Member, <-chan struct{}) {
 	return l.belief(), changed
 }
 
-// isMember reports whether a peer is a member by this peer's own log, and whether this peer has one.
+// isMember reports whether a peer is a member according to this peer's log, and whether this peer has a log.
 func (p *Plane) isMember(id peer.ID) (in, known bool) {
 	l := p.here.Load()
 	if l == nil {
@@ -160,7 +160,7 @@ func (p *Plane) isMember(id peer.ID) (in, known bool) {
 	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == name }), true
 }
 
-// open opens what lies on the disk and the exchange with other peers.
+// open opens the disk and the exchange with other peers.
 func (p *Plane) open() (err error) {
 	c := p.config
 	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
@@ -195,8 +195,7 @@ func (p *Plane) open() (err error) {
 	return err
 }
 
-// Close hands the leadership over, if this peer has it, and stops. The peer stays a member. It
-// waits for all that it started.
+// Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.
 func (p *Plane) Close() error {
 	var errs []error
 	p.down.Do(func() {
@@ -213,7 +212,7 @@ func (p *Plane) Close() error {
 			errs = append(errs, p.ask.Close())
 		}
 		p.life.work.Wait()
-		if l := p.here.Load(); l != nil { // it may have become one meanwhile
+		if l := p.here.Load(); l != nil { // the peer may have joined meanwhile
 			errs = append(errs, l.close(p.life))
 		}
 		errs = append(errs, p.router.remotes.close())
@@ -227,7 +226,7 @@ func (p *Plane) Close() error {
 	return fault.Wrap("group.Close", errors.Join(errs...))
 }
 
-// fatal reports a failure that ends the peer, the first one only.
+// fatal reports the first error that ends the peer.
 func (p *Plane) fatal(err error) {
 	if err != nil {
 		p.failed.Do(func() { p.config.Fatal(err) })

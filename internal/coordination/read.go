@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	defaultLimit = 1000             // of leases and locks in one answer
-	progress     = 10 * time.Second // between two marks of a quiet watch
+	defaultLimit = 1000 // of leases and locks in an answer
+	progress     = 10 * time.Second // between two progress marks of a quiet watch
 )
 
-// Leases implements coord.Reader. Only the leader knows how long they live.
+// Leases implements coord.Reader. Only the leader knows the remaining times.
 func (p *Plane) Leases(ctx context.Context, q coord.LeaseQuery) (found []coord.LeaseState, h coord.Header, err error) {
 	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
 		found, h, err = t.Leases(ctx, q)
@@ -46,30 +46,30 @@ func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 	return page, h, err
 }
 
-// Watch implements coord.Reader. When the member that serves it is lost, it goes on at another.
+// Watch implements coord.Reader. It resumes at another member after the loss of the serving one.
 func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
-	var refused error // of send, which ends the watch
+	var refused error // the error of send, which ends the watch
 	begun := false
 	return p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		resuming := begun
 		err := t.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
 			if resuming && len(b.Events) == 0 {
 				resuming = false
-				return nil // where it begins was told
+				return nil // the client knows the start already
 			}
 			begun, w.From = true, b.Next
 			refused = send(b, h)
 			return refused
 		})
-		if refused != nil { // even if it says Unavailable
+		if refused != nil { // even an Unavailable of send
 			return fault.As("group.Watch", fault.Canceled, refused)
 		}
 		return err
 	})
 }
 
-// barrier is a point in time from which this member's state has all that was answered before. It
-// fails with Unavailable when no leader confirms it for too long.
+// barrier returns a header after which this member's state contains all answered writes. Errors: Unavailable
+// if no leader confirms it in time.
 func (l *local) barrier(ctx context.Context) (coord.Header, error) {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -113,7 +113,7 @@ func absent(field, what string) error {
 	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
 }
 
-// page cuts the leases, ordered by id, to what a query asks for.
+// page cuts leases, ordered by id, to a query.
 func page(all []coord.Lease, q coord.LeaseQuery) []coord.Lease {
 	i, found := slices.BinarySearchFunc(all, q.After, func(l coord.Lease, id coord.LeaseID) int { return cmp.Compare(l.ID, id) })
 	if found {
@@ -199,7 +199,7 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 	l.member.View(func(m *machine.Machine) {
 		first := w
 		first.Limit = 1
-		_, err = m.Events(first) // before it begins, say that it cannot
+		_, err = m.Events(first) // report an impossible start first
 	})
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 			return err
 		}
 		w.From = b.Next
-		if len(b.Events) == 0 { // a mark, which only who is in the group can make
+		if len(b.Events) == 0 { // a progress mark: only members of the group may send it
 			h, err = l.barrier(ctx)
 		} else {
 			h = l.header(b.Next - 1)
@@ -223,7 +223,7 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 	}
 }
 
-// events waits for the next events of a watch, or for the time of a mark.
+// events waits for the next events of a watch, or for the time of a progress mark.
 func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err error) {
 	bounded, cancel := context.WithTimeout(ctx, progress)
 	defer cancel()
@@ -244,7 +244,7 @@ func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err e
 	}
 }
 
-// header is this member's, at a revision that it has reached.
+// header returns this member's header, at revision or later.
 func (l *local) header(revision coord.Revision) coord.Header {
 	h := l.member.Status().Header
 	h.Revision = max(l.member.Revision(), revision)

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	reconcileInterval = 250 * time.Millisecond // between two looks of the leader at its group
-	offering          = 2 * time.Second        // between two offers to be a member
-	fresh             = 4 * offering           // age of an offer that is taken
-	greeting          = 10 * time.Second       // between two questions of a member to all others that may be
-	changing          = 30 * time.Second       // for one change of the configuration
-	maxOffers         = 256                    // remembered
+	reconcileInterval = 250 * time.Millisecond // between two checks of the group
+	offering          = 2 * time.Second // between two offers to be a member
+	fresh             = 4 * offering // maximum age of a usable offer
+	greeting          = 10 * time.Second // between two rounds of greetings
+	changing          = 30 * time.Second // for one change of the configuration
+	maxOffers         = 256 // remembered
 )
 
-// candidates are the peers that offered to be members.
+// candidates holds the peers that offer to be members.
 type candidates struct {
 	mu   sync.Mutex
 	seen map[peer.ID]candidate
@@ -45,7 +45,7 @@ func (c *candidates) add(p peer.ID, raftID uint64) {
 	}
 }
 
-// fresh gives those that offered lately, by peer id, and forgets the others.
+// fresh returns recent offers by peer id, and forgets older ones.
 func (c *candidates) fresh() []membership.Peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *candidates) fresh() []membership.Peer {
 	return all
 }
 
-// reconcile is what this peer does for the group all the time: as leader it keeps the group strong, as
-// an eligible peer that is no member it offers itself.
+// reconcile runs the periodic work for the group: the leader repairs the membership and announces the group, a
+// peer that is not a member offers itself.
 func (p *Plane) reconcile() {
 	keeper, crier := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
 	var offered, greeted time.Time
@@ -81,14 +81,14 @@ func (p *Plane) reconcile() {
 		keeper.reconcile(l)
 		if time.Since(offered) > offering && !l.belongs() {
 			offered = time.Now()
-			p.inquiry.askAll(p.disk.Member()) // all who may lead learn of this candidate
+			p.inquiry.askAll(p.disk.Member()) // all possible leaders learn of this candidate
 			l.wire.Recheck()
 		}
 	}
 }
 
-// checkOutlived ends this peer's membership if the group goes on without it, in a newer incarnation that one of
-// its own members began. What the disk has stays, for a person to look at.
+// checkOutlived ends this peer's membership if the group continues without it in a newer incarnation. The disk
+// stays for the operator.
 func (p *Plane) checkOutlived(l *local) bool {
 	now, _ := p.view.incarnation()
 	if now.recovery.Incarnation <= l.incarnation.recovery.Incarnation {
@@ -99,7 +99,7 @@ func (p *Plane) checkOutlived(l *local) bool {
 	p.here.Store(nil)
 	p.finder.wake()
 	ctx, cancel := context.WithCancel(p.life)
-	cancel() // there is nobody to hand over to
+	cancel() // no member can take over
 	if err := l.close(ctx); err != nil {
 		p.config.Logger.Warn("the membership did not end well", "error", err)
 	}
@@ -112,7 +112,7 @@ func (p *Plane) logOutlived(s bootstrap.Recovery, ours uint64) {
 		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
 }
 
-// saveRecovery keeps the newest incarnation that this peer has heard of.
+// saveRecovery stores the newest known recovery record.
 func (p *Plane) saveRecovery(kept *uint64) {
 	life, _ := p.view.incarnation()
 	if life.recovery.Incarnation > *kept {
@@ -121,23 +121,22 @@ func (p *Plane) saveRecovery(kept *uint64) {
 	}
 }
 
-// belongs reports whether this member is in the configuration that it knows, whether that has a
-// leader, and whether others know of no later one without it: a member that was removed while it
-// was away, or does not vote, is told by nobody else.
+// belongs reports whether this member's configuration contains it and has a leader, and whether other peers
+// know no later configuration without it. A removed member, or a learner, gets no other notice of its removal.
 func (l *local) belongs() bool {
 	s, id := l.member.Status(), l.plane.disk.Member()
 	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
 		!l.plane.view.excludes(id, s.Applied)
 }
 
-// reconciler carries out what package repair decides, while this peer leads.
+// reconciler applies the decisions of package membership while this peer leads.
 type reconciler struct {
 	plane   *Plane
 	origin  time.Time
 	tracker *membership.Tracker // nil while this peer does not lead
-	term    uint64              // of the tracker's leadership
-	touched time.Duration       // last change or the beginning of the leadership
-	limited bool                // the limits are as wanted, or were refused
+	term    uint64 // of the tracker
+	touched time.Duration // time of the last change, or of the election
+	limited bool // the limits are as wanted, or were refused
 }
 
 func (c *reconciler) reconcile(l *local) {
@@ -147,7 +146,7 @@ func (c *reconciler) reconcile(l *local) {
 		c.tracker = nil
 		return
 	}
-	if c.tracker == nil || c.term != s.Header.Term { // it may have been lost and won between two looks
+	if c.tracker == nil || c.term != s.Header.Term { // the leadership may have been lost and won again between two checks
 		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
 		c.term = s.Header.Term
 	}
@@ -168,7 +167,7 @@ func (c *reconciler) reconcile(l *local) {
 	c.touched = time.Since(c.origin)
 }
 
-// setLimits gives the group the limits that this leader wants, once in a leadership.
+// setLimits proposes the wanted limits, once in a leadership.
 func (c *reconciler) setLimits(l *local) {
 	if c.limited || c.plane.config.Limits == nil {
 		return
@@ -186,10 +185,10 @@ func (c *reconciler) setLimits(l *local) {
 		c.plane.config.Logger.Info("changed the limits of the group", "limits", want)
 	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
 		c.plane.config.Logger.Warn("the limits of the group were not changed", "error", err)
-	} // any other failure is tried again, if this peer still leads
+	} // any other failure is retried by the leader
 }
 
-// config makes the leader as patient as it is told to be.
+// config applies the operator's patience to the defaults.
 func (c *reconciler) config() membership.Config {
 	r := membership.DefaultConfig()
 	r.Voters = c.plane.config.Voters
@@ -208,7 +207,7 @@ func progressOf(s replica.Status) []membership.Progress {
 	return out
 }
 
-// apply waits until a change is applied or has failed; either way the group is looked at anew.
+// apply waits until a change is applied or has failed. The next check starts from the new state in both cases.
 func (c *reconciler) apply(l *local, change membership.Change) {
 	ctx, cancel := context.WithTimeout(c.plane.life, changing)
 	defer cancel()

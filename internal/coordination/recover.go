@@ -17,42 +17,41 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Recovery is what it means to go on with what one member has.
+// Recovery describes a forced recovery from one member's disk.
 type Recovery struct {
 	Group       string
-	Incarnation uint64 // that begins
+	Incarnation uint64 // the new one
 	Self        coord.Member
-	Next        uint64 // raft id of this peer from then on
-	// Members of the configuration that is left behind; the voters first. Active is this one.
+	Next        uint64 // raft id of this peer after the recovery
+	// Members of the abandoned configuration, voters first. Active marks this one.
 	Voters, Learners []coord.Member
-	// Index and Term are where the log ends: another survivor whose term is higher, or at the same term
-	// whose index is, has more.
+	// Index and Term are the end of the log. A survivor with a higher term, or with the same term and a higher
+	// index, has more.
 	Index, Term uint64
-	Revision    coord.Revision // the last one here
+	Revision    coord.Revision // the last one on this disk
 	Leases      int
 	Locks       int
 	Keys        int
 	Done        bool
 }
 
-// RecoverConfig says whose data directory it is. See Config.
+// RecoverConfig selects the data directory. See Config.
 type RecoverConfig struct {
 	Key    crypto.PrivKey
 	Dir    string
-	FS     vfs.FS // nil: the real one
-	Commit bool   // do it; otherwise only say what it means
+	FS     vfs.FS // nil: the operating system's
+	Commit bool // false only describes the recovery
 }
 
-// Recover makes the peer of a data directory, which nobody runs, the only voter of the next
-// incarnation of its group: for the day when the majority of the voters is lost for good. Whoever
-// survived beside it is refused from then on, and clears its directory to be a member anew.
+// Recover makes the peer of an unused data directory the only voter of the group's next incarnation, after the
+// permanent loss of a majority of voters. Other survivors are refused afterwards; they join again with an
+// empty directory.
 //
-// What only the lost ones had is lost. The revision leaps ahead, so that no token that may have
-// been granted is granted again, and watches are told that their place is compacted. Leases
-// and locks stay, and have their whole time again.
+// Data that only lost members had stays lost. The revision leaps ahead, so no fencing token is granted twice,
+// and watches receive "compacted". Leases and locks survive; leases get their full time again.
 //
-// Errors: NotFound when the directory has nothing of a group; Conflict when a peer runs on it, it is no
-// member any more, or its group has no other voter to be lost; Invalid; Internal.
+// Errors: NotFound for a directory without a member; Conflict if a peer uses it, if its peer was removed from
+// the group, or if its group has no other voter; Invalid; Internal.
 func Recover(c RecoverConfig) (r Recovery, err error) {
 	const op = "group.Recover"
 	if c.FS == nil {
@@ -105,7 +104,7 @@ func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error)
 	return r, err
 }
 
-// recovery describes what is there.
+// recovery describes the disk.
 func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recovery, err error) {
 	id, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
@@ -140,7 +139,7 @@ func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recove
 	return r, nil
 }
 
-// release closes, and tells of a failure unless there was one before.
+// release closes c, and reports an error unless *err holds one.
 func release(c io.Closer, err *error) {
 	if e := c.Close(); *err == nil {
 		*err = e

@@ -9,15 +9,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// remotes are the contracts at other peers, kept while they are in use.
+// remotes caches the connections to other peers' members.
 type remotes struct {
 	dial func(peer.ID) (Remote, error)
 
 	mu   sync.Mutex
-	open map[peer.ID]Remote // nil when closed
+	open map[peer.ID]Remote // nil after Close
 }
 
-// maxRemotes bounds the connections kept: those to the members of a group, and some.
+// maxRemotes bounds the connections: all members of a group, and some more.
 const maxRemotes = 16
 
 func (r *remotes) get(p peer.ID) (Remote, error) {
@@ -34,7 +34,7 @@ func (r *remotes) get(p peer.ID) (Remote, error) {
 			break
 		}
 		delete(r.open, old)
-		_ = one.Close() // what was under way there is tried again
+		_ = one.Close() // callers repeat the interrupted calls
 	}
 	made, err := r.dial(p)
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// executor is where a call is carried out: this member, or another peer.
+// executor executes calls: this member, or another peer.
 type executor interface {
 	coord.Writer
 	coord.Reader
 }
 
-// router carries calls to the leader, wherever that is, until they are answered.
+// router carries calls to the current leader until they are answered.
 type router struct {
 	plane   *Plane
 	remotes *remotes
 	slots   *slots
-	abroad  atomic.Int64  // calls that wait for another peer's answer
-	undoing chan struct{} // one entry for each command of others that is being undone
+	abroad  atomic.Int64 // calls that wait for another peer
+	undoing chan struct{} // one entry for each foreign command being undone
 }
 
 func newRouter(p *Plane) *router {
@@ -36,7 +36,7 @@ func newRouter(p *Plane) *router {
 	return r
 }
 
-// openClient makes an identity for commands of this peer.
+// openClient makes a client id for commands of this peer.
 func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 	var id coord.ClientID
 	err := r.retry(ctx, func(ctx context.Context, t executor) error {
@@ -47,9 +47,8 @@ func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 	return id, err
 }
 
-// withdraw gives back the claim of an Acquire whose caller is gone, wherever it was made: to try the
-// same command once more tells its token, and waiting for no time gives it back. What it cannot do
-// the lease's end does.
+// withdraw gives back the claim of an Acquire whose caller is gone. The repeated command returns the claim's
+// token, and a wait of zero time gives the claim back. The end of the lease covers a failure.
 func (r *router) withdraw(cmd coord.Command) {
 	name, lease, _ := cmd.Waits()
 	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
@@ -63,10 +62,9 @@ func (r *router) withdraw(cmd coord.Command) {
 	})
 }
 
-// once carries a command out at the leader and tries again until the outcome is known, without
-// doing it twice: under an identity of this peer if the command comes without one. When the caller
-// is gone before that, undo, if there is one, is called with the command as it was sent; the identity
-// is not lent to another command before it returns.
+// once executes a command at the leader and repeats it until the outcome is known, without a second effect: a
+// command without a client id borrows one of this peer. If the caller leaves earlier, undo, unless nil,
+// receives the sent command; the borrowed id stays lent until undo returns.
 func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, executor) error, undo func(coord.Command)) error {
 	tries := 0
 	counted := func(ctx context.Context, t executor) error {
@@ -100,12 +98,12 @@ func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Co
 		if ctx.Err() != nil || !(forgotten && tries == 1 || lost) {
 			return err
 		}
-		// Nothing was done under an identity that had lapsed, and a claim that was given back when the
-		// connection to the leader broke is to be made anew.
+		// A command under an expired id had no effect. A claim that the leader gave back after a broken
+		// connection must be made again.
 	}
 }
 
-// later undoes a command of a caller that has its own identity, unless too many are being undone.
+// later undoes a command of a foreign client id, up to a bound.
 func (r *router) later(cmd coord.Command, undo func(coord.Command)) {
 	select {
 	case r.undoing <- struct{}{}:
@@ -116,18 +114,18 @@ func (r *router) later(cmd coord.Command, undo func(coord.Command)) {
 	}
 }
 
-// missing reports whether an error says that the thing in a field is not there.
+// missing reports whether err is NotFound for a field.
 func missing(err error, field string) bool {
 	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == field
 }
 
-// retry calls f with the leader until it answers. Unavailable is no answer: f is called again,
-// wherever the leader is then, until that has gone on for too long.
+// retry calls f with the leader until it answers. Unavailable is not an answer: f is called again at the
+// current leader, within a bound of time.
 func (r *router) retry(ctx context.Context, f func(context.Context, executor) error) error {
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
-	var since time.Time // of the outage
+	var since time.Time // start of the outage
 	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
 		began, another := time.Now(), r.plane.finder.changes()
 		t, at, err := r.leader(ctx)
@@ -138,7 +136,7 @@ func (r *router) retry(ctx context.Context, f func(context.Context, executor) er
 			another = r.plane.finder.replaced(at)
 			r.plane.finder.advance(leader.Refused{Leader: at})
 		}
-		if since.IsZero() || time.Since(began) > patience { // what lasted so long was waited for, and not in vain
+		if since.IsZero() || time.Since(began) > patience { // a long wait was progress, not an outage
 			since = time.Now()
 		}
 		if time.Since(since) > patience || !rest(ctx, wait, another) {
@@ -147,10 +145,10 @@ func (r *router) retry(ctx context.Context, f func(context.Context, executor) er
 	}
 }
 
-// resting is the least pause between two calls: a leader may be known and yet not answer.
+// resting is the minimum pause between two calls: a known leader may fail to answer.
 const resting = 20 * time.Millisecond
 
-// rest pauses, and no longer than until there is news. It reports whether ctx is still on.
+// rest pauses for d, or until the news. It returns false if ctx ends.
 func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
 	if !pause(ctx, resting) {
 		return false
@@ -166,8 +164,8 @@ func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
 	return true
 }
 
-// call calls f with a target. One at another peer is given up when yet another is known to lead: a leader
-// that is cut off, or paused, does not say that it leads no more.
+// call calls f with a target. A call to another peer is abandoned when a different leader is confirmed,
+// because a cut-off or paused leader does not end its calls.
 func (r *router) call(ctx context.Context, t executor, at peer.ID, f func(context.Context, executor) error) error {
 	if at == r.plane.self {
 		return f(ctx, t)
@@ -187,8 +185,7 @@ func (r *router) call(ctx context.Context, t executor, at peer.ID, f func(contex
 	return err
 }
 
-// try is insist for a command that could be done twice: after a failure that leaves its fate
-// open it ends.
+// try is retry for a command without a client id. It stops after a failure with an unknown outcome.
 func (r *router) try(ctx context.Context, f func(context.Context, executor) error) error {
 	var open error
 	err := r.retry(ctx, func(ctx context.Context, t executor) error {
@@ -206,7 +203,7 @@ func (r *router) try(ctx context.Context, f func(context.Context, executor) erro
 	return err
 }
 
-// explain makes of a failure for want of a leader what the caller should know.
+// explain turns the lack of a leader into an error for the caller.
 func (r *router) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
 		return fault.Wrap("group", ctx.Err())
@@ -218,7 +215,7 @@ func (r *router) explain(ctx context.Context, err error) error {
 	return fault.New("group", kind, "no_quorum: %s: %w", r.plane.missing(), err)
 }
 
-// leader gives the target that leads, and whose it is, or says why there is none.
+// leader returns the executor at the leader and its peer, or the reason for the lack of one.
 func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 	l := r.plane.here.Load()
 	if l != nil && l.leads() {
@@ -231,7 +228,7 @@ func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if at == r.plane.self { // it was, or is about to be
+	if at == r.plane.self { // this peer led, or is about to lead
 		if l != nil {
 			return l, r.plane.self, nil
 		}
@@ -241,15 +238,15 @@ func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 	return t, at, err
 }
 
-// atMember calls f with this member, and where this peer is none, with the leader.
+// atMember calls f with this member, or with the leader if this peer has no member.
 func (r *router) atMember(ctx context.Context, f func(context.Context, executor) error) error {
 	l := r.plane.here.Load()
-	if l == nil || !l.belongs() { // or it would wait for a leader that may never come back to it
+	if l == nil || !l.belongs() { // a removed member may wait for its leader forever
 		return r.retry(ctx, f)
 	}
 	err := f(ctx, l)
 	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
-		return r.retry(ctx, f) // this member may be out of the group by now
+		return r.retry(ctx, f) // this member may have been removed meanwhile
 	}
 	return err
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// slots lend identities to commands, so that each can be tried again and is applied once. An
-// identity carries one command at a time; its sequence outlives a command whose result
-// never came, which the group then either has applied before the next one or never applies.
+// slots lends client ids to commands, so that a repeated command is applied once. An id serves one command at
+// a time. Its sequence number outlives a command without a result, which the group applies before the next
+// command or never.
 type slots struct {
-	open  func(ctx context.Context) (coord.ClientID, error) // makes an identity in the group
-	limit chan struct{}                                     // one for each that may be lent at a time
+	open  func(ctx context.Context) (coord.ClientID, error) // makes a client id in the group
+	limit chan struct{} // one entry for each lent id
 
 	mu   sync.Mutex
-	free []slot // the last one given back is lent first, so that few stay in use
+	free []slot // a stack, so that few ids stay in use
 }
 
-// slot is one identity.
+// slot is one client id.
 type slot struct {
 	client   coord.ClientID
 	sequence uint64 // of its last command
@@ -29,7 +29,7 @@ func newSlots(n int, open func(context.Context) (coord.ClientID, error)) *slots 
 	return &slots{open: open, limit: make(chan struct{}, n)}
 }
 
-// take lends an identity, made anew when none is free. It waits for one while all are lent.
+// take lends an id, or makes one. It waits while all are lent.
 func (s *slots) take(ctx context.Context) (slot, error) {
 	select {
 	case s.limit <- struct{}{}:
@@ -52,7 +52,7 @@ func (s *slots) take(ctx context.Context) (slot, error) {
 	return slot{client: id}, nil
 }
 
-// give takes an identity back. One that the group has forgotten is not lent again.
+// give takes an id back. An id forgotten by the group is dropped.
 func (s *slots) give(used slot, forgotten bool) {
 	if !forgotten {
 		s.mu.Lock()

@@ -15,15 +15,14 @@ import (
 
 // Phases of a peer on its way into the group.
 const (
-	phaseFounding = "founding" // there is no group yet, or none is known
-	phaseJoining  = "joining"  // eligible, and waiting to be a member
+	phaseFounding = "founding" // the group is not known, or not bootstrapped yet
+	phaseJoining  = "joining" // eligible, waiting to be a member
 	phaseMember   = "member"
-	phaseClient   = "client"   // not eligible: it asks members
-	phaseOutlived = "outlived" // a member of an incarnation that is over: it asks members, and is to be cleared
+	phaseClient   = "client" // not eligible: it asks members
+	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
 
-// Group implements coord.Admin. The leader knows most; where it does not answer, a member says
-// what it knows itself.
+// Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
 func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	if ctx.Err() != nil {
 		return coord.GroupState{}, fault.Wrap("group.Group", ctx.Err())
@@ -56,7 +55,7 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	return state, nil
 }
 
-// askLeader asks the leader how the group stands.
+// askLeader returns the group's state from the leader.
 func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -74,7 +73,7 @@ func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err erro
 	return state, err
 }
 
-// Stats is how the group stands here, in numbers.
+// Stats counts the group's state at this member.
 type Stats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
@@ -83,7 +82,7 @@ type Stats struct {
 	OldestOverdueSeconds float64
 }
 
-// Stats gives the numbers of this member; of a peer that is none, zeros.
+// Stats returns the counters of this member; zero without one.
 func (p *Plane) Stats() (f Stats) {
 	l := p.here.Load()
 	if l == nil {
@@ -101,10 +100,10 @@ func (p *Plane) Stats() (f Stats) {
 	return f
 }
 
-// ID is the group's, in hex; empty while none is known.
+// ID returns the group's id in hex; empty while no group is known.
 func (p *Plane) ID() string { return p.view.id() }
 
-// state is the group as this member sees it.
+// state describes the group as this member sees it.
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
@@ -152,7 +151,7 @@ func (p *Plane) Transfer(ctx context.Context, to string) error {
 	})
 }
 
-// missing says what the group lacks, for people.
+// missing explains the lack of a leader to an operator.
 func (p *Plane) missing() string {
 	if l := p.here.Load(); l != nil {
 		s := l.member.Status()
@@ -182,11 +181,11 @@ func votersOf(s replica.Status) string {
 	return strings.Join(names, ", ")
 }
 
-// Member gives the contract at this peer alone, for other peers: it passes nothing on, and says
-// Unavailable where it would have to.
+// Member returns the contract at this peer's own member, for other peers. It forwards nothing: operations of
+// the leader fail with Unavailable at other members.
 func (p *Plane) Member() Serving { return Serving{p} }
 
-// Serving is what Plane.Member gives.
+// Serving is this peer's own member; see Plane.Member.
 type Serving struct{ plane *Plane }
 
 func (s Serving) at() (*local, error) {
