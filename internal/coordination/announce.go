@@ -15,8 +15,8 @@ import (
 
 const (
 	announcing = 30 * time.Second // between two announcements without a change
-	boardTime  = 8 * time.Second // for one access to the DHT store
-	glance     = time.Second // between two checks of the lookup schedule
+	boardTime  = 8 * time.Second  // for one access to the DHT store
+	glance     = time.Second      // between two checks of the lookup schedule
 )
 
 // leaderAnnouncer announces and publishes the group while this peer leads.

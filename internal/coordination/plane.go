@@ -29,8 +29,8 @@ import (
 
 // Bounds of the work under way.
 const (
-	maxSlots   = 4096 // concurrent commands, waiting ones included
-	maxUndoing = 1024 // commands of foreign client ids being undone
+	maxSlots   = 4096            // concurrent commands, waiting ones included
+	maxUndoing = 1024            // commands of foreign client ids being undone
 	patience   = 5 * time.Second // without an answer of a leader
 	closing    = 3 * time.Second // to hand over the leadership
 	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone
@@ -46,14 +46,14 @@ type Remote interface {
 
 // Config configures a Plane.
 type Config struct {
-	Host    host.Host // finds peers by their ids
-	PubSub  *pubsub.PubSub // for announcements of the leader; nil: none
+	Host    host.Host       // finds peers by their ids
+	PubSub  *pubsub.PubSub  // for announcements of the leader; nil: none
 	Values  announce.Values // DHT for announcements; nil: none
 	Key     crypto.PrivKey
 	Network bootstrap.Network
-	Voters  int // at the bootstrap and later: 1, 3 or 5
+	Voters  int           // at the bootstrap and later: 1, 3 or 5
 	Replace time.Duration // silence after which a voter is replaced
-	Access  Access // of other peers to this member
+	Access  Access        // of other peers to this member
 
 	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
 	// nil keeps the limits.
@@ -68,9 +68,9 @@ type Config struct {
 	// Fatal receives, once, the error of a disk or state after which this peer must end.
 	Fatal func(error)
 
-	Replica  replica.Config // Storage and Applied are set by Open
+	Replica  replica.Config     // Storage and Applied are set by Open
 	Recorder transport.Recorder // nil counts nothing
-	Logger   *slog.Logger // nil logs nothing
+	Logger   *slog.Logger       // nil logs nothing
 }
 
 // Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and coord.Admin. It
@@ -84,7 +84,7 @@ type Plane struct {
 	founder   *bootstrap.Founder
 	ask       *transport.Exchange
 	announcer *announce.Announcer // nil without PubSub
-	dhtStore  *announce.DHTStore // nil without Values, or with a single founder, the only possible leader
+	dhtStore  *announce.DHTStore  // nil without Values, or with a single founder, the only possible leader
 
 	view       *groupView
 	finder     *leaderFinder
@@ -93,8 +93,8 @@ type Plane struct {
 	candidates candidates
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
-	outlived atomic.Bool // this peer was a member of an older incarnation
-	life     *goroutines // ends at the start of Close
+	outlived atomic.Bool           // this peer was a member of an older incarnation
+	life     *goroutines           // ends at the start of Close
 	failed   sync.Once
 	down     sync.Once
 }

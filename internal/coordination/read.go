@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	defaultLimit = 1000 // of leases and locks in an answer
+	defaultLimit = 1000             // of leases and locks in an answer
 	progress     = 10 * time.Second // between two progress marks of a quiet watch
 )
 

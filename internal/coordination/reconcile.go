@@ -19,11 +19,11 @@ import (
 
 const (
 	reconcileInterval = 250 * time.Millisecond // between two checks of the group
-	offering          = 2 * time.Second // between two offers to be a member
-	fresh             = 4 * offering // maximum age of a usable offer
-	greeting          = 10 * time.Second // between two rounds of greetings
-	changing          = 30 * time.Second // for one change of the configuration
-	maxOffers         = 256 // remembered
+	offering          = 2 * time.Second        // between two offers to be a member
+	fresh             = 4 * offering           // maximum age of a usable offer
+	greeting          = 10 * time.Second       // between two rounds of greetings
+	changing          = 30 * time.Second       // for one change of the configuration
+	maxOffers         = 256                    // remembered
 )
 
 // candidates holds the peers that offer to be members.
@@ -134,9 +134,9 @@ type reconciler struct {
 	plane   *Plane
 	origin  time.Time
 	tracker *membership.Tracker // nil while this peer does not lead
-	term    uint64 // of the tracker
-	touched time.Duration // time of the last change, or of the election
-	limited bool // the limits are as wanted, or were refused
+	term    uint64              // of the tracker
+	touched time.Duration       // time of the last change, or of the election
+	limited bool                // the limits are as wanted, or were refused
 }
 
 func (c *reconciler) reconcile(l *local) {

@@ -40,7 +40,7 @@ type RecoverConfig struct {
 	Key    crypto.PrivKey
 	Dir    string
 	FS     vfs.FS // nil: the operating system's
-	Commit bool // false only describes the recovery
+	Commit bool   // false only describes the recovery
 }
 
 // Recover makes the peer of an unused data directory the only voter of the group's next incarnation, after the

@@ -25,7 +25,7 @@ type router struct {
 	plane   *Plane
 	remotes *remotes
 	slots   *slots
-	abroad  atomic.Int64 // calls that wait for another peer
+	abroad  atomic.Int64  // calls that wait for another peer
 	undoing chan struct{} // one entry for each foreign command being undone
 }
 

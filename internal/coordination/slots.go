@@ -13,7 +13,7 @@ import (
 // command or never.
 type slots struct {
 	open  func(ctx context.Context) (coord.ClientID, error) // makes a client id in the group
-	limit chan struct{} // one entry for each lent id
+	limit chan struct{}                                     // one entry for each lent id
 
 	mu   sync.Mutex
 	free []slot // a stack, so that few ids stay in use

@@ -16,9 +16,9 @@ import (
 // Phases of a peer on its way into the group.
 const (
 	phaseFounding = "founding" // the group is not known, or not bootstrapped yet
-	phaseJoining  = "joining" // eligible, waiting to be a member
+	phaseJoining  = "joining"  // eligible, waiting to be a member
 	phaseMember   = "member"
-	phaseClient   = "client" // not eligible: it asks members
+	phaseClient   = "client"   // not eligible: it asks members
 	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
 
