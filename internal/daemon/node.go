@@ -35,5 +35,5 @@ func (p *parts) Ready() error {
 	if p.node.Ready() {
 		return nil
 	}
-	return fault.New("daemon.Ready", fault.Unavailable, "this peer has not joined its network: no bootstrap peer answered")
+	return fault.New("daemon.Ready", fault.Unavailable, "joining the network: waiting for a bootstrap peer")
 }

@@ -264,11 +264,11 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 	}
 	parts := strings.Split(cursor, "-")
 	if len(parts) != 3 {
-		return false, fault.Invalidf("after", cursor, "is not a cursor of a watch event")
+		return false, fault.Invalidf("after", cursor, "malformed cursor: use the cursor of a watch event")
 	}
 	for i, to := range []*uint64{&w.epoch, &w.seq, &w.proberEpoch} {
 		if *to, err = strconv.ParseUint(parts[i], 16, 64); err != nil {
-			return false, fault.Invalidf("after", cursor, "is not a cursor of a watch event")
+			return false, fault.Invalidf("after", cursor, "malformed cursor: use the cursor of a watch event")
 		}
 	}
 	return true, nil

@@ -118,7 +118,7 @@ func otherPeers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 	for i, p := range list {
 		switch {
 		case p.ID.Validate() != nil:
-			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "is not a peer id"))
+			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("id", p.ID.String(), "malformed peer id"))
 		case p.ID != self && len(p.Addrs) == 0:
 			return nil, fault.In("bootstrap["+strconv.Itoa(i)+"]", fault.Invalidf("addrs", nil, "peer %s needs at least one address", p.ID))
 		}
@@ -132,7 +132,7 @@ func ParseAddrs(field string, addrs []string) ([]multiaddr.Multiaddr, error) {
 	for _, s := range addrs {
 		a, err := multiaddr.NewMultiaddr(s)
 		if err != nil {
-			return nil, fault.Invalidf(field, s, "is not a multiaddr: %w", err)
+			return nil, fault.Invalidf(field, s, "malformed multiaddr: use the form /ip4/192.0.2.1/tcp/4801: %w", err)
 		}
 		out = append(out, a)
 	}

@@ -16,7 +16,7 @@ import (
 
 var (
 	errNoAddress      = errors.New("no known address")               // the lookup itself failed
-	errAddressUnknown = errors.New("no peer has the peer's address") // the lookup succeeded without a result
+	errAddressUnknown = errors.New("address unknown to the network") // the lookup succeeded without a result
 )
 
 // dialer is the prober's real network.

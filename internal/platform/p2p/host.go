@@ -214,7 +214,7 @@ func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
 	var failed []error
 	for _, a := range wanted {
 		if err := h.Network().Listen(a); err != nil {
-			return fault.In("listen", fault.New(op, fault.Unavailable, "%s: %w", a, err))
+			return fault.In("listen", fault.New(op, fault.Unavailable, "listening on %s failed: %w", a, err))
 		}
 	}
 	if len(wanted) > 0 {

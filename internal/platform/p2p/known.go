@@ -56,7 +56,7 @@ func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *known
 // decodeKnown reads the stored list and enforces its bounds.
 func decodeKnown(data []byte) ([]peer.AddrInfo, error) {
 	if len(data) > maxKnownBytes {
-		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "the list has %d bytes, at most %d are allowed", len(data), maxKnownBytes)
+		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "list of %d bytes exceeds %d bytes", len(data), maxKnownBytes)
 	}
 	var list []peer.AddrInfo
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -127,7 +127,7 @@ func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
 		}
 		// Without ctx: the last save follows its end.
 		if err := k.save(context.WithoutCancel(ctx), present()); err != nil {
-			k.log.Warn("the list of known peers could not be saved", "err", err)
+			k.log.Warn("saving the list of known peers failed; after a restart, only bootstrap peers lead into the network", "err", err)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func checkAnswers(found, answers, full int) error {
 	near := min(searchDepth, found)
 	switch {
 	case answers == 0:
-		return fault.New("", fault.Unavailable, "none of the closest peers answered: check the connection to the network and retry")
+		return fault.New("", fault.Unavailable, "no answer from the closest peers: check the network connection, then retry")
 	case 2*full > near, full > 0 && found < tableReplicas:
 		return fault.New("", fault.Unavailable, "%d of the %d closest peers have no room for a connection: retry later", full, near)
 	}

@@ -41,7 +41,7 @@ func (c Config) decodeMeta(data []byte) (m meta, err error) {
 	case is != strconv.Itoa(format):
 		return meta{}, fault.New("", fault.Unsupported, "the database has format %s: this program reads format %d", is, format)
 	case len(fields) != 3:
-		return meta{}, errors.New("there are unknown or missing fields")
+		return meta{}, errors.New("unknown or missing fields")
 	}
 	err = errors.Join(json.Unmarshal(fields[c.Role], &m.owner), json.Unmarshal(fields["floor"], &m.floor))
 	return m, err
