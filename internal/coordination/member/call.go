@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// call puts a request to the loop and waits for its answer.
+// call passes a request to the loop and waits for its answer.
 func (m *Member) call(ctx context.Context, op string, put func(*replica.Replica, uint64)) (replica.Answer, error) {
 	answer := make(reply, 1)
 	select {
@@ -38,12 +38,12 @@ func (m *Member) await(ctx context.Context, op string, answer reply) (replica.An
 	}
 }
 
-// Propose has a command applied by the group, as its leader, and gives what it came to; whether the
-// state refused it is in the result.
+// Propose proposes a command as the leader and returns its result, which may be a refusal by the state
+// machine.
 //
-// Errors: Unavailable, wrapping *replica.NotLeader, which says who leads and whether the command
-// may yet be applied; LimitReached when too much waits; TooLarge, Invalid for the command; Timeout,
-// Canceled and Unavailable without NotLeader, when it may be applied as well.
+// Errors: Unavailable, wrapping *replica.NotLeader with the leader and whether the command may still be
+// applied; LimitReached for too many requests; TooLarge and Invalid for the command; Timeout, Canceled, and
+// Unavailable without NotLeader, after which the command may still be applied too.
 func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "member.Propose"
 	packed, err := replica.Pack(cmd)
@@ -54,8 +54,8 @@ func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, 
 	return a.Result, a.Header, err
 }
 
-// ProposePiggyback is Propose for a command whose result is not urgent: it takes part in the next turn
-// that somebody else needs, and gets one of its own after Linger. Errors: as Propose.
+// ProposePiggyback is Propose for a command that is not urgent: it joins the next turn of another request, or
+// gets its own after Linger. Errors: as Propose.
 func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "member.ProposeAlong"
 	packed, err := replica.Pack(cmd)
@@ -72,8 +72,8 @@ func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord
 	return a.Result, a.Header, err
 }
 
-// Barrier waits until the state here has all that any member had answered before the call. All
-// who wait share the work. While there is no leader it waits for one.
+// Barrier waits until the state here contains all answers of any member before the call. Concurrent calls
+// share the work. It waits for a leader.
 //
 // Errors: Timeout, Canceled, Unavailable, LimitReached.
 func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
@@ -89,21 +89,21 @@ func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
 	}
 }
 
-// KeepAlive renews an owner's leases, on the leader, and answers each in order.
+// KeepAlive renews an owner's leases at the leader, and answers each in order.
 //
-// Errors: Unavailable, wrapping *replica.NotLeader; LimitReached also for more than
-// coord.MaxKeepAlive leases; Timeout, Canceled.
+// Errors: Unavailable, wrapping *replica.NotLeader; LimitReached, also above coord.MaxKeepAlive leases;
+// Timeout, Canceled.
 func (m *Member) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "member.KeepAlive"
 	if len(ids) > coord.MaxKeepAlive {
 		return nil, coord.Header{}, fault.New(op, fault.LimitReached, "%d leases at once, at most %d", len(ids), coord.MaxKeepAlive)
 	}
-	ids = slices.Clone(ids) // the call may end before the loop has looked at them
+	ids = slices.Clone(ids) // the call may end before the loop reads them
 	a, err := m.call(ctx, op, func(r *replica.Replica, id uint64) { r.KeepAlive(id, owner, ids) })
 	return a.Renewals, a.Header, err
 }
 
-// Change makes a change of the configuration and waits until it is in force.
+// Change changes the configuration and waits for its application.
 //
 // Errors: those of replica.Change; Timeout, Canceled.
 func (m *Member) Change(ctx context.Context, c replica.Change) error {
@@ -111,10 +111,10 @@ func (m *Member) Change(ctx context.Context, c replica.Change) error {
 	return err
 }
 
-// Transfer hands the leadership to another voter, and waits until that one has it. Raft tries for
-// an election timeout; a voter that was a learner a moment ago may need to be asked again.
+// Transfer hands the leadership to another voter and waits for its election. Raft tries for an election
+// timeout; a recent learner may need a second attempt.
 //
-// Errors: those of replica.Transfer; Unavailable when it did not happen; Timeout, Canceled.
+// Errors: those of replica.Transfer; Unavailable after a failure; Timeout, Canceled.
 func (m *Member) Transfer(ctx context.Context, to uint64) error {
 	const op = "member.Transfer"
 	for range 3 {
@@ -135,7 +135,7 @@ func (m *Member) Transfer(ctx context.Context, to uint64) error {
 	return fault.New(op, fault.Unavailable, "member %x did not become leader", to)
 }
 
-// awaitLeader waits until a member leads, as long as Raft tries to make it.
+// awaitLeader waits for the election of a member during Raft's transfer.
 func (m *Member) awaitLeader(ctx context.Context, to uint64) (bool, error) {
 	timer := time.NewTimer(m.config.Replica.ElectionTimeout() + 2*m.tick)
 	defer timer.Stop()
@@ -156,8 +156,8 @@ func (m *Member) awaitLeader(ctx context.Context, to uint64) (bool, error) {
 	}
 }
 
-// View reads the state. Applying waits meanwhile: read must be short, must not block, and must not take copies
-// (Machine.View, Image, Snapshot), which are no mere reads; see Keyspace.
+// View reads the state, and delays its changes meanwhile: read must be short and must not block or copy
+// (Machine.View, Image and Snapshot write); see Keyspace.
 func (m *Member) View(read func(*machine.Machine)) coord.Header {
 	m.state.RLock()
 	defer m.state.RUnlock()
@@ -165,25 +165,25 @@ func (m *Member) View(read func(*machine.Machine)) coord.Header {
 	return m.header
 }
 
-// Keyspace takes a copy of the keys as they are now, for long reads. It costs little.
+// Keyspace returns a cheap copy of the present keys, for long reads.
 func (m *Member) Keyspace() (*machine.Keyspace, coord.Header) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	return m.replica.Machine().View(), m.header
 }
 
-// Remaining is the time that a lease has left on this member's clock; false when it is not the
-// leader, or there is no such lease.
+// Remaining returns the remaining time of a lease on this member's clock; false at other members than the
+// leader, and for unknown leases.
 func (m *Member) Remaining(id coord.LeaseID) (time.Duration, bool) {
 	m.state.RLock()
 	defer m.state.RUnlock()
 	return m.replica.Remaining(m.config.Now(), id)
 }
 
-// Status tells how the member stood at its last tick or change. The Members are shared: read only.
+// Status describes the member at its last tick or change. The Members are shared and must not be changed.
 func (m *Member) Status() replica.Status { return *m.status.Load() }
 
-// Members of the group, as of Status.
+// Members returns the members of Status.
 func (m *Member) Members() []replica.Member {
 	var all []replica.Member
 	for _, member := range m.status.Load().Members {
@@ -192,7 +192,7 @@ func (m *Member) Members() []replica.Member {
 	return all
 }
 
-// Peer gives the peer id of a member of the group.
+// Peer returns the peer id of a member.
 func (m *Member) Peer(member uint64) (string, bool) {
 	for _, known := range m.status.Load().Members {
 		if known.ID == member {
@@ -202,12 +202,12 @@ func (m *Member) Peer(member uint64) (string, bool) {
 	return "", false
 }
 
-// Changed is closed at the next change of the leader, the term or the members. Ask for it before
-// looking at Status.
+// Changed returns a channel that is closed at the next change of leader, term or members. Call it before
+// Status.
 func (m *Member) Changed() <-chan struct{} { return m.change.wait() }
 
-// Receive takes a message of another member, when there is room. A snapshot's file must be in
-// the storage already; its state is read here.
+// Receive queues another member's message, within a bound. The storage must contain a snapshot's file already;
+// its state is read here.
 func (m *Member) Receive(message *pb.Message) {
 	a := arrival{message: message}
 	if message.GetType() == pb.MsgSnap {
@@ -226,12 +226,12 @@ func (m *Member) Receive(message *pb.Message) {
 	}
 }
 
-// Unreachable notes that messages to a member were dropped.
+// Unreachable reports dropped messages to a member.
 func (m *Member) Unreachable(member uint64) {
 	m.post(func(r *replica.Replica) error { r.Unreachable(member); return nil })
 }
 
-// SnapshotSent notes how the sending of a snapshot ended, once for each.
+// SnapshotSent reports the end of a snapshot transfer, once for each.
 func (m *Member) SnapshotSent(member uint64, ok bool) {
 	m.post(func(r *replica.Replica) error { r.SnapshotSent(member, ok); return nil })
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// request is a request that is answered under an id.
+// request is a request with an id for the Replica.
 type request struct {
 	put   func(r *replica.Replica, id uint64)
 	reply taker
 }
 
-// taker takes the answer, at once.
+// taker receives the answer, without blocking.
 type taker interface{ take(replica.Answer) }
 
 // reply has room for one answer.
@@ -23,11 +23,11 @@ type reply chan replica.Answer
 
 func (r reply) take(a replica.Answer) { r <- a }
 
-// loop is what only the goroutine that owns the Replica may touch.
+// loop holds the data of the goroutine that owns the Replica.
 type loop struct {
 	*Member
 	waiting map[uint64]taker
-	next    uint64 // last id given
+	next    uint64 // last id
 	stale   bool   // the status is older than a change
 }
 
@@ -53,8 +53,7 @@ func (l *loop) run() {
 	}
 }
 
-// poll looks at the clock in passing: there may be work for ever. False when the member is to
-// stop.
+// poll checks the clock between turns, because work may never end. It returns false at the member's end.
 func (l *loop) poll(tick <-chan time.Time) bool {
 	select {
 	case <-l.stop:
@@ -69,7 +68,7 @@ func (l *loop) poll(tick <-chan time.Time) bool {
 	return true
 }
 
-// passed tells the Replica that a tick has passed.
+// passed reports a tick to the Replica.
 func (l *loop) passed() {
 	l.state.Lock()
 	l.replica.Tick(l.config.Now())
@@ -77,8 +76,7 @@ func (l *loop) passed() {
 	l.publish(l.replica.Status())
 }
 
-// wait blocks for the next thing to do, and takes it; false when the member is to stop. What
-// comes with it is taken by the turn.
+// wait blocks for the next event and takes it; false at the member's end. The turn takes further events.
 func (l *loop) wait(tick <-chan time.Time) bool {
 	select {
 	case <-l.stop:
@@ -111,7 +109,7 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 	return true
 }
 
-// turn takes all that has come, and works it off as one.
+// turn takes all queued events and works them off together.
 func (l *loop) turn() error {
 	if err := l.handleEvents(); err != nil {
 		return err
@@ -129,8 +127,8 @@ func (l *loop) turn() error {
 	return nil
 }
 
-// apply is the part of a turn that nobody may read beside. A panic leaves the lock behind free,
-// though what it guards is broken: the process is about to end.
+// apply is the part of a turn that excludes readers. A panic releases the lock although the state is broken:
+// the process is about to end.
 func (l *loop) apply() (out replica.Output, worked bool, err error) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -161,7 +159,7 @@ func (l *loop) handleEvents() error {
 	}
 }
 
-// drain takes what is in the queues now, and not what comes meanwhile.
+// drain takes the queued events, without later ones.
 func (l *loop) drain() {
 	for range len(l.messages) {
 		l.deliver(<-l.messages)
@@ -180,8 +178,8 @@ func (l *loop) drain() {
 	l.gather()
 }
 
-// take takes those that go along, before those that they go along with: who gives a lock back then
-// gives it to one of them.
+// take takes piggybacked requests before the requests of this turn: an unlock then grants the lock to one of
+// them.
 func (l *loop) take() {
 	for _, a := range l.piggyback.take() {
 		l.ask(a)
@@ -194,7 +192,7 @@ func (l *loop) ask(a request) {
 	a.put(l.replica, l.next)
 }
 
-// gather asks once for all who wait for a linearizable point.
+// gather starts one ReadIndex for all waiters.
 func (l *loop) gather() {
 	if together := l.barriers.next(); together != nil {
 		l.ask(request{put: (*replica.Replica).Read, reply: together})
@@ -213,7 +211,7 @@ func (l *loop) deliver(a arrival) {
 	}
 }
 
-// finish hands out what a turn came to. Who has an answer sees no revision before it.
+// finish delivers the results of a turn. A caller with an answer sees no earlier revision afterwards.
 func (l *loop) finish(out replica.Output) {
 	moved := l.revisions.set(l.header.Revision)
 	for _, a := range out.Answers {
@@ -240,13 +238,13 @@ func (l *loop) finish(out replica.Output) {
 	}
 }
 
-// write makes a snapshot's file beside the loop.
+// write writes a snapshot's file beside the loop.
 func (l *loop) write(image *replica.Image) {
 	err := image.Write()
 	l.post(func(r *replica.Replica) error { return r.Written(image, err) })
 }
 
-// post gives the loop something to do, unless it has ended.
+// post queues an event for the loop; it does nothing after the loop's end.
 func (m *Member) post(event func(*replica.Replica) error) {
 	select {
 	case m.events <- event:

@@ -16,29 +16,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Transport carries messages to the other members.
+// Transport sends messages to the other members.
 type Transport interface {
-	// Send takes messages, in order for each member, and never waits; it may drop any. They are
-	// the transport's from then on, but what they point to is shared and must not be changed. Of
-	// the Member's methods it may call Peer, Members and Status.
+	// Send takes messages, in order for each member, and returns at once; it may drop any. The transport owns
+	// the messages, but must not change the data they share. It may call Peer, Members and Status of the
+	// Member.
 	Send(messages []*pb.Message)
-	// Recheck is called when the members have changed.
+	// Recheck is called after a change of the members.
 	Recheck()
 }
 
-// Config is what a Member is made of.
+// Config configures a Member.
 type Config struct {
-	// Replica; its Applied, if set, is called from the loop, and must neither wait nor call the Member.
+	// Replica; its Applied, if set, is called from the loop, and must neither block nor call the Member.
 	Replica replica.Config
-	// Transport starts to deliver, to Receive, when the Member runs.
+	// Transport delivers messages to Receive as soon as the Member runs.
 	Transport Transport
-	// Now gives the time since an origin on a clock that never goes back; nil is one that starts now.
+	// Now returns the time since an origin, on a clock that never goes back; nil starts one.
 	Now func() time.Duration
-	// Stall is how long the loop may stand still, on a disk that does not answer, before that is
-	// fatal; 0 is 30 s.
+	// Stall is the longest pause of the loop, for example on a dead disk, before a fatal error; 0 is 30 s.
 	Stall time.Duration
-	// Fatal is called once, from a goroutine of the Member, when it cannot go on: it is to end
-	// the process. It must not call Close.
+	// Fatal is called once, from a goroutine of the Member, and must end the process. It must not call Close.
 	Fatal func(error)
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -67,14 +65,14 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// Room in the queues to the loop.
+// Lengths of the queues to the loop.
 const (
 	maxRequests = 4096
 	maxMessages = 1024
 	maxEvents   = 64
 )
 
-// Member runs one member of the group. All its methods may be called from any goroutine.
+// Member runs one member of the group. All methods are safe for concurrent use.
 type Member struct {
 	config  Config
 	storage *raftlog.Storage
@@ -82,7 +80,7 @@ type Member struct {
 
 	inbox
 
-	// state guards what the loop changes and others read: the machine and the deadlines.
+	// state guards the machine and the deadlines, which the loop changes and others read.
 	state   sync.RWMutex
 	replica *replica.Replica
 	header  coord.Header
@@ -96,12 +94,12 @@ type Member struct {
 	turns     atomic.Uint64
 	stop      chan struct{} // closed by Close
 	closing   sync.Once
-	done      chan struct{} // closed when the loop has ended
+	done      chan struct{} // closed at the end of the loop
 	failed    atomic.Pointer[error]
 	workers   sync.WaitGroup // loop, watchdog, writer of images
 }
 
-// inbox is how the loop is reached.
+// inbox holds the queues to the loop.
 type inbox struct {
 	requests  chan request
 	messages  chan arrival
@@ -110,13 +108,13 @@ type inbox struct {
 	piggyback piggybackQueue
 }
 
-// arrival is a message of another member, with the state if it is a snapshot.
+// arrival is another member's message, with the state of a snapshot.
 type arrival struct {
 	message *pb.Message
 	machine *machine.Machine
 }
 
-// Start begins to run a member. Errors: those of replica.New; Invalid.
+// Start starts a member. Errors: those of replica.New; Invalid.
 func Start(c Config) (*Member, error) {
 	const op = "member.Start"
 	if err := c.defaults(); err != nil {
@@ -156,9 +154,8 @@ func Start(c Config) (*Member, error) {
 	return m, nil
 }
 
-// Close hands the leadership to another voter if this member has it and another can take it,
-// for at most an election timeout and as long as the context, then stops the member and waits for its
-// goroutines. Calls that wait end with Unavailable. The storage stays open.
+// Close hands the leadership to another voter if possible, within an election timeout and ctx. Then it stops
+// the member and waits for its goroutines. Waiting calls end with Unavailable. The storage stays open.
 func (m *Member) Close(ctx context.Context) error {
 	m.handOver(ctx)
 	m.closing.Do(func() { close(m.stop) })
@@ -194,8 +191,8 @@ func (m *Member) fail(err error) {
 	}
 }
 
-// watch tells of a loop that stands still. It counts its own steps rather than time, so that a
-// process that was stopped as a whole is not taken for one whose disk hangs.
+// watch detects a stalled loop. It counts its own steps instead of time, because a suspended process is not a
+// dead disk.
 func (m *Member) watch() {
 	const steps = 20
 	ticker := time.NewTicker(m.config.Stall / steps)
@@ -216,7 +213,7 @@ func (m *Member) watch() {
 	}
 }
 
-// ended is why a call cannot be served any more.
+// ended is the error of calls to a stopped member.
 func (m *Member) ended() error {
 	return fault.New("member", fault.Unavailable, "the member has stopped")
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// broadcast wakes all who wait.
+// broadcast wakes all waiters.
 type broadcast struct {
 	mu   sync.Mutex
-	next chan struct{} // nil while nobody waits
+	next chan struct{} // nil without waiters
 }
 
 func (b *broadcast) wait() <-chan struct{} {
@@ -35,13 +35,13 @@ func (b *broadcast) notify() {
 	}
 }
 
-// revisions is the present revision, for those who wait for the next.
+// revisionNotifier holds the present revision and wakes waiters for the next one.
 type revisionNotifier struct {
 	broadcast
 	revision coord.Revision // guarded by mu
 }
 
-// set reports whether the revision has moved: then those who wait are to be notified.
+// set reports whether the revision moved; then the waiters must be notified.
 func (p *revisionNotifier) set(revision coord.Revision) (moved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,12 +56,12 @@ func (p *revisionNotifier) get() coord.Revision {
 	return p.revision
 }
 
-// Revision is the present one of the state here.
+// Revision returns the present revision of the state here.
 func (m *Member) Revision() coord.Revision { return m.revisions.get() }
 
-// After waits until the revision is above one, and gives it.
+// After waits for a revision above the given one and returns it.
 //
-// Errors: Timeout, Canceled; Unavailable when the member stops.
+// Errors: Timeout, Canceled; Unavailable at the member's end.
 func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revision, error) {
 	const op = "member.After"
 	for {
@@ -79,16 +79,15 @@ func (m *Member) After(ctx context.Context, revision coord.Revision) (coord.Revi
 	}
 }
 
-// readIndexBatcher lets those who want a linearizable point ask for it together: who comes before
-// the loop has asked shares one answer.
+// readIndexBatcher shares one ReadIndex among all requests that arrive before the loop starts it.
 type readIndexBatcher struct {
 	mu   sync.Mutex
-	now  *readIndexBatch // nil while nobody waits
+	now  *readIndexBatch // nil without waiters
 	wake chan struct{}   // room for one
 }
 
 type readIndexBatch struct {
-	done   chan struct{} // closed when answered
+	done   chan struct{} // closed after the answer
 	answer replica.Answer
 }
 
@@ -110,7 +109,7 @@ func (g *readIndexBatcher) join() *readIndexBatch {
 	return g.now
 }
 
-// next begins another gathering, and gives the one that ends; nil when nobody came.
+// next starts another batch and returns the finished one; nil if it is empty.
 func (g *readIndexBatcher) next() *readIndexBatch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,17 +118,17 @@ func (g *readIndexBatcher) next() *readIndexBatch {
 	return together
 }
 
-// Linger is how long a command that is not urgent waits for others to share a turn with.
+// Linger is the time for which a command that is not urgent waits for another command's turn.
 const Linger = 2 * time.Millisecond
 
-// piggyback are requests that take part in the next turn that somebody else needs.
+// piggybackQueue holds requests that join the next turn of another request.
 type piggybackQueue struct {
 	mu   sync.Mutex
 	asks []request
-	wake chan struct{} // room for one: the first has waited long enough
+	wake chan struct{} // room for one: the first request has waited long enough
 }
 
-// add takes a request if there is room.
+// add queues a request, within a bound.
 func (l *piggybackQueue) add(a request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +136,7 @@ func (l *piggybackQueue) add(a request) bool {
 		return false
 	}
 	if l.asks = append(l.asks, a); len(l.asks) == 1 {
-		time.AfterFunc(Linger, l.late) // it wakes for nothing when they were taken before
+		time.AfterFunc(Linger, l.late) // a needless wake is harmless
 	}
 	return true
 }
@@ -157,14 +156,14 @@ func (l *piggybackQueue) take() []request {
 	return asks
 }
 
-// claims are those who wait for a claim to hold its lock, or to be gone.
+// claims holds the waiters for claims on locks.
 type claims struct {
 	mu      sync.Mutex
 	waiting map[string]*claim // by key
 }
 
 type claim struct {
-	moved chan struct{} // closed when the claim was granted or its key deleted
+	moved chan struct{} // closed when the claim is granted or its key deleted
 	users int
 }
 
@@ -191,7 +190,7 @@ func (c *claims) leave(key string, w *claim) {
 	}
 }
 
-// wake lets those go on who wait for a key. mu is held.
+// wake wakes the waiters of a key. Call it with mu held.
 func (c *claims) wake(key string) {
 	if w := c.waiting[key]; w != nil {
 		close(w.moved)
@@ -199,7 +198,7 @@ func (c *claims) wake(key string) {
 	}
 }
 
-// applied looks at what a command did.
+// applied wakes the waiters affected by a command.
 func (c *claims) applied(e machine.ApplyEffects) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +215,7 @@ func (c *claims) applied(e machine.ApplyEffects) {
 	}
 }
 
-// all wakes everybody: the state is another one.
+// all wakes all waiters: a snapshot replaced the state.
 func (c *claims) all() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,10 +224,10 @@ func (c *claims) all() {
 	}
 }
 
-// Granted waits until a claim holds its lock, true, or is gone, false. The claim must be in
-// the state here: ask the member that proposed it, or after a Barrier.
+// Granted waits until a claim holds its lock (true) or is gone (false). The state here must contain the claim:
+// ask the member that proposed it, or call Barrier first.
 //
-// Errors: Timeout, Canceled; Unavailable when the member stops.
+// Errors: Timeout, Canceled; Unavailable at the member's end.
 func (m *Member) Granted(ctx context.Context, lock string, lease coord.LeaseID, token coord.Token) (bool, coord.Header, error) {
 	const op = "member.Granted"
 	key := coord.LockKey(lock, lease)

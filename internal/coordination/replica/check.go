@@ -6,8 +6,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// check refuses messages on which Raft would panic, or that no member sends: what comes from the
-// network has passed its reader, and no more.
+// check refuses messages on which Raft would panic, and messages that no member sends: the network validates
+// no more than their encoding.
 func check(self uint64, m *pb.Message) error {
 	switch {
 	case m == nil:
@@ -48,7 +48,7 @@ func check(self uint64, m *pb.Message) error {
 	return nil
 }
 
-// oneNumber demands what a read carries: the number of its round.
+// oneNumber requires the round number of a read.
 func oneNumber(m *pb.Message) error {
 	if len(m.GetEntries()) != 1 || len(m.GetEntries()[0].GetData()) != 8 {
 		return fault.Invalidf("entries", len(m.GetEntries()), "must be one, of 8 bytes")
@@ -56,7 +56,7 @@ func oneNumber(m *pb.Message) error {
 	return nil
 }
 
-// checkAppend demands entries in order, of terms that do not fall.
+// checkAppend requires entries in order, with terms that do not fall.
 func checkAppend(m *pb.Message) error {
 	term := m.GetLogTerm()
 	for i, e := range m.GetEntries() {

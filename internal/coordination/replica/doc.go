@@ -1,7 +1,7 @@
 // Package replica is one member of the coordination group as a deterministic object: Raft, the log
-// on disk, the replicated state machine and the deadlines of leases, driven by whoever owns it.
+// on disk, the replicated state machine and the deadlines of leases. Its owner drives it.
 //
-// A Replica has no goroutine, no clock and no network. Its owner (internal/group/member, or a
+// A Replica has no goroutine, no clock and no network. Its owner (internal/coordination/member, or a
 // simulation of a whole group) puts in what happened and takes out what is to be done:
 //
 //	Tick, Step, Restore, Propose, Read, KeepAlive, Change, Transfer      in, in any order
@@ -12,30 +12,28 @@
 //		send(late)
 //	}
 //
-// Time is an argument: a duration since an origin that the owner chose once, which never goes
-// back. Raft's own randomness, the jitter of elections, comes from crypto/rand.
+// Time is an argument: a duration since any fixed origin, which never goes back. Raft draws the jitter
+// of elections from crypto/rand.
 //
-// # The order of things
+// # Order
 //
-// The leader's appends and heartbeats leave before its own disk has the entries, as in section
-// 10.2.1 of Ongaro's thesis: followers write at the same time. Votes and acknowledgements leave
-// after. Committed entries are applied and answered before the entries that came later are
-// written: a majority has them, and the state machine is rebuilt from snapshot and log at
-// the next start.
+// The leader's appends and heartbeats leave before its own disk write, as in section 10.2.1 of Ongaro's
+// thesis: the followers write at the same time. Votes and acknowledgements leave after it. Committed entries
+// are applied and answered before later entries are written: a majority stores them, and a restart
+// rebuilds the state machine from snapshot and log.
 //
 // # Answers
 //
-// What is asked carries an id of the owner's choice and is answered once, in an Output. A
-// proposal whose leader falls is answered at once with NotLeader, Maybe set: it may yet be
-// applied. It is the coord.Client of a command that makes repeating it harmless.
+// Each request carries an id of the owner and gets one answer, in an Output. If the leader falls, its
+// proposals are answered with NotLeader and Maybe, because they may still be applied. The client id of a
+// command makes its repetition harmless.
 //
 // # Reads and keepalives
 //
-// A read is answered when the state has everything that was answered anywhere before it was asked. All that
-// are waiting share a round of heartbeats, begun after they came (Raft's ReadIndex); a round that is
-// lost is begun anew under a new number, so that nothing stale can confirm it. Any member
-// can read. A keepalive takes part in the same rounds, on the leader only, and renews its
-// leases when the round is over: so it never outlives a leadership that it does not know to be
-// over. No round begins before an entry of the leader's own term is applied; not even in
-// a group of one, whose commit index on disk may be behind what it had answered.
+// A read is answered once the state contains all answers given anywhere before the read. Waiting reads
+// share a round of heartbeats that begins after their arrival (Raft's ReadIndex). A lost round begins again
+// under a new number, so that no stale answer confirms it. Every member can read. A keepalive joins the
+// same rounds, at the leader only, and renews its leases after the round: a former leader without a
+// majority cannot renew. No round begins before an entry of the leader's own term is applied, not even in a
+// group of one, whose commit index on disk may be older than its answers.
 package replica

@@ -8,21 +8,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Image is the state at one entry of the log, to be written as a snapshot.
+// Image is the state at one log entry, for a snapshot.
 type Image struct {
 	snapshot *pb.Snapshot
 	state    *machine.Image
 	storage  *raftlog.Storage
 }
 
-// Write makes the file of the snapshot. It is for any goroutine, and takes as long as the
-// state is large. Errors: Internal.
+// Write writes the file of the snapshot, in any goroutine. It takes time in proportion to the state. Errors:
+// Internal.
 func (i *Image) Write() error {
 	return fault.Wrap("replica.Image.Write", i.storage.Write(i.snapshot, i.state))
 }
 
-// takeImage proposals for a snapshot when the log has grown enough since the last, or a member has
-// joined since.
+// takeImage requests a snapshot after enough log, or after a new member.
 func (s *snapshots) takeImage(r *Replica) {
 	since := r.applied.index - s.index
 	grown := since >= r.config.SnapshotEntries || s.bytes >= r.config.SnapshotBytes
@@ -40,8 +39,8 @@ func (s *snapshots) takeImage(r *Replica) {
 	}
 }
 
-// Written takes note that an image was written, or not, and cuts the log behind it. One that
-// the leader's snapshot has overtaken meanwhile is passed over.
+// Written handles the end of an image's writing and compacts the log. An image older than a received snapshot
+// is ignored.
 //
 // Errors: Internal; the process must end.
 func (r *Replica) Written(i *Image, err error) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Member is one member of the group. An ID stands for one data folder, a Peer for one key: a
-// peer that lost its folder comes back under another ID.
+// Member is one member of the group. An ID stands for one data folder, a Peer for one key: a peer with a lost
+// folder returns under another ID.
 type Member struct {
 	ID   uint64
 	Peer string // peer id, opaque here
@@ -38,7 +38,7 @@ func encodeMembers(members []Member) []byte {
 
 func byID(a, b Member) int { return cmp.Compare(a.ID, b.ID) }
 
-// decodeMembers reads what encodeMembers wrote. Errors: Invalid.
+// decodeMembers decodes encodeMembers. Errors: Invalid.
 func decodeMembers(b []byte) ([]Member, error) {
 	var members []Member
 	for len(b) > 0 {
@@ -73,10 +73,10 @@ func (m Member) validate() error {
 	return nil
 }
 
-// Bootstrap begins the log of a new group with the voters its charter names: the same first
-// snapshot, of index 1 and term 1, on each of them.
+// Bootstrap begins the log of a new group with its initial voters: all of them write the same first snapshot,
+// of index 1 and term 1.
 //
-// Errors: Invalid; Conflict when the folder has a log or belongs to another group; Internal.
+// Errors: Invalid; Conflict for a folder with a log or of another group; Internal.
 func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
 	const op = "replica.Found"
 	conf := &pb.ConfState{AutoLeave: new(false)}
@@ -100,7 +100,7 @@ func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
 	return fault.Wrap(op, s.Bootstrap(group, first, machine.New().Image()))
 }
 
-// membership is the configuration as applied: who votes, who learns, and whose ids they are.
+// membership is the applied configuration with the peers of the members.
 type membership struct {
 	conf  *pb.ConfState
 	peers map[uint64]string
@@ -115,7 +115,7 @@ func newMembership(snap *pb.Snapshot) (membership, error) {
 	return r, err
 }
 
-// change takes over a configuration that Raft has applied, and the peers it named.
+// change adopts a configuration applied by Raft, and the peers that it named.
 func (r *membership) change(conf *pb.ConfState, named []Member) {
 	peers := maps.Clone(r.peers)
 	for _, m := range named {
@@ -134,7 +134,7 @@ func holds(conf *pb.ConfState, id uint64) bool {
 
 func (r *membership) joint() bool { return len(r.conf.VotersOutgoing) > 0 }
 
-// votes says whether a member votes, in either half of a joint configuration.
+// votes reports whether a member votes, in either half of a joint configuration.
 func (r *membership) votes(id uint64) bool {
 	return slices.Contains(r.conf.Voters, id) || slices.Contains(r.conf.VotersOutgoing, id)
 }
@@ -148,11 +148,10 @@ func (r *membership) members() []Member {
 	return all
 }
 
-// Change is a change of the configuration, made as one: who is named in Voters votes from then
-// on, who in Learners only follows, who in Remove is out. More than one at a time passes through
-// a joint configuration, which the leader leaves by itself.
+// Change is one change of the configuration: the members in Voters vote afterwards, those in Learners follow,
+// those in Remove leave. Several at once pass through a joint configuration, which the leader ends by itself.
 type Change struct {
-	Voters   []Member // of one that is a learner already Peer may be left out
+	Voters   []Member // Peer is optional for a present learner
 	Learners []Member
 	Remove   []uint64
 }
@@ -192,8 +191,8 @@ func (r *membership) validate(c Change) error {
 	return r.keepsVoter(c)
 }
 
-// oneVote refuses to let one peer vote as two members. One that lost its folder may follow
-// as a learner while its old self is a voter still, to take its place.
+// oneVote refuses two votes of one peer. A peer with a lost folder may follow as a learner beside its old
+// vote, to replace it.
 func (r *membership) oneVote(c Change) error {
 	voters := make(map[string]uint64)
 	for _, id := range r.conf.Voters {
@@ -225,7 +224,7 @@ func (r *membership) keepsVoter(c Change) error {
 	return fault.Invalidf("change", nil, "leaves no voter")
 }
 
-// entry makes the change Raft's. The context names the peers, after the id of the proposal.
+// entry converts the change for Raft. The context holds the proposal's id and the peers.
 func (c Change) entry(id uint64) *pb.ConfChangeV2 {
 	cc := &pb.ConfChangeV2{Context: binary.BigEndian.AppendUint64(nil, id)}
 	add := func(kind pb.ConfChangeType, id uint64) {
@@ -248,7 +247,7 @@ func (c Change) entry(id uint64) *pb.ConfChangeV2 {
 	return cc
 }
 
-// named reads the context of a change back. A joint configuration is left without one.
+// named decodes the context of a change; empty at the end of a joint configuration.
 func named(cc *pb.ConfChangeV2) (id uint64, members []Member, err error) {
 	b := cc.GetContext()
 	if len(b) == 0 {

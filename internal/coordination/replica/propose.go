@@ -13,12 +13,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// proposals are the proposals that wait for their answer.
+// proposals holds the proposals without an answer.
 type proposals struct {
 	staged []proposal
 	change changing
-	// pending has the term in which each was proposed. An entry that carries an id is the
-	// proposal's own if it is of that term: only one member leads a term, and only once.
+	// pending maps ids to the terms of their proposals. An entry with an id belongs to the proposal of the
+	// same term, because one member leads a term, once.
 	pending map[uint64]uint64
 }
 
@@ -27,18 +27,17 @@ type proposal struct {
 	data []byte
 }
 
-// changing is the change of configuration under way: one at a time.
+// changing is the configuration change under way, one at a time.
 type changing struct {
 	id     uint64 // 0: none
 	change Change
-	term   uint64 // proposed in; 0: not yet
-	joint  bool   // applied, and the joint configuration not left
+	term   uint64 // of the proposal; 0: not proposed yet
+	joint  bool   // applied, but still in the joint configuration
 }
 
-// Answer is what came of what was asked under an id. Err is nil or a *fault.Error:
-// Unavailable, wrapping *NotLeader, when this member does not lead any more or never did;
-// LimitReached when too much is waiting; for a change Conflict when another is under way. Why a command
-// was refused by the state is in its Result.
+// Answer is the outcome of a request with an id. Err is nil or a *fault.Error: Unavailable, wrapping
+// *NotLeader, at a member that does not lead or lost the leadership; LimitReached for too many requests;
+// Conflict for a second configuration change. Result holds the refusal of a command by the state machine.
 type Answer struct {
 	ID       uint64
 	Header   coord.Header
@@ -60,7 +59,7 @@ func (r *Replica) refuse(id uint64, err error) {
 	r.answer(Answer{ID: id, Err: err})
 }
 
-// Pack encodes a command for Propose, in the caller's own time.
+// Pack encodes a command for Propose, outside the Replica's goroutine.
 //
 // Errors: those of machine.Encode; TooLarge.
 func Pack(cmd coord.Command) ([]byte, error) {
@@ -75,8 +74,8 @@ func Pack(cmd coord.Command) ([]byte, error) {
 	return append(make([]byte, 8, 8+len(encoded)), encoded...), nil
 }
 
-// Propose proposals for a command, as made by Pack, to be applied. The id is the owner's, unused
-// before, above 0 and below 1<<63. The packed command is the Replica's from then on.
+// Propose proposes a packed command. The caller chooses an unused id above 0 and below 1<<63. The Replica owns
+// the packed command afterwards.
 func (r *Replica) Propose(id uint64, packed []byte) {
 	if err := r.overloaded(); err != nil {
 		r.refuse(id, err)
@@ -90,7 +89,7 @@ func (p *proposals) stage(id uint64, packed []byte) {
 	p.staged = append(p.staged, proposal{id, packed})
 }
 
-// overloaded returns LimitReached if too many requests wait for an answer.
+// overloaded returns LimitReached for too many requests without an answer.
 func (r *Replica) overloaded() error {
 	if len(r.proposals.staged)+len(r.proposals.pending)+r.reads.waiting() < r.config.Pending {
 		return nil
@@ -98,10 +97,10 @@ func (r *Replica) overloaded() error {
 	return fault.New("replica", fault.LimitReached, "%d requests wait for an answer already", r.config.Pending)
 }
 
-// Change proposals for a change of the configuration; see Propose for the id. It is answered when it
-// is in force, and a joint configuration left.
+// Change proposes a change of the configuration; see Propose for the id. The answer follows the end of the
+// joint configuration.
 //
-// Errors beside those of Answer: Invalid, NotFound, Exists, LimitReached.
+// Errors besides those of Answer: Invalid, NotFound, Exists, LimitReached.
 func (r *Replica) Change(id uint64, c Change) {
 	const op = "replica.Change"
 	if err := r.membership.validate(c); err != nil {
@@ -115,10 +114,10 @@ func (r *Replica) Change(id uint64, c Change) {
 	r.proposals.change = changing{id: id, change: c}
 }
 
-// Transfer hands the leadership to another voter. Whether it took it shows in Status; Raft
-// gives up after an election timeout, and takes no proposals meanwhile.
+// Transfer hands the leadership to another voter. Status shows the success. Raft gives up after an election
+// timeout, and refuses proposals meanwhile.
 //
-// Errors: Unavailable, wrapping *NotLeader; NotFound when it is no voter; Invalid for this member.
+// Errors: Unavailable, wrapping *NotLeader; NotFound for a member without a vote; Invalid for this member.
 func (r *Replica) Transfer(to uint64) error {
 	const op = "replica.Transfer"
 	switch {
@@ -133,8 +132,8 @@ func (r *Replica) Transfer(to uint64) error {
 	return nil
 }
 
-// propose hands what is staged to Raft, as few messages as the bound on their size allows: each
-// is at once sent to all followers.
+// propose passes staged proposals to Raft in few messages within the size bound. Raft sends each message to
+// all followers at once.
 func (p *proposals) propose(r *Replica) {
 	status := r.node.BasicStatus()
 	leads := status.RaftState == raft.StateLeader
@@ -180,8 +179,8 @@ func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, lead
 	}
 }
 
-// settleChange finds the change that was just proposed among the entries to be written. Raft
-// puts an empty entry in its place when another is under way.
+// settleChange looks for the proposed change among the new entries. Raft writes an empty entry instead if
+// another change is under way.
 func (p *proposals) settleChange(r *Replica) {
 	c := &p.change
 	if c.id == 0 || c.change.empty() {
@@ -206,7 +205,7 @@ func (p *proposals) settleChange(r *Replica) {
 
 func (c Change) empty() bool { return len(c.Voters)+len(c.Learners)+len(c.Remove) == 0 }
 
-// demote answers everybody who waits for a leadership that is over.
+// demote answers all requests of a lost leadership.
 func (r *Replica) demote() {
 	r.lessor.Demote()
 	for _, id := range sortedKeys(r.proposals.pending) {
@@ -223,27 +222,26 @@ func (r *Replica) demote() {
 	r.expiry.reset()
 }
 
-// Output is what Apply did and what is to be done.
+// Output holds the answers of Apply and the work that follows.
 type Output struct {
 	Answers []Answer
-	// Image, if not nil, is to be written, elsewhere, and its outcome given to Written.
+	// Image, unless nil, must be written outside the turn, and its result passed to Written.
 	Image *Image
 	// Reconfigured says that Members has changed.
 	Reconfigured bool
-	// Restored says that a snapshot of the leader has replaced the state: what was applied
-	// between was not heard of.
+	// Restored says that a snapshot replaced the state: the commands between were not applied one by one.
 	Restored bool
 }
 
-// expiry is what the leader proposes by itself.
+// expiry holds the leader's own proposals.
 type expiry struct {
 	next    uint64
 	batches map[uint64][]coord.LeaseRef // proposed
-	marks   []progressMark              // of this leadership, about eight over ClientIdle
-	forget  uint64                      // id of the ClientsExpire under way, 0: none
+	marks   []progressMark              // of this leadership, about eight in a ClientIdle
+	forget  uint64                      // id of the proposed ClientsExpire; 0: none
 }
 
-// progressMark notes how far the log was at some time.
+// progressMark records the applied index at a time.
 type progressMark struct {
 	at    time.Duration
 	index uint64
@@ -254,7 +252,7 @@ func (e *expiry) reset() {
 	e.marks, e.forget = nil, 0
 }
 
-// expire proposes the end of what has timed out.
+// expire proposes the end of timed-out leases and clients.
 func (e *expiry) expire(r *Replica) {
 	if !r.role.promoted {
 		return
@@ -266,8 +264,7 @@ func (e *expiry) expire(r *Replica) {
 	r.expiry.forgetClients(r)
 }
 
-// forgetClients proposes to forget the clients not heard of for ClientIdle, all of it measured
-// in this leadership.
+// forgetClients proposes to forget clients without a command for ClientIdle, measured in this leadership only.
 func (e *expiry) forgetClients(r *Replica) {
 	e, idle := e, r.config.ClientIdle
 	if n := len(e.marks); n == 0 || r.now-e.marks[n-1].at >= idle/8 {
@@ -276,7 +273,7 @@ func (e *expiry) forgetClients(r *Replica) {
 	if len(e.marks) < 2 || r.now-e.marks[0].at < idle {
 		return
 	}
-	since := e.marks[0].index + 1 // who was last heard of up to there
+	since := e.marks[0].index + 1 // later clients stay
 	e.marks = e.marks[1:]
 	if r.machine.Clients() > 0 && e.forget == 0 {
 		e.forget = r.expiry.own(r, &coord.ClientsExpire{Term: r.role.term, IdleSince: since})
@@ -289,13 +286,13 @@ func (e *expiry) own(r *Replica, op coord.Op) uint64 {
 	id := internal | e.next
 	packed, err := Pack(coord.Command{Op: op})
 	if err != nil {
-		panic(err) // its size is bounded
+		panic(err) // impossible: its size is bounded
 	}
 	r.proposals.stage(id, packed)
 	return id
 }
 
-// again takes note that an own command was refused, or applied.
+// again handles the refusal or application of an own command.
 func (e *expiry) again(r *Replica, id uint64) {
 	if id == e.forget {
 		e.forget = 0

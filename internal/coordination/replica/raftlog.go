@@ -10,7 +10,7 @@ import (
 
 var _ raft.Logger = raftLog{}
 
-// raftLog gives Raft a logger. What Raft says in ordinary life is for debugging here.
+// raftLog adapts a logger for Raft. Raft's routine messages are for debugging.
 type raftLog struct{ log *slog.Logger }
 
 func (l raftLog) write(level slog.Level, v ...any) {
@@ -34,7 +34,7 @@ func (l raftLog) Warningf(format string, v ...any) { l.writef(slog.LevelWarn, fo
 func (l raftLog) Error(v ...any)                   { l.write(slog.LevelError, v...) }
 func (l raftLog) Errorf(format string, v ...any)   { l.writef(slog.LevelError, format, v...) }
 
-// A broken invariant must not be survived: the owner turns the panic into the end of the process.
+// A broken invariant must end the process: the owner turns this panic into its end.
 func (l raftLog) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l raftLog) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (l raftLog) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }

@@ -12,22 +12,22 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// maxRounds may be under way at a time, so that who comes during one need not wait for its end
-// first; and no more, so that all who come together share.
+// maxRounds bounds the concurrent rounds: requests that arrive during a round need not wait for its end, but
+// simultaneous requests share one.
 const maxRounds = 4
 
-// reads are those who wait for a round of heartbeats.
+// reads holds the requests that wait for a round of heartbeats.
 type reads struct {
 	next   uint64 // number of the next round; random at the start, see New
 	ticks  uint64
 	staged batch
-	rounds map[uint64]*round // begun and not confirmed
+	rounds map[uint64]*round // begun, not confirmed
 	done   []*round          // confirmed, their index not applied
-	held   []keepalive       // confirmed, with a lease whose end is being agreed on
-	retry  bool              // held ones may know their fate
+	held   []keepalive       // confirmed, but the end of a lease is being agreed on
+	retry  bool              // the end of a held lease may be decided
 }
 
-// batch shares a round.
+// batch holds the requests of a round.
 type batch struct {
 	reads []uint64 // ids
 	keeps []keepalive
@@ -56,8 +56,8 @@ func (r *reads) waiting() int {
 	return n
 }
 
-// Read proposals to be answered when the state has all that was answered before; see Propose for
-// the id. While no leader is known it waits.
+// Read requests an answer once the state contains all earlier answers; see Propose for the id. It waits for a
+// leader.
 func (r *Replica) Read(id uint64) {
 	if err := r.overloaded(); err != nil {
 		r.refuse(id, err)
@@ -66,8 +66,8 @@ func (r *Replica) Read(id uint64) {
 	r.reads.staged.reads = append(r.reads.staged.reads, id)
 }
 
-// KeepAlive renews an owner's leases, and is answered with a renewal for each in order; see Propose for
-// the id. Only the leader can.
+// KeepAlive renews an owner's leases at the leader. The answer holds one renewal for each lease, in order; see
+// Propose for the id.
 func (r *Replica) KeepAlive(id uint64, owner string, leases []coord.LeaseID) {
 	err := r.overloaded()
 	if !r.role.leads {
@@ -80,7 +80,7 @@ func (r *Replica) KeepAlive(id uint64, owner string, leases []coord.LeaseID) {
 	r.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})
 }
 
-// canBegin says whether a round would be confirmed by a leader who knows enough.
+// canBegin reports whether the leader could confirm a round now.
 func (q *reads) canBegin(r *Replica) bool {
 	s := &q.staged
 	return len(s.reads)+len(s.keeps) > 0 && len(q.rounds) < maxRounds &&
@@ -97,13 +97,13 @@ func (q *reads) beginRound(r *Replica) {
 	r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, q.next))
 }
 
-// tick takes rounds for lost that are older than patience, in ticks.
+// tick gives up rounds older than patience, in ticks.
 func (r *reads) tick(patience uint64) {
 	r.ticks++
 	r.again(func(round *round) bool { return r.ticks-round.begun > patience })
 }
 
-// again lets those who wait for a lost round take part in the next one.
+// again stages the requests of lost rounds for the next round.
 func (r *reads) again(lost func(*round) bool) {
 	for _, number := range sortedKeys(r.rounds) {
 		if round := r.rounds[number]; lost(round) {
@@ -151,7 +151,7 @@ func (r *reads) dropKeeps(drop func(id uint64)) {
 	}
 }
 
-// finishRounds answers those whose index is applied.
+// finishRounds answers the requests of rounds with an applied index.
 func (q *reads) finishRounds(r *Replica) {
 	waiting := q.done[:0]
 	for _, round := range q.done {
@@ -178,8 +178,8 @@ func (q *reads) finishRounds(r *Replica) {
 	}
 }
 
-// renew answers a keepalive that a round has confirmed, or holds it while the end of one of
-// its leases is being agreed on. To renew some of them twice does no harm.
+// renew answers a confirmed keepalive, or holds it while the group decides on the end of one of its leases.
+// Renewing some leases twice is harmless.
 func (q *reads) renew(r *Replica, k keepalive) {
 	renewals := make([]coord.Renewal, len(k.leases))
 	for i, id := range k.leases {

@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Tick tells that Config.Tick has passed.
+// Tick advances Raft's clock by Config.Tick.
 func (r *Replica) Tick(now time.Duration) {
 	r.now = max(r.now, now)
 	r.node.Tick()
@@ -20,28 +20,28 @@ func (r *Replica) Tick(now time.Duration) {
 	r.expiry.expire(r)
 }
 
-// Step takes a message of another member. One that Raft has no use for is passed over.
+// Step passes another member's message to Raft. Useless messages are ignored.
 //
-// Errors: Invalid for what no member sends.
+// Errors: Invalid for a message that no member sends.
 func (r *Replica) Step(m *pb.Message) error {
 	if err := check(r.id, m); err != nil {
 		return fault.Wrap("replica.Step", err)
 	}
 	if m.GetType() == pb.MsgReadIndex && !r.serves() {
-		return nil // it will ask again
+		return nil // the member asks again
 	}
-	_ = r.node.Step(m) // says only that it was of no use
+	_ = r.node.Step(m) // a useless message, no failure
 	return nil
 }
 
-// serves says whether a round that another member proposals for can begin. A follower would pass
-// the question on in the asker's name, which the transport between members does not admit.
+// serves reports whether this member can begin a round for another member. A follower would forward the
+// question under the asker's id, which the transport forbids.
 func (r *Replica) serves() bool {
 	return r.role.promoted && r.node.BasicStatus().RaftState == raft.StateLeader
 }
 
-// Restore takes the leader's snapshot with the state that came with it, which must be in the
-// storage already; see storage.Write and Read.
+// Restore passes the leader's snapshot with its state to Raft. The storage must contain the snapshot already;
+// see raftlog.Write and Read.
 //
 // Errors: Invalid.
 func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
@@ -61,10 +61,10 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	return nil
 }
 
-// Unreachable notes that messages to a member were dropped.
+// Unreachable reports dropped messages to a member.
 func (r *Replica) Unreachable(id uint64) { r.node.ReportUnreachable(id) }
 
-// SnapshotSent notes how the sending of a snapshot ended, once for each MsgSnap.
+// SnapshotSent reports the end of a snapshot transfer, once for each MsgSnap.
 func (r *Replica) SnapshotSent(id uint64, ok bool) {
 	status := raft.SnapshotFinish
 	if !ok {
@@ -73,14 +73,14 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 	r.node.ReportSnapshot(id, status)
 }
 
-// Ready says that Prepare, Apply and Persist have work.
+// Ready reports whether Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
 	return len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
 		r.reads.canBegin(r) || r.node.HasReady()
 }
 
-// Prepare begins a turn, and gives the messages that may leave before the disk has what came
-// with them. Apply and Persist must follow.
+// Prepare begins a turn and returns the messages that may leave before the disk write. Apply and Persist must
+// follow.
 func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.now = max(r.now, now)
 	r.proposals.propose(r)
@@ -91,9 +91,9 @@ func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	return r.turn.messages(true)
 }
 
-// messages gives those that leave before or after the disk. Acknowledgements and votes
-// promise what must be durable; a candidate makes its term durable before it proposals for votes, which
-// the algorithm does not demand but is easier to reason about.
+// messages returns the messages that leave before or after the disk write. Acknowledgements and votes promise
+// durable state. A candidate also writes its term before it asks for votes: not required by the algorithm, but
+// simpler.
 func (t *turn) messages(early bool) []*pb.Message {
 	var some []*pb.Message
 	for _, m := range t.ready.Messages {
@@ -111,7 +111,7 @@ func (t *turn) messages(early bool) []*pb.Message {
 	return some
 }
 
-// observe takes over the role that Raft is in.
+// observe adopts Raft's present role.
 func (r *Replica) observe() {
 	was := r.role
 	if soft := r.turn.ready.SoftState; soft != nil {
@@ -127,14 +127,13 @@ func (r *Replica) observe() {
 		}
 	}
 	if r.role.leader != was.leader || r.role.term != was.term {
-		r.reads.again(func(*round) bool { return true }) // whoever was to confirm them does not lead
+		r.reads.again(func(*round) bool { return true }) // the leader of these rounds is gone
 	}
 }
 
-// Apply takes what a majority has into the state, and gives the answers. Nobody may read the
-// Machine meanwhile.
+// Apply applies committed entries and returns the answers. The Machine must not be read meanwhile.
 //
-// Errors: Unsupported or Invalid for an entry that this version cannot apply, Internal; the process must end.
+// Errors, which must end the process: Unsupported or Invalid for an entry unknown to this version, Internal.
 func (r *Replica) Apply(now time.Duration) (Output, error) {
 	const op = "replica.Apply"
 	r.now = max(r.now, now)
@@ -156,7 +155,7 @@ func (r *Replica) Apply(now time.Duration) (Output, error) {
 	return out, nil
 }
 
-// install puts the state that came with the leader's snapshot in place of the present one.
+// install replaces the state by the one of the leader's snapshot.
 func (t *turn) install(r *Replica, snap *pb.Snapshot) error {
 	at := position{snap.GetMetadata().GetIndex(), snap.GetMetadata().GetTerm()}
 	if t.arrived == nil || t.arrived.position != at {
@@ -194,7 +193,7 @@ func (t *turn) apply(r *Replica, e *pb.Entry) error {
 	return nil
 }
 
-// execute applies a command and answers who proposed it here.
+// execute applies a command and answers its proposer here.
 func (t *turn) execute(r *Replica, e *pb.Entry) error {
 	if len(e.GetData()) < 8 {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
@@ -222,7 +221,7 @@ func (t *turn) execute(r *Replica, e *pb.Entry) error {
 	return nil
 }
 
-// reconfigure applies a change of the configuration, or the leaving of a joint one.
+// reconfigure applies a configuration change, or the end of a joint configuration.
 func (t *turn) reconfigure(r *Replica, e *pb.Entry) error {
 	cc := new(pb.ConfChangeV2)
 	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
@@ -248,7 +247,7 @@ func (t *turn) reconfigure(r *Replica, e *pb.Entry) error {
 	return nil
 }
 
-// Persist ends a turn: what must be durable is, and the messages that promise it may leave.
+// Persist ends a turn: it writes the durable state and returns the messages that promise it.
 //
 // Errors: Internal; the process must end.
 func (r *Replica) Persist() ([]*pb.Message, error) {
@@ -262,7 +261,7 @@ func (r *Replica) Persist() ([]*pb.Message, error) {
 			return nil, fault.Wrap(op, err)
 		}
 	}
-	// A commit index alone is not worth a write: the leader tells it again.
+	// A commit index alone needs no write: the leader repeats it.
 	if len(rd.Entries) > 0 || rd.MustSync {
 		if err := r.storage.Save(r.turn.unsaved, rd.Entries, rd.MustSync); err != nil {
 			return nil, fault.Wrap(op, err)

@@ -9,20 +9,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// RecoveredState is what a member that is not running has: the state with its whole log applied.
+// RecoveredState is the state of a stopped member with its whole log applied.
 //
-// The log's end may never have been committed, and what was committed may be missing. The first is
-// no harm: whoever asked for it was not told that it had failed. The second is lost, and
-// everything that could be taken for what is lost, a token or a revision, is leapt over.
+// The end of the log may be uncommitted, and committed entries may be missing. The former is harmless: their
+// proposers received no failure. The latter are lost, and the recovery skips all tokens and revisions that
+// they may have used.
 type RecoveredState struct {
 	replica *Replica
 	last    position
 	term    uint64 // highest seen
 }
 
-// Inspect reads what a member has. It changes nothing on the disk. Nobody else may use the storage.
+// Inspect reads a member's state without changes on the disk. The storage must have no other user.
 //
-// Errors: Invalid when it has no state; those of New; Internal.
+// Errors: Invalid for a storage without a state; those of New; Internal.
 func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 	const op = "replica.Survey"
 	if !s.HasSnapshot() {
@@ -48,14 +48,14 @@ func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 	return &RecoveredState{replica: r, last: r.applied, term: max(hard.GetTerm(), r.applied.term)}, nil
 }
 
-// Last is where the log ends. Of two survivors the one whose term is higher has more, and at the same
-// term the one whose index is.
+// Last returns the end of the log. Of two survivors the one with the higher term has more, or the higher index
+// in the same term.
 func (v *RecoveredState) Last() (index, term uint64) { return v.last.index, v.last.term }
 
-// Machine is the state.
+// Machine returns the state.
 func (v *RecoveredState) Machine() *machine.Machine { return v.replica.machine }
 
-// Members of the configuration at the end of the log.
+// Members returns the configuration at the end of the log.
 func (v *RecoveredState) Members() []MemberStatus {
 	var all []MemberStatus
 	for _, m := range v.replica.membership.members() {
@@ -64,9 +64,9 @@ func (v *RecoveredState) Members() []MemberStatus {
 	return all
 }
 
-// Recover makes the storage that of the only voter of the group's next incarnation, which goes by
-// another name: what is of the old one does not get on with it. The revision leaps, see
-// coord.BumpIncarnation. The RecoveredState is of no use afterwards.
+// Recover turns the storage into the only voter of the group's next incarnation, under another group name,
+// which members of the old one do not accept. The revision leaps; see coord.BumpIncarnation. The
+// RecoveredState must not be used afterwards.
 //
 // Errors: Invalid; those of coord.BumpIncarnation; Internal.
 func (v *RecoveredState) Recover(group string, only Member) error {

@@ -18,39 +18,39 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Config is what a Replica is made of.
+// Config configures a Replica.
 type Config struct {
-	// Storage, founded or at least bound to its group. The Replica owns it, but does not close it.
+	// Storage belongs to the Replica, which does not close it. It must be bootstrapped, or at least bound to
+	// its group.
 	Storage *raftlog.Storage
-	// Tick is the time between two calls of Tick; 0 is 50 ms. All members must have the same.
+	// Tick is the time between two calls of Tick, equal on all members; 0 is 50 ms.
 	Tick time.Duration
-	// ElectionTicks without a leader make a follower stand, at the latest after twice as many; 0
-	// is 10.
+	// ElectionTicks without a leader make a follower campaign, after twice as many at the latest; 0 is 10.
 	ElectionTicks int
 	// HeartbeatTicks lie between two heartbeats of the leader, fewer than ElectionTicks; 0 is 2.
 	HeartbeatTicks int
-	// ExpiryRate bounds the keys deleted in a second with the leases that time out; 0 is 5,000.
+	// ExpiryRate bounds the keys that timed-out leases delete in a second; 0 is 5,000.
 	ExpiryRate int
-	// SnapshotEntries and SnapshotBytes of log since the last snapshot call for the next one;
-	// 0 is 100,000 and 64 MiB.
+	// SnapshotEntries and SnapshotBytes of log since the last snapshot trigger the next one; 0 is 100,000 and
+	// 64 MiB.
 	SnapshotEntries, SnapshotBytes uint64
-	// Trail is how many entries are kept behind a snapshot for slow followers, though never more
-	// than came since the one before; 0 is 5,000.
+	// Trail is the number of entries kept behind a snapshot for slow followers, at most those since the
+	// previous snapshot; 0 is 5,000.
 	Trail uint64
-	// ClientIdle is how long after its last command the group may forget a client; 0 is an hour.
+	// ClientIdle is the time after its last command until a client may be forgotten; 0 is an hour.
 	ClientIdle time.Duration
-	// Pending bounds what waits for an answer; 0 is 16,384.
+	// Pending bounds the requests without an answer; 0 is 16,384.
 	Pending int
-	// Rand gives the number of the first round of reads, which must not be one of an earlier life
-	// of the member; nil is crypto/rand.
+	// Rand draws the number of the first read round, different from all earlier rounds of this member; nil is
+	// crypto/rand.
 	Rand io.Reader
-	// Applied, if not nil, hears of each command as it is applied, in order, within Apply.
+	// Applied, unless nil, receives each applied command in order, within Apply.
 	Applied func(Applied)
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
-// Applied is a command of the log and what it came to. The effects are valid during the call.
+// Applied is a command of the log with its result. The effects are valid during the call.
 type Applied struct {
 	Index, Term uint64
 	Command     coord.Command
@@ -83,7 +83,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// ElectionTimeout is the shortest time without a leader after which a member stands.
+// ElectionTimeout returns the shortest time without a leader before an election.
 func (c Config) ElectionTimeout() time.Duration {
 	c.defaults()
 	return time.Duration(c.ElectionTicks) * c.Tick
@@ -104,13 +104,13 @@ func (c *Config) validate() error {
 const (
 	// internal marks ids of the Replica's own proposals.
 	internal = uint64(1) << 63
-	// maxCommand bounds one entry of the log, in bytes.
+	// maxCommand bounds one log entry, in bytes.
 	maxCommand = 8 << 20
-	// maxMessage bounds one append, unless an entry is larger, in bytes; and one step of proposals.
+	// maxMessage bounds one append, unless a single entry is larger, and one step of proposals, in bytes.
 	maxMessage = 1 << 20
-	// maxUncommitted bounds what the leader takes on before a majority has it, in bytes.
+	// maxUncommitted bounds the leader's uncommitted entries, in bytes.
 	maxUncommitted = 64 << 20
-	// maxInflight appends may be on their way to a follower.
+	// maxInflight bounds the appends in flight to a follower.
 	maxInflight = 256
 )
 
@@ -139,41 +139,41 @@ type Replica struct {
 // turn is the work between Prepare and Persist.
 type turn struct {
 	ready   raft.Ready
-	unsaved *pb.HardState // a commit index that waits for the next write
+	unsaved *pb.HardState // a commit index for the next write
 	arrived *arrival
 	out     Output
 }
 
-// role is what the member is in its term.
+// role is the member's role in its term.
 type role struct {
 	term   uint64
-	leader uint64 // 0 when not known
+	leader uint64 // 0: unknown
 	leads  bool
-	// promoted says that an entry of the own term is applied: the leader knows all that any
-	// leader before has answered.
+	// promoted says that an entry of the leader's own term is applied: the leader's state contains all earlier
+	// answers.
 	promoted bool
 }
 
-// position is where an entry stands.
+// position is the position of an entry.
 type position struct{ index, term uint64 }
 
-// snapshots is how the log stands to its snapshots.
+// snapshots relates the log to its snapshots.
 type snapshots struct {
 	index, previous uint64 // of the last two
 	bytes           uint64 // of entries applied since the last
-	joined          uint64 // of the last change that named a member: an older snapshot does not know it
+	joined          uint64 // of the last change that added a member: older snapshots lack it
 	writing         bool
 }
 
-// arrival is the state that came with a snapshot of the leader.
+// arrival is a received snapshot with its state.
 type arrival struct {
 	position
 	machine *machine.Machine
 }
 
-// New starts a member from what its storage has: the snapshot in force, and the log after it.
+// New starts a member from its storage: the snapshot in force, and the log after it.
 //
-// Errors: Invalid; Internal, or those of coord.Restore, when the storage is damaged.
+// Errors: Invalid; Internal, or those of coord.Restore, for a damaged storage.
 func New(c Config) (*Replica, error) {
 	const op = "replica.New"
 	c.defaults()
@@ -202,19 +202,19 @@ func New(c Config) (*Replica, error) {
 	r.node = node
 	r.role.term = node.BasicStatus().GetTerm()
 	if v := r.membership.conf.Voters; len(v) == 1 && v[0] == r.id && !r.membership.joint() {
-		_ = node.Campaign() // there is nobody to wait for
+		_ = node.Campaign() // a single voter elects itself
 	}
 	return r, nil
 }
 
-// shorten is how a header names a group: by the first eight bytes of its id.
+// shorten returns the first eight bytes of a group id, for headers.
 func shorten(group string) uint64 {
 	var b [8]byte
 	copy(b[:], group)
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// load takes the state from the snapshot in force, or the empty state of one who joins.
+// load restores the snapshot in force, or the empty state of a joining member.
 func (r *Replica) load() error {
 	r.machine = machine.New()
 	if !r.storage.HasSnapshot() {
@@ -235,9 +235,9 @@ func (r *Replica) load() error {
 	return err
 }
 
-// Read makes the machine of a snapshot whose file the storage has. It is for any goroutine.
+// Read restores the machine of a stored snapshot, in any goroutine.
 //
-// Errors: those of storage.State and coord.Restore.
+// Errors: those of raftlog.State and coord.Restore.
 func Read(s *raftlog.Storage, snap *pb.Snapshot) (*machine.Machine, error) {
 	state, err := s.State(snap)
 	if err != nil {
@@ -258,30 +258,29 @@ func raftConfig(r *Replica) *raft.Config {
 	}
 }
 
-// ID is the member's id.
+// ID returns the member's id.
 func (r *Replica) ID() uint64 { return r.id }
 
-// Machine is the replicated state. Only Apply changes it, and puts another in its place when a
-// snapshot arrives.
+// Machine returns the replicated state. Only Apply changes it, and replaces it after a snapshot.
 func (r *Replica) Machine() *machine.Machine { return r.machine }
 
-// Header is that of an answer given now.
+// Header returns the header of an answer at this moment.
 func (r *Replica) Header() coord.Header {
 	return coord.Header{Group: r.group, Member: r.id, Revision: r.machine.Revision(), Term: r.role.term}
 }
 
-// Remaining is the time that a lease has left on this leader's clock; false on any other
-// member, and for a lease that there is not.
+// Remaining returns the remaining time of a lease on this leader's clock; false at other members and for
+// unknown leases.
 func (r *Replica) Remaining(now time.Duration, id coord.LeaseID) (time.Duration, bool) {
 	return r.lessor.Remaining(now, id)
 }
 
-// NotLeader is why a member could not do what only the leader can.
+// NotLeader is the error of a leader's operation at another member.
 type NotLeader struct {
-	Leader Member // as far as known; zero when not
+	Leader Member // zero if unknown
 	Term   uint64
-	// Maybe says that a proposal is in the log of a leader that has fallen, and may yet be applied.
-	// Without it nothing happened.
+	// Maybe says that the proposal is in the log of a former leader and may still be applied. Otherwise
+	// nothing happened.
 	Maybe bool
 }
 

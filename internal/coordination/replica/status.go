@@ -9,47 +9,48 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Status is how a member stands.
+// Status describes a member.
 type Status struct {
 	Header coord.Header
-	// Leader, as far as known; zero when not.
+	// Leader is the known leader; zero without one.
 	Leader Member
-	// Leads says that this member is the leader; Promoted, that it also knows all that any leader
-	// before it has answered, and serves.
+	// Leads marks the leader. Promoted also says that its state contains all answers of earlier leaders, so
+	// that it serves.
 	Leads, Promoted bool
-	// Applied and Commit are indexes of the log, Snapshot that of the one in force.
+	// Applied and Commit are log indexes; Snapshot is the index of the snapshot in force.
 	Applied, Commit, Snapshot uint64
-	// Members of the group, by id, as this member has applied them.
+	// Members of the applied configuration, by id.
 	Members []MemberStatus
-	// Joint says that a change of the configuration is half done.
+	// Joint says that a configuration change is half done.
 	Joint bool
-	// Transferee is to become leader; 0 when nobody is.
+	// Transferee is the target of a leadership transfer; 0 without one.
 	Transferee uint64
-	// Pending counts what waits for an answer; LogBytes are those of the log in memory.
+	// Pending counts requests without an answer; LogBytes is the size of the log in memory.
 	Pending, LogBytes int
-	// Leases counts those with a deadline here; Overdue is how late the latest is. Of the leader.
+	// Leases counts the leases with a deadline here; Overdue is the delay of the latest one. Both are the
+	// leader's.
 	Leases  int
 	Overdue time.Duration
 }
 
-// MemberStatus is how one member stands. Match and Active are known to the leader only.
+// MemberStatus describes one member. Only the leader fills Match and Active.
 type MemberStatus struct {
 	Member
 	Voter bool   // in either half of a joint configuration
-	Match uint64 // index up to which its log is the leader's
-	// Active says that it was heard of within an election timeout.
+	Match uint64 // last log index equal to the leader's
+	// Active says that the member was heard within an election timeout.
 	Active bool
-	// Snapshot says that it is so far behind that it is being sent one.
+	// Snapshot says that the member needs a snapshot, which is being sent.
 	Snapshot bool
 }
 
 // Leader returns the id of the known leader or 0, and whether this member leads and serves; see Status.
 func (r *Replica) Leader() (id uint64, promoted bool) { return r.role.leader, r.role.promoted }
 
-// Members of the group by id, those that are leaving or joining included.
+// Members returns all members by id, leaving and joining ones included.
 func (r *Replica) Members() []Member { return r.membership.members() }
 
-// Status tells how the member stands.
+// Status describes the member now.
 func (r *Replica) Status() Status {
 	basic := r.node.BasicStatus()
 	s := Status{
