@@ -68,8 +68,8 @@ func show(answer query.AnswerView) {
 		fmt.Printf("Results may be missing: %s\n", answer.Reason)
 	}
 	for i, r := range answer.Results {
-		// The query filters by place, space, price and uptime, so every result has these. It does
-		// not filter by response time, which may be missing.
+		// The filters of the query guarantee place, space, price and uptime. Only the response
+		// time may be missing.
 		svc := r.Record
 		fmt.Printf("\n%d. %s (ID: %s)\n", i+1, svc.Metadata.Name, svc.ID)
 		fmt.Printf("   Type: %s/%s\n", svc.Metadata.Type, svc.Metadata.Subtype)

@@ -87,7 +87,7 @@ func (p *child) supervise(ctx context.Context, held *client.Held, ttl time.Durat
 		case <-p.done:
 			return p.result()
 		case <-interrupted:
-			interrupted = nil // the process may take its time while the lock is held
+			interrupted = nil // the process keeps its time while the lock lasts
 			p.terminate()
 		case <-lost:
 			lost = nil
@@ -96,7 +96,7 @@ func (p *child) supervise(ctx context.Context, held *client.Held, ttl time.Durat
 	}
 }
 
-// evict ends a process whose lock is lost, or is about to be lost.
+// evict ends a process before or after the loss of its lock.
 func (p *child) evict(held *client.Held, left time.Duration) error {
 	err := lostLock(held)
 	p.terminate()
@@ -114,7 +114,7 @@ func (p *child) evict(held *client.Held, left time.Duration) error {
 	return err
 }
 
-// result is the outcome of a process that has ended.
+// result returns the outcome of an ended process.
 func (p *child) result() error {
 	var exit *exec.ExitError
 	switch {

@@ -63,7 +63,7 @@ func (a App) root() *cobra.Command {
 		Use:   name,
 		Short: "Decentralised service discovery and coordination",
 		Long: "Decentralised service discovery and coordination.\n\n" +
-			"One binary is both the peer (blackholed run) and the client of a running peer.\n\n" +
+			"One binary runs a peer (blackholed run) and calls a running peer.\n\n" +
 			"Exit codes:\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -105,7 +105,7 @@ func (a App) root() *cobra.Command {
 	return root
 }
 
-// parent is a command that only groups others.
+// parent is a command with subcommands only.
 func parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.Args, cmd.RunE = unknownCommand, showHelp
 	cmd.AddCommand(children...)

@@ -20,7 +20,7 @@ func coordCommand(con *console) *cobra.Command {
 func coordWatch(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch PREFIX", Short: "Follow the keys that begin with a prefix", Args: oneArg("PREFIX"),
-		Long: "Show every change of the keys that begin with PREFIX, until interrupted. The prefix \"\" matches\n" +
+		Long: "Show all changes of the keys with this PREFIX until interrupted. The prefix \"\" matches\n" +
 			"all keys; the keys of the lock NAME are NAME/LEASE, with the lease in hexadecimal.\n\n" +
 			"With -o ndjson, progress events give the revision for --from, which resumes the watch there. The\n" +
 			"command ends with exit code 3 if the group has compacted that revision.",
@@ -63,7 +63,7 @@ type changeView struct {
 // valueView is the JSON form of a version of a key.
 type valueView struct {
 	Value   string `json:"value"`
-	Base64  bool   `json:"base64,omitempty"` // value is base64 of bytes that are not UTF-8
+	Base64  bool   `json:"base64,omitempty"` // base64 in place of invalid UTF-8
 	Created int64  `json:"create_revision"`
 	Version int64  `json:"version"`
 	Lease   string `json:"lease,omitempty"`

@@ -68,7 +68,7 @@ func (c *credentials) options(con *console) ([]grpc.DialOption, error) {
 func (c *credentials) secret(con *console) (string, error) {
 	switch {
 	case c.token != "" && c.tokenFile != "":
-		return "", fault.Invalidf("--token", nil, "cannot be used with --token-file: use one of them")
+		return "", fault.Invalidf("--token", nil, "conflicts with --token-file: use either flag")
 	case c.tokenFile != "":
 		return readToken(con, c.tokenFile)
 	}

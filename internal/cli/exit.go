@@ -38,7 +38,7 @@ type childExit int
 // Error implements error.
 func (c childExit) Error() string { return fmt.Sprintf("the command ended with %d", int(c)) }
 
-// exit is one exit code with its meaning and its kinds of error.
+// exit is an exit code with its meaning and error kinds.
 type exit struct {
 	code    int
 	meaning string
@@ -86,7 +86,7 @@ func exitHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// report writes an error as one line, followed by a hint if there is one.
+// report writes an error as one line, followed by an optional hint.
 func report(stderr io.Writer, cmd *cobra.Command, err error) {
 	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
 	if h := hint(cmd, err); h != "" {
@@ -198,8 +198,8 @@ func typeName(t string) string {
 // flag of the same name.
 type fieldNames map[string]string
 
-// rename replaces the field of err by its flag or argument. Errors of the peer name fields
-// too: its limits may be tighter.
+// rename replaces the field of err by its flag or argument. Errors from the peer name fields
+// too, because the peer may have tighter limits.
 func (n fieldNames) rename(err error) error {
 	if field := fault.FieldOf(err); n.of(field) != field {
 		return renameField(err, n.of(field))
@@ -208,7 +208,7 @@ func (n fieldNames) rename(err error) error {
 }
 
 // of returns the flag or argument for a field, or the field for others. A renamed field may
-// have parts, such as attributes.tier.
+// have parts: attributes.tier.
 func (n fieldNames) of(field string) string {
 	top, _, _ := strings.Cut(field, "[") // countries[0]
 	name, ok := n[top]
@@ -225,7 +225,7 @@ func (n fieldNames) of(field string) string {
 	return name
 }
 
-// renameField renames err's field, if it has one.
+// renameField replaces the field of err. An error without a field stays the same.
 func renameField(err error, name string) error {
 	if fault.FieldOf(err) == "" {
 		return err

@@ -17,8 +17,8 @@ func queryCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "query --type TYPE", Short: "Find services", Args: noArgs,
 		Long: "Find services by type, place, capabilities, price and quality.\n\n" +
-			"A filter on a value excludes services that do not state the value. The results of an\n" +
-			"incomplete answer are correct, but others may be missing: a warning gives the reason.",
+			"A filter on a value excludes services that do not state the value. An incomplete\n" +
+			"answer has correct results, but lacks others: a warning gives the reason.",
 		Example: "  " + name + " query --type compute --near 52.52,13.40 --radius 100km --min-cpu 8 --gpu\n" +
 			"  " + name + " query --type storage --max-price 0.05 --sort price --limit 10 -o json",
 	}
@@ -90,7 +90,7 @@ func resolveCommand(con *console) *cobra.Command {
 func watchCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch --type TYPE", Short: "Follow the services that match a query", Args: noArgs,
-		Long: "Show the services that match now, and then every change until interrupted.\n\n" +
+		Long: "Show the matching services, then all changes until interrupted.\n\n" +
 			"Events: added, updated, withdrawn (by the provider), expired (not renewed), removed\n" +
 			"(still offered, but outside the query), reset (discard earlier results: the current\n" +
 			"ones follow) and progress (nothing changed; not in tables). With -o ndjson each line\n" +

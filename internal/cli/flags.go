@@ -31,7 +31,7 @@ func (p *place) Set(s string) error {
 	lat, latErr := strconv.ParseFloat(strings.TrimSpace(first), 64)
 	lon, lonErr := strconv.ParseFloat(strings.TrimSpace(second), 64)
 	if !ok || latErr != nil || lonErr != nil {
-		return fault.Invalidf("", s, "must be LATITUDE,LONGITUDE in degrees (52.52,13.40), not %q", s)
+		return fault.Invalidf("", s, "needs LATITUDE,LONGITUDE in degrees (52.52,13.40), not %q", s)
 	}
 	p.near = &query.Near{Latitude: lat, Longitude: lon}
 	return nil
@@ -66,14 +66,14 @@ func (d *distance) Set(s string) error {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return fault.Invalidf("", s, "must be a distance (100km, 500m, 60mi), not %q", s)
+		return fault.Invalidf("", s, "needs a distance (100km, 500m, 60mi), not %q", s)
 	}
 	km := v / perKM
 	d.km = &km
 	return nil
 }
 
-// queryFlags are the flags of query and watch.
+// queryFlags holds the flags of query and watch.
 type queryFlags struct {
 	q            query.Query
 	near         place

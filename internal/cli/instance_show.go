@@ -39,7 +39,7 @@ func instanceRow(i *instance.Instance) []string {
 	}
 }
 
-// addressOf is the address of an instance, or the number of its interfaces.
+// addressOf shows the address of an instance, or the number of interfaces without an address.
 func addressOf(i *instance.Instance) string {
 	switch {
 	case i.Spec.Host != "":
@@ -50,7 +50,7 @@ func addressOf(i *instance.Instance) string {
 	return "-"
 }
 
-// instanceDetail shows all fields of one instance that have a value.
+// instanceDetail shows the non-empty fields of one instance.
 func instanceDetail(i *instance.Instance) document {
 	override, check := "", "none: heartbeats keep the instance"
 	if i.Override != instance.StatusUnknown {

@@ -15,8 +15,8 @@ import (
 func leaseCommand(con *console) *cobra.Command {
 	return parent(&cobra.Command{
 		Use: "lease", Short: "Grant, renew and revoke leases",
-		Long: "Grant, renew and revoke leases. A lease ends if nobody renews it within its time to live,\n" +
-			"and its locks and keys end with it. blackholed lock manages a lease of its own.",
+		Long: "Grant, renew and revoke leases. A lease without renewal ends after its time to\n" +
+			"live, together with its locks and keys. blackholed lock manages its own lease.",
 	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseTTL(con), leaseList(con))
 }
 

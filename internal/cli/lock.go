@@ -16,7 +16,7 @@ import (
 // cleanupTimeout bounds the calls that undo the work of a command at its end.
 const cleanupTimeout = 5 * time.Second
 
-// lockFlags are the arguments and flags of lock.
+// lockFlags holds the arguments and flags of lock.
 type lockFlags struct {
 	name    string
 	command []string
@@ -30,7 +30,7 @@ type lockFlags struct {
 func lockCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "lock NAME [-- COMMAND ARG...]", Short: "Hold a lock, alone or while a command runs",
-		Long: "Take a lock and run a command while it is held. Without a command, hold the lock until\n" +
+		Long: "Take a lock and run a command under it. Without a command, hold the lock until\n" +
 			"interrupted.\n\n" +
 			"The command runs in its own process group with these variables:\n" +
 			"  BLACKHOLE_LOCK_NAME, BLACKHOLE_LOCK_LEASE\n" +

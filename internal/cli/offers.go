@@ -24,9 +24,9 @@ func registerCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register -f FILE", Short: "Offer services", Args: noArgs,
 		Long: "Offer the services that a file describes.\n\n" +
-			"The file is YAML (any number of documents) or JSON (any number of values); each\n" +
-			"document or value is an offer or a list of offers. Several offers form one batch, and\n" +
-			"the peer accepts or refuses each of them. It renews accepted offers until withdrawn.",
+			"The file has YAML documents or JSON values, each an offer or a list of offers. Several\n" +
+			"offers form one batch, with a separate result for each offer. The peer renews accepted\n" +
+			"offers until withdrawn.",
 	}
 	file := offerFileFlag(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
@@ -55,7 +55,7 @@ func registerCommand(con *console) *cobra.Command {
 func updateCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update -f FILE", Short: "Replace the content of offers", Args: noArgs,
-		Long: "Replace the content of offers of the running peer. The file has the form of register.\nEach offer is updated by itself, in order.",
+		Long: "Replace the content of offers of the running peer. The file has the form of register.\nOffers are updated one after the other.",
 	}
 	file := offerFileFlag(cmd)
 	r := newRemote(con, cmd, defaultTimeout)

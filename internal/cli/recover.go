@@ -41,9 +41,9 @@ func groupRecover(con *console, recoverGroup recoverFunc) *cobra.Command {
 		Long: "Make the stopped peer of a data directory the only voter of its group's next incarnation,\n" +
 			"if the majority of the voters is lost for good. Without --yes, only describe the result.\n\n" +
 			"Run this without --yes on every survivor first. Then use --yes on one survivor only: the log\n" +
-			"with the highest term, and among equal terms the highest index. Commands that only the lost\n" +
-			"voters had are lost, answered ones too. Revisions and fencing tokens skip more numbers than\n" +
-			"the lost voters can have used, so that none repeats. Watches see that their revision is\n" +
+			"with the highest term, and among equal terms the highest index. Commands on lost voters\n" +
+			"alone are lost, even answered ones. Revisions and fencing tokens skip all numbers\n" +
+			"that lost voters can have used. Watches see that their revision is\n" +
 			"compacted; leases start again with their full time to live; locks keep their holders.\n\n" +
 			"Copy the data directory first.",
 	}

@@ -19,7 +19,7 @@ const timeoutFlag = "timeout"
 // defaultTimeout bounds a call of a peer. The peer's own bounds are tighter.
 const defaultTimeout = 30 * time.Second
 
-// remote is the part that all commands share that call a running peer.
+// remote is the common part of all commands that call a running peer.
 type remote struct {
 	*console
 	cmd         *cobra.Command
@@ -83,7 +83,7 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }() // every call has ended: an error changes nothing
+	defer func() { _ = c.Close() }() // all calls have ended: an error is harmless
 	err = do(ctx, c, args)
 	if fault.KindOf(err) == fault.Unavailable && !answered(err) {
 		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), message(err))
@@ -91,8 +91,8 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	return err
 }
 
-// connecting is the context of the first calls of a command that may run for ever:
-// --timeout bounds only these.
+// connecting returns the context for the first calls of an endless command: --timeout bounds
+// only these.
 func (r *remote) connecting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return bounded(ctx, r.timeout)
 }
@@ -119,7 +119,7 @@ func (r *remote) printNext(d document) error {
 	return r.print(d)
 }
 
-// interrupted is the error of a command that runs until its context ends. A timeout after
+// interrupted returns the error of an endless command after its context ended. A timeout after
 // the first answer is the end that the user asked for.
 func interrupted(ctx context.Context, answered bool) error {
 	err := fault.Wrap("", ctx.Err())

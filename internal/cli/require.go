@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// requireFlags are the arguments and flags of require.
+// requireFlags holds the arguments and flags of require.
 type requireFlags struct {
 	requirements []client.Requirement
 	command      []string
@@ -28,13 +28,11 @@ type requireFlags struct {
 
 func requireCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "require SERVICE=N[@FIELD=VALUE,...]... [-- COMMAND ARG...]", Short: "Wait until services have enough instances, and then run a command",
-		Long: "Require N instances of each service in the group, wait until all services have them, and then run\n" +
-			"a command. The fields after @ select instances: zone, version (a range such as 2.x), tag (repeat),\n" +
+		Use: "require SERVICE=N[@FIELD=VALUE,...]... [-- COMMAND ARG...]", Short: "Wait for enough instances of services, then run a command",
+		Long: "Require N instances of each service in the group, wait for them, and then run a command. The fields after @ select instances: zone, version (a range such as 2.x), tag (repeat),\n" +
 			"environment, dependency, health (default UP; another status, repeat; or any).\n\n" +
-			"All peers see a requirement. Without --name it is removed at the end. With --name it stays, for\n" +
-			"others to read and to wait for: the first SERVICE has the name, the others are NAME.2, NAME.3 and\n" +
-			"so on.\n\n" +
+			"All peers see a requirement. A requirement without --name ends with this command. With --name it\n" +
+			"stays for other clients: the first SERVICE gets the name NAME, later ones NAME.2, NAME.3 and so on.\n\n" +
 			"The exit code is the command's own, 128 plus the signal that ended it, 127 for an unknown command,\n" +
 			"or " + strconv.Itoa(exitNotAcquired) + " if --wait ends with too few instances.",
 		Example: "  " + name + " require storage=3 -- ./serve\n" +
@@ -43,7 +41,7 @@ func requireCommand(con *console) *cobra.Command {
 	var q requireFlags
 	f := cmd.Flags()
 	f.StringVar(&q.namespace, "namespace", instance.DefaultNamespace, "namespace of the services")
-	f.StringVar(&q.name, "name", "", "name of a requirement that stays")
+	f.StringVar(&q.name, "name", "", "name of a lasting requirement")
 	f.BoolVar(&q.remove, "rm", false, "remove the named requirement at the end")
 	f.DurationVar(&q.wait, "wait", 0, "longest time to wait for instances; 0 means no limit")
 	r := newRemote(con, cmd, defaultTimeout)
@@ -101,7 +99,7 @@ func parseRequirement(arg string) (q client.Requirement, err error) {
 	service, count, _ := strings.Cut(what, "=")
 	q.Service.Service = service
 	if q.Min, err = strconv.Atoi(count); err != nil || q.Min < 1 {
-		return q, fault.Invalidf("SERVICE=N", arg, "must be a service and a number above 0, such as storage=3, not %q", arg)
+		return q, fault.Invalidf("SERVICE=N", arg, "needs the form SERVICE=N with N above 0, such as storage=3, not %q", arg)
 	}
 	if !selects {
 		return q, nil
@@ -119,7 +117,7 @@ func parseRequirement(arg string) (q client.Requirement, err error) {
 	return q, err
 }
 
-// setSelector sets one field of a selector, or adds a value to it.
+// setSelector sets one field of a selector. Repeated tags and statuses accumulate.
 func setSelector(s *instance.Selector, field, value string) error {
 	texts := map[string]*string{"zone": &s.Zone, "version": &s.Version, "environment": &s.Environment, "dependency": &s.Dependency}
 	switch text := texts[field]; {
@@ -141,8 +139,8 @@ func setSelector(s *instance.Selector, field, value string) error {
 	return nil
 }
 
-// require sets the requirements, waits until all are satisfied, and removes them unless they
-// have a name.
+// require sets the requirements and waits for all of them. Requirements without a name end with
+// the command.
 func (r *remote) require(ctx context.Context, c *client.Client, q *requireFlags) error {
 	if q.remove {
 		defer r.removeRequirements(ctx, c, q.requirements)
@@ -189,8 +187,8 @@ func (r *remote) removeRequirements(ctx context.Context, c *client.Client, requi
 	}
 }
 
-// awaitAll waits until all requirements are satisfied in one round of questions. On failure
-// it returns the last known status of each.
+// awaitAll waits for one round of requests with all requirements satisfied. Beside an error it
+// returns the last known status of each.
 func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.EvaluatedRequirement, error) {
 	all := make([]client.EvaluatedRequirement, len(requirements))
 	for i, need := range requirements {
@@ -200,7 +198,7 @@ func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requi
 	for i, satisfied := 0, 0; satisfied < len(all); i = (i + 1) % len(all) {
 		now, err := c.Required(ctx, all[i].Name)
 		if satisfied++; err != nil || !now.Satisfied() {
-			satisfied = 1 // the others may change while this one waits
+			satisfied = 1 // during this wait the status of others may change
 			now, err = c.AwaitRequirement(ctx, all[i].Name)
 		}
 		if now.Name != "" {
@@ -213,7 +211,7 @@ func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requi
 	return all, nil
 }
 
-// shortage describes the requirements that are not satisfied, by their latest known status.
+// shortage describes the unsatisfied requirements by their latest status.
 func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequirement) string {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -242,7 +240,7 @@ func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequi
 
 func requirementsCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{Use: "requirements", Short: "List the requirements on services with their status", Args: noArgs}
-	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement of this name instead (repeat)")
+	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement with this name (repeat)")
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		for _, name := range *remove {

@@ -4,11 +4,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// results collects the outcome of a command for each of the things that it changes.
+// results collects the outcomes of a command with several changes.
 type results struct {
-	of     int      // number of things named
+	of     int      // number of named ids
 	header []string // of the table; nil prints no table
-	items  []any    // the form of each result, or a failure
+	items  []any    // JSON forms of successes and failures
 	rows   [][]string
 	failed []string // one line each
 	first  error    // the first failure
@@ -29,7 +29,7 @@ func (o *results) add(item any, row ...string) {
 	o.items, o.rows = append(o.items, item), append(o.rows, row)
 }
 
-// fail notes that the thing with this id could not be changed.
+// fail notes a failed change.
 func (o *results) fail(id string, err error) {
 	if o.first == nil {
 		o.first = err
@@ -39,7 +39,7 @@ func (o *results) fail(id string, err error) {
 	o.items, o.failed = append(o.items, f), append(o.failed, id+": "+oneLine(err))
 }
 
-// each calls do for each id until the rest would fail in the same way. do adds a success.
+// each calls do for each id, and stops at an error that later ids would repeat. do adds successes.
 func (o *results) each(ids []string, do func(id string) error) {
 	for _, id := range ids {
 		err := do(id)

@@ -35,8 +35,8 @@ func (r *remote) keepServices(ctx context.Context, c *client.Client, command []s
 	return r.waitRegistered(ctx, kept)
 }
 
-// waitRegistered waits until interrupted. It reports instances that the peer has removed for
-// good, and returns after the last of them.
+// waitRegistered waits until interrupted. It reports instances with a permanent
+// removal by the peer, and returns after the last of them.
 func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHandle) error {
 	ended := make(chan *client.InstanceHandle, len(kept))
 	var waiting sync.WaitGroup
@@ -65,8 +65,8 @@ func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHand
 	return last
 }
 
-// runRegistered runs a command. The end of a registration is reported, and does not end the
-// command.
+// runRegistered runs a command. It reports the end of a registration, and lets the command
+// continue.
 func (r *remote) runRegistered(ctx context.Context, kept []*client.InstanceHandle, command []string) error {
 	first := kept[0].Instance()
 	p, err := r.start(command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)

@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// registerFlags are the flags of service register. They fill the fields of reg as far as
-// their types allow.
+// registerFlags are the flags of service register. Flags of a matching type fill
+// reg directly.
 type registerFlags struct {
 	file       string
 	reg        instance.Registration
@@ -29,14 +29,13 @@ type registerFlags struct {
 func serviceRegister(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register {SERVICE --host HOST --port PORT | -f FILE} [-- COMMAND ARG...]", Short: "Register instances, alone or while a command runs",
-		Long: "Register one instance from flags, or the instances in a file: YAML (any number of documents) or JSON\n" +
-			"(any number of values); each document or value is an instance or a list of instances. An existing id\n" +
-			"is replaced.\n\n" +
+		Long: "Register one instance from flags, or several from a file: YAML documents or JSON values, each an\n" +
+			"instance or a list of instances. A registration replaces an instance with the same id.\n\n" +
 			"With a command, the instances stay registered while it runs. An interrupt is passed on as SIGTERM, and\n" +
 			"the exit code is the command's own. The command gets the variables BLACKHOLE_SERVICE,\n" +
 			"BLACKHOLE_INSTANCE_ID and BLACKHOLE_LEASE of the first instance. With --keep the instances stay\n" +
-			"registered until interrupted. Otherwise they stay while their health check passes or an\n" +
-			"application sends heartbeats.",
+			"registered until interrupted. Otherwise they need a passing health check, or\n" +
+			"heartbeats of an application.",
 		Example: "  " + name + " service register web --host 10.0.0.7 --port 8080 --check http:/health --tag v2\n" +
 			"  " + name + " service register web --host 10.0.0.7 --port 8080 -- ./web --listen :8080",
 		Args: registerArgs,

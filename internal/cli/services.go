@@ -93,7 +93,7 @@ func (r *remote) watchServices(ctx context.Context, c *client.Client, namespace 
 	}
 }
 
-// selectionFlags are the flags that select instances of a service.
+// selectionFlags holds the flags that select instances.
 type selectionFlags struct {
 	namespace    *string
 	selector     instance.Selector
@@ -153,7 +153,7 @@ func discoverCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discover SERVICE", Short: "Find the instances of a service", Args: oneArg("SERVICE"),
 		Long: "Find the instances of a service with status UP, or with the statuses of --status.\n\n" +
-			"With --watch, show the matching instances and then every change until interrupted: added,\n" +
+			"With --watch, show the matching instances, then all changes until interrupted: added,\n" +
 			"modified, removed (deregistered, or no longer matching) and reset (discard earlier instances: the\n" +
 			"current ones follow). A warning tells when the peer has lost its group.",
 		Example: "  " + name + " discover payment --tag v2 --prefer-zone eu\n" +

@@ -1,5 +1,5 @@
 // Package daemon builds one peer from its planes and front ends, and starts and stops them in
-// order. It is the only package that imports all parts.
+// order. No other package imports all parts.
 //
 // Every part gets its logger, clock, randomness and recorder here. Parts know each other only
 // through small interfaces that they declare.
@@ -62,7 +62,7 @@ func Identity(dataDir string) (string, error) {
 	return id.String(), nil
 }
 
-// serve runs the front ends until ctx ends or one fails, and then stops all.
+// serve runs the front ends until ctx ends or one fails. Then it stops all.
 func (p *parts) serve(ctx context.Context, l listeners) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)

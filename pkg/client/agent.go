@@ -48,13 +48,13 @@ func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Deregi
 	return instance.Deregistered{}, fromStatus("client.DeregisterInstance", err)
 }
 
-// Heartbeat implements instance.Registrar. Several leases share one request, and each reference
-// by key has its own. With several leases, a result has neither a key nor an expiry, and an
-// unknown lease is NotFound.
+// Heartbeat implements instance.Registrar. Several leases share one request; references
+// by key need one request each. With several leases, results lack keys and expiries, and an
+// unknown lease means NotFound.
 func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
 	const op = "client.Heartbeat"
 	if len(refs) > instance.MaxBeats {
-		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "must be at most %d in one request", instance.MaxBeats))
+		return nil, fault.Wrap(op, fault.Invalidf("lease_ids", len(refs), "exceeds the maximum of %d per request", instance.MaxBeats))
 	}
 	beats := make([]instance.Beat, len(refs))
 	many, at := &agentv1.HeartbeatRequest{}, []int(nil)
@@ -84,7 +84,7 @@ func (a *Agent) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.
 	return beats, nil
 }
 
-// beat renews one lease. An error of the lease is part of the result; an error of the call is not.
+// beat renews one lease. The result holds an error of the lease, err an error of the call.
 func (a *Agent) beat(ctx context.Context, ref instance.Ref) (instance.Beat, error) {
 	resp, err := a.service.Heartbeat(ctx, &agentv1.HeartbeatRequest{
 		LeaseId: ref.Lease, ServiceName: ref.Key.Service, InstanceId: ref.Key.ID, Namespace: ref.Key.Namespace,

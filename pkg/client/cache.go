@@ -53,7 +53,7 @@ type entry struct {
 	result      *instance.Result
 	watched     bool          // a watch updates result
 	at          time.Duration // arrival of result
-	currentAt   time.Duration // last time at which result was known to be current; unused while watched
+	currentAt   time.Duration // last certain time of result; unused while watched
 	unreachable error         // the last failure to reach the peer, nil after a success
 	retryAt     time.Duration // next attempt to reach the peer
 }
@@ -67,7 +67,7 @@ func newCache(fetch func(context.Context, instance.Query) (instance.Result, erro
 }
 
 // Discover returns the instances of a service. It answers a repeated query from memory, where a
-// watch updates the answer. If the peer is unreachable, the answer is the last one, Stale and
+// watch updates the answer. For an unreachable peer, it returns the last answer, Stale and
 // with its Age. A Linearizable query always goes to the peer.
 //
 // Errors: the errors of instance.Catalog; Unavailable if the peer is unreachable and has never

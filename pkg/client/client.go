@@ -61,7 +61,7 @@ type Client struct {
 	agent        *Agent
 	services     *Services
 	coordination *Coordination
-	patient      *grpc.ClientConn // for calls that may take forever: they leave the others room
+	patient      *grpc.ClientConn // separate connection for long calls
 	clock        Clock
 	vary         func(time.Duration) time.Duration
 	sessions     *renewer[*Session]
@@ -137,7 +137,7 @@ func (c *Client) Register(ctx context.Context, o records.Offer) (discovery.Recei
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Register", err)
 }
 
-// RegisterBatch offers up to discovery.MaxBatch services. It returns one outcome for each, in order.
+// RegisterBatch offers up to discovery.MaxBatch services. It returns their outcomes in order.
 func (c *Client) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
 	req := &api.RegisterBatchRequest{}
 	for _, o := range offers {
@@ -210,7 +210,7 @@ type Event struct {
 	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
 }
 
-// Watcher is one watch, for use by one goroutine. The end of the context of Watch ends it.
+// Watcher is one watch for one goroutine. The end of the context of Watch ends it.
 type Watcher struct{ stream api.RecordService_WatchClient }
 
 // Watch follows a query: see discovery.Finder.Watch. after is the cursor of the last event

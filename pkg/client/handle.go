@@ -103,7 +103,7 @@ func (p *InstanceHandle) lock(ctx context.Context) error {
 	}
 }
 
-// serialised runs do while no other change of the instance runs.
+// serialised runs do without concurrent changes of the instance.
 func (p *InstanceHandle) serialised(ctx context.Context, do func() error) error {
 	if err := p.lock(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) 
 	return nil
 }
 
-// registerAgain registers an instance that the peer has lost, unless an update has done so.
+// registerAgain registers a lost instance, unless an update has done so.
 func (p *InstanceHandle) registerAgain(ctx context.Context) error {
 	return p.serialised(ctx, func() error {
 		if !p.services.beats.lost(p) {

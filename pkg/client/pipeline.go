@@ -14,8 +14,8 @@ import (
 // maxQueued bounds the requests without an answer on one stream.
 const maxQueued = 64
 
-// pipeline sends the requests of all callers through one stream, on which answers have the
-// order of requests. After a caller has timed out, the stream serves only its other current
+// pipeline sends the requests of all callers through one stream. Answers arrive in the order of
+// requests. After a caller has timed out, the stream serves only its other current
 // callers, and the next request opens a new stream: a lost answer delays no other request.
 type pipeline[Req, Resp any] struct {
 	open  func(ctx context.Context) (grpc.BidiStreamingClient[Req, Resp], error)
@@ -27,7 +27,7 @@ type pipeline[Req, Resp any] struct {
 	streams sync.WaitGroup
 }
 
-// pipeStream is one stream, with one goroutine that sends and one that receives.
+// pipeStream is one stream with a sending and a receiving goroutine.
 type pipeStream[Req, Resp any] struct {
 	cancel  context.CancelFunc
 	out     chan *exchange[Req, Resp] // requests to send
@@ -60,7 +60,7 @@ func (p *pipeline[Req, Resp]) call(ctx context.Context, op string, req *Req) (*R
 	return x.resp, fromStatus(op, x.err)
 }
 
-// enqueue adds a request to the current stream, and opens a stream if there is none.
+// enqueue adds a request to the current stream, or to a new one.
 func (p *pipeline[Req, Resp]) enqueue(x *exchange[Req, Resp]) (*pipeStream[Req, Resp], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ const watchful = time.Second
 const maxRequestTime = 30 * time.Second
 
 // renewer keeps the members of a client alive: sessions by lease renewals, registered
-// instances by heartbeats. One goroutine plans requests while there are members. Members
-// that are due within a quarter of their period share a request.
+// instances by heartbeats. While members exist, one goroutine plans requests. Members due
+// within a quarter of their period share a request.
 type renewer[M renewable] struct {
 	send  sender[M]
 	limit int // members; 0 means no limit
@@ -39,9 +39,9 @@ type renewer[M renewable] struct {
 	running bool
 }
 
-// sender sends one request for a batch. It returns a time to live for each member, or zero
-// for a member that the peer does not know. again reports that an earlier request for a
-// member has no answer yet, so that this request should use another stream.
+// sender sends one request for a batch. It returns the time to live of each member; zero means
+// unknown to the peer. again reports a pending earlier request for a member, so that this
+// request should use another stream.
 type sender[M any] func(ctx context.Context, batch []M, again bool) ([]time.Duration, error)
 
 // renewable is a member of a renewer.
@@ -53,8 +53,8 @@ type renewable interface {
 	unknown()
 }
 
-// renewal is the state of a member, guarded by its renewer. Times are times of the client's
-// clock.
+// renewal is the schedule of a member, guarded by its renewer. Times are readings of the
+// client's clock.
 type renewal struct {
 	ctx context.Context // ends with the member
 	end context.CancelCauseFunc
@@ -150,8 +150,7 @@ func (r *renewer[M]) spawn(f func()) {
 	}
 }
 
-// close ends all members and waits for all goroutines. It returns false if the renewer was
-// closed already.
+// close ends all members and waits for all goroutines. A second close returns false.
 func (r *renewer[M]) close(cause error) bool {
 	r.mu.Lock()
 	first := r.ctx.Err() == nil

@@ -8,16 +8,17 @@ import (
 )
 
 type (
-	// Requirement says that so many instances of a service are needed.
+	// Requirement asks for a number of instances of a service.
 	Requirement = coord.Requirement
 	// EvaluatedRequirement is a requirement with its status.
 	EvaluatedRequirement = coord.EvaluatedRequirement
 )
 
-// Require makes or replaces a requirement, which stays until it is deleted. It tries again while the peer cannot be
-// reached, until ctx ends. The requirement of a name stands in for all that others set under it.
+// Require sets a requirement, which stays until its deletion. It replaces the requirement with the
+// same name of any client. It retries until ctx ends while the peer is unreachable.
 //
-// Errors: Invalid, with the field, "selector.version" for example; LimitReached for too many; TooLarge.
+// Errors: Invalid, with a field such as "selector.version"; LimitReached for too many requirements;
+// TooLarge.
 func (c *Client) Require(ctx context.Context, r Requirement) error {
 	const op = "client.Require"
 	if _, err := r.Selector.Compile(); err != nil {
@@ -27,29 +28,28 @@ func (c *Client) Require(ctx context.Context, r Requirement) error {
 	return fault.Wrap(op, err)
 }
 
-// Unrequire deletes a requirement, and tries as Require does. Errors: NotFound, field "name".
+// Unrequire deletes a requirement, with the retries of Require. Errors: NotFound, field "name".
 func (c *Client) Unrequire(ctx context.Context, name string) error {
 	_, err := c.do(ctx, &coord.DeleteRequirement{Name: name})
 	return fault.Wrap("client.Unrequire", err)
 }
 
-// Required tells how a requirement stands. Errors: NotFound, field "name"; Unavailable.
+// Required returns a requirement with its status. Errors: NotFound, field "name"; Unavailable.
 func (c *Client) Required(ctx context.Context, name string) (EvaluatedRequirement, error) {
 	s, _, err := coord.GetRequirement(ctx, c.coordination, name)
 	return s, fault.Wrap("client.Required", err)
 }
 
-// Requirements tells how all requirements stand, by name. Errors: Unavailable.
+// Requirements returns all requirements with their status, sorted by name. Errors: Unavailable.
 func (c *Client) Requirements(ctx context.Context) ([]EvaluatedRequirement, error) {
 	all, _, err := coord.ListRequirements(ctx, c.coordination)
 	return all, fault.Wrap("client.Requirements", err)
 }
 
-// AwaitRequirement waits until a requirement is satisfied, across lost connections and changes of the leader. When ctx
-// ends first it tells how the requirement stood when it was last heard of, beside the error; before it was heard of at
-// all, nothing.
+// AwaitRequirement waits for a satisfied requirement, across lost connections and leader changes.
+// Beside an error it returns the last known status, or the zero value before the first status.
 //
-// Errors: Timeout, Canceled; NotFound, field "name", also when the requirement is deleted meanwhile.
+// Errors: Timeout, Canceled; NotFound, field "name", also after a deletion during the wait.
 func (c *Client) AwaitRequirement(ctx context.Context, name string) (EvaluatedRequirement, error) {
 	const op = "client.AwaitRequirement"
 	var last EvaluatedRequirement

@@ -36,7 +36,7 @@ func (s *Services) close(ctx context.Context) {
 }
 
 // Register registers an instance and keeps it registered until the handle is closed. It sends
-// heartbeats, and registers the instance again if the peer has lost it. Register retries until
+// heartbeats, and repeats the registration after a loss at the peer. Register retries until
 // ctx ends while the peer is unreachable. An empty id becomes a random id, so that a retry
 // cannot register a second instance.
 //
@@ -96,8 +96,8 @@ func (s *Services) Watch(ctx context.Context, q instance.Query, after uint64) it
 	}
 }
 
-// Follow is Watch with complete results. Successive results differ in their instances, and then
-// in their View, or only in their contact.
+// Follow is Watch with complete results. Successive results differ in their instances and View,
+// or in their contact only.
 func (s *Services) Follow(ctx context.Context, q instance.Query) iter.Seq2[instance.Result, error] {
 	return func(yield func(instance.Result, error) bool) {
 		err := s.follow(ctx, q, func(r instance.Result, _ error) bool { return yield(r, nil) })

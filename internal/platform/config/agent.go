@@ -93,7 +93,7 @@ func scripts(key string, commands map[string][]string) error {
 		at := key + "." + name
 		switch {
 		case !regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`).MatchString(name):
-			return fault.Invalidf(at, nil, "must have a name of at most 64 of a-z, 0-9, _ and -")
+			return fault.Invalidf(at, nil, "needs a name of 1 to 64 characters a-z, 0-9, _ or -")
 		case len(argv) == 0 || len(argv) > maxArgs:
 			return fault.Invalidf(at, argv, "must be a command with at most %d arguments", maxArgs-1)
 		case !filepath.IsAbs(argv[0]):
@@ -105,7 +105,7 @@ func scripts(key string, commands map[string][]string) error {
 
 func socket(key, path string) error {
 	if path == "" || len(path) > maxSocket {
-		return fault.Invalidf(key, path, "must be a path of at most %d bytes or %q", maxSocket, Off)
+		return fault.Invalidf(key, path, "needs a path of up to %d bytes, or %q", maxSocket, Off)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ type Geo struct {
 	PublishPrecision int `koanf:"publish_precision" help:"Publish the centre of the geohash cell of this length, 1 to 12. 0: the exact place."`
 }
 
-// Limits are the bounds that this peer enforces on itself and, as a keeper, on others.
+// Limits bound this peer itself and, as a keeper, other providers.
 type Limits struct {
 	ServicesPerProvider int `koanf:"services_per_provider" help:"Services of one provider: 1 to 10000."`
 	IndexRecords        int `koanf:"index_records" help:"Records in this peer's index: 1000 to 10000000."`
@@ -96,8 +96,8 @@ type Coordination struct {
 	Limits   GroupLimits   `koanf:"limits"`
 }
 
-// GroupLimits bound the state of a group. They must be the same on all peers that may lead:
-// the leader applies its own. Zero keeps the limit of the group.
+// GroupLimits bound the state of a group. All possible leaders must have the same limits,
+// because the leader applies its own. Zero keeps the limit of the group.
 type GroupLimits struct {
 	Leases         int `koanf:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
 	Keys           int `koanf:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`

@@ -60,7 +60,7 @@ func (c *Coordination) agrees() error {
 	case c.Mode == Home && c.Expect == 0:
 		return fault.Invalidf("coordination.expect", c.Expect, "must be set in mode %s", Home)
 	case c.Mode == Listed && len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
-		return fault.Invalidf("coordination.expect", c.Expect, "must be 0 or the number of coordination.founders, %d", len(c.Founders))
+		return fault.Invalidf("coordination.expect", c.Expect, "needs 0 or the number of coordination.founders, %d", len(c.Founders))
 	case c.Mode == Listed && len(c.Founders) == 0 && c.Expect > 1:
 		return fault.Invalidf("coordination.founders", c.Founders, "must list the %d peers expected", c.Expect)
 	}

@@ -28,7 +28,7 @@ func settings(k *koanf.Koanf) []string {
 	return keys
 }
 
-// decode fills c key by key, so that an error can name its key.
+// decode fills c key by key, to name the key in errors.
 func decode(k *koanf.Koanf, c *Config, origin Origin) error {
 	for _, key := range settings(k) {
 		field := fieldOf(reflect.ValueOf(c).Elem(), strings.Split(key, "."))
@@ -39,7 +39,7 @@ func decode(k *koanf.Koanf, c *Config, origin Origin) error {
 	return nil
 }
 
-// decodeInto sets one setting, or a part of one.
+// decodeInto sets one setting, or an element of a list or map.
 func decodeInto(key string, value any, field reflect.Value) error {
 	switch {
 	case value == nil: // a name without a value
@@ -80,9 +80,9 @@ func decodeSecret(key string, value any, field reflect.Value) error {
 	text, ok := value.(string)
 	switch {
 	case !ok:
-		return fault.Invalidf(key, nil, "must be text (in quotes if it looks like a number)")
+		return fault.Invalidf(key, nil, "needs text (numbers in quotes)")
 	case text == "":
-		return fault.Invalidf(key, nil, "must not be empty; remove the setting to have no secret")
+		return fault.Invalidf(key, nil, "must not be empty; remove the setting for no secret")
 	case text == redacted:
 		return fault.Invalidf(key, nil, "is the placeholder in printed settings, not the secret")
 	}
@@ -94,7 +94,7 @@ func decodeSecret(key string, value any, field reflect.Value) error {
 func decodeMap(key string, value any, field reflect.Value) error {
 	section, ok := value.(map[string]any)
 	if !ok {
-		return fault.Invalidf(key, nil, "must be a section of the settings file")
+		return fault.Invalidf(key, nil, "needs a section of the settings file")
 	}
 	field.Set(reflect.MakeMap(field.Type()))
 	for name, list := range section {
@@ -115,7 +115,7 @@ func decodeMap(key string, value any, field reflect.Value) error {
 func decodeList(key string, value any, field reflect.Value) error {
 	list, ok := value.([]any)
 	if !ok {
-		return fault.Invalidf(key, nil, "must be a list in the settings file")
+		return fault.Invalidf(key, nil, "needs a list in the settings file")
 	}
 	all := reflect.MakeSlice(field.Type(), len(list), len(list))
 	for i, item := range list {

@@ -22,7 +22,7 @@ const Prefix = "BLACKHOLE_"
 // BLACKHOLE_...", "flag --...".
 type Origin map[string]string
 
-// of returns the layers that set a field, which may be a key, a part of a key, or a section.
+// of returns the layers that set a field: a key, a part of a key, or a section.
 func (o Origin) of(field string) string {
 	var layers []string
 	for _, key := range Keys() {
@@ -41,7 +41,7 @@ func (o Origin) of(field string) string {
 type Source struct {
 	File    string         // path of a YAML file; empty means no file
 	Environ []string       // in the form of os.Environ
-	Flags   map[string]any // values of the flags that were set, by key
+	Flags   map[string]any // values of set flags, by key
 }
 
 // Load merges the layers and validates the result. Errors: Invalid, with the key and the
@@ -82,8 +82,8 @@ func Load(src Source) (Config, Origin, error) {
 	return c, origin, nil
 }
 
-// emptySection reports whether key is a section without settings, such as a section whose
-// settings are all comments.
+// emptySection reports whether key is a section without settings, such as a section with
+// comments only.
 func emptySection(key string, value any) bool {
 	if m, ok := value.(map[string]any); value != nil && (!ok || len(m) > 0) {
 		return false

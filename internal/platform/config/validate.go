@@ -81,7 +81,7 @@ func refresh(d *Discovery) error {
 		return nil
 	}
 	return fault.Invalidf("discovery.refresh_interval", d.RefreshInterval,
-		"must be at least 1m and less than half of discovery.record_ttl (%v)", d.RecordTTL)
+		"needs a value from 1m to less than half of discovery.record_ttl (%v)", d.RecordTTL)
 }
 
 // Off as an address disables the listener.

@@ -103,14 +103,14 @@ const (
 )
 
 // window counts successes and failures over the last minute, with the precision of slotLength.
-// It is lock-free and safe for concurrent use. A count may be lost while its slot is reset.
+// It works without locks and is safe for concurrent use. The reset of a slot may lose a concurrent count.
 type window struct {
 	now   func() time.Time
 	slots [slotCount]slot
 }
 
-// slot has the counts of one interval of slotLength. of is the number of the interval since
-// the epoch.
+// slot has the counts of one interval of slotLength. The field of numbers intervals since the
+// epoch.
 type slot struct{ of, good, bad atomic.Int64 }
 
 func (w *window) add(good, bad int) {
@@ -126,7 +126,7 @@ func (w *window) add(good, bad int) {
 
 func (w *window) interval() int64 { return w.now().UnixNano() / int64(slotLength) }
 
-// rate is the share of successes, or 1 without counts.
+// rate returns the share of successes; 1 without counts.
 func (w *window) rate() float64 {
 	var good, bad int64
 	interval := w.interval()

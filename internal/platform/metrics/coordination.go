@@ -15,7 +15,7 @@ type Coordination struct {
 	snapshots *prometheus.CounterVec
 }
 
-// GroupStats is the state of the group as this peer sees it.
+// GroupStats is this peer's view of the group.
 type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
@@ -31,7 +31,7 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 	c := &Coordination{
 		messages:  register(f, f.counters("messages_total", "Messages between members, by direction and lane.", "direction", "lane")),
 		bytes:     register(f, f.counters("message_bytes_total", "Bytes of messages between members, by direction and lane.", "direction", "lane")),
-		dropped:   register(f, f.counters("messages_dropped_total", "Messages to members that were not sent, by lane and reason.", "lane", "reason")),
+		dropped:   register(f, f.counters("messages_dropped_total", "Unsent messages to members, by lane and reason.", "lane", "reason")),
 		refused:   register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
 		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
 	}
@@ -76,7 +76,7 @@ func (c *Coordination) count(direction, lane string, messages, bytes int) {
 	c.bytes.WithLabelValues(direction, lane).Add(float64(bytes))
 }
 
-// Dropped counts messages that were not sent, by reason.
+// Dropped counts unsent messages by reason.
 func (c *Coordination) Dropped(lane, reason string, messages int) {
 	c.dropped.WithLabelValues(lane, reason).Add(float64(messages))
 }

@@ -63,8 +63,8 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 // RegisterHealthGauges adds the gauges of usable and unusable services in the index. A service
-// is unusable if its provider reports it as unhealthy, or was measured as unreachable. count
-// runs at each scrape.
+// counts as unusable after a report of its provider, or after a failed measurement. Each scrape
+// calls count.
 func (m *Metrics) RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
 	return fault.As("metrics.RegisterHealthGauges", fault.Exists, reg.Register(healthGauges{
 		count:     count,

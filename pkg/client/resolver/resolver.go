@@ -8,8 +8,7 @@
 // The target is blackhole:///SERVICE. A query string may have tag (repeated for several tags),
 // zone, prefer_zone, version, environment, dependency and namespace.
 //
-// The address of an instance is its interface "gRPC", or its host and port without such an
-// interface. After a loss of the peer or of its group, the last instances stay; only an instance
+// The interface "gRPC" is the address of an instance; without one, host and port are. After a loss of the peer or of its group, the last instances stay; only an instance
 // that was certainly removed disappears.
 package resolver
 
@@ -140,7 +139,7 @@ type serviceResolver struct {
 	last   *instance.View // last published view; used by the task only
 }
 
-// ResolveNow implements resolver.Resolver. It does nothing, because changes arrive by themselves.
+// ResolveNow implements resolver.Resolver. The watch delivers changes without requests.
 func (f *serviceResolver) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.
