@@ -16,42 +16,42 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Announcer puts records of this peer into the discovery plane.
+// Announcer announces records of this peer in the discovery plane.
 type Announcer interface {
-	// Announce registers a service, or replaces its content.
+	// Announce registers a service or replaces its content.
 	Announce(ctx context.Context, o records.Offer) error
 	// Withdraw ends a service everywhere. Errors: NotFound.
 	Withdraw(ctx context.Context, id string) error
-	// OwnAll gives this peer's own records.
+	// OwnAll returns this peer's own records.
 	OwnAll() []*records.Record
 }
 
-// source is the attribute of a record that names the instance it is announced for. What was
-// announced before this process began is found again by it.
+// source is the record attribute with the key of the announced instance. It
+// identifies the announcements of earlier processes.
 const source = "blackhole.instance"
 
 // Times of announcing.
 const (
-	remeasure = 5 * time.Minute  // between two looks whether the measured health has changed
+	remeasure = 5 * time.Minute  // interval of comparing announced and measured health
 	again     = 15 * time.Second // after a failure
 )
 
-// offers announces the offers of instances while they are UP, and withdraws them when they are not.
-// One goroutine does so, an instance at a time, from the newest state: what changes while it is
-// busy is not queued twice.
+// offers announces the offers of instances while they are UP and withdraws them
+// otherwise. One goroutine handles one instance at a time in its newest state,
+// so that changes during its work do not pile up.
 type offers struct {
 	announcer Announcer
 	measured  func(instance.Key) (health.Measured, bool)
 	recorder  Recorder
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	dirty  map[instance.Key]bool
-	latest map[instance.Key]*instance.Instance // those with an offer
-	said   map[instance.Key]announced          // to the discovery plane, and not withdrawn
+	latest map[instance.Key]*instance.Instance // instances with an offer
+	said   map[instance.Key]announced          // announced and not withdrawn
 	wake   chan struct{}
 }
 
-// announced is what stands in the discovery plane for an instance.
+// announced is the announcement of an instance.
 type announced struct {
 	id     string // of the record
 	health records.Health
@@ -73,7 +73,7 @@ func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool),
 	return o
 }
 
-// sourceOf reads for which instance a record is announced.
+// sourceOf returns the instance of a record.
 func sourceOf(r *records.Record) (instance.Key, bool) {
 	parts := strings.SplitN(r.Service().GetMetadata().GetAttributes()[source], "/", 3)
 	if len(parts) != 3 {
@@ -82,7 +82,7 @@ func sourceOf(r *records.Record) (instance.Key, bool) {
 	return instance.Key{Namespace: parts[0], Service: parts[1], ID: parts[2]}, true
 }
 
-// parseOffer reads the offer of a registration, and marks it with the instance.
+// parseOffer parses the offer of a registration and marks it with the instance.
 func parseOffer(k instance.Key, text json.RawMessage) (records.Offer, error) {
 	o, err := records.ParseOffer(text)
 	if err != nil {
@@ -95,8 +95,8 @@ func parseOffer(k instance.Key, text json.RawMessage) (records.Offer, error) {
 	return o, fault.In("offer", o.Validate())
 }
 
-// check refuses an offer that cannot be announced: one that is malformed, or whose id is that of a
-// service which was not announced for this instance.
+// check rejects a malformed offer, and an offer with the id of a service
+// announced for another instance or by other means.
 func (o *offers) check(k instance.Key, text json.RawMessage) error {
 	if len(text) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func (o *offers) check(k instance.Key, text json.RawMessage) error {
 	return nil
 }
 
-// put notes the state of an instance; nil when it is gone. It does not block.
+// put notes the state of an instance, nil for a removed one. It does not block.
 func (o *offers) put(k instance.Key, i *instance.Instance) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -135,7 +135,8 @@ func (o *offers) rouse() {
 	}
 }
 
-// run announces until ctx ends. What it announced stands: the process may be back soon.
+// run announces until ctx ends. Announcements stay afterwards, because the
+// process may return soon.
 func (o *offers) run(ctx context.Context) {
 	measure := time.NewTicker(remeasure)
 	defer measure.Stop()
@@ -160,7 +161,7 @@ func (o *offers) run(ctx context.Context) {
 	}
 }
 
-// work brings every instance that changed to the discovery plane. It reports whether all went well.
+// work handles all changed instances and reports whether all succeeded.
 func (o *offers) work(ctx context.Context) bool {
 	o.mu.Lock()
 	keys := slices.SortedFunc(maps.Keys(o.dirty), func(a, b instance.Key) int { return strings.Compare(a.String(), b.String()) })
@@ -179,7 +180,7 @@ func (o *offers) work(ctx context.Context) bool {
 	return well
 }
 
-// one brings one instance to the discovery plane.
+// one announces or withdraws the offer of one instance.
 func (o *offers) one(ctx context.Context, k instance.Key) error {
 	o.mu.Lock()
 	i, last := o.latest[k], o.said[k]
@@ -188,7 +189,7 @@ func (o *offers) one(ctx context.Context, k instance.Key) error {
 	case i != nil && i.Status == instance.StatusUp:
 		return o.announce(ctx, i, last)
 	case i != nil && (i.Status == instance.StatusUnknown || i.Status == instance.StatusStarting):
-		return nil // not judged yet: what is announced stands
+		return nil // no result yet: the announcement stays
 	case last.id == "":
 		return nil
 	}
@@ -205,7 +206,7 @@ func (o *offers) withdraw(ctx context.Context, k instance.Key, id string) error 
 	return nil
 }
 
-// announce announces an instance, unless nothing worth telling differs from what was announced.
+// announce announces an instance, except for an equal announcement.
 func (o *offers) announce(ctx context.Context, i *instance.Instance, last announced) error {
 	offer, err := parseOffer(i.Key, i.Spec.Offer)
 	if err != nil {
@@ -230,8 +231,8 @@ func (o *offers) announce(ctx context.Context, i *instance.Instance, last announ
 	return nil
 }
 
-// health is what checks found out, over what the offer claims. An instance without checks keeps its
-// claims, and the status that it serves.
+// health combines the measurements with the claims of the offer. An instance
+// without measurements keeps its claims.
 func (o *offers) health(k instance.Key, claimed *records.Health) records.Health {
 	var h records.Health
 	if claimed != nil {
@@ -247,8 +248,8 @@ func (o *offers) health(k instance.Key, claimed *records.Health) records.Health 
 	return h
 }
 
-// differs reports whether a measured health is worth a new version of a record: a point of uptime, a
-// percent of errors, a fifth of the response time.
+// differs reports whether a measured health deserves a new version of a record:
+// a point of uptime, a percent of errors, a fifth of the response time.
 func differs(a, b records.Health) bool {
 	if a.Status != b.Status || (a.UptimePercent == nil) != (b.UptimePercent == nil) {
 		return true

@@ -27,7 +27,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// instancesDir is the folder of the agent plane in a data directory.
+// instancesDir is the registry's folder in the data directory.
 const instancesDir = "instances"
 
 // startEvaluator evaluates requirements whenever this peer leads the group,
@@ -86,7 +86,8 @@ func (p *parts) startAgent(context.Context) (err error) {
 	return nil
 }
 
-// instances counts those that this peer answers for by the statuses that SAP-044 Registry has.
+// instances counts the instances of this peer by the status names of SAP-044
+// Registry.
 func (p *parts) instances() map[string]int {
 	counts := map[string]int{}
 	if p.agent != nil {
@@ -97,7 +98,7 @@ func (p *parts) instances() map[string]int {
 	return counts
 }
 
-// recorder is the agent's, of two groups of instruments.
+// recorder implements agent.Recorder with two sets of metrics.
 type recorder struct {
 	*metrics.Agent
 	all *metrics.Metrics
@@ -106,10 +107,10 @@ type recorder struct {
 // Failed counts an error by operation.
 func (r recorder) Failed(op string, err error) { r.all.Failed(op, err) }
 
-// announcer is the discovery plane as the agent plane uses it.
+// announcer implements agent.Announcer with the discovery plane.
 type announcer struct{ *discovery.Service }
 
-// Announce registers a service, or replaces its content.
+// Announce registers a service or replaces its content.
 func (a announcer) Announce(ctx context.Context, o records.Offer) error {
 	_, err := a.Update(ctx, o)
 	if fault.KindOf(err) == fault.NotFound {
@@ -124,7 +125,7 @@ func (a announcer) Withdraw(ctx context.Context, id string) error {
 	return err
 }
 
-// startDNS listens for questions about instances.
+// startDNS starts the DNS server.
 func (p *parts) startDNS(context.Context) (err error) {
 	c := p.config
 	if c.DNS == config.Off || p.agent == nil {
@@ -145,7 +146,7 @@ func (p *parts) startDNS(context.Context) (err error) {
 	return nil
 }
 
-// ttl is a setting in the server's terms, where 0 is the default.
+// ttl converts a setting to the server's convention, where 0 means the default.
 func ttl(setting time.Duration) time.Duration {
 	if setting == 0 {
 		return -1
@@ -153,8 +154,9 @@ func ttl(setting time.Duration) time.Duration {
 	return setting
 }
 
-// reachable are the special networks in which instances of other peers may be: a name must not lead
-// to a machine that its registrant only wishes to be asked.
+// reachable lists the special networks that DNS answers may contain, by
+// profile. Outside them, a registration could point a name at an internal
+// machine.
 func (p *parts) reachable() []netip.Prefix {
 	var nets []string
 	switch p.config.Profile {
@@ -170,7 +172,8 @@ func (p *parts) reachable() []netip.Prefix {
 	return prefixes
 }
 
-// label is the name of a peer in DNS: its id in base 36, which knows no case and fits a label.
+// label is the DNS name of a peer: its id in base 36, without case and short
+// enough for a label.
 func label(id peer.ID) string {
 	text, err := peer.ToCid(id).StringOfBase(multibase.Base36)
 	if err != nil {
@@ -179,7 +182,7 @@ func label(id peer.ID) string {
 	return text
 }
 
-// named finds a peer by its label: this one, or one that it is connected to.
+// named finds this peer or a connected peer by its label.
 func (p *parts) named(name string) (dnsapi.Node, bool) {
 	id, err := peer.Decode(name)
 	if err != nil {

@@ -12,39 +12,41 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Bounds of requirements. They are part of the format of the log.
+// Bounds of requirements, part of the log format.
 const (
-	MaxRequirements = 1024    // at once
+	MaxRequirements = 1024    // in total
 	MaxRequired     = 100_000 // instances
-	maxSelected     = 64      // tags, and statuses, of a selector
-	maxSelector     = 8 << 10 // bytes of each of its texts
+	maxSelected     = 64      // tags and statuses of a selector
+	maxSelector     = 8 << 10 // bytes of a text of a selector
 )
 
-// Requirement says that so many instances of a service are needed. It is kept under
-// RequirementsPrefix and its name until it is deleted.
+// Requirement demands a number of instances of a service. It is stored under
+// RequirementsPrefix and its name until its deletion.
 type Requirement struct {
 	Name    string // [A-Za-z0-9._:-]{1,128}
 	Service instance.Name
 	Min     int // instances, 1 to MaxRequired
-	// Selector says which count; the zero one: those that are UP. It has no PreferZone. Whether its
-	// version is a range is for who asks to find out before, by instance.Selector.Compile.
+	// Selector selects the counted instances, by default those with StatusUp.
+	// PreferZone must be empty. The group does not parse the version range:
+	// call instance.Selector.Compile before.
 	Selector instance.Selector
 }
 
-// SetRequirement makes or replaces a requirement. One that is so already makes no event.
+// SetRequirement creates or replaces a requirement. An equal one makes no
+// event.
 //
 // Errors: Invalid, TooLarge, LimitReached.
 type SetRequirement struct{ Requirement Requirement }
 
-// DeleteRequirement removes a requirement.
+// DeleteRequirement deletes a requirement.
 //
 // Errors: NotFound.
 type DeleteRequirement struct{ Name string }
 
-// RequirementKey is the key of a requirement.
+// RequirementKey returns the key of a requirement.
 func RequirementKey(name string) string { return RequirementsPrefix + name }
 
-// Validate checks the rules that every version of this package must agree on.
+// Validate checks the rules common to all versions of this package.
 //
 // Errors: Invalid, TooLarge, LimitReached.
 func (r *Requirement) Validate() error {
@@ -94,16 +96,16 @@ func checkText(field, value string) error {
 	return nil
 }
 
-// Marshal returns the requirement as the value of its key.
+// Marshal returns the value of the requirement's key.
 func (r *Requirement) Marshal() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(encodeRequirement(r))
 	if err != nil {
-		panic("coord: " + err.Error()) // its texts are UTF-8
+		panic("coord: " + err.Error()) // impossible: Validate accepts UTF-8 only
 	}
 	return b
 }
 
-// RequirementOf reads the requirement out of its key's version. Errors: Invalid.
+// RequirementOf decodes the version of a requirement's key. Errors: Invalid.
 func RequirementOf(kv *KeyValue) (Requirement, error) {
 	const op = "coord.RequirementOf"
 	if !Under(RequirementsPrefix).Contains(kv.Key) {

@@ -28,7 +28,7 @@ func ParseCheckType(text string) (CheckType, error) {
 			return t, nil
 		}
 	}
-	return "", fault.Invalidf("type", shorten(text), "is none of HTTP, TCP, gRPC, script")
+	return "", fault.Invalidf("type", shorten(text), "must be HTTP, TCP, gRPC or script")
 }
 
 // Validate returns the first error: Invalid, field "type", "endpoint",
@@ -47,7 +47,7 @@ func (c *Check) normalize() error {
 		return err
 	}
 	if !c.endpointFits() {
-		return fault.Invalidf("endpoint", c.Endpoint, "is none of a %s check", c.Type)
+		return fault.Invalidf("endpoint", c.Endpoint, "is not an endpoint of a %s check", c.Type)
 	}
 	if c.Interval == 0 {
 		c.Interval = DefaultCheckInterval

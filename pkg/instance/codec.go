@@ -30,7 +30,7 @@ func Marshal(i *Instance) []byte {
 func Unmarshal(data []byte) (*Instance, error) {
 	const op = "instance.Unmarshal"
 	if len(data) > MaxSize {
-		return nil, fault.New(op, fault.TooLarge, "%d bytes, at most %d are taken", len(data), MaxSize)
+		return nil, fault.New(op, fault.TooLarge, "%d bytes exceed the limit of %d", len(data), MaxSize)
 	}
 	var p agentv1.Instance
 	if err := proto.Unmarshal(data, &p); err != nil {
@@ -184,7 +184,7 @@ func (s Status) Proto() agentv1.HealthStatus { return agentv1.HealthStatus(s) }
 // StatusFromProto reads the wire form. Errors: Invalid, field "status".
 func StatusFromProto(p agentv1.HealthStatus) (Status, error) {
 	if p < 0 || p >= agentv1.HealthStatus(statuses) {
-		return StatusUnknown, fault.Invalidf("status", int32(p), "is no status")
+		return StatusUnknown, fault.Invalidf("status", int32(p), "is not a known status")
 	}
 	return Status(p), nil
 }

@@ -62,7 +62,7 @@ func (s Selector) statusSet() statusSet {
 // "dependency" or "prefer_zone".
 func (s Selector) Compile() (Matcher, error) {
 	if i := slices.IndexFunc(s.Statuses, func(x Status) bool { return x >= statuses }); i >= 0 {
-		return Matcher{}, fault.Invalidf("status", uint8(s.Statuses[i]), "is no status")
+		return Matcher{}, fault.Invalidf("status", uint8(s.Statuses[i]), "is not a known status")
 	}
 	if err := s.validateTexts(); err != nil {
 		return Matcher{}, err
@@ -80,11 +80,11 @@ func (s Selector) Compile() (Matcher, error) {
 		return m, nil
 	}
 	if len(s.Version) > maxRange {
-		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "has %d bytes, at most %d are allowed", len(s.Version), maxRange)
+		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "has %d bytes, limit %d", len(s.Version), maxRange)
 	}
 	c, err := semver.NewConstraint(s.Version)
 	if err != nil {
-		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "is no range of semantic versions")
+		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "must be a range of semantic versions, such as 2.x or >=1.0 <2")
 	}
 	m.version = c
 	return m, nil

@@ -22,5 +22,5 @@ func ParseStatus(text string) (Status, error) {
 			return s, nil
 		}
 	}
-	return StatusUnknown, fault.Invalidf("status", text, "is none of UNKNOWN, UP, DOWN, OUT_OF_SERVICE, STARTING, UNHEALTHY")
+	return StatusUnknown, fault.Invalidf("status", text, "must be UNKNOWN, UP, DOWN, OUT_OF_SERVICE, STARTING or UNHEALTHY")
 }

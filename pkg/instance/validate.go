@@ -56,14 +56,14 @@ func (r *Registration) Normalize() error {
 		}
 	}
 	if n.Status != StatusUnknown && n.Status != StatusStarting {
-		return fault.Invalidf("status", n.Status.String(), "cannot be chosen when registering, but STARTING")
+		return fault.Invalidf("status", n.Status.String(), "must be STARTING or empty in a registration")
 	}
 	if err := n.Spec.normalize(); err != nil {
 		return err
 	}
 	if n.most() > MaxSize-overhead {
 		if size := proto.Size(ToProto(&Instance{Key: n.Key, Spec: n.Spec})); size > MaxSize-overhead {
-			return fault.New("", fault.TooLarge, "the instance has %d bytes encoded, at most %d are taken", size, MaxSize-overhead)
+			return fault.New("", fault.TooLarge, "the encoded instance has %d bytes: reduce it to %d", size, MaxSize-overhead)
 		}
 	}
 	n.share()
@@ -138,7 +138,7 @@ func validateLabel(field, text string, most int) error {
 	case text == "":
 		return fault.Invalidf(field, nil, "is required")
 	case len(text) > most:
-		return fault.Invalidf(field, shorten(text), "has %d bytes, at most %d are allowed", len(text), most)
+		return fault.Invalidf(field, shorten(text), "has %d bytes, limit %d", len(text), most)
 	case !consists(text, isLabel):
 		return fault.Invalidf(field, text, "must be lowercase alphanumeric with hyphens")
 	}
@@ -150,11 +150,11 @@ func validateID(id string) error {
 	case id == "":
 		return fault.Invalidf("id", nil, "is required")
 	case len(id) > maxID:
-		return fault.Invalidf("id", shorten(id), "has %d bytes, at most %d are allowed", len(id), maxID)
+		return fault.Invalidf("id", shorten(id), "has %d bytes, limit %d", len(id), maxID)
 	case !consists(id, isID):
 		return fault.Invalidf("id", id, "must consist of letters, digits and . _ : -")
 	case id == "instances" || id == "watch" || id == "." || id == "..":
-		return fault.Invalidf("id", id, "is reserved: it has a meaning in paths")
+		return fault.Invalidf("id", id, "is reserved for URLs: choose another id")
 	}
 	return nil
 }
@@ -177,9 +177,9 @@ func (s *Spec) normalizeAddress() error {
 	if s.Host == "" {
 		switch {
 		case s.Port != 0:
-			return fault.Invalidf("port", s.Port, "has no host")
+			return fault.Invalidf("port", s.Port, "needs a host")
 		case len(s.Interfaces) == 0:
-			return fault.Invalidf("host", nil, "is required of an instance without interfaces")
+			return fault.Invalidf("host", nil, "is required for an instance without interfaces")
 		}
 		return nil
 	}
@@ -200,12 +200,12 @@ func normalizeHost(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		addr = addr.Unmap()
 		if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
-			return "", fault.Invalidf("host", host, "is no address at which others can reach one host")
+			return "", fault.Invalidf("host", host, "is not a unicast address: use the address of one host")
 		}
 		return addr.String(), nil
 	}
 	if !isHostName(host) {
-		return "", fault.Invalidf("host", shorten(host), "is neither an IP address nor a host name")
+		return "", fault.Invalidf("host", shorten(host), "must be an IP address or a host name")
 	}
 	return host, nil
 }
@@ -232,7 +232,7 @@ func (s *Spec) normalizeVersion() error {
 	}
 	var err error
 	if len(s.Version) > maxVersion {
-		err = fault.New("", fault.Unprocessable, "has %d bytes, at most %d are allowed", len(s.Version), maxVersion)
+		err = fault.New("", fault.Unprocessable, "has %d bytes, limit %d", len(s.Version), maxVersion)
 	} else {
 		_, err = semver.StrictNewVersion(s.Version)
 	}
@@ -248,7 +248,7 @@ func (s *Spec) normalizeInterfaces() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Interfaces)) {
 		if name == "" || len(name) > maxName || !consists(name, isID) {
-			return fault.Invalidf("interfaces", shorten(name), "has a name that is not 1 to %d letters, digits and . _ : -", maxName)
+			return fault.Invalidf("interfaces", shorten(name), "has a bad name: use 1 to %d letters, digits and . _ : -", maxName)
 		}
 		address := s.Interfaces[name]
 		if address == "" {
@@ -275,7 +275,7 @@ func (s *Spec) normalizeMetadata() error {
 		}
 		switch value := s.Metadata[key]; {
 		case len(value) > maxValue:
-			return fault.Invalidf("metadata."+key, nil, "has %d bytes, at most %d are allowed", len(value), maxValue)
+			return fault.Invalidf("metadata."+key, nil, "has %d bytes, limit %d", len(value), maxValue)
 		case !utf8.ValidString(value):
 			return fault.Invalidf("metadata."+key, nil, "is not UTF-8")
 		}
@@ -309,7 +309,7 @@ func (s *Spec) normalizeLists() error {
 func validateTag(tag string) error {
 	switch {
 	case strings.TrimSpace(tag) != tag || tag == "" || strings.Contains(tag, ","):
-		return fault.Invalidf("", shorten(tag), "must be a text without commas, that neither begins nor ends with a space")
+		return fault.Invalidf("", shorten(tag), "must have no commas and no spaces at its ends")
 	default:
 		return validateText("", tag, maxName)
 	}
@@ -319,7 +319,7 @@ func (s *Spec) validateTexts() error {
 	switch s.Environment {
 	case "", "development", "staging", "production":
 	default:
-		return fault.Invalidf("environment", shorten(s.Environment), "is none of development, staging, production")
+		return fault.Invalidf("environment", shorten(s.Environment), "must be development, staging or production")
 	}
 	if err := validateText("region", s.Region, maxShort); err != nil {
 		return err
@@ -331,7 +331,7 @@ func (s *Spec) validateTexts() error {
 		return err
 	}
 	if len(s.Description) > maxDescription || !utf8.ValidString(s.Description) {
-		return fault.Invalidf("description", nil, "must be UTF-8 of at most %d bytes", maxDescription)
+		return fault.Invalidf("description", nil, "must be valid UTF-8, at most %d bytes", maxDescription)
 	}
 	return nil
 }
@@ -367,7 +367,7 @@ func (s *Spec) normalizeCheck() error {
 		return fault.In("health_check", err)
 	}
 	if s.Host == "" && c.Type != Script && c.host() == "" {
-		return fault.Invalidf("health_check.endpoint", c.Endpoint, "names no host, and the instance has none")
+		return fault.Invalidf("health_check.endpoint", c.Endpoint, "needs a host, because the instance has none")
 	}
 	s.Check = &c
 	return nil
@@ -400,7 +400,7 @@ func (s *Spec) normalizeOffer() error {
 		return nil
 	}
 	if len(s.Offer) > MaxSize { // before it is parsed
-		return fault.New("", fault.TooLarge, "the offer has %d bytes, an instance may have %d", len(s.Offer), MaxSize)
+		return fault.New("", fault.TooLarge, "the offer has %d bytes, more than the limit of an instance, %d", len(s.Offer), MaxSize)
 	}
 	if !json.Valid(s.Offer) || !utf8.Valid(s.Offer) {
 		return fault.Invalidf("offer", nil, "is not JSON")
@@ -417,14 +417,14 @@ func between(field string, d, low, high time.Duration) error {
 }
 
 func tooMany(field string, n, most int) error {
-	return fault.Invalidf(field, n, "has %d entries, at most %d are allowed", n, most)
+	return fault.Invalidf(field, n, "has %d entries, limit %d", n, most)
 }
 
 // validateText accepts up to most bytes of UTF-8 on one line.
 func validateText(field, text string, most int) error {
 	switch {
 	case len(text) > most:
-		return fault.Invalidf(field, shorten(text), "has %d bytes, at most %d are allowed", len(text), most)
+		return fault.Invalidf(field, shorten(text), "has %d bytes, limit %d", len(text), most)
 	case !utf8.ValidString(text):
 		return fault.Invalidf(field, nil, "is not UTF-8")
 	case strings.ContainsFunc(text, unicode.IsControl):

@@ -50,7 +50,7 @@ func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	for n, i := range all {
 		err := Change{Instance: i}.complete()
 		if err == nil && next[i.Key] != nil {
-			err = fault.Invalidf("", i.Key.String(), "is there twice")
+			err = fault.Invalidf("", i.Key.String(), "appears twice")
 		}
 		if err != nil {
 			return fault.Wrap("catalog.Reset", fault.In("instances", fault.In(fmt.Sprintf("[%d]", n), err)))

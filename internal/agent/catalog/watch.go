@@ -18,7 +18,7 @@ func (c *Catalog) hold(n instance.Name) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches >= c.cfg.Watches {
-		return nil, fault.New("", fault.LimitReached, "%d watches are open, no more are allowed", c.watches)
+		return nil, fault.New("", fault.LimitReached, "%d watches are open, the limit: close one first", c.watches)
 	}
 	c.watches++
 	s := c.open(n)

@@ -67,11 +67,11 @@ func (g addressPolicy) check(a netip.Addr, local bool) error {
 	}
 	switch {
 	case !a.IsValid(), a.IsUnspecified():
-		return refused(a, "no host")
+		return refused(a, "not the address of a host")
 	case a.Zone() != "":
-		return refused(a, "has a zone")
+		return refused(a, "an address with a zone")
 	case a.IsLoopback() && !local:
-		return refused(a, "loopback, and the instance is not of this host")
+		return refused(a, "a loopback address, but the instance was not registered from this host")
 	}
 	for _, p := range g.forbidden {
 		if p.Contains(a) {
@@ -82,7 +82,7 @@ func (g addressPolicy) check(a netip.Addr, local bool) error {
 }
 
 func refused(a netip.Addr, why string) error {
-	return fault.New("health.judge", fault.Forbidden, "a check may not go to %s: %s", a, why)
+	return fault.New("health.judge", fault.Forbidden, "checks must not connect to %s: %s", a, why)
 }
 
 // inside returns the IPv4 address embedded in an IPv6 address.

@@ -97,13 +97,13 @@ func (c *Checker) Set(t Target) error {
 	old := c.targets[t.Key]
 	switch {
 	case c.closed:
-		return fault.New(op, fault.Unavailable, "closed")
+		return fault.New(op, fault.Unavailable, "the checker is closed")
 	case old != nil && old.plan.same(p):
 		old.plan = p
 		old.measure()
 		return nil
 	case old == nil && len(c.targets) >= c.cfg.Targets:
-		return fault.New(op, fault.LimitReached, "%d instances are checked already", c.cfg.Targets)
+		return fault.New(op, fault.LimitReached, "this peer checks %d instances, its limit: raise limits.instances", c.cfg.Targets)
 	case old != nil:
 		c.drop(old)
 	}

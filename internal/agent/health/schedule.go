@@ -206,7 +206,7 @@ func (c *Checker) holds(e *entry) bool { return c.targets[e.plan.target.Key] == 
 func (c *Checker) report(r *run, report Report) {
 	c.cfg.Recorder.Checked(r.plan.target.Check.Type, report.Passing, report.Took)
 	if report.Changed && report.Status != instance.StatusUnknown {
-		c.cfg.Logger.Info("health of an instance changed", "instance", report.Key.String(),
+		c.cfg.Logger.Info("the health of an instance changed", "instance", report.Key.String(),
 			"status", report.Status.String(), "damped", report.Damped, "cause", cause(report.Err))
 	}
 	c.cfg.Report(report)

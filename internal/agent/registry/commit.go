@@ -155,9 +155,9 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 		next.Spec = reg.Spec
 		return &next, false, nil
 	case len(c.r.entries)+c.grown >= c.r.max:
-		return nil, false, fault.New("", fault.LimitReached, "%d instances are registered with this peer, which is all it takes", c.r.max)
+		return nil, false, fault.New("", fault.LimitReached, "this peer has %d instances, its limit: deregister one or raise limits.instances", c.r.max)
 	}
-	lease, err := c.r.newName("lease-", 16)
+	lease, err := newName(c.r.random, "lease-", 16)
 	if err != nil {
 		return nil, false, err
 	}
@@ -167,7 +167,7 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 // newID generates a free id.
 func (c *commit) newID(k instance.Key) (string, error) {
 	for range 16 {
-		id, err := c.r.newName(k.Service+"-", 4)
+		id, err := newName(c.r.random, k.Service+"-", 4)
 		if err != nil {
 			return "", err
 		}
@@ -176,14 +176,13 @@ func (c *commit) newID(k instance.Key) (string, error) {
 			return id, nil
 		}
 	}
-	return "", fault.New("", fault.Internal, "the source of randomness repeats itself")
+	return "", fault.New("", fault.Internal, "the random source repeats itself")
 }
 
-// newName returns prefix and n random bytes in hexadecimal. The caller holds
-// writing.
-func (r *Registry) newName(prefix string, n int) (string, error) {
+// newName returns prefix and n random bytes in hexadecimal.
+func newName(random io.Reader, prefix string, n int) (string, error) {
 	b := make([]byte, n)
-	if _, err := io.ReadFull(r.random, b); err != nil {
+	if _, err := io.ReadFull(random, b); err != nil {
 		return "", fault.As("", fault.Internal, err)
 	}
 	return prefix + hex.EncodeToString(b), nil

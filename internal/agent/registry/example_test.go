@@ -49,5 +49,5 @@ func Example() {
 	// looking again after 30s
 	// web-1 is UNHEALTHY since it was silent
 	// web-1 is gone: lost
-	// instances.Heartbeat: lease_id: the instance is gone: it was deregistered, or removed because it was silent for too long; register it again
+	// instances.Heartbeat: lease_id: the instance was deregistered, or removed after missed heartbeats: register it again
 }

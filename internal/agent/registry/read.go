@@ -21,17 +21,6 @@ func (r *Registry) Get(k instance.Key) (*instance.Instance, bool) {
 	return e.Instance, true
 }
 
-// Find returns the key of the instance with a lease.
-func (r *Registry) Find(lease string) (instance.Key, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	e := r.leases[lease]
-	if e == nil {
-		return instance.Key{}, false
-	}
-	return e.Key, true
-}
-
 // All returns all instances by key, and the revision of their last change.
 func (r *Registry) All() ([]*instance.Instance, uint64) {
 	r.mu.RLock()

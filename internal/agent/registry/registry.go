@@ -108,7 +108,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 
 func (r *Registry) load(now time.Time) error {
 	err := r.ledger.All(func(name string, value []byte) error {
-		i, err := r.restore(name, value)
+		i, err := restore(r.self, name, value)
 		if err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 	case instance.StatusUp:
 		s = instance.StatusUnknown
 	default:
-		return nil, fault.Wrap(op, fault.Invalidf("status", s.String(), "cannot be set: only heartbeats tell"))
+		return nil, fault.Wrap(op, fault.Invalidf("status", s.String(), "must be OUT_OF_SERVICE, DOWN, STARTING, UP or UNKNOWN"))
 	}
 	k = k.WithDefaults()
 	var out *instance.Instance
@@ -268,7 +268,7 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 	for n := range refs {
 		e := r.find(refs[n])
 		if e == nil {
-			beats[n] = instance.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.missing(refs[n], now)}
+			beats[n] = instance.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.tombstones.missing(refs[n], now)}
 			continue
 		}
 		r.advance(e, e.beat(now), ReasonHeartbeat, now)
@@ -281,12 +281,12 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 }
 
 // missing explains the absence of an instance. The caller holds mu.
-func (r *Registry) missing(ref instance.Ref, now time.Time) error {
+func (g *tombstones) missing(ref instance.Ref, now time.Time) error {
 	field, name := "lease_id", ref.Lease
 	if ref.Lease == "" {
 		field, name = "id", ref.Key.WithDefaults().String()
 	}
-	if at, ok := r.tombstones.find(ref, now); ok {
+	if at, ok := g.find(ref, now); ok {
 		return &fault.Error{Op: "instances.Heartbeat", Kind: fault.Gone, Field: field, Value: at, Err: errGone}
 	}
 	return fault.Wrap("instances.Heartbeat", notFound(field, name))
@@ -294,12 +294,12 @@ func (r *Registry) missing(ref instance.Ref, now time.Time) error {
 
 // Sentinels of frequent errors.
 var (
-	errGone   = errors.New("the instance is gone: it was deregistered, or removed because it was silent for too long; register it again")
-	errExists = errors.New("an instance of this id is registered")
+	errGone   = errors.New("the instance was deregistered, or removed after missed heartbeats: register it again")
+	errExists = errors.New("an instance with this id is registered")
 )
 
 func notFound(field, name string) error {
-	return &fault.Error{Kind: fault.NotFound, Field: field, Value: name, Err: errors.New("no such instance is registered here")}
+	return &fault.Error{Kind: fault.NotFound, Field: field, Value: name, Err: errors.New("no instance with this name is registered at this peer")}
 }
 
 // Report notes the result of a check. It reports whether an instance with a
@@ -327,7 +327,7 @@ func (r *Registry) Expire(now time.Time) (next time.Time) {
 			return nil
 		})
 		if err != nil {
-			r.log.Error("instances that are removed may come back with a restart", "count", len(lost), "err", err)
+			r.log.Error("the disk did not accept the removal of silent instances; they return with a restart", "count", len(lost), "err", err)
 		}
 	}
 	r.mu.RLock()
@@ -368,7 +368,7 @@ func (r *Registry) forgiveStall(now time.Time) {
 	if r.stall == 0 || gap <= r.stall {
 		return
 	}
-	r.log.Warn("stood still, and holds it against no instance", "for", gap)
+	r.log.Warn("this process was suspended; the silence of instances during that time does not count", "duration", gap)
 	for _, e := range r.entries {
 		e.state = e.shifted(gap, now)
 	}

@@ -35,8 +35,9 @@ func TestRegister(t *testing.T) {
 	got, ok := r.Get(instance.Key{Service: "web", ID: "a"})
 	require.True(t, ok)
 	require.Same(t, out.Instance, got)
-	k, ok := r.Find(out.Lease)
+	found, ok := r.leases[out.Lease]
 	require.True(t, ok)
+	k := found.Key
 	require.Equal(t, out.Key, k)
 
 	again, err := r.Register(registration("a"), now.Add(time.Second))

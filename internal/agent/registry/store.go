@@ -33,14 +33,14 @@ func putEdit(i *instance.Instance) store.Edit {
 func removeEdit(k instance.Key) store.Edit { return store.Edit{Name: k.String()} }
 
 // restore reads the value of putEdit.
-func (r *Registry) restore(name string, value []byte) (*instance.Instance, error) {
+func restore(self, name string, value []byte) (*instance.Instance, error) {
 	i, err := instance.Unmarshal(value)
 	switch {
 	case err != nil:
 		return nil, err
 	case i.Key.String() != name:
 		return nil, fmt.Errorf("holds instance %s", i.Key)
-	case i.Lease == "" || i.Peer != r.self:
+	case i.Lease == "" || i.Peer != self:
 		return nil, fmt.Errorf("holds an instance of peer %q with lease %q", i.Peer, i.Lease)
 	}
 	return i, nil

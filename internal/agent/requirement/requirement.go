@@ -44,8 +44,11 @@ type Leader interface {
 
 // Group is the group as an Evaluator uses it.
 type Group interface {
+	// Do commits a command.
 	Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error)
+	// Range reads keys.
 	Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error)
+	// Watch sends committed changes until ctx ends or send fails.
 	Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error
 }
 

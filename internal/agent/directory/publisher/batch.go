@@ -161,7 +161,7 @@ func (p *Publisher) acceptPuts(b *coord.RegisterBatch, r *coord.Result) {
 			theirs = theirs[1:]
 			if it.value != nil && !it.repeated {
 				it.adopt = false // the application registered elsewhere since
-				p.set(e.Key, it, foreign)
+				p.entries.set(e.Key, it, foreign)
 				p.step.Lost = append(p.step.Lost, e.Key)
 			}
 			continue
@@ -178,10 +178,10 @@ func (p *Publisher) putBack(b *coord.RegisterBatch) {
 		return
 	}
 	for _, e := range b.Puts {
-		p.touch(e.Key)
+		p.entries.touch(e.Key)
 	}
 	for _, key := range b.Deletes {
-		p.touch(key)
+		p.entries.touch(key)
 	}
 	p.entries.due = p.now
 }
@@ -201,7 +201,7 @@ func (p *Publisher) narrow(b *coord.RegisterBatch, err error) {
 func (p *Publisher) reject(key string, err error) {
 	p.succeeded()
 	if it, ok := p.entries.items.Get(key); ok {
-		p.set(key, it, rejected)
+		p.entries.set(key, it, rejected)
 	}
 	p.step.Rejected = map[string]error{key: err}
 }

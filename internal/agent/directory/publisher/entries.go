@@ -18,6 +18,10 @@ type entrySet struct {
 	digest coord.Digest  // of all acknowledged entries
 	counts [reasons]int  // items by reason; counts[accepted] has no meaning
 	again  time.Duration // next attempt for foreign items
+
+	now        time.Duration // set by Advance
+	gather     time.Duration // see Config
+	reconsider time.Duration
 }
 
 // item is the entry of one key.
@@ -57,16 +61,16 @@ func (s *entrySet) drop(key string) {
 	s.dirty.Delete(key)
 }
 
-// touch queues a key for the next batch, due at the given time if first.
-func (s *entrySet) touch(key string, due time.Duration) {
+// touch queues a key for the next batch.
+func (s *entrySet) touch(key string) {
 	if s.dirty.Len() == 0 {
-		s.due = due
+		s.due = s.now + max(s.gather, 0)
 	}
 	s.dirty.Insert(key)
 }
 
-// set gives an item a reason. Foreign items are tried again at the given time.
-func (s *entrySet) set(key string, it *item, to reason, again time.Duration) {
+// set gives an item a reason. Foreign items are tried again later.
+func (s *entrySet) set(key string, it *item, to reason) {
 	s.counts[it.reason]--
 	s.counts[to]++
 	if it.reason = to; to == accepted {
@@ -75,7 +79,7 @@ func (s *entrySet) set(key string, it *item, to reason, again time.Duration) {
 	s.dirty.Delete(key)
 	s.acknowledge(key, it, nil)
 	if to == foreign && s.counts[foreign] == 1 {
-		s.again = again
+		s.again = s.now + s.reconsider
 	}
 }
 
@@ -135,7 +139,7 @@ func (s *entrySet) begin(put coord.Entry, was *item) {
 func (p *Publisher) change(e Local) {
 	_, listing := p.inFlight.(Resync)
 	for _, put := range e.Puts {
-		if p.put(put); listing {
+		if p.entries.put(put); listing {
 			p.entries.newer.Insert(put.Key)
 		}
 	}
@@ -148,8 +152,8 @@ func (p *Publisher) change(e Local) {
 			continue
 		}
 		it.value, it.adopt, it.since = nil, false, 0
-		if p.set(key, it, accepted); it.sent {
-			p.touch(key)
+		if p.entries.set(key, it, accepted); it.sent {
+			p.entries.touch(key)
 		} else {
 			p.entries.drop(key)
 		}
@@ -158,26 +162,20 @@ func (p *Publisher) change(e Local) {
 
 // put notes an entry: a registration if Adopt is set, otherwise a change of
 // health. Only a registration takes a foreign key back.
-func (p *Publisher) put(e coord.Entry) {
-	it, ok := p.entries.items.Get(e.Key)
+func (s *entrySet) put(e coord.Entry) {
+	it, ok := s.items.Get(e.Key)
 	if !ok {
 		it = &item{}
-		p.entries.items.Set(e.Key, it)
+		s.items.Set(e.Key, it)
 	}
 	same := it.value != nil && bytes.Equal(it.value, e.Value)
 	it.value, it.adopt, it.repeated = e.Value, it.adopt || e.Adopt, it.repeated || e.Adopt
 	if it.reason == rejected && !same || it.reason == foreign && e.Adopt {
-		p.set(e.Key, it, accepted)
+		s.set(e.Key, it, accepted)
 	}
 	if it.reason == accepted && (!same || e.Adopt) {
-		p.touch(e.Key)
+		s.touch(e.Key)
 	}
-}
-
-func (p *Publisher) touch(key string) { p.entries.touch(key, p.now+max(p.config.Gather, 0)) }
-
-func (p *Publisher) set(key string, it *item, to reason) {
-	p.entries.set(key, it, to, p.now+p.config.Reconsider)
 }
 
 // listed starts the sweep of a resync.
@@ -188,15 +186,15 @@ func (p *Publisher) listed(e Listed) {
 	p.sweep = &from
 }
 
-// reconsider tries foreign entries again: their owner may be gone.
-func (p *Publisher) reconsider() {
-	if p.entries.counts[foreign] == 0 || p.now < p.entries.again {
+// retryForeign tries foreign entries again: their owner may be gone.
+func (s *entrySet) retryForeign() {
+	if s.counts[foreign] == 0 || s.now < s.again {
 		return
 	}
-	p.entries.items.Scan(func(key string, it *item) bool {
+	s.items.Scan(func(key string, it *item) bool {
 		if it.reason == foreign {
-			p.set(key, it, accepted)
-			p.touch(key)
+			s.set(key, it, accepted)
+			s.touch(key)
 		}
 		return true
 	})

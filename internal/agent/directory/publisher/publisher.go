@@ -123,7 +123,10 @@ type Publisher struct {
 // New returns a Publisher without entries.
 func New(c Config) *Publisher {
 	c.setDefaults()
-	return &Publisher{config: c, lease: leaseState{chosen: c.Lease == 0}, most: coord.MaxBatch, backOff: c.Least}
+	return &Publisher{
+		config: c, lease: leaseState{chosen: c.Lease == 0}, entries: entrySet{gather: c.Gather, reconsider: c.Reconsider},
+		most: coord.MaxBatch, backOff: c.Least,
+	}
 }
 
 // State describes the Publisher.
@@ -148,6 +151,7 @@ func (p *Publisher) Committed(key string) (coord.Revision, bool) {
 // Advance processes an event of time now.
 func (p *Publisher) Advance(now time.Duration, e Event) Step {
 	p.now, p.step = max(p.now, now), Step{}
+	p.entries.now = p.now
 	switch e := e.(type) {
 	case Leader:
 		p.lead(e.Term)
@@ -163,7 +167,7 @@ func (p *Publisher) Advance(now time.Duration, e Event) Step {
 		p.done(e)
 	case Tick:
 	}
-	p.reconsider()
+	p.entries.retryForeign()
 	p.step.Do = p.next()
 	p.step.Wake = p.wake()
 	return p.step
