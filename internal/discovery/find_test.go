@@ -50,7 +50,7 @@ func TestCache(t *testing.T) {
 		require.Equal(t, query.SourceNetwork, f.ask(narrower).Source, "another question")
 
 		time.Sleep(4*time.Minute + time.Second)
-		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source, "its time has passed")
+		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source, "it is expired")
 	})
 }
 
@@ -111,10 +111,10 @@ func TestStaleIfError(t *testing.T) {
 		require.Len(t, a.Results, 1)
 
 		local := f.ask(query.Query{Type: "storage", Region: query.Region{Countries: []string{"DE"}}})
-		require.Equal(t, query.SourceLocal, local.Source, "never asked before: from the index")
+		require.Equal(t, query.SourceLocal, local.Source, "a new question, answered from the index")
 		require.Len(t, local.Results, 1)
 		_, err := f.Query(t.Context(), query.Query{Type: "compute"})
-		require.ErrorIs(t, err, discovery.ErrDHTOperation, "nothing is known at all")
+		require.ErrorIs(t, err, discovery.ErrDHTOperation, "the index is empty")
 	})
 }
 
@@ -188,7 +188,7 @@ func TestObsoleteRecordsStayGone(t *testing.T) {
 		f.keep(withdrawn)
 		f.keep(changed)
 		require.Len(t, f.ask(cheap).Results, 2)
-		require.Equal(t, 2, f.index.Len(), "learned")
+		require.Equal(t, 2, f.index.Len(), "from the keepers")
 
 		f.keep(f.tombstone(withdrawn)) // this peer receives no live update
 		f.keep(f.foreign("b", 9, 2, 24*time.Hour))
@@ -250,7 +250,7 @@ func TestTotalAtLeast(t *testing.T) {
 			a := f.ask(nearest)
 			require.Equal(t, source, a.Source)
 			require.True(t, a.AtLeast)
-			require.True(t, a.Complete, "the best are known all the same")
+			require.True(t, a.Complete, "the best matches are included")
 			require.Greater(t, a.Total, len(a.Results))
 			exact := f.ask(counted)
 			require.Equal(t, source, exact.Source)

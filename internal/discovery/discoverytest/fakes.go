@@ -105,7 +105,7 @@ func (n *Network) Resolve(_ context.Context, key records.Key) (*records.Record, 
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, fault.New("discoverytest.Resolve", fault.NotFound, "nobody has it")
+		return nil, fault.New("discoverytest.Resolve", fault.NotFound, "no keeper has it")
 	}
 	return found[0], nil
 }

@@ -135,7 +135,7 @@ func testRegisterRefuses(t *testing.T, api API, _ *Harness) {
 	}
 	list, err := api.List(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, list, "what is refused changes nothing")
+	require.Empty(t, list, "a refused offer changes nothing")
 }
 
 func testRegisterLimit(t *testing.T, api API, _ *Harness) {

@@ -25,7 +25,7 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	a, err := api.Query(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, []string{"cheap"}, names(a))
-	require.Equal(t, 2, a.Total, "the cut comes last")
+	require.Equal(t, 2, a.Total, "limit applies after ranking")
 	require.True(t, a.Complete, a.Reason)
 	require.Equal(t, query.SourceNetwork, a.Source)
 	require.InDelta(t, 2.25, *a.Results[0].DistanceKM, 0.1)
@@ -42,14 +42,14 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	require.NoError(t, err)
 	require.Len(t, all.Results, 3)
 	for _, r := range all.Results {
-		require.Nil(t, r.DistanceKM, "there is no place to measure from")
+		require.Nil(t, r.DistanceKM, "the query has no place")
 		if r.Record.ID == "dear" {
 			require.Equal(t, records.ViewOf(dear), r.Record)
 			require.Equal(t, &records.Measured{Reachable: true, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked}, r.Measured)
 		}
 	}
 	none, err := api.Query(t.Context(), query.Query{Type: "nothing-of-the-kind"})
-	require.NoError(t, err, "no match is an answer")
+	require.NoError(t, err, "zero matches are an answer")
 	require.Empty(t, none.Results)
 	require.True(t, none.Complete)
 }
@@ -99,7 +99,7 @@ func testQueryUnanswered(t *testing.T, api API, h *Harness) {
 	_, err = api.Register(t.Context(), Offer("a"))
 	require.NoError(t, err)
 	a, err := api.Query(t.Context(), compute())
-	require.NoError(t, err, "what is known here is better than nothing")
+	require.NoError(t, err, "local matches are better than none")
 	require.Equal(t, []string{"a"}, names(a))
 	require.False(t, a.Complete)
 	require.NotEmpty(t, a.Reason)

@@ -58,7 +58,7 @@ func TestNewVersionsAreHandedOutToTheirCaller(t *testing.T) {
 			require.Empty(t, r.Due(now, 9))
 			failed(r, now, made)
 			now = now.Add(backoffMin)
-			require.Equal(t, []*records.Record{made}, r.Due(now, 9), "a failure that is told ends the lease")
+			require.Equal(t, []*records.Record{made}, r.Due(now, 9), "a reported failure ends the ack timeout")
 			done(r, now, made)
 			require.Empty(t, r.Due(now.Add(ackTimeout), 9))
 
@@ -68,7 +68,7 @@ func TestNewVersionsAreHandedOutToTheirCaller(t *testing.T) {
 			at, _ := r.NextDue()
 			require.Equal(t, now.Add(ackTimeout), at)
 			require.Empty(t, r.Due(at.Add(-1), 9))
-			require.Equal(t, []*records.Record{made}, r.Due(at, 9), "its maker is gone")
+			require.Equal(t, []*records.Record{made}, r.Due(at, 9), "its caller is gone")
 		})
 	}
 }
@@ -85,11 +85,11 @@ func TestRetriesBackOff(t *testing.T) {
 		now = at
 		pending = r.Due(now, 1)
 		require.Len(t, pending, 1)
-		require.Same(t, first, pending[0], "a retry is no new version")
+		require.Same(t, first, pending[0], "a retry is not a new version")
 	}
 	done(r, now, pending...)
 	at, _ := r.NextDue()
-	require.Equal(t, epoch().Add(DefaultRefresh), at, "a refresh counts from the signing")
+	require.Equal(t, epoch().Add(DefaultRefresh), at, "the refresh interval starts at the signature")
 
 	// The next failure starts the backoff again.
 	failed(r, at, r.Due(at, 1)...)
@@ -120,11 +120,11 @@ func TestRefresh(t *testing.T) {
 		fresh := due[0]
 		require.Greater(t, fresh.Sequence(), last.Sequence())
 		require.Equal(t, now.Add(DefaultTTL), fresh.Expires())
-		require.Equal(t, epoch(), created(fresh), "a refresh is no registration")
+		require.Equal(t, epoch(), created(fresh), "a refresh is not a registration")
 		require.Equal(t, records.OfferOf(last.Service()), records.OfferOf(fresh.Service()))
 		got, _ := r.Get("a")
 		require.Same(t, fresh, got)
-		require.Empty(t, r.Due(now, 1), "it is handedOut like any other")
+		require.Empty(t, r.Due(now, 1), "a tombstone is handed out like other versions")
 		done(r, now, last) // too late: the version is superseded
 		at, _ = r.NextDue()
 		require.Equal(t, now.Add(ackTimeout), at)
@@ -139,11 +139,11 @@ func TestOfflineForDays(t *testing.T) {
 	for end := now.Add(72 * time.Hour); now.Before(end); pending = r.Due(now, 10) {
 		require.Len(t, pending, 1)
 		_, err := records.Open(pending[0].Envelope(), now)
-		require.NoError(t, err, "what is announced is valid")
+		require.NoError(t, err, "due versions are valid")
 		failed(r, now, pending...)
 		at, _ := r.NextDue()
 		require.Positive(t, at.Sub(now))
-		require.LessOrEqual(t, at.Sub(now), backoffMax, "being renewed does not stop the retries")
+		require.LessOrEqual(t, at.Sub(now), backoffMax, "a renewal keeps the retry schedule")
 		now = at
 	}
 	require.Greater(t, r.scheduler.tasks[versionOf(r.List()[0])].failures, 100)
@@ -240,7 +240,7 @@ func TestShorterTTLOfNewConfiguration(t *testing.T) {
 	require.True(t, short.Expires().Before(first.Expires()))
 	tombstone, err := r.Withdraw("a", now.Add(time.Minute))
 	require.NoError(t, err)
-	require.False(t, tombstone.Expires().Before(first.Expires()), "every version is outlived, not only the last")
+	require.False(t, tombstone.Expires().Before(first.Expires()), "the tombstone outlives all versions, not only the last")
 }
 
 // TestManyServices runs a refresh loop for two days of virtual time and counts announcements.
@@ -274,7 +274,7 @@ func TestManyServices(t *testing.T) {
 		now, _ = r.NextDue()
 	}
 	require.InDelta(t, services*8.5, announcements, services/2, "eight refreshes in the mean, and the first one")
-	require.Less(t, largest, 8, "jitter spreads what was registered at once")
+	require.Less(t, largest, 8, "jitter spreads simultaneous registrations")
 	for _, v := range r.List() {
 		require.False(t, v.Expired(now))
 		require.Equal(t, epoch(), created(v))

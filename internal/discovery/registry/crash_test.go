@@ -85,7 +85,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 			}
 			require.NoError(t, r.Close())
 			images := disk.CrashImages()
-			require.Greater(t, len(images), 2*len(script()), "the disk was watched")
+			require.Greater(t, len(images), 2*len(script()), "the disk recorded the writes")
 			for _, w := range images {
 				inspect(t, w.FS, int(w.Known), states, known)
 			}
@@ -141,7 +141,7 @@ func TestDiskFails(t *testing.T) {
 	require.Equal(t, []*records.Record{a}, r.List())
 	require.Len(t, r.scheduler.tasks, 1)
 	still, _ := r.NextDue()
-	require.Equal(t, at, still, "what failed hands nothing out")
+	require.Equal(t, at, still, "a failed call hands nothing out")
 
 	late := now.Add(DefaultRefresh)
 	require.Equal(t, []*records.Record{a}, r.Due(late, 9), "the last version is announced while it is valid")

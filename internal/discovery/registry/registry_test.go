@@ -253,7 +253,7 @@ func TestClockWasAhead(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, tombstone.Sequence(), future[0].Sequence())
 	require.False(t, tombstone.Expires().Before(future[0].Expires()))
-	require.False(t, tombstone.Issued().After(future[0].Issued()), "who believed the record believes its end")
+	require.False(t, tombstone.Issued().After(future[0].Issued()), "peers that accepted the record accept its tombstone")
 
 	due := r.Due(now, 10)
 	require.Equal(t, []string{"b"}, ids(due))

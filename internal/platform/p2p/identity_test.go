@@ -29,7 +29,7 @@ func TestLoadIdentityCreatesOnce(t *testing.T) {
 	all.Wait()
 	for _, k := range keys {
 		require.NotNil(t, k)
-		require.True(t, k.Equals(keys[0]), "all who race get the same key")
+		require.True(t, k.Equals(keys[0]), "all concurrent callers get the same key")
 	}
 	require.Equal(t, crypto.Ed25519, int(keys[0].Type()))
 	info, err := os.Stat(path)

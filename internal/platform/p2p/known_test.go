@@ -37,7 +37,7 @@ func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	first, second := somePeers(t, maxKnown, 20), somePeers(t, 3, 1)
 	require.NoError(t, k.save(ctx, first))
 	require.NoError(t, k.save(ctx, second))
-	require.NoError(t, k.save(ctx, nil), "a peer without a network forgets nobody")
+	require.NoError(t, k.save(ctx, nil), "a peer without contact keeps its list")
 	require.NoError(t, k.save(ctx, []peer.AddrInfo{{ID: first[0].ID}}), "without addresses")
 
 	again := openKnown(ctx, store, discardLog()).peers()

@@ -186,7 +186,7 @@ func TestValues(t *testing.T) {
 	}
 	require.ErrorIs(t, nodes[0].Routing().PutValue(ctx, key, []byte("1")), fault.Exists)
 	require.ErrorIs(t, nodes[0].Routing().PutValue(ctx, key, []byte("bad")), fault.Invalid)
-	require.Error(t, nodes[0].Routing().PutValue(ctx, "/pk/x", []byte("1")), "a namespace of others")
+	require.Error(t, nodes[0].Routing().PutValue(ctx, "/pk/x", []byte("1")), "an unknown namespace")
 }
 
 func TestIsolated(t *testing.T) {

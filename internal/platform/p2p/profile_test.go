@@ -51,7 +51,7 @@ func TestProfilesMeet(t *testing.T) {
 				waitTable(t, b, func(size int) bool { return size == 1 })
 				return
 			}
-			require.Empty(t, publicOnly(where.Addrs), "nobody is told of it")
+			require.Empty(t, publicOnly(where.Addrs), "not announced")
 		})
 	}
 }

@@ -71,7 +71,7 @@ func TestUnknownUntilProbed(t *testing.T) {
 	m, _ := f.measured("a")
 	require.Equal(t, time.Millisecond, m.RoundTrip)
 	require.Equal(t, f.now, m.CheckedAt)
-	require.Zero(t, f.epoch, "nobody was or is unreachable")
+	require.Zero(t, f.epoch, "the unreachable set is unchanged")
 	f.quiet()
 	f.pass(time.Second)
 	f.probe()
@@ -87,7 +87,7 @@ func TestFailedDialIsEvidence(t *testing.T) {
 	f.pass(time.Second)
 	p := f.probe()
 	require.True(t, p.search, "the known addresses failed")
-	require.False(t, f.fail(p), "no news")
+	require.False(t, f.fail(p), "no change")
 	require.EqualValues(t, 1, f.epoch)
 	f.connected("a", f.now)
 	f.require("a", reachable)
@@ -130,7 +130,7 @@ func TestSilentConnectionIsRedialedFirst(t *testing.T) {
 	require.True(t, f.fail(p))
 	f.require("a", unreachable)
 	f.pass(time.Second)
-	require.False(t, f.probe().fresh, "there is no connection left to distrust")
+	require.False(t, f.probe().fresh, "no connection is left")
 }
 
 func TestLossIsCheckedAtOnce(t *testing.T) {
@@ -164,7 +164,7 @@ func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
 	f.require("a", reachable)
 	p = f.probe()
 	f.connected("a", f.now)
-	require.True(t, f.fail(p), "not for ever")
+	require.True(t, f.fail(p), "only once")
 
 	f = newTrackerFixture(t)
 	f.track("a", false, f.now)
@@ -231,7 +231,7 @@ func TestConcurrencyTakesTheLongestDue(t *testing.T) {
 	require.Empty(t, f.next(0, f.now))
 	require.Equal(t, []probe{{id: "b"}}, f.next(2, f.now))
 	_, ok := f.nextDue()
-	require.False(t, ok, "all are under way")
+	require.False(t, ok, "all probes are running")
 }
 
 // TestSuspicionGrowsAndEnds: each further silence doubles the time for which lookups avoid a peer.

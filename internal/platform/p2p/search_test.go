@@ -92,8 +92,8 @@ func (h *searchNetwork) look(s *search, key string) time.Duration {
 	return now.Sub(began)
 }
 
-// In any network, a search ends and finds the closest living peers in order, peers without room included. Dead
-// peers do not delay it one by one.
+// In any network, a search ends and finds the closest living peers in order, peers without room included. The waits for dead peers
+// overlap.
 func TestSearchFindsTheClosest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newSearchNetwork(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 150).Draw(t, "peers"), 30)
@@ -165,7 +165,7 @@ func TestSearchTakesLateAnswers(t *testing.T) {
 	s := newSearch("key", "self")
 	s.add("a", false)
 	s.add("self", false)
-	require.False(t, s.setResult("a", replied, now), "nobody asked")
+	require.False(t, s.setResult("a", replied, now), "an unasked peer")
 	require.Equal(t, []peer.ID{"a"}, s.next(now))
 	require.Empty(t, s.overdue(now.Add(patienceMost-1)))
 	require.Equal(t, []peer.ID{"a"}, s.overdue(now.Add(patienceMost)))

@@ -155,7 +155,7 @@ func TestOpenRefuses(t *testing.T) {
 	c := config(vfs.NewMem())
 	l := open(t, c)
 	_, err := Open(c)
-	require.ErrorIs(t, err, fault.Unavailable, "it is open")
+	require.ErrorIs(t, err, fault.Unavailable, "the outcome is unknown")
 	require.NoError(t, l.Close())
 	c.Dir = "/file/books"
 	f, err := c.FS.Create("/file", vfs.WriteCategoryUnspecified)
@@ -210,7 +210,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 			}
 			require.NoError(t, l.Close())
 			images := disk.CrashImages()
-			require.Greater(t, len(images), len(steps), "the disk was watched")
+			require.Greater(t, len(images), len(steps), "the disk recorded the writes")
 			for _, w := range images {
 				l := open(t, config(w.FS))
 				if got := contentOf(t, l); !states[w.Known].equal(got) {
