@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// database is the Pebble store, with one batch that is used again.
+// database is the Pebble store, with one reused batch.
 type database struct {
 	*pebble.DB
 	errors  *diskErrors
@@ -42,14 +42,14 @@ func (d *database) set(key, value []byte) { _ = d.batch.Set(key, value, nil) } /
 func (d *database) setMessage(key []byte, m proto.Message) {
 	b, err := proto.MarshalOptions{}.MarshalAppend(d.scratch[:0], m)
 	if err != nil {
-		d.errors.fail(err) // a required field is missing: not one of ours
+		d.errors.fail(err) // impossible: a required field is missing
 		return
 	}
 	d.scratch = b
 	d.set(key, b)
 }
 
-// deleteEntries removes [from, to) in the batch.
+// deleteEntries deletes [from, to) in the batch.
 func (d *database) deleteEntries(from, to uint64) error {
 	if err := d.batch.DeleteRange(entryKey(from), entryKey(to), nil); err != nil {
 		return fault.As("", fault.Internal, err)
@@ -71,7 +71,7 @@ func (d *database) commit(sync bool) error {
 	return d.errors.err()
 }
 
-// diskErrors keeps the first error of the disk. Pebble reports the gravest errors through its logger.
+// diskErrors keeps the first disk error. Pebble reports its gravest errors through its logger.
 type diskErrors struct {
 	log   *slog.Logger
 	first atomic.Pointer[error]
@@ -95,6 +95,6 @@ func (s *diskErrors) Infof(format string, args ...any) { s.log.Debug(fmt.Sprintf
 // Errorf implements pebble.Logger.
 func (s *diskErrors) Errorf(format string, args ...any) { s.log.Error(fmt.Sprintf(format, args...)) }
 
-// Fatalf implements pebble.Logger, which says that it does not return. It must not end the
-// process from here: it notes the error, which every later call of Storage returns.
+// Fatalf implements pebble.Logger, which expects no return. It must not end the process here: it keeps the
+// error for all later calls of Storage.
 func (s *diskErrors) Fatalf(format string, args ...any) { s.fail(fmt.Errorf(format, args...)) }

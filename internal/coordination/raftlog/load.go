@@ -23,7 +23,7 @@ const (
 	maxGroup = 256
 )
 
-// header is who the folder belongs to.
+// header names the owner of the folder.
 type header struct {
 	member uint64
 	group  string
@@ -48,7 +48,7 @@ func decodeHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// validMember refuses 0, and the two greatest numbers, by which raft names its own threads.
+// validMember refuses 0 and the two greatest numbers, which raft uses for its own threads.
 func validMember(id uint64) bool { return id != 0 && id < 1<<64-2 }
 
 func damaged(what string) error {
@@ -95,7 +95,7 @@ func (s *Storage) load(random io.Reader) error {
 	return s.sweep(s.leftover)
 }
 
-// whole fills what protobuf leaves out, so that readers never meet nil.
+// whole fills fields omitted by protobuf, so that readers never meet nil.
 func whole(snap *pb.Snapshot) *pb.Snapshot {
 	if snap == nil {
 		return nil
@@ -126,7 +126,7 @@ func NewMember(random io.Reader) (member uint64, err error) {
 	return member, nil
 }
 
-// loadTail finds the end of the log and as much of it as is kept in memory.
+// loadTail finds the end of the log and loads its cached part.
 func (s *Storage) loadTail() error {
 	s.last = s.cut.index
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(0), UpperBound: []byte{keyEntry[0] + 1}})

@@ -9,7 +9,7 @@ import (
 
 var _ raft.Storage = (*Storage)(nil)
 
-// logCache is the recent part of the log in memory: what followers that keep up are sent.
+// logCache holds the recent log in memory, for followers that keep up.
 type logCache struct {
 	limit   int
 	bytes   int
@@ -18,7 +18,7 @@ type logCache struct {
 
 func (t *logCache) first() uint64 { return t.entries[0].GetIndex() }
 
-// append puts entries at the end, in place of those with the same index and all after.
+// append appends entries after removing those with the same or a higher index.
 func (t *logCache) append(entries []*pb.Entry) {
 	from := entries[0].GetIndex()
 	if len(t.entries) > 0 && from <= t.first() {
@@ -41,7 +41,7 @@ func (t *logCache) append(entries []*pb.Entry) {
 	}
 }
 
-// shrink drops the older half by size, and never the last entry.
+// shrink drops the older half by size, but never the last entry.
 func (t *logCache) shrink() {
 	drop := 0
 	for ; t.bytes > t.limit/2 && drop < len(t.entries)-1; drop++ {
@@ -64,7 +64,7 @@ func (t *logCache) cut(index uint64) {
 
 func (t *logCache) clear() { t.entries, t.bytes = nil, 0 }
 
-// at gives the entry with the index, nil if it is not here.
+// at returns the entry with the index; nil if it is not cached.
 func (t *logCache) at(index uint64) *pb.Entry {
 	if len(t.entries) == 0 || index < t.first() || index-t.first() >= uint64(len(t.entries)) {
 		return nil
@@ -72,8 +72,8 @@ func (t *logCache) at(index uint64) *pb.Entry {
 	return t.entries[index-t.first()]
 }
 
-// InitialState implements raft.Storage. The commit index is at least that of the snapshot, which
-// may be ahead of the last hard state that was written.
+// InitialState implements raft.Storage. The commit index is at least the snapshot's, which may be newer than
+// the last written hard state.
 func (s *Storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	hard := s.hard
 	if at := s.snapshot.GetMetadata().GetIndex(); hard.GetCommit() < at {
@@ -97,7 +97,7 @@ func (s *Storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	for next := lo + uint64(len(entries)); next < hi; next++ {
 		e := s.tail.at(next)
 		if e == nil {
-			break // what was older has filled maxSize
+			break // older entries filled maxSize
 		}
 		if size += uint64(proto.Size(e)); size > maxSize && len(entries) > 0 {
 			break
@@ -107,7 +107,7 @@ func (s *Storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return entries, nil
 }
 
-// older reads those of the entries from the disk that are not in memory.
+// older reads the entries that are not cached from the disk.
 func (s *Storage) older(lo, hi, maxSize uint64) (entries []*pb.Entry, size uint64, err error) {
 	if len(s.tail.entries) > 0 {
 		hi = min(hi, s.tail.first())
@@ -165,8 +165,7 @@ func (s *Storage) LastIndex() (uint64, error) { return s.last, nil }
 // FirstIndex implements raft.Storage.
 func (s *Storage) FirstIndex() (uint64, error) { return s.cut.index + 1, nil }
 
-// Snapshot implements raft.Storage: the metadata of the one in force. The state itself is in a
-// file; see State.
+// Snapshot implements raft.Storage. It returns the metadata of the snapshot in force; State opens its state.
 func (s *Storage) Snapshot() (*pb.Snapshot, error) {
 	if s.snapshot == nil || s.snapshot.GetMetadata().GetIndex() < s.required {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -174,6 +173,6 @@ func (s *Storage) Snapshot() (*pb.Snapshot, error) {
 	return s.snapshot, nil
 }
 
-// Require says that a snapshot before index is of no use to others, so that Snapshot gives none
-// until a newer one is in force: a member that joined at index would refuse one that does not know it.
+// Require makes Snapshot fail until a snapshot at index or later is in force: a member that joined at index
+// refuses a snapshot without itself.
 func (s *Storage) Require(index uint64) { s.required = max(s.required, index) }

@@ -21,10 +21,10 @@ const (
 	snapshotDir = "snapshots"
 	partial     = ".partial"
 
-	// A snapshot's file is the magic, length and CRC-32C of its metadata, four bytes each,
-	// big-endian, the metadata, and then the state in the format of its machine.
+	// A snapshot's file holds the magic, the length and CRC-32C of its metadata in four bytes each,
+	// big-endian, the metadata, and the state in the machine's format.
 	magic = "BHGROUP\x01"
-	// maxMetadata bounds what a reader believes of a length.
+	// maxMetadata bounds a length before it is believed.
 	maxMetadata = 1 << 20
 )
 
@@ -33,14 +33,14 @@ type snapshotFiles struct {
 	fs     vfs.FS
 	dir    string
 	log    *slog.Logger
-	writes atomic.Uint64 // begun, so that files in progress have names of their own
+	writes atomic.Uint64 // started, for unique names of unfinished files
 }
 
 func (f *snapshotFiles) path(elem ...string) string {
 	return f.fs.PathJoin(append([]string{f.dir}, elem...)...)
 }
 
-// makeDirs makes the folders and their names durable, up to the first that was there.
+// makeDirs makes the folders and their names durable, up to the first existing one.
 func (f *snapshotFiles) makeDirs() error {
 	made := []string{f.dir}
 	for dir := f.dir; ; made = append(made, dir) {
@@ -72,13 +72,13 @@ func (f *snapshotFiles) syncDir(dir string) error {
 	return d.Close()
 }
 
-// name tells snapshots apart: members that have applied the same entries write the same bytes.
+// name identifies a snapshot: members with the same applied entries write the same bytes.
 func name(snap *pb.Snapshot) string {
 	return fmt.Sprintf("%016x-%016x", snap.GetMetadata().GetTerm(), snap.GetMetadata().GetIndex())
 }
 
-// Write makes the file of a snapshot, durable on return, which is of no effect until Adopt or
-// Restore. Any goroutine may call it.
+// Write writes the file of a snapshot durably. It has no effect before Adopt or Restore. It is safe for
+// concurrent use.
 //
 // Errors: Internal, or those of the state.
 func (f *snapshotFiles) Write(snap *pb.Snapshot, state io.WriterTo) error {
@@ -127,7 +127,7 @@ func writeMetadata(w io.Writer, snap *pb.Snapshot) error {
 	return err
 }
 
-// ReadMetadata reads the beginning of a snapshot's file; the state follows.
+// ReadMetadata reads the start of a snapshot's file; the state follows.
 //
 // Errors: Invalid.
 func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
@@ -154,10 +154,10 @@ func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
 	return whole(snap), nil
 }
 
-// State opens the state in a snapshot's file, for any goroutine. One that is open stays
-// readable when a newer one takes its place.
+// State opens the state of a snapshot's file, in any goroutine. It stays readable after its replacement by a
+// newer snapshot.
 //
-// Errors: NotFound when there is no such file; Invalid when it is damaged; Internal.
+// Errors: NotFound; Invalid for a damaged file; Internal.
 func (f *snapshotFiles) State(snap *pb.Snapshot) (io.ReadCloser, error) {
 	const op = "storage.State"
 	file, err := f.fs.Open(f.path(snapshotDir, name(snap)), vfs.SequentialReadsOption)
@@ -183,10 +183,10 @@ type state struct {
 
 func (s *state) Close() error { return s.file.Close() }
 
-// Bootstrap begins the log with a snapshot that all founders of the group derive alike, and binds
-// the folder to the group. A crash meanwhile leaves a folder that can be founded again.
+// Bootstrap begins the log with a snapshot that all initial voters derive alike, and binds the folder to the
+// group. After a crash it can be repeated.
 //
-// Errors: Conflict when it has begun already, or belongs to another group; Internal.
+// Errors: Conflict for a folder with a log or of another group; Internal.
 func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) error {
 	const op = "storage.Found"
 	if s.snapshot != nil || s.last > 0 {
@@ -202,8 +202,8 @@ func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) 
 	return fault.Wrap(op, s.Restore(snap, hard))
 }
 
-// Adopt puts a written snapshot in force, and removes older ones. The log stays; see Compact.
-// One that is not newer than that in force is passed over. Errors: Internal.
+// Adopt puts a written snapshot in force and removes older ones. The log stays; see Compact. It ignores a
+// snapshot that is not newer. Errors: Internal.
 func (s *Storage) Adopt(snap *pb.Snapshot) error {
 	const op = "storage.Adopt"
 	at := snap.GetMetadata().GetIndex()
@@ -222,13 +222,13 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 	return fault.Wrap(op, s.sweep(s.outdated))
 }
 
-// Restore replaces everything by a written snapshot that came from the leader, and keeps the
-// hard state, whose commit index is at least the snapshot's. Errors: Internal.
+// Restore replaces log and state by a written snapshot of the leader, and stores the hard state, whose commit
+// index is at least the snapshot's. Errors: Internal.
 func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
 	return fault.Wrap("storage.Restore", s.replace(snap, hard, nil))
 }
 
-// replace puts a written snapshot in the place of everything, and whose it is if h is given.
+// replace replaces log and state by a written snapshot, and the folder's owner if h is given.
 func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
 	cut := position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
 	s.db.batch.Reset()
@@ -254,15 +254,14 @@ func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) erro
 	return s.sweep(s.outdated)
 }
 
-// Identity is whose a folder is: a member of a group.
+// Identity names the owner of a folder: a member of a group.
 type Identity struct {
 	Member uint64
 	Group  string
 }
 
-// Recover gives the folder to another member, of another group, that begins with a snapshot: the log
-// of before is gone, as is what its member had promised to anybody. It happens as a whole or
-// not at all. What to do it for is said in package replica.
+// Recover gives the folder to another member of another group, which begins with a snapshot, atomically. The
+// old log and the old member's promises are gone. See package replica for its use.
 //
 // Errors: Invalid; Internal.
 func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
@@ -282,15 +281,15 @@ func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) err
 	return nil
 }
 
-// outdated tells a snapshot, whole or partial, older than that in force: nothing newer that
-// is being written or received meanwhile.
+// outdated matches snapshots older than the one in force, unfinished ones included, but no newer one in
+// progress.
 func (s *Storage) outdated(file string) bool {
 	var term, index uint64
 	n, _ := fmt.Sscanf(file, "%x-%x", &term, &index)
 	return n != 2 || index < s.snapshot.GetMetadata().GetIndex()
 }
 
-// leftover tells, when nothing is being written yet, what a crash left.
+// leftover matches files of an earlier crash. Call it before the first write.
 func (s *Storage) leftover(file string) bool { return file != name(s.snapshot) }
 
 // sweep removes files of snapshots.

@@ -1,30 +1,28 @@
-// Package raftlog keeps what a member of the coordination group must not forget: its id, the
-// log, the hard state of Raft, and snapshots of the state machine.
+// Package raftlog is the durable memory of a member of the coordination group: its id, the log, Raft's
+// hard state, and snapshots of the state machine.
 //
 // # Layout
 //
-// The log, the hard state and the header are keys of a Pebble store in the folder "log".
-// Snapshots are files of their own in "snapshots", so that the store stays small and a snapshot
-// can be written, received and sent beside everything else. The newest adopted one is
-// named by the store; any other file there is a leftover.
+// The log, the hard state and the header are keys of a Pebble store in the folder "log". Snapshots are
+// files in "snapshots", so that the store stays small, and a snapshot can be written, received and sent beside
+// other work. The store names the snapshot in force; all other files there are leftovers.
 //
 //	h             header: format, member id, group id
 //	s             hard state
-//	c             index and term up to which the log is cut off
+//	c             index and term of the last entry before the log
 //	n             metadata of the snapshot in force
-//	e<index>      entry, big-endian, so that they lie in order
+//	e<index>      entry, big-endian for their order
 //
 // # Durability
 //
-// Save with sync, Bootstrap, Adopt and Restore return when the disk has it. An error of the disk
-// is returned by the call that met it and by all after it: what a failed fsync left behind is
-// unknown, so the process must end and start again from what is really there.
+// Save with sync, Bootstrap, Adopt and Restore return after the durable write. A disk error fails its call and
+// all later calls: the effect of a failed fsync is unknown, so the process must end and start again from
+// the disk.
 //
 // # Identity
 //
-// The member id is drawn at random when the directory is made, and Raft's votes are bound to it.
-// A peer that loses its directory therefore comes back as another member, and cannot vote
-// twice in one term.
+// A new directory draws its member id at random, and Raft's votes are bound to this id. A peer with a
+// lost directory therefore returns as another member, and cannot vote twice in a term.
 package raftlog
 
 import (
@@ -40,18 +38,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Options say where and how to keep things.
+// Options configures a Storage.
 type Options struct {
-	// FS is the file system; nil is the real one.
+	// FS is the file system; nil is the operating system's.
 	FS vfs.FS
-	// Dir is a folder of its own; made when absent.
+	// Dir is a folder for the Storage alone, created on demand.
 	Dir string
-	// Rand gives the member id of a new folder; nil is crypto/rand.
+	// Rand draws the member id of a new folder; nil is crypto/rand.
 	Rand io.Reader
-	// Tail bounds the bytes of recent entries kept in memory beside the disk; 0 is 1 MiB. A follower that keeps up
-	// asks for no others, and one that does not has them from Pebble, mostly out of its memory too.
+	// Tail bounds the bytes of recent entries in memory; 0 is 1 MiB. Followers that keep up need no others;
+	// slow ones read from Pebble, mostly from its memory too.
 	Tail int
-	// Logger hears of trouble; nil discards.
+	// Logger reports problems; nil discards.
 	Logger *slog.Logger
 }
 
@@ -70,8 +68,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// Storage is one member's memory. Its methods are for the goroutine that owns it, but for
-// those said to be for any. It implements raft.Storage.
+// Storage is the durable memory of one member. Its methods are for its owner's goroutine, unless stated
+// otherwise. It implements raft.Storage.
 type Storage struct {
 	snapshotFiles
 	db database
@@ -80,19 +78,18 @@ type Storage struct {
 	hard     *pb.HardState // nil before the first
 	snapshot *pb.Snapshot  // in force; nil before the first
 	cut      position      // of the last entry before the log
-	last     uint64        // index of the last entry, cut.index when there is none
+	last     uint64        // index of the last entry; cut.index in an empty log
 	tail     logCache
 	closed   bool
-	required uint64 // index below which Snapshot gives none
+	required uint64 // index below which Snapshot fails
 }
 
-// position is where an entry stands.
+// position is the position of an entry.
 type position struct{ index, term uint64 }
 
 // Open reads the folder, or makes it with a new member id.
 //
-// Errors: Internal when the disk fails, what is there is damaged, or another process has it
-// open; Unsupported for another format.
+// Errors: Internal for a disk error, damage, or a folder in use; Unsupported for another format.
 func Open(o Options) (*Storage, error) {
 	const op = "storage.Open"
 	if o.Dir == "" {
@@ -118,9 +115,8 @@ func Open(o Options) (*Storage, error) {
 	return s, nil
 }
 
-// pebbleOptions make Pebble a log: no cache to speak of, one WAL file for several megabytes, so
-// that files are recycled and a sync rarely has to extend one, and chunks that tell a torn end
-// from damage in what was synced.
+// pebbleOptions configures Pebble as a log: almost no cache; one WAL file for several megabytes, so that files
+// are recycled and a sync rarely extends one; chunks that distinguish a torn end from damaged synced data.
 func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
 	return &pebble.Options{
 		FS:                 fsys,
@@ -129,12 +125,12 @@ func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
 		MemTableSize:       8 << 20,
 		CacheSize:          1 << 20,
 		MaxOpenFiles:       64,
-		// The log is cut from behind by ranges: tables wholly in one are dropped unread.
+		// The log is cut from behind by ranges: tables within one are dropped unread.
 		L0CompactionThreshold: 8,
 	}
 }
 
-// Close releases the folder; again does nothing. What was not synced may be lost. Errors: Internal.
+// Close releases the folder; further calls do nothing. Unsynced data may be lost. Errors: Internal.
 func (s *Storage) Close() error {
 	const op = "storage.Close"
 	if s.closed {
@@ -148,19 +144,18 @@ func (s *Storage) Close() error {
 	return fault.Wrap(op, s.db.errors.err())
 }
 
-// Member is the id of this member, never 0.
+// Member returns the id of this member, never 0.
 func (s *Storage) Member() uint64 { return s.header.member }
 
-// Group is the group that the folder belongs to, "" while to none.
+// Group returns the group of the folder; empty before Bind.
 func (s *Storage) Group() string { return s.header.group }
 
-// HasSnapshot says whether there is a snapshot to start from: false for a member that waits to be
-// sent its first one.
+// HasSnapshot reports whether a snapshot is in force: false for a member that waits for its first one.
 func (s *Storage) HasSnapshot() bool { return s.snapshot != nil }
 
-// Bind makes the folder belong to a group for good. Again with the same group does nothing.
+// Bind binds the folder to a group for good. A repeated call does nothing.
 //
-// Errors: Conflict when it belongs to another; Invalid; Internal.
+// Errors: Conflict for a folder of another group; Invalid; Internal.
 func (s *Storage) Bind(group string) error {
 	const op = "storage.Bind"
 	switch {
@@ -182,8 +177,8 @@ func (s *Storage) Bind(group string) error {
 	return nil
 }
 
-// Save appends entries, which may replace the end of the log, and keeps the hard state if
-// one is given. With sync all of it, and all saved before, is durable on return.
+// Save appends entries, which may replace the end of the log, and stores the hard state unless nil. With sync,
+// this and all earlier calls are durable.
 //
 // Errors: Internal; the process must end.
 func (s *Storage) Save(hard *pb.HardState, entries []*pb.Entry, sync bool) error {
@@ -210,7 +205,7 @@ func (s *Storage) Save(hard *pb.HardState, entries []*pb.Entry, sync bool) error
 	return nil
 }
 
-// stage writes entries into the batch, and the end of what they replace out of it.
+// stage adds entries to the batch, and removes the replaced end of the log.
 func (s *Storage) stage(entries []*pb.Entry) error {
 	first, last := entries[0].GetIndex(), entries[len(entries)-1].GetIndex()
 	if first <= s.cut.index || first > s.last+1 {
@@ -225,8 +220,8 @@ func (s *Storage) stage(entries []*pb.Entry) error {
 	return nil
 }
 
-// Compact cuts off the log up to index, that one included. Only what a snapshot in force covers
-// may go. It need not be synced: a crash at worst brings the entries back.
+// Compact cuts the log up to and including index. A snapshot in force must cover it. A crash at worst restores
+// the entries, so it needs no sync.
 //
 // Errors: Internal.
 func (s *Storage) Compact(index uint64) error {
@@ -255,7 +250,7 @@ func (s *Storage) Compact(index uint64) error {
 	return nil
 }
 
-// LogBytes gives the size of the recent entries that are kept in memory.
+// LogBytes returns the size of the cached entries.
 func (s *Storage) LogBytes() int { return s.tail.bytes }
 
 func entryKey(index uint64) []byte {

@@ -14,22 +14,22 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// CallProtocol is the protocol on which gRPC runs between peers.
+// CallProtocol is the protocol of gRPC between peers.
 const CallProtocol protocol.ID = "/blackhole/coord/1"
 
-// ListenLimits bound the connections of other peers. A zero field is its default.
+// ListenLimits bounds the connections of other peers. A zero field takes its default.
 type ListenLimits struct {
-	Total   int // open at once; 8192
-	PerPeer int // open at once, of one peer: gRPC needs one; 4
-	Waiting int // accepted by nobody yet; 64
+	Total   int // open connections; 8192
+	PerPeer int // open connections of one peer: gRPC needs one; 4
+	Waiting int // not accepted yet; 64
 }
 
-// Listener gives the streams of CallProtocol as connections. What is above its bounds is reset.
+// Listener accepts the streams of CallProtocol as connections. It resets streams above its bounds.
 type Listener struct {
 	host    host.Host
 	limiter *rpc.Limiter
 
-	mu      sync.Mutex // guards closing of waiting, against those who send on it
+	mu      sync.Mutex // orders the close of waiting after sends
 	waiting chan *conn
 	closed  bool
 }
@@ -67,7 +67,7 @@ func (l *Listener) serve(s network.Stream) {
 	c.abort()
 }
 
-// Accept waits for the next connection. Once the listener is closed it returns net.ErrClosed.
+// Accept waits for the next connection. After Close it returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, ok := <-l.waiting
 	if !ok {
@@ -76,7 +76,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close accepts no more. Connections that were accepted stay open.
+// Close accepts no more connections. Accepted ones stay open.
 func (l *Listener) Close() error {
 	l.host.RemoveStreamHandler(CallProtocol)
 	l.mu.Lock()
@@ -92,11 +92,11 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr is this peer's id.
+// Addr returns this peer's id.
 func (l *Listener) Addr() net.Addr { return Addr{l.host.ID()} }
 
-// Dial connects to the listener of another peer, by a connection that is not relayed and that
-// stays protected from trimming until it is closed. Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
+// Dial connects to the listener of another peer without a relay. The connection is protected from trimming
+// until its end. Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
 func Dial(ctx context.Context, h host.Host, to peer.ID) (net.Conn, error) {
 	const op = "transport.Dial"
 	if to == h.ID() {
@@ -120,13 +120,13 @@ func Dial(ctx context.Context, h host.Host, to peer.ID) (net.Conn, error) {
 // Addr is the address of a peer: its id.
 type Addr struct{ Peer peer.ID }
 
-// Network is "libp2p".
+// Network returns "libp2p".
 func (Addr) Network() string { return "libp2p" }
 
-// String is the peer id in its usual form.
+// String returns the peer id in its usual form.
 func (a Addr) String() string { return a.Peer.String() }
 
-// conn is a stream as a connection.
+// conn is a stream as a net.Conn.
 type conn struct {
 	network.Stream
 	once   sync.Once
@@ -135,13 +135,13 @@ type conn struct {
 
 var _ net.Conn = (*conn)(nil)
 
-// LocalAddr is this peer's id.
+// LocalAddr returns this peer's id.
 func (c *conn) LocalAddr() net.Addr { return Addr{c.Stream.Conn().LocalPeer()} }
 
-// RemoteAddr is the other's, as the connection has authenticated it.
+// RemoteAddr returns the remote peer's authenticated id.
 func (c *conn) RemoteAddr() net.Addr { return Addr{c.Stream.Conn().RemotePeer()} }
 
-// Close lets what was written arrive, and reads no more.
+// Close lets written data arrive, and reads no more.
 func (c *conn) Close() error {
 	c.once.Do(c.closed)
 	return c.Stream.Close()

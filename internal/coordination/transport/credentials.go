@@ -14,17 +14,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// AuthInfo says which peer is at the other end of a gRPC connection.
+// AuthInfo names the remote peer of a gRPC connection.
 type AuthInfo struct {
 	credentials.CommonAuthInfo
 	Peer peer.ID
 }
 
-// AuthType is "libp2p".
+// AuthType returns "libp2p".
 func (AuthInfo) AuthType() string { return "libp2p" }
 
-// PeerOf gives the authenticated peer id of who makes the call that ctx is of. It is not ok for a
-// call that did not come over libp2p.
+// PeerOf returns the authenticated peer id of a call's sender; false for a call outside libp2p.
 func PeerOf(ctx context.Context) (string, bool) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {
@@ -34,8 +33,9 @@ func PeerOf(ctx context.Context) (string, bool) {
 	return info.Peer.String(), ok
 }
 
-// Credentials are those of connections of this package, whose peers libp2p has authenticated and
-// whose bytes it encrypts. Other connections are left to base, so that one server can serve both; nil refuses them.
+// Credentials returns the credentials of connections of this package, whose peers libp2p authenticates and
+// whose bytes it encrypts. base handles other connections, so that one server can serve both; nil refuses
+// them.
 func Credentials(base credentials.TransportCredentials) credentials.TransportCredentials {
 	return transportCredentials{base}
 }
@@ -44,8 +44,8 @@ type transportCredentials struct {
 	base credentials.TransportCredentials
 }
 
-// identify goes by the address, which is the same when a connection was wrapped, and not by the
-// connection's type: a stranger's must never be taken for a local one.
+// identify uses the address, which survives the wrapping of a connection, instead of its type: a stranger's
+// connection must never count as local.
 func identify(c net.Conn) (credentials.AuthInfo, bool) {
 	a, ok := c.RemoteAddr().(Addr)
 	return AuthInfo{
@@ -73,7 +73,7 @@ func (t transportCredentials) ClientHandshake(ctx context.Context, authority str
 	return t.base.ClientHandshake(ctx, authority, c)
 }
 
-// errNotLibp2p refuses a connection without an authenticated peer.
+// errNotLibp2p rejects a connection without an authenticated peer.
 var errNotLibp2p = fault.New("transport.Credentials", fault.Unauthentic, "the connection is not libp2p's")
 
 func (t transportCredentials) Info() credentials.ProtocolInfo {
@@ -87,16 +87,16 @@ func (t transportCredentials) Clone() credentials.TransportCredentials {
 	return transportCredentials{t.base.Clone()}
 }
 
-// OverrideServerName does nothing: a peer's name is its key.
+// OverrideServerName does nothing: a peer's key is its name.
 func (t transportCredentials) OverrideServerName(string) error { return nil }
 
-// Local are the credentials of connections within the machine, without any, as a base for Credentials.
+// Local returns empty credentials for connections within the machine, as a base for Credentials.
 func Local() credentials.TransportCredentials { return insecure.NewCredentials() }
 
-// Target is the name under which gRPC knows a peer; see DialOptions.
+// Target returns gRPC's name of a peer; see DialOptions.
 func Target(p peer.ID) string { return "passthrough:///" + p.String() }
 
-// DialOptions make gRPC connect to Targets over a host.
+// DialOptions makes gRPC dial Targets over a host.
 func DialOptions(h host.Host) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {

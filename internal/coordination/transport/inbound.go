@@ -14,7 +14,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// inbound is a stream of a member, after the handshake.
+// inbound is a member's stream after the handshake.
 type inbound struct {
 	key    streamKey
 	peer   peer.ID
@@ -22,7 +22,7 @@ type inbound struct {
 	frames *frames
 }
 
-// serve is the handler of the protocol.
+// serve handles the protocol.
 func (t *Transport) serve(s network.Stream) {
 	if !t.handshakes.Enter(s) {
 		t.Recorder.Refused("busy")
@@ -53,7 +53,7 @@ func (t *Transport) serve(s network.Stream) {
 	_ = s.Close()
 }
 
-// receive shakes hands. Without an error the stream counts as running; otherwise it is ended.
+// receive performs the handshake. Without an error the stream counts as running; otherwise it is ended.
 func (t *Transport) receive(s network.Stream) (*inbound, error) {
 	p := &idleTimeoutStream{Stream: s}
 	f := newFrames(p, s.Scope())
@@ -85,7 +85,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 	return nil, fault.As("", fault.Forbidden, &rejection{welcome})
 }
 
-// readHello reads a dialler's first words.
+// readHello reads a dialler's introduction.
 func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello, error) {
 	if s.Conn().Stat().Limited {
 		return nil, fault.New("", fault.Forbidden, "the connection is relayed")
@@ -104,7 +104,7 @@ func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello
 	return hello, nil
 }
 
-// admit judges a dialler and, when it is welcome, lets its stream take the place of an older one.
+// admit checks a dialler. An accepted stream replaces an older one.
 func (t *Transport) admit(in *inbound, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
 	for {
 		t.mu.Lock()
@@ -115,13 +115,12 @@ func (t *Transport) admit(in *inbound, hello *groupv1.MemberHello) *groupv1.Memb
 			return welcome
 		}
 		if t.ctx.Err() != nil {
-			return &groupv1.MemberWelcome{GroupId: t.Group[:]} // no verdict: not any more
+			return &groupv1.MemberWelcome{GroupId: t.Group[:]} // no result: this member is closing
 		}
 	}
 }
 
-// register makes the stream the one of its member and lane, unless the members were
-// rechecked since epoch.
+// register makes the stream the current one of its member and kind, unless Recheck ran since epoch.
 func (t *Transport) register(in *inbound, epoch uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,7 +136,7 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 	return true
 }
 
-// check says whether a peer may open a stream as who it says it is.
+// check checks a dialler's claim of a member.
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
 	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.Group[:]}
 	switch {
@@ -159,12 +158,12 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 	return w
 }
 
-// resultName is "wrong_group" for HANDSHAKE_RESULT_WRONG_GROUP.
+// resultName returns "wrong_group" for HANDSHAKE_RESULT_WRONG_GROUP.
 func resultName(v groupv1.HandshakeResult) string {
 	return strings.ToLower(strings.TrimPrefix(v.String(), "HANDSHAKE_RESULT_"))
 }
 
-// retryNow lets the lanes to a member try again at once: it is there.
+// retryNow makes the streams to a member try again at once after its sign of life.
 func (t *Transport) retryNow(member uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,13 +174,13 @@ func (t *Transport) retryNow(member uint64) {
 	}
 }
 
-// read gives the messages of a lane to the receiver until the stream ends.
+// read passes the messages of a stream to the receiver until its end.
 func (t *Transport) read(in *inbound) error {
 	limit := maxControl
 	if in.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		limit = MaxFrame
 	}
-	in.stream.idle = 2 * t.Limits.Silence // whoever is there probes
+	in.stream.idle = 2 * t.Limits.Silence // a living member probes
 	for {
 		b, err := in.frames.next(limit)
 		if err != nil {
@@ -210,7 +209,7 @@ func (t *Transport) answer(s network.Stream) error {
 	return err
 }
 
-// parse reads a message and checks that it may come on its stream.
+// parse decodes a message and checks that it fits its stream.
 func (t *Transport) parse(in *inbound, b []byte) (*raftpb.Message, error) {
 	m, err := decode(b)
 	if err != nil {

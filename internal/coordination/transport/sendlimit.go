@@ -7,14 +7,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// sendLimiter bounds what is done for nobody who waits, in all and for each peer.
+// sendLimiter bounds background work, in total and per peer.
 type sendLimiter struct {
 	total, perPeer int
 	ctx            context.Context
 	cancel         context.CancelFunc
 	running        sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and additions to running
+	mu     sync.Mutex // guards all below, and additions to running
 	n      int
 	ofPeer map[peer.ID]int
 }
@@ -25,7 +25,7 @@ func newSendLimiter(total, perPeer int) *sendLimiter {
 	return p
 }
 
-// start runs f in the background, unless there is too much already, or the end has come.
+// start runs f in the background. It returns false at a limit and after close.
 func (p *sendLimiter) start(to peer.ID, f func(context.Context)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *sendLimiter) done(to peer.ID) {
 	}
 }
 
-// close ends what runs, and waits.
+// close cancels the running functions and waits for them.
 func (p *sendLimiter) close() {
 	p.mu.Lock()
 	p.cancel()

@@ -6,23 +6,22 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// sendQueue is what waits for one lane, bounded by count and by bytes.
+// sendQueue holds the messages of one stream, bounded by count and bytes.
 type sendQueue struct {
 	maxCount, maxBytes int
-	ready              chan struct{} // has an element when there may be something to take
+	ready              chan struct{} // has an element if the queue may hold messages
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards all below
 	queue []*raftpb.Message
 	bytes int  // of the queue
-	lost  bool // something was dropped since the last take
+	lost  bool // a message was dropped since the last take
 }
 
 func newSendQueue(maxCount, maxBytes int) *sendQueue {
 	return &sendQueue{maxCount: maxCount, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
-// put appends m, or drops it when the box is full. A message larger than the whole box still fits
-// into an empty one.
+// put appends m, or drops it if the queue is full. An empty queue takes a message of any size.
 func (o *sendQueue) put(m *raftpb.Message) bool {
 	weight := weigh(m)
 	o.mu.Lock()
@@ -43,8 +42,8 @@ func (o *sendQueue) put(m *raftpb.Message) bool {
 	return !full
 }
 
-// take empties the box, gives it spare, which is the box's from then on, to fill next, and tells whether something was dropped
-// since the last time.
+// take empties the queue, which reuses spare next, and reports whether it dropped a message since the last
+// take.
 func (o *sendQueue) take(spare []*raftpb.Message) (queue []*raftpb.Message, lost bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// A snapshot has a stream of its own: the handshake, the message without the state, the state in
-// chunks, a frame of length 0 and, from the receiver, one byte when the state is
-// safe. A stream that ends before is a failure on both sides.
+// A snapshot has a stream of its own: the handshake, the message without the state, the state in chunks, a
+// frame of length 0, and the receiver's byte after the durable write. An earlier end is a failure on both
+// sides.
 
-// sendSnapshot sends one in the background; one at a time to each member.
+// sendSnapshot sends a snapshot in the background, one at a time to each member.
 func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	to := m.GetTo()
 	t.mu.Lock()
@@ -45,7 +45,7 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	})
 }
 
-// transmit sends a snapshot and waits until the member has it.
+// transmit sends a snapshot and waits for the member's confirmation.
 func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.Limits.SnapshotTime)
 	defer cancel()
@@ -63,7 +63,7 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = s.Reset() }()
-	if t.Snapshots == (inMemory{}) { // the state does not travel twice
+	if t.Snapshots == (inMemory{}) { // the state travels once
 		m.Snapshot = &raftpb.Snapshot{Metadata: m.GetSnapshot().GetMetadata()}
 	}
 	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(t.Limits.Write)) }}
@@ -78,7 +78,7 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 		err = w.end()
 	}
 	if err == nil {
-		_, err = io.ReadFull(s, make([]byte, 1)) // it may take as long as ctx to make it durable
+		_, err = io.ReadFull(s, make([]byte, 1)) // the durable write may take as long as ctx
 	}
 	return n, err
 }
@@ -86,7 +86,7 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 // chunkWriter writes each piece as a frame.
 type chunkWriter struct {
 	w      io.Writer
-	before func() // each write
+	before func() // called before each write
 	buf    []byte
 }
 
@@ -113,8 +113,7 @@ func (c *chunkWriter) end() error {
 	return err
 }
 
-// takeSnapshot receives one. Of several at once the last one to come has its way, and waits until
-// the one before has let go.
+// takeSnapshot receives a snapshot. A newer transfer ends an older one and waits for its end.
 func (t *Transport) takeSnapshot(in *inbound) error {
 	ctx, cancel := context.WithTimeout(t.ctx, t.Limits.SnapshotTime)
 	defer cancel()
@@ -174,15 +173,15 @@ func (t *Transport) store(in *inbound) (int64, *raftpb.Message, error) {
 	return body.read, m, nil
 }
 
-// chunkReader is the state of a snapshot as it comes in.
+// chunkReader reads the state of a snapshot from its stream.
 type chunkReader struct {
 	frames *frames
 	left   int64 // bytes still allowed
 	read   int64
-	whole  bool // the end has come
+	whole  bool // the end was read
 }
 
-// WriteTo implements io.WriterTo. It fails unless the state comes to its end within its bounds.
+// WriteTo implements io.WriterTo. It fails unless the state ends within its bounds.
 func (c *chunkReader) WriteTo(w io.Writer) (int64, error) {
 	for {
 		b, err := c.frames.next(chunkSize)
@@ -204,7 +203,8 @@ func (c *chunkReader) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// inMemory keeps the state of a snapshot in its Data. Elsewhere Data is small, and travels with the message.
+// inMemory keeps the state of a snapshot in its Data. Other stores keep Data small, and it travels with the
+// message.
 type inMemory struct{}
 
 func (inMemory) State(snap *raftpb.Snapshot) (io.ReadCloser, error) {

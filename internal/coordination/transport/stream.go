@@ -17,14 +17,14 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// kind is the way to one member for one sort of message. One goroutine runs it: it opens the
-// stream when there is something to say, and again when it broke.
+// peerStream sends one kind of message to one member. Its goroutine opens the stream on demand, and again
+// after a failure.
 type peerStream struct {
 	t      *Transport
 	key    streamKey
 	peer   peer.ID
 	queue  *sendQueue
-	wake   chan struct{} // has an element when the member has shown to be there
+	wake   chan struct{} // has an element after a sign of life of the member
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -42,7 +42,7 @@ func newPeerStream(t *Transport, key streamKey, id peer.ID) *peerStream {
 	return l
 }
 
-// run lasts until the lane's context ends.
+// run sends until the stream's context ends.
 func (l *peerStream) run() {
 	defer l.cancel()
 	for failures := 0; ; failures++ {
@@ -57,7 +57,7 @@ func (l *peerStream) run() {
 			return
 		}
 		if served > l.t.Limits.Backoff {
-			failures = 0 // not one that welcomes and breaks at once
+			failures = 0 // not a member that accepts and breaks at once
 		}
 		l.drop(err)
 		if !l.backOff(failures, err) {
@@ -66,7 +66,7 @@ func (l *peerStream) run() {
 	}
 }
 
-// resignal puts back the signal that the box is not empty.
+// resignal signals a queue that is not empty.
 func (l *peerStream) resignal() {
 	select {
 	case l.queue.ready <- struct{}{}:
@@ -74,7 +74,7 @@ func (l *peerStream) resignal() {
 	}
 }
 
-// connect opens the stream and serves it until it breaks, and says for how long that was.
+// connect opens the stream and serves it until a failure. It returns the duration of the service.
 func (l *peerStream) connect() (time.Duration, error) {
 	s, err := l.t.open(l.ctx, l.peer, l.key)
 	if err != nil {
@@ -86,10 +86,10 @@ func (l *peerStream) connect() (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// drop drops what has gathered for a member that could not be reached: it is old when it can be.
+// drop drops the queue of an unreachable member: its messages would arrive too late.
 func (l *peerStream) drop(err error) {
 	select {
-	case <-l.queue.ready: // before the box is emptied: what comes after sets it again
+	case <-l.queue.ready: // before the queue is emptied: later messages signal again
 	default:
 	}
 	l.spare, _ = l.queue.take(l.spare)
@@ -101,8 +101,8 @@ func (l *peerStream) drop(err error) {
 	l.t.receiver.Unreachable(l.key.member)
 }
 
-// backOff waits before the next attempt: twice as long after each failure, by chance up to
-// half of it less, and not any longer once the member is heard from.
+// backOff pauses before the next attempt: twice as long after each failure, minus up to half at random, and no
+// longer than until a sign of life.
 func (l *peerStream) backOff(failures int, err error) bool {
 	most := l.t.Limits.Backoff
 	wait := most
@@ -120,7 +120,7 @@ func (l *peerStream) backOff(failures int, err error) bool {
 	return true
 }
 
-// retryNow cuts the wait for the next attempt short.
+// retryNow ends the pause before the next attempt.
 func (l *peerStream) retryNow() {
 	select {
 	case l.wake <- struct{}{}:
@@ -128,8 +128,7 @@ func (l *peerStream) retryNow() {
 	}
 }
 
-// serve writes what comes into the box, and probes in between, until the stream breaks or a
-// probe is not answered.
+// serve writes queued messages, and probes between them, until the stream fails or a probe stays unanswered.
 func (l *peerStream) serve(s network.Stream) error {
 	var answers atomic.Int64
 	broken := make(chan error, 1)
@@ -140,7 +139,7 @@ func (l *peerStream) serve(s network.Stream) error {
 	defer ticker.Stop()
 	probe := probe{silence: l.t.Limits.Silence}
 	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
-		probe.silence *= 4 // it may stand behind megabytes, and the control lane notices sooner
+		probe.silence *= 4 // a probe may wait behind megabytes, and the control stream notices earlier
 	}
 	for {
 		var err error
@@ -164,14 +163,14 @@ func (l *peerStream) serve(s network.Stream) error {
 	}
 }
 
-// probe is the question whether the other end is there, of which one at a time is on its way.
+// probe checks the other end, with one question in flight at a time.
 type probe struct {
 	silence time.Duration
 	asked   int64
-	at      time.Time // of the last one asked
+	at      time.Time // of the last question
 }
 
-// due tells whether all were answered, so that it is time for the next one, which counts as asked.
+// due reports whether all probes are answered, and counts the next one as sent.
 func (p *probe) due(answers int64) bool {
 	if answers < p.asked {
 		return false
@@ -182,7 +181,7 @@ func (p *probe) due(answers int64) bool {
 
 func (p *probe) late() bool { return time.Since(p.at) > p.silence }
 
-// listen counts the answers to probes, one byte each, until the stream breaks.
+// listen counts the answers to probes, one byte each, until the stream fails.
 func listen(s network.Stream, answers *atomic.Int64) error {
 	var b [16]byte
 	for {
@@ -194,7 +193,7 @@ func listen(s network.Stream, answers *atomic.Int64) error {
 	}
 }
 
-// flush writes all that waits, in few writes.
+// flush writes all queued messages in few writes.
 func (l *peerStream) flush(s network.Stream) error {
 	queue, lost := l.queue.take(l.spare)
 	l.spare = queue
@@ -224,7 +223,8 @@ func (l *peerStream) flush(s network.Stream) error {
 	return nil
 }
 
-// encode appends a message to the batch. One that is too large for the wire could never go: the configuration is wrong then.
+// encode appends a message to the batch. A message above the wire's limit is dropped: the configuration is
+// wrong then.
 func (l *peerStream) encode(m *raftpb.Message) bool {
 	limit := maxControl
 	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
@@ -238,7 +238,7 @@ func (l *peerStream) encode(m *raftpb.Message) bool {
 	return err == nil
 }
 
-// write has a deadline for each piece: a slow line is no broken one.
+// write sets a deadline for each piece: a slow line is not a failure.
 func (l *peerStream) write(s network.Stream, b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), chunkSize)]
@@ -251,13 +251,13 @@ func (l *peerStream) write(s network.Stream, b []byte) error {
 	return nil
 }
 
-// rejection is the error of a dialler that was not welcome.
+// rejection is the dialler's error after a handshake without acceptance.
 type rejection struct{ welcome *groupv1.MemberWelcome }
 
 func (r *rejection) Error() string { return "refused: " + resultName(r.welcome.GetResult()) }
 
-// handshake says who calls, and reads whether that is welcome. When nothing at all is answered, the
-// connection is taken for dead and closed, so that the next attempt makes a new one.
+// handshake introduces this member and reads the result. Without any answer it closes the connection as dead,
+// so that the next attempt opens another.
 func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	if s.Conn().Stat().Limited {
 		return fault.New("", fault.Unavailable, "the connection is relayed")
@@ -287,7 +287,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	return s.SetDeadline(time.Time{})
 }
 
-// readAnswer reads one frame and not a byte more: what follows is for others to read.
+// readAnswer reads exactly one frame; the following bytes belong to other readers.
 func readAnswer(s io.Reader, welcome *groupv1.MemberWelcome) error {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(s, head[:]); err != nil {

@@ -21,84 +21,82 @@ import (
 )
 
 const (
-	service = "blackhole.group" // of the resource manager
-	tag     = "blackhole.group" // of the connection manager: members are not trimmed
+	service = "blackhole.group" // for the resource manager
+	tag     = "blackhole.group" // for the connection manager, which keeps members' connections
 )
 
-// RaftProtocol is the protocol of a group's members.
+// RaftProtocol returns the protocol of a group's members.
 func RaftProtocol(group [32]byte) protocol.ID {
 	return protocol.ID("/blackhole/raft/" + hex.EncodeToString(group[:8]) + "/1")
 }
 
-// Config is what a Transport is made of. Host, Member and Lookup are required.
+// Config configures a Transport. Host, Member and Lookup are required.
 type Config struct {
 	Host   host.Host
 	Group  [32]byte // the group's id
 	Member uint64   // this member's raft id; not 0
 
-	// Lookup gives the peer of a member of the current configuration, or of one that this peer
-	// has reason to expect: a pending change, newer group information. It is called from any goroutine, is quick,
-	// and does not call the Transport.
+	// Lookup returns the peer of a current or expected member: expected by a pending change or by newer group
+	// information. It must be fast, safe for concurrent use, and must not call the Transport.
 	Lookup func(member uint64) (peer.ID, bool)
 
-	// ConfigIndex is that of the newest configuration known; nil: 0.
+	// ConfigIndex returns the index of the newest known configuration; nil: 0.
 	ConfigIndex func() uint64
 
-	// Info is told to a peer that is refused, so that it can find out why; nil: nothing is.
+	// Info describes the group to a rejected peer; nil: no description.
 	Info func() *groupv1.GroupInfo
 
-	// Snapshots has the states, and a snapshot's Data is small and travels with the message; nil: the
-	// state is its Data, in memory.
+	// Snapshots stores the states, whose snapshots carry little Data. nil: the state is the snapshot's Data,
+	// in memory.
 	Snapshots Snapshots
 
-	// Stranger is told of a peer that was refused as it is no member by what is known here, which
-	// may be old: a member that lags behind cannot learn otherwise that a
-	// newcomer leads. It does not block. May be nil.
+	// Stranger receives a peer rejected as unknown. The local configuration may be old: a lagging member
+	// learns of a new leader only this way. It must not block. May be nil.
 	Stranger func(from peer.ID, member uint64)
 
-	// Refused is told what a member answered that refused this one. It does not block. May be nil.
+	// Refused receives a member's rejection of this one. It must not block. May be nil.
 	Refused func(by peer.ID, why *groupv1.MemberWelcome)
 
-	Recorder Recorder       // nil: nothing is counted
-	Logger   *slog.Logger   // nil: nothing is logged
+	Recorder Recorder       // nil counts nothing
+	Logger   *slog.Logger   // nil logs nothing
 	Jitter   func() float64 // in [0, 1); nil: the runtime's randomness
 	Limits   Limits
 }
 
-// Snapshots keeps the states of snapshots.
+// Snapshots stores the states of snapshots.
 type Snapshots interface {
 	// State opens the state of a snapshot.
 	State(snap *raftpb.Snapshot) (io.ReadCloser, error)
-	// Write stores a state, durable on return. It fails when the state does.
+	// Write stores a state durably. It fails if the state fails.
 	Write(snap *raftpb.Snapshot, state io.WriterTo) error
 }
 
-// Receiver is the member that a Transport works for. Its methods are called from any
-// goroutine, and not any more once Close has returned.
+// Receiver is the member behind a Transport. Its methods are called concurrently, and never after Close.
 type Receiver interface {
-	// Receive takes a message. While it waits, so does the stream that the message came on, whose sender drops in the end.
+	// Receive takes a message. It may block: then the sender's stream blocks too, and the sender drops
+	// messages in the end.
 	Receive(m *raftpb.Message)
-	// Unreachable says that messages to a member were lost.
+	// Unreachable reports lost messages to a member.
 	Unreachable(member uint64)
-	// SnapshotSent says what became of a snapshot: it is called once for each given to Send.
+	// SnapshotSent reports the end of a snapshot transfer, once for each snapshot of Send.
 	SnapshotSent(member uint64, ok bool)
 }
 
-// Recorder counts. Lanes are "control", "append" and "snapshot".
+// Recorder counts messages and streams. A stream is "control", "append" or "snapshot".
 type Recorder interface {
-	// Sent counts messages that left, and their bytes.
+	// Sent counts sent messages and their bytes.
 	Sent(lane string, messages, bytes int)
-	// Received counts messages that came, and their bytes.
+	// Received counts received messages and their bytes.
 	Received(lane string, messages, bytes int)
-	// Dropped counts messages that were not sent: "full", "unreachable", "unknown", "unfit", "busy", "closed".
+	// Dropped counts dropped messages: "full", "unreachable", "unknown", "unfit", "busy", "closed".
 	Dropped(lane, reason string, messages int)
-	// Refused counts streams that were not served: a verdict, or what was wrong.
+	// Refused counts rejected streams by handshake result or fault.
 	Refused(reason string)
 	// Snapshot counts a state sent ("out") or received ("in").
 	Snapshot(direction string, bytes int64, err error)
 }
 
-// Transport moves Raft's messages between the members of a group. It is safe for concurrent use.
+// Transport exchanges Raft messages between the members of a group. It is safe for concurrent use.
 type Transport struct {
 	Config
 	handshakes *rpc.Limiter
@@ -106,25 +104,25 @@ type Transport struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 
-	running sync.WaitGroup // streams, streams served, snapshots being sent
+	running sync.WaitGroup // peer streams, inbound streams, snapshots in transfer
 
-	mu        sync.Mutex // guards what follows, and additions to running
+	mu        sync.Mutex // guards all below, and additions to running
 	receiver  Receiver   // nil before Start
 	closed    bool
 	epoch     uint64 // rises with each Recheck
 	streams   map[streamKey]*peerStream
 	inbound   map[streamKey]*inbound
-	sending   map[uint64]bool // members that a snapshot is on its way to
+	sending   map[uint64]bool // members that receive a snapshot
 	protected map[peer.ID]bool
 }
 
-// streamKey names a stream: at most one of each lane, to and from each member.
+// streamKey identifies a stream: at most one of each kind, to and from each member.
 type streamKey struct {
 	member uint64
 	kind   groupv1.StreamKind
 }
 
-// New makes a Transport that does nothing before Start. Errors: Invalid.
+// New returns an idle Transport; see Start. Errors: Invalid.
 func New(c Config) (*Transport, error) {
 	switch {
 	case c.Host == nil:
@@ -175,7 +173,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Start serves the streams of other members, and sends, until Close. It is called once.
+// Start serves and sends until Close. It must be called once.
 func (t *Transport) Start(r Receiver) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,8 +184,8 @@ func (t *Transport) Start(r Receiver) {
 	t.Host.SetStreamHandler(RaftProtocol(t.Group), t.serve)
 }
 
-// Send gives messages on, without waiting. The Transport owns them from then on; what they
-// share with Raft's log is only read. Those that cannot go are dropped and counted.
+// Send queues messages and returns at once. The Transport owns them, but only reads data shared with Raft's
+// log. It drops and counts messages that cannot leave.
 func (t *Transport) Send(messages []*raftpb.Message) {
 	for _, m := range messages {
 		kind, ok := kindOf(m.GetType())
@@ -213,7 +211,7 @@ func (t *Transport) enqueue(key streamKey, m *raftpb.Message) {
 	}
 }
 
-// kind gives the lane to a member, made when there is none yet, or says why there is none.
+// stream returns the stream to a member, or the reason for the lack of one.
 func (t *Transport) stream(key streamKey) (*peerStream, string) {
 	t.mu.Lock()
 	l, epoch, up := t.streams[key], t.epoch, t.receiver != nil && !t.closed
@@ -222,7 +220,7 @@ func (t *Transport) stream(key streamKey) (*peerStream, string) {
 		return l, "closed"
 	}
 	for {
-		id, ok := t.Lookup(key.member) // without the lock: who looks up may take others
+		id, ok := t.Lookup(key.member) // without the lock, because Lookup may take others
 		if !ok {
 			return nil, "unknown"
 		}
@@ -231,7 +229,7 @@ func (t *Transport) stream(key streamKey) (*peerStream, string) {
 		case t.closed:
 			t.mu.Unlock()
 			return nil, "closed"
-		case t.epoch != epoch: // what was looked up may be old
+		case t.epoch != epoch: // the result may be old
 			epoch = t.epoch
 			t.mu.Unlock()
 			continue
@@ -246,7 +244,7 @@ func (t *Transport) stream(key streamKey) (*peerStream, string) {
 	}
 }
 
-// protect keeps the connections to a member from being trimmed. The caller holds mu.
+// protect keeps connections to a member from being trimmed. Call it with mu held.
 func (t *Transport) protect(id peer.ID) {
 	if !t.protected[id] {
 		t.protected[id] = true
@@ -254,11 +252,11 @@ func (t *Transport) protect(id peer.ID) {
 	}
 }
 
-// Recheck looks all members up again and ends the streams to and from those that are none any
-// more. It is called after each change of what Lookup answers.
+// Recheck looks up all members again and ends the streams of former members. Call it after each change of
+// Lookup's results.
 func (t *Transport) Recheck() {
 	t.mu.Lock()
-	t.epoch++ // from here on, nothing begins by what was looked up before
+	t.epoch++ // older lookups start no stream from here on
 	lanes, streams := maps.Clone(t.streams), maps.Clone(t.inbound)
 	t.mu.Unlock()
 
@@ -278,7 +276,7 @@ func (t *Transport) Recheck() {
 	t.unprotect()
 }
 
-// is tells whether a member is a peer.
+// is reports whether a peer is a member.
 func (t *Transport) is(member uint64, id peer.ID) bool {
 	known, ok := t.Lookup(member)
 	return ok && known == id
@@ -300,7 +298,7 @@ func (t *Transport) forgetInbound(key streamKey, in *inbound) {
 	}
 }
 
-// unprotect gives up the connections that no lane and no stream stands for.
+// unprotect releases connections without a stream.
 func (t *Transport) unprotect() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -319,7 +317,7 @@ func (t *Transport) unprotect() {
 	}
 }
 
-// Close ends all streams and waits for those who serve them. It is not called by a Receiver.
+// Close ends all streams and waits for their goroutines. A Receiver must not call it.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	started := t.receiver != nil && !t.closed
@@ -343,7 +341,7 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// nopRecorder is the Recorder of those who have none.
+// nopRecorder counts nothing.
 type nopRecorder struct{}
 
 func (nopRecorder) Sent(string, int, int)         {}
@@ -352,11 +350,11 @@ func (nopRecorder) Dropped(string, string, int)   {}
 func (nopRecorder) Refused(string)                {}
 func (nopRecorder) Snapshot(string, int64, error) {}
 
-// open opens a stream to a member and is welcomed on it. The stream ends with ctx.
+// open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {
 	dial, cancel := context.WithTimeout(ctx, t.Limits.Dial)
 	defer cancel()
-	// Raft's own pace of dialling, and never by a relay.
+	// Raft paces the dials, which never use a relay.
 	s, err := t.Host.NewStream(network.WithForceDirectDial(dial, tag), id, RaftProtocol(t.Group))
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
@@ -370,7 +368,7 @@ func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (networ
 	return &boundStream{Stream: s, release: release}, nil
 }
 
-// boundStream is a stream that a context ends; Reset lets the context go.
+// boundStream is a stream that ends with a context; Reset releases the context.
 type boundStream struct {
 	network.Stream
 	release func() bool

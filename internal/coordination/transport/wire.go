@@ -16,22 +16,22 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// A frame is its length, four bytes, big-endian, and so many bytes. One of length 0 is a probe on a lane,
-// and the end of a snapshot's state.
+// A frame is its length in four bytes, big-endian, and its content. Length 0 means a probe, or the end of a
+// snapshot's state.
 const frameHead = 4
 
-// frames reads frames off one stream.
+// frames reads the frames of one stream.
 type frames struct {
 	r   *bufio.Reader
 	mem rpc.Memory
-	buf []byte // of the frame read last; not larger than keptSize between two
+	buf []byte // of the last frame; at most keptSize between two
 }
 
-// idleTimeoutStream is a stream on which each wait for more has a deadline of its own, so that a long message
-// over a slow line is not mistaken for a silent peer.
+// idleTimeoutStream sets a deadline for each read, so that a long message over a slow line does not look like
+// a silent peer.
 type idleTimeoutStream struct {
 	network.Stream
-	idle time.Duration // 0: the deadline is another's business
+	idle time.Duration // 0: other code sets deadlines
 }
 
 func (p *idleTimeoutStream) Read(b []byte) (int, error) {
@@ -41,15 +41,15 @@ func (p *idleTimeoutStream) Read(b []byte) (int, error) {
 	return p.Stream.Read(b)
 }
 
-// deadline is the time d from now, by the clock that streams go by.
+// deadline returns the time d from now, on the clock of the streams.
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 func newFrames(r io.Reader, mem rpc.Memory) *frames {
 	return &frames{r: bufio.NewReaderSize(r, 64<<10), mem: mem}
 }
 
-// next reads a frame, which is valid until the next call. It returns TooLarge for one above
-// limit, LimitReached without memory for it, and the stream's errors as they are.
+// next reads a frame, which is valid until the next call. Errors: TooLarge above limit, LimitReached without
+// memory, and the stream's errors unchanged.
 func (f *frames) next(limit int) ([]byte, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
@@ -92,7 +92,7 @@ func unmarshal(b []byte, m proto.Message) error {
 	return nil
 }
 
-// appendFrame appends m as a frame. It returns TooLarge, and b as it was, for one above limit.
+// appendFrame appends m as a frame. Above limit it returns TooLarge and b unchanged.
 func appendFrame(b []byte, m proto.Message, limit int) ([]byte, error) {
 	size := proto.Size(m)
 	if size > limit {
@@ -122,9 +122,8 @@ func writeFrame(w io.Writer, m proto.Message, limit int) error {
 	return err
 }
 
-// kindOf says on which lane a message travels. There is none for what a member says to itself only,
-// and for what this group does not do: proposals and requests for a transfer go
-// to the leader by its API.
+// kindOf returns the kind of stream for a message type; false for messages of a member to itself, and for
+// proposals and transfer requests, which go to the leader's API.
 func kindOf(t raftpb.MessageType) (groupv1.StreamKind, bool) {
 	switch t {
 	case raftpb.MsgApp:
@@ -139,7 +138,7 @@ func kindOf(t raftpb.MessageType) (groupv1.StreamKind, bool) {
 	}
 }
 
-// nameOf is a lane's name in figures and logs.
+// nameOf returns the name of a kind for metrics and logs.
 func nameOf(l groupv1.StreamKind) string {
 	switch l {
 	case groupv1.StreamKind_STREAM_KIND_CONTROL:
@@ -153,11 +152,11 @@ func nameOf(l groupv1.StreamKind) string {
 	}
 }
 
-// entriesField is the number of raftpb.Message.entries, by whose count a decoder's memory could exceed
-// the message's length manyfold.
+// entriesField is the number of raftpb.Message.entries. Their count is checked, because a decoder needs much
+// more memory for an empty entry than the wire.
 const entriesField protowire.Number = 7
 
-// decode reads one of Raft's messages. It returns LimitReached for too many entries, and Unauthentic for what is none.
+// decode decodes a Raft message. Errors: LimitReached for too many entries, Unauthentic.
 func decode(b []byte) (*raftpb.Message, error) {
 	entries := 0
 	for rest := b; len(rest) > 0; {
@@ -180,7 +179,7 @@ func decode(b []byte) (*raftpb.Message, error) {
 	return m, unmarshal(b, m)
 }
 
-// weigh estimates the memory that a message holds, without walking it byte by byte.
+// weigh estimates the memory of a message without reading it byte by byte.
 func weigh(m *raftpb.Message) int {
 	n := 128 + len(m.GetContext())
 	for _, e := range m.GetEntries() {
