@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	minInterval = 10 * time.Second // least time between two notices, and between two looks at the board
-	confirm     = time.Minute      // from a notice that tells news to the next one, which tells none
-	republish   = 6 * time.Hour    // most between two notices, as for records
-	leaderless  = 10 * time.Second // without anybody known to lead, before the board is looked at
-	maxLookup   = 5 * time.Minute  // most between two looks
+	minInterval = 10 * time.Second // minimum time between two publications, and between two lookups
+	confirm     = time.Minute      // from a publication with news to its repetition
+	republish   = 6 * time.Hour    // maximum time between two publications, as for records
+	leaderless  = 10 * time.Second // without a known leader before the first lookup
+	maxLookup   = 5 * time.Minute  // maximum time between two lookups
 )
 
-// backOff spaces attempts: each pause is twice as long as the one before, by chance up to half of it less.
+// backOff spaces attempts: each pause doubles, minus up to half at random.
 type backOff struct {
-	last time.Time // of an attempt; zero: there was none
+	last time.Time // of the last attempt; zero: none
 	next time.Time
 	wait time.Duration
 }
 
-// due tells whether the next attempt is due, and counts it as made if it is.
+// due reports whether the next attempt is due, and counts it.
 func (p *backOff) due(now time.Time, most time.Duration, jitter float64) bool {
 	if now.Before(p.next) {
 		return false
@@ -30,7 +30,8 @@ func (p *backOff) due(now time.Time, most time.Duration, jitter float64) bool {
 	return true
 }
 
-// restart makes the next attempt due at once, or hush after the last one, and the pause after it short.
+// restart makes the next attempt due at once, or minInterval after the last one, and shortens the following
+// pause.
 func (p *backOff) restart(now time.Time, wait time.Duration) {
 	p.next, p.wait = now, wait
 	if !p.last.IsZero() && p.last.Add(minInterval).After(now) {
@@ -38,15 +39,15 @@ func (p *backOff) restart(now time.Time, wait time.Duration) {
 	}
 }
 
-// PublishSchedule decides when a leader posts: what is new at once, or hush after the notice before; and what is
-// not after ever longer pauses, for the first ones may have been taken by peers that were few, or are
-// gone. The zero value is ready for use.
+// PublishSchedule decides on the leader's publications: news at once, or minInterval after the previous one;
+// repetitions after growing pauses, because few or short-lived peers may hold the first ones. The zero value
+// is ready for use.
 type PublishSchedule struct {
 	backOff
 	gist []byte
 }
 
-// Due tells whether to post something now whose gist is given; not empty. Jitter is in [0, 1).
+// Due reports whether to publish a gist now; it is not empty. Jitter is in [0, 1).
 func (p *PublishSchedule) Due(now time.Time, gist []byte, jitter float64) bool {
 	if !bytes.Equal(gist, p.gist) {
 		p.gist = bytes.Clone(gist)
@@ -55,17 +56,17 @@ func (p *PublishSchedule) Due(now time.Time, gist []byte, jitter float64) bool {
 	return p.due(now, republish, jitter)
 }
 
-// End is told while this peer does not lead: what it posts when it leads again is news.
+// End ends the leadership: the first publication of the next one is news.
 func (p *PublishSchedule) End() { p.gist = nil }
 
-// LookupSchedule decides when a peer looks at the board: when it has known nobody that leads for some time,
-// then after ever longer pauses. The zero value is ready for use.
+// LookupSchedule decides on lookups: after some time without a known leader, then after growing pauses. The
+// zero value is ready for use.
 type LookupSchedule struct {
 	backOff
-	dry bool // nobody was known to lead when it was asked last
+	dry bool // no leader was known at the last call
 }
 
-// Due tells whether to look now; led that somebody is known to lead. Jitter is in [0, 1).
+// Due reports whether to look up now; led says that a leader is known. Jitter is in [0, 1).
 func (l *LookupSchedule) Due(now time.Time, led bool, jitter float64) bool {
 	switch {
 	case led:

@@ -24,33 +24,33 @@ const (
 	perSecond  = 1                                      // announcements of one peer
 	burst      = 10
 	maxSigners = 256
-	// window is how far the clock of who announces may be from ours. What is older is no news.
+	// window bounds the clock difference to an announcer. Older announcements are ignored.
 	window = 10 * time.Minute
 )
 
-// verified is an announcement that holds.
+// verified is a verified announcement.
 type verified struct {
 	from     peer.ID
 	sequence uint64
 	info     *groupv1.GroupInfo
 }
 
-// at is when it was made, by the clock of its maker.
+// at returns its time, by its signer's clock.
 func (h verified) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
 
-// verifier tells announcements that hold from others. It is safe for concurrent use.
+// verifier verifies announcements. It is safe for concurrent use.
 type verifier struct {
 	network bootstrap.Network
 	id      bootstrap.NetworkID
 
-	mu    sync.Mutex // guards what follows; not held while signatures are verified
-	proof []byte     // the last certificate that was found good
+	mu    sync.Mutex // guards all below; not held while signatures are verified
+	proof []byte     // the last valid certificate
 	group bootstrap.GroupID
 }
 
 func newVerifier(n bootstrap.Network) *verifier { return &verifier{network: n, id: n.ID()} }
 
-// validator tells what is gossip to be passed on. It is safe for concurrent use.
+// validator validates gossip. It is safe for concurrent use.
 type validator struct {
 	*verifier
 	now func() time.Time
@@ -59,7 +59,7 @@ type validator struct {
 	signers *lru.LRU[peer.ID, *signer]
 }
 
-// signer is the account of one who announces.
+// signer limits the announcements of one peer.
 type signer struct {
 	last  uint64
 	rates *rate.Limiter
@@ -73,7 +73,7 @@ func newValidator(n bootstrap.Network, now func() time.Time) *validator {
 	return &validator{verifier: newVerifier(n), now: now, signers: signers}
 }
 
-// validate judges a message: Reject what no honest peer forwards, Ignore what is no news.
+// validate validates a message: Reject for one that no honest peer forwards, Ignore for one without news.
 func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResult) {
 	if len(m.ProtoReflect().GetUnknown()) > 0 {
 		return verified{}, pubsub.ValidationReject
@@ -88,8 +88,8 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 	return said, pubsub.ValidationAccept
 }
 
-// verify gives an announcement, from wherever it came, if one who may be a member signed it, and the
-// certificate in it founds the group that it is about. Whether it is news is another question.
+// verify verifies an announcement of any origin: an eligible peer must have signed it, and its certificate
+// must certify its group.
 //
 // Errors: TooLarge; Invalid; Unauthentic.
 func (r *verifier) verify(data []byte) (verified, error) {
@@ -111,7 +111,7 @@ func (r *verifier) verify(data []byte) (verified, error) {
 	return verified{from, a.GetSequence(), info}, r.checkCertificate(info)
 }
 
-// checkCertificate asks of the certificate in the information that it founds the group that it is about.
+// checkCertificate checks that the certificate of a description certifies its group.
 func (r *verifier) checkCertificate(info *groupv1.GroupInfo) error {
 	r.mu.Lock()
 	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
@@ -132,7 +132,7 @@ func (r *verifier) checkCertificate(info *groupv1.GroupInfo) error {
 	return nil
 }
 
-// admits reports whether an announcement is news, and not too many of one peer.
+// admits reports whether an announcement is news, within its signer's rate.
 func (j *validator) admits(said verified) bool {
 	now := j.now()
 	if at := said.at(); at.Before(now.Add(-window)) || at.After(now.Add(window)) {
@@ -152,7 +152,7 @@ func (j *validator) admits(said verified) bool {
 	return true
 }
 
-// digest is what who announces signs.
+// digest returns the signed bytes of an announcement.
 func digest(network bootstrap.NetworkID, a *groupv1.Announcement) []byte {
 	h := sha256.New()
 	h.Write([]byte("bh-announce"))
@@ -171,7 +171,7 @@ func signed(p peer.ID, digest, signature []byte) bool {
 	return err == nil && ok
 }
 
-// sign makes the message of one who leads.
+// sign encodes and signs a leader's announcement.
 func sign(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
 	const op = "announce.sign"
 	self, err := peer.IDFromPrivateKey(key)

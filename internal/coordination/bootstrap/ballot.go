@@ -11,8 +11,8 @@ import (
 
 // The acceptor.
 
-// votes reports whether this peer takes part in a ballot that from proposes. Who
-// holds a certificate answers with it instead.
+// votes reports whether this peer takes part in a ballot of from. A peer with a certificate answers with it
+// instead.
 func (m *machine) votes(from peer.ID, b Ballot) bool {
 	switch {
 	case m.state.Certificate != nil:
@@ -41,7 +41,7 @@ func (m *machine) onPrepare(from peer.ID, p prepare) {
 	m.send(from, promise{ballot: p.ballot, accepted: m.state.Accepted, membership: m.state.Membership})
 }
 
-// follow promises b to its proposer and leaves it the time to finish.
+// follow promises b to its proposer and leaves it time to finish.
 func (m *machine) follow(b Ballot) {
 	m.try = nil
 	m.round = max(m.round, b.Round)
@@ -82,7 +82,7 @@ func (m *machine) onAccept(from peer.ID, a accept) {
 	m.send(from, accepted{ballot: a.ballot, group: a.membership.ID(), signature: signature})
 }
 
-// accept saves the acceptance and then signs it.
+// accept saves the acceptance, then signs it.
 func (m *machine) accept(b Ballot, c Membership) ([]byte, error) {
 	if b != m.state.Accepted {
 		state := m.state
@@ -94,25 +94,25 @@ func (m *machine) accept(b Ballot, c Membership) ([]byte, error) {
 
 // The proposer.
 
-// attempt is one ballot of ours. It asks for promises, then for signatures.
+// attempt is one ballot of this peer. It collects promises, then signatures.
 type attempt struct {
 	ballot     Ballot
 	promises   []promiseFrom
-	membership *Membership // proposed; nil while promises are gathered
-	signatures []Signature // by distinct peers
+	membership *Membership // proposed; nil during the first phase
+	signatures []Signature // of distinct peers
 	deadline   time.Time
 	resend     time.Time
 }
 
-// promiseFrom is a promise received.
+// promiseFrom is a received promise.
 type promiseFrom struct {
 	peer       peer.ID
 	accepted   Ballot
 	membership *Membership
 }
 
-// begin starts a ballot above all seen. The promise to oneself is saved before
-// anything is asked, so that no ballot is used twice, whatever happens.
+// begin starts a ballot above all known ones. This peer saves its own promise before it asks others, so that
+// no ballot is used twice.
 func (m *machine) begin() {
 	m.round = max(m.round, m.state.Promised.Round) + 1
 	b := Ballot{Round: m.round, Peer: m.self}
@@ -125,7 +125,7 @@ func (m *machine) begin() {
 	m.onPromise(m.self, promise{ballot: b, accepted: m.state.Accepted, membership: m.state.Membership})
 }
 
-// drive repeats what was not answered, and gives up in the end.
+// drive repeats unanswered questions, and gives up after the deadline.
 func (t *attempt) drive(m *machine) {
 	if !m.now.Before(t.deadline) {
 		m.giveUp()
@@ -134,7 +134,7 @@ func (t *attempt) drive(m *machine) {
 	}
 }
 
-// giveUp leaves the field to others for a random time that grows with every failure.
+// giveUp lets others propose for a random time, which grows with each failure.
 func (m *machine) giveUp() {
 	m.try = nil
 	pause := m.timing.Backoff << min(m.fails, 3)
@@ -143,7 +143,7 @@ func (m *machine) giveUp() {
 	m.consider()
 }
 
-// ask sends what the phase asks for to those that have not answered.
+// ask asks the peers without an answer in the present phase.
 func (t *attempt) ask(m *machine) {
 	t.resend = m.now.Add(m.timing.Resend)
 	for _, p := range electorate(m) {
@@ -156,7 +156,7 @@ func (t *attempt) ask(m *machine) {
 	}
 }
 
-// electorate is whom a proposer asks, itself left out.
+// electorate returns the acceptors besides this peer.
 func electorate(m *machine) []peer.ID {
 	if m.network.Mode == Listed {
 		return m.peers.others(m.network.Founders)
@@ -172,14 +172,13 @@ func (t *attempt) signedBy(p peer.ID) bool {
 	return slices.ContainsFunc(t.signatures, func(s Signature) bool { return s.Peer == p })
 }
 
-// current reports whether an answer from a peer belongs to the attempt under way.
+// current reports whether an answer belongs to the present attempt.
 func (m *machine) current(from peer.ID, b Ballot) bool {
 	return m.try != nil && m.try.ballot == b && m.network.Eligible(from)
 }
 
-// onPromise gathers promises. With a quorum of them the charter to propose is the
-// one accepted at the highest ballot told: it may have been chosen. Only if there
-// is none, the proposer is free to propose its own.
+// onPromise collects promises. A quorum of them fixes the proposal: the membership accepted at the highest
+// ballot, because it may have been chosen already. Only without one may the proposer choose its own.
 func (m *machine) onPromise(from peer.ID, p promise) {
 	if !m.current(from, p.ballot) || m.try.membership != nil || m.try.promisedBy(from) {
 		return
@@ -218,9 +217,9 @@ func choose(m *machine, promises []promiseFrom) *Membership {
 	return highest.membership
 }
 
-// draft is this peer's own charter: of the visible peers, the lowest, itself
-// among them. Of an even number above two one stays out, for it would add nothing
-// to what the group survives; of two both are in, so that there are two copies.
+// draft returns this peer's own proposal: the lowest visible peers, itself included. Of an even number above
+// two it leaves one out, which would not raise the number of survivable failures; two peers both vote, for the
+// sake of two copies.
 func draft(m *machine) *Membership {
 	seats := m.peers.seats()
 	n := min(m.voters, len(seats))
@@ -237,7 +236,7 @@ func draft(m *machine) *Membership {
 			id = m.peers.seen[p].raftID
 		}
 		if taken[id] {
-			continue // a copied data directory: one of the two must stay out
+			continue // a copied data directory: one of the two stays out
 		}
 		taken[id] = true
 		c.Voters = append(c.Voters, Voter{Peer: p, RaftID: id})
@@ -259,7 +258,7 @@ func (m *machine) onAccepted(from peer.ID, a accepted) {
 	m.try.collect(m, s)
 }
 
-// collect makes the certificate once a quorum has signed.
+// collect makes the certificate from a quorum of signatures.
 func (t *attempt) collect(m *machine, s Signature) {
 	if t.signedBy(s.Peer) && !m.flaws.countDoubles {
 		return
@@ -276,7 +275,7 @@ func (t *attempt) collect(m *machine, s Signature) {
 	}
 }
 
-// onRefuse tells the proposer how high others are.
+// onRefuse adopts the round of the refusing peer.
 func (m *machine) onRefuse(from peer.ID, r refuse) {
 	if !m.current(from, r.ballot) || r.promised.Compare(r.ballot) <= 0 {
 		return

@@ -18,10 +18,10 @@ import (
 // MaxCertificateBytes bounds an encoded certificate.
 const MaxCertificateBytes = 16 << 10
 
-// Ballot is one try at a decision. The zero ballot comes before all.
+// Ballot is the number of a Paxos proposal. The zero ballot precedes all others.
 type Ballot struct {
 	Round uint64
-	Peer  peer.ID // the proposer, so that no two share a ballot
+	Peer  peer.ID // the proposer, which makes the ballot unique
 }
 
 // Compare orders ballots by round, then by peer.
@@ -29,10 +29,10 @@ func (b Ballot) Compare(other Ballot) int {
 	return cmp.Or(cmp.Compare(b.Round, other.Round), strings.Compare(string(b.Peer), string(other.Peer)))
 }
 
-// IsZero reports whether b is no ballot.
+// IsZero reports the absence of a ballot.
 func (b Ballot) IsZero() bool { return b == Ballot{} }
 
-// digest is what an acceptor signs. Every part has a fixed length.
+// digest returns the signed bytes of an acceptance. All parts have fixed lengths.
 func (b Ballot) digest(network NetworkID, group GroupID) []byte {
 	h := sha256.New()
 	h.Write([]byte("bh-found"))
@@ -43,23 +43,23 @@ func (b Ballot) digest(network NetworkID, group GroupID) []byte {
 	return h.Sum(nil)
 }
 
-// Signature is one peer's word that it accepted a charter at a ballot.
+// Signature is a peer's acceptance of a membership at a ballot.
 type Signature struct {
 	Peer  peer.ID
 	Bytes []byte // Ed25519, over the hash of "bh-found", network, ballot and group id
 }
 
-// Certificate proves that a charter was chosen.
+// Certificate proves the choice of an initial membership.
 type Certificate struct {
 	Membership Membership
-	Ballot     Ballot      // at which all signed
+	Ballot     Ballot      // of all signatures
 	Signatures []Signature // a majority of E or more, ascending by peer id
 }
 
-// GroupID is the id of the group that the certificate founds.
+// GroupID returns the id of the certified group.
 func (c Certificate) GroupID() GroupID { return c.Membership.ID() }
 
-// Encode gives the one encoding of the certificate: a groupv1.Certificate.
+// Encode returns the canonical encoding: a groupv1.Certificate.
 func (c Certificate) Encode() []byte {
 	b := appendBytes(nil, 1, c.Membership.Encode())
 	b = appendBytes(b, 2, appendBytes(appendUint(nil, 1, c.Ballot.Round), 2, []byte(c.Ballot.Peer)))
@@ -69,7 +69,7 @@ func (c Certificate) Encode() []byte {
 	return b
 }
 
-// decodeCertificate reads what Encode wrote and nothing else, and proves nothing.
+// decodeCertificate decodes the canonical encoding only. It verifies nothing.
 func decodeCertificate(b []byte) (Certificate, error) {
 	var c Certificate
 	if len(b) > MaxCertificateBytes {
@@ -93,10 +93,10 @@ func decodeCertificate(b []byte) (Certificate, error) {
 	return c, nil
 }
 
-// Open decodes and verifies a certificate that came from anywhere.
+// Open decodes and verifies a certificate of any origin.
 //
-// Errors: TooLarge and Invalid for what is no certificate of this network,
-// Unauthentic for one that proves nothing.
+// Errors: TooLarge and Invalid for anything but a certificate of this network, Unauthentic for a certificate
+// without proof.
 func (n Network) Open(encoded []byte) (Certificate, error) {
 	const op = "bootstrap.Open"
 	c, err := decodeCertificate(encoded)
@@ -109,11 +109,11 @@ func (n Network) Open(encoded []byte) (Certificate, error) {
 	return c, nil
 }
 
-// Verify checks that c proves its charter chosen: a charter that this network may
-// have, signed at one ballot by a majority of E distinct eligible peers.
+// Verify checks that c proves the choice of its membership: one that this network allows, signed at one ballot
+// by a majority of E distinct eligible peers.
 //
-// Errors: Invalid for a charter or ballot that this network cannot have,
-// Unauthentic for signatures that are too few, doubled, not eligible or false.
+// Errors: Invalid for a membership or ballot that this network does not allow, Unauthentic for missing,
+// doubled, ineligible or false signatures.
 func (n Network) Verify(c Certificate) error {
 	if err := n.checkMembership(c.Membership); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (n Network) Verify(c Certificate) error {
 	return nil
 }
 
-// signedBy reports whether s is an eligible peer's signature over digest.
+// signedBy reports whether s is an eligible peer's signature of digest.
 func (n Network) signed(s Signature, digest []byte) bool {
 	key, ok := publicKey(s.Peer)
 	return ok && n.Eligible(s.Peer) && ed25519.Verify(key, digest, s.Bytes)
@@ -148,16 +148,15 @@ func unauthentic(value any, format string, args ...any) error {
 	return e
 }
 
-// Conflict are valid certificates of two groups of one network. They prove by
-// themselves that the network's rules were broken: more peers voted than E
-// allows, or one that voted lied or forgot.
+// Conflict holds valid certificates of two groups of one network. They prove a broken rule: more than E peers
+// voted, or a voter lied or lost its state.
 type Conflict struct {
 	Ours   Certificate // known first
 	Theirs Certificate
 }
 
-// Compare finds out whether two certificates are rivals. It is false when either
-// does not verify and when both found the same group.
+// Compare returns the conflict of two certificates; false if either is invalid, or both certify the same
+// group.
 func (n Network) Compare(ours, theirs Certificate) (Conflict, bool) {
 	if ours.GroupID() == theirs.GroupID() || n.Verify(ours) != nil || n.Verify(theirs) != nil {
 		return Conflict{}, false
@@ -165,9 +164,8 @@ func (n Network) Compare(ours, theirs Certificate) (Conflict, bool) {
 	return Conflict{Ours: ours, Theirs: theirs}, true
 }
 
-// Suspects are the peers that signed both, in ascending order: one of them, or a
-// proposer of the two ballots, broke the rules. There is none when more than E
-// peers voted.
+// Suspects returns the signers of both certificates, in ascending order: one of them, or a proposer of the two
+// ballots, broke the rules. It is empty if more than E peers voted.
 func (r Conflict) Suspects() []peer.ID {
 	var both []peer.ID
 	for _, a := range r.Ours.Signatures {

@@ -15,30 +15,28 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Transport is the network as a founding needs it.
+// Transport connects a Founder to the network.
 type Transport interface {
-	// Send passes m on to a peer, or drops it; it returns at once. m is not changed
-	// afterwards, and must not be by the messenger.
+	// Send sends m to a peer, or drops it, and returns at once. Neither side may change m afterwards.
 	Send(to peer.ID, m *groupv1.BootstrapMessage)
 
-	// ConnectedPeers are the peers connected now that take such messages, in any order. In the
-	// mode Home founders find each other among them; in both modes they are asked for a
-	// certificate. It returns at once; the first 128 are used.
+	// ConnectedPeers returns the connected peers that accept such messages, in any order, at once. Founders of
+	// the mode Home find each other among them; in both modes they are asked for a certificate. The first 128
+	// count.
 	ConnectedPeers() []peer.ID
 }
 
-// Options is what a Founder works with. Logger and Timing may be zero, Voters too.
+// Options configures a Founder. Logger, Timing and Voters may be zero.
 type Options struct {
 	Network Network
 	Key     crypto.PrivKey // Ed25519
-	Store   *Store         // opened for the peer of Key and Network; the Founder does not close it
+	Store   *Store         // opened for the peer of Key and Network; not closed by the Founder
 
-	// RaftID is this peer's raft id, fixed for its data directory. A peer without one, 0,
-	// only looks for a certificate.
+	// RaftID is this peer's raft id, fixed for its data directory. 0: the peer only looks for a certificate.
 	RaftID uint64
 
-	// Voters is how many the group should start with: 1, 3 or 5; 0 means 3. Fewer start it
-	// when no more are eligible, or visible after a while.
+	// Voters is the wanted number of initial voters: 1, 3 or 5; 0 means 3. The group starts with fewer if not
+	// enough peers are eligible, or visible after a while.
 	Voters int
 
 	Transport Transport
@@ -51,34 +49,32 @@ type Options struct {
 const (
 	defaultVoters = 3
 	inboxLength   = 256
-	minPause      = time.Millisecond // between ticks, should a clock stand still
-	maxWarned     = 128              // peers of whose messages a warning is logged
+	minPause      = time.Millisecond // between ticks, even with a stopped clock
+	maxWarned     = 128              // peers whose messages cause a warning
 )
 
-// Founder takes one peer's part in the founding of a group, until a certificate
-// is known, and answers others with it from then on.
+// Founder is one peer's part in a group bootstrap. With a certificate, it only answers other peers.
 type Founder struct {
 	options Options
 	id      NetworkID
 	self    peer.ID
 	log     *slog.Logger
 	inbox   chan event
-	machine *machine // Run's goroutine only
+	machine *machine // for Run's goroutine only
 
 	founded    chan struct{}
 	conflicted chan struct{}
 
-	mu          sync.Mutex // guards what follows, for no longer than a copy takes
+	mu          sync.Mutex // guards all below, held for no longer than a copy
 	status      Status
 	certificate *Certificate
 	conflict    *Conflict
 	rejected    map[peer.ID]bool
 }
 
-// New makes a Founder; Run starts it.
+// New returns a Founder; Run starts it.
 //
-// Errors: Invalid for options that make no sense, Unauthentic when the
-// certificate on disk does not verify.
+// Errors: Invalid for the options, Unauthentic for an invalid certificate on disk.
 func New(o Options) (*Founder, error) {
 	const op = "bootstrap.New"
 	self, err := o.check()
@@ -123,7 +119,7 @@ func New(o Options) (*Founder, error) {
 	return f, nil
 }
 
-// check gives the peer of the key.
+// check validates the options and returns the peer of the key.
 func (o Options) check() (peer.ID, error) {
 	if err := o.Network.Validate(); err != nil {
 		return "", err
@@ -159,7 +155,7 @@ func (o Options) voters() int {
 	return o.Voters
 }
 
-// abstains says why the peer takes no part in ballots; "" when it does.
+// abstains returns the reason for which the peer takes no part in ballots; empty if it does.
 func (o Options) abstains(self peer.ID) string {
 	switch {
 	case !o.Network.Eligible(self):
@@ -172,8 +168,8 @@ func (o Options) abstains(self peer.ID) string {
 	return ""
 }
 
-// Run does all the work. It returns nil when ctx ends, and otherwise the error of
-// the disk, after which the process should end. It is called once.
+// Run runs the bootstrap until ctx ends, then returns nil. A disk error ends it too, and should end the
+// process. It must be called once.
 func (f *Founder) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -195,8 +191,7 @@ func (f *Founder) Run(ctx context.Context) error {
 	}
 }
 
-// perform does what the machine says, in its order: an answer is on its way only
-// when what it rests on is on disk.
+// perform executes actions in their order: a message leaves only after the state behind it is on disk.
 func (f *Founder) perform(actions []action) error {
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -220,9 +215,8 @@ func (f *Founder) perform(actions []action) error {
 	return nil
 }
 
-// Deliver takes a message from an authenticated peer. It returns at once, and
-// drops the message when too many are waiting: it will be repeated. m must not be
-// changed afterwards.
+// Deliver queues a message of an authenticated peer. It returns at once and drops the message if the queue is
+// full, because the sender repeats it. m must not be changed afterwards.
 func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage) {
 	if from == f.self {
 		return
@@ -238,16 +232,15 @@ func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage) {
 	}
 }
 
-// related reports whether a peer is named as a founder here: then it should be of this network, and
-// one of the two is configured wrongly. Any other peer may found as it likes.
+// related reports whether a peer is listed as a founder here: a message of another network then shows a
+// configuration error on one side. Other peers may belong to any network.
 func (f *Founder) related(p peer.ID) bool {
 	return f.options.Network.Mode == Listed && f.options.Network.Eligible(p)
 }
 
-// Offer takes an encoded certificate found elsewhere: in gossip, in the DHT, in
-// what a peer tells of the group.
+// Offer takes an encoded certificate of any origin: gossip, the DHT, or a description of the group.
 //
-// Errors: those of Network.Open; nothing is changed then.
+// Errors: those of Network.Open; then nothing changes.
 func (f *Founder) Offer(certificate []byte) error {
 	c, err := f.options.Network.Open(certificate)
 	if err != nil {
@@ -264,8 +257,7 @@ func (f *Founder) post(ev event) {
 	}
 }
 
-// reject logs a message that no honest peer sends, or none that is configured as this
-// one: as a warning the first time for each peer.
+// reject logs a message that no honest peer of this network sends, as a warning the first time for each peer.
 func (f *Founder) reject(from peer.ID, err error) {
 	f.mu.Lock()
 	level := slog.LevelDebug
@@ -278,10 +270,10 @@ func (f *Founder) reject(from peer.ID, err error) {
 	f.log.Log(context.Background(), level, "founding: message refused", "peer", from, "error", err)
 }
 
-// Founded is closed when a certificate is known.
+// Founded returns a channel that is closed with the first certificate.
 func (f *Founder) Founded() <-chan struct{} { return f.founded }
 
-// Certificate is the first valid certificate known; it never changes.
+// Certificate returns the first valid certificate; it never changes.
 func (f *Founder) Certificate() (Certificate, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -291,10 +283,10 @@ func (f *Founder) Certificate() (Certificate, bool) {
 	return *f.certificate, true
 }
 
-// Conflicted is closed when a second group is known to exist.
+// Conflicted returns a channel that is closed at the discovery of a second group.
 func (f *Founder) Conflicted() <-chan struct{} { return f.conflicted }
 
-// Conflict are the certificates in conflict, if there is one; they outlive a restart.
+// Conflict returns the conflicting certificates, if any; they survive a restart.
 func (f *Founder) Conflict() (Conflict, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,16 +11,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// An event is what happens to a machine: a tick or received.
+// An event is an input of a machine: a tick or a received message.
 type event interface{ event() }
 
 type (
-	// tick lets time pass; it is due at wake at the latest.
+	// tick advances the time; it is due at wake at the latest.
 	tick struct {
-		connected []peer.ID // peers within reach now, founders or not
+		connected []peer.ID // with or without eligibility
 	}
-	// received is a message from an authenticated peer; an announce that was found
-	// elsewhere is from nobody.
+	// received is a message of an authenticated peer, or a certificate of another origin, without a peer.
 	received struct {
 		from    peer.ID
 		message message
@@ -30,8 +29,8 @@ type (
 func (tick) event()     {}
 func (received) event() {}
 
-// An action is what the machine's owner does, strictly in the order given: after
-// a save that fails nothing that follows may be done, and the machine is dead.
+// An action is work for the machine's owner, in strict order: after a failed save the following actions must
+// not happen, and the machine is dead.
 type action interface{ action() }
 
 type (
@@ -42,7 +41,7 @@ type (
 	}
 	founded    struct{ certificate Certificate }
 	conflicted struct{ conflict Conflict }
-	// reject is a message that no honest peer of this network sends.
+	// malformed is a message that no honest peer of this network sends.
 	malformed struct {
 		from peer.ID
 		err  error
@@ -55,7 +54,7 @@ func (founded) action()    {}
 func (conflicted) action() {}
 func (malformed) action()  {}
 
-// setup is what a machine is made of.
+// setup configures a machine.
 type setup struct {
 	network  Network
 	key      crypto.PrivKey
@@ -64,15 +63,15 @@ type setup struct {
 	voters   int // wanted
 	rand     *rand.Rand
 	timing   Timing
-	abstains string // why the peer neither votes nor proposes; "" when it does
+	abstains string // the reason for neither voting nor proposing; empty if the peer does
 }
 
-// machine is one peer's part in a founding: acceptor, proposer and learner. It
-// reads no clock and touches neither disk nor network.
+// machine is one peer's part in a group bootstrap: acceptor, proposer and learner. It uses no clock, disk or
+// network.
 type machine struct {
 	setup
 	id    NetworkID
-	state State // as last handed out in a save
+	state State // as of the last save
 
 	now time.Time
 	out []action
@@ -80,39 +79,39 @@ type machine struct {
 	peers     peerView
 	hellos    int       // rounds of hellos so far
 	nextHello time.Time //
-	patience  struct {  // before this peer proposes
-		since time.Time // a quorum is visible, zero: it is not
+	patience  struct {  // before a proposal of this peer
+		since time.Time // a quorum is visible; zero: it is not
 		most  int       // peers visible at once since then
 		extra time.Duration
-		due   time.Time // zero: not at all
+		due   time.Time // zero: never
 	}
-	backOff time.Time // until then others are left to propose
-	round   uint64    // highest seen
-	fails   int       // attempts of ours that came to nothing
-	try     *attempt  // ours under way; then state.Promised is its ballot
+	backOff time.Time // others may propose until then
+	round   uint64    // highest known
+	fails   int       // failed attempts of this peer
+	try     *attempt  // present attempt; then state.Promised is its ballot
 
 	flaws flaws
 }
 
-// observation is an eligible peer that would found.
+// observation is an eligible peer's offer to vote.
 type observation struct {
 	raftID uint64
-	until  time.Time // visible before that
+	until  time.Time // end of its visibility
 }
 
-// flaws are faults that tests plant to see that they are found out.
+// flaws are bugs that tests plant and must find.
 type flaws struct {
 	replyFirst      bool // answers before the state is on disk
-	forgetAccepted  bool // proposes its own charter whatever the promises say
+	forgetAccepted  bool // proposes its own membership in spite of the promises
 	countDoubles    bool // counts every Accepted, not every signer
-	forgetPromises  bool // does not put promises on disk
-	majorityVisible bool // takes a majority of the visible for a quorum
+	forgetPromises  bool // does not save promises
+	majorityVisible bool // uses a majority of the visible peers as quorum
 }
 
 const (
 	maxSeen = 2 * MaxEligible
 
-	// maxLeap bounds how far one message may push the round, so that nobody can exhaust it.
+	// maxLeap bounds the growth of the round by one message, so that no peer exhausts it.
 	maxLeap = 1 << 20
 )
 
@@ -126,7 +125,7 @@ func newMachine(s setup, state State) *machine {
 	}
 }
 
-// step takes in what happened by now. Time never runs backwards.
+// step applies an event. Time never goes back.
 func (m *machine) step(now time.Time, ev event) []action {
 	m.now, m.peers.now, m.out = now, now, nil
 	switch ev := ev.(type) {
@@ -142,7 +141,7 @@ func (m *machine) step(now time.Time, ev event) []action {
 	return m.out
 }
 
-// order serves the flaw replyFirst.
+// order implements the flaw replyFirst.
 func order(a action) int {
 	if _, ok := a.(save); ok {
 		return 1
@@ -150,7 +149,7 @@ func order(a action) int {
 	return 0
 }
 
-// wake is the time of the next tick.
+// wake returns the time of the next tick.
 func (m *machine) wake() time.Time {
 	next := m.nextHello
 	earlier := func(t time.Time) {
@@ -191,7 +190,7 @@ func (m *machine) receive(from peer.ID, msg message) {
 	}
 }
 
-// advance does what is due.
+// advance performs the due work.
 func (m *machine) advance() {
 	if !m.now.Before(m.nextHello) {
 		m.sayHello()
@@ -205,8 +204,8 @@ func (m *machine) advance() {
 	}
 }
 
-// onAnnounce takes in a certificate: the first valid one ends the founding for
-// this peer, the first of another group after that is a conflict.
+// onAnnounce applies a certificate: the first valid one ends the bootstrap here, a later one of another group
+// is a conflict.
 func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 	ours := m.state.Certificate
 	if ours != nil && (ours.GroupID() == c.GroupID() || m.state.Conflicting != nil) {
@@ -229,8 +228,7 @@ func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 	}
 }
 
-// learn keeps the certificate. The hello that follows at once tells all of it, so
-// that those without can ask.
+// learn stores the certificate. The hello that follows lets peers without it ask.
 func (m *machine) learn(c Certificate) {
 	state := m.state
 	state.Certificate = &c
@@ -255,7 +253,7 @@ func (m *machine) rejectf(from peer.ID, format string, args ...any) {
 	m.reject(from, fault.New("", fault.Forbidden, format, args...))
 }
 
-// spread varies a pause by a quarter to both sides, so that peers do not keep in step.
+// spread varies a pause by a quarter to both sides, against synchronised peers.
 func (m *machine) spread(d time.Duration) time.Duration {
 	return d*3/4 + m.upTo(d/2)
 }

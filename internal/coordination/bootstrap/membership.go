@@ -13,35 +13,35 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// GroupID names a coordination group: the SHA-256 of its charter. Who signed the
-// certificate does not enter, so all certificates of one charter name one group.
+// GroupID is the SHA-256 of a group's initial membership. Signers do not enter, so all certificates of one
+// membership name one group.
 type GroupID [sha256.Size]byte
 
-// String gives the id in hex.
+// String returns the id in hex.
 func (id GroupID) String() string { return hex.EncodeToString(id[:]) }
 
-// IsZero reports whether id names no group.
+// IsZero reports the absence of a group.
 func (id GroupID) IsZero() bool { return id == GroupID{} }
 
-// Voter is a peer that votes, under the raft id of its data directory.
+// Voter is a voting peer with the raft id of its data directory.
 type Voter struct {
 	Peer   peer.ID
 	RaftID uint64 // never 0
 }
 
-// Membership is what a founding decides.
+// Membership is the initial membership of a group, the outcome of its bootstrap.
 type Membership struct {
 	Network  NetworkID
 	Eligible int      // E of the network
-	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both
-	Nonce    [16]byte // tells apart charters that are otherwise equal
-	Proposer peer.ID  // who drew it up
+	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both fields
+	Nonce    [16]byte // distinguishes otherwise equal memberships
+	Proposer peer.ID  // of this membership
 }
 
-// ID is the id of the group that the charter founds.
+// ID returns the id of the group.
 func (c Membership) ID() GroupID { return sha256.Sum256(c.Encode()) }
 
-// Voter gives p's place among the voters.
+// Voter returns p's entry among the voters.
 func (c Membership) Voter(p peer.ID) (Voter, bool) {
 	for _, v := range c.Voters {
 		if v.Peer == p {
@@ -51,8 +51,8 @@ func (c Membership) Voter(p peer.ID) (Voter, bool) {
 	return Voter{}, false
 }
 
-// Encode gives the one encoding of the charter: a groupv1.InitialMembership, written by
-// hand because the protobuf library promises no stable bytes.
+// Encode returns the canonical encoding: a groupv1.InitialMembership, written by hand, because the protobuf
+// library guarantees no stable bytes.
 func (c Membership) Encode() []byte {
 	b := appendBytes(nil, 1, c.Network[:])
 	b = appendUint(b, 2, uint64(c.Eligible))
@@ -63,8 +63,7 @@ func (c Membership) Encode() []byte {
 	return appendBytes(b, 5, []byte(c.Proposer))
 }
 
-// decodeMembership reads what Encode wrote and nothing else. Whether the charter
-// makes sense is for Network.checkMembership to say.
+// decodeMembership decodes the canonical encoding only. Network.checkMembership checks the content.
 func decodeMembership(b []byte) (Membership, error) {
 	var c Membership
 	if len(b) > maxMembershipBytes {
@@ -89,7 +88,7 @@ func decodeMembership(b []byte) (Membership, error) {
 
 const maxMembershipBytes = 1 << 10
 
-// checkMembership says why no peer of the network may accept c; nil when it may.
+// checkMembership returns the reason for which no peer of the network may accept c; nil if all may.
 func (n Network) checkMembership(c Membership) error {
 	if c.Network != n.ID() {
 		return fault.Invalidf("charter.network", c.Network.String(), "another network than ours, %s", n.ID())
@@ -118,7 +117,7 @@ func (n Network) checkMembership(c Membership) error {
 	return nil
 }
 
-// appendBytes and appendUint leave out what is zero, as proto3 does.
+// appendBytes and appendUint omit zero values, like proto3.
 func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
 	if len(v) == 0 {
 		return b

@@ -10,11 +10,10 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// MaxMessageBytes bounds an encoded groupv1.BootstrapMessage; what is larger is nobody's.
+// MaxMessageBytes bounds an encoded groupv1.BootstrapMessage.
 const MaxMessageBytes = MaxCertificateBytes + 1<<10
 
-// A message is one of the types below: groupv1.BootstrapMessage with its parts decoded,
-// but nothing in it verified.
+// A message is one of the types below: a groupv1.BootstrapMessage, decoded but not verified.
 type message interface {
 	fill(*groupv1.BootstrapMessage)
 }
@@ -22,13 +21,13 @@ type message interface {
 type (
 	hello struct {
 		raftID uint64  // 0: only looks for a certificate
-		group  GroupID // known to the sender; zero when none
+		group  GroupID // known to the sender; zero without one
 	}
 	prepare struct{ ballot Ballot }
 	promise struct {
 		ballot     Ballot
 		accepted   Ballot      // zero: nothing accepted
-		membership *Membership // nil exactly when accepted is zero
+		membership *Membership // nil exactly if accepted is zero
 	}
 	refuse struct{ ballot, promised Ballot }
 	accept struct {
@@ -43,16 +42,16 @@ type (
 	announce struct{ certificate Certificate }
 )
 
-// encode makes a message of the network out of m.
+// encode encodes a message of the network.
 func encode(network NetworkID, m message) *groupv1.BootstrapMessage {
 	w := &groupv1.BootstrapMessage{Network: network[:]}
 	m.fill(w)
 	return w
 }
 
-// decode reads a message of the network.
+// decode decodes a message of the network.
 //
-// Errors: Conflict for one of another network, Invalid and TooLarge for what makes no sense.
+// Errors: Conflict for another network's message, Invalid and TooLarge for malformed ones.
 func decode(network NetworkID, w *groupv1.BootstrapMessage) (message, error) {
 	if !bytes.Equal(w.GetNetwork(), network[:]) {
 		return nil, fault.New("", fault.Conflict, "message of network %x; ours is %s", clip(w.GetNetwork()), network)
@@ -85,7 +84,7 @@ func decode(network NetworkID, w *groupv1.BootstrapMessage) (message, error) {
 
 func clip(b []byte) []byte { return b[:min(len(b), len(NetworkID{}))] }
 
-// decoder keeps the first error, so that reading a message is one expression.
+// decoder keeps the first error, so that decoding a message is one expression.
 type decoder struct{ err error }
 
 func (d *decoder) keep(err error) {

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// MaxEligible bounds E, the number of peers that may found.
+	// MaxEligible bounds E, the number of eligible peers.
 	MaxEligible = 64
-	// MaxVoters bounds the voters of a charter.
+	// MaxVoters bounds the initial voters.
 	MaxVoters = 7
 
 	maxNameBytes = 255
 )
 
-// Mode says how a Network tells who may found.
+// Mode defines the eligible peers of a Network.
 type Mode uint8
 
 const (
-	// Listed: the peers of a list. It is the zero value, and the only mode in which more
-	// than E voters are impossible.
+	// Listed: the peers of a list. It is the zero value, and the only mode that rules out more than E voters.
 	Listed Mode = iota
-	// Home: any peer of the network, which must hold no more than E of them. Nothing
-	// enforces that across a partition; see the package comment.
+	// Home: any peer of the network, which must hold at most E of them. A partition can hide a violation; see
+	// the package comment.
 	Home
 )
 
-// String gives the mode's name in the configuration.
+// String returns the mode's name in the configuration.
 func (m Mode) String() string {
 	switch m {
 	case Listed:
@@ -45,29 +44,29 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// NetworkID names a Network: one founding, one group.
+// NetworkID identifies a Network: one bootstrap, one group.
 type NetworkID [sha256.Size]byte
 
-// String gives the id in hex.
+// String returns the id in hex.
 func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
 
-// Network says who may found. It must be equal on all peers concerned: any
-// difference makes another network, with a founding of its own.
+// Network defines the eligible peers of a group bootstrap. It must be equal on all of them: any difference
+// makes another network with its own bootstrap.
 type Network struct {
 	Mode Mode
 
 	// Founders are the eligible peers of the mode Listed, in any order: 1 to MaxEligible.
 	Founders []peer.ID
 
-	// Name tells home networks apart, 1 to 255 bytes; mode Home only.
+	// Name distinguishes home networks, 1 to 255 bytes; mode Home only.
 	Name string
 
-	// Expect is E of the mode Home, 1 to MaxEligible. In the mode Listed E is the length of
-	// the list, and Expect is 0 or equal to it.
+	// Expect is E of the mode Home, 1 to MaxEligible. In the mode Listed, E is the length of the list, and
+	// Expect is 0 or equal to it.
 	Expect int
 }
 
-// Validate returns an Invalid error that names the first field at fault.
+// Validate returns an Invalid error with the first wrong field.
 func (n Network) Validate() error {
 	switch n.Mode {
 	case Listed:
@@ -114,7 +113,7 @@ func (n Network) validateHome() error {
 	return nil
 }
 
-// ID is the hash of all that makes the network. The order of the list does not matter.
+// ID returns the hash of all fields. The order of the list does not count.
 func (n Network) ID() NetworkID {
 	b := append([]byte("bh-network"), byte(n.Mode))
 	b = binary.BigEndian.AppendUint32(b, uint32(n.Size()))
@@ -128,7 +127,7 @@ func (n Network) ID() NetworkID {
 	return sha256.Sum256(b)
 }
 
-// Size is E: how many peers may found, at most.
+// Size returns E, the maximum number of eligible peers.
 func (n Network) Size() int {
 	if n.Mode == Home {
 		return n.Expect
@@ -136,10 +135,10 @@ func (n Network) Size() int {
 	return len(n.Founders)
 }
 
-// Quorum is a majority of E.
+// Quorum returns a majority of E.
 func (n Network) Quorum() int { return n.Size()/2 + 1 }
 
-// Eligible reports whether p may found.
+// Eligible reports whether p may take part in the bootstrap.
 func (n Network) Eligible(p peer.ID) bool {
 	if n.Mode == Home {
 		_, ok := publicKey(p)
@@ -148,14 +147,13 @@ func (n Network) Eligible(p peer.ID) bool {
 	return slices.Contains(n.Founders, p)
 }
 
-// ed25519ID starts every peer id of an Ed25519 key, which it holds whole: identity
-// multihash of 36 bytes, libp2p PublicKey message of type Ed25519 (libp2p specification,
-// "Peer Ids and Keys").
+// ed25519ID is the prefix of the peer id of an Ed25519 key, which contains the whole key: identity multihash
+// of 36 bytes, libp2p PublicKey message of type Ed25519 (libp2p specification, "Peer Ids and Keys").
 const ed25519ID = "\x00\x24\x08\x01\x12\x20"
 
 const peerIDBytes = len(ed25519ID) + ed25519.PublicKeySize
 
-// publicKey takes the key out of the id of an Ed25519 peer; the only kind that there is here.
+// publicKey extracts the key from the id of an Ed25519 peer, the only supported kind.
 func publicKey(p peer.ID) (ed25519.PublicKey, bool) {
 	if len(p) != peerIDBytes || !strings.HasPrefix(string(p), ed25519ID) {
 		return nil, false

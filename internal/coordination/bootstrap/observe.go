@@ -8,9 +8,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// sayHello shows this peer to those that may found, and asks them for a
-// certificate. In the mode Listed every tenth round goes to all neighbours: they
-// may know the group when none of its founders is there any more.
+// sayHello announces this peer to the eligible peers, and asks them for a certificate. In the mode Listed
+// every tenth round goes to all connected peers, which may know the group after the end of all founders.
 func (m *machine) sayHello() {
 	h := m.greeting()
 	pause := m.timing.Hello
@@ -31,12 +30,11 @@ func (m *machine) sayHello() {
 	m.nextHello = m.now.Add(m.spread(pause))
 }
 
-// maxSlower bounds how much more rarely than a founder a peer says hello that only
-// searches: there may be many of them.
+// maxSlower bounds the slowdown of hellos of a searching peer, because such peers may be numerous.
 const maxSlower = 15
 
-// onHello answers with the certificate if the sender lacks it, and with a hello
-// if the sender is new or knows what this peer does not.
+// onHello answers with the certificate if the sender lacks it, and with a hello if the sender is new or knows
+// more.
 func (m *machine) onHello(from peer.ID, h hello) {
 	if c := m.state.Certificate; c != nil {
 		if h.group != c.GroupID() {
@@ -73,7 +71,7 @@ type peerView struct {
 	seen      map[peer.ID]observation // eligible peers, at most maxSeen
 }
 
-// observe notes that p is there; it reports whether p was not visible before.
+// observe records a hello of p; it reports whether p was invisible before.
 func (v *peerView) observe(p peer.ID, raftID uint64) bool {
 	before, known := v.seen[p]
 	if !known && len(v.seen) >= maxSeen {
@@ -86,7 +84,7 @@ func (v *peerView) observe(p peer.ID, raftID uint64) bool {
 	return !known || !v.now.Before(before.until)
 }
 
-// visible are the eligible peers in sight, this one included, in ascending order.
+// visible returns the visible eligible peers, this one included, in ascending order.
 func (v *peerView) visible() []peer.ID {
 	all := []peer.ID{v.self}
 	for p, s := range v.seen {
@@ -98,14 +96,14 @@ func (v *peerView) visible() []peer.ID {
 	return all
 }
 
-// seats are the visible peers that may vote as far as this one can see: the E lowest.
+// seats returns the visible peers that may vote from this peer's view: the E lowest.
 func (v *peerView) seats() []peer.ID {
 	all := v.visible()
 	return all[:min(len(all), v.size)]
 }
 
-// seated reports whether this peer and from are both among the E lowest of those
-// that this peer sees. In the mode Listed they always are.
+// seated reports whether this peer and from are both among the E lowest visible peers. In the mode Listed they
+// always are.
 func (v *peerView) seated(from peer.ID) bool {
 	all := v.visible()
 	if at, ok := slices.BinarySearch(all, from); !ok {
@@ -119,21 +117,20 @@ func (v *peerView) setConnected(all []peer.ID) {
 	v.connected = v.others(all[:min(len(all), maxSeen)])
 }
 
-// others are the peers of a list without this one, ascending and distinct.
+// others returns a list's peers without this one, ascending and distinct.
 func (v *peerView) others(list []peer.ID) []peer.ID {
 	set := slices.Sorted(slices.Values(list))
 	set = slices.Compact(set)
 	return slices.DeleteFunc(set, func(p peer.ID) bool { return p == v.self })
 }
 
-// audience is whoever may be interested in a certificate.
+// audience returns the peers that may need a certificate.
 func (v *peerView) audience(founders []peer.ID) []peer.ID {
 	return v.others(slices.Concat(founders, v.connected, v.visible()))
 }
 
-// consider decides whether it is time to propose: when a quorum has been in sight
-// for the time of settling, longer while there are too few for all voters wanted,
-// and longer for all but the lowest peer.
+// consider decides on the time of a proposal: after a quorum was visible for the settling time, later while
+// fewer peers than the wanted voters are visible, and later for all but the lowest peer.
 func (m *machine) consider() {
 	p := &m.patience
 	seats := m.peers.seats()
@@ -158,7 +155,7 @@ func (m *machine) consider() {
 	}
 }
 
-// maxRank bounds how long the higher peers wait for the lower ones.
+// maxRank bounds the wait of higher peers for lower ones.
 const maxRank = 4
 
 func (m *machine) quorum() int {

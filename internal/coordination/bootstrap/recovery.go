@@ -14,24 +14,24 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Recovery is one peer's word that a group which had lost its majority for good goes on with what
-// that peer has, as its only voter at first. The group keeps its id; its members of before are
-// of an older incarnation and must not take part in the new one.
+// Recovery is the record of a forced recovery: one peer's signed statement that a group, after the permanent
+// loss of its majority, continues from this peer's disk with this peer as its only voter. The group keeps its
+// id; members of older incarnations must not take part.
 //
-// It is worth what the peer is: only one that may be a voter is believed.
+// Only the word of an eligible peer counts.
 type Recovery struct {
 	Group       GroupID
-	Incarnation uint64  // from 1; the founding is 0
-	Member      uint64  // raft id that the peer took for it, drawn at random: so two can be told apart
-	Peer        peer.ID // whose word it is
-	Signature   []byte  // Ed25519, over the hash of "bh-succeed" and all before
+	Incarnation uint64  // from 1; the bootstrap is 0
+	Member      uint64  // raft id of the peer, drawn at random for this recovery, which distinguishes two of them
+	Peer        peer.ID // signer
+	Signature   []byte  // Ed25519, over the hash of "bh-succeed" and all fields above
 }
 
 const recoveryBytes = len(GroupID{}) + 16 + peerIDBytes + ed25519.SignatureSize
 
-// NewRecovery gives the word of the peer that has key.
+// NewRecovery signs a record with key.
 //
-// Errors: Invalid for what makes no sense.
+// Errors: Invalid.
 func NewRecovery(key crypto.PrivKey, group GroupID, incarnation, member uint64) (Recovery, error) {
 	const op = "bootstrap.NewRecovery"
 	self, err := peer.IDFromPrivateKey(key)
@@ -46,10 +46,10 @@ func NewRecovery(key crypto.PrivKey, group GroupID, incarnation, member uint64) 
 	return s, fault.Wrap(op, err)
 }
 
-// IsZero reports whether there was none: the group lives as it was founded.
+// IsZero reports the absence of a recovery: the first incarnation.
 func (s Recovery) IsZero() bool { return s.Incarnation == 0 }
 
-// Encode gives the one encoding: all parts one after the other.
+// Encode returns the canonical encoding: all fields in order.
 func (s Recovery) Encode() []byte { return append(s.signedPart(), s.Signature...) }
 
 func (s Recovery) signedPart() []byte {
@@ -66,8 +66,8 @@ func (s Recovery) digest() []byte {
 	return h.Sum(nil)
 }
 
-// DecodeRecovery reads what Encode wrote, from anywhere, and verifies the signature. Whether the
-// peer may give its word is for the caller to ask.
+// DecodeRecovery decodes a record of any origin and verifies its signature. The caller must check the peer's
+// right to it.
 //
 // Errors: Invalid; Unauthentic.
 func DecodeRecovery(b []byte) (Recovery, error) {
@@ -89,8 +89,7 @@ func DecodeRecovery(b []byte) (Recovery, error) {
 	return s, nil
 }
 
-// Save makes a succession that is known outlast this process, in a file of the directory: whoever has
-// heard of it once does not go back.
+// Save stores a known record in the directory, so that the peer never returns to an older incarnation.
 //
 // Errors: Internal; the process must end.
 func (s Recovery) Save(fsys vfs.FS, dir string) error {
@@ -99,9 +98,9 @@ func (s Recovery) Save(fsys vfs.FS, dir string) error {
 
 const recoveryFile = "recovery"
 
-// LoadRecovery gives the succession that was kept last in the directory, the zero one if there is none.
+// LoadRecovery loads the stored record; zero without one.
 //
-// Errors: Internal for a file that is not what was written.
+// Errors: Internal for a damaged file.
 func LoadRecovery(fsys vfs.FS, dir string) (Recovery, error) {
 	b, err := readFile(fsys, fsys.PathJoin(dir, recoveryFile))
 	if errors.Is(err, fs.ErrNotExist) {

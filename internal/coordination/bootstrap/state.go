@@ -10,24 +10,23 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// State is what a peer must not forget. The zero value is that of a peer that
-// never promised anything. States are replaced, not changed: what the pointers
-// lead to is never written.
+// State is the durable state of a Paxos acceptor. Zero means no promise yet. States are replaced, never
+// changed through their pointers.
 type State struct {
-	Promised    Ballot       // no ballot below it is answered; at least Accepted
-	Accepted    Ballot       // at which Membership was accepted
-	Membership  *Membership  // nil when none was accepted
-	Certificate *Certificate // the first valid one known; from then on the peer neither votes nor proposes
-	Conflicting *Certificate // a valid one of another group, if one was ever met
+	Promised    Ballot       // lower ballots get no answer; at least Accepted
+	Accepted    Ballot       // ballot of Membership
+	Membership  *Membership  // nil: none accepted
+	Certificate *Certificate // first valid one; with it the peer neither votes nor proposes
+	Conflicting *Certificate // a valid certificate of another group, if any was met
 }
 
-// owner is whose a stored state is.
+// owner identifies the owner of a stored state.
 type owner struct {
 	peer    peer.ID
 	network NetworkID
 }
 
-// encodeState writes the state of o for its disk.
+// encodeState encodes the state of o for its disk.
 func encodeState(o owner, s State) ([]byte, error) {
 	w := &groupv1.AcceptorState{
 		Peer:     []byte(o.peer),
@@ -47,7 +46,7 @@ func encodeState(o owner, s State) ([]byte, error) {
 	return proto.Marshal(w)
 }
 
-// decodeState reads what encodeState wrote. The certificates in it are not verified.
+// decodeState decodes encodeState. It does not verify the certificates.
 func decodeState(b []byte) (owner, State, error) {
 	var o owner
 	var s State

@@ -1,29 +1,26 @@
-// Package lessor keeps the deadlines of leases on the leader of the coordination group.
+// Package lessor keeps the deadlines of leases at the leader of the coordination group.
 //
-// The replicated state knows that a lease lives and for how long it may stay silent, not until
-// when: deadlines are the leader's, in memory, on its own monotonic clock. What the leader
-// measured becomes true only as an entry of the log, coord.Expire with the term in which it was
-// measured, so that a leader deposed meanwhile ends nothing.
+// The replicated state holds each lease with its time to live, without a deadline. Deadlines are in the
+// leader's memory, on its own monotonic clock. An expiry takes effect only as a log entry, coord.Expire with
+// the term of the measurement, so that a deposed leader ends nothing.
 //
-// A Lessor only computes: time is an argument, a duration since an origin that the member
-// chose once, such as its start. The member tells it what was applied (Granted, Ended) and which
-// keepalives a quorum has confirmed (Renew), and asks what to propose (Due) and when (Next).
+// A Lessor only computes: time is an argument, a duration since any fixed origin. The member reports applied
+// commands (Granted, Ended) and keepalives confirmed by a quorum (Renew), and asks for expired leases (Due)
+// and the next deadline (Next).
 //
 // # Why clients may trust it
 //
-// A client counts from when it sent the last keepalive that was acknowledged. The leader renews
-// only after a read-index round that began once the keepalive had arrived; any later leader
-// is promoted after that round, and starts with the whole time to live again. So no deadline
-// here is ever before the client's, on whatever member, as long as clocks run equally fast; for
-// the difference in their rates the client takes a margin off.
+// A client counts from the sending of its last acknowledged keepalive. The leader renews only after a
+// read-index round that began after the keepalive's arrival; any later leader is promoted after this round,
+// and starts with the whole time to live again. So no member's deadline precedes the client's, provided that
+// clocks run at the same rate; the client subtracts a margin for the difference.
 //
-// # Many at once
+// # Mass expiry
 //
-// Leases granted together die together when their clients do. To end a lease costs the group
-// about one event for each key bound to it, and whoever writes meanwhile waits behind those.
-// Due therefore gives them out at Config.Rate, those first whose end somebody waits for: a lock does not
-// stand behind a crowd of leases that nobody misses. After a promotion deadlines are moved apart
-// likewise, so that clients have time to find the new leader before it is busy burying.
+// Leases granted together expire together with their clients. The end of a lease costs the group about one
+// event for each bound key, and delays other writers. Due therefore returns leases at Config.Rate, awaited
+// ones first: a lock does not wait behind a crowd of forgotten leases. A promotion spreads deadlines in the
+// same way, so that clients find the new leader before the expiries load it.
 package lessor
 
 import (
@@ -35,48 +32,45 @@ import (
 )
 
 const (
-	// Batch is the most leases that Due gives at once: what one coord.Expire looks at.
+	// Batch bounds the leases of one Due, and so of one coord.Expire.
 	Batch = 512
-	// batchKeys ends a batch: as large a command as the group should apply in one go. The first
-	// lease of a batch may exceed it, as a lease ends as a whole.
+	// batchKeys ends a batch, to bound the size of one command. The first lease may exceed it, because a lease
+	// ends as a whole.
 	batchKeys = 1000
-	// sorting bounds how many leases whose time has passed Due looks at in one call.
+	// sorting bounds the expired leases that one Due inspects.
 	sorting = 32 * Batch
-	// burst is how much of the rate may be caught up by a caller who comes late.
+	// burst bounds the part of the rate that a late caller may catch up.
 	burst = 100 * time.Millisecond
-	// longest time to live that is reckoned with, some 70 years, keeps sums from overflowing.
+	// longest bounds the time to live in calculations, some 70 years, against overflow.
 	longest = 1 << 61 * time.Nanosecond
 )
 
-// Config is what a Lessor is made with.
+// Config configures a Lessor.
 type Config struct {
-	// Grace is added to every lease's time when a member becomes leader: the election
-	// timeout, for clients were without a leader for about as long.
+	// Grace extends every lease at a promotion: the election timeout, about the time that clients had no
+	// leader.
 	Grace time.Duration
-	// Rate bounds how many keys are deleted in a second; a lease without keys counts as one.
-	// 0 is 20,000.
+	// Rate bounds the keys deleted in a second; a lease without keys counts as one. 0 is 20,000.
 	Rate int
-	// Keys tells how many keys are bound to a lease; nil is none. It is asked when
-	// a lease is due.
+	// Keys returns the number of keys bound to a due lease; nil means none.
 	Keys func(coord.LeaseID) int
-	// Awaited tells whether others wait for a lease's end; nil: nobody does. It is asked when
-	// a lease is due.
+	// Awaited reports whether others wait for the end of a due lease; nil means never.
 	Awaited func(coord.LeaseID) bool
 }
 
-// Lessor keeps deadlines while its member leads; at other times it knows no lease. It is for
-// one goroutine. Renewing costs a look-up, all else the logarithm of the leases.
+// Lessor keeps deadlines while its member leads; otherwise it knows no lease. It is for one goroutine. Renew
+// costs a look-up, all else the logarithm of the leases.
 type Lessor struct {
 	config Config
 	term   uint64 // 0: not leading
 	leases map[coord.LeaseID]*lease
-	// queues part the leases between them, by their state.
+	// queues hold the leases by state.
 	queues [states]queue
-	// free is when the rate allows the next batch.
+	// free is the time of the next batch under the rate.
 	free time.Duration
 }
 
-// New makes a Lessor that does not lead.
+// New returns a Lessor that does not lead.
 func New(config Config) *Lessor {
 	if config.Rate <= 0 {
 		config.Rate = 20_000
@@ -90,11 +84,10 @@ func New(config Config) *Lessor {
 	return &Lessor{config: config, queues: newQueues()}
 }
 
-// Promote begins to measure for the leader of term, above 0, with the leases that live. Call
-// it when the leader has applied an entry of its own term, not before: only then does it know
-// every lease that any former leader granted or acknowledged. Each gets its whole time
-// to live and the grace; deadlines that would crowd are delayed further, to three quarters of
-// the rate.
+// Promote starts the measurements of the leader of term, above 0, with the living leases. Call it after the
+// leader has applied an entry of its own term: only then does it know all leases that earlier leaders granted
+// or acknowledged. Each lease gets its whole time to live and the grace; crowded deadlines are delayed
+// further, to three quarters of the rate.
 func (l *Lessor) Promote(now time.Duration, term uint64, leases []coord.Lease) {
 	l.Demote()
 	l.term, l.free = term, now-burst
@@ -107,7 +100,7 @@ func (l *Lessor) Promote(now time.Duration, term uint64, leases []coord.Lease) {
 	l.queues[living].Init(all)
 }
 
-// spread moves deadlines apart.
+// spread spreads crowded deadlines.
 func (l *Lessor) spread(all []*lease) {
 	slices.SortFunc(all, func(a, b *lease) int {
 		return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.ref.ID, b.ref.ID))
@@ -120,19 +113,19 @@ func (l *Lessor) spread(all []*lease) {
 	}
 }
 
-// Demote forgets all deadlines: the member does not lead any more.
+// Demote forgets all deadlines at the end of a leadership.
 func (l *Lessor) Demote() {
 	l.term, l.leases, l.queues = 0, nil, newQueues()
 }
 
-// Term is the one given to Promote, to be named in coord.Expire; 0 while not leading.
+// Term returns the term of Promote, for coord.Expire; 0 while not leading.
 func (l *Lessor) Term() uint64 { return l.term }
 
-// Len gives the number of leases known.
+// Len returns the number of known leases.
 func (l *Lessor) Len() int { return len(l.leases) }
 
-// Granted notes leases that an applied entry granted. Nothing happens while not leading:
-// Promote will bring them.
+// Granted adds the leases that an applied entry granted. It does nothing while not leading: Promote brings
+// them.
 func (l *Lessor) Granted(now time.Duration, leases []coord.Lease) {
 	if l.term == 0 {
 		return
@@ -143,7 +136,7 @@ func (l *Lessor) Granted(now time.Duration, leases []coord.Lease) {
 	}
 }
 
-// add makes a lease known that is yet to be queued.
+// add adds a lease without a queue.
 func (l *Lessor) add(now time.Duration, granted coord.Lease) *lease {
 	ttl := time.Duration(min(granted.TTL, longest.Milliseconds())) * time.Millisecond
 	e := &lease{ref: coord.LeaseRef{ID: granted.ID, Granted: granted.Granted}, ttl: ttl, deadline: now + ttl}
@@ -151,7 +144,7 @@ func (l *Lessor) add(now time.Duration, granted coord.Lease) *lease {
 	return e
 }
 
-// Ended notes leases that an applied entry ended, whoever asked for it.
+// Ended removes the leases that an applied entry ended, whoever proposed it.
 func (l *Lessor) Ended(ids []coord.LeaseID) {
 	for _, id := range ids {
 		l.forget(id)
@@ -172,24 +165,22 @@ func (l *Lessor) move(e *lease, to state) {
 	l.queues[to].push(e)
 }
 
-// KeepAliveResult is what becomes of a keepalive.
+// KeepAliveResult is the result of a keepalive.
 type KeepAliveResult uint8
 
 const (
-	// Unknown: there is no such lease, it ended or was never granted; or the member does not
-	// lead.
+	// Unknown: the lease ended or was never granted, or the member does not lead.
 	Unknown KeepAliveResult = iota
 	// Renewed: the lease has its whole time to live again.
 	Renewed
-	// Expiring: its time has passed and its end is proposed. The keepalive must wait for the
-	// outcome: after Ended it is Unknown; after Again, try again. To acknowledge it would
-	// promise what the log may already have taken.
+	// Expiring: the lease's end is proposed, so the keepalive must wait for the outcome: after Ended it is
+	// Unknown, after Again it can be repeated. An acknowledgement could contradict the log.
 	Expiring
 )
 
-// Renew gives a lease its whole time to live from now on, after a quorum has confirmed,
-// since the keepalive arrived, that the member leads. The time to live, not what remains of it
-// when more does, is what to tell the client; it is 0 unless Renewed.
+// Renew gives a lease its whole time to live from now on. A quorum must have confirmed the leadership after
+// the keepalive's arrival. The returned time to live is for the client, even if the lease has more time left;
+// it is 0 unless Renewed.
 func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, KeepAliveResult) {
 	e := l.leases[id]
 	switch {
@@ -202,15 +193,14 @@ func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, Keep
 	return e.ttl, Renewed
 }
 
-// Due gives leases whose time has passed, to be proposed in one coord.Expire with Term; none when
-// there are none or the rate forbids. Those that others wait for come first, and of equals the longest
-// overdue. They are expiring from then on. Ask again until there are none. When a proposal
-// is refused, or applied without ending all of them, call Again.
+// Due returns expired leases for one coord.Expire with Term; none if no lease is expired, or the rate forbids
+// more. Awaited leases come first, then the longest overdue. They are expiring afterwards. Call it until it
+// returns none. If the proposal is refused, or applied without ending all of them, call Again.
 func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
 	l.sort(now)
 	order := []state{awaited, overdue}
 	if now < l.free {
-		order = order[:1] // they go ahead of the rate a little
+		order = order[:1] // slightly ahead of the rate
 	}
 	if now < l.free-burst {
 		return nil
@@ -229,7 +219,7 @@ func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
 	return refs
 }
 
-// sort finds out which of the leases whose time has passed others wait for.
+// sort separates the awaited leases from the other expired ones.
 func (l *Lessor) sort(now time.Duration) {
 	for range sorting {
 		e := l.first(living)
@@ -244,7 +234,7 @@ func (l *Lessor) sort(now time.Duration) {
 	}
 }
 
-// next is the lease to end next; nil when there is none. One that was renewed after all lives on.
+// next returns the lease to end next; nil without one. A lease renewed meanwhile lives on.
 func (l *Lessor) next(now time.Duration, order []state) *lease {
 	for _, s := range order {
 		for e := l.first(s); e != nil; e = l.first(s) {
@@ -257,13 +247,13 @@ func (l *Lessor) next(now time.Duration, order []state) *lease {
 	return nil
 }
 
-// cost is the time that deleting keys takes at the rate.
+// cost returns the time for deleting keys at the rate.
 func (l *Lessor) cost(keys int) time.Duration {
 	return time.Duration(keys) * time.Second / time.Duration(l.config.Rate)
 }
 
-// Again makes leases that Due gave out due again, save those that ended meanwhile: call it with
-// the whole batch when its proposal was refused, and after Ended when it was applied.
+// Again makes leases of Due due again, except those that ended meanwhile. Call it with the whole batch after a
+// refusal, and after Ended once it was applied.
 func (l *Lessor) Again(refs []coord.LeaseRef) {
 	for _, ref := range refs {
 		if e := l.leases[ref.ID]; e != nil && e.state == expiring && e.ref == ref {
@@ -272,8 +262,8 @@ func (l *Lessor) Again(refs []coord.LeaseRef) {
 	}
 }
 
-// Next is when Due may have something, in the past when it has now; false when no lease
-// is living.
+// Next returns the time at which Due may return leases, in the past if it can now; false without a living
+// lease.
 func (l *Lessor) Next() (time.Duration, bool) {
 	var earliest *lease
 	for _, s := range []state{living, awaited, overdue} {
@@ -287,8 +277,8 @@ func (l *Lessor) Next() (time.Duration, bool) {
 	return max(earliest.deadline, l.free), true
 }
 
-// first gives the lease in a state with the earliest deadline; nil when there is none. Renewals
-// leave leases in the place of a deadline past: those it finds there it moves to their own.
+// first returns the lease of a state with the earliest deadline; nil without one. It moves renewed leases to
+// their new deadlines on the way.
 func (l *Lessor) first(s state) *lease {
 	q := l.queues[s]
 	for {
@@ -300,8 +290,7 @@ func (l *Lessor) first(s state) *lease {
 	}
 }
 
-// Remaining gives the time that a lease has left, 0 when it is overdue or expiring; false when
-// it is not known.
+// Remaining returns the remaining time of a lease, 0 if it is overdue or expiring; false if it is unknown.
 func (l *Lessor) Remaining(now time.Duration, id coord.LeaseID) (time.Duration, bool) {
 	e := l.leases[id]
 	if e == nil {
@@ -310,9 +299,8 @@ func (l *Lessor) Remaining(now time.Duration, id coord.LeaseID) (time.Duration, 
 	return max(0, e.deadline-now), true
 }
 
-// Overdue gives how long ago the deadline passed of the lease that should have ended first and
-// has not, expiring ones included; 0 when none is overdue. Above a second or so, leases are held
-// up by the rate or by a group that does not commit.
+// Overdue returns the delay of the lease that should have ended first, expiring ones included; 0 without one.
+// More than about a second shows the rate's limit, or a group that does not commit.
 func (l *Lessor) Overdue(now time.Duration) time.Duration {
 	oldest := now
 	for s := range states {

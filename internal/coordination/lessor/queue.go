@@ -11,25 +11,24 @@ import (
 type lease struct {
 	ref      coord.LeaseRef
 	ttl      time.Duration
-	deadline time.Duration // only ever moves on
-	at       time.Duration // deadline by which it is queued: deadline or an earlier one
+	deadline time.Duration // only moves forward
+	at       time.Duration // the queued deadline: deadline or an earlier one
 	index    int           // in its queue
 	state    state
 }
 
-// state is what is to become of a lease.
+// state is the expiry state of a lease.
 type state int
 
 const (
 	living   state = iota
-	awaited        // its time has passed, and others wait for its end
-	overdue        // its time has passed
-	expiring       // its end is being agreed on
+	awaited        // expired, and others wait for its end
+	overdue        // expired
+	expiring       // its end is proposed
 	states
 )
 
-// queue holds leases by the deadline they were queued with. Ids break ties, so
-// that equal histories give equal batches.
+// queue orders leases by queued deadline, then by id, so that equal histories give equal batches.
 type queue struct{ *heap.Heap[*lease] }
 
 func newQueues() (all [states]queue) {
@@ -51,7 +50,7 @@ func (q queue) push(e *lease) {
 	q.Push(e)
 }
 
-// sink moves a lease to where its deadline belongs.
+// sink moves a lease to its deadline's position.
 func (q queue) sink(e *lease) {
 	e.at = e.deadline
 	q.Fix(e)

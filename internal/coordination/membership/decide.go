@@ -25,26 +25,25 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Config is how patient a group is.
+// Config holds the patience of a group.
 type Config struct {
-	// Voters that the group wants: 1, 3 or 5. One that has more keeps them.
+	// Voters is the wanted number of voters: 1, 3 or 5. A group with more keeps them.
 	Voters int
-	// Patience is how long a voter may be unseen before it is replaced, a learner dead or
-	// behind before another takes over, and how steady learners must be for the group to grow.
+	// Patience is the silence after which a voter is replaced, or a dead or slow learner, and the time that
+	// learners must be steady before the group grows.
 	Patience time.Duration
-	// Returned is the same for a member whose peer is back under another id: its disk is lost
-	// and the old id will not be seen again.
+	// Returned replaces Patience for a member whose peer is back under another id: its disk is lost, so the
+	// old id never returns.
 	Returned time.Duration
-	// Stable is how long a learner must have been caught up to become a voter.
+	// Stable is the time that a learner must be caught up before its promotion.
 	Stable time.Duration
-	// Contact is how recently a member must have been heard of to count as living: some
-	// election timeouts.
+	// Contact is the silence after which a member counts as dead: several election timeouts.
 	Contact time.Duration
-	// Interval is the least time between two changes.
+	// Interval is the minimum time between two changes.
 	Interval time.Duration
 }
 
-// DefaultConfig is for a group of three on the Internet.
+// DefaultConfig suits a group of three on the Internet.
 func DefaultConfig() Config {
 	return Config{
 		Voters: 3, Patience: 10 * time.Minute, Returned: 30 * time.Second,
@@ -52,7 +51,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports a configuration that cannot be meant. Errors: Invalid.
+// Validate reports an impossible configuration. Errors: Invalid.
 func (c Config) Validate() error {
 	if c.Voters != 1 && c.Voters != 3 && c.Voters != 5 {
 		return fault.Invalidf("voters", c.Voters, "must be 1, 3 or 5")
@@ -72,55 +71,55 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Peer is a peer with the id under which its data directory takes part in the group.
+// Peer is a peer with the raft id of its data directory.
 type Peer struct {
 	ID   uint64 // raft member id
 	Name string // peer id
 }
 
-// Member is a member as its leader sees it.
+// Member is a member from its leader's view.
 type Member struct {
 	Peer
 	Voter bool
-	// Barred says that the peer is not eligible any more.
+	// Barred says that the peer is no longer eligible.
 	Barred bool
-	// Unseen is how long ago raft heard of it, or of the leader's beginning when it has not
-	// since; 0 for the leader itself.
+	// Unseen is the time since raft's last message from the member, or since the election; 0 for the leader
+	// itself.
 	Unseen time.Duration
-	// CaughtUp says that it has what was committed a second ago.
+	// CaughtUp says that the member has all entries committed a second ago.
 	CaughtUp bool
-	// Steady is how long CaughtUp has been what it is.
+	// Steady is the age of CaughtUp's present value.
 	Steady time.Duration
 }
 
-// State is what a leader knows.
+// State is the leader's knowledge.
 type State struct {
 	Leader  uint64 // its own id
 	Members []Member
-	// Candidates are peers that are eligible, reachable, and ready to begin as learners, the
-	// preferred ones first. Members among them are passed over.
+	// Candidates are eligible, reachable peers that offer themselves as learners, the preferred ones first.
+	// Members among them are ignored.
 	Candidates []Peer
-	// Changing is set from the proposal of a change until it has been applied, and left if it
-	// is joint.
+	// Changing is true from the proposal of a change to its application and the end of its joint
+	// configuration.
 	Changing bool
-	// Quiet is how long ago the last change was, transfers and failures included, or the
-	// leader's beginning if that was later.
+	// Quiet is the time since the last change, transfers and failures included, or since the election if that
+	// is later.
 	Quiet time.Duration
 }
 
-// Change is what to do; one of its fields or the two of a swap are set, for growth Promote alone.
+// Change is one change. Only one field is set, or the two of a swap; Promote alone for growth.
 type Change struct {
-	// Transfer leadership to this voter.
+	// Transfer hands leadership to this voter.
 	Transfer uint64
-	// Add this peer as a learner, in one change with Remove when that is set.
+	// Add adds this peer as a learner, in one change with Remove if both are set.
 	Add Peer
-	// Promote these learners to voters, in one joint change with Remove when that is set.
+	// Promote turns these learners into voters, in one joint change with Remove if both are set.
 	Promote []uint64
-	// Remove this member.
+	// Remove removes this member.
 	Remove uint64
 }
 
-// Decide gives the next change; false when all is as well as it can be now.
+// Decide returns the next change; false if none is useful now.
 func (c Config) Decide(s State) (Change, bool) {
 	if s.Changing || s.Quiet < c.Interval || !c.quorate(s.Members) {
 		return Change{}, false
@@ -134,7 +133,7 @@ func (c Config) Decide(s State) (Change, bool) {
 	return Change{}, false
 }
 
-// quorate reports whether a majority of the voters among members lives.
+// quorate reports whether a majority of the voters is alive.
 func (c Config) quorate(members []Member) bool {
 	voters, living := 0, 0
 	for _, m := range members {
@@ -150,12 +149,12 @@ func (c Config) quorate(members []Member) bool {
 
 func (c Config) lives(m Member) bool { return m.Unseen < c.Contact }
 
-// ready reports whether a learner has been fit to vote for a time.
+// ready reports whether a learner has been fit to vote for some time.
 func (c Config) ready(m Member, since time.Duration) bool {
 	return !m.Voter && !m.Barred && c.lives(m) && m.CaughtUp && m.Steady >= since
 }
 
-// view is the state, sorted.
+// view is the sorted state.
 type view struct {
 	State
 	voters, learners []Member
@@ -180,7 +179,7 @@ func (c Config) view(s State) *view {
 	return v
 }
 
-// rank orders learners by their worth.
+// rank orders learners by their value.
 func (c Config) rank(m Member) int {
 	switch {
 	case m.Barred:
@@ -193,7 +192,7 @@ func (c Config) rank(m Member) int {
 	return 3
 }
 
-// lost reports whether a member must be assumed to be gone for good.
+// lost reports whether a member must be assumed dead for good.
 func (c Config) lost(v *view, m Member) bool {
 	if m.ID == v.Leader {
 		return false
@@ -201,14 +200,14 @@ func (c Config) lost(v *view, m Member) bool {
 	return m.Unseen >= c.Patience || m.Unseen >= c.Returned && v.returned(m)
 }
 
-// returned reports whether a member's peer is about under another id.
+// returned reports whether a member's peer is back under another id.
 func (v *view) returned(m Member) bool {
 	other := func(p Peer) bool { return p.Name == m.Name && p.ID != m.ID }
 	return slices.ContainsFunc(v.Candidates, other) ||
 		slices.ContainsFunc(v.learners, func(l Member) bool { return other(l.Peer) })
 }
 
-// swap replaces a voter that is lost, or else one that is barred, by the best learner.
+// swap replaces a lost voter, or a barred one, by the best learner.
 func (c Config) swap(v *view) (Change, bool) {
 	i := slices.IndexFunc(v.voters, func(m Member) bool { return c.lost(v, m) })
 	if i < 0 {
@@ -223,9 +222,9 @@ func (c Config) swap(v *view) (Change, bool) {
 	return Change{Promote: []uint64{v.learners[0].ID}, Remove: v.voters[i].ID}, true
 }
 
-// handOver gives the leadership to another voter.
+// handOver hands leadership to another voter.
 func (c Config) handOver(v *view) (Change, bool) {
-	for _, m := range slices.Backward(v.voters) { // the one heard of last
+	for _, m := range slices.Backward(v.voters) { // the most recently heard one
 		if m.ID != v.Leader && !m.Barred && c.lives(m) && m.CaughtUp {
 			return Change{Transfer: m.ID}, true
 		}
@@ -233,8 +232,8 @@ func (c Config) handOver(v *view) (Change, bool) {
 	return Change{}, false
 }
 
-// step is by how many voters the group grows next: by two, as the second of an even number
-// only adds to the quorum.
+// step returns the number of voters of the next growth: two, because the second voter of an even number only
+// enlarges the quorum.
 func (c Config) step(v *view) int {
 	if len(v.voters) >= c.Voters {
 		return 0
@@ -242,7 +241,7 @@ func (c Config) step(v *view) int {
 	return 1 + len(v.voters)%2
 }
 
-// grow adds voters when as many learners as are needed have long been ready.
+// grow adds voters after enough learners have been ready for long.
 func (c Config) grow(v *view) (Change, bool) {
 	n := c.step(v)
 	if n == 0 || len(v.learners) < n {
@@ -258,8 +257,7 @@ func (c Config) grow(v *view) (Change, bool) {
 	return Change{Promote: promoted}, true
 }
 
-// replaceDead makes a candidate a learner: if there are too few, or in the place of one that is
-// lost or does not get any closer.
+// replaceDead makes a candidate a learner: as an additional one, or for a learner that is lost or stuck.
 func (c Config) replaceDead(v *view) (Change, bool) {
 	i := slices.IndexFunc(v.Candidates, func(p Peer) bool { return c.admissible(v, p) })
 	if i < 0 {
@@ -276,23 +274,23 @@ func (c Config) replaceDead(v *view) (Change, bool) {
 	return Change{}, false
 }
 
-// learners is how many the group wants: one to stand by, and those it wants to grow by.
+// learners returns the wanted number of learners: one standby, and those for growth.
 func (c Config) learners(v *view) int { return 1 + c.step(v) }
 
-// unreachable reports whether a learner had better be another.
+// unreachable reports whether a learner should be replaced.
 func (c Config) unreachable(v *view, m Member) bool {
 	return m.Barred || c.lost(v, m) || !m.CaughtUp && m.Steady >= c.Patience
 }
 
-// admissible reports whether a candidate may become a learner: it is no member, and no member
-// that may yet return is of the same peer.
+// admissible reports whether a candidate may become a learner: neither it nor another living id of its peer is
+// a member.
 func (c Config) admissible(v *view, p Peer) bool {
 	return p.ID != 0 && !slices.ContainsFunc(v.Members, func(m Member) bool {
 		return m.ID == p.ID || m.Name == p.Name && !c.lost(v, m)
 	})
 }
 
-// removeMember removes learners that are barred or too many.
+// removeMember removes barred or superfluous learners.
 func (c Config) removeMember(v *view) (Change, bool) {
 	if len(v.learners) == 0 {
 		return Change{}, false

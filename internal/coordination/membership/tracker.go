@@ -2,23 +2,21 @@ package membership
 
 import "time"
 
-// Progress is what raft's leader knows of one member.
+// Progress is raft's knowledge of one member at the leader.
 type Progress struct {
 	Peer
 	Voter bool
-	// Match is the index up to which its log is known to be the leader's.
+	// Match is the last index known to equal the leader's log.
 	Match uint64
-	// Active says that it was heard of since raft last asked itself: within an election
-	// timeout.
+	// Active says that raft heard the member within an election timeout.
 	Active bool
 }
 
-// within is how old the commit index may be that a member must match to be caught up. It is
-// not the present one, which the best of followers is a round trip behind.
+// within is the age of the commit index that a caught-up member must match. The present index is a round trip
+// ahead of the best follower.
 const within = time.Second
 
-// Tracker makes a leader's Members out of what raft says of them from time to time. Begin
-// with a new one on each promotion.
+// Tracker derives a leader's Members from raft's periodic progress. Each promotion needs a new one.
 type Tracker struct {
 	leader  uint64
 	members map[uint64]*tracked
@@ -36,14 +34,13 @@ type commit struct {
 	index uint64
 }
 
-// NewTracker begins to follow members for the leader with an id.
+// NewTracker returns a Tracker for the leader with an id.
 func NewTracker(leader uint64) *Tracker {
 	return &Tracker{leader: leader, members: make(map[uint64]*tracked)}
 }
 
-// Observe takes in the progress of all members and gives them back as seen over time, in the
-// same order, none of them barred. Call it a few times a second. Times are durations since
-// any fixed origin.
+// Observe applies the progress of all members and returns them with their history, in the same order, none
+// barred. Call it a few times a second. Times are durations since any fixed origin.
 func (t *Tracker) Observe(now time.Duration, committed uint64, progress []Progress) []Member {
 	target := t.target(now, committed)
 	known := make(map[uint64]*tracked, len(progress))
@@ -66,7 +63,7 @@ func (t *Tracker) Observe(now time.Duration, committed uint64, progress []Progre
 	return members
 }
 
-// target gives the commit index of a second ago, or the present one while there is none so old.
+// target returns the commit index of a second ago, or the present one without a history.
 func (t *Tracker) target(now time.Duration, committed uint64) uint64 {
 	if n := len(t.commits); n == 0 || t.commits[n-1].at+within/8 <= now {
 		t.commits = append(t.commits, commit{now, committed})
