@@ -56,9 +56,9 @@ func (a *agent) ListInstances(ctx context.Context, req *agentv1.ListInstancesReq
 func toListQuery(req *agentv1.DiscoverRequest) (instance.ListQuery, error) {
 	switch {
 	case req.GetServiceName() != "":
-		return instance.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "must be empty: use Discover for one service")
+		return instance.ListQuery{}, fault.Invalidf("service_name", req.GetServiceName(), "conflicts with a list of all services: call Discover for one service")
 	case req.GetPreferZone() != "":
-		return instance.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "must be empty: the order is by service and id")
+		return instance.ListQuery{}, fault.Invalidf("prefer_zone", req.GetPreferZone(), "conflicts with the order by service and id: leave it empty")
 	}
 	q, err := toQuery(req)
 	return instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency}, err
@@ -71,7 +71,7 @@ func toPage(req *agentv1.ListInstancesRequest) (size int, after place, err error
 	}
 	after, ok := toPlace(req.GetPageToken())
 	if !ok {
-		return 0, place{}, fault.Invalidf("page_token", nil, "is not a page token: use next_page_token of an answer")
+		return 0, place{}, fault.Invalidf("page_token", nil, "is malformed: send next_page_token from an answer")
 	}
 	return int(n), after, nil
 }

@@ -12,17 +12,17 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Coordination are the parts of the coordination plane; all of them are required.
+// Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
 	Actor    coord.Writer
 	Reader   coord.Reader
 	Overseer coord.Admin
 
-	// Owner tells on whose behalf a call is, from what is known of its connection, or why
-	// it may not be. It is asked once for each call and each stream.
+	// Owner names the client on whose behalf a call acts, by its connection, or refuses it. It runs
+	// once per call and per stream.
 	Owner func(ctx context.Context) (string, error)
 
-	// Peers says that callers are peers of the network, which publish instances of their own.
+	// Peers marks callers as peers of the network, which publish their own instances.
 	Peers bool
 }
 
@@ -31,14 +31,14 @@ type coordination struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
 	Coordination
-	waits   access.Slots // calls of Lock
-	bundled access.Slots // calls in bundles
+	waits   access.Slots // waiting calls of Lock
+	bundled access.Slots // concurrent calls in bundles
 	watches access.Slots
 	closing context.Context
-	table   map[string]method // that a bundle can carry
+	table   map[string]method // methods available in a bundle, by name
 }
 
-// command returns the command of a request. The plane passes the request on as it is.
+// command returns the command of a request. The plane forwards the request unchanged.
 func (c *coordination) command(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Command, error) {
 	owner, err := c.owner(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	}, nil
 }
 
-// toWait is a time given in milliseconds, as far as it can be had.
+// toWait converts milliseconds and caps them at the longest duration.
 func toWait(ms int64) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
@@ -116,7 +116,7 @@ func (c *coordination) Unlock(ctx context.Context, req *api.UnlockRequest) (*api
 // LockInfo implements api.LockServiceServer.
 func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (*api.LockInfoResponse, error) {
 	if req.GetName() == "" {
-		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing"))
+		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing: name the lock"))
 	}
 	states, h, err := c.locks(ctx, coord.LockQuery{Name: req.GetName()})
 	if err != nil {
@@ -125,8 +125,8 @@ func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (
 	return &api.LockInfoResponse{Header: h, Lock: states[0]}, nil
 }
 
-// ListLocks implements api.LockServiceServer. It may give fewer than there are: who wants all
-// asks until there are none after the last.
+// ListLocks implements api.LockServiceServer. It returns a page: a client continues after the last
+// lock until a page is empty.
 func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest) (*api.ListLocksResponse, error) {
 	states, h, err := c.locks(ctx, coord.LockQuery{Prefix: req.GetPrefix(), After: req.GetAfter(), Limit: toLimit(req.GetLimit())})
 	if err != nil {

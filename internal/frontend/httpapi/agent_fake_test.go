@@ -241,7 +241,7 @@ func orErr(first, second error) error {
 	return second
 }
 
-// report is the verdict of a check.
+// report sets the result of a check.
 func (g *registry) report(k instance.Key, s instance.Status) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -72,7 +72,7 @@ func (a *agentAPI) await(ctx context.Context, q question, wait time.Duration, me
 func readPatience(values url.Values) (after uint64, wait time.Duration, err error) {
 	if text := values.Get("index"); text != "" {
 		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return 0, 0, fault.Invalidf("index", input.Quote(text), "is not the index of an answer: use the header X-Blackhole-Index")
+			return 0, 0, fault.Invalidf("index", input.Quote(text), "is malformed: send X-Blackhole-Index from an answer")
 		}
 	}
 	text := values.Get("wait")
@@ -84,7 +84,7 @@ func readPatience(values url.Values) (after uint64, wait time.Duration, err erro
 		wait, err = time.Duration(n)*time.Second, nil
 	}
 	if err != nil || wait < 0 || wait > maxWatch {
-		return 0, 0, fault.Invalidf("wait", input.Quote(text), "must be a duration such as 30s, at most %s", maxWatch)
+		return 0, 0, fault.Invalidf("wait", input.Quote(text), "needs a duration such as 30s, at most %s", maxWatch)
 	}
 	return after, wait, nil
 }
@@ -96,7 +96,7 @@ func (a *agentAPI) streamInstances(ctx context.Context, w http.ResponseWriter, r
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {
-			return fault.Invalidf("Last-Event-ID", input.Quote(id), "is not an id of this watch: send the id of the last event")
+			return fault.Invalidf("Last-Event-ID", input.Quote(id), "is malformed: send the id of the last event")
 		}
 		q.after = last
 	}

@@ -37,7 +37,7 @@ func unread(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("is longer than %d bytes: send less in one request", large.Limit)}
+		return &fault.Error{Kind: fault.TooLarge, Field: "body", Err: fmt.Errorf("exceeds %d bytes: split the request", large.Limit)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fault.Invalidf("body", nil, "ends before the JSON object does: send the whole object")
 	default:
@@ -76,7 +76,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		}
 		switch name, _ := t.(string); {
 		case name != "records":
-			return nil, fault.Invalidf(input.Quote(name), nil, "is not a field of a batch: send only records")
+			return nil, fault.Invalidf(input.Quote(name), nil, "is unknown in a batch: send only records")
 		case entries != nil:
 			return nil, fault.Invalidf("records", nil, "occurs more than once: send one list")
 		}
@@ -88,7 +88,7 @@ func readBatch(body io.Reader) (entries []entry, err error) {
 		return nil, unread(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fault.Invalidf("body", nil, "has text after the JSON object: remove it")
+		return nil, fault.Invalidf("body", nil, "has text after the JSON object: remove the text")
 	}
 	if len(entries) == 0 {
 		return nil, fault.Invalidf("records", 0, "must have 1 to %d entries", discovery.MaxBatch)

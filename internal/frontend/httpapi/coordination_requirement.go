@@ -146,7 +146,7 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 	name, wait := c.r.PathValue("id"), time.Duration(0)
 	if given := values.Get("wait"); given != "" {
 		if wait, err = time.ParseDuration(given); err != nil || wait < 0 || wait > maxRequired {
-			return fault.Invalidf("wait", input.Quote(given), "must be a duration such as 30s, at most %v", maxRequired)
+			return fault.Invalidf("wait", input.Quote(given), "needs a duration such as 30s, at most %v", maxRequired)
 		}
 	}
 	if wait == 0 {

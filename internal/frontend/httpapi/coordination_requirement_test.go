@@ -12,7 +12,7 @@ import (
 
 const storage = `{"service":"storage","min":3,"selector":{"health":"up,starting","zone":"eu","version":"2.x","tags":["a","b:c"],"environment":"staging","dependency":"db"}}`
 
-// judge writes a verdict on a requirement as it is, which the director does.
+// judge writes the status of a requirement, in place of the leader.
 func (p coordFixture) judge(t testing.TB, name string, available int) {
 	t.Helper()
 	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)

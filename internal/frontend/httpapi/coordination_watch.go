@@ -86,7 +86,7 @@ func readKeyWatch(r *http.Request) (coord.Watch, error) {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseInt(id, 10, 64)
 		if err != nil || last < 0 {
-			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Quote(id), "is not an id of this watch: send the id of the last event")
+			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Quote(id), "is malformed: send the id of the last event")
 		}
 		from = last + 1
 	}

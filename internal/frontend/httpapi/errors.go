@@ -48,39 +48,30 @@ func ofParameters(err error) error {
 }
 
 // status is the table from kinds of faults to statuses and error codes.
-func status(k fault.Kind) (int, string) {
-	switch k {
-	case fault.Invalid:
-		return http.StatusBadRequest, "validation_error"
-	case fault.NotFound:
-		return http.StatusNotFound, "service_not_found"
-	case fault.Exists:
-		return http.StatusConflict, "service_already_exists"
-	case fault.LimitReached:
-		return http.StatusTooManyRequests, "rate_limit_exceeded" // for every bound
-	case fault.Unauthentic:
-		return http.StatusUnauthorized, "unauthorized"
-	case fault.Forbidden:
-		return http.StatusForbidden, "forbidden"
-	case fault.Timeout:
-		return http.StatusGatewayTimeout, "timeout"
-	case fault.Unavailable:
-		return http.StatusServiceUnavailable, "service_unavailable"
-	case fault.Conflict:
-		return http.StatusConflict, "conflict"
-	case fault.TooLarge:
-		return http.StatusRequestEntityTooLarge, "too_large"
-	case fault.Unsupported:
-		return http.StatusMethodNotAllowed, "method_not_allowed"
-	case fault.Gone:
-		return http.StatusGone, "service_gone"
-	case fault.Unprocessable:
-		return http.StatusUnprocessableEntity, "unprocessable"
-	case fault.Canceled:
-		return 499, "canceled" // nginx's number for a client that left
-	default:
-		return http.StatusInternalServerError, "internal_error"
+func status(k fault.Kind) (code int, name string) {
+	table := [...]struct {
+		code int
+		name string
+	}{
+		fault.Invalid:       {http.StatusBadRequest, "validation_error"},
+		fault.NotFound:      {http.StatusNotFound, "service_not_found"},
+		fault.Exists:        {http.StatusConflict, "service_already_exists"},
+		fault.LimitReached:  {http.StatusTooManyRequests, "rate_limit_exceeded"}, // for every bound
+		fault.Unauthentic:   {http.StatusUnauthorized, "unauthorized"},
+		fault.Forbidden:     {http.StatusForbidden, "forbidden"},
+		fault.Timeout:       {http.StatusGatewayTimeout, "timeout"},
+		fault.Unavailable:   {http.StatusServiceUnavailable, "service_unavailable"},
+		fault.Conflict:      {http.StatusConflict, "conflict"},
+		fault.TooLarge:      {http.StatusRequestEntityTooLarge, "too_large"},
+		fault.Unsupported:   {http.StatusMethodNotAllowed, "method_not_allowed"},
+		fault.Gone:          {http.StatusGone, "service_gone"},
+		fault.Unprocessable: {http.StatusUnprocessableEntity, "unprocessable"},
+		fault.Canceled:      {499, "canceled"}, // nginx's number for a client that left
 	}
+	if int(k) < len(table) && table[k].code != 0 {
+		return table[k].code, table[k].name
+	}
+	return http.StatusInternalServerError, "internal_error"
 }
 
 // bodyOf renders an error.

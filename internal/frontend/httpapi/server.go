@@ -214,7 +214,7 @@ func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) erro
 		return fault.New("httpapi", fault.Forbidden, "cross-origin requests are refused: call the API from the same origin or outside a browser")
 	}
 	if escaped := r.URL.EscapedPath(); r.Method != http.MethodConnect && !isClean(escaped) {
-		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("has empty or dot segments: remove them, or percent-encode the slashes and dots of a name")}
+		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("has empty or dot segments: percent-encode slashes and dots in names")}
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (c caller) check(n Need) error {
 	case c.Role < n.Role:
 		return fault.New("access", fault.Forbidden, "%s has role %s: use credentials with role %s", c.Name, c.Role, n.Role)
 	case n.Role >= RoleService && n.Service != "" && !c.May(n.Service):
-		return fault.New("access", fault.Forbidden, "%s may not change service %s: use credentials that include it", c.Name, n.Service)
+		return fault.New("access", fault.Forbidden, "%s lacks permission to change service %s: use credentials for this service", c.Name, n.Service)
 	}
 	return nil
 }

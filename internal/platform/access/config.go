@@ -132,7 +132,7 @@ func (c *Config) validateMethod() error {
 	case mtls && c.ServerCert == "":
 		return fault.Invalidf("server_cert", nil, "must be set for method mtls")
 	case !mtls && c.CACert != "":
-		return fault.Invalidf("ca_cert", c.CACert, "is for method mtls, but the method is %s: change the method or remove it", c.method())
+		return fault.Invalidf("ca_cert", c.CACert, "needs method mtls, not %s: change the method or remove the setting", c.method())
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (c *Config) validateTokens() error {
 	given := c.Token != nil || c.TokenFile != "" || len(c.Tokens) > 0
 	switch {
 	case c.method() != MethodToken && given:
-		return fault.Invalidf("token", nil, "and tokens are for method token, but the method is %s: change the method or remove them", c.method())
+		return fault.Invalidf("token", nil, "and tokens need method token, not %s: change the method or remove the tokens", c.method())
 	case c.method() != MethodToken:
 		return nil
 	case !given:
@@ -188,7 +188,7 @@ func (c *Config) validateCertificates() error {
 		return nil
 	}
 	if c.method() != MethodMTLS {
-		return fault.Invalidf("certificates", nil, "are for method mtls, but the method is %s: change the method or remove them", c.method())
+		return fault.Invalidf("certificates", nil, "need method mtls, not %s: change the method or remove the certificates", c.method())
 	}
 	seen := map[string]bool{}
 	for i, cert := range c.Certificates {
@@ -213,9 +213,9 @@ func checkRole(r Role, services []string) error {
 	case r == RoleNone || r >= roles:
 		return fault.Invalidf("role", nil, "must be read-only, service or admin")
 	case r == RoleService && len(services) == 0:
-		return fault.Invalidf("services", nil, `must be set for role service: list names, or "*" for all services`)
+		return fault.Invalidf("services", nil, `is missing for role service: list names, or "*" for all services`)
 	case r != RoleService && len(services) > 0:
-		return fault.Invalidf("services", services, "are for role service, but the role is %s: change the role or remove them", r)
+		return fault.Invalidf("services", services, "need role service, not %s: change the role or remove the services", r)
 	}
 	return checkServices(services)
 }
@@ -226,7 +226,7 @@ func checkServices(services []string) error {
 	}
 	for i, s := range services {
 		if star := strings.IndexByte(s, '*'); s == "" || (star >= 0 && star != len(s)-1) {
-			return fault.Invalidf(fmt.Sprintf("services[%d]", i), s, `is not a pattern: use a name, or a prefix followed by "*"`)
+			return fault.Invalidf(fmt.Sprintf("services[%d]", i), s, `is malformed: use a name, or a prefix with "*"`)
 		}
 	}
 	return nil
@@ -243,7 +243,7 @@ func checkToken(text string) error {
 	case !visible:
 		return fault.New("", fault.Invalid, "must contain only visible ASCII characters, without spaces")
 	case text == redacted:
-		return fault.New("", fault.Invalid, "is %s, the placeholder of printed settings: set the secret itself", redacted)
+		return fault.New("", fault.Invalid, "is %s, the placeholder in printed settings: set the secret itself", redacted)
 	}
 	return nil
 }

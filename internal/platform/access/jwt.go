@@ -49,7 +49,7 @@ func (j *JWT) validate(used bool) func() error {
 
 func (j *JWT) unused() error {
 	if len(j.Algorithms) > 0 || j.Key != nil || j.KeyFile != "" || j.Audience != "" || j.Issuer != "" {
-		return fault.New("", fault.Invalid, "is for method jwt: set the method or remove this section")
+		return fault.New("", fault.Invalid, "needs method jwt: set the method or remove this section")
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (c *claims) UnmarshalJSON(text []byte) error {
 
 var (
 	errCritical = errors.New("the token has unknown critical extensions")
-	errSubject  = errors.New("the token has no sub of 1 to 256 bytes")
+	errSubject  = errors.New("the token lacks a sub with 1 to 256 bytes")
 	errServices = errors.New("the token has invalid service patterns")
 	errExpired  = errors.New("the token has expired")
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-var errCertificate = errors.New("the client certificate has expired or has no usable name")
+var errCertificate = errors.New("the client certificate is expired or without a usable name")
 
 // TLS holds the certificate of the listeners and, for method mtls, the CAs of client certificates. New
 // files apply to later connections.

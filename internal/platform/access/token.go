@@ -97,7 +97,7 @@ func (c *Config) parseTokens(contents [][]byte) (tokenVerifier, error) {
 		}
 		k := known{digest: sha256.Sum256([]byte(text)), Principal: Principal{Name: t.Name, Role: t.Role, Services: t.Services}}
 		if seen[k.digest] {
-			return nil, fault.Invalidf(strings.TrimSuffix(settings[i], "_file"), nil, "is the same as another token: use a new one")
+			return nil, fault.Invalidf(strings.TrimSuffix(settings[i], "_file"), nil, "equals another token: choose a new one")
 		}
 		seen[k.digest] = true
 		all = append(all, k)

@@ -49,13 +49,13 @@ func clear(path string) error {
 	case err != nil:
 		return fault.Invalidf("unix", path, "%w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fault.Invalidf("unix", path, "is the path of another file: remove the file or choose another path")
+		return fault.Invalidf("unix", path, "belongs to another file: remove the file or choose a new path")
 	}
 	c, err := net.Dial("unix", path)
 	switch {
 	case err == nil:
 		c.Close()
-		return &fault.Error{Kind: fault.Exists, Field: "unix", Value: path, Err: errors.New("belongs to a running process: stop the process or choose another path")}
+		return &fault.Error{Kind: fault.Exists, Field: "unix", Value: path, Err: errors.New("belongs to a running process: stop the process or choose a new path")}
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return fault.Invalidf("unix", path, "exists but refuses connections: %w", err)
 	}

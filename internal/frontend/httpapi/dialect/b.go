@@ -80,7 +80,7 @@ func describe(s *instance.Spec, metadata map[string]json.RawMessage) error {
 			continue
 		}
 		if err := json.Unmarshal(text, into); err != nil {
-			return fault.Invalidf("metadata."+name, nil, "has the wrong type: dependencies and tags are lists of strings, the others strings")
+			return fault.Invalidf("metadata."+name, nil, "has the wrong type: send lists of strings for dependencies and tags, strings for the others")
 		}
 		delete(metadata, name)
 	}

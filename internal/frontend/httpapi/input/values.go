@@ -53,7 +53,7 @@ func Number(values url.Values, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(given, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.Invalidf(name, Quote(given), "must be a whole number of at least 0")
+		return 0, fault.Invalidf(name, Quote(given), "needs a whole number, at least 0")
 	}
 	return n, nil
 }
