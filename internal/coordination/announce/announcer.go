@@ -1,11 +1,10 @@
-// Package announce tells all peers of a network how its coordination group stands, on a GossipSub topic
-// of the network: who is not asked, and cannot ask everybody, says it once and is heard by all. Who
-// did not listen then finds the same message in the DHT, on a DHTStore.
+// Package announce publishes the coordination group to all peers of its network. The leader broadcasts on a
+// GossipSub topic; peers that missed the broadcast read the same signed message from the DHT, through a
+// DHTStore.
 //
-// The leader announces when something has changed, and from time to time. What it says carries the
-// certificate of the group and its own signature; a peer that may not be a member is not believed,
-// nor is anybody passed on who speaks too often. It is hearsay all the same: no worse, and no
-// better, than what a peer answers who is asked.
+// The leader announces changes at once, and repeats itself from time to time. An announcement carries the
+// group's certificate and the leader's signature. Peers drop announcements of ineligible signers, and of
+// signers above the rate. An announcement is as good as the signer's answer to a question, no better.
 package announce
 
 import (
@@ -27,27 +26,27 @@ import (
 
 const topicPrefix = "/blackhole/group/1/"
 
-// Topic is that of a network's announcements.
+// Topic returns the topic of a network's announcements.
 func Topic(n bootstrap.NetworkID) string { return topicPrefix + hex.EncodeToString(n[:]) }
 
-// IsTopic reports whether a topic is one of those, of any network.
+// IsTopic reports whether a topic belongs to announcements of any network.
 func IsTopic(topic string) bool {
 	id, ok := strings.CutPrefix(topic, topicPrefix)
 	b, err := hex.DecodeString(id)
 	return ok && err == nil && len(b) == len(bootstrap.NetworkID{}) && hex.EncodeToString(b) == id
 }
 
-// Config is what a Announcer is made of.
+// Config configures an Announcer.
 type Config struct {
-	// PubSub must let the topic pass: its subscription filter, and its default validator.
+	// PubSub must accept the topic in its subscription filter and default validator.
 	PubSub  *pubsub.PubSub
 	Network bootstrap.Network
 	Key     crypto.PrivKey
-	// Received takes what others announce, one at a time, and not after Close. What comes while it is busy
-	// may be lost.
+	// Received receives the announcements of others, one at a time, and none after Close. Announcements that
+	// arrive during a call may be lost.
 	Received func(from peer.ID, info *groupv1.GroupInfo)
 	Now      func() time.Time // nil: time.Now
-	Logger   *slog.Logger     // nil: silence
+	Logger   *slog.Logger     // nil logs nothing
 }
 
 // Announcer announces and listens. It is safe for concurrent use.
@@ -64,9 +63,9 @@ type Announcer struct {
 	last uint64 // sequence
 }
 
-// New joins the topic. Close leaves it; the PubSub stays.
+// New joins the topic. Close leaves it; the PubSub stays open.
 //
-// Errors: Invalid when the topic was joined before; Unavailable when the PubSub has ended.
+// Errors: Invalid for a topic joined before; Unavailable for a closed PubSub.
 func New(c Config) (*Announcer, error) {
 	const op = "announce.New"
 	if c.Now == nil {
@@ -103,7 +102,7 @@ func New(c Config) (*Announcer, error) {
 	return h, nil
 }
 
-// listen hands on what is announced until the subscription ends.
+// listen delivers announcements until the end of the subscription.
 func (h *Announcer) listen(ctx context.Context) {
 	defer close(h.done)
 	for {
@@ -117,7 +116,7 @@ func (h *Announcer) listen(ctx context.Context) {
 	}
 }
 
-// Announce tells the network. There may be nobody to hear it, which is no error.
+// Announce broadcasts a description of the group, even without listeners.
 //
 // Errors: Unavailable; those of ctx.
 func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
@@ -139,7 +138,7 @@ func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error
 	return nil
 }
 
-// Close leaves the topic, and waits until nobody is told anything any more.
+// Close leaves the topic and waits for the last call of Received.
 func (h *Announcer) Close() error {
 	h.cancel()
 	<-h.done
@@ -147,7 +146,7 @@ func (h *Announcer) Close() error {
 	return nil
 }
 
-// leave undoes what New did. What fails has ended with the PubSub.
+// leave undoes New. Failed steps have ended with the PubSub.
 func (h *Announcer) leave() {
 	if h.sub != nil {
 		h.sub.Cancel()

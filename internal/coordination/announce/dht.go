@@ -16,24 +16,25 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Namespace is the first segment of the DHT keys under which groups are posted.
+// Namespace is the first segment of the DHT keys of announcements.
 const Namespace = "blackhole-group"
 
-// lifetime is how long a notice counts: four times as long as the longest pause between two of them.
+// lifetime is the validity of an announcement in the DHT: four times the longest pause between two
+// publications.
 const lifetime = 24 * time.Hour
 
-// Key is that of the notice of a network's group.
+// Key returns the DHT key of a network's announcement.
 func Key(n bootstrap.NetworkID) string { return "/" + Namespace + "/" + hex.EncodeToString(n[:]) }
 
-// Validator judges the values of the namespace, for the DHT: the notice of one network, and no other. A
-// peer keeps one value then, whoever puts how many. It is safe for concurrent use.
+// Validator validates the DHT values of the namespace: the announcement of one network only. So a peer stores
+// one value, whoever puts how many. It is safe for concurrent use.
 type Validator struct {
 	notices *announcements
 	refused func(error)
 }
 
-// NewValidator makes the Validator of a network. Refused counts values under its key that were not
-// taken, forged ones and stale ones; nil: nobody does.
+// NewValidator returns the Validator of a network. refused counts rejected values under its key, forged and
+// stale ones; nil counts nothing.
 func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)) *Validator {
 	if refused == nil {
 		refused = func(error) {}
@@ -41,8 +42,8 @@ func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)
 	return &Validator{newAnnouncements(n, now), refused}
 }
 
-// Validate returns Invalid for the key of anything else, and for a value TooLarge, Invalid, Unauthentic,
-// or Conflict when it is too old or of the future.
+// Validate returns Invalid for a foreign key, and TooLarge, Invalid, Unauthentic, or Conflict for a value that
+// is too old or from the future.
 func (v *Validator) Validate(key string, value []byte) error {
 	const op = "announce.Validate"
 	if err := v.notices.owns(key); err != nil {
@@ -55,9 +56,9 @@ func (v *Validator) Validate(key string, value []byte) error {
 	return fault.Wrap(op, err)
 }
 
-// Select gives the position of the newest of the values that hold, the first of equal ones: a DHT stores
-// [new, old] only for 0, so that one posted again counts as new. It returns the first value's error
-// when none holds.
+// Select returns the position of the newest valid value, the first of equal ones: a DHT stores [new, old] only
+// for 0, so that a repeated publication counts as new. Without a valid value it returns the first value's
+// error.
 func (v *Validator) Select(key string, values [][]byte) (int, error) {
 	const op = "announce.Select"
 	if err := v.notices.owns(key); err != nil {
@@ -79,14 +80,14 @@ func (v *Validator) Select(key string, values [][]byte) (int, error) {
 	return at, nil
 }
 
-// announcement is an announcement as it hangs on the board.
+// announcement is an announcement in the DHT.
 type announcement struct {
 	verified
 	incarnation uint64
 }
 
-// compare orders notices, newest last: by incarnation, with which all below begins anew, then by
-// configuration, by term, by whether the leader is known, and by when they were made.
+// compare orders announcements, newest last: by incarnation, then by configuration, by term, by the presence
+// of a leader, and by time.
 func (n announcement) compare(other announcement) int {
 	return cmp.Or(
 		cmp.Compare(n.incarnation, other.incarnation),
@@ -96,7 +97,7 @@ func (n announcement) compare(other announcement) int {
 		cmp.Compare(n.sequence, other.sequence))
 }
 
-// announcements reads those of a network.
+// announcements decodes the announcements of a network.
 type announcements struct {
 	*verifier
 	key string
@@ -115,7 +116,7 @@ func (n *announcements) owns(key string) error {
 	return nil
 }
 
-// open reads a notice. Errors: those of read; Invalid; Unauthentic; Conflict.
+// open decodes an announcement. Errors: those of verify; Invalid; Unauthentic; Conflict.
 func (n *announcements) open(value []byte) (announcement, error) {
 	said, err := n.verify(value)
 	if err != nil {
@@ -143,31 +144,30 @@ func (n *announcements) open(value []byte) (announcement, error) {
 type Values interface {
 	// PutValue stores a value under a key.
 	PutValue(ctx context.Context, key string, value []byte) error
-	// GetValue gives the best value under a key, or NotFound.
+	// GetValue returns the best value under a key, or NotFound.
 	GetValue(ctx context.Context, key string) ([]byte, error)
 }
 
-// DHTStore is where the leader posts how the group stands, for those who hear no announcement and know
-// nobody to ask: a value of the DHT. What is read there is hearsay, as an announcement is. It is
-// safe for concurrent use.
+// DHTStore stores the leader's announcement as a DHT value, for peers without gossip and without a peer to
+// ask. Its content is as good as an announcement. It is safe for concurrent use.
 type DHTStore struct {
 	values  Values
 	key     crypto.PrivKey
 	notices *announcements
 
-	mu    sync.Mutex   // guards what follows
-	last  uint64       // sequence of what was posted here
-	known announcement // that was read last
+	mu    sync.Mutex   // guards all below
+	last  uint64       // sequence of the last publication
+	known announcement // last one read
 }
 
-// NewDHTStore makes the board of a network, on which a peer posts with its key.
+// NewDHTStore returns the store of a network. A peer publishes with its key.
 func NewDHTStore(v Values, n bootstrap.Network, key crypto.PrivKey, now func() time.Time) *DHTStore {
 	return &DHTStore{values: v, key: key, notices: newAnnouncements(n, now)}
 }
 
-// Publish replaces what is on the board. The DHT does not tell how many peers took it.
+// Publish replaces the announcement. The DHT does not report the number of storing peers.
 //
-// Errors: Exists when this peer knows of something newer there; those of the DHT.
+// Errors: Exists for a newer announcement; those of the DHT.
 func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 	const op = "announce.Publish"
 	b.mu.Lock()
@@ -181,16 +181,16 @@ func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 	return fault.Wrap(op, b.values.PutValue(ctx, b.notices.key, value))
 }
 
-// Lookup gives what is on the board, and whose word it is, if it is newer than all that Lookup gave before.
+// Lookup returns the announcement and its signer, unless an earlier call returned it.
 //
-// Errors: NotFound when it is not, or there is nothing; those of the DHT.
+// Errors: NotFound without a new announcement; those of the DHT.
 func (b *DHTStore) Lookup(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
 	const op = "announce.Lookup"
 	value, err := b.values.GetValue(ctx, b.notices.key)
 	if err != nil {
 		return "", nil, fault.Wrap(op, err)
 	}
-	n, err := b.notices.open(value) // it is not for this package to trust the DHT
+	n, err := b.notices.open(value) // this package does not trust the DHT
 	if err != nil {
 		return "", nil, fault.Wrap(op, err)
 	}

@@ -1,40 +1,35 @@
-// Package bootstrap lets the eligible peers of a network agree, once and for
-// all, which of them are the first members of the coordination group.
+// Package bootstrap is the group bootstrap: the eligible peers of a network choose, once and for all, the first
+// members of the coordination group.
 //
-// # What is decided
+// # Outcome
 //
-// A Membership: the group's first voters with their raft ids. Its hash is the
-// group's id. A Certificate proves that it was chosen; no member starts
-// without one, and nobody founds who holds one.
+// A Membership lists the group's initial voters with their raft ids. Its hash is the group's id. A
+// Certificate proves its choice. No member starts without a certificate, and no holder of a certificate
+// votes for another group.
 //
-// # How
+// # Algorithm
 //
-// Single-decree Paxos (L. Lamport, "Paxos Made Simple") among the at most E
-// peers that a Network declares eligible. The quorum is a majority of E,
-// whoever is visible, as in the bootstrap of Elasticsearch's Zen2: any two
-// quorums share a peer, and that peer carries what one of them accepted to the
-// other. Ballots are (round, peer), so no two proposers share one. Accepting is
-// signing: the signatures of a majority at one ballot are the certificate, which
-// anybody can check who knows the Network.
+// Single-decree Paxos (L. Lamport, "Paxos Made Simple") among the at most E eligible peers of a Network. The
+// quorum is a majority of E, whatever number of peers is visible, as in the bootstrap of Elasticsearch's
+// Zen2: any two quorums share a peer, which carries the accepted membership of one to the other. Ballots are
+// (round, peer), so two proposers never share one. Acceptors sign: the signatures of a majority at one
+// ballot form the certificate, which every peer of the Network can verify.
 //
-// E is never lowered after a timeout: a network that cannot muster a majority
-// waits. The lowest visible peer id proposes first, after a time of settling;
-// the others follow at random, should nothing come of it.
+// E never falls after a timeout: a network without a majority waits. The lowest visible peer id proposes first,
+// after a settling time; the others follow at random times if it fails.
 //
-// # What it takes
+// # Requirements
 //
-// Every promise and every acceptance is on disk before it is told (Store). A
-// peer that may have voted and lost the file never votes again; it still takes
-// its place in the group once others have founded it. A restored backup of the
-// file is such a loss, unseen: do not back it up.
+// Every promise and every acceptance is on disk before its message leaves (Store). A peer that may have voted
+// and lost the file never votes again, but joins the group after its bootstrap by others. A restored backup
+// of the file is such a loss that the peer cannot detect: exclude the file from backups.
 //
-// In the mode Home nothing stops more than E peers from voting. A peer that sees
-// more steps back unless it is among the E lowest, but across a partition two
-// groups can form. Their certificates meet sooner or later and prove the
-// conflict by themselves (Conflict). The mode Listed does not have the problem.
+// In the mode Home, more than E peers may vote. A peer that sees more steps back unless it is among the E
+// lowest, but two groups can form across a partition. Their certificates meet sooner or later and prove the
+// conflict by themselves (Conflict). The mode Listed rules this out.
 //
 // # Parts
 //
-// machine is pure: time and events in, actions out, in an order that the owner
-// keeps. Founder is its owner: one goroutine, the disk, the messenger.
+// machine is pure: time and events in, actions out, in an order that its owner keeps. Founder is its owner:
+// one goroutine, the disk, the transport.
 package bootstrap

@@ -6,36 +6,36 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Phase says how far a founding is, as seen by one peer.
+// Phase is the progress of a group bootstrap from one peer's view.
 type Phase string
 
 const (
-	// Searching is the phase of a peer that takes no part and looks for a certificate.
+	// Searching: the peer takes no part and looks for a certificate.
 	Searching Phase = "searching"
-	// Gathering is waiting for a quorum to be visible.
+	// Gathering: the peer waits for a visible quorum.
 	Gathering Phase = "gathering"
-	// Settling is waiting, a quorum in sight, to propose or to be proposed to.
+	// Settling: a quorum is visible, and the peer waits to propose, or for another proposal.
 	Settling Phase = "settling"
-	// Proposing is having a ballot of one's own under way.
+	// Proposing: a ballot of this peer is under way.
 	Proposing Phase = "proposing"
-	// Done is knowing the certificate.
+	// Done: the certificate is known.
 	Done Phase = "founded"
 )
 
-// Status describes a founding for people: what is there and what is missing.
+// Status describes a group bootstrap to operators: what is visible and what is missing.
 type Status struct {
 	Phase    Phase
 	Network  NetworkID
 	Group    GroupID // zero before Done
 	Eligible int     // E
 	Quorum   int
-	Visible  []peer.ID // eligible peers in sight, this one included if it votes; of no meaning once Done
-	Abstains string    // why this peer does not vote; "" when it does
+	Visible  []peer.ID // visible eligible peers, this one included if it votes; meaningless once Done
+	Abstains string    // the reason for not voting; empty if this peer votes
 	Promised Ballot    // highest
-	Refused  uint64    // messages that no honest peer of this network sends, since the start
+	Refused  uint64    // messages of dishonest or wrongly configured peers, since the start
 }
 
-// Status describes the founding now.
+// Status describes the bootstrap now.
 func (f *Founder) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()

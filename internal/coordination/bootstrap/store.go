@@ -24,13 +24,13 @@ const (
 	maxStateBytes = 64 << 10
 )
 
-// DataDir says where a peer keeps what it must not forget.
+// DataDir holds the folders of a peer's durable state.
 type DataDir struct {
 	// Dir holds the state, one file for each network.
 	Dir string
 
-	// Marks is the directory of the identity key. A mark in it says that the key once voted
-	// in a network: with the mark and without the state, the peer forgot what it promised.
+	// Marks is the directory of the identity key. A mark in it says that the key once voted in a network: with
+	// the mark but without the state, the peer has lost its promises.
 	Marks string
 }
 
@@ -42,19 +42,17 @@ type Store struct {
 	own     owner
 	state   State
 	amnesia string
-	broken  error // the first failure to write; there is no second try
+	broken  error // the first failed write, which is not repeated
 }
 
-// OpenStore reads the state of the peer self in the network, and creates it when
-// peer and network are new to each other. Exactly one store may be open on a
-// directory; Close it.
+// OpenStore loads the state of the peer self in the network, or creates it for a new peer or network. Only one
+// store may be open on a directory.
 //
-// A file that is damaged, or missing although there is a mark, is no error: the
-// peer must not vote (Amnesia), but can know the group.
+// A damaged file, or a missing file despite a mark, is not an error: the peer must not vote (Amnesia), but may
+// learn the group.
 //
-// Errors: Conflict when the directory holds a certificate of another network or
-// the state of another peer: the configuration was changed after the group was
-// founded, or the directory was copied. Internal for what the disk says.
+// Errors: Conflict for a directory with a certificate of another network or the state of another peer: the
+// configuration was changed after the bootstrap, or the directory was copied. Internal for a disk error.
 func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*Store, error) {
 	const op = "bootstrap.OpenStore"
 	s := &Store{
@@ -76,13 +74,13 @@ func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*St
 	return s, nil
 }
 
-// Lock takes what a Store holds as long as it is open, for who works on the directory besides.
+// Lock takes the lock of an open Store, for other work on the directory.
 func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
 	return fsys.Lock(fsys.PathJoin(dir, lockName))
 }
 
-// open loads the state. The file is made before the mark, so that a crash
-// between the two leaves a peer that voted in nothing and has its file.
+// open loads the state. The file is created before the mark, so that a crash between the two leaves a file
+// without votes.
 func (s *Store) open(place DataDir) error {
 	if err := s.refuseOthers(place.Dir); err != nil {
 		return err
@@ -113,8 +111,7 @@ func (s *Store) open(place DataDir) error {
 	return writeFile(s.fs, mark, []byte(s.own.peer.String()+"\n"))
 }
 
-// refuseOthers looks for a certificate of another network in the directory: what
-// lies there belongs to its group.
+// refuseOthers looks for a certificate of another network: the directory belongs to its group.
 func (s *Store) refuseOthers(dir string) error {
 	names, err := s.fs.List(dir)
 	if err != nil {
@@ -135,7 +132,7 @@ func (s *Store) refuseOthers(dir string) error {
 	return nil
 }
 
-// marked reports whether the identity key was marked; a mark left by an earlier key does not count.
+// marked reports whether the identity key was marked; the mark of an earlier key does not count.
 func (s *Store) marked(path string) (bool, error) {
 	b, err := readFile(s.fs, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,15 +157,14 @@ func (s *Store) load() error {
 	return nil
 }
 
-// State is what was last saved.
+// State returns the last saved state.
 func (s *Store) State() State { return s.state }
 
-// Amnesia says why the peer must not vote; "" when it may.
+// Amnesia returns the reason for which the peer must not vote; empty if it may.
 func (s *Store) Amnesia() string { return s.amnesia }
 
-// Save puts the state on disk: when it returns nil, a crash cannot undo it. After
-// a failure every Save fails, since nobody knows what the disk holds; the process
-// should end.
+// Save saves the state: after a nil error, no crash undoes it. After a failure every Save fails, because the
+// disk's content is unknown; the process should end.
 func (s *Store) Save(state State) error {
 	const op = "bootstrap.Store.Save"
 	if s.broken != nil {
@@ -194,12 +190,12 @@ func (s *Store) write(state State) error {
 	return writeFile(s.fs, s.path, append(head, b...))
 }
 
-// Close gives the directory free.
+// Close releases the directory.
 func (s *Store) Close() error { return fault.Wrap("bootstrap.Store.Close", s.lock.Close()) }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// readState gives Invalid for a file that is not what was once written.
+// readState returns Invalid for a damaged file.
 func readState(fsys vfs.FS, path string) (owner, State, error) {
 	b, err := readFile(fsys, path)
 	if err != nil {
@@ -221,8 +217,7 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// writeFile replaces a file as a whole and durably: temporary file, sync, rename,
-// sync of the directory.
+// writeFile replaces a file atomically and durably: temporary file, sync, rename, sync of the directory.
 func writeFile(fsys vfs.FS, path string, b []byte) error {
 	tmp := path + ".new"
 	f, err := fsys.Create(tmp, vfs.WriteCategoryUnspecified)
@@ -247,7 +242,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// makeDir creates dir and what is missing above it, each durably in its parent.
+// makeDir creates dir and its missing parents, each durably in its own parent.
 func makeDir(fsys vfs.FS, dir string) error {
 	_, err := fsys.Stat(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {

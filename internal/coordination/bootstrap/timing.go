@@ -2,18 +2,17 @@ package bootstrap
 
 import "time"
 
-// Timing holds the pauses of a founding. None of them bears on safety. A zero
-// field takes the default.
+// Timing holds the pauses of a bootstrap. Safety does not depend on them. A zero field takes its default.
 type Timing struct {
-	Hello    time.Duration // between hellos while there is no certificate; 1 s
-	Sight    time.Duration // a peer is visible for so long after its hello; 4 s
-	Settle   time.Duration // a quorum is visible for so long, and up to a quarter more, before anybody proposes; 2 s
-	Patience time.Duration // added to Settle while fewer are visible than the voters wanted; 5 s
-	Stagger  time.Duration // each visible peer waits so much longer than the next lower; 1 s
-	Attempt  time.Duration // one ballot; 3 s
-	Resend   time.Duration // what is not answered is asked again; 400 ms
-	Backoff  time.Duration // after a failed ballot, at random up to 1.5 times that, doubled three times; 1 s
-	Recheck  time.Duration // between hellos of a peer that has the certificate; 1 min
+	Hello    time.Duration // between hellos without a certificate; 1 s
+	Sight    time.Duration // visibility of a peer after its hello; 4 s
+	Settle   time.Duration // visibility of a quorum before a proposal, plus up to a quarter; 2 s
+	Patience time.Duration // added to Settle while fewer peers than the wanted voters are visible; 5 s
+	Stagger  time.Duration // additional wait of each visible peer after the next lower one; 1 s
+	Attempt  time.Duration // for one ballot; 3 s
+	Resend   time.Duration // between repetitions of unanswered questions; 400 ms
+	Backoff  time.Duration // after a failed ballot, up to 1.5 times at random, doubled three times; 1 s
+	Recheck  time.Duration // between hellos with a certificate; 1 min
 }
 
 func (t Timing) orDefaults() Timing {

@@ -1,20 +1,18 @@
-// Package membership decides how the coordination group keeps its strength: V voters that live, and
-// one learner that is ready to take the place of the next that does not.
+// Package membership decides on changes of the coordination group's members: it aims at V living voters, and one
+// learner that is ready to replace the next dead voter.
 //
-// The leader asks Decide again and again; it sees the whole state each time and answers with at
-// most one change, so that nothing is lost when the leader changes or a change fails. The rules:
+// The leader calls Decide periodically with the whole state and gets at most one change, so that a change of
+// leader or a failed change loses nothing. The rules:
 //
-//   - A voter is removed only in the joint change that puts another in its place. The number of
-//     voters never falls.
-//   - Who becomes a voter is a learner that has been caught up and heard of for a while: it
-//     counts for the quorum from its first moment.
-//   - Nothing is changed without a living quorum before and after it, nor soon after the last
-//     change, nor during one.
+//   - Only a joint change that adds another voter removes a voter. The number of voters never falls.
+//   - A learner becomes a voter after it was caught up and heard for some time, because it counts for the
+//     quorum from its first moment.
+//   - Every change requires a living quorum before and after it, and some time since the last change.
 //   - A leader that is to be replaced hands over first.
-//   - Being off is not leaving: a voter that shuts down keeps its seat until patience ends.
+//   - A stopped voter keeps its seat until patience ends.
 //
-// The rules are those of HashiCorp's autopilot for a group that wants V of many peers rather than
-// all of them, with joint consensus where autopilot adds first and removes later.
+// The rules follow HashiCorp's autopilot, for a group that wants V of many peers instead of all, and with
+// joint consensus instead of an addition followed by a removal.
 package membership
 
 import (
