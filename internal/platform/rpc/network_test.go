@@ -3,7 +3,10 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +93,20 @@ func newTestPool(t *testing.T, h host.Host) *Pool {
 	return p
 }
 
+// active returns the streams that a server serves.
+func active(s *Server) []network.Stream {
+	s.limiter.mu.Lock()
+	defer s.limiter.mu.Unlock()
+	return slices.Collect(maps.Keys(s.limiter.streams))
+}
+
+// idle returns the number of idle streams of a pool, and the number of its peers.
+func idle(p *Pool) (streams, peers int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.idle, len(p.peers)
+}
+
 // call sends text and returns the text of the response.
 func call(ctx context.Context, p *Pool, h host.Host, text string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -108,10 +125,11 @@ func TestCall(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "hello", got)
 		}
-		require.Len(t, server.limiter.streams, 1, "one stream serves all requests")
-		require.Equal(t, 1, pool.idle)
+		require.Len(t, active(server), 1, "one stream serves all requests")
+		streams, peers := idle(pool)
+		require.Equal(t, [2]int{1, 1}, [2]int{streams, peers})
 
-		for s := range server.limiter.streams {
+		for _, s := range active(server) {
 			_ = s.Reset()
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -120,8 +138,9 @@ func TestCall(t *testing.T) {
 		require.Equal(t, "again", got)
 
 		time.Sleep(31 * time.Second)
-		require.Empty(t, server.limiter.streams, "idle streams expire")
-		require.Empty(t, pool.peers)
+		require.Empty(t, active(server), "idle streams expire")
+		_, peers = idle(pool)
+		require.Zero(t, peers)
 	})
 }
 
@@ -157,7 +176,8 @@ func TestCallErrors(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		_, err = call(ctx, pool, hosts[1], "wait")
 		require.ErrorIs(t, err, fault.Canceled)
-		require.Empty(t, pool.peers)
+		_, peers := idle(pool)
+		require.Zero(t, peers)
 	})
 }
 
@@ -212,27 +232,33 @@ func TestPoolIsBounded(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		require.Equal(t, 4, most)
-		require.Len(t, pool.peers[hosts[1].ID()].idle, 2)
-		for range 2 {
-			_, err := call(t.Context(), pool, hosts[2], "x")
-			require.NoError(t, err)
+		streams, _ := idle(pool)
+		require.Equal(t, 2, streams, "the bound of one peer")
+		for range 2 { // at the same time, so each opens a stream
+			go func() {
+				_, err := call(t.Context(), pool, hosts[2], "x")
+				errs <- err
+			}()
 		}
-		require.Equal(t, 3, pool.idle, "the bound of all peers")
+		require.NoError(t, <-errs)
+		require.NoError(t, <-errs)
+		streams, _ = idle(pool)
+		require.Equal(t, 3, streams, "the bound of all peers")
 		pool.Close()
-		require.Zero(t, pool.idle)
 		_, err := call(t.Context(), pool, hosts[2], "x")
 		require.NoError(t, err)
-		require.Zero(t, pool.idle)
+		streams, _ = idle(pool)
+		require.Zero(t, streams)
 	})
 }
 
 func TestServerLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hosts := newHosts(t, 3)
-		refused := 0
+		var refused atomic.Int32
 		server := newEcho(t, hosts[2], func(c *ServerConfig) {
 			c.Streams, c.StreamsPerPeer = 3, 2
-			c.Refused = func() { refused++ }
+			c.Refused = func() { refused.Add(1) }
 		})
 		pools := []*Pool{newTestPool(t, hosts[0]), newTestPool(t, hosts[1])}
 		answered := func(from int) bool {
@@ -244,9 +270,9 @@ func TestServerLimits(t *testing.T) {
 		require.False(t, answered(0), "above the limit per peer")
 		require.True(t, answered(1))
 		require.False(t, answered(1), "above the limit of all peers")
-		require.Equal(t, 2, refused)
+		require.EqualValues(t, 2, refused.Load())
 		server.Close()
-		require.Empty(t, server.limiter.streams)
+		require.Empty(t, active(server))
 		require.False(t, answered(1))
 	})
 }
