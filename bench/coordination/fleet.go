@@ -278,7 +278,7 @@ func grants(ctx context.Context, clients []*client.Client, n int, ttl func() tim
 				if i >= n || failed.Load() != nil {
 					return
 				}
-				id, _, err := clients[i%len(clients)].GrantLease(ctx, ttl())
+				id, _, err := clients[i%len(clients)].Leases().Grant(ctx, ttl())
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -329,7 +329,7 @@ func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
 	for w := range atOnce {
 		all.Go(func() {
 			for i := w; i < len(ids); i += atOnce {
-				if err := f.client(i).RevokeLease(ctx, ids[i]); fault.KindOf(err) != fault.NotFound {
+				if err := f.client(i).Leases().Revoke(ctx, ids[i]); fault.KindOf(err) != fault.NotFound {
 					errs[w] = err
 				}
 			}

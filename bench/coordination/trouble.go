@@ -194,7 +194,7 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 	const name = "bench/dies"
 	// The lease ends in the middle of the storm.
 	granted := time.Now()
-	id, ttl, err := f.client(0).GrantLease(ctx, ttl+500*time.Millisecond)
+	id, ttl, err := f.client(0).Leases().Grant(ctx, ttl+500*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}

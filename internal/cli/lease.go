@@ -61,7 +61,7 @@ func leaseGrant(con *console) *cobra.Command {
 		if *ttl < time.Millisecond {
 			return fault.Invalidf("--ttl", *ttl, "must be at least 1ms")
 		}
-		id, granted, err := c.GrantLease(ctx, *ttl)
+		id, granted, err := c.Leases().Grant(ctx, *ttl)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func leaseRevoke(con *console) *cobra.Command {
 			}
 		}
 		for _, id := range ids {
-			if err := c.RevokeLease(ctx, id); err != nil {
+			if err := c.Leases().Revoke(ctx, id); err != nil {
 				return renameField(err, leaseID(id))
 			}
 		}
@@ -136,7 +136,7 @@ func renew(ctx context.Context, c *client.Client, id client.LeaseID) (time.Durat
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return c.RenewLease(ctx, id)
+	return c.Leases().Renew(ctx, id)
 }
 
 func leaseTTL(con *console) *cobra.Command {

@@ -148,7 +148,7 @@ func (r *remote) require(ctx context.Context, c *client.Client, q *requireFlags)
 	connecting, cancel := r.connecting(ctx)
 	defer cancel()
 	for _, need := range q.requirements {
-		if err := c.Require(connecting, need); err != nil {
+		if err := c.Requirements().Set(connecting, need); err != nil {
 			return requireFields().rename(err)
 		}
 	}
@@ -180,7 +180,7 @@ func (r *remote) removeRequirements(ctx context.Context, c *client.Client, requi
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	for _, need := range requirements {
-		err := c.Unrequire(ctx, need.Name)
+		err := c.Requirements().Delete(ctx, need.Name)
 		if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Unsupported {
 			r.say("warning: the requirement %s could not be removed: %s", need.Name, message(err))
 		}
@@ -196,10 +196,10 @@ func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requi
 		all[i].State, all[i].Needed = "pending", need.Min
 	}
 	for i, satisfied := 0, 0; satisfied < len(all); i = (i + 1) % len(all) {
-		now, err := c.Required(ctx, all[i].Name)
+		now, err := c.Requirements().Get(ctx, all[i].Name)
 		if satisfied++; err != nil || !now.Satisfied() {
 			satisfied = 1 // during this wait the status of others may change
-			now, err = c.AwaitRequirement(ctx, all[i].Name)
+			now, err = c.Requirements().Await(ctx, all[i].Name)
 		}
 		if now.Name != "" {
 			all[i] = now
@@ -217,7 +217,7 @@ func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequi
 	defer cancel()
 	var missing []string
 	for _, s := range all {
-		if now, err := c.Required(ctx, s.Name); err == nil {
+		if now, err := c.Requirements().Get(ctx, s.Name); err == nil {
 			s = now
 		}
 		if s.Satisfied() {
@@ -244,14 +244,14 @@ func requirementsCommand(con *console) *cobra.Command {
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		for _, name := range *remove {
-			if err := c.Unrequire(ctx, name); err != nil {
+			if err := c.Requirements().Delete(ctx, name); err != nil {
 				return renameField(err, "--rm")
 			}
 		}
 		if len(*remove) > 0 {
 			return nil
 		}
-		all, err := c.Requirements(ctx)
+		all, err := c.Requirements().List(ctx)
 		if err != nil {
 			return err
 		}

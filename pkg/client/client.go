@@ -102,7 +102,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	}
 	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
 	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)}
-	c.coordinate(opts)
+	connectCoordination(c, opts)
 	c.services = newServices(c)
 	return c, nil
 }

@@ -31,8 +31,8 @@ type clockOption struct {
 	clock Clock
 }
 
-// coordinate completes a client that is connected.
-func (c *Client) coordinate(opts []grpc.DialOption) {
+// connectCoordination adds the coordination plane to a connected client.
+func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.clock = systemClock()
 	for _, o := range opts {
 		if own, ok := o.(clockOption); ok {

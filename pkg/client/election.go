@@ -118,7 +118,7 @@ func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[Leader, err
 
 // observe begins with who leads now. Again says that the past was forgotten meanwhile.
 func (c *Client) observe(ctx context.Context, name string, tell func(Leader) bool) (again bool, err error) {
-	now, err := c.leaderNow(ctx, name)
+	now, err := leaderNow(ctx, c, name)
 	if err != nil {
 		return false, err
 	}
@@ -147,7 +147,7 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 }
 
 // leaderNow is Leader, tried until the group is reached; nobody is a leader too.
-func (c *Client) leaderNow(ctx context.Context, name string) (Leader, error) {
+func leaderNow(ctx context.Context, c *Client, name string) (Leader, error) {
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		l, err := c.Leader(ctx, name)
 		switch {

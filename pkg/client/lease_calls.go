@@ -9,33 +9,38 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// GrantLease has the group make a lease that nobody keeps alive but RenewLease. Programs want a
-// Session instead. Errors: Invalid; LimitReached; Unavailable when no group was reached until
-// ctx ended.
-func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error) {
-	r, err := c.do(ctx, &coord.LeaseGrant{TTL: ttl.Milliseconds()})
-	return r.Lease, time.Duration(r.TTL) * time.Millisecond, fault.Wrap("client.GrantLease", err)
+// Leases are leases without automatic renewal. Most programs want a Session instead.
+type Leases struct{ client *Client }
+
+// Leases returns the calls for leases. They are safe for concurrent use and end with the client.
+func (c *Client) Leases() Leases { return Leases{c} }
+
+// Grant creates a lease. Only Renew keeps it alive. Errors: Invalid; LimitReached; Unavailable if
+// no group was reachable until ctx ended.
+func (l Leases) Grant(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error) {
+	r, err := l.client.do(ctx, &coord.LeaseGrant{TTL: ttl.Milliseconds()})
+	return r.Lease, time.Duration(r.TTL) * time.Millisecond, fault.Wrap("client.Leases.Grant", err)
 }
 
-// RenewLease has a lease begin its time anew, and gives it. Errors: NotFound for one that
-// ended, or is another's.
-func (c *Client) RenewLease(ctx context.Context, id LeaseID) (time.Duration, error) {
-	const op = "client.RenewLease"
-	renewals, _, err := c.coordination.KeepAlive(ctx, "", []LeaseID{id})
+// Renew restarts the lifetime of a lease and returns its time to live. Errors: NotFound for an
+// unknown lease, or the lease of another owner.
+func (l Leases) Renew(ctx context.Context, id LeaseID) (time.Duration, error) {
+	const op = "client.Leases.Renew"
+	renewals, _, err := l.client.coordination.KeepAlive(ctx, "", []LeaseID{id})
 	if err != nil {
 		return 0, fault.Wrap(op, err)
 	}
 	if renewals[0].TTL <= 0 {
-		return 0, fault.New(op, fault.NotFound, "there is no lease %d of yours", id)
+		return 0, fault.New(op, fault.NotFound, "lease %d is unknown, or belongs to another owner", id)
 	}
 	return time.Duration(renewals[0].TTL) * time.Millisecond, nil
 }
 
-// RevokeLease ends a lease, and all that is bound to it. Errors: NotFound; Forbidden for
-// another's.
-func (c *Client) RevokeLease(ctx context.Context, id LeaseID) error {
-	_, err := c.do(ctx, &coord.LeaseRevoke{ID: id})
-	return fault.Wrap("client.RevokeLease", err)
+// Revoke ends a lease with its locks and keys. Errors: NotFound; Forbidden for the lease of
+// another owner.
+func (l Leases) Revoke(ctx context.Context, id LeaseID) error {
+	_, err := l.client.do(ctx, &coord.LeaseRevoke{ID: id})
+	return fault.Wrap("client.Leases.Revoke", err)
 }
 
 // renewals is the stream of lease renewals.

@@ -34,12 +34,12 @@ func (p *plane) judge(name string, of coord.Revision, available int) {
 func TestAwaitRequirement(t *testing.T) {
 	bubble(t, func(t *testing.T, p *plane) {
 		c := p.open("alice")
-		_, err := c.AwaitRequirement(t.Context(), "store")
+		_, err := c.Requirements().Await(t.Context(), "store")
 		require.ErrorIs(t, err, fault.NotFound)
 		of := p.required("store")
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err := c.AwaitRequirement(bounded, "store")
+		s, err := c.Requirements().Await(bounded, "store")
 		require.ErrorIs(t, err, fault.Timeout)
 		require.False(t, s.Evaluated())
 
@@ -50,7 +50,7 @@ func TestAwaitRequirement(t *testing.T) {
 		time.AfterFunc(4*time.Minute, p.solo.Resume)
 		time.AfterFunc(5*time.Minute, func() { p.judge("store", of, 2) })
 		time.AfterFunc(6*time.Minute, func() { p.judge("store", of, 3) })
-		s, err = c.AwaitRequirement(t.Context(), "store")
+		s, err = c.Requirements().Await(t.Context(), "store")
 		require.NoError(t, err)
 		require.True(t, s.Satisfied())
 		require.Equal(t, 3, s.Available)
@@ -60,7 +60,7 @@ func TestAwaitRequirement(t *testing.T) {
 		p.judge("other", of, 2)
 		bounded, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err = c.AwaitRequirement(bounded, "other")
+		s, err = c.Requirements().Await(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
 		require.Equal(t, []any{coord.RequirementInsufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
 	})

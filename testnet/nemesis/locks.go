@@ -185,7 +185,7 @@ func (w *worker) neglect(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	o := w.begin(history.Op{Client: w.id, Kind: history.Open})
-	lease, granted, err := w.client.GrantLease(limited, ttl)
+	lease, granted, err := w.client.Leases().Grant(limited, ttl)
 	if w.end(o, w.outcome(ctx, err), err); err != nil {
 		return
 	}

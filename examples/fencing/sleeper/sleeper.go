@@ -26,7 +26,7 @@ func Take(ctx context.Context, c *client.Client, name string) (*Holders, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.RevokeLease(ctx, first.Lease()); err != nil {
+	if err := c.Leases().Revoke(ctx, first.Lease()); err != nil {
 		return nil, err
 	}
 	second, err := c.Session(ctx)
