@@ -107,7 +107,7 @@ func TestParseCell(t *testing.T) {
 	}
 }
 
-// TestCellProperties holds every statement about ownership against every length.
+// TestCellProperties checks the rules of containment for every length.
 func TestCellProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, q := anyPoint(t, "p"), anyPoint(t, "q")
@@ -139,7 +139,7 @@ func TestCellProperties(t *testing.T) {
 	})
 }
 
-// bisect is the definition of geohash, one bit at a time.
+// bisect implements the definition of geohash, one bit at a time.
 func bisect(p Point, length int) Cell {
 	lo, hi, x := [2]float64{-180, -90}, [2]float64{180, 90}, [2]float64{wrapLon(p.Lon), p.Lat}
 	var c Cell
@@ -167,7 +167,7 @@ func TestCodesOfGlobal(t *testing.T) {
 	require.Equal(t, last, Code(Point{90, math.Nextafter(180, 0)}))
 }
 
-// TestForeignCells makes sure that a Cell converted from anything does no harm.
+// TestForeignCells: a Cell converted from any string causes no panic.
 func TestForeignCells(t *testing.T) {
 	for _, c := range []Cell{"", "!", "ABC", "u4pruydqqvj88888888", "\xff\xff"} {
 		require.NotPanics(t, func() {
@@ -207,7 +207,7 @@ func FuzzCellOf(f *testing.F) {
 	f.Add(math.Nextafter(0, -1), -180.0, 12)
 	f.Add(math.NaN(), math.Inf(1), -1)
 	f.Fuzz(func(t *testing.T, lat, lon float64, length int) {
-		c := CellOf(Point{lat, lon}, length) // must not panic whatever the numbers
+		c := CellOf(Point{lat, lon}, length) // must not panic for any numbers
 		p, err := NewPoint(lat, lon)
 		if err != nil {
 			return

@@ -71,8 +71,8 @@ func TestMinDistance(t *testing.T) {
 		{"from the pole", Point{90, 50}, Box{10, 20, -100, -90}, 70 * degree, 80 * degree},
 		{"over the pole", Point{80, 0}, Box{70, 80, 180, 180}, 20 * degree, 30 * degree},
 		{"under the south pole", Point{10, 0}, Box{-80, -60, 180, 180}, 110 * degree, 130 * degree},
-		// North of the box's corner: the great circle that meets the meridian at a
-		// right angle does so above 60 degrees.
+		// North of the box's corner: the great circle meets the meridian at a right angle above
+		// 60 degrees.
 		{"bulge", Point{60, 0}, Box{50, 70, 40, 60},
 			EarthRadiusMeters * math.Asin(math.Cos(math.Pi/3)*math.Sin(40*math.Pi/180)), Distance(Point{60, 0}, Point{50, 60})},
 		{"the world", Point{12, 34}, Global.Box(), 0, 180 * degree},
@@ -85,8 +85,8 @@ func TestMinDistance(t *testing.T) {
 	}
 }
 
-// TestBoxDistanceProperties compares the bounds with points of the box, and with the
-// distance between a point and a rectangle in package s2.
+// TestBoxDistanceProperties compares the bounds with points of the box, and with package s2's
+// distance between a point and a rectangle.
 func TestBoxDistanceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, b := anyPoint(t, "p"), anyBox(t)
@@ -109,8 +109,8 @@ func TestBoxDistanceProperties(t *testing.T) {
 	})
 }
 
-// TestIntersectsBruteForce lays a grid of points over boxes. A disc that intersects
-// has a point of the grid at most one mesh beyond its radius.
+// TestIntersectsBruteForce lays a grid of points over boxes. An intersecting disc has a grid
+// point at most one mesh beyond its radius.
 func TestIntersectsBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, b := anyDisc(t), anyBox(t)
@@ -164,14 +164,14 @@ func TestCover(t *testing.T) {
 	}
 	require.Len(t, Cover(Disc{Point{1, 2}, MaxRadius}, 1024), 1024)
 
-	pole := Cover(Disc{Point{90, 0}, 1}, 32) // every cell of the top row meets at the pole
+	pole := Cover(Disc{Point{90, 0}, 1}, 32) // all cells of the top row meet at the pole
 	require.Len(t, pole, 32)
 	for _, c := range pole {
 		require.Equal(t, MinLen, c.Len())
 		require.Equal(t, 90.0, c.Box().MaxLat)
 	}
 
-	// Rows that the sweep visits for safety, and that have no cells, do not count.
+	// Extra rows without cells, visited for safety, do not count.
 	center := Cell("s00000").Center()
 	rim := center.Lat / 180 * halfTurnMeters
 	cells, ok := CoverAt(Disc{center, rim - 1.5*roundoffMeters}, 6, 1)
@@ -184,7 +184,7 @@ func TestCover(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestCoverOfInvalidDisc shows that discs not made by NewDisc end, and harmlessly.
+// TestCoverOfInvalidDisc: covers of discs made without NewDisc end without a panic.
 func TestCoverOfInvalidDisc(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	require.Equal(t, []Cell{"7zzzzz", "ebpbpb", "kpbpbp", "s00000"}, Cover(Disc{}, 4))
@@ -198,8 +198,8 @@ func TestCoverOfInvalidDisc(t *testing.T) {
 	})
 }
 
-// TestCoverCompleteAndTight checks both promises of a cover on points of the disc,
-// and on its cells with the reference implementation.
+// TestCoverCompleteAndTight checks both promises of a cover: on points of the disc, and on its
+// cells with the reference implementation.
 func TestCoverCompleteAndTight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDisc(t)
@@ -230,7 +230,7 @@ func TestCoverCompleteAndTight(t *testing.T) {
 	})
 }
 
-// TestCoverBruteForce compares with a test of every cell on Earth.
+// TestCoverBruteForce compares a cover with a test of every cell on Earth.
 func TestCoverBruteForce(t *testing.T) {
 	all := map[int][]Cell{1: Global.Children()}
 	for length := 2; length <= 3; length++ {
@@ -253,7 +253,7 @@ func TestCoverBruteForce(t *testing.T) {
 		_, ok = CoverAt(d, length, len(want)-1)
 		require.False(t, ok)
 
-		if length == MinLen { // a coarser cover is given only if the finer one is too large
+		if length == MinLen { // Cover chooses a coarser length only if the finer cover is too large
 			require.Equal(t, []Cell{Global}, Cover(d, len(want)-1))
 			if next, ok := CoverAt(d, length+1, len(want)); !ok {
 				require.Equal(t, want, Cover(d, len(want)))
@@ -264,7 +264,7 @@ func TestCoverBruteForce(t *testing.T) {
 	})
 }
 
-// anyDisc draws discs of all magnitudes, 1 m to the whole Earth.
+// anyDisc draws discs of all magnitudes, from 1 m to the whole Earth.
 func anyDisc(t *rapid.T) Disc {
 	radius := rapid.OneOf(
 		rapid.Map(rapid.Float64Range(0, math.Log(MaxRadius)), math.Exp),
@@ -276,20 +276,20 @@ func anyDisc(t *rapid.T) Disc {
 	return d
 }
 
-// anyBox draws boxes of cells and any others, antimeridian included.
+// anyBox draws boxes of cells and other boxes, across the antimeridian too.
 func anyBox(t *rapid.T) Box {
 	a := anyPoint(t, "corner")
 	if rapid.Bool().Draw(t, "cell") {
 		return CellOf(a, rapid.IntRange(0, 8).Draw(t, "length")).Box()
 	}
 	b := anyPoint(t, "other corner")
-	if math.Abs(a.Lon-b.Lon) < 1e-9 { // the reference cannot tell a sliver from its complement
+	if math.Abs(a.Lon-b.Lon) < 1e-9 { // the reference confuses a sliver with its complement
 		b.Lon = a.Lon
 	}
 	return Box{MinLat: min(a.Lat, b.Lat), MaxLat: max(a.Lat, b.Lat), MinLon: a.Lon, MaxLon: b.Lon}
 }
 
-// pointOf gives the point of b at fractions of its height and width.
+// pointOf returns the point of b at fractions of its height and width.
 func pointOf(b Box, north, east float64) Point {
 	width := b.MaxLon - b.MinLon
 	if width < 0 {
@@ -308,13 +308,13 @@ func pointOf(b Box, north, east float64) Point {
 	}
 }
 
-// requireNear compares with a distance of the reference implementation.
+// requireNear compares a distance with the reference implementation.
 func requireNear(t *rapid.T, want, got float64) {
 	require.InDelta(t, want, got, s2Error(want))
 }
 
-// s2Error bounds the error of the reference, which works with chords and is therefore
-// off by decimetres near antipodes.
+// s2Error bounds the error of the reference, which works with chords and deviates by decimetres
+// near antipodes.
 func s2Error(distance float64) float64 {
 	if distance > 0.9*halfTurnMeters {
 		return 0.3
@@ -324,7 +324,7 @@ func s2Error(distance float64) float64 {
 
 func s2Vector(v Vec) r3.Vector { return r3.Vector{X: v[0], Y: v[1], Z: v[2]} }
 
-// s2Distance is the distance from p to b in the reference implementation.
+// s2Distance returns the reference distance from p to b.
 func s2Distance(p Point, b Box) float64 {
 	rad := func(deg float64) float64 { return deg * math.Pi / 180 }
 	lon := s1.IntervalFromEndpoints(rad(b.MinLon), rad(b.MaxLon))

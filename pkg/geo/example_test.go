@@ -19,13 +19,13 @@ func ExampleNewPoint() {
 	// Output: longitude: must be between -180 and 180 degrees
 }
 
-// A record is listed in every cell of the index that holds its place.
+// A record belongs to every cell of the index around its place.
 func ExampleIndexCells() {
 	fmt.Println(geo.IndexCells(geo.Point{Lat: 57.64911, Lon: 10.40744}))
 	// Output: [global u4 u4p u4pr u4pru u4pruy]
 }
 
-// A search within 100 km of Taveuni, Fiji, reaches over the antimeridian.
+// A search within 100 km of Taveuni, Fiji, crosses the antimeridian.
 func ExampleCover() {
 	taveuni, err := geo.NewPoint(-16.85, 179.97)
 	if err != nil {
@@ -42,7 +42,7 @@ func ExampleCover() {
 	// [2hb 2j0 ruz rvp]
 }
 
-// An index keeps unit vectors and compares squared chords: no trigonometry per record.
+// An index stores unit vectors and compares squared chords, without trigonometry per record.
 func ExampleVec_ChordSq() {
 	center := geo.Point{Lat: 52.52, Lon: 13.405}.Vec()
 	chord := geo.MetersToChord(100_000)
@@ -54,7 +54,7 @@ func ExampleVec_ChordSq() {
 	// false
 }
 
-// Publishing the middle of a cell hides the exact place.
+// The middle of a cell hides the exact place.
 func ExampleCell_Center() {
 	exact := geo.Point{Lat: 57.64911, Lon: 10.40744}
 	fmt.Println(geo.CellOf(exact, 4).Center())

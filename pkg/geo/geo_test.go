@@ -80,7 +80,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// TestDistanceProperties compares with the arc between vectors in package s2.
+// TestDistanceProperties compares distances with arcs between vectors in package s2.
 func TestDistanceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyPoint(t, "a"), anyPoint(t, "b")
@@ -133,10 +133,10 @@ func TestChords(t *testing.T) {
 	})
 }
 
-// s2Point is p in the reference implementation.
+// s2Point converts p for the reference implementation.
 func s2Point(p Point) s2.Point { return s2.Point{Vector: s2Vector(p.Vec())} }
 
-// walk gives the point reached from p after a distance along a bearing, clockwise from north.
+// walk returns the point at a distance along a bearing from p, clockwise from north.
 func walk(p Point, bearing, meters float64) Point {
 	sinLat, cosLat := sincosDeg(p.Lat)
 	sinLon, cosLon := sincosDeg(p.Lon)
@@ -155,8 +155,8 @@ func walk(p Point, bearing, meters float64) Point {
 	}
 }
 
-// anyPoint draws a point, often one where code goes wrong: poles, antimeridian, edges
-// of cells and their neighbouring floating point numbers.
+// anyPoint draws a point, often an edge case: poles, the antimeridian, edges of cells and
+// adjacent floating-point numbers.
 func anyPoint(t *rapid.T, label string) Point {
 	coordinate := func(span float64) *rapid.Generator[float64] {
 		return rapid.OneOf(

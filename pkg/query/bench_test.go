@@ -27,7 +27,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// offered is a record that matches typical.
+// offered returns a record that matches typical.
 func offered() *pb.ServiceRecord {
 	s := rich()
 	s.Metadata.Type, s.Metadata.Subtype = "storage", "ssd"

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// bestOf are the best values of records under a plan.
+// bestOf returns the best values of records under a plan.
 func bestOf(p *Plan, recs []*records.Record) records.Facts {
 	var best records.Facts
 	better := func(k records.Known, known, is bool) bool {
@@ -40,7 +40,7 @@ func bestOf(p *Plan, recs []*records.Record) records.Facts {
 	return best
 }
 
-// No match of a set betters the bound of the best values in it, in any order.
+// The bound of a set is at most the value of every match, in any order.
 func TestBoundAgainstValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compile(t, queryGen(t).Draw(t, "query"))

@@ -23,7 +23,7 @@ func TestCompileRefusesBadInput(t *testing.T) {
 	tests := map[string]struct {
 		spoil   func(*Query)
 		field   string
-		message string // a part of it
+		message string // part of the message
 	}{
 		"no type":             {func(q *Query) { q.Type = "" }, "type", "required"},
 		"type in capitals":    {func(q *Query) { q.Type = "Storage" }, "type", "lower-case"},

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// variants has, for each JSON name, questions that differ in that field alone.
+// variants lists, for each JSON name, queries that differ in that field alone.
 func variants(tb require.TestingT) map[string][]func(*Query) {
 	return map[string][]func(*Query){
 		"type":               {func(q *Query) { q.Type = "compute" }, func(q *Query) { q.Type = "storagessd" }},
@@ -48,7 +48,7 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 	}
 }
 
-// names gives the JSON names of all fields, those of embedded and nested structs included.
+// names returns the JSON names of all fields, including embedded and nested structs.
 func names(t reflect.Type) []string {
 	var list []string
 	for i := range t.NumField() {
@@ -67,7 +67,7 @@ func names(t reflect.Type) []string {
 	return list
 }
 
-// Whoever adds a field must add it to the key, or this fails.
+// A new field without a place in the key fails this test.
 func TestEveryFieldIsInTheKey(t *testing.T) {
 	all := variants(t)
 	keys := map[string]string{string(AppendKey(nil, &Query{Type: "storage"})): "nothing"}
@@ -83,7 +83,7 @@ func TestEveryFieldIsInTheKey(t *testing.T) {
 	}
 }
 
-// Two questions have one key exactly when they compile to one question.
+// Two queries have equal keys exactly if they compile to equal queries.
 func TestKeyIsCanonical(t *testing.T) {
 	var same int
 	rapid.Check(t, func(rt *rapid.T) {
@@ -110,7 +110,7 @@ func TestKeyIsCanonical(t *testing.T) {
 	require.NotZero(t, same)
 }
 
-// respell writes the same question in another way, and sometimes changes one thing.
+// respell rewrites a query in an equivalent form, and sometimes changes one field.
 func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 	q = q.clone()
 	q.Countries, q.Regions = shuffle(rt, q.Countries), shuffle(rt, q.Regions)
@@ -147,7 +147,7 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-// shuffle permutes a list, repeats some of it and changes its case.
+// shuffle permutes a list, repeats elements and changes their case.
 func shuffle(rt *rapid.T, list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -204,7 +204,7 @@ func TestAppendKeyDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { buf = AppendKey(buf[:0], &q) }))
 }
 
-// typical is a question with many filters.
+// typical returns a query with many filters.
 func typical() Query {
 	return Query{
 		Type: "storage", Subtype: "ssd",
@@ -231,7 +231,7 @@ func TestJSONAndProtoRoundTrip(t *testing.T) {
 		require.NoError(rt, err)
 		back, err = ParseJSON(raw)
 		require.NoError(rt, err)
-		want.Exclude = nil // is no part of the API
+		want.Exclude = nil // not part of the API
 		require.Equal(rt, want, back)
 
 		back, err = ParseValues(values(want))

@@ -232,7 +232,7 @@ func TestNamesOnTheWire(t *testing.T) {
 	require.Len(t, pb.Health_name, len(healths())+1)
 }
 
-// settle checks what holds for every query that was parsed, valid or not.
+// settle checks the invariants of every parsed query, valid or not.
 func settle(t *testing.T, q Query) {
 	AppendKey(nil, &q)
 	p, err := Compile(q, Defaults{})

@@ -57,8 +57,8 @@ func TestValueAgreesWithTheNaiveOne(t *testing.T) {
 	})
 }
 
-// Filter, rank all, cut: the stream's best k are those of a full sort, in whatever order
-// the records come.
+// Filter, rank and cut: the best k of the stream equal the first k of a full sort, in any order
+// of the records.
 func TestTopKAgreesWithAFullSort(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := compile(t, queryGen(t).Draw(rt, "query"))
@@ -95,7 +95,7 @@ func TestTopKAgreesWithAFullSort(t *testing.T) {
 	})
 }
 
-// Every point of the disc is in a cell asked for, so no match is ever overlooked.
+// The cells contain every point of the disc, so that no match is missed.
 func TestCellsHoldEveryMatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := compile(t, queryGen(t).Draw(rt, "query"))
@@ -113,7 +113,7 @@ func TestCellsHoldEveryMatch(t *testing.T) {
 	require.Contains(t, p.Cells(64), records.CellKey{Type: "storage", Subtype: "ssd", Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.4}, p.Cells(64)[0].Cell.Len())})
 }
 
-// rich is a record that states everything.
+// rich returns a record with every field set.
 func rich() *pb.ServiceRecord {
 	return &pb.ServiceRecord{
 		Id:       "gpu-1",
@@ -180,7 +180,7 @@ func TestRejectNamesTheFilterAndBothValues(t *testing.T) {
 	require.Equal(t, "health: claimed UNHEALTHY, which is not usable", compile(t, Query{Type: "compute"}).Reject(seal(t, 1, sick)))
 }
 
-// A value that is exactly the bound passes, and one step further does not.
+// A value at the limit passes. The next value beyond it fails.
 func TestBoundsBelongToTheFilter(t *testing.T) {
 	r := seal(t, 1, rich())
 	here := Near{Latitude: 52.52, Longitude: 13.605}
@@ -215,7 +215,7 @@ func TestTombstonesMatchNothing(t *testing.T) {
 	require.Equal(t, "withdrawn by its provider", p.Reject(tombstone))
 }
 
-// Peers merge answers under a random order, so all must draw the same permutation: these
+// Peers merge answers in the random order, so all must compute the same permutation. These
 // values never change.
 func TestRandomOrderIsTheSameOnEveryPeer(t *testing.T) {
 	r := seal(t, 1, rich())
@@ -272,7 +272,7 @@ func TestFilterOfNothingPassesEverything(t *testing.T) {
 	}
 }
 
-// goldenRandom gives the rank of rich() by seed, as another implementation found it.
+// goldenRandom returns the rank of rich() by seed, computed by another implementation.
 func goldenRandom() map[uint64]float64 {
 	return map[uint64]float64{0: 0.16781612482879538, 1: 0.536684517676149, math.MaxUint64: 0.6515852400023892}
 }

@@ -12,7 +12,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// scored is a query that rates every part.
+// scored returns a query that rates every part.
 func scored() Query {
 	return Query{
 		Type: "compute", Near: &Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: ptr(100.0)},

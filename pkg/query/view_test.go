@@ -67,7 +67,7 @@ func TestAppendJSON(t *testing.T) {
 	})
 }
 
-// A number without a JSON form must not cost the rest of the answer.
+// A number without a JSON form must not spoil the rest of the answer.
 func TestAppendJSONOfNoNumber(t *testing.T) {
 	a := ten(t)
 	a.Results[0].Score, a.Results[0].DistanceKM = math.NaN(), ptr(math.Inf(1))
@@ -82,7 +82,7 @@ func TestAppendJSONDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(5, func() { a.AppendJSON(buf) }))
 }
 
-// ten is an answer of ten records as a busy peer gives it.
+// ten returns an answer of ten records, typical for a busy peer.
 func ten(tb testing.TB) *Answer {
 	a := &Answer{Total: 4711, Source: SourceLocal, Complete: true, Took: 812_345}
 	for n := range byte(10) {

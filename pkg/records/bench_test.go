@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// typical is an offer of about 700 bytes when signed.
+// typical returns an offer of about 700 bytes when signed.
 func typical(tb testing.TB) *records.Record {
 	o := storage()
 	o.Metadata.Attributes["operator"] = "Example Storage Cooperative, San Francisco"
@@ -81,7 +81,7 @@ func BenchmarkCells(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld tells what a record costs in memory, envelope and facts included.
+// BenchmarkHeld measures the memory of a record, with envelope and facts.
 func BenchmarkHeld(b *testing.B) {
 	const count = 2000
 	o, k := storage(), key(b, 1)

@@ -22,7 +22,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// The protocol's constants, written out: a change breaks the network.
+// The protocol's constants. A change breaks the network.
 const (
 	domain = "blackhole-service-record"
 	codec  = "/blackhole/service-record/1"
@@ -39,7 +39,7 @@ func (s sealed) Codec() []byte                  { return []byte(s.codec) }
 func (s sealed) MarshalRecord() ([]byte, error) { return s.payload, nil }
 func (s sealed) UnmarshalRecord([]byte) error   { return nil }
 
-// seal signs whatever it is given.
+// seal signs any payload.
 func seal(tb testing.TB, k crypto.PrivKey, s sealed) []byte {
 	tb.Helper()
 	env, err := record.Seal(s, k)
@@ -57,7 +57,7 @@ func forge(tb testing.TB, k crypto.PrivKey, s *pb.ServiceRecord) []byte {
 	return seal(tb, k, sealed{domain, codec, raw})
 }
 
-// message is a valid record of key(1), to be spoiled.
+// message returns a valid record of key(1), for tests to change.
 func message(tb testing.TB) *pb.ServiceRecord {
 	tb.Helper()
 	s := sign(tb, key(tb, 1), storage(), stamp()).Service()
@@ -136,7 +136,7 @@ func TestOpenRefusesForgedBytes(t *testing.T) {
 	})
 }
 
-// Libp2p itself takes the malleable envelope; otherwise the test above shows nothing.
+// Libp2p itself accepts the malleable envelope. Otherwise the test above shows nothing.
 func TestLibp2pIsLax(t *testing.T) {
 	good := sign(t, key(t, 1), storage(), stamp()).Envelope()
 	for _, s := range []sealed{{domain: domain, codec: codec}, {domain: domain, codec: "another"}} {
@@ -213,7 +213,7 @@ func TestVerifierRemembers(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, first, again)
 
-	_, err = v.Open(b, t0()) // takes the only place
+	_, err = v.Open(b, t0()) // occupies the only slot
 	require.NoError(t, err)
 	anew, err := v.Open(a, t0())
 	require.NoError(t, err)
@@ -302,7 +302,8 @@ func vectors(t *testing.T) []vector {
 	return all
 }
 
-// The signed form must never change: records of other versions of the program are in the network.
+// The signed form must never change: the network contains records of other versions of the
+// program.
 func TestGoldenVectors(t *testing.T) {
 	const path = "testdata/vectors.json"
 	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {

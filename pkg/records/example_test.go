@@ -34,7 +34,7 @@ location: {latitude: 52.37, longitude: 4.89, country: NL}
 		panic(err)
 	}
 
-	// Elsewhere, from the bytes alone:
+	// Another peer has only the bytes:
 	record, err := records.Open(signed.Envelope(), now)
 	fmt.Println(record.Key(), err)
 	_, err = records.Open(signed.Envelope(), now.Add(25*time.Hour))

@@ -14,7 +14,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// What opens is in the one encoding that libp2p itself gives to its content.
+// An accepted envelope is in the same encoding that libp2p gives its content.
 func FuzzOpen(f *testing.F) {
 	for _, o := range offers() {
 		f.Add(sign(f, key(f, 1), o, stamp()).Envelope())
@@ -35,7 +35,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// Any payload may be signed by a hostile provider.
+// A hostile provider may sign any payload.
 func FuzzPayload(f *testing.F) {
 	for _, o := range offers() {
 		f.Add(payloadOf(f, sign(f, key(f, 1), o, stamp()).Envelope()))
@@ -49,7 +49,7 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// consistent checks what holds of every record.
+// consistent checks the invariants of every record.
 func consistent(t *testing.T, r *records.Record) {
 	t.Helper()
 	require.NoError(t, r.Key().Matches(r))
@@ -98,8 +98,8 @@ func FuzzParseCellKey(f *testing.F) {
 	})
 }
 
-// An offer that parses means the same after writing it again, and can be signed unless
-// it is too large.
+// A parsed offer keeps its meaning when written and parsed again. It can be signed unless it is
+// too large.
 func FuzzParseOffer(f *testing.F) {
 	for _, o := range offers() {
 		text, err := json.Marshal(o)
@@ -148,7 +148,7 @@ func faithful(t *testing.T, o records.Offer) {
 	}
 }
 
-// The schema's messages decode from what other programs write as from what we write.
+// Messages of other programs decode like this program's messages.
 func FuzzOfferOf(f *testing.F) {
 	f.Add(payloadOf(f, sign(f, key(f, 1), storage(), stamp()).Envelope()))
 	f.Fuzz(func(t *testing.T, raw []byte) {

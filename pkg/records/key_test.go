@@ -195,7 +195,7 @@ func TestCells(t *testing.T) {
 	require.Len(t, sign(t, key(t, 1), o, stamp()).Cells(), 1)
 }
 
-// In agrees with Cells, its dumb version, on any cell.
+// In agrees with Cells, its naive version, on any cell.
 func TestInAgreesWithCells(t *testing.T) {
 	k := key(t, 1)
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,7 +19,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// offers has one full offer of each kind.
+// offers returns one full offer of each kind.
 func offers() []records.Offer {
 	compute := records.Offer{
 		ID:       "gpu-1",
@@ -66,7 +66,7 @@ func TestOffersRoundTrip(t *testing.T) {
 	}
 }
 
-// The JSON names are the schema's, and every field of the schema is there.
+// The JSON names equal the schema's names, and cover every field.
 func TestNamesAreTheSchemas(t *testing.T) {
 	names := func(v any) map[string]bool {
 		got := make(map[string]bool)
@@ -106,7 +106,7 @@ func TestNamesAreTheSchemas(t *testing.T) {
 	}
 }
 
-// Each field of the schema survives the way through the structs.
+// Each field of the schema survives the conversion to structs and back.
 func TestNoFieldIsDropped(t *testing.T) {
 	s := &pb.ServiceRecord{}
 	fill(s.ProtoReflect())
@@ -117,7 +117,7 @@ func TestNoFieldIsDropped(t *testing.T) {
 	require.True(t, proto.Equal(s, back), "%v\n%v", s, back)
 }
 
-// fill sets every field of a message to something.
+// fill sets every field of a message.
 func fill(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -289,7 +289,7 @@ func TestParseOffersYAMLRefuses(t *testing.T) {
 	require.ErrorIs(t, err, fault.TooLarge)
 }
 
-// laughs is a small text that stands for 10^8 values.
+// laughs returns a small text that expands to 10^8 values.
 func laughs() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x]\n")
@@ -325,7 +325,7 @@ func TestViews(t *testing.T) {
 	require.NotPanics(t, func() { records.ViewOfService(nil) })
 }
 
-// A message by itself proves nothing, and may be anything.
+// A message without an envelope may contain anything.
 func TestViewsOfUnfitMessages(t *testing.T) {
 	s := message(t)
 	s.CreatedAt = &timestamppb.Timestamp{Seconds: math.MaxInt64}

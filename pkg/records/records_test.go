@@ -14,10 +14,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// t0 is the present of these tests.
+// t0 is the current time in these tests.
 func t0() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// key gives the nth provider's key.
+// key returns the nth provider's key.
 func key(tb testing.TB, n byte) crypto.PrivKey {
 	tb.Helper()
 	raw := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
@@ -35,7 +35,8 @@ func idOf(tb testing.TB, k crypto.PrivKey) peer.ID {
 
 func p[T any](v T) *T { return &v }
 
-// storage is the offer of the original specification's example ("U06 Service Discovery Protocol", section 10).
+// storage returns the offer in the specification's example ("U06 Service Discovery Protocol",
+// section 10).
 func storage() records.Offer {
 	return records.Offer{
 		ID: "ssd-1",
@@ -71,7 +72,7 @@ func storage() records.Offer {
 	}
 }
 
-// stamp is a first version, issued now, for a day.
+// stamp describes a first version, issued now, for a day.
 func stamp() records.Stamp {
 	return records.Stamp{
 		Sequence: records.NextSequence(0, t0()), Created: t0(), Issued: t0(), Expires: t0().Add(24 * time.Hour),

@@ -23,7 +23,7 @@ func TestNextSequence(t *testing.T) {
 		{0, ms, t0()},
 		{ms - 1, ms, t0()},
 		{ms, ms + 1, t0()},
-		{ms + 500, ms + 501, t0()}, // the clock was set back
+		{ms + 500, ms + 501, t0()}, // the clock went back
 		{0, 1, time.Time{}},
 		{math.MaxUint64, math.MaxUint64, t0()},
 	} {
@@ -66,7 +66,7 @@ func TestTombstone(t *testing.T) {
 	st.Sequence++
 	_, err = records.Tombstone(key(t, 2), last, st)
 	require.Equal(t, "provider_id", fault.FieldOf(err))
-	st.Issued = t0().Add(-30 * time.Hour) // last cannot be outlived any more
+	st.Issued = t0().Add(-30 * time.Hour) // last is no longer valid then
 	_, err = records.Tombstone(k, last, st)
 	require.Equal(t, "expires_at", fault.FieldOf(err))
 }
@@ -157,8 +157,8 @@ func TestFreeIsKnownAndZeroIsAPlace(t *testing.T) {
 	require.False(t, f.Has(records.KnownResponseTime))
 }
 
-// Compare is a total order of the versions of one service, and every peer sees the same
-// winner in whatever order versions arrive.
+// Compare is a total order of the versions of one service. Every peer sees the same winner in
+// any order of arrival.
 func TestVersionsAreTotallyOrdered(t *testing.T) {
 	k := key(t, 1)
 	rapid.Check(t, func(t *rapid.T) {

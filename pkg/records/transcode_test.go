@@ -18,7 +18,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// alike checks that both ways to a record's JSON lead to the same bytes.
+// alike checks that both paths to a record's JSON yield the same bytes.
 func alike(t require.TestingT, r *records.Record) {
 	want, err := json.Marshal(records.ViewOf(r))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-// What this program signs, whatever it says, never needs to be decoded.
+// Records signed by this program never need decoding, whatever their content.
 func TestAppendJSONOfAnyRecord(t *testing.T) {
 	k := key(t, 1)
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,7 +58,7 @@ func TestAppendJSONOfAnyRecord(t *testing.T) {
 	})
 }
 
-// Other programs may write the same message in other ways.
+// Other programs may encode the same message differently.
 func TestAppendJSONOfOtherEncoders(t *testing.T) {
 	k, opened := key(t, 1), 0
 	st := stamp()
@@ -72,12 +72,12 @@ func TestAppendJSONOfOtherEncoders(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, opened, 400) // few deviate from the rules, as by an endpoint too many
+	require.Greater(t, opened, 400) // few break the rules, for example by an extra endpoint
 }
 
-// spellings gives all ways to write a message of the given kind that differ in one field
-// of it or of the messages in it: it comes twice, last, twice and last, or is a number
-// longer than it needs to be, or beyond 32 bits.
+// spellings returns all encodings of a message of the given kind with a change in one field,
+// also of nested messages: the field occurs twice, last, or twice and last, or its number is
+// longer than necessary or beyond 32 bits.
 func spellings(message []byte, kind protoreflect.MessageDescriptor) [][]byte {
 	var all [][]byte
 	for at := 0; at < len(message); {
@@ -110,7 +110,7 @@ func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
 
-// textGen draws text that a record may have, with what JSON and HTML escape.
+// textGen draws valid text, with characters that JSON and HTML escape.
 func textGen(limit int) *rapid.Generator[string] {
 	r := rapid.OneOf(
 		rapid.SampledFrom([]rune(`ab "\<>&/'`+"é日😀\u2027\u2028\u2029\u202a\ufffd\ufeff")),
@@ -125,7 +125,7 @@ func wordGen(limit int) *rapid.Generator[string] {
 
 func wordsGen() *rapid.Generator[[]string] { return rapid.SliceOfN(wordGen(64), 0, 3) }
 
-// priceGen draws amounts, at every border of the forms that numbers have.
+// priceGen draws amounts at every limit of the number formats.
 func priceGen() *rapid.Generator[float64] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]float64{
@@ -144,7 +144,7 @@ func degreesGen(most float64) *rapid.Generator[float64] {
 	)
 }
 
-// serviceGen draws a valid record but its provider.
+// serviceGen draws a valid record without its provider.
 func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 	return rapid.Custom(func(t *rapid.T) *pb.ServiceRecord {
 		s := &pb.ServiceRecord{
@@ -170,7 +170,7 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 	})
 }
 
-// timeGen draws a time that leaves room for another before and two days after it.
+// timeGen draws a time with room for an earlier time and for two later days.
 func timeGen() *rapid.Generator[time.Time] {
 	return rapid.Custom(func(t *rapid.T) time.Time {
 		seconds := rapid.OneOf(
@@ -227,7 +227,7 @@ func drawCapabilities(t *rapid.T, kind string) *pb.ServiceCapabilities {
 	return rapid.SampledFrom([]*pb.ServiceCapabilities{nil, {}}).Draw(t, "capabilities")
 }
 
-// seldomNil draws a part of a record that may be missing.
+// seldomNil draws an optional part of a record.
 func seldomNil[T any](draw func(*rapid.T) *T) *rapid.Generator[*T] {
 	return rapid.Custom(func(t *rapid.T) *T {
 		if rapid.IntRange(0, 3).Draw(t, "given") == 0 {

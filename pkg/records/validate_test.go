@@ -16,15 +16,15 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// spoil is one way to break, or not to break, a valid record.
+// spoil is one change of a valid record, harmful or harmless.
 type spoil struct {
-	field string // at fault; "" when the record is still valid
+	field string // field at fault; "" if the record stays valid
 	do    func(*pb.ServiceRecord)
 }
 
 func with(field string, do func(*pb.ServiceRecord)) spoil { return spoil{field, do} }
 
-// as turns a storage record into one of another kind.
+// as converts a storage record to another kind.
 func as(s *pb.ServiceRecord, kind string) *pb.ServiceCapabilities {
 	s.Metadata.Type = kind
 	s.Capabilities = &pb.ServiceCapabilities{}
@@ -285,7 +285,7 @@ func stamps() []spoil {
 	}
 }
 
-// check wants the fault, or none, that a rule says.
+// check expects the error that a rule names, or none.
 func check(t *testing.T, rule spoil, err error) {
 	t.Helper()
 	if rule.field == "" {

@@ -22,10 +22,10 @@ import (
 const (
 	benchRecords = 100_000
 	benchCities  = 500
-	benchPlaces  = 2_000 // asked about
+	benchPlaces  = 2_000 // used in queries
 )
 
-// cities draws places at which people live: the n-th is the n-th most populous.
+// cities draws populated places in descending order of population.
 func cities(rng *rand.Rand) []geo.Point {
 	places := make([]geo.Point, benchCities)
 	for i := range places {
@@ -40,7 +40,7 @@ func near(rng *rand.Rand, p geo.Point) (lat, lon float64) {
 	return p.Lat + rng.Float64()*0.4 - 0.2, math.Max(-180, math.Min(p.Lon+rng.Float64()*0.4-0.2, 180))
 }
 
-// benchOffer is a service like most, of about 700 bytes when signed.
+// benchOffer returns a typical service, about 700 bytes when signed.
 func benchOffer(rng *rand.Rand, i int, city geo.Point) records.Offer {
 	kind := [...]string{"compute", "storage", "cdn", "bandwidth"}[i%4]
 	lat, lon := near(rng, city)
@@ -66,19 +66,19 @@ func benchOffer(rng *rand.Rand, i int, city geo.Point) records.Offer {
 	return o
 }
 
-// world is many records around cities, and places to ask about.
-type world struct {
+// fixture holds many records around cities, and places for queries.
+type fixture struct {
 	records []*records.Record
-	crowded []geo.Point // where people ask from: near cities, by population
-	places  []geo.Point // near any city, the smallest as often as the largest
+	crowded []geo.Point // near cities, weighted by population
+	places  []geo.Point // near cities, all equally likely
 }
 
-func newWorld(b *testing.B, n int) world {
+func newFixture(b *testing.B, n int) fixture {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	centres := cities(rng)
 	population := rand.NewZipf(rng, 1.07, 8, benchCities-1)
-	w := world{records: make([]*records.Record, n)}
+	w := fixture{records: make([]*records.Record, n)}
 	homes := make([]geo.Point, n)
 	for i := range homes {
 		homes[i] = centres[population.Uint64()]
@@ -106,7 +106,7 @@ func newWorld(b *testing.B, n int) world {
 	return w
 }
 
-func (w world) index(b *testing.B) *index.Index {
+func (w fixture) index(b *testing.B) *index.Index {
 	x := index.New(index.Config{})
 	for _, r := range w.records {
 		_, err := x.Put(r, epoch())
@@ -115,7 +115,7 @@ func (w world) index(b *testing.B) *index.Index {
 	return x
 }
 
-// plansAt gives a question about each place.
+// plansAt returns one query per place.
 func plansAt(b *testing.B, places []geo.Point, ask func(*query.Query)) []*query.Plan {
 	plans := make([]*query.Plan, len(places))
 	for i, at := range places {
@@ -131,18 +131,18 @@ func plansAt(b *testing.B, places []geo.Point, ask func(*query.Query)) []*query.
 	return plans
 }
 
-// ask is a question of the benchmark.
+// ask is a query of the benchmark.
 type ask struct {
 	name  string
 	ask   func(*query.Query)
-	exact bool // whether the total must be
+	exact bool // whether the total must be exact
 }
 
 func (a ask) options() index.SearchOptions {
 	return index.SearchOptions{Now: epoch(), AtLeast: !a.exact}
 }
 
-// questions are the benchmark's.
+// questions returns the queries of the benchmark.
 func questions() []ask {
 	return []ask{
 		{"near100", func(q *query.Query) { q.Near.RadiusKM = ptr(100.0) }, false},
@@ -156,10 +156,10 @@ func questions() []ask {
 	}
 }
 
-// BenchmarkSearch asks one thread's questions of an index of 100,000 records, and reports
-// quantiles of their times.
+// BenchmarkSearch runs single-threaded queries on 100,000 records and reports quantiles of their
+// times.
 func BenchmarkSearch(b *testing.B) {
-	w := newWorld(b, benchRecords)
+	w := newFixture(b, benchRecords)
 	x := w.index(b)
 	for _, q := range questions() {
 		b.Run(q.name, func(b *testing.B) { timeSearches(b, x, plansAt(b, w.places, q.ask), q.options()) })
@@ -169,7 +169,7 @@ func BenchmarkSearch(b *testing.B) {
 func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan, o index.SearchOptions) {
 	took := make([]float64, 0, b.N)
 	total := 0
-	for _, p := range plans[:min(len(plans), 500)] { // as caches are at work
+	for _, p := range plans[:min(len(plans), 500)] { // fill the caches
 		x.Search(p, o)
 	}
 	b.ReportAllocs()
@@ -187,17 +187,16 @@ func timeSearches(b *testing.B, x *index.Index, plans []*query.Plan, o index.Sea
 	b.ReportMetric(float64(total)/float64(b.N), "matches")
 }
 
-// BenchmarkPut takes in records that are verified already: new ones, and fresher versions
-// of those known.
+// BenchmarkPut puts verified records: new services, and new versions of known services.
 func BenchmarkPut(b *testing.B) {
-	w := newWorld(b, benchRecords)
+	w := newFixture(b, benchRecords)
 	b.Run("insert", func(b *testing.B) { timePuts(b, w, 0) })
 	b.Run("update", func(b *testing.B) { timePuts(b, w, len(w.records)) })
 }
 
-// timePuts puts the world's records over and over, into an empty index each time or with
-// the first of them known.
-func timePuts(b *testing.B, w world, known int) {
+// timePuts repeats the fixture's records. Each round starts with an empty index, or with the
+// first known records.
+func timePuts(b *testing.B, w fixture, known int) {
 	b.ReportAllocs()
 	n := len(w.records)
 	fresh := w.records
@@ -210,7 +209,7 @@ func timePuts(b *testing.B, w world, known int) {
 	for i := range b.N {
 		if i%n == 0 {
 			b.StopTimer()
-			x = world{records: w.records[:known]}.index(b)
+			x = fixture{records: w.records[:known]}.index(b)
 			runtime.GC()
 			b.StartTimer()
 		}
@@ -221,8 +220,8 @@ func timePuts(b *testing.B, w world, known int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "puts/s")
 }
 
-// renewed gives second versions of the first n records, in another order.
-func (w world) renewed(b *testing.B, n int) []*records.Record {
+// renewed returns second versions of the first n records, in another order.
+func (w fixture) renewed(b *testing.B, n int) []*records.Record {
 	rng := rand.New(rand.NewPCG(3, 4))
 	fresh := make([]*records.Record, n)
 	for i, from := range rng.Perm(len(w.records))[:n] {
@@ -232,11 +231,11 @@ func (w world) renewed(b *testing.B, n int) []*records.Record {
 	return fresh
 }
 
-// BenchmarkMemory weighs an index with its records, once whatever b.N: what a record takes
-// with its envelope, and what of it is the index's.
+// BenchmarkMemory measures the memory of an index, once whatever b.N: per record with its
+// envelope, and the index's part of it.
 func BenchmarkMemory(b *testing.B) {
 	before := heap()
-	w := newWorld(b, benchRecords)
+	w := newFixture(b, benchRecords)
 	verified := heap()
 	x := w.index(b)
 	after := heap()

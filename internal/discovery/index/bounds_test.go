@@ -35,8 +35,8 @@ func TestProviderHasItsShare(t *testing.T) {
 	require.True(t, latest.Withdrawn(), "a refusal changes nothing")
 }
 
-// TestFullIndexEvictsFairly: newcomers push out those who have more than they, first what
-// lapses first, and nobody pushes out an equal.
+// TestFullIndexEvictsFairly: a new record evicts the earliest-expiring record of a larger
+// provider, never of an equal one.
 func TestFullIndexEvictsFairly(t *testing.T) {
 	x := index.New(index.Config{MaxRecords: 4})
 	put := func(provider int, id string, ttl time.Duration) error {
@@ -65,8 +65,8 @@ func idsOf(all []*records.Record) []string {
 	return ids
 }
 
-// TestBoundsHold: whatever comes, no bound is broken, and a withdrawal of a live record is
-// never refused.
+// TestBoundsHold: no sequence of calls exceeds a limit, and the withdrawal of a live record
+// always succeeds.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := index.Config{MaxRecords: rapid.IntRange(1, 12).Draw(rt, "records"), MaxPerProvider: rapid.IntRange(1, 3).Draw(rt, "share"), MaxTombstones: rapid.IntRange(1, 6).Draw(rt, "tombstones")}

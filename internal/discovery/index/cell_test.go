@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// In gives what a scan of everything would, through updates, removals and expiry.
+// In equals a scan of all records through updates, removals and expiry.
 func TestInAgainstScan(t *testing.T) {
 	s := seeded(11)
 	x := index.New(index.Config{MaxPerProvider: 1 << 20})

@@ -16,12 +16,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// TestSearchesSeeWholeUpdates lets readers search while every service is updated over and
-// over: each service must be in every answer once, in one version, and no version may be
-// older than one seen before.
+// TestSearchesSeeWholeUpdates searches while writers update every service repeatedly. Every
+// answer must contain each service once, in a version that never goes back.
 func TestSearchesSeeWholeUpdates(t *testing.T) {
 	const services, versions = 40, 100
-	x, key := index.NewInline(index.Config{}, 16), keyOf(t, 1) // merges are under way most of the time
+	x, key := index.NewInline(index.Config{}, 16), keyOf(t, 1) // keeps merges running most of the time
 	var fresher []*records.Record
 	for version := range uint64(versions) {
 		for i := range services {
@@ -66,8 +65,8 @@ func TestSearchesSeeWholeUpdates(t *testing.T) {
 	require.Len(t, slices.Collect(x.All()), services)
 }
 
-// readOnce searches, notes the version of each service in last, and says what is wrong.
-// Services that are not found leave last.
+// readOnce searches, stores the version of each service in last, and returns the problem found.
+// It removes missing services from last.
 func readOnce(x *index.Index, p *query.Plan, last map[string]uint64) string {
 	f := x.Search(p, index.SearchOptions{Now: epoch()})
 	seen := make(map[string]uint64, len(f.Hits))
@@ -89,7 +88,7 @@ func readOnce(x *index.Index, p *query.Plan, last map[string]uint64) string {
 	return ""
 }
 
-// TestEverythingAtOnce has every method run beside the others; the race detector judges.
+// TestEverythingAtOnce runs every method concurrently, for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
 	m, s := newMachine(t), seeded(3)
 	all := make([]*records.Record, 600)

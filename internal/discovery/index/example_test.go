@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Records of one provider, asked for by price.
+// Query the records of one provider by price.
 func Example() {
 	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
 	if err != nil {

@@ -1,7 +1,7 @@
 package index
 
-// NewInline is New for tests that want large merges from few records: those of more rows
-// than given are made bit by bit.
+// NewInline is New with a limit on inline merges, so that tests see incremental merges with few
+// records.
 func NewInline(c Config, rows int) *Index {
 	x := New(c)
 	x.shards.inlineRows = rows

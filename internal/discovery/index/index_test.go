@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// model is an index without bounds done the dumb way.
+// model is a naive index without limits.
 type model struct {
 	known map[records.Name]*memory
 }
@@ -79,7 +79,7 @@ func (m *model) live() []*records.Record {
 	return all
 }
 
-// machine drives an index and its model alike.
+// machine applies the same operations to an index and its model.
 type machine struct {
 	x       *index.Index
 	m       model
@@ -100,7 +100,8 @@ func newMachine(t testing.TB) *machine {
 
 func (m *machine) now() time.Time { return epoch().Add(m.at) }
 
-// sign draws a version of one of few services: a low sequence, so that versions are stale or equivocate at times.
+// sign draws a version of one of few services. Low sequences make stale and equivocating
+// versions likely.
 func (m *machine) sign(t testing.TB, s source) *records.Record {
 	n := s(len(m.keys))
 	id := fmt.Sprint("s", s(20))
@@ -194,8 +195,8 @@ func TestSearchEqualsScan(t *testing.T) {
 	})
 }
 
-// TestSearchEqualsScanAtSize asks much of an index of several blocks, while it is filled and
-// after: merges are under way at times.
+// TestSearchEqualsScanAtSize searches an index of several blocks during and after filling,
+// partly with merges running.
 func TestSearchEqualsScanAtSize(t *testing.T) {
 	s, key := seeded(1), keyOf(t, 1)
 	versions := make([]*records.Record, 4000)
@@ -246,7 +247,7 @@ func searchAtSize(t *testing.T, x *index.Index, versions []*records.Record) {
 	}
 }
 
-// searchOnce compares one search with a scan of all that is live.
+// searchOnce compares one search with a scan of all live records.
 func searchOnce(t *testing.T, x *index.Index, live []*records.Record, s source) {
 	q := question(s)
 	q.Type = "compute"
@@ -302,7 +303,7 @@ func TestWithdrawnNeverComesBack(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestLapsedIsRememberedWhileOlderIsValid: a short-lived version ends a long-lived one.
+// TestLapsedIsRememberedWhileOlderIsValid: a short-lived version replaces a long-lived one.
 func TestLapsedIsRememberedWhileOlderIsValid(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
 	long := sign(t, key, cdn("a"), stamp(1, 0, 10*time.Minute))

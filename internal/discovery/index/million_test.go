@@ -15,12 +15,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// BenchmarkMillion loads an index with a million verified records of four types alike, and
-// asks it one thread's questions: of an index at rest, and of one that takes in 20,000
-// updates each second. To sign the records takes a minute or more, so the benchmark is one.
+// BenchmarkMillion loads a million verified records of four types and runs single-threaded
+// queries: on an idle index, and with 20,000 updates per second. Signing the records takes a
+// minute or more, so all parts share one benchmark.
 func BenchmarkMillion(b *testing.B) {
 	const million = 1_000_000
-	w := newWorld(b, million)
+	w := newFixture(b, million)
 	fresh := w.renewed(b, million/10)
 	verified := heap()
 	worked := working()
@@ -29,7 +29,7 @@ func BenchmarkMillion(b *testing.B) {
 	weight := float64(heap()-verified) / million
 	b.Run("load", func(b *testing.B) { // once, whatever b.N
 		b.ReportMetric(million/took.Seconds(), "puts/s")
-		b.ReportMetric(float64(worked.Nanoseconds())/million, "cpu-ns/put") // the collector's included
+		b.ReportMetric(float64(worked.Nanoseconds())/million, "cpu-ns/put") // garbage collection included
 		b.ReportMetric(float64(longest.Microseconds()), "longest-put-us")
 		b.ReportMetric(weight, "index-B/record")
 	})
@@ -43,7 +43,7 @@ func BenchmarkMillion(b *testing.B) {
 	})
 	b.Run("updating", func(b *testing.B) {
 		for i, q := range questions()[:4] {
-			share := fresh[i*len(fresh)/4 : (i+1)*len(fresh)/4] // the stream ends with it
+			share := fresh[i*len(fresh)/4 : (i+1)*len(fresh)/4] // the stream ends with its share
 			b.Run(q.name, func(b *testing.B) {
 				plans := plansAt(b, w.crowded, q.ask)
 				u := updating(x, share)
@@ -55,7 +55,7 @@ func BenchmarkMillion(b *testing.B) {
 	runtime.KeepAlive(w)
 }
 
-// working is how long processors have worked for the process, in user mode.
+// working returns the user CPU time of the process.
 func working() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -64,8 +64,8 @@ func working() time.Duration {
 	return time.Duration(u.Utime.Nano())
 }
 
-// load puts all records, and gives how long the longest Put and all took.
-func (w world) load(b *testing.B) (x *index.Index, longest, took time.Duration) {
+// load puts all records and returns the longest and the total time.
+func (w fixture) load(b *testing.B) (x *index.Index, longest, took time.Duration) {
 	x = index.New(index.Config{})
 	begin := time.Now()
 	last := begin
@@ -79,7 +79,7 @@ func (w world) load(b *testing.B) (x *index.Index, longest, took time.Duration) 
 	return x, longest, last.Sub(begin)
 }
 
-// updates is a stream of 20,000 updates each second.
+// updates is a stream of 20,000 updates per second.
 type updates struct {
 	done    chan struct{}
 	writer  sync.WaitGroup
@@ -89,7 +89,7 @@ type updates struct {
 	began   time.Time
 }
 
-// updating begins to put fresh records, in bursts of 20 each millisecond.
+// updating starts to put fresh records, in bursts of 20 per millisecond.
 func updating(x *index.Index, fresh []*records.Record) *updates {
 	u := &updates{done: make(chan struct{}), began: time.Now()}
 	u.writer.Go(func() {
@@ -113,7 +113,7 @@ func updating(x *index.Index, fresh []*records.Record) *updates {
 	return u
 }
 
-// stop ends the stream, reports on it, and gives the number of updates made.
+// stop ends the stream, reports it, and returns the number of updates.
 func (u *updates) stop(b *testing.B) int {
 	close(u.done)
 	u.writer.Wait()

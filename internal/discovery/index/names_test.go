@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// TestRosterEqualsMap: names are found as in a map, whatever came and went.
-func TestRosterEqualsMap(t *testing.T) {
+// TestNameMapEqualsMap: lookups equal a Go map's through additions and removals.
+func TestNameMapEqualsMap(t *testing.T) {
 	key, _, err := crypto.GenerateEd25519Key(rand.NewChaCha8([32]byte{}))
 	require.NoError(t, err)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -46,7 +46,7 @@ func TestRosterEqualsMap(t *testing.T) {
 	})
 }
 
-// TestTableEqualsSet crowds one small table with tags that collide.
+// TestTableEqualsSet fills one small table with colliding tags.
 func TestTableEqualsSet(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var tab table

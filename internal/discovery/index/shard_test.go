@@ -13,9 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// TestRowsAreBounded: rows that count no more, and words of dictionaries that nobody uses,
-// go away as updates come, and a snapshot has few blocks; a little later where large merges
-// are made bit by bit.
+// TestRowsAreBounded: updates remove dead rows and unused dictionary values, and keep the number
+// of blocks small. Incremental merges may delay both a little.
 func TestRowsAreBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	key, _, err := crypto.GenerateEd25519Key(rand.NewChaCha8([32]byte{}))
@@ -52,7 +51,7 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRemovedRowsGo: rows go away even when nothing is put any more.
+// TestRemovedRowsGo: removals alone also remove dead rows.
 func TestRemovedRowsGo(t *testing.T) {
 	s := newShard(maxInlineRows)
 	all := make([]*records.Record, 3000)
@@ -67,7 +66,7 @@ func TestRemovedRowsGo(t *testing.T) {
 	require.Equal(t, 100, s.live)
 }
 
-// TestSnapshotsStay: what a snapshot holds is not changed by what comes later.
+// TestSnapshotsStay: later changes do not affect a snapshot.
 func TestSnapshotsStay(t *testing.T) {
 	s := newShard(maxInlineRows)
 	first, second := new(records.Record), new(records.Record)
@@ -82,7 +81,7 @@ func TestSnapshotsStay(t *testing.T) {
 	require.True(t, after.delta.aliveAt(1, after.version))
 }
 
-// TestVersionsStartAnew: a shard that runs out of versions goes on with a new block.
+// TestVersionsStartAnew: after its last version a shard continues with a new block.
 func TestVersionsStartAnew(t *testing.T) {
 	s := newShard(maxInlineRows)
 	first, second := new(records.Record), new(records.Record)

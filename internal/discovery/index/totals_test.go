@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// TestTotalIsExactWhereItSaysSo: who allows a lower bound gets one only where counting on
-// would be for the count alone.
+// TestTotalIsExactWhereItSaysSo: AtLeast yields a lower bound only if an exact total needs extra
+// work.
 func TestTotalIsExactWhereItSaysSo(t *testing.T) {
 	const services = 2000
 	x, key := index.New(index.Config{MaxPerProvider: services}), keyOf(t, 1)

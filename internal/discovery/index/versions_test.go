@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Versions tells of live records and of withdrawals, and not of what merely lapsed.
+// Versions yields live records and withdrawals, but no expired records.
 func TestVersions(t *testing.T) {
 	x, key := index.New(index.Config{}), keyOf(t, 1)
 	put := func(r *records.Record) *records.Record {
@@ -22,7 +22,7 @@ func TestVersions(t *testing.T) {
 	ended := put(sign(t, key, cdn("ended"), stamp(1, 0, time.Hour)))
 	tomb := put(tombstone(t, key, ended, stamp(2, 0, time.Hour)))
 	put(sign(t, key, cdn("lapses"), stamp(1, 0, time.Hour)))
-	put(sign(t, key, cdn("lapses"), stamp(2, 0, time.Minute))) // the older version is valid for longer
+	put(sign(t, key, cdn("lapses"), stamp(2, 0, time.Minute))) // the older version stays valid for longer
 	require.Equal(t, 1, x.Expire(epoch().Add(2*time.Minute)))
 	require.Equal(t, 2, x.Stats().Remembered)
 

@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
-// alike checks an appended form, which the word before must not have changed, against the
-// standard encoder's.
+// alike compares an appended form with the standard encoder's. The text before it must stay
+// unchanged.
 func alike(t require.TestingT, v any, appended []byte) {
 	want, err := json.Marshal(v)
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func alike(t require.TestingT, v any, appended []byte) {
 func before() []byte { return []byte("before ") }
 
 func TestStrings(t *testing.T) {
-	for c := range 256 { // every byte by itself, most of those above 127 not UTF-8
+	for c := range 256 { // every single byte; most above 127 are invalid UTF-8
 		s := "a" + string([]byte{byte(c)}) + "z"
 		alike(t, s, jsonform.AppendString(before(), s))
 	}

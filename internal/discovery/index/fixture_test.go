@@ -19,7 +19,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// epoch is when tests begin.
+// epoch is the start time of the tests.
 func epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // keyOf makes the key of the n-th provider.
@@ -39,7 +39,7 @@ func idOf(t testing.TB, key crypto.PrivKey) peer.ID {
 	return id
 }
 
-// stamp is of a version issued at epoch plus at that lives for ttl.
+// stamp describes a version issued at epoch plus at, valid for ttl.
 func stamp(sequence uint64, at, ttl time.Duration) records.Stamp {
 	issued := epoch().Add(at)
 	return records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(ttl)}
@@ -69,7 +69,7 @@ func plan(t testing.TB, q query.Query) *query.Plan {
 
 func ptr[T any](v T) *T { return &v }
 
-// cdn is a service of little content.
+// cdn returns a minimal service.
 func cdn(id string) records.Offer {
 	return records.Offer{
 		ID:           id,
@@ -87,7 +87,7 @@ func names(hits []query.Hit) []string {
 	return ids
 }
 
-// scan is what Search must give, found the dumb way.
+// scan computes the expected result of Search naively.
 func scan(all []*records.Record, p *query.Plan, o index.SearchOptions) index.Found {
 	hits := []query.Hit{}
 	for _, r := range all {
@@ -110,14 +110,14 @@ func inCells(r *records.Record, cells []geo.Cell) bool {
 	})
 }
 
-// requireSame compares an answer with the dumb one.
+// requireSame compares a result with the naive one.
 func requireSame(t require.TestingT, want, got index.Found) {
 	require.True(t, got.Exact)
 	require.Equal(t, want.Total, got.Total, "total")
 	requireSameHits(t, want, got)
 }
 
-// requireAtLeast compares an answer whose total need not be exact with the dumb one.
+// requireAtLeast compares a result with the naive one, and accepts a lower bound as its total.
 func requireAtLeast(t require.TestingT, want, got index.Found) {
 	require.GreaterOrEqual(t, want.Total, got.Total, "total")
 	if got.Exact {
@@ -136,14 +136,14 @@ func requireSameHits(t require.TestingT, want, got index.Found) {
 	}
 }
 
-// source draws from what makes records and queries: rapid's or a seeded generator's.
+// source draws random numbers, from rapid or from a seeded generator.
 type source func(n int) int
 
 func seeded(seed uint64) source { return rand.New(rand.NewPCG(seed, seed)).IntN }
 
 func pick[T any](s source, from ...T) T { return from[s(len(from))] }
 
-// maybe gives nil or one of the values.
+// maybe returns nil or one of the values.
 func maybe[T any](s source, from ...T) *T {
 	if s(3) == 0 {
 		return nil
@@ -151,7 +151,7 @@ func maybe[T any](s source, from ...T) *T {
 	return ptr(pick(s, from...))
 }
 
-// spot draws a place: awkward ones, a crowd, or anywhere.
+// spot draws a place: an edge case, a shared place, or any place.
 func spot(s source) (lat, lon float64) {
 	switch s(4) {
 	case 0:
@@ -213,10 +213,11 @@ func capabilities(s source, kind string) *records.Capabilities {
 	}
 }
 
-// kinds are the types that tests draw from.
+// kinds returns the types in tests.
 func kinds() []string { return []string{"compute", "compute", "storage", "cdn", "bandwidth", "oracle"} }
 
-// question draws a query about what offer draws. Each filter is rare, so that some match.
+// question draws a query about the services of offer. Each filter is rare, so that some records
+// match.
 func question(s source) query.Query {
 	rarely := func() bool { return s(8) == 0 }
 	q := query.Query{Type: pick(s, kinds()...), Limit: pick(s, 1, 2, 5, 10, 100, 1000), Seed: 7}
@@ -274,7 +275,7 @@ func refine(s source, q *query.Query) {
 	}
 }
 
-// cells draws a restriction to cells, mostly none.
+// cells draws a restriction to cells, usually none.
 func cells(s source) []geo.Cell {
 	if s(4) > 0 {
 		return nil

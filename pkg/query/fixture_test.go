@@ -19,13 +19,13 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
-// The world of these tests is small, so that records often match and values often tie.
+// The generators draw from small sets, so that records often match and values often tie.
 
 func t0() time.Time { return time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC) }
 
 func ptr[T any](v T) *T { return &v }
 
-// key is the n-th provider's.
+// key returns the key of the n-th provider.
 func key(tb require.TestingT, n byte) crypto.PrivKey {
 	raw := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
 	k, err := crypto.UnmarshalEd25519PrivateKey(raw)
@@ -56,7 +56,7 @@ func compile(tb require.TestingT, q Query) *Plan {
 	return p
 }
 
-// maybe draws a pointer that is nil half of the time.
+// maybe draws a nil pointer half of the time.
 func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[*T] {
 	return rapid.Ptr(g, true)
 }
@@ -72,7 +72,7 @@ func seldom[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
 	})
 }
 
-// typeGen draws types; only "relay" may have no capabilities and has no usual price unit.
+// typeGen draws types. Only "relay" has neither capabilities nor a usual price unit.
 func typeGen() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"compute", "compute", "storage", "cdn", "bandwidth", "relay"})
 }
@@ -164,7 +164,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 	})
 }
 
-// serviceGen draws the content of records, much of it missing.
+// serviceGen draws contents of records with many missing parts.
 func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 	return rapid.Custom(func(t *rapid.T) *pb.ServiceRecord {
 		s := &pb.ServiceRecord{Metadata: &pb.ServiceMetadata{
@@ -232,7 +232,7 @@ func drawCapabilities(t *rapid.T, kind string) *pb.ServiceCapabilities {
 	}
 }
 
-// recordsGen draws sealed records with what they were made of.
+// recordsGen draws sealed records with their sources.
 func recordsGen(tb require.TestingT, most int) *rapid.Generator[[]sample] {
 	return rapid.Custom(func(t *rapid.T) []sample {
 		list := make([]sample, rapid.IntRange(0, most).Draw(t, "records"))
@@ -245,13 +245,13 @@ func recordsGen(tb require.TestingT, most int) *rapid.Generator[[]sample] {
 	})
 }
 
-// sample is a record with what was signed.
+// sample is a record with its signed message.
 type sample struct {
 	service *pb.ServiceRecord
 	record  *records.Record
 }
 
-// naiveMatch is Plan.Match read off the specification, filter by filter.
+// naiveMatch implements Plan.Match directly from the specification, filter by filter.
 func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	m, c, h := s.Metadata, s.GetCapabilities(), s.GetHealth()
 	if m.Type != q.Type || q.Subtype != "" && m.Subtype != q.Subtype {
@@ -296,7 +296,7 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	return naiveHealth(q.Health, h.GetStatus())
 }
 
-// naiveBandwidth is 0 where none is stated.
+// naiveBandwidth returns 0 for an unknown bandwidth.
 func naiveBandwidth(c *pb.ServiceCapabilities) uint64 {
 	if b := c.GetBandwidth(); b != nil {
 		return min(b.UploadMbps, b.DownloadMbps)
@@ -324,7 +324,7 @@ func anyFold(list []string, s string) bool {
 	return len(list) == 0
 }
 
-// naivePrice is +Inf when the price is unknown or does not compare.
+// naivePrice returns +Inf for an unknown price or another currency or unit.
 func naivePrice(q Query, s *pb.ServiceRecord) float64 {
 	currency, unit := q.Currency, q.PriceUnit
 	if currency == "" {
@@ -340,7 +340,7 @@ func naivePrice(q Query, s *pb.ServiceRecord) float64 {
 	return *p.BasePrice
 }
 
-// naiveDistance is +Inf when either place is unknown.
+// naiveDistance returns +Inf if either place is unknown.
 func naiveDistance(q Query, s *pb.ServiceRecord) float64 {
 	l := s.GetLocation()
 	if q.Near == nil || l == nil || l.Latitude == nil {
@@ -349,7 +349,8 @@ func naiveDistance(q Query, s *pb.ServiceRecord) float64 {
 	return geo.Distance(geo.Point{Lat: q.Near.Latitude, Lon: q.Near.Longitude}, geo.Point{Lat: *l.Latitude, Lon: *l.Longitude})
 }
 
-// naiveValue is Plan.Value for the orders that need no arithmetic, and false for others.
+// naiveValue implements Plan.Value for the orders without arithmetic. It returns false for the
+// others.
 func naiveValue(q Query, s *pb.ServiceRecord) (float64, bool) {
 	h := s.GetHealth()
 	switch {
