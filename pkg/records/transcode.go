@@ -12,7 +12,7 @@ import (
 )
 
 // AppendJSON appends the JSON of the record's view, byte for byte equal to
-// json.Marshal(ViewOf(r)). It does not allocate if dst has room.
+// json.Marshal(ViewOf(r)). With enough room in dst it allocates nothing.
 //
 // It converts the signed bytes directly to text, in a fifth of the time of a conversion over
 // message and view. That works for fields in ascending order of their numbers and maps in

@@ -255,7 +255,7 @@ func (x *Index) lapse(e *entry, now int64) {
 	x.feed.publish(Expired, old, nil)
 }
 
-// drop forgets e. The row of e, if any, must be gone.
+// drop forgets e. Its row must be gone.
 func (x *Index) drop(e *entry) {
 	x.rankings[e.state()].remove(e, e.state())
 	x.due.remove(e)

@@ -28,8 +28,8 @@ type Health int32
 const (
 	Health_HEALTH_UNSPECIFIED Health = 0 // usable
 	Health_HEALTH_ANY         Health = 1
-	Health_HEALTH_USABLE      Health = 2 // not claimed unhealthy, and not found unreachable by the answering peer
-	Health_HEALTH_HEALTHY     Health = 3 // claimed healthy, and not found unreachable
+	Health_HEALTH_USABLE      Health = 2 // neither claimed unhealthy nor measured unreachable by the answering peer
+	Health_HEALTH_HEALTHY     Health = 3 // claimed healthy and not measured unreachable
 )
 
 // Enum value maps for Health.
@@ -78,7 +78,7 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 type Sort int32
 
 const (
-	Sort_SORT_UNSPECIFIED   Sort = 0 // distance where the query has a place, otherwise score
+	Sort_SORT_UNSPECIFIED   Sort = 0 // distance for a query with a place, otherwise score
 	Sort_SORT_SCORE         Sort = 1
 	Sort_SORT_DISTANCE      Sort = 2
 	Sort_SORT_PRICE         Sort = 3
@@ -136,8 +136,8 @@ func (Sort) EnumDescriptor() ([]byte, []int) {
 	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
 }
 
-// Query selects, orders and cuts records. A filter that is absent or zero does not filter;
-// a record whose value is unknown does not pass a filter on that value.
+// Query selects, orders and cuts records. An absent or zero filter has no effect.
+// A record with an unknown value fails a filter on that value.
 type Query struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -152,7 +152,7 @@ type Query struct {
 	MinMemoryMb      uint64   `protobuf:"varint,7,opt,name=min_memory_mb,json=minMemoryMb,proto3" json:"min_memory_mb,omitempty"` // MB (10^6 bytes)
 	RequireGpu       bool     `protobuf:"varint,8,opt,name=require_gpu,json=requireGpu,proto3" json:"require_gpu,omitempty"`
 	MinStorageGb     uint64   `protobuf:"varint,9,opt,name=min_storage_gb,json=minStorageGb,proto3" json:"min_storage_gb,omitempty"`              // available space, GB (10^9 bytes)
-	MinBandwidthMbps uint64   `protobuf:"varint,10,opt,name=min_bandwidth_mbps,json=minBandwidthMbps,proto3" json:"min_bandwidth_mbps,omitempty"` // Mbit/s; of a bandwidth service the lesser of up and down
+	MinBandwidthMbps uint64   `protobuf:"varint,10,opt,name=min_bandwidth_mbps,json=minBandwidthMbps,proto3" json:"min_bandwidth_mbps,omitempty"` // Mbit/s; for a bandwidth service the lesser of up and down
 	// Highest base price; needs currency and price_unit to compare like with like.
 	MaxPrice     *float64 `protobuf:"fixed64,11,opt,name=max_price,json=maxPrice,proto3,oneof" json:"max_price,omitempty"`
 	Currency     string   `protobuf:"bytes,12,opt,name=currency,proto3" json:"currency,omitempty"`
@@ -164,15 +164,15 @@ type Query struct {
 	Attributes map[string]string `protobuf:"bytes,17,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Health     Health            `protobuf:"varint,18,opt,name=health,proto3,enum=blackhole.discovery.v1.Health" json:"health,omitempty"`
 	Sort       Sort              `protobuf:"varint,19,opt,name=sort,proto3,enum=blackhole.discovery.v1.Sort" json:"sort,omitempty"`
-	// Most results to return; 0 is the server's default.
+	// Largest number of results; 0 means the server's default.
 	Limit uint32 `protobuf:"varint,20,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Say why each result stands where it does, and why others were left out.
+	// Explain the rank of each result, and the reasons for leaving out others.
 	Explain bool `protobuf:"varint,21,opt,name=explain,proto3" json:"explain,omitempty"`
-	// Permutation of the random order; 0 lets the peer draw one.
+	// Permutation of the random order; the peer draws one for 0.
 	Seed uint64 `protobuf:"varint,22,opt,name=seed,proto3" json:"seed,omitempty"`
-	// Providers that the asker found unreachable, at most 256.
+	// Providers that the asking peer found unreachable, at most 256.
 	ExcludeProviders []string `protobuf:"bytes,23,rep,name=exclude_providers,json=excludeProviders,proto3" json:"exclude_providers,omitempty"`
-	// Count all matches, which may take longer than to find the best.
+	// Count all matches, which may take longer than the search.
 	ExactTotal    bool `protobuf:"varint,24,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -376,12 +376,12 @@ func (x *Query) GetExactTotal() bool {
 	return false
 }
 
-// Near is a place and how far around it to search.
+// Near is a place with an optional search radius.
 type Near struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Latitude  float64                `protobuf:"fixed64,1,opt,name=latitude,proto3" json:"latitude,omitempty"`
 	Longitude float64                `protobuf:"fixed64,2,opt,name=longitude,proto3" json:"longitude,omitempty"`
-	// Great-circle radius, 0.001 to 20015; absent is without bound, nearest first.
+	// Great-circle radius, 0.001 to 20015; absent means no limit, nearest first.
 	RadiusKm      *float64 `protobuf:"fixed64,3,opt,name=radius_km,json=radiusKm,proto3,oneof" json:"radius_km,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
