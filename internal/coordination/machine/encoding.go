@@ -52,8 +52,6 @@ type decoder struct {
 	r   io.ByteReader
 	in  io.Reader // the same
 	err error
-
-	format byte // version of what is read, see magic
 }
 
 func (d *decoder) fail(err error) {

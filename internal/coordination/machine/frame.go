@@ -14,7 +14,6 @@ import (
 // frame of length 0. A reader checks a frame before it uses any of it.
 const (
 	magic     = "BHCOORD\x04" // the last byte is the version of the format
-	oldest    = 2             // version that can be read: it has no publications, and neither it nor 3 knows since when
 	frameSize = 64 << 10
 	frameHead = 8
 )
@@ -79,13 +78,12 @@ func (f *frames) Close() error {
 
 // unframe reads frames back: Data of one after the other, io.EOF after the end.
 type unframe struct {
-	r      io.Reader
-	format byte
-	crc    uint32
-	buf    []byte // rest of the frame at hand
-	room   []byte
-	last   bool // a frame was not full: only the end may follow
-	done   bool
+	r    io.Reader
+	crc  uint32
+	buf  []byte // rest of the frame at hand
+	room []byte
+	last bool // a frame was not full: only the end may follow
+	done bool
 }
 
 func newUnframe(r io.Reader) (*unframe, error) {
@@ -96,11 +94,10 @@ func newUnframe(r io.Reader) (*unframe, error) {
 	if string(head[:len(magic)-1]) != magic[:len(magic)-1] {
 		return nil, fault.Refused(fault.Invalid, "magic", "is no snapshot of this state machine")
 	}
-	format := head[len(magic)-1]
-	if format < oldest || format > magic[len(magic)-1] {
+	if format := head[len(magic)-1]; format != magic[len(magic)-1] {
 		return nil, fault.Refused(fault.Unsupported, "version", "%d is not known", format)
 	}
-	return &unframe{r: r, format: format, room: make([]byte, frameSize)}, nil
+	return &unframe{r: r, room: make([]byte, frameSize)}, nil
 }
 
 // Read implements io.Reader over the data of the frames.

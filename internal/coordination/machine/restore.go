@@ -34,7 +34,7 @@ func RestoreFrom(r io.Reader) (*Machine, error) {
 		return nil, fault.Wrap("coord.Restore", err)
 	}
 	in := bufio.NewReader(u)
-	d := &decoder{r: in, in: in, format: u.format}
+	d := &decoder{r: in, in: in}
 	m := New()
 	d.machine(m)
 	if d.err == nil {
@@ -59,12 +59,8 @@ func (d *decoder) machine(m *Machine) {
 	d.limits(&m.limits.Limits)
 	d.leases(m)
 	d.clients(m)
-	if d.format >= 3 {
-		d.publications(m)
-	}
-	if d.format >= 4 {
-		d.departures(m)
-	}
+	d.publications(m)
+	d.departures(m)
 	d.keys(m)
 	d.queues(m)
 	d.events(m)
@@ -140,14 +136,8 @@ func (d *decoder) result(r *coord.Result) {
 	for more := d.count(); more(); {
 		r.Ended = append(r.Ended, coord.LeaseID(d.int()))
 	}
-	if d.format < 3 {
-		return
-	}
 	for more := d.count(); more(); {
 		r.Foreign = append(r.Foreign, d.string())
-	}
-	if d.format < 4 {
-		return
 	}
 	for more := d.count(); more(); {
 		r.Since = append(r.Since, coord.Revision(d.int()))
@@ -181,7 +171,7 @@ func (d *decoder) keys(m *Machine) {
 			return
 		}
 		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
-		if d.format >= 4 && isEntry(kv) {
+		if isEntry(kv) {
 			kv.Since = coord.Revision(d.int())
 			d.check(kv.Since <= m.revision, "since", "is in the future")
 			_, gone := m.removals.keys.Get(key)

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -61,66 +60,14 @@ func TestSnapshotIsTheGoldenOne(t *testing.T) {
 	require.Equal(t, string(want), got)
 }
 
-// A snapshot written before entries had a Since is read: nothing is known of what they stand for.
-func TestSnapshotOfVersion3IsRead(t *testing.T) {
-	m := former(t, 3)
-	require.Equal(t, []string{"directory/n/s/c"}, m.LeaseKeys(0xb0b))
-	require.Zero(t, m.Since("directory/n/s/a"))
-	at, _ := m.Removed("directory/n/s/b")
-	require.Zero(t, at)
-	again, err := machine.Restore(m.Snapshot())
-	require.NoError(t, err)
-	require.Equal(t, m.StateHash(), again.StateHash())
-	index, term := m.Index()
-	moved := entry("n", "s", "a", 9)
-	moved.Since = 1
-	r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(0xb0b, 9, moved)})
-	require.NoError(t, r.Err)
-	require.Empty(t, r.Foreign)
-}
-
-// former restores a snapshot of a former version.
-func former(t *testing.T, version byte) *machine.Machine {
-	dump, err := os.ReadFile(fmt.Sprintf("testdata/story.v%d.snapshot.hex", version))
-	require.NoError(t, err)
-	old := undump(t, string(dump))
-	require.Equal(t, version, old[7])
-	m, err := machine.Restore(old)
-	require.NoError(t, err)
-	return m
-}
-
-// A snapshot written before there was a directory is read, and goes on as one of now.
-func TestSnapshotOfVersion2IsRead(t *testing.T) {
-	m := former(t, 2)
-	require.Equal(t, coord.Revision(9), m.Revision())
-	require.Equal(t, []string{"db/1"}, m.LeaseKeys(1))
-	now := m.Snapshot()
-	require.Equal(t, byte(4), now[7])
-	again, err := machine.Restore(now)
-	require.NoError(t, err)
-	require.Equal(t, m.StateHash(), again.StateHash())
-	require.Nil(t, m.Publication(1))
-	index, term := m.Index()
-	r, _ := m.Apply(index+1, term, coord.Command{Owner: alice, Op: &coord.RegisterBatch{
-		Lease: 1, Generation: 1, Puts: []coord.Entry{entry("n", "s", "a", 1)},
-	}})
-	require.NoError(t, r.Err)
-	require.Equal(t, 1, m.Publication(1).Count)
-}
-
-// undump reads what hex.Dump wrote.
-func undump(t testing.TB, dump string) []byte {
-	var all []byte
-	for line := range strings.Lines(dump) {
-		line, _, _ = strings.Cut(line, "|")
-		for _, field := range strings.Fields(line)[1:] {
-			b, err := hex.DecodeString(field)
-			require.NoError(t, err)
-			all = append(all, b...)
-		}
+// A snapshot of another version of the format is refused.
+func TestRestoreRefusesOtherVersions(t *testing.T) {
+	for _, version := range []byte{0, 3, 5} {
+		b := story(t).Snapshot()
+		b[7] = version
+		_, err := machine.Restore(b)
+		require.ErrorIs(t, err, fault.Unsupported, "version %d", version)
 	}
-	return all
 }
 
 func TestRestoreIsTheSameState(t *testing.T) {

@@ -1,0 +1,260 @@
+package machine_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestScenarios plays the histories in testdata/*.txt. A history is text: a command, a line "----",
+// and the answer up to the next empty line. Run with -update to write the answers anew, and read
+// the difference before you commit it.
+//
+//	OWNER: lease ID TTL                          grants a lease
+//	OWNER: revoke ID
+//	OWNER: lock NAME lease=ID [shared] [permits=N] [wait] [value=TEXT]
+//	OWNER: unlock NAME lease=ID token=N
+//	OWNER: cancel NAME lease=ID token=N
+//	OWNER: put KEY VALUE [lease=ID] [holds=LOCK/TOKEN] [unchanged=REVISION]
+//	leader: expire ID... [term=N]                the leader's clock passed the deadlines
+//	leader: term N                               a new leader
+//	watch PREFIX from=REVISION
+//	show NAME                                    the queue of a lock
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			got := play(t, string(b))
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			require.Equal(t, string(b), got)
+		})
+	}
+}
+
+// scenario is one history under way.
+type scenario struct {
+	m    *machine.Machine
+	next uint64
+	term uint64
+}
+
+// play answers the commands of a history, and keeps everything else.
+func play(t *testing.T, text string) string {
+	s := &scenario{m: machine.New(), term: 1}
+	var out strings.Builder
+	skip := false // the answer in the file
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case line == "----":
+			fmt.Fprintf(&out, "----\n%s", s.answer(t, last))
+			skip = true
+		case line == "":
+			skip = false
+			out.WriteString("\n")
+		case !skip:
+			last = line
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
+}
+
+func (s *scenario) answer(t *testing.T, line string) string {
+	words := strings.Fields(line)
+	switch words[0] {
+	case "watch":
+		return s.watch(t, words[1], number(t, argument(words, "from")))
+	case "show":
+		return s.show(words[1])
+	}
+	owner := strings.TrimSuffix(words[0], ":")
+	require.NotEqual(t, owner, words[0], line)
+	if words[1] == "term" {
+		s.term = uint64(number(t, words[2]))
+		return fmt.Sprintf("term %d begins\n", s.term)
+	}
+	s.next++
+	r, e := s.m.Apply(s.next, s.term, coord.Command{Owner: owner, Op: s.operation(t, words[1], words[2:])})
+	return describe(r, e)
+}
+
+// operation reads the command of one line.
+func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op {
+	id := func(text string) coord.LeaseID { return coord.LeaseID(number(t, text)) }
+	lease, token := id(argument(words, "lease")), coord.Token(number(t, argument(words, "token")))
+	switch verb {
+	case "lease":
+		ttl, err := time.ParseDuration(words[1])
+		require.NoError(t, err)
+		return &coord.LeaseGrant{ID: id(words[0]), TTL: ttl.Milliseconds()}
+	case "revoke":
+		return &coord.LeaseRevoke{ID: id(words[0])}
+	case "unlock":
+		return &coord.Unlock{Name: words[0], Lease: lease, Token: token}
+	case "cancel":
+		return &coord.Cancel{Name: words[0], Lease: lease, Token: token}
+	case "lock":
+		return lockOf(t, words)
+	case "put":
+		return putOf(t, words)
+	case "expire":
+		o := &coord.Expire{Term: s.term}
+		if term := argument(words, "term"); term != "" {
+			o.Term = uint64(number(t, term))
+		}
+		for _, word := range words {
+			if l, ok := s.m.Lease(id(word)); ok {
+				o.Leases = append(o.Leases, coord.LeaseRef{ID: l.ID, Granted: l.Granted})
+			}
+		}
+		return o
+	}
+	require.Fail(t, "no such command", verb)
+	return nil
+}
+
+func lockOf(t *testing.T, words []string) coord.Op {
+	o := &coord.Lock{
+		Name: words[0], Lease: coord.LeaseID(number(t, argument(words, "lease"))), Permits: uint32(number(t, argument(words, "permits"))),
+		Metadata: []byte(argument(words, "value")),
+	}
+	if o.Permits > 0 {
+		o.Mode = coord.Permit
+	}
+	for _, word := range words {
+		switch word {
+		case "shared":
+			o.Mode = coord.Shared
+		case "wait":
+			o.Wait = true
+		}
+	}
+	return o
+}
+
+func putOf(t *testing.T, words []string) coord.Op {
+	o := &coord.Write{Then: []coord.Change{{Put: &coord.Put{
+		Key: words[0], Value: []byte(words[1]), Lease: coord.LeaseID(number(t, argument(words, "lease"))),
+	}}}}
+	if holds := argument(words, "holds"); holds != "" {
+		lock, token, _ := strings.Cut(holds, "/")
+		o.If = append(o.If, coord.IfHolds(lock, coord.Token(number(t, token))))
+	}
+	if mod := argument(words, "unchanged"); mod != "" {
+		o.If = append(o.If, coord.IfRevision(words[0], coord.Revision(number(t, mod))))
+	}
+	return o
+}
+
+// argument returns VALUE of NAME=VALUE, or "".
+func argument(words []string, name string) string {
+	for _, word := range words {
+		if value, ok := strings.CutPrefix(word, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// number reads a number. No text is 0, and so is a word in its place.
+func number(t *testing.T, text string) int64 {
+	if text == "" || strings.Contains(text, "=") {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// describe says what a command came to and what it did.
+func describe(r coord.Result, e machine.ApplyEffects) string {
+	var b strings.Builder
+	switch {
+	case r.Err != nil:
+		fmt.Fprintf(&b, "refused: %s, %s: %s\n", fault.KindOf(r.Err), fault.FieldOf(r.Err), fault.Message(r.Err))
+		return b.String()
+	case r.TTL > 0:
+		fmt.Fprintf(&b, "lease %d lives %v\n", r.Lease, time.Duration(r.TTL)*time.Millisecond)
+	case r.Lock.Granted:
+		fmt.Fprintf(&b, "holds with token %d, claimed %d times\n", r.Lock.Token, r.Lock.Count)
+	case r.Lock.Position > 0:
+		fmt.Fprintf(&b, "waits with token %d at position %d behind %s\n", r.Lock.Token, r.Lock.Position, r.Lock.Predecessor)
+	case r.Lock.Key != "" && r.Lock.Token == 0:
+		fmt.Fprintf(&b, "not granted: behind %s\n", r.Lock.Predecessor)
+	case r.Lock.Key != "":
+		fmt.Fprintf(&b, "given back\n")
+	default:
+		fmt.Fprintf(&b, "done\n")
+	}
+	for _, event := range e.Events {
+		b.WriteString(eventLine(event))
+	}
+	for _, id := range e.Ended {
+		fmt.Fprintf(&b, "  lease %d ends\n", id)
+	}
+	for _, g := range e.Grants {
+		fmt.Fprintf(&b, "  lease %d comes to hold %s with token %d\n", g.Lease, g.Lock, g.Token)
+	}
+	return b.String()
+}
+
+func eventLine(e coord.Event) string {
+	switch {
+	case e.Deletes():
+		return fmt.Sprintf("  @%d delete %s\n", e.Revision, e.Key)
+	case e.KV.LockClaim != nil:
+		return fmt.Sprintf("  @%d claim %s\n", e.Revision, e.Key)
+	}
+	return fmt.Sprintf("  @%d put %s = %s\n", e.Revision, e.Key, e.KV.Value)
+}
+
+func (s *scenario) watch(t *testing.T, prefix string, from int64) string {
+	batch, err := s.m.Events(coord.Watch{Span: coord.Under(prefix), From: coord.Revision(from), Prev: true})
+	require.NoError(t, err)
+	var b strings.Builder
+	for _, event := range batch.Events {
+		b.WriteString(eventLine(event))
+	}
+	fmt.Fprintf(&b, "next is %d\n", batch.Next)
+	return b.String()
+}
+
+func (s *scenario) show(name string) string {
+	info, ok := s.m.Lock(name)
+	if !ok {
+		return "free\n"
+	}
+	var b strings.Builder
+	for _, kv := range info.Holding {
+		fmt.Fprintf(&b, "%s holds: token %d, lease %d%s\n", kv.LockClaim.Holder, kv.Token(), kv.Lease, valueOf(kv))
+	}
+	for _, kv := range info.Waiting {
+		fmt.Fprintf(&b, "%s waits: token %d, lease %d%s\n", kv.LockClaim.Holder, kv.Token(), kv.Lease, valueOf(kv))
+	}
+	return b.String()
+}
+
+func valueOf(kv *coord.KeyValue) string {
+	if len(kv.LockClaim.Metadata) == 0 {
+		return ""
+	}
+	return ", says " + string(kv.LockClaim.Metadata)
+}
