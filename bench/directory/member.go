@@ -74,10 +74,10 @@ func member(args []string) error {
 	}
 	at := plane.Member()
 	server := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, MaxWatches: manyWatches,
+		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, MaxWatches: manyWatches,
 	})
 	others := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: at, Reader: at, Overseer: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
+		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
 	})
 	go func() { _ = others.Serve(calls) }() // ends with Close
 	go func() { _ = server.Serve(own) }()   // the same

@@ -23,7 +23,7 @@ func serveGroup(t *testing.T, solo *coordtest.Solo) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
-		Actor: solo, Reader: solo, Overseer: solo,
+		Writer: solo, Reader: solo, Admin: solo,
 		Owner: func(context.Context) (string, error) { return provider, nil },
 	}})
 	done := make(chan error)

@@ -210,8 +210,8 @@ func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
 	var rest *httpapi.Coordination
 	if c := p.coordination; c != nil {
-		locks = &grpcapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: p.self}
-		rest = &httpapi.Coordination{Actor: c.plane, Reader: c.plane, Overseer: c.plane, Owner: func(r *http.Request) (string, error) { return p.self(r.Context()) }}
+		locks = &grpcapi.Coordination{Writer: c.plane, Reader: c.plane, Admin: c.plane, Owner: p.self}
+		rest = &httpapi.Coordination{Writer: c.plane, Reader: c.plane, Admin: c.plane, Owner: func(r *http.Request) (string, error) { return p.self(r.Context()) }}
 	}
 	web := httpapi.Config{
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),

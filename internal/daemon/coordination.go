@@ -110,7 +110,7 @@ func (p *parts) startPeers(context.Context) error {
 	}
 	serving := c.plane.Member()
 	config := grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Actor: serving, Reader: serving, Overseer: serving, Owner: serving.Admit, Peers: true},
+		Coordination: &grpcapi.Coordination{Writer: serving, Reader: serving, Admin: serving, Owner: serving.Admit, Peers: true},
 		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
 	}
 	if p.agent != nil {

@@ -16,7 +16,7 @@ import (
 // one request and is not repeated. Sessions, watches that resume and elections are built on
 // it; use it directly to do what they do not.
 //
-// It implements the Actor, Reader and Overseer of package coord. The peer knows on whose
+// It implements the Writer, Reader and Admin of package coord. The peer knows on whose
 // behalf a call is: a command's Owner is not sent. What the wire has no place for is left
 // zero: a waiting claim's position and predecessor, the leases that a revocation ended,
 // the index of a lease's grant.

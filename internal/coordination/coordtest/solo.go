@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // Solo is a coordination plane without a group: one machine behind a mutex. It implements
-// coord.Writer, Reader and Overseer. It starts no goroutine and has nothing to close.
+// coord.Writer, Reader and Admin. It starts no goroutine and has nothing to close.
 type Solo struct {
 	Config
 	clock *Clock // nil when it was given one

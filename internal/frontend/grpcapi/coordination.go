@@ -14,9 +14,9 @@ import (
 
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
-	Actor    coord.Writer
-	Reader   coord.Reader
-	Overseer coord.Admin
+	Writer coord.Writer
+	Reader coord.Reader
+	Admin  coord.Admin
 
 	// Owner names the client on whose behalf a call acts, by its connection, or refuses it. It runs
 	// once per call and per stream.
@@ -55,7 +55,7 @@ func (c *coordination) do(ctx context.Context, a *api.Attempt, m *coordv1.Comman
 	if err != nil {
 		return coord.Result{}, nil, err
 	}
-	r, h, err := c.Actor.Do(ctx, cmd)
+	r, h, err := c.Writer.Do(ctx, cmd)
 	if err != nil {
 		return coord.Result{}, nil, err
 	}
@@ -79,7 +79,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	defer release()
 	ctx, cancel := untilClosing(ctx, c.closing)
 	defer cancel()
-	r, h, err := c.Actor.Acquire(ctx, cmd, toWait(wait))
+	r, h, err := c.Writer.Acquire(ctx, cmd, toWait(wait))
 	if err != nil {
 		return nil, orClosing(c.closing, "grpcapi.Lock", err)
 	}

@@ -45,7 +45,7 @@ func (n named) RequireTransportSecurity() bool { return false }
 
 // plane serves a Solo to those who are named. Mallory may not come in.
 func plane(s *coordtest.Solo) *grpcapi.Coordination {
-	return &grpcapi.Coordination{Actor: s, Reader: s, Overseer: s, Owner: func(ctx context.Context) (string, error) {
+	return &grpcapi.Coordination{Writer: s, Reader: s, Admin: s, Owner: func(ctx context.Context) (string, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		name := append(md.Get("owner"), "")[0]
 		if name == "mallory" {

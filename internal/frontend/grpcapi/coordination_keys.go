@@ -77,7 +77,7 @@ func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.Gro
 	if _, err := c.owner(ctx); err != nil {
 		return nil, err
 	}
-	g, err := c.Overseer.Group(ctx)
+	g, err := c.Admin.Group(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (
 	if _, err := c.owner(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.Overseer.Transfer(ctx, req.GetPeerId()); err != nil {
+	if err := c.Admin.Transfer(ctx, req.GetPeerId()); err != nil {
 		return nil, err
 	}
 	return &api.TransferResponse{}, nil

@@ -23,7 +23,7 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 		if len(batch) == 0 || err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		renewals, h, err := c.Actor.KeepAlive(ctx, owner, asked(batch))
+		renewals, h, err := c.Writer.KeepAlive(ctx, owner, asked(batch))
 		if err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}

@@ -17,7 +17,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// gate is an Actor whose keepalives wait until they are let through, and are counted.
+// gate is a Writer whose keepalives wait until they are let through, and are counted.
 type gate struct {
 	coord.Writer
 	let   chan struct{}
@@ -35,7 +35,7 @@ func TestKeepAliveBatches(t *testing.T) { synctest.Test(t, keepAliveBatches) }
 
 func keepAliveBatches(t *testing.T) {
 	g := gate{let: make(chan struct{}), sizes: make(chan int, 1000)}
-	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Writer = c.Coordination.Actor; c.Coordination.Actor = g })
+	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Writer = c.Coordination.Writer; c.Coordination.Writer = g })
 	lease := r.lease(t)
 	stream, err := r.LeaseKeepAlive(t.Context())
 	require.NoError(t, err)

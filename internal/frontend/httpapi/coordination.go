@@ -20,9 +20,9 @@ const answerWithin = 10 * time.Second
 
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
-	Actor    coord.Writer
-	Reader   coord.Reader
-	Overseer coord.Admin
+	Writer coord.Writer
+	Reader coord.Reader
+	Admin  coord.Admin
 
 	// Owner names the client on whose behalf a request acts, or fails if the client may not act.
 	Owner func(r *http.Request) (string, error)
@@ -125,7 +125,7 @@ func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 func (p *coordinationAPI) state() coord.GroupState {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	g, err := p.Overseer.Group(ctx)
+	g, err := p.Admin.Group(ctx)
 	if err != nil {
 		g.Missing = fault.Message(err)
 	}
@@ -134,13 +134,13 @@ func (p *coordinationAPI) state() coord.GroupState {
 
 // do executes a command for the owner of a call.
 func (p *coordinationAPI) do(ctx context.Context, c call, op coord.Op) (coord.Result, headerBody, error) {
-	r, h, err := p.Actor.Do(ctx, coord.Command{Owner: c.owner, Op: op})
+	r, h, err := p.Writer.Do(ctx, coord.Command{Owner: c.owner, Op: op})
 	return r, fromHeader(h), err
 }
 
 // group describes the group, with an error status while the group cannot serve.
 func (p *coordinationAPI) group(ctx context.Context, c call) error {
-	g, err := p.Overseer.Group(ctx)
+	g, err := p.Admin.Group(ctx)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (p *coordinationAPI) keepLease(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	renewals, header, err := p.Actor.KeepAlive(ctx, c.owner, []coord.LeaseID{coord.LeaseID(id)})
+	renewals, header, err := p.Writer.KeepAlive(ctx, c.owner, []coord.LeaseID{coord.LeaseID(id)})
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, w
 		ctx, cancel = context.WithTimeout(ctx, wait+answerWithin)
 		defer cancel()
 	}
-	r, h, err := p.Actor.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
+	r, h, err := p.Writer.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
 	return r, fromHeader(h), err
 }
 

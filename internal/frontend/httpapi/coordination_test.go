@@ -41,7 +41,7 @@ func newCoordFixture(t testing.TB, edits ...func(*Config)) coordFixture {
 func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
 	h := discoverytest.New(t)
 	c := Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t), Coordination: &Coordination{
-		Actor: p.Solo, Reader: p.Solo, Overseer: p.Solo, Owner: ownerOf,
+		Writer: p.Solo, Reader: p.Solo, Admin: p.Solo, Owner: ownerOf,
 	}}
 	for _, edit := range edits {
 		edit(&c)

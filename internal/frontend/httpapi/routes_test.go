@@ -162,7 +162,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	solo := coordtest.New(coordtest.Config{})
 	a := newAgentFixture(t, func(c *Config) {
 		c.Requests = y
-		c.Coordination = &Coordination{Actor: solo, Reader: solo, Overseer: solo, Owner: ownerOf}
+		c.Coordination = &Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}
 	})
 	a.ok(t, 201, "POST "+payments, beating())
 	a.ok(t, 200, "GET "+payments, "")
