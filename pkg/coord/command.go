@@ -1,16 +1,16 @@
 package coord
 
-// Command is the content of one entry of the group's log.
+// Command is one entry of the group's log.
 type Command struct {
-	// Client and Sequence let the command be applied once however often it is proposed: a
-	// retry repeats both. The next command of a client has a greater sequence and is proposed
-	// when the result of the last is known. Zero Client: applied each time.
+	// Client and Sequence make the group apply the command once, even if the log has it several
+	// times: a retry repeats both. A client sends its next command, with a greater sequence, after
+	// the result of the last. A zero Client applies the command each time.
 	Client   ClientID
 	Sequence uint64
-	// Owner is on whose behalf the command is, as authenticated by the member that accepted
-	// it. What an owner made, a lease or a client, no other owner can use.
+	// Owner names the principal behind the command, authenticated by the accepting member. Only
+	// the owner of a lease or client can use it.
 	Owner string
-	// Op is what to do; not nil.
+	// Op is the operation; not nil.
 	Op Op
 }
 
@@ -21,11 +21,11 @@ type Op interface{ op() }
 
 // Write changes keys, all at one revision or none, if every guard holds.
 //
-// Errors: Conflict when a guard does not hold or a change would touch a key of a lock, or of the
-// directory; NotFound, Forbidden for a lease; Invalid, TooLarge, LimitReached.
+// Errors: Conflict for a failed guard, a key of a lock or of the directory; NotFound, Forbidden
+// for a lease; Invalid, TooLarge, LimitReached.
 type Write struct {
 	If   []Guard
-	Then []Change // at least one; no key twice
+	Then []Change // at least one, each key once
 }
 
 // Guard is a condition on the state before a write. Use IfRevision or IfHolds.
@@ -40,8 +40,8 @@ type Guard struct {
 // IfRevision holds while key was last changed at mod; with mod 0, while it is absent.
 func IfRevision(key string, mod Revision) Guard { return Guard{key: key, mod: mod} }
 
-// IfHolds holds while the claim with the token, above 0, holds the lock. A write guarded by an
-// exclusive claim's token is refused once any later token has been granted.
+// IfHolds holds while the claim with the token, above 0, holds the lock. After a later token has
+// been granted, a write guarded by an exclusive claim's token fails.
 func IfHolds(lock string, token Token) Guard { return Guard{lock: lock, token: token, held: true} }
 
 // Held returns the lock and token of a guard made by IfHolds; false for other guards.
@@ -53,29 +53,29 @@ func (g Guard) Unchanged() (key string, mod Revision, ok bool) { return g.key, g
 // Change is a put or a deletion: exactly one field is set.
 type Change struct {
 	Put    *Put
-	Delete *Span // every key in it; none is fine
+	Delete *Span // all keys in it; an empty span is fine
 }
 
 // Put makes or replaces a key.
 type Put struct {
 	Key   string // not empty
-	Value []byte // kept; the caller must not change it
+	Value []byte // kept: the caller must not change it
 	// Lease that the key is bound to from now on; 0 frees it of any.
 	Lease LeaseID
 }
 
-// Compact forgets the events up to Revision, that one included: the earliest state that can
-// be read is that of Revision. A revision already compacted changes nothing.
+// Compact drops the events up to and including Revision. Revision becomes the earliest readable
+// state. A revision compacted before changes nothing.
 //
-// Errors: Invalid for a revision that has not been.
+// Errors: Invalid for a future revision.
 type Compact struct{ Revision Revision }
 
-// LeaseGrant makes a lease. The result has its id and the time to live granted, which is
-// moved into the limits.
+// LeaseGrant makes a lease. The result carries its id and the granted time to live, moved into
+// the limits.
 //
-// Errors: Exists when the id is in use; Invalid, TooLarge, LimitReached.
+// Errors: Exists for a used id; Invalid, TooLarge, LimitReached.
 type LeaseGrant struct {
-	ID  LeaseID // 0: the lowest above those chosen so
+	ID  LeaseID // 0 lets the group choose the next free id
 	TTL int64   // time to live, milliseconds, above 0
 }
 
@@ -84,90 +84,88 @@ type LeaseGrant struct {
 // Errors: NotFound, Forbidden.
 type LeaseRevoke struct{ ID LeaseID }
 
-// Expire ends leases whose time has passed on the clock of the leader of Term. Leases that do
-// not exist any more are passed over. When the keys to delete are more than the limit on
-// changes the last ones stay; the result names those that ended.
+// Expire ends leases whose time passed on the clock of the leader of Term, and skips unknown
+// leases. At the limit on changed keys the last leases stay; the result names the ended ones.
 //
-// Errors: Conflict when the entry is of another term.
+// Errors: Conflict in an entry of another term.
 type Expire struct {
 	Term   uint64
 	Leases []LeaseRef // the first 512 are looked at
 }
 
-// LeaseRef is one grant of a lease: an id may be granted again after its lease ended.
+// LeaseRef is one grant of a lease: after its end the id may be granted again.
 type LeaseRef struct {
 	ID      LeaseID
 	Granted uint64 // index of the entry; see Lease
 }
 
-// Lock claims a lock for a lease. A lease that claims again what it claims already keeps its
-// place and token, and must unlock once more.
+// Lock claims a lock for a lease. A lease with a claim on the lock keeps its place and token, and
+// must unlock once more.
 //
-// The result says whether the claim holds. With Wait it is in the queue if it does not, and
-// Effects.Grants of some later command names it; without, nothing changed.
+// The result says whether the claim holds. Otherwise, with Wait, the claim joins the queue and the
+// effects of a later command grant it; without Wait nothing changes.
 //
-// Errors: NotFound, Forbidden for the lease; Conflict when the mode or permits are not those
-// of the lease's claim, or the permits not those of the queue, or when the name is in a prefix of
-// the directory; Exists when a plain key is in
-// the place; Invalid, TooLarge, LimitReached.
+// Errors: NotFound, Forbidden for the lease; Conflict for a mode or permits different from the
+// lease's claim, permits different from the queue's, or a name in a prefix of the directory;
+// Exists for a plain key in the place of the claim; Invalid, TooLarge, LimitReached.
 type Lock struct {
-	Name     string // valid UTF-8, not empty
+	Name     string // UTF-8, not empty
 	Lease    LeaseID
 	Mode     Mode
 	Permits  uint32 // with Permit how many may hold at once, above 0; otherwise 0
 	Wait     bool
-	Metadata []byte // for people and tools, kept; when claiming again, empty leaves the last
+	Metadata []byte // for people and tools; kept. In a repeated claim, empty leaves the last
 }
 
-// Unlock gives back one claim of the lease that holds with the token.
+// Unlock gives back one claim of the lease with the token, a holder.
 //
-// Errors: NotFound when there is no such claim; Conflict when it does not hold but wait;
-// Forbidden for another owner's.
+// Errors: NotFound for an unknown claim; Conflict for a waiting claim; Forbidden for another
+// owner's claim.
 type Unlock struct {
 	Name  string
 	Lease LeaseID
 	Token Token
 }
 
-// Cancel gives back one claim of the lease that waits with the token. If it holds by now,
-// nothing changes and the result says Granted.
+// Cancel gives back one waiting claim of the lease with the token. A holding claim stays, and the
+// result says Granted.
 //
-// Errors: NotFound when there is no such claim; Forbidden for another owner's.
+// Errors: NotFound for an unknown claim; Forbidden for another owner's claim.
 type Cancel struct {
 	Name  string
 	Lease LeaseID
 	Token Token
 }
 
-// ClientOpen makes a client; the result has its id.
+// ClientOpen makes a client. The result carries its id.
 //
 // Errors: LimitReached.
 type ClientOpen struct{}
 
-// ClientClose forgets the command's client.
+// ClientClose removes the command's client.
 //
-// Errors: Invalid when the command has none.
+// Errors: Invalid without a client.
 type ClientClose struct{}
 
-// ClientsExpire forgets the clients whose last command, or opening, has an index below
-// IdleSince. As with Expire, only the leader of Term may have measured how long that is.
+// ClientsExpire removes clients whose last command or opening has a log index below IdleSince.
+// As with Expire, the leader of Term measured the time.
 //
-// Errors: Conflict when the entry is of another term.
+// Errors: Conflict in an entry of another term.
 type ClientsExpire struct {
 	Term      uint64
 	IdleSince uint64
 }
 
-// Configure replaces the limits. What is above them stays, and nothing is added to it.
+// Configure replaces the limits. Existing state above them stays and cannot grow.
 //
 // Errors: Invalid.
 type Configure struct{ Limits Limits }
 
-// BumpIncarnation begins a new life of the group, restored from a state that may lack the last
-// entries of its former one. The revision leaps ahead, by far more than can have been
-// lost, so that no token and no revision is given twice, and all before is compacted.
+// BumpIncarnation begins a new incarnation of the group after a restore that may lack the last
+// entries. The revision leaps far beyond the possible loss, so that tokens and revisions stay
+// unique, and the history before it is compacted.
 //
-// Errors: Conflict when Incarnation is not one more than the present.
+// Errors: Conflict unless Incarnation is the present one plus 1.
 type BumpIncarnation struct{ Incarnation uint64 }
 
 func (*Write) op()             {}

@@ -2,18 +2,18 @@ package coord
 
 import "github.com/blackhole/blackhole/pkg/fault"
 
-// Fence is what a resource outside the group does with the tokens that come with its writes:
-// it remembers the greatest and refuses any below, so that a holder who slept past the
-// end of its lease cannot undo the work of its successor. The zero Fence has seen none. Keep
-// one for each lock, as durable as the resource, and check under the resource's own mutex.
+// Fence guards a resource outside the group by the tokens of its writes. It remembers the greatest
+// token and refuses smaller ones, so that a holder who slept past the end of its lease cannot undo
+// its successor's work. The zero Fence has no token. Keep one Fence per lock, as durable as the
+// resource, and check under the resource's mutex.
 type Fence struct {
 	// Highest token accepted.
 	Highest Token
 }
 
-// Check accepts a token at or above the highest; a holder may write many times.
+// Check accepts a token at or above the highest. A holder may write many times.
 //
-// Errors: Invalid for no token; Conflict for a stale one.
+// Errors: Invalid for token 0 or below; Conflict for a stale token.
 func (f *Fence) Check(token Token) error {
 	const op = "coord.Fence"
 	if token <= 0 {
@@ -26,10 +26,9 @@ func (f *Fence) Check(token Token) error {
 	return nil
 }
 
-// CheckOnce is Check for a resource to which each holder writes once: it refuses the highest
-// token as well.
+// CheckOnce is Check for a resource with one write per holder: it also refuses the highest token.
 //
-// Errors: as Check; Conflict for a token used already.
+// Errors: as Check; Conflict for a used token.
 func (f *Fence) CheckOnce(token Token) error {
 	if token > 0 && token == f.Highest {
 		return fault.Wrap("coord.Fence", fault.Refused(fault.Conflict, "token", "%d was used already", token))

@@ -2,30 +2,30 @@ package coord
 
 import "github.com/blackhole/blackhole/pkg/fault"
 
-// Limits bound the state. They are a part of it: members that disagreed about a limit would
-// disagree about the state. Change them by the command Configure.
+// Limits bound the state and belong to it: members with different limits would compute different
+// states. Change them by Configure.
 type Limits struct {
-	Keys          uint64 // keys at once, those of locks included
-	Bytes         uint64 // keys and values at once, with an overhead for each
+	Keys          uint64 // keys at once, lock keys included
+	Bytes         uint64 // keys and values at once, plus an overhead for each
 	KeyBytes      uint32 // one key; a lock's name is at most 17 less
-	ValueBytes    uint32 // one value, and one lock's metadata
-	OwnerBytes    uint32 // name of an owner
-	Changes       uint32 // guards of one write, keys put or deleted by one command
+	ValueBytes    uint32 // one value; metadata of one lock
+	OwnerBytes    uint32 // one owner name
+	Changes       uint32 // guards of one write; keys changed by one command
 	Leases        uint32 // leases at once
-	LeaseKeys     uint32 // keys bound to one lease, those of its claims included
+	LeaseKeys     uint32 // keys bound to one lease, its claims included
 	MinTTL        int64  // a lease's time to live, milliseconds
 	MaxTTL        int64  // the same; at least MinTTL
-	Queue         uint32 // claims on one lock, holding or waiting
-	Claims        uint32 // times that one lease claims one lock
+	Queue         uint32 // holding and waiting claims on one lock
+	Claims        uint32 // repeated claims of one lease on one lock
 	Clients       uint32 // clients at once
-	HistoryEvents uint32 // events kept; those of the last revision always are
-	HistoryBytes  uint64 // the same, with both versions of each
+	HistoryEvents uint32 // events kept; the last revision always stays
+	HistoryBytes  uint64 // size of events kept, with both versions of each
 	PerOwner      Quota  // of each owner
 }
 
-// Quota is what one owner may have of what all share. A command that would exceed it is refused
-// with LimitReached and the field "per_owner.leases", "per_owner.claims", "per_owner.clients" or
-// "per_owner.bytes". Keys without a lease are nobody's, and count in the limits of all only.
+// Quota bounds one owner's share. The group refuses a command above it with LimitReached and the
+// field "per_owner.leases", "per_owner.claims", "per_owner.clients" or "per_owner.bytes". Keys
+// without a lease have no owner and count only against the common limits.
 type Quota struct {
 	Leases  uint32 // leases at once
 	Claims  uint32 // claims on locks, holding or waiting
@@ -33,9 +33,8 @@ type Quota struct {
 	Bytes   uint64 // keys and values bound to its leases, claims included, as Limits.Bytes counts
 }
 
-// DefaultLimits are those of a new machine. They are part of the format of the log: a group's
-// members apply its first entries under them, whatever version they run. Never change
-// them; propose a Configure.
+// DefaultLimits returns the limits of a new machine. They are part of the log's format: members of
+// every version apply the first entries under them. Never change them; propose a Configure.
 func DefaultLimits() Limits {
 	return Limits{
 		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256,
@@ -45,7 +44,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Validate reports limits under which nothing could be done. Errors: Invalid.
+// Validate refuses limits that block every command. Errors: Invalid.
 func (l Limits) Validate() error {
 	for _, f := range []struct {
 		name  string

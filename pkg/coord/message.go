@@ -11,21 +11,20 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Encoded is an operation in the form of its request. A front end passes the request of a caller
-// on as it is: the leader receives the same message, and the log holds it. Only the state machine
-// reads it.
+// Encoded is an operation in the form of its request. A front end forwards the request unchanged:
+// the leader receives the same message, and the log holds it. Only the state machine reads it.
 type Encoded struct {
-	Message *coordv1.Command // its Request is not nil
+	Message *coordv1.Command // with a Request
 }
 
-// Malformed is an operation of the log whose request contradicts itself. The state machine
-// refuses it with Err.
+// Malformed is an operation of the log with a contradictory request. The state machine refuses it
+// with Err.
 type Malformed struct{ Err error }
 
 func (*Encoded) op()   {}
 func (*Malformed) op() {}
 
-// Waits returns the lock and the lease of a command that waits for a lock; false for others.
+// Waits returns the lock and the lease of a command that waits for a lock, or false.
 func (c *Command) Waits() (name string, lease LeaseID, ok bool) {
 	switch o := c.Op.(type) {
 	case *Lock:
@@ -38,7 +37,7 @@ func (c *Command) Waits() (name string, lease LeaseID, ok bool) {
 	return "", 0, false
 }
 
-// AboutClients reports whether a command opens or closes a client. Such a command needs no client.
+// AboutClients reports whether a command opens or closes a client. Such commands need no client.
 func (c *Command) AboutClients() bool {
 	switch o := c.Op.(type) {
 	case *ClientOpen, *ClientClose:
@@ -75,7 +74,7 @@ func Message(c Command) (*coordv1.Command, error) {
 	return m, nil
 }
 
-// setAttempt puts the identity of a command into its request, or beside a request without a place for it.
+// setAttempt puts a command's identity into its request, or beside a request without that field.
 func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
@@ -213,8 +212,8 @@ func writeRequest(o *Write) (*apiv1.WriteRequest, error) {
 	return r, nil
 }
 
-// Bounds returns a span as the API writes it: the first key, and the end, which is "\x00" at the
-// end of the keyspace, as in etcd. See SpanOf.
+// Bounds returns a span in the API's form: first key and end. The end "\x00" means the end of the
+// keyspace, as in etcd. See SpanOf.
 func (s Span) Bounds() (from, to []byte) {
 	switch s.To {
 	case "":
@@ -225,7 +224,7 @@ func (s Span) Bounds() (from, to []byte) {
 	return []byte(s.From), []byte(s.To)
 }
 
-// SpanOf returns the span of Bounds. No key lies before "\x00", so that it can stand for the end.
+// SpanOf returns the span of Bounds. No key sorts before "\x00", so "\x00" can mean the end.
 func SpanOf(from, to []byte) Span {
 	if string(to) == "\x00" {
 		return Span{From: string(from)}

@@ -2,41 +2,41 @@ package coord
 
 import "strconv"
 
-// Revision counts the commands that changed the keyspace. The first makes revision 1; 0 is
-// the empty keyspace before it and, in requests, "the present" or "absent".
+// Revision counts the commands that changed the keyspace, from 1. Revision 0 is the empty keyspace
+// and, in requests, "the present" or "absent".
 type Revision int64
 
-// Token is the fencing token of a claim on a lock: the create revision of its key. 0 is no token.
+// Token is the fencing token of a claim: the create revision of its key. 0 means no token.
 type Token int64
 
-// LeaseID names a lease. Ids are positive; 0 is "no lease" or, in LeaseGrant, "choose one".
+// LeaseID names a lease. Ids are positive; 0 means no lease or, in LeaseGrant, a free choice.
 type LeaseID int64
 
 // ClientID names a client whose commands are applied exactly once. 0 is no client.
 type ClientID uint64
 
-// KeyValue is one version of a key. It is shared between the state, its history and its
-// readers: nobody changes it, the bytes of Value included.
+// KeyValue is one version of a key. State, history and readers share it: never change it or its
+// Value.
 type KeyValue struct {
 	Key   string
 	Value []byte
-	// CreateRevision is that of the put that made the key; a key deleted and put again is a new one.
+	// CreateRevision is the revision of the put that made the key. A put after a delete makes a new key.
 	CreateRevision Revision
-	// ModRevision is that of the put that made this version.
+	// ModRevision is the revision of the put that made this version.
 	ModRevision Revision
 	// Version counts the puts since the key was made, from 1.
 	Version int64
 	// Lease whose end deletes the key; 0 is none.
 	Lease LeaseID
 
-	// LockClaim is the claim that a lock's key stands for; nil for any other key.
+	// LockClaim is the claim behind a lock's key; nil for other keys.
 	LockClaim *Claim
-	// Since is the revision at which the registration of a directory entry was first committed.
-	// Only the present version has it; 0 means unknown.
+	// Since is the revision that first committed the registration of a directory entry. Only the
+	// present version carries it; 0 means unknown.
 	Since Revision
 }
 
-// Claim gives the claim that the key stands for if it is a lock's key.
+// Claim returns the claim behind a lock's key.
 func (kv *KeyValue) Claim() (Claim, bool) {
 	if kv == nil || kv.LockClaim == nil {
 		return Claim{}, false
@@ -44,7 +44,7 @@ func (kv *KeyValue) Claim() (Claim, bool) {
 	return *kv.LockClaim, true
 }
 
-// Token gives the fencing token of a lock's key, 0 for any other key.
+// Token returns the fencing token of a lock's key, 0 for other keys.
 func (kv *KeyValue) Token() Token {
 	if kv == nil || kv.LockClaim == nil {
 		return 0
@@ -56,26 +56,26 @@ func (kv *KeyValue) Token() Token {
 type Event struct {
 	Revision Revision
 	Key      string
-	// KV is the new version; nil when the key was deleted.
+	// KV is the new version; nil after a delete.
 	KV *KeyValue
-	// Prev is the version before; nil when there was none.
+	// Prev is the version before; nil for a new key.
 	Prev *KeyValue
 }
 
-// Deletes reports whether the event is the end of its key.
+// Deletes reports whether the event deletes its key.
 func (e Event) Deletes() bool { return e.KV == nil }
 
-// Creates reports whether the event is the beginning of its key.
+// Creates reports whether the event creates its key.
 func (e Event) Creates() bool { return e.KV != nil && e.KV.Version == 1 }
 
-// Span is the keys From <= key < To in the order of their bytes. An empty To is the end of
-// the keyspace, so that the zero Span is all of it.
+// Span is the keys From <= key < To in byte order. An empty To means the end of the keyspace: the
+// zero Span is the whole keyspace.
 type Span struct{ From, To string }
 
-// Exactly is the span of one key.
+// Exactly returns the span of one key.
 func Exactly(key string) Span { return Span{From: key, To: key + "\x00"} }
 
-// Under is the span of all keys that begin with prefix.
+// Under returns the span of keys with a prefix.
 func Under(prefix string) Span {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -98,18 +98,18 @@ func LockKey(name string, lease LeaseID) string {
 	return string(strconv.AppendInt(key, int64(lease), 16))
 }
 
-// Lease is a claim on the group's patience: when its owner has not been heard of for its time
-// to live, the leader ends it, and every key bound to it goes.
+// Lease is a contract with the group: after silence of its owner for the time to live the leader
+// ends it and deletes every bound key.
 type Lease struct {
 	ID    LeaseID
 	TTL   int64  // time to live, milliseconds
-	Owner string // who alone may use it
-	// Granted is the index of the entry that granted it, which tells it from an earlier
-	// lease of the same id.
+	Owner string // its only user
+	// Granted is the log index of its grant, which distinguishes it from an earlier lease with the
+	// same id.
 	Granted uint64
 }
 
-// Mode is how a claim shares its lock. The numbers cross the wire.
+// Mode is the sharing mode of a claim. The numbers travel on the wire.
 type Mode uint8
 
 const (
@@ -117,21 +117,21 @@ const (
 	Exclusive Mode = iota
 	// Shared holds beside other shared claims: a reader.
 	Shared
-	// Permit holds beside other permits, as many as each says: a semaphore.
+	// Permit holds beside other permits, up to the number in each claim: a semaphore.
 	Permit
 )
 
 // Claim is a lease's place in the queue of a lock.
 type Claim struct {
 	Lock     string
-	Holder   string // owner of the lease
+	Holder   string // the lease's owner
 	Mode     Mode
 	Permits  uint32 // of Permit
-	Count    uint32 // times claimed and not given back
+	Count    uint32 // open claims
 	Metadata []byte
 }
 
-// Query asks for keys.
+// Query selects keys.
 type Query struct {
 	Span Span
 	// At is the revision to read; 0 is the present.
@@ -146,6 +146,6 @@ type Page struct {
 	Revision Revision
 	// Keys in ascending order.
 	Keys []*KeyValue
-	// Next is where the rest of the span begins; "" when nothing is left.
+	// Next is the first key of the rest of the span; "" at the end.
 	Next string
 }

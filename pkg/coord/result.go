@@ -2,12 +2,12 @@ package coord
 
 import "github.com/blackhole/blackhole/pkg/fault"
 
-// Result is what one command came to: the answer to who proposed it.
+// Result is the answer to one command.
 type Result struct {
 	// Revision of the keyspace after the command.
 	Revision Revision
-	// Err is why nothing was done; nil when it was. It is a *fault.Error with a kind, mostly
-	// a field, and no value.
+	// Err explains why the command changed nothing; nil after success. It is a *fault.Error with a
+	// kind, mostly a field, and no value.
 	Err error
 	// Lock answers Lock, Unlock and Cancel.
 	Lock LockResult
@@ -16,20 +16,20 @@ type Result struct {
 	TTL   int64
 	// Client answers ClientOpen.
 	Client ClientID
-	// Changed counts the keys put and deleted, those of ended leases included, and the clients
-	// forgotten by ClientsExpire.
+	// Changed counts keys put and deleted, including keys of ended leases, or the clients removed by
+	// ClientsExpire.
 	Changed int
 	// Ended lists the leases that LeaseRevoke or Expire ended.
 	Ended []LeaseID
-	// Foreign lists the keys of a RegisterBatch that were not put since the last word on them is
-	// another owner's, in ascending order.
+	// Foreign lists the skipped puts of a RegisterBatch, in ascending order of keys. Another owner made
+	// the latest decision about them.
 	Foreign []string
-	// Since has for each put of a RegisterBatch, in order, the Since that its entry has now, and for one
-	// passed over any; nil when each has what the batch lets expect: Revision with Adopt, otherwise its own.
+	// Since has the present Since of each put of a RegisterBatch, in order, and any value for skipped
+	// puts. It is nil if all match the batch: Revision with Adopt, otherwise the put's own Since.
 	Since []Revision
 }
 
-// SinceOf gives the Since that the entry of a batch's put has now, which is the i-th, and was not passed over.
+// SinceOf returns the present Since of the i-th put of a batch, which was not skipped.
 func (r *Result) SinceOf(i int, put Entry) Revision {
 	switch {
 	case i < len(r.Since):
@@ -43,14 +43,14 @@ func (r *Result) SinceOf(i int, put Entry) Revision {
 // LockResult is where a claim stands after a command.
 type LockResult struct {
 	Key   string // LockKey of the claim
-	Token Token  // 0 when a claim was not made
+	Token Token  // 0 without a claim
 	// Granted says that the claim holds the lock.
 	Granted bool
-	// Position among those who wait, 1 is next; 0 when not waiting.
+	// Position in the queue, from 1; 0 for a holder.
 	Position int
-	// Count of claims that the lease has; 0 when the last was given back.
+	// Count is the number of open claims of the lease; 0 after the last unlock.
 	Count uint32
-	// Predecessor is the key before this one in the queue, "" when there is none.
+	// Predecessor is the key ahead in the queue, or "".
 	Predecessor string
 }
 
@@ -59,7 +59,7 @@ func Refusal(kind fault.Kind, field, message string) error {
 	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}
 }
 
-// text is an error that is nothing but its message.
+// text is an error with only a message.
 type text string
 
 func (t text) Error() string { return string(t) }

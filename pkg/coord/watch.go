@@ -4,10 +4,10 @@ import (
 	"fmt"
 )
 
-// Compacted says that what was asked for lies before the history that is kept. List the keys
-// at Current and watch from the revision after it.
+// Compacted reports a request for dropped history. List the keys at Current and watch from the
+// next revision.
 type Compacted struct {
-	// Revision is the latest whose events are gone.
+	// Revision is the latest revision without events.
 	Revision Revision
 	// Current is the present revision.
 	Current Revision
@@ -18,8 +18,8 @@ func (c *Compacted) Error() string {
 	return fmt.Sprintf("compacted up to revision %d, the present one is %d", c.Revision, c.Current)
 }
 
-// Watch asks for events. It is all there is to a watcher: whoever is slow is behind, and
-// costs the state nothing.
+// Watch selects events. A watcher has no other state: a slow watcher lags behind and costs the
+// group nothing.
 type Watch struct {
 	Span Span
 	// From is the first revision to report, above 0.
@@ -32,10 +32,10 @@ type Watch struct {
 
 // Batch answers a Watch with whole revisions.
 type Batch struct {
-	// Events in the order of their revisions, within one by key.
+	// Events are ordered by revision, then by key.
 	Events []Event
-	// Next is what to ask from next: every matching event before it is in this batch or
-	// was in an earlier one. So Next-1 is a revision to report as progress.
+	// Next is the From of the next request: this batch and earlier ones include every matching event
+	// before it. Next-1 is a progress revision.
 	Next Revision
 	// More says that the history goes on: ask again now. Otherwise ask when the revision
 	// reaches Next.

@@ -6,8 +6,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// leap is how far a new incarnation moves the revision on: more than a group can write in the
-// time for which a backup is of any use (at 10^5 a second, 127 days).
+// leap is the revision step of a new incarnation: more than a group can write while a backup is
+// useful (127 days at 10^5 writes a second).
 const leap = 1 << 40
 
 func (o *compactOp) run(m *Machine, _ *call) error {

@@ -7,22 +7,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// client is what is kept of somebody whose commands are applied exactly once.
+// client is the state of one client with exactly-once commands.
 type client struct {
 	owner    string
-	seen     uint64       // index of its last command, or of its opening
-	sequence uint64       // of its last command; 0 before the first
+	seen     uint64       // log index of its last command or its opening
+	sequence uint64       // sequence of its last command; 0 before the first
 	result   coord.Result // of that command
 }
 
-// clients are the clients whose commands are applied exactly once. Sort before ranging over them
-// where the order matters.
+// clients are the clients by id. Sort before ranging over them if the order matters.
 type clients struct {
 	byID map[coord.ClientID]*client
 	last coord.ClientID // the last id given
 }
 
-// of finds the client of a command that is to be applied or answered from memory.
+// of returns the client of a command, to apply the command or to repeat its last result.
 func (t *clients) of(cmd coord.Command) (*client, error) {
 	c, ok := t.byID[cmd.Client]
 	switch {
@@ -79,7 +78,7 @@ func (o *clientsExpireOp) run(m *Machine, c *call) error {
 		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
 	}
 	before := len(m.clients.byID)
-	for id, c := range m.clients.byID { // in any order: what is left is the same
+	for id, c := range m.clients.byID { // the order does not matter: the remaining clients are the same
 		if c.seen < o.IdleSince {
 			m.clients.forget(id, m.owners)
 		}

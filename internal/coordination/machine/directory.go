@@ -12,15 +12,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// published is what the state keeps of an owner's entries. But for the generation and its lease it is
-// derived from them.
+// published is the state of an owner's entries. Everything except the generation and its lease
+// derives from the entries.
 type published struct {
 	coord.Publication
-	lease coord.LeaseID // of the generation; 0 while there is none
+	lease coord.LeaseID // of the generation; 0 without a generation
 	keys  btree.Set[string]
 }
 
-// Publication tells of the owner of a lease, if it is the one under which the owner publishes; otherwise nil.
+// Publication returns the publication of a lease's owner if the owner publishes under this lease;
+// otherwise nil.
 func (m *Machine) Publication(id coord.LeaseID) *coord.Publication {
 	l, ok := m.leases.Get(id)
 	if !ok || l.owner.published == nil || l.owner.published.lease != id {
@@ -124,8 +125,8 @@ func (o *registerBatchOp) check(l *limits) error {
 	return nil
 }
 
-// reconcile gives the steps that make of what the owner of a lease has what the batch says, and the keys of
-// the puts that are passed over.
+// reconcile returns the steps from the owner's present entries to those of the batch, and the keys
+// of skipped puts.
 func (o *registerBatchOp) reconcile(m *Machine, l *lease) (steps []step, foreign []string) {
 	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
 	named := make(map[string]struct{}, len(o.Puts))

@@ -8,9 +8,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// encoder writes the state as a row of numbers (unsigned varints) and byte strings (length,
-// bytes) without names: what stands where is the version of the format. There is one way to
-// write each, so equal states have equal bytes.
+// encoder writes the state as numbers (unsigned varints) and byte strings (length, bytes) without
+// names. The format's version defines their order. Every value has one encoding, so equal states
+// have equal bytes.
 type encoder struct {
 	w   io.Writer
 	buf []byte
@@ -18,7 +18,7 @@ type encoder struct {
 
 func (e *encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
 
-// int writes a number that is never negative.
+// int writes a number from 0 up.
 func (e *encoder) int(v int64) { e.uint(uint64(v)) }
 
 func (e *encoder) bool(v bool) {
@@ -39,7 +39,7 @@ func (e *encoder) bytes(b []byte) {
 	e.buf = append(e.buf, b...)
 }
 
-// flush hands what was written on. Writers here keep their error for the end.
+// flush passes the buffer on. The writers here keep their error until the end.
 func (e *encoder) flush() {
 	if len(e.buf) > 0 {
 		_, _ = e.w.Write(e.buf)
@@ -66,7 +66,7 @@ func (d *decoder) check(ok bool, field, what string) {
 	}
 }
 
-// uint reads the shortest form of a number and no other.
+// uint reads a number in its shortest form.
 func (d *decoder) uint() uint64 {
 	var v uint64
 	for shift := 0; d.err == nil; shift += 7 {
@@ -104,7 +104,7 @@ func (d *decoder) bool() bool {
 	return v == 1
 }
 
-// bytes reads a byte string. Memory grows with what is there, not with what the length claims.
+// bytes reads a byte string. Memory grows with the bytes received, not with the claimed length.
 func (d *decoder) bytes() []byte {
 	const piece = 64 << 10
 	n := d.uint()
@@ -138,7 +138,7 @@ func (d *decoder) count() func() bool {
 	}
 }
 
-// cut keeps the errors of the frames, and turns the end of the data into one.
+// cut keeps errors of the frames, and reports the end of the data as a damaged snapshot.
 func cut(err error) error {
 	if fault.FieldOf(err) != "" {
 		return err

@@ -11,13 +11,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// maxEntry bounds the value of an entry, in bytes. It is part of the format of the log, as all in
-// this file: members must agree for ever on which batches are refused, whatever version of the
-// message they know. So the form of a value is checked against a table of the fields that there
-// were at first, and not by the code generated for the message, which grows.
+// maxEntry bounds the value of an entry, in bytes. This file is part of the log's format: members of
+// all versions must refuse the same batches. So a fixed table of the original fields checks the form
+// of a value, not the generated code of the message, which grows.
 const maxEntry = instance.MaxSize
 
-// form is how a field of a message is written.
+// form is the wire form of a message's field.
 type form uint8
 
 const (
@@ -49,7 +48,7 @@ func instanceForms(field protowire.Number) form {
 	return ofAny
 }
 
-// parts gives the forms of the fields of what is inside an instance.
+// parts returns the forms of the fields inside an instance.
 func (f form) parts(field protowire.Number) form {
 	switch {
 	case f == ofPair && field <= 2, f == ofCheck && field <= 2:
@@ -77,7 +76,7 @@ func checkEntry(e *coord.Entry, l *limits) error {
 	if most := min(maxEntry, int(l.ValueBytes)); len(e.Value) > most {
 		return tooLarge("value", len(e.Value), int64(most))
 	}
-	var namespace, service, id bool // are those of the key; the last of a field counts
+	var namespace, service, id bool // whether the value names those of the key; the last field counts
 	if !wellFormed(e.Value, instanceForms, func(field protowire.Number, value []byte) {
 		switch field {
 		case 1:
@@ -96,8 +95,7 @@ func checkEntry(e *coord.Entry, l *limits) error {
 	return nil
 }
 
-// wellFormed reports whether a message is written in the forms of its fields, and shows those of
-// bytes at its top.
+// wellFormed reports whether a message's fields have their forms, and shows top-level byte fields.
 func wellFormed(b []byte, forms func(protowire.Number) form, show func(protowire.Number, []byte)) bool {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -124,8 +122,8 @@ func wellFormed(b []byte, forms func(protowire.Number) form, show func(protowire
 	return true
 }
 
-// plain gives the length of a value that is not of bytes; below 0 for none. Groups are none: nobody
-// writes them.
+// plain returns the length of a value without a length prefix, or a negative number. Groups are
+// refused.
 func plain(field protowire.Number, kind protowire.Type, b []byte) int {
 	if kind == protowire.StartGroupType || kind == protowire.EndGroupType {
 		return -1
@@ -133,7 +131,7 @@ func plain(field protowire.Number, kind protowire.Type, b []byte) int {
 	return protowire.ConsumeFieldValue(field, kind, b)
 }
 
-// holds reports whether the bytes of a field have its form.
+// holds reports whether a field's bytes have the form.
 func (f form) holds(value []byte) bool {
 	switch f {
 	case ofNumber:

@@ -8,10 +8,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// A snapshot is the magic and frames: length and CRC-32C of the data, four bytes each,
-// big-endian, then the data. A checksum goes on from the one before, so that frames cannot be
-// lost or change places. All frames are full but the last before the end, which is a
-// frame of length 0. A reader checks a frame before it uses any of it.
+// A snapshot is the magic and frames: length and CRC-32C of the data, four bytes each, big-endian,
+// then the data. Each checksum continues the one before, so that lost or exchanged frames are
+// noticed. All frames are full except the last two: the rest and an empty frame. A reader verifies a
+// frame before using its data.
 const (
 	magic     = "BHCOORD\x04" // the last byte is the version of the format
 	frameSize = 64 << 10
@@ -26,9 +26,9 @@ func checksum(crc uint32, data []byte) uint32 {
 type frames struct {
 	w       io.Writer
 	crc     uint32
-	buf     []byte // frame head and the data so far
+	buf     []byte // frame head and data
 	written int64
-	err     error // the first; everything after it is lost
+	err     error // the first error; later writes are lost
 }
 
 func newFrames(w io.Writer) *frames {
@@ -67,7 +67,7 @@ func (f *frames) flush() {
 	f.buf = f.buf[:frameHead]
 }
 
-// Close writes what is left and the end.
+// Close writes the rest and the empty frame.
 func (f *frames) Close() error {
 	if len(f.buf) > frameHead {
 		f.flush()
@@ -76,13 +76,13 @@ func (f *frames) Close() error {
 	return f.err
 }
 
-// unframe reads frames back: Data of one after the other, io.EOF after the end.
+// unframe reads the data of frames, with io.EOF after the empty frame.
 type unframe struct {
 	r    io.Reader
 	crc  uint32
 	buf  []byte // rest of the frame at hand
 	room []byte
-	last bool // a frame was not full: only the end may follow
+	last bool // after a frame that is not full only the empty frame may follow
 	done bool
 }
 
@@ -135,7 +135,7 @@ func (u *unframe) next() error {
 	return nil
 }
 
-// damaged is an error of the reader, which for us is a snapshot cut short.
+// damaged returns a reader's error as a truncated snapshot.
 func damaged(field string, err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF

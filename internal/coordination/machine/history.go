@@ -6,16 +6,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// chunkSize is how many events stand together. MAGIC: large enough that a clone is small,
-// small enough that dropping chunks frees memory soon.
+// chunkSize is the number of events in a chunk. MAGIC: large enough for small clones, small enough
+// to free memory soon.
 const chunkSize = 256
 
-// history is a ring of events in the order of their revisions: chunks are added at the end
-// and dropped at the beginning. An event once in its place is never written again, so a
-// clone shares the chunks.
+// history is a ring of events in the order of their revisions: chunks join at the end and leave at
+// the beginning. A stored event never changes, so clones share the chunks.
 type history struct {
-	chunks [][]coord.Event // all but the last have chunkSize events
-	off    int             // events of the first chunk that are dropped
+	chunks [][]coord.Event // all except the last hold chunkSize events
+	off    int             // dropped events of the first chunk
 	n      int             // events held
 	bytes  int64           // their sizes
 }
@@ -37,13 +36,13 @@ func (h *history) push(e coord.Event) {
 	h.bytes += eventSize(&e)
 }
 
-// at gives event i, 0 being the oldest.
+// at returns event i; event 0 is the oldest.
 func (h *history) at(i int) *coord.Event {
 	i += h.off
 	return &h.chunks[i/chunkSize][i%chunkSize]
 }
 
-// search gives the position of the first event at or after a revision, n if there is none.
+// search returns the position of the first event from a revision on, or n.
 func (h *history) search(from coord.Revision) int {
 	return sort.Search(h.n, func(i int) bool { return h.at(i).Revision >= from })
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Keyspace is the keys and their recent history, to be read. The one inside a Machine moves
-// on with each Apply; one taken by View stays as it was, and is safe for concurrent use.
+// Keyspace is a read view of the keys and their recent history. The Keyspace inside a Machine moves
+// with each Apply; the result of View stays fixed and is safe for concurrent use.
 //
-// Versions are immutable and the tree is copied on write, so taking one is a moment's work.
+// Versions are immutable and the tree is copied on write, so a view is cheap.
 type Keyspace struct {
 	revision  coord.Revision
-	compacted coord.Revision // events up to this one are gone
+	compacted coord.Revision // events up to this revision are gone
 	tree      btree.Map[string, *coord.KeyValue]
 	bytes     int64 // sum of the sizes in the tree
 	past      history
@@ -32,8 +32,8 @@ func (s *Keyspace) clone() Keyspace {
 // Revision gives the present revision.
 func (s *Keyspace) Revision() coord.Revision { return s.revision }
 
-// Compacted gives the latest revision whose events are gone: the earliest that Range can
-// read. Watches go on from a later one.
+// Compacted returns the latest revision without events: the earliest for Range. Watches continue
+// from a later one.
 func (s *Keyspace) Compacted() coord.Revision { return s.compacted }
 
 // Len gives the number of keys.
@@ -42,10 +42,10 @@ func (s *Keyspace) Len() int { return s.tree.Len() }
 // Get gives a key's present version.
 func (s *Keyspace) Get(key string) (*coord.KeyValue, bool) { return s.tree.Get(key) }
 
-// Range reads the keys of a span as they were at a revision. The cost of an earlier revision
-// grows with the events since.
+// Range reads the keys of a span at a revision. The cost of an earlier revision grows with the events
+// since.
 //
-// Errors: Invalid for a revision that has not been; NotFound, wrapping *Compacted, for one that is forgotten.
+// Errors: Invalid for a future revision; NotFound, wrapping *Compacted, for a compacted one.
 func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	const op = "coord.Range"
 	at := q.At
@@ -70,12 +70,12 @@ func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	return page, nil
 }
 
-// ascend visits the versions of a span at a revision that is not compacted.
+// ascend visits the versions of a span at a revision after the compacted ones.
 func (s *Keyspace) ascend(span coord.Span, at coord.Revision, visit func(*coord.KeyValue) bool) {
 	if span.Empty() {
 		return
 	}
-	before := s.past.before(span, at+1) // versions to show instead of the present ones
+	before := s.past.before(span, at+1) // replace the present versions
 	next := 0
 	more := true
 	s.tree.Ascend(span.From, func(key string, kv *coord.KeyValue) bool {
@@ -97,7 +97,7 @@ func (s *Keyspace) ascend(span coord.Span, at coord.Revision, visit func(*coord.
 	}
 }
 
-// before gives for each key of the span that changed at from or later the first such event, by key.
+// before returns, for each key of the span with a change at from or later, its first such event, by key.
 func (h *history) before(span coord.Span, from coord.Revision) []coord.Event {
 	var first []coord.Event
 	for i := h.search(from); i < h.n; i++ {
@@ -109,8 +109,8 @@ func (h *history) before(span coord.Span, from coord.Revision) []coord.Event {
 	return slices.CompactFunc(first, func(a, b coord.Event) bool { return a.Key == b.Key })
 }
 
-// put makes kv the present version of its key. The caller has set Key, Value, Lease and
-// claim, and has checked that the lease exists.
+// put makes kv the present version of its key. The caller has set Key, Value, Lease and LockClaim, and
+// has checked the lease.
 func (m *Machine) put(kv *coord.KeyValue) {
 	prev, had := m.tree.Set(kv.Key, kv)
 	kv.ModRevision = m.revision + 1
@@ -135,7 +135,7 @@ func (m *Machine) remove(key string) {
 	m.effects.Events = append(m.effects.Events, coord.Event{Revision: m.revision + 1, Key: key, Prev: prev})
 }
 
-// publish makes the events of a command a revision, if there are any.
+// publish turns the events of a command into a revision.
 func (m *Machine) publish() {
 	events := m.effects.Events
 	if len(events) == 0 {
@@ -151,7 +151,7 @@ func (m *Machine) publish() {
 	m.trim(&m.limits)
 }
 
-// trim compacts what the limits on history have no room for.
+// trim compacts events above the limits on history.
 func (s *Keyspace) trim(l *limits) {
 	for s.past.n > int(l.HistoryEvents) || uint64(s.past.bytes) > l.HistoryBytes {
 		oldest := s.past.at(0).Revision
@@ -168,7 +168,7 @@ func (s *Keyspace) compact(revision coord.Revision) {
 	s.compacted = revision
 }
 
-// room checks that the keyspace may grow.
+// room checks the limits on the keyspace.
 func (s *Keyspace) room(l *limits, keys int, bytes int64) error {
 	if keys > 0 && uint64(s.tree.Len()+keys) > l.Keys {
 		return limitReached("keys", "the keyspace is full", l.Keys)

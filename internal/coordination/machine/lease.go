@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// lease is a Lease with its keys, which are derived from the keyspace.
+// lease is a Lease with its keys, derived from the keyspace.
 type lease struct {
 	coord.Lease
 	keys  map[string]struct{}
@@ -31,7 +31,7 @@ func (t *leases) add(l coord.Lease, o owners) {
 	t.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{}), owner: a})
 }
 
-// usable returns a lease that owner may use.
+// usable returns an owner's lease.
 func (t *leases) usable(id coord.LeaseID, owner string) (*lease, error) {
 	l, ok := t.Get(id)
 	if !ok {
@@ -64,7 +64,7 @@ func (t *leases) choose(asked coord.LeaseID) (coord.LeaseID, error) {
 	}
 }
 
-// bind counts a version for its lease and the lease's owner.
+// bind counts a version for its lease and owner.
 func (t *leases) bind(kv *coord.KeyValue) {
 	if kv.Lease == 0 {
 		return
@@ -94,7 +94,7 @@ func (t *leases) binds(kv *coord.KeyValue, owner string) bool {
 	return ok && l.Owner == owner
 }
 
-// bindable checks that a lease has room for more keys.
+// bindable checks a lease's room for more keys.
 func (t *leases) bindable(id coord.LeaseID, more int, most uint32) error {
 	if l, _ := t.Get(id); len(l.keys)+more > int(most) {
 		return limitReached("lease", "too many keys on one lease", uint64(most))
@@ -114,7 +114,7 @@ func (m *Machine) Lease(id coord.LeaseID) (coord.Lease, bool) {
 // LeaseCount gives the number of leases.
 func (m *Machine) LeaseCount() int { return m.leases.Len() }
 
-// Leases gives all leases, ordered by id: what a new leader starts its clocks with.
+// Leases returns all leases by id. A new leader starts its clocks from them.
 func (m *Machine) Leases() []coord.Lease {
 	all := make([]coord.Lease, 0, m.leases.Len())
 	m.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
@@ -124,7 +124,7 @@ func (m *Machine) Leases() []coord.Lease {
 	return all
 }
 
-// LeaseKeys gives the keys bound to a lease, in ascending order; none if there is no such lease.
+// LeaseKeys returns the keys bound to a lease, in ascending order.
 func (m *Machine) LeaseKeys(id coord.LeaseID) []string {
 	l, ok := m.leases.Get(id)
 	if !ok {
@@ -142,7 +142,7 @@ func (m *Machine) LeaseSize(id coord.LeaseID) int {
 	return len(l.keys)
 }
 
-// HasWaiters reports whether somebody waits for a lock that is held under a lease.
+// HasWaiters reports whether a claim waits for a lock held under the lease.
 func (m *Machine) HasWaiters(id coord.LeaseID) bool {
 	l, ok := m.leases.Get(id)
 	if !ok {
@@ -212,7 +212,7 @@ func (o *expireOp) run(m *Machine, c *call) error {
 		if !ok || l.Granted != ref.Granted || slices.Contains(ending, l) {
 			continue
 		}
-		// The first always ends, whatever it holds: a lease ends as a whole.
+		// The first lease always ends: a lease ends with all its keys.
 		if keys += len(l.keys); len(ending) > 0 && keys > int(m.limits.Changes) {
 			break
 		}
@@ -222,8 +222,8 @@ func (o *expireOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-// end ends leases at one revision: first every claim leaves its queue, then the queues move
-// up, so that none is granted to a lease that is ending.
+// end ends leases at one revision. First all claims leave their queues, then the queues advance, so
+// that no ending lease is granted a lock.
 func (c *call) end(m *Machine, ending []*lease) {
 	var left []string // locks whose queues lost a claim
 	for _, l := range ending {
@@ -246,5 +246,5 @@ func (c *call) end(m *Machine, ending []*lease) {
 	for _, lock := range slices.Compact(left) {
 		m.settle(lock)
 	}
-	c.result.Ended = append([]coord.LeaseID(nil), m.effects.Ended...) // nil when empty, as after a restore
+	c.result.Ended = append([]coord.LeaseID(nil), m.effects.Ended...) // nil if empty, as after a restore
 }

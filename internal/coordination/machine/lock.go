@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// value is the claim as the value of its key: the wire form of LockEntry.
+// claimValue returns the value of a claim's key: the wire form of LockEntry.
 func claimValue(c *coord.Claim) []byte {
 	b := make([]byte, 0, 16+len(c.Metadata)+len(c.Holder))
 	for number, v := range [...]uint64{1: uint64(c.Mode), 2: uint64(c.Permits), 3: uint64(c.Count)} {
@@ -97,13 +97,13 @@ func (o *lockOp) check(l *limits) error {
 	return l.value("metadata", o.Metadata)
 }
 
-// agrees checks that a claim counts permits as the others do.
+// agrees checks that a claim states the same number of permits as the queue.
 func (q *queue) agrees(c *coord.Claim) error {
 	if c.Mode != coord.Permit {
 		return nil
 	}
 	for _, kv := range q.claims {
-		if kv.LockClaim.Mode == coord.Permit { // all of them agree
+		if kv.LockClaim.Mode == coord.Permit { // all permits of the queue agree
 			if kv.LockClaim.Permits != c.Permits {
 				return fault.Refused(fault.Conflict, "permits", "the lock has %d, not %d", kv.LockClaim.Permits, c.Permits)
 			}
@@ -113,7 +113,7 @@ func (q *queue) agrees(c *coord.Claim) error {
 	return nil
 }
 
-// claimable checks that there is room for a new claim.
+// claimable checks the limits for a new claim.
 func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 	if q != nil && len(q.claims) >= int(m.limits.Queue) {
 		return limitReached("name", "too many claims on one lock", uint64(m.limits.Queue))
@@ -131,7 +131,7 @@ func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error
 	return m.room(&m.limits, 1, size)
 }
 
-// again claims once more for a lease that has a claim already.
+// again repeats the claim of a lease.
 func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 	if kv.LockClaim == nil {
 		return fault.Refused(fault.Exists, "name", "a plain key is in the place of the claim")
@@ -163,7 +163,7 @@ func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 	return nil
 }
 
-// reclaim replaces a claim by one that differs in count or metadata.
+// reclaim replaces a claim after a change of count or metadata.
 func (t locks) reclaim(m *Machine, c *coord.Claim, kv *coord.KeyValue) *coord.KeyValue {
 	next := m.claim(c, kv.Key, kv.Lease)
 	t[c.Lock].replace(next)
@@ -195,8 +195,7 @@ func (o *cancelOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-// locks are the queues of all locks with a claim, by name. They are derived from the keys. The
-// order of the map never matters.
+// locks are the queues of claims by lock, derived from the keys. The order of the map never matters.
 type locks map[string]*queue
 
 // claimOf finds the claim that (lock, lease, token) name, for the lease's owner.
@@ -227,7 +226,7 @@ func (c *call) giveBack(m *Machine, kv *coord.KeyValue) {
 	m.settle(kv.LockClaim.Lock)
 }
 
-// settle grants a lock to whoever may hold it now, and forgets a lock without claims.
+// settle grants a lock to the next claims, and drops a lock without claims.
 func (m *Machine) settle(name string) {
 	q := m.locks[name]
 	for kv := q.advance(); kv != nil; kv = q.advance() {
@@ -238,7 +237,7 @@ func (m *Machine) settle(name string) {
 	}
 }
 
-// stand is where a claim stands.
+// stand returns the result of a claim's place.
 func (q *queue) stand(kv *coord.KeyValue) coord.LockResult {
 	r := coord.LockResult{Key: kv.Key, Token: kv.Token(), Count: kv.LockClaim.Count}
 	i, _ := q.find(r.Token)
@@ -251,7 +250,7 @@ func (q *queue) stand(kv *coord.KeyValue) coord.LockResult {
 	return r
 }
 
-// LockCount gives the number of locks that somebody claims.
+// LockCount returns the number of locks with claims.
 func (m *Machine) LockCount() int { return len(m.locks) }
 
 // Claims gives the number of claims on a lock, those that wait included.
@@ -274,14 +273,14 @@ func (m *Machine) LockNames(prefix string) []string {
 	return names
 }
 
-// LockInfo is a lock as it stands.
+// LockInfo is the present state of a lock.
 type LockInfo struct {
 	Name    string
-	Holding []*coord.KeyValue // keys of the claims that hold, by token
-	Waiting []*coord.KeyValue // keys of those that wait, the next one first
+	Holding []*coord.KeyValue // keys of holding claims, by token
+	Waiting []*coord.KeyValue // keys of waiting claims, in order of their turn
 }
 
-// Lock gives a lock; false when nobody claims it.
+// Lock returns a lock, or false without claims.
 func (m *Machine) Lock(name string) (LockInfo, bool) {
 	q := m.locks[name]
 	if q == nil {
@@ -291,7 +290,7 @@ func (m *Machine) Lock(name string) (LockInfo, bool) {
 	return LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:]}, true
 }
 
-// ClaimResult tells where the claim with a token stands now; false when it is not there any more.
+// ClaimResult returns the present place of the claim with a token, or false.
 func (m *Machine) ClaimResult(name string, token coord.Token) (coord.LockResult, bool) {
 	q := m.locks[name]
 	if q == nil {

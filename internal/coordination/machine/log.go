@@ -14,14 +14,13 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// LogFormat is the version of the log's format that Encode writes and Decode reads.
+// LogFormat is the version of the log's format.
 const LogFormat = 1
 
-// Encode returns a command as the content of a log entry. The log holds the API's request itself.
-// Fields that this program does not know are dropped: a member of a later version must read
-// the entry as this one does.
+// Encode returns a command as a log entry, which holds the API's request itself. Encode drops
+// unknown fields: a member of a later version must read the entry as this one does.
 //
-// Errors: Invalid; Unsupported for a request that this program does not know.
+// Errors: Invalid; Unsupported for an unknown request.
 func Encode(cmd coord.Command) ([]byte, error) {
 	const op = "machine.Encode"
 	m, err := coord.Message(cmd)
@@ -50,16 +49,16 @@ func dropUnknown(m protoreflect.Message) {
 			for i := range v.List().Len() {
 				dropUnknown(v.List().Get(i).Message())
 			}
-		case !field.IsMap(): // no request has a map
+		case !field.IsMap(): // requests have no maps
 			dropUnknown(v.Message())
 		}
 		return true
 	})
 }
 
-// Decode reads the content of a log entry. A member that cannot decode a committed entry is too
-// old to apply it, must not skip it, and stops. A request that contradicts itself decodes to
-// coord.Malformed: every member refuses it alike.
+// Decode reads a log entry. A member that cannot decode a committed entry is too old and must stop:
+// skipping the entry would diverge. A contradictory request decodes to coord.Malformed, and every
+// member refuses it alike.
 //
 // Errors: Invalid; Unsupported for a later format.
 func Decode(b []byte) (coord.Command, error) {
@@ -101,7 +100,7 @@ func commandOf(m *coordv1.Command) coord.Command {
 	}
 }
 
-// operationIn returns the operation of a request and the identity in it.
+// operationIn returns a request's operation and identity.
 func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
@@ -133,7 +132,7 @@ func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
 	return internalOf(m), nil
 }
 
-// internalOf returns an operation that only members propose.
+// internalOf returns an operation of members.
 func internalOf(m *coordv1.Command) coord.Op {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Cancel:
@@ -163,7 +162,7 @@ func lockOf(name string, lease int64, mode apiv1.ShareMode, permits uint32, meta
 	return &coord.Lock{Name: name, Lease: coord.LeaseID(lease), Mode: coord.Mode(mode), Permits: permits, Wait: wait, Metadata: metadata}
 }
 
-// ttlOf returns the time to live in milliseconds. A request names it in seconds or milliseconds.
+// ttlOf returns the time to live in milliseconds. Requests use seconds or milliseconds.
 func ttlOf(p *apiv1.LeaseGrantRequest) int64 {
 	if p.GetTtlMs() > 0 {
 		return p.GetTtlMs()

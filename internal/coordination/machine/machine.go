@@ -5,9 +5,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Machine is the replicated state. One goroutine at a time may use it. Reads may overlap each
-// other, but not Apply nor what takes a copy: View, Image, Snapshot, StateHash. The copies are
-// free of the machine and safe beside all of it.
+// Machine is the replicated state, for one goroutine at a time. Reads may overlap each other, but not
+// Apply or the methods that copy: View, Image, Snapshot, StateHash. The copies are independent.
 type Machine struct {
 	Keyspace
 
@@ -19,12 +18,12 @@ type Machine struct {
 	leases  leases
 	locks   locks
 	clients clients
-	// owners are derived from leases, their keys, and clients. Never ranged over.
+	// owners derive from leases, their keys, and clients.
 	owners   owners
 	removals removals
 
-	effects ApplyEffects     // of the entry at hand; its room is used again
-	since   []coord.Revision // so too, of a batch's puts
+	effects ApplyEffects     // of the current entry; the slices are reused
+	since   []coord.Revision // of the current batch's puts; reused
 }
 
 // New returns the state before the first entry, under DefaultLimits.
@@ -37,11 +36,11 @@ func New() *Machine {
 	}
 }
 
-// Apply executes the command of the entry at index, of the given term. Entries come in
-// ascending order; those without a command may be left out.
+// Apply executes the command of a log entry. Entries come in ascending order; entries without a
+// command may be left out.
 //
-// A command that cannot be executed changes nothing but the index, and the result says why.
-// So it is with an entry at or below the last index, or a command without operation.
+// A refused command changes only the index, and the result explains the refusal. Apply also refuses
+// an entry at or below the last index and a command without operation.
 func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, ApplyEffects) {
 	m.effects = ApplyEffects{
 		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
@@ -63,11 +62,11 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 		return c.result, m.effects
 	}
 	result := m.execute(cmd)
-	c.sequence, c.result = cmd.Sequence, result // of no effect when the client was closed
+	c.sequence, c.result = cmd.Sequence, result // without effect on a closed client
 	return result, m.effects
 }
 
-// execute runs an operation and publishes what it did.
+// execute runs an operation and publishes its events.
 func (m *Machine) execute(cmd coord.Command) coord.Result {
 	var result coord.Result
 	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, result: &result}
@@ -96,7 +95,7 @@ func (c *call) run(m *Machine, cmd coord.Command) error {
 	return o.run(m, c)
 }
 
-// refused makes the result of a command that changed nothing.
+// refused returns the result of a refused command.
 func (s *Keyspace) refused(err error) coord.Result {
 	return coord.Result{Revision: s.revision, Err: coord.Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
 }
@@ -110,8 +109,8 @@ func (m *Machine) Incarnation() uint64 { return m.incarnation }
 // Limits gives the limits in force.
 func (m *Machine) Limits() coord.Limits { return m.limits.Limits }
 
-// View takes the present keyspace. It costs a copy of one pointer for each 256 events kept,
-// and later writes a copy of the tree's nodes that they touch.
+// View returns the present keyspace. It copies one pointer per 256 events; later writes copy the tree
+// nodes that they touch.
 func (m *Machine) View() *Keyspace {
 	view := m.Keyspace.clone()
 	return &view

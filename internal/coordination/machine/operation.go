@@ -4,8 +4,8 @@ import "github.com/blackhole/blackhole/pkg/coord"
 
 // operation is an operation of the contract with its effect on the machine.
 type operation interface {
-	// run executes the operation. It changes the machine only if it returns nil, and writes
-	// its answer into the result.
+	// run executes the operation and writes its answer into the result. With an error it leaves the
+	// machine unchanged.
 	run(m *Machine, c *call) error
 }
 
@@ -37,7 +37,7 @@ type (
 	bumpIncarnationOp   coord.BumpIncarnation
 )
 
-// operationOf returns the operation of a command; false for one that this machine does not know.
+// operationOf returns the operation of a command, or false for an unknown one.
 func operationOf(op coord.Op) (operation, bool) {
 	switch o := op.(type) {
 	case *coord.Write:

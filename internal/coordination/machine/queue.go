@@ -7,8 +7,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// queue is the claims on one lock, in the order of their tokens. Its holders are its longest
-// beginning whose claims may hold together: a function of the claims, nothing else.
+// queue is the claims on one lock, by token. Its holders are its longest compatible beginning: a
+// function of the claims alone.
 type queue struct {
 	claims []*coord.KeyValue
 	held   int // claims[:held] hold the lock
@@ -26,10 +26,10 @@ func (q *queue) holds(token coord.Token) bool {
 	return ok && i < q.held
 }
 
-// admits reports whether a new claim would hold at once: nobody waits, and it agrees with the holders.
+// admits reports whether a new claim would hold at once: without waiting claims, and compatible.
 func (q *queue) admits(c *coord.Claim) bool { return q.held == len(q.claims) && q.joins(c, q.held) }
 
-// joins reports whether a claim may hold beside the first n. All of those are of one mode.
+// joins reports whether a claim is compatible with the first n, all of one mode.
 func (q *queue) joins(c *coord.Claim, n int) bool {
 	if n == 0 {
 		return true
@@ -67,7 +67,7 @@ func (q *queue) remove(token coord.Token) {
 	q.claims = slices.Delete(q.claims, i, i+1)
 }
 
-// advance grants the lock to the next claim if it may hold, and returns it.
+// advance grants the lock to the next compatible claim and returns it.
 func (q *queue) advance() *coord.KeyValue {
 	if q.held == len(q.claims) || !q.joins(q.claims[q.held].LockClaim, q.held) {
 		return nil

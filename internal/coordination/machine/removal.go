@@ -9,20 +9,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// MaxRemovalRecords bounds how many departures of entries are remembered, those of all owners together; the oldest are
-// forgotten first. A departure is that an owner took an entry out of the directory, by name or by replacing the
-// span around it, as against its lease ending. What another owner registered before that does not come back, though
-// that owner, which may have been away, does. It is remembered until the key is put again. The bound is part
-// of the format of the log; at it they take a few megabytes.
+// MaxRemovalRecords bounds the removal records of all owners; the oldest go first. A removal record
+// remembers that an owner removed an entry, by name or by replacing a span, not by the end of its
+// lease. It blocks earlier registrations of other owners, but not of the same owner, which may have
+// been away. A put of the key deletes the record. The bound is part of the log's format; the records
+// need at most a few megabytes.
 const MaxRemovalRecords = 10_000
 
-// removal is when an entry was taken out, and by which owner.
+// removal records the revision and owner of a removal.
 type removal struct {
 	at    coord.Revision
 	owner string
 }
 
-// removals are those remembered.
+// removals are the removal records.
 type removals struct {
 	keys  btree.Map[string, removal]
 	order btree.Set[string] // derived: the oldest first
@@ -34,7 +34,7 @@ func (d removal) ordered(key string) string {
 	return string(append(binary.BigEndian.AppendUint64(room[:0], uint64(d.at)), key...))
 }
 
-// add remembers a departure. There is none of the key yet: it was put since the last.
+// add records a removal. The key has no record: a put came before.
 func (s *removals) add(key string, d removal) {
 	s.keys.Set(key, d)
 	s.order.Insert(d.ordered(key))
@@ -44,22 +44,21 @@ func (s *removals) add(key string, d removal) {
 	}
 }
 
-// forget forgets the departure of a key that is put.
+// forget deletes the record of a key, after a put.
 func (s *removals) forget(key string) {
 	if d, ok := s.keys.Delete(key); ok {
 		s.order.Delete(d.ordered(key))
 	}
 }
 
-// Removed gives the revision at which the last owner of an entry took it out of the directory, and that owner; 0 when that
-// is forgotten, or the key was put since.
+// Removed returns the revision and owner of the last removal of an entry; 0 without a record.
 func (m *Machine) Removed(key string) (at coord.Revision, owner string) {
 	d, _ := m.removals.keys.Get(key)
 	return d.at, d.owner
 }
 
-// Since gives the revision at which the registration that an entry stands for was first committed; 0 when that is not known, and
-// for any other key.
+// Since returns the revision that first committed the registration of an entry; 0 if unknown and for
+// other keys.
 func (s *Keyspace) Since(key string) coord.Revision {
 	kv, ok := s.tree.Get(key)
 	if !ok {
@@ -68,7 +67,7 @@ func (s *Keyspace) Since(key string) coord.Revision {
 	return kv.Since
 }
 
-// clampSince is what the group knows of a Since.
+// clampSince returns a Since within the group's history, or 0.
 func (s *Keyspace) clampSince(since coord.Revision) coord.Revision {
 	if since > s.revision {
 		return 0
@@ -76,7 +75,8 @@ func (s *Keyspace) clampSince(since coord.Revision) coord.Revision {
 	return since
 }
 
-// supersede reports whether there is a later word than a put on its key, which is another owner's if anybody's: kv, nil for none.
+// supersede reports whether another owner made a later decision about a put's key. kv is the present
+// version, or nil.
 func (s *removals) supersede(since coord.Revision, e *coord.Entry, kv *coord.KeyValue, owner string) bool {
 	switch {
 	case e.Adopt:
@@ -88,9 +88,9 @@ func (s *removals) supersede(since coord.Revision, e *coord.Entry, kv *coord.Key
 	return ok && d.owner != owner && since < d.at
 }
 
-// stamp gives the entries that a batch has put their Since, and what the result has to say of it. With Adopt it is
-// the revision that the batch makes, or the present one if it makes none, which is as good: were the key another
-// owner's at that revision, the batch had moved it and so made one.
+// stamp sets the Since of the entries put by a batch, and returns the differences for the result. With
+// Adopt it is the revision of the batch. A batch without changes makes no revision and uses the
+// present one: had the key belonged to another owner, the batch would have moved it.
 func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
 	at, told := m.revision, false
 	if len(m.effects.Events) > 0 {
@@ -100,7 +100,7 @@ func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
 	for i := range o.Puts {
 		e := &o.Puts[i]
 		kv, ok := m.tree.Get(e.Key)
-		if !ok || kv.Lease != o.Lease { // it was passed over
+		if !ok || kv.Lease != o.Lease { // a skipped put
 			m.since = append(m.since, 0)
 			continue
 		}
@@ -113,7 +113,7 @@ func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
 		if told = told || since != expected; since == kv.Since {
 			continue
 		}
-		if kv.ModRevision <= m.revision { // others share this version
+		if kv.ModRevision <= m.revision { // shared version: copy it
 			shared := *kv
 			kv = &shared
 			m.tree.Set(e.Key, kv)

@@ -115,7 +115,7 @@ func TestSince(t *testing.T) {
 }
 
 // What was taken out of the directory is not brought back by who registered it before.
-func TestDepartures(t *testing.T) {
+func TestRemovals(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	setup := func(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
 		l, mine, theirs = two(t)
@@ -174,7 +174,7 @@ func TestDepartures(t *testing.T) {
 }
 
 // Departures are bounded, and the oldest are forgotten first.
-func TestDeparturesAreBounded(t *testing.T) {
+func TestRemovalRecordsAreBounded(t *testing.T) {
 	l, mine, theirs := two(t)
 	const more = 5
 	var all []coord.Entry

@@ -15,9 +15,9 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Restore makes the machine that a snapshot was taken of. The snapshot must end where b ends.
+// Restore returns the machine of a snapshot, which must end where b ends.
 //
-// Errors: Invalid for one that is damaged or contradicts itself; Unsupported for another version.
+// Errors: Invalid for a damaged or contradictory snapshot; Unsupported for another version.
 func Restore(b []byte) (*Machine, error) {
 	r := bytes.NewReader(b)
 	m, err := RestoreFrom(r)
@@ -27,7 +27,7 @@ func Restore(b []byte) (*Machine, error) {
 	return m, err
 }
 
-// RestoreFrom is Restore from a stream, of which it reads nothing past the snapshot's end.
+// RestoreFrom is Restore from a stream. It stops reading at the snapshot's end.
 func RestoreFrom(r io.Reader) (*Machine, error) {
 	u, err := newUnframe(r)
 	if err != nil {
@@ -60,7 +60,7 @@ func (d *decoder) machine(m *Machine) {
 	d.leases(m)
 	d.clients(m)
 	d.publications(m)
-	d.departures(m)
+	d.removals(m)
 	d.keys(m)
 	d.queues(m)
 	d.events(m)
@@ -104,7 +104,7 @@ func (d *decoder) clients(m *Machine) {
 	}
 }
 
-// publications reads the generations of those who publish. What they have follows with the keys.
+// publications reads the generations of publishing owners. The entries follow with the keys.
 func (d *decoder) publications(m *Machine) {
 	last := ""
 	for more, first := d.count(), true; more(); first = false {
@@ -145,14 +145,14 @@ func (d *decoder) result(r *coord.Result) {
 }
 
 // removals reads what owners took out of the directory.
-func (d *decoder) departures(m *Machine) {
+func (d *decoder) removals(m *Machine) {
 	last := ""
 	for more := d.count(); more(); {
 		key, at, owner := d.string(), coord.Revision(d.int()), d.string()
 		_, entry := coord.InstanceKey(key)
-		d.check(entry && key > last, "departure", "is of no entry, or out of order")
-		d.check(at > 0 && at <= m.revision, "departure", "is not in the past")
-		d.check(m.removals.keys.Len() < MaxRemovalRecords, "departure", "is one too many")
+		d.check(entry && key > last, "removal", "is of no entry, or out of order")
+		d.check(at > 0 && at <= m.revision, "removal", "is not in the past")
+		d.check(m.removals.keys.Len() < MaxRemovalRecords, "removal", "is one too many")
 		if d.err != nil {
 			return
 		}
@@ -175,7 +175,7 @@ func (d *decoder) keys(m *Machine) {
 			kv.Since = coord.Revision(d.int())
 			d.check(kv.Since <= m.revision, "since", "is in the future")
 			_, gone := m.removals.keys.Get(key)
-			d.check(!gone, "departure", "is of an entry that is there")
+			d.check(!gone, "removal", "is of an entry that is there")
 		}
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)

@@ -2,19 +2,19 @@ package machine
 
 import "github.com/blackhole/blackhole/pkg/coord"
 
-// ApplyEffects is what a command did to the state: for those who watch and wait.
-// Its slices are valid until the next Apply; what they point to stays.
+// ApplyEffects are the changes of a command, for watchers and waiters. Its slices stay valid until
+// the next Apply; their elements stay.
 type ApplyEffects struct {
-	// Events of the command, all of one revision, ordered by key, each key at most once.
+	// Events of the command, all at one revision, by key, at most one per key.
 	Events []coord.Event
-	// Grants are the claims that hold from now on, each lock's in the order of their tokens.
+	// Grants are new holders, those of one lock by token.
 	Grants []Grant
-	// Granted and Ended are the leases that begin and end with the command.
+	// Granted and Ended are the leases that begin and end.
 	Granted []coord.Lease
 	Ended   []coord.LeaseID
 }
 
-// Grant is a claim that came to hold its lock.
+// Grant is a claim that now holds its lock.
 type Grant struct {
 	Lock  string
 	Lease coord.LeaseID

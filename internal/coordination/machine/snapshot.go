@@ -13,15 +13,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Image is the whole state as it was when it was taken, to be written beside Apply.
-// It is safe for concurrent use.
+// Image is a copy of the whole state, for writing beside Apply. It is safe for concurrent use.
 type Image struct {
 	Keyspace
 	limits      coord.Limits
 	index       uint64
 	term        uint64
 	incarnation uint64
-	leases      btree.Map[coord.LeaseID, *lease] // of which the keys are not looked at
+	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
 	lastLease   coord.LeaseID
 	clients     []clientImage
 	lastClient  coord.ClientID
@@ -34,15 +33,15 @@ type clientImage struct {
 	client
 }
 
-// publishedImage is what of an owner's entries is not derived from them.
+// publishedImage is the part of an owner's publication that its entries do not determine.
 type publishedImage struct {
 	owner      string
 	generation uint64
 	lease      coord.LeaseID
 }
 
-// Image takes the present state. It costs what View costs, and a copy of each client's last result and
-// of the name of each owner that publishes.
+// Image copies the present state. Beyond View it copies each client's last result and each publishing
+// owner's name.
 func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
@@ -65,8 +64,8 @@ func (m *Machine) Image() *Image {
 // Index gives the index and the term of the last entry in the image.
 func (i *Image) Index() (index, term uint64) { return i.index, i.term }
 
-// WriteTo writes the snapshot: the same bytes for the same state, on every member.
-// It fails only as w does.
+// WriteTo writes the snapshot: the same bytes for the same state, on every member. It fails only
+// with w.
 func (i *Image) WriteTo(w io.Writer) (int64, error) {
 	f := newFrames(w)
 	i.encode(f)
@@ -74,21 +73,21 @@ func (i *Image) WriteTo(w io.Writer) (int64, error) {
 	return f.written, err
 }
 
-// Hash is the SHA-256 of the state: equal on members that have applied the same entries.
+// Hash returns the SHA-256 of the state: equal on members with the same applied entries.
 func (i *Image) Hash() [sha256.Size]byte {
 	h := sha256.New()
 	i.encode(h)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Snapshot is the state in one piece; see Image.WriteTo for one that is large.
+// Snapshot returns the state in one piece; use Image.WriteTo for a large one.
 func (m *Machine) Snapshot() []byte {
 	var b bytes.Buffer
-	_, _ = m.Image().WriteTo(&b) // a Buffer does not fail
+	_, _ = m.Image().WriteTo(&b) // a Buffer never fails
 	return b.Bytes()
 }
 
-// StateHash is the hash of the present state; see Image.Hash.
+// StateHash returns the hash of the present state; see Image.Hash.
 func (m *Machine) StateHash() [sha256.Size]byte { return m.Image().Hash() }
 
 func (i *Image) encode(w io.Writer) {
@@ -200,7 +199,7 @@ func (e *encoder) result(r *coord.Result) {
 	}
 }
 
-// version is a KeyValue without its key. A claim is read back out of the value.
+// version writes a KeyValue without its key. A reader finds the claim in the value.
 func (e *encoder) version(kv *coord.KeyValue) {
 	e.bytes(kv.Value)
 	e.int(int64(kv.CreateRevision))
@@ -214,7 +213,7 @@ func (e *encoder) version(kv *coord.KeyValue) {
 const (
 	absent  = iota // there is none
 	spelled        // it follows
-	present        // it is the present version of the key
+	present        // the present version of the key
 )
 
 func (i *Image) event(e *encoder, ev *coord.Event) {

@@ -221,7 +221,7 @@ func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
 }
 
 // So with what was taken out of the directory, and with since when an entry is what it is.
-func TestRestoreRefusesDepartures(t *testing.T) {
+func TestRestoreRefusesRemovals(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
 	l.must(t, batch(id, 1, adopted(entry("n", "s", "a", 1)), adopted(entry("n", "s", "b", 1)), adopted(entry("n", "s", "c", 1))))
@@ -231,12 +231,12 @@ func TestRestoreRefusesDepartures(t *testing.T) {
 	first, second := "\x0fdirectory/n/s/b\x02\x05alice", "\x0fdirectory/n/s/c\x03\x05alice"
 	value := string(entry("n", "s", "a", 1).Value)
 	for _, c := range []struct{ name, old, new, field string }{
-		{"out of order", first + second, second + first, "departure"},
-		{"twice", first + second, first + first, "departure"},
-		{"of no entry", first, "\x0fdirectory/n/s/ \x02\x05alice", "departure"},
-		{"of what is there", first, "\x0fdirectory/n/s/a\x02\x05alice", "departure"},
-		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "departure"},
-		{"yet to come", second, "\x0fdirectory/n/s/c\x04\x05alice", "departure"},
+		{"out of order", first + second, second + first, "removal"},
+		{"twice", first + second, first + first, "removal"},
+		{"of no entry", first, "\x0fdirectory/n/s/ \x02\x05alice", "removal"},
+		{"of what is there", first, "\x0fdirectory/n/s/a\x02\x05alice", "removal"},
+		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "removal"},
+		{"yet to come", second, "\x0fdirectory/n/s/c\x04\x05alice", "removal"},
 		{"registered in the future", value + "\x01\x01\x01\x01\x00\x01", value + "\x01\x01\x01\x01\x00\x04", "since"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,14 +2,14 @@ package machine
 
 import "github.com/blackhole/blackhole/pkg/coord"
 
-// Usage is what an owner has of what its Quota bounds.
+// Usage is an owner's share of the quantities in its Quota.
 type Usage struct {
 	Leases, Claims, Clients int
 	Bytes                   int64
 }
 
-// usage is the Usage of one owner. Every one of its leases and clients leads to it, so it is
-// kept as long as there is one; its keys are bound to its leases.
+// usage is the Usage of one owner. All its leases and clients point to it, and it lives as long as
+// one of them; its keys are bound to its leases.
 type usage struct {
 	Usage
 	published *published // nil: nothing yet
@@ -38,7 +38,7 @@ func (a *usage) remove(kv *coord.KeyValue) {
 	}
 }
 
-// Usage tells what an owner has.
+// Usage returns an owner's usage.
 func (m *Machine) Usage(owner string) Usage {
 	if a := m.owners[owner]; a != nil {
 		return a.Usage
@@ -46,10 +46,10 @@ func (m *Machine) Usage(owner string) Usage {
 	return Usage{}
 }
 
-// owners are the owners with a lease or a client, by name. The order of the map never matters.
+// owners are the owners with a lease or a client, by name. The map's order never matters.
 type owners map[string]*usage
 
-// of returns the usage of an owner, made if there is none.
+// of returns an owner's usage, made on demand.
 func (o owners) of(name string) *usage {
 	a := o[name]
 	if a == nil {
@@ -66,7 +66,7 @@ func (o owners) dropEmpty(name string) {
 	}
 }
 
-// room checks that an owner who has so many bytes may have more.
+// roomFor checks an owner's quota for more bytes.
 func roomFor(q *coord.Quota, has, more int64) error {
 	if more > 0 && uint64(has+more) > q.Bytes {
 		return limitReached("per_owner.bytes", "too much bound to the leases of one owner", q.Bytes)

@@ -5,15 +5,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Events gives the next events of a watch. One call looks at a bounded number of events, so it
-// may return none and More. From a revision yet to come it returns nothing, and Next is that
-// revision. On another member, or after a restore, the same Watch goes on without loss or is
-// told that it cannot.
+// Events returns the next events of a watch. One call inspects a bounded number of events and may
+// return none with More. From a future revision it returns none, and Next is that revision. On
+// another member, or after a restore, the same Watch continues without loss or fails.
 //
-// Errors: Invalid; NotFound, wrapping *Compacted, when events are missing.
+// Errors: Invalid; NotFound, wrapping *Compacted, for missing events.
 func (s *Keyspace) Events(w coord.Watch) (coord.Batch, error) {
 	const op = "coord.Events"
-	const look = 8192 // MAGIC: a millisecond, for events that do not match
+	const look = 8192 // MAGIC: a millisecond of events outside the span
 	if w.From <= 0 {
 		return coord.Batch{}, fault.Wrap(op, fault.Invalidf("from", w.From, "must be above 0"))
 	}

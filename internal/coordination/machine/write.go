@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// step is a change of one key; a nil put deletes it.
+// step is a change of one key; a nil put deletes the key.
 type step struct {
 	key   string
 	put   *coord.Put
@@ -65,7 +65,7 @@ func (o *writeOp) holds(m *Machine, g coord.Guard) error {
 	return nil
 }
 
-// plan turns changes into steps and checks that all of them can be done.
+// plan returns the steps of the changes and checks each.
 func (o *writeOp) plan(m *Machine, owner string) ([]step, error) {
 	steps := make([]step, 0, len(o.Then))
 	for i, change := range o.Then {
@@ -132,13 +132,13 @@ func (o *writeOp) deletable(m *Machine, steps []step, span coord.Span, field int
 	return steps, err
 }
 
-// feasible checks the steps together: no key twice, and room for all.
+// feasible checks the steps together: one per key, and room for all.
 func feasible(m *Machine, steps []step, owner string) error {
 	if len(steps) > 1 {
 		slices.SortStableFunc(steps, func(a, b step) int { return strings.Compare(a.key, b.key) })
 	}
 	var keys int
-	var bytes, owned int64               // owned: of what is bound to the owner's leases
+	var bytes, owned int64               // owned: bytes bound to the owner's leases
 	bound := make(map[coord.LeaseID]int) // stays empty, and on the stack, without leases
 	for i, s := range steps {
 		if i > 0 && steps[i-1].key == s.key {
