@@ -185,8 +185,8 @@ func TestNodesAndDomains(t *testing.T) {
 	})
 }
 
-// TestAbsence is what the difference between "no such name" and "no such record" hangs on: caches and
-// search lists act on it.
+// TestAbsence checks the difference between "no such name" and "no such record", which caches and
+// search lists depend on.
 func TestAbsence(t *testing.T) {
 	for name, rcode := range map[string]int{
 		"idle.service.consul.":              dns.RcodeSuccess, // registered, not UP

@@ -21,7 +21,7 @@ import (
 type fakeCatalog struct {
 	mu      sync.Mutex // guards all
 	list    []*instance.Instance
-	views   map[instance.Name]*instance.View // of those that are UP
+	views   map[instance.Name]*instance.View // of the UP instances
 	index   uint64
 	contact instance.Contact
 	expires time.Time

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzPacket: whatever comes, nothing panics, an answer is a message that another implementation reads,
-// it fits, it is to the question, and one that has no records is hardly longer than the packet.
+// FuzzPacket: no packet causes a panic, and another implementation can read each answer. An answer
+// fits the limit, repeats the question, and without records is hardly longer than the packet.
 func FuzzPacket(f *testing.F) {
 	b := newFixture(f)
 	b.catalog.set(append(shop(), crowd(40)...)...)
@@ -54,8 +54,8 @@ func FuzzPacket(f *testing.F) {
 		}
 		theirs := new(dns.Msg)
 		if theirs.Unpack(raw) == nil && a.Rcode == dns.RcodeFormatError {
-			// They take less for an error: counts that are not true, parts that are not there, names
-			// that point into the header.
+			// The library accepts some malformed messages: wrong counts, missing parts, names that point into
+			// the header.
 			pointer := func(r byte) bool { return r >= 0xC0 }
 			wellFormed := len(theirs.Question) == 1 && raw[5] == 1 && raw[4] == 0 && binary.BigEndian.Uint32(raw[6:]) == 0 &&
 				raw[10] == 0 && int(raw[11]) == len(theirs.Extra) && len(theirs.Extra) <= maxAfter &&

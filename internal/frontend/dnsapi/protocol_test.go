@@ -65,7 +65,7 @@ func record0(t *testing.T) dns.RR {
 	return rr
 }
 
-// TestSilence: to these no answer is given, or two servers could talk to each other for ever.
+// TestSilence: such messages get no answer, because two servers could answer each other forever.
 func TestSilence(t *testing.T) {
 	b := newFixture(t)
 	answer := question("web.service.consul.", dns.TypeA, 0)

@@ -23,7 +23,7 @@ func TestRegisterTellsWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestPages: what stays is in exactly one page, whatever comes and goes between two of them, be it what a page ended with.
+// TestPages: each lasting instance is in exactly one page, despite changes between pages.
 func TestPages(t *testing.T) {
 	c, a, _ := agents(t)
 	add := func(service, id string) instance.Key {

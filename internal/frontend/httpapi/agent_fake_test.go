@@ -12,7 +12,7 @@ import (
 )
 
 // registry is an agent plane of one peer in memory: the dumbest that keeps the contract. Its
-// time passes by hand. It remembers every change, so that indexes are looked up and not kept.
+// time passes by hand. It remembers all changes and looks indexes up in them.
 type registry struct {
 	apart    bool // no leader is known
 	mu       sync.Mutex

@@ -49,8 +49,8 @@ func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, 
 	return caller{&http.Client{Transport: transport}, "http://localhost"}, end
 }
 
-// TestLife of a service that crashes: up, unhealthy after 30 s, removed after 60 s, and what a
-// watcher sees of it; of an instance that is checked; and what a restart leaves of them.
+// TestLife: a crashed service is unhealthy after 30 s and removed after 60 s, for watchers too. It
+// also covers an instance with a check and a restart.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool

@@ -21,7 +21,7 @@ const (
 	maxWatch     = 10 * time.Minute
 )
 
-// watchInstances waits until the result differs from that of an index and returns it. A client
+// watchInstances waits for a result newer than an index. A client
 // that accepts server-sent events gets a stream of changes instead.
 func (a *agentAPI) watchInstances(w http.ResponseWriter, r *http.Request) error {
 	q, values, err := readQuery(r, "index", "wait")

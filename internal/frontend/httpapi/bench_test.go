@@ -115,8 +115,7 @@ func serveKnown(b testing.TB, n int) string {
 }
 
 // BenchmarkInstances asks for the healthy instances of a service, one request after the other on
-// each of the connections. The client is as cheap as it can be: it writes one text and looks for the
-// end of the answer by its length.
+// each of the connections. The client is cheap: it writes one text and finds the end of the answer by its length.
 func BenchmarkInstances(b *testing.B) {
 	for _, conns := range []int{1, 16} {
 		for _, n := range []int{10, 100, 1000} {
@@ -176,7 +175,7 @@ type sample struct {
 // Add keeps one.
 func (s *sample) Add(d time.Duration) { s.times[s.next.Add(1)%int64(len(s.times))].Store(int64(d)) }
 
-// median is that of those kept.
+// median returns the median of the kept times.
 func (s *sample) median() time.Duration {
 	kept := make([]int64, min(s.next.Load(), int64(len(s.times))))
 	for n := range kept {

@@ -43,8 +43,8 @@ func newSpecification(t testing.TB) specification {
 	return s
 }
 
-// conforming is a guard that lets everything pass, and fails the test where an exchange is not
-// as the document has it.
+// conforming is a guard that admits everything and fails the test for an exchange outside the
+// document.
 func conforming(t testing.TB) func(access.Role, http.Handler) http.Handler {
 	s := newSpecification(t)
 	return func(_ access.Role, next http.Handler) http.Handler {

@@ -37,8 +37,8 @@ func (l *one) Accept() (net.Conn, error) {
 func (l *one) Close() error   { return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestAnswersGoInOnePiece: an answer that is not long takes one write, whatever its method,
-// and the connection goes on.
+// TestAnswersGoInOnePiece: a short answer takes one write, for all methods, and the connection
+// stays usable.
 func TestAnswersGoInOnePiece(t *testing.T) {
 	far, near := net.Pipe()
 	defer far.Close()

@@ -98,7 +98,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
 type Requests interface {
 	// Requested counts an answer.
 	Requested(endpoint, method string, status int)
-	// Took records the duration of a request, except of those that wait at the client's request.
+	// Took records the duration of a request. Watches and waits are excluded.
 	Took(endpoint, method string, d time.Duration)
 }
 

@@ -28,8 +28,8 @@ import (
 // wholeTable returns the routes of all planes.
 func wholeTable() []route { return table(&discoveryAPI{}, &coordinationAPI{}, &agentAPI{}) }
 
-// TestNoTwoRoutes: the router takes all of them, so that no request is of two; where the patterns of
-// two overlap, the narrower one has the request, and those are all such pairs.
+// TestNoTwoRoutes: no request matches two routes. These are all pairs of overlapping patterns, of
+// which the narrower one wins.
 func TestNoTwoRoutes(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, r := range wholeTable() {
@@ -64,7 +64,7 @@ func overlap(a, b string) bool {
 	return len(x) == len(y)
 }
 
-// TestEachRouteIsReached by a path of its own, and by no other method than its pattern's and HEAD.
+// TestEachRouteIsReached: each route has a path that reaches it.
 func TestEachRouteIsReached(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, r := range wholeTable() {

@@ -133,8 +133,7 @@ func TestContentTypeDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestLargeBodies over a real connection: the refusal arrives although the client writes on. The client of
-// net/http may tell of its broken write and not of the answer, when it has both at once.
+// TestLargeBodies over a real connection: the refusal arrives although the client writes on. The client of net/http may report its broken write instead of the answer.
 func TestLargeBodies(t *testing.T) {
 	a, url := listening(t)
 	for _, path := range []string{own, "/v1/discovery/query"} {

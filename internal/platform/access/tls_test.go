@@ -122,8 +122,8 @@ func presented(t testing.TB, address string, trust *tls.Config) (string, error) 
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
-// awaitLook waits until one of the connections that are opened all the time has looked at the files since the
-// clock moved: those that are opened while it looks go by what there was.
+// awaitLook waits until a connection has read the files after the clock moved. Concurrent
+// connections use the old content.
 func awaitLook(t testing.TB, secure *TLS, at *clock) {
 	t.Helper()
 	require.Eventually(t, func() bool {
