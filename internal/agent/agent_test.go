@@ -23,9 +23,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// market is a discovery plane that remembers what stands in it.
+// market is a fake discovery plane.
 type market struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	key    crypto.PrivKey
 	stands map[string]*records.Record
 	news   int
@@ -71,7 +71,7 @@ func (m *market) OwnAll() (all []*records.Record) {
 	return all
 }
 
-// record is what stands under an id, or nil.
+// record returns the announced record of an id, or nil.
 func (m *market) record(id string) *records.Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,13 +84,13 @@ func (m *market) breaks(err error) {
 	m.broken = err
 }
 
-// stand is an agent, on a disk that outlives it.
+// stand is an agent on a disk that survives it.
 type stand struct {
 	*Service
 	disk   vfs.FS
 	market *market
 	mu     sync.Mutex // guards down
-	down   bool       // whether what checks dial refuses
+	down   bool       // checked addresses refuse connections
 }
 
 func (s *stand) dial(context.Context, string, string) (net.Conn, error) {
@@ -141,7 +141,7 @@ func web(id string) instance.Registration {
 
 const disk = `{"id":"disk","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`
 
-// webs asks for all instances of the service web.
+// webs asks for all instances of service web.
 func webs() instance.Query {
 	return instance.Query{Name: instance.Name{Namespace: "default", Service: "web"}, Selector: instance.Selector{AnyStatus: true}}
 }
@@ -153,7 +153,8 @@ func (s *stand) status(t *testing.T) instance.Status {
 	return found.Instances[0].Status
 }
 
-// An application that falls silent is UNHEALTHY, then gone, and a watcher saw each step.
+// TestSilence checks that a silent application becomes UNHEALTHY and is
+// removed, visible step by step to a watcher.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
@@ -192,7 +193,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// The check alone keeps an instance, brings it down, and up again.
+// TestChecked checks that a check alone keeps an instance, takes it down and
+// brings it up.
 func TestChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
@@ -216,7 +218,8 @@ func TestChecked(t *testing.T) {
 	})
 }
 
-// What is registered survives the process, and is UNKNOWN until it is heard of.
+// TestRestart checks that registrations survive the process, UNKNOWN until a
+// sign of life.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
@@ -242,7 +245,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// An offer stands in the discovery plane while its instance is UP.
+// TestOffer checks that an offer is announced while its instance is UP.
 func TestOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
@@ -295,7 +298,7 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// A record of an instance that is not there any more is withdrawn at the start.
+// TestOrphan checks that the start withdraws records without an instance.
 func TestOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMarket(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// instant is a directory that has everything at once, and a network without a wire.
+// instant is a directory without delay and a network without a wire.
 type instant struct{ to *Service }
 
 func (instant) Publish([]directory.Change) {}
@@ -42,7 +42,7 @@ func benched(b *testing.B, self string, to *Service) *Service {
 	return s
 }
 
-// BenchmarkHeartbeat renews 4,096 leases at their own peer, at another, and at one of which nobody knows.
+// BenchmarkHeartbeat renews 4,096 leases: local, of another peer, and unknown.
 func BenchmarkHeartbeat(b *testing.B) {
 	owner := benched(b, "a", nil)
 	other := benched(b, "b", owner)
@@ -70,8 +70,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// BenchmarkLinearizable finds the 1,000 instances of a service once it is sure of them; what the group needs
-// for that is not in it.
+// BenchmarkLinearizable reads the 1,000 instances of a service linearizably,
+// without the group's own time.
 func BenchmarkLinearizable(b *testing.B) {
 	owner := benched(b, "a", nil)
 	s := benched(b, "b", owner)

@@ -24,38 +24,38 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// cluster is what the coordination group has of all peers, and the network between them.
+// cluster is a fake directory for all peers, and the network between them.
 type cluster struct {
 	t *testing.T
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	desks    map[string]*desk
 	revision uint64
 	entries  map[instance.Key]*instance.Instance
-	gone     map[instance.Key]string // who removed it last
+	gone     map[instance.Key]string // owner of the last removal
 	leads    bool
-	commits  time.Duration // from publishing to the commit
-	follows  time.Duration // from the commit to a catalog
+	commits  time.Duration // time from Publish to the commit
+	follows  time.Duration // time from the commit to a catalog
 	refuses  func(*instance.Instance) error
-	away     map[string]error // of peers that cannot be called
-	hangs    map[string]bool  // those whose calls do not end
+	away     map[string]error // unreachable peers
+	hangs    map[string]bool  // peers whose calls never return
 }
 
-// desk is one peer with its part in the directory.
+// desk is one peer with its part of the directory.
 type desk struct {
 	*Service
 	group *cluster
 	self  string
 	known *catalog.Catalog
-	calls int // by other peers, guarded by group.mu
+	calls int // calls of other peers, guarded by group.mu
 	disk  vfs.FS
 	stop  func()
 
-	mu      sync.Mutex // guards what follows; group.mu may be taken with it held
+	mu      sync.Mutex // guards the fields below; lock it before group.mu
 	pending map[instance.Key]directory.Change
 	fates   map[instance.Key]error
 	done    map[instance.Key]uint64
-	settled chan struct{} // closed when anything is
+	settled chan struct{} // closed at each decision
 	work    chan struct{}
 	feed    chan fed
 }
@@ -83,7 +83,7 @@ func newCluster(t *testing.T, peers ...string) *cluster {
 	return g
 }
 
-// start begins a process of the peer. What it knew of the cluster it learns anew.
+// start starts a process of the peer with an empty memory.
 func (d *desk) start() {
 	t, g := d.group.t, d.group
 	var err error
@@ -128,7 +128,7 @@ func (d *desk) rouse() {
 	}
 }
 
-// commit commits what is pending, all in one revision, while there is a leader.
+// commit commits all pending changes in one revision while a leader exists.
 func (d *desk) commit(ctx context.Context) {
 	for {
 		select {
@@ -157,7 +157,8 @@ func (d *desk) commit(ctx context.Context) {
 	}
 }
 
-// take makes a batch of what is pending at a desk, whose lock is held, and gives what is another's.
+// take commits the pending changes of a locked desk and returns its foreign
+// keys.
 func (g *cluster) take(d *desk) (lost []instance.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,7 +199,7 @@ func (g *cluster) take(d *desk) (lost []instance.Key) {
 	return lost
 }
 
-// lose has a desk find out that its key was adopted.
+// lose informs a desk of an adopted key.
 func (d *desk) lose(k instance.Key) {
 	d.mu.Lock()
 	if _, pending := d.pending[k]; !pending {
@@ -215,7 +216,7 @@ func (d *desk) follow(ctx context.Context) {
 			return
 		case f := <-d.feed:
 			if len(f.changes) == 0 {
-				continue // the group's revision moves on with what is none of the catalog's business
+				continue // other keys of the group use this revision
 			}
 			select {
 			case <-ctx.Done():
@@ -270,7 +271,7 @@ func (d *desk) Read(_ context.Context, n instance.Name) (list []*instance.Instan
 	return list, g.revision, nil
 }
 
-// At is Peers': it reaches who is not away.
+// At implements Peers.
 func (d *desk) At(peer string) (instance.Registrar, error) {
 	g := d.group
 	g.mu.Lock()
@@ -324,7 +325,7 @@ func (l line) SetStatus(ctx context.Context, k instance.Key, s instance.Status) 
 	return l.Registrar.SetStatus(ctx, k, s)
 }
 
-// set changes the world.
+// set changes the cluster.
 func (g *cluster) set(change func()) {
 	g.mu.Lock()
 	change()
@@ -339,7 +340,7 @@ func (g *cluster) dies(peer string) {
 	g.set(func() { g.away[peer] = fault.New("cluster", fault.Unavailable, "%s is away", peer) })
 }
 
-// holder is the peer that has a key in the directory, "" for none.
+// holder returns the owner of a key in the directory, or "".
 func (g *cluster) holder(k instance.Key) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -349,20 +350,20 @@ func (g *cluster) holder(k instance.Key) string {
 	return ""
 }
 
-// called counts the calls of other peers at one.
+// called returns the number of calls of other peers at a peer.
 func (g *cluster) called(peer string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.desks[peer].calls
 }
 
-// rest lets everything that is under way come to an end.
+// rest waits for all running work.
 func rest() {
 	time.Sleep(500 * time.Millisecond)
 	synctest.Wait()
 }
 
-// agree requires every peer's registry, every catalog and the directory to say the same.
+// agree checks that all registries, all catalogs and the directory are equal.
 func (g *cluster) agree() {
 	rest()
 	want := map[instance.Key]string{}

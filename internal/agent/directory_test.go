@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// lasting is an instance that does not fall silent during a test.
+// lasting returns a registration that never falls silent during a test.
 func lasting(id string) instance.Registration {
 	r := web(id)
 	r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = time.Hour, 2*time.Hour
@@ -26,7 +26,8 @@ func surely() instance.Query {
 	return q
 }
 
-// A registration is in the directory when it is answered, and has the directory's revision.
+// TestCommitted checks that an answered registration is in the directory and
+// has its revision.
 func TestCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -62,7 +63,8 @@ func TestCommitted(t *testing.T) {
 	})
 }
 
-// Without a leader a registration stands here and waits for one; one that requires a commit leaves no trace.
+// TestNoLeader checks that a registration waits for a leader, and that one with
+// a required commit leaves no trace.
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -108,7 +110,8 @@ func TestNoLeader(t *testing.T) {
 	})
 }
 
-// A commit that takes too long is waited for no longer than CommitWait, or the caller.
+// TestSlowCommit checks that a slow commit is awaited at most for CommitWait,
+// or until the caller leaves.
 func TestSlowCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a")
@@ -151,7 +154,7 @@ func TestSlowCommit(t *testing.T) {
 	})
 }
 
-// What the directory refuses is not kept.
+// TestDirectoryRefuses checks that a rejected registration is undone.
 func TestDirectoryRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a")
@@ -178,7 +181,8 @@ func TestDirectoryRefuses(t *testing.T) {
 	})
 }
 
-// An application that registers at another peer has moved there, and the peer it left lets it go.
+// TestMoves checks that a registration at another peer moves the application,
+// and that the former peer drops it.
 func TestMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -209,7 +213,8 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// Two peers register the same: one has it in the end, and both answers were right when they were given.
+// TestRivals registers one key at two peers: one owns it in the end, and both
+// answers were true.
 func TestRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -232,14 +237,15 @@ func TestRivals(t *testing.T) {
 	})
 }
 
-// A peer whose instance was taken while it could not hear of that takes it back when its application says so.
+// TestTakenBack checks that a new registration takes back an instance lost
+// without notice.
 func TestTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
 		a := g.desks["a"]
 		got, err := a.Register(t.Context(), lasting("x"))
 		require.NoError(t, err)
-		g.set(func() { // b adopted it, and nobody tells a
+		g.set(func() { // b adopted it without a message to a
 			g.revision++
 			i := *g.entries[got.Key]
 			i.Peer, i.Lease, i.Revision = "b", "lease-b", g.revision
@@ -256,7 +262,7 @@ func TestTakenBack(t *testing.T) {
 		require.NoError(t, beats[1].Err)
 		g.agree()
 
-		// it hears of it, but only after its application spoke again
+		// a learns of it only after the new registration
 		a.mu.Lock()
 		a.fates[got.Key] = fault.New("test", fault.Conflict, "it was another's")
 		a.mu.Unlock()
@@ -270,7 +276,8 @@ func TestTakenBack(t *testing.T) {
 	})
 }
 
-// A peer that comes back publishes what it has, and lets go of what is another's by now.
+// TestComesBack checks that a returning peer publishes its instances and drops
+// moved ones.
 func TestComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -295,8 +302,9 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// What was deregistered by another peer while its own was dead does not come back with that one, and its application is
-// told to register anew.
+// TestDeregisteredWhileDead checks that an instance deregistered through
+// another peer stays away when its own peer returns, and that its application
+// must register again.
 func TestDeregisteredWhileDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -330,7 +338,8 @@ func TestDeregisteredWhileDead(t *testing.T) {
 	})
 }
 
-// A key that turns out to be another peer's is taken back once; who has it again then keeps it.
+// TestConflict checks that a foreign key is taken back once; a second takeover
+// stands.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -361,7 +370,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// Who deregisters waits for a registration that is under way: what was answered was so.
+// TestInTurn checks that a deregistration waits for a running registration of
+// the key.
 func TestInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a")

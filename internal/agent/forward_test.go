@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// register registers an instance and lets everybody hear of it.
+// register registers an instance and waits until all peers know it.
 func (d *desk) register(r instance.Registration) instance.Registered {
 	got, err := d.Register(d.group.t.Context(), r)
 	require.NoError(d.group.t, err)
@@ -22,7 +22,7 @@ func (d *desk) register(r instance.Registration) instance.Registered {
 	return got
 }
 
-// Calls for an instance of another peer are carried out there, and stay there.
+// TestForward checks that calls run at the instance's own peer and stay there.
 func TestForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -57,7 +57,8 @@ func TestForward(t *testing.T) {
 	})
 }
 
-// Each of many heartbeats is answered in its place, whoever answers, and every peer is called once.
+// TestMixedBeats checks that each beat is answered in its place, with one call
+// per peer.
 func TestMixedBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b", "c", "dead", "hung")
@@ -110,7 +111,8 @@ func TestMixedBeats(t *testing.T) {
 	})
 }
 
-// An instance whose peer is dead is adopted as it was, by whoever is asked, and its lease goes on.
+// TestAdopt checks that any called peer adopts the instance of a dead peer
+// unchanged, and that its lease continues.
 func TestAdopt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b", "c")
@@ -153,7 +155,7 @@ func TestAdopt(t *testing.T) {
 		require.NoError(t, beats[1].Err, "the lease that it has")
 		require.Zero(t, g.called("a"))
 
-		// it moves on: b remembers whose the lease was
+		// it moves on: b remembers the owner of the lease
 		g.dies("b")
 		c := g.desks["c"]
 		beats, err = c.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
@@ -167,8 +169,9 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// While no leader is known, too, a peer adopts, and the directory hears of it when there is one. But it does not remove
-// what another may bring back.
+// TestAdoptWithoutLeader checks that a peer also adopts without a leader and
+// publishes later, but does not remove an instance its own peer could bring
+// back.
 func TestAdoptWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -192,7 +195,8 @@ func TestAdoptWithoutLeader(t *testing.T) {
 	})
 }
 
-// A caller that leaves, or an owner that has an answer of its own, is no reason to adopt.
+// TestNotAdopted checks that a leaving caller and an answering owner cause no
+// adoption.
 func TestNotAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -228,7 +232,8 @@ func TestNotAdopted(t *testing.T) {
 	})
 }
 
-// An application that registers here while its old peer is still waited for has the last word.
+// TestRegisteredWhileAdopted checks that a registration here wins over the
+// pending call to the old peer.
 func TestRegisteredWhileAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -252,14 +257,15 @@ func TestRegisteredWhileAdopted(t *testing.T) {
 	})
 }
 
-// stingy answers too little.
+// stingy answers fewer beats than asked.
 type stingy struct{ instance.Registrar }
 
 func (s stingy) At(string) (instance.Registrar, error) { return s, nil }
 
 func (stingy) Heartbeat(context.Context, []instance.Ref) ([]instance.Beat, error) { return nil, nil }
 
-// A peer that answers nonsense is not believed, and what cannot be checked here is not adopted.
+// TestUnfit checks that malformed answers are errors, and that a peer adopts no
+// instance it cannot check.
 func TestUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -282,7 +288,7 @@ func TestUnfit(t *testing.T) {
 	})
 }
 
-// What came from a peer is answered here, or not at all.
+// TestDirect checks that calls of peers are never forwarded.
 func TestDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -303,7 +309,7 @@ func TestDirect(t *testing.T) {
 		require.Zero(t, g.called("a"))
 		require.Equal(t, "a", g.holder(got.Key))
 
-		// it does not wait longer for the directory than the peer waits for it
+		// it waits for the directory no longer than its caller waits for it
 		g.set(func() { g.commits = time.Minute })
 		began := time.Now()
 		_, err = g.desks["b"].SetStatus(t.Context(), got.Key, instance.StatusDown)
@@ -313,7 +319,7 @@ func TestDirect(t *testing.T) {
 	})
 }
 
-// Former leases are bounded.
+// TestFormer checks the bound of lease aliases.
 func TestFormer(t *testing.T) {
 	var f leaseAliases
 	for n := range maxAliases + 1 {

@@ -14,7 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// A linearizable answer that cannot be had is none.
+// TestUnsure checks that a linearizable read fails if the catalog cannot catch
+// up.
 func TestUnsure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
@@ -63,7 +64,8 @@ func TestUnsure(t *testing.T) {
 	})
 }
 
-// A catalog is behind by an addition, a change, a removal, and none of them, whatever its revision says.
+// TestHas checks that a catalog lacks an addition, a change or a removal,
+// whatever its revision.
 func TestHas(t *testing.T) {
 	at := func(id string, revision uint64) *instance.Instance {
 		return &instance.Instance{Key: web(id).Key, Peer: "b", Lease: id, Revision: revision}
@@ -97,7 +99,8 @@ func TestHas(t *testing.T) {
 	}
 }
 
-// What this peer shows before the directory has it holds an answer up until it does.
+// TestOwnAhead checks that a linearizable read waits for an uncommitted local
+// instance.
 func TestOwnAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a")
@@ -118,7 +121,8 @@ func TestOwnAhead(t *testing.T) {
 	})
 }
 
-// model is what a cluster that answers one call at a time may show, by id.
+// model is the allowed state of a cluster that answers one call at a time, by
+// id.
 type model map[string]told
 
 type told struct {
@@ -126,8 +130,8 @@ type told struct {
 	status instance.Status
 }
 
-// Whoever is asked, and whoever is cut off meanwhile, the answers are those of one registry; what was
-// answered is seen by linearizable reads everywhere, at once.
+// TestOneRegistry checks that any peer, under any partition, answers like one
+// registry, and that linearizable reads see each answer at once.
 func TestOneRegistry(t *testing.T) {
 	ids, peers := []string{"x", "y", "z"}, []string{"a", "b", "c"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -162,7 +166,7 @@ func TestOneRegistry(t *testing.T) {
 	})
 }
 
-// one makes a random call about an instance, and has the model follow.
+// one makes a random call about an instance and updates the model.
 func one(rt *rapid.T, g *cluster, d *desk, r instance.Registration, m model) {
 	t := g.t
 	was, there := m[r.ID]

@@ -39,8 +39,8 @@ func TestMarshalKeepsEverything(t *testing.T) {
 	require.Equal(t, none, got)
 }
 
-// TestEveryFieldTravels sets each field of the message in turn to nothing: the instance must differ,
-// so that neither the codec nor Same forgets one that is added later.
+// TestEveryFieldTravels clears each field of the message in turn: the instance
+// must differ, so that neither the codec nor Same misses a new field.
 func TestEveryFieldTravels(t *testing.T) {
 	i := built(t, nil)
 	i.Override = StatusOutOfService
@@ -57,7 +57,7 @@ func TestEveryFieldTravels(t *testing.T) {
 		changed.ProtoReflect().Clear(field)
 		got, err := FromProto(changed)
 		if err != nil {
-			continue // it is required
+			continue // required
 		}
 		if field.Name() == "revision" {
 			require.True(t, Same(i, got))
@@ -145,8 +145,8 @@ func registrations() *rapid.Generator[Registration] {
 	})
 }
 
-// TestNormalFormIsOne: normalizing again changes nothing, and what is decoded is what was encoded,
-// whatever the order in which lists were given.
+// TestNormalFormIsOne checks that Normalize is idempotent and that decoding
+// returns the encoded instance, for any order of lists.
 func TestNormalFormIsOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := registrations().Draw(t, "registration")

@@ -14,7 +14,7 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// full is a registration with every field set, each in its normal form.
+// full is a registration with all fields set, in normal form.
 func full() Registration {
 	return Registration{
 		Key: Key{Namespace: "prod", Service: "payment", ID: "payment-1"},
@@ -44,7 +44,7 @@ func full() Registration {
 	}
 }
 
-// built gives the instance that a registry makes of full.
+// built returns the instance of a changed full registration.
 func built(t require.TestingT, change func(*Registration)) *Instance {
 	r := full()
 	if change != nil {
@@ -125,10 +125,11 @@ func mapOf(keys []string) map[string]string {
 	return m
 }
 
-// change spoils a registration; the faults are by the field that is to be named.
+// change breaks a registration. Lists of changes are grouped by the field of
+// the error.
 type change = func(*Registration)
 
-// badAddresses are faults of where it is.
+// badAddresses are invalid addresses.
 func badAddresses() map[string][]change {
 	return map[string][]change{
 		"namespace": {
@@ -167,7 +168,7 @@ func badAddresses() map[string][]change {
 	}
 }
 
-// badLists are faults of what there are many of.
+// badLists are invalid lists and maps.
 func badLists() map[string][]change {
 	return map[string][]change{
 		"interfaces": {
@@ -197,7 +198,7 @@ func badLists() map[string][]change {
 	}
 }
 
-// badTexts are all others.
+// badTexts are other invalid fields.
 func badTexts() map[string][]change {
 	return map[string][]change{
 		"environment": {func(r *Registration) { r.Spec.Environment = "test" }},

@@ -141,7 +141,7 @@ func selectors() *rapid.Generator[Selector] {
 	})
 }
 
-// plain is a selector in one of the forms that all equal ones have, comparable by require.Equal.
+// plain normalises a selector for require.Equal.
 func plain(s Selector) Selector {
 	s.Tags = sorted(s.Tags)
 	set := s.statusSet()

@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// filled has instances as an application would register them, spread over services.
+// filled returns a catalog with realistic instances of several services.
 func filled(b *testing.B, instances, services int) *Catalog {
 	c := newCatalog(b, Config{})
 	require.NoError(b, c.Reset(2, list(instances, services)))
@@ -58,7 +58,8 @@ func BenchmarkDiscover(b *testing.B) {
 	}
 }
 
-// The first read after a change of a service of 1,000 and of a namespace of 10,000.
+// BenchmarkReadAfterChange reads a service of 1,000 and a namespace of 10,000
+// after a change.
 func BenchmarkReadAfterChange(b *testing.B) {
 	for _, name := range []string{"service", "namespace", "services"} {
 		b.Run(name, func(b *testing.B) {
@@ -87,7 +88,7 @@ func BenchmarkReadAfterChange(b *testing.B) {
 	}
 }
 
-// BenchmarkApply changes one of 10,000 at a time, the instance made beforehand.
+// BenchmarkApply changes one of 10,000 instances at a time.
 func BenchmarkApply(b *testing.B) {
 	for _, services := range []int{1, 1000, 10000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
@@ -133,7 +134,8 @@ func BenchmarkReset(b *testing.B) {
 	}
 }
 
-// BenchmarkWake is one change until the last of 100 watchers of a service of 100 has its event.
+// BenchmarkWake measures the time from a change until the last of 100 watchers
+// has its event.
 func BenchmarkWake(b *testing.B) {
 	const watchers = 100
 	c := filled(b, 10000, 100)
@@ -167,7 +169,7 @@ func BenchmarkWake(b *testing.B) {
 	wg.Wait()
 }
 
-// BenchmarkMemory reports what an instance costs beside itself.
+// BenchmarkMemory reports the overhead of an instance.
 func BenchmarkMemory(b *testing.B) {
 	for _, services := range []int{1, 1000, 10000} {
 		for _, read := range []bool{false, true} {

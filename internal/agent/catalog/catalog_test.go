@@ -16,7 +16,7 @@ func key(service, id string) instance.Key {
 	return instance.Key{Namespace: "default", Service: service, ID: id}
 }
 
-// put is a change to an instance that is UP, unless another status is given.
+// put is a change to an instance, UP by default.
 func put(rev uint64, service, id string, status ...instance.Status) Change {
 	i := &instance.Instance{Key: key(service, id), Status: instance.StatusUp, Revision: rev}
 	for _, s := range status {
@@ -99,7 +99,7 @@ func TestResultsAreShared(t *testing.T) {
 	view := discover(t, c, "a").View
 	apply(t, c, 3, put(3, "b", "1"))
 	apply(t, c, 4, put(4, "a", "2", instance.StatusDown))
-	apply(t, c, 5, put(5, "a", "1")) // the same again
+	apply(t, c, 5, put(5, "a", "1")) // an equal instance
 	require.Same(t, view, discover(t, c, "a").View)
 	require.EqualValues(t, 5, discover(t, c, "a").Revision)
 	apply(t, c, 6, Change{Key: key("a", "1")})
@@ -108,7 +108,8 @@ func TestResultsAreShared(t *testing.T) {
 	require.Len(t, view.Instances, 1, "views do not change")
 }
 
-// What came and went in a gap must be told of, though the catalog never saw it.
+// TestGaps checks that a watch reports changes inside a gap, although the
+// catalog never saw them.
 func TestGaps(t *testing.T) {
 	begin := func(t *testing.T) *Catalog {
 		c := newCatalog(t, Config{})
@@ -119,11 +120,11 @@ func TestGaps(t *testing.T) {
 	for _, tc := range []struct {
 		after uint64
 		reset bool
-		index uint64 // of Await at once; 0: it waits
+		index uint64 // of an immediate Await; 0: it waits
 	}{
-		{9, false, 10}, // knows nothing of a/1 yet, and is told
+		{9, false, 10}, // a reader without a/1, which it gets
 		{10, false, 0},
-		{11, true, 10}, // may have seen anything
+		{11, true, 10}, // a reader in an unknown state
 		{19, true, 10},
 		{20, false, 0},
 	} {
@@ -189,7 +190,7 @@ func TestResultsInUseAreKept(t *testing.T) {
 	require.Equal(t, 4, len(*c.streams.get(healthy("a").Name).results.byKey.Load()))
 }
 
-// The catalog keeps no more than it may, whatever comes and whoever asks.
+// TestBounds checks the memory bounds under any changes and queries.
 func TestBounds(t *testing.T) {
 	c := newCatalog(t, Config{Log: 8, History: 64, Results: 3})
 	for rev := uint64(2); rev < 2000; rev++ {
@@ -297,7 +298,7 @@ func TestRemovedTellsTheLastState(t *testing.T) {
 	require.EqualValues(t, 4, two.Instance.Revision)
 }
 
-// owner is what is left to whoever answers for instances.
+// owner has the methods of instance.Catalog that need a registry.
 type owner interface {
 	LastBeat(k instance.Key) (time.Time, bool)
 	Expires(list []*instance.Instance) time.Time

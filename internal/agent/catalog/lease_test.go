@@ -14,7 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Whatever is fed, a lease finds the instance that has it, as it is, and those of the past find nothing.
+// TestByLease checks that a lease finds its present instance and that former
+// leases find nothing.
 func TestByLease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, err := New(Config{})

@@ -15,7 +15,8 @@ import (
 
 type world map[instance.Key]*instance.Instance
 
-// model is the dumb version: the whole truth at every revision, each result looked for anew.
+// model is the simple version: all states at all revisions, each result
+// computed anew.
 type model struct {
 	revs   []uint64 // ascending
 	worlds []world
@@ -48,7 +49,7 @@ func (m *model) apply(rev uint64, changes []Change) {
 	m.revs, m.worlds = append(m.revs, rev), append(m.worlds, next)
 }
 
-// question is a selector over a service, or over a namespace if that is "".
+// question is a selector of a service, or of a namespace for "".
 type question struct {
 	instance.Name
 	instance.Selector
@@ -73,7 +74,7 @@ func (q question) of(w world) []*instance.Instance {
 	return list
 }
 
-// index is the last revision at which the result changed.
+// index returns the revision of the result's last change.
 func (m *model) index(q question) uint64 {
 	index := uint64(1)
 	for n := 1; n < len(m.revs); n++ {
@@ -86,7 +87,8 @@ func (m *model) index(q question) uint64 {
 
 func alike(a, b []*instance.Instance) bool { return slices.EqualFunc(a, b, instance.Same) }
 
-// tiny worlds: two namespaces, two services, three instances each.
+// drawChanges uses a tiny world: two namespaces, two services, three instances
+// each.
 func drawChanges(t *rapid.T, rev uint64) []Change {
 	var changes []Change
 	for range rapid.IntRange(0, 3).Draw(t, "changes") {
@@ -140,7 +142,8 @@ func newCatalog(t require.TestingT, cfg Config) *Catalog {
 	return c
 }
 
-// With a history that is long enough every index is exact, however seldom it was asked for.
+// TestIndexIsTheRevisionOfTheLastChange checks that a long history keeps all
+// indexes exact.
 func TestIndexIsTheRevisionOfTheLastChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, m := newCatalog(t, Config{}), newModel()
@@ -158,7 +161,8 @@ func TestIndexIsTheRevisionOfTheLastChange(t *testing.T) {
 	})
 }
 
-// With a log of a few changes the index of a result in use changes when and only when the result does.
+// TestIndexChangesWithTheResultAlone checks with a short log that the index of
+// a used result moves exactly with the result.
 func TestIndexChangesWithTheResultAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, m := newCatalog(t, Config{Log: 2}), newModel()
@@ -194,7 +198,7 @@ func TestIndexChangesWithTheResultAlone(t *testing.T) {
 	})
 }
 
-// reader is a consumer that applies batches.
+// reader is a consumer of batches.
 type reader struct {
 	q    question
 	has  world
@@ -232,7 +236,7 @@ func drawService(t *rapid.T) question {
 	return rapid.SampledFrom(slices.DeleteFunc(questions(), func(q question) bool { return q.Service == "" })).Draw(t, "service")
 }
 
-// open is Watch without its goroutine: begin, then tell whenever the test likes.
+// open is Watch without its loop: it begins, and the test calls tell.
 func open(t require.TestingT, c *Catalog, r *reader, after uint64) *watch {
 	s, err := c.hold(r.q.Name)
 	require.NoError(t, err)
@@ -244,8 +248,9 @@ func open(t require.TestingT, c *Catalog, r *reader, after uint64) *watch {
 	return w
 }
 
-// Whoever resumes at any revision of the truth with what was true then, and applies batches, has what is
-// true at the index of each, at any peer, though logs are short, streams are forgotten and revisions were missed.
+// TestWatchIsLosslessOrResets checks that a reader resuming at any revision
+// with the state of that revision, at any peer, has the true state at each
+// index, despite short logs, forgotten streams and missed revisions.
 func TestWatchIsLosslessOrResets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel()
@@ -265,7 +270,7 @@ func TestWatchIsLosslessOrResets(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			rev := m.rev() + rapid.Uint64Range(1, 2).Draw(t, "gap")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0: // changes that this peer does not see, then all there is
+			case 0: // changes missed by this peer, then a Reset
 				for range rapid.IntRange(1, 4).Draw(t, "missed") {
 					m.apply(rev, drawChanges(t, rev))
 					rev++
@@ -275,14 +280,14 @@ func TestWatchIsLosslessOrResets(t *testing.T) {
 			case 1:
 				m.apply(rev, nil)
 				require.NoError(t, c.Apply(rev, nil))
-			case 2: // resume, having asked anywhere
+			case 2: // resume after a query at any peer
 				q := drawService(t)
 				after := rapid.Uint64Range(1, m.rev()).Draw(t, "after")
 				r := &reader{q: q, has: fromList(q.of(m.at(after)))}
 				w := open(t, c, r, after)
 				check(r)
 				watchers = append(watchers, watcher{w, r})
-			case 3: // a reader that waits has what there is
+			case 3: // a waiting reader is up to date
 				q := drawService(t)
 				after := rapid.Uint64Range(1, m.rev()).Draw(t, "after")
 				if res := ask(t, c, q); !differs(c.floor.Load(), res.Index, after) {
@@ -318,7 +323,7 @@ func ids(list []*instance.Instance) (out []string) {
 	return out
 }
 
-// checkPlaces holds the table and the list of streams against each other.
+// checkPlaces compares the table with the list of streams.
 func checkPlaces(t require.TestingT, c *Catalog) {
 	inTable := 0
 	for i := range c.streams.shards {

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// awaited runs Await and what happens meanwhile in virtual time.
+// awaited runs Await and concurrent changes in virtual time.
 func awaited(t *testing.T, c *Catalog, after uint64, during func(cancel func())) (instance.Result, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -41,8 +41,8 @@ func TestAwait(t *testing.T) {
 	cases := []struct {
 		name  string
 		after uint64
-		first step          // while it waits
-		delay time.Duration // from first to then
+		first step          // during the wait
+		delay time.Duration // between first and then
 		then  step
 		index uint64
 		took  time.Duration
@@ -68,7 +68,7 @@ func TestAwait(t *testing.T) {
 			c.Freeze("no leader", time.Now().Add(-time.Second))
 		}, index: 2, took: time.Second, stale: true},
 		{name: "ahead, caught up", after: 5, first: func(t *testing.T, c *Catalog, _ func()) {
-			apply(t, c, 5, put(5, "a", "2")) // seen elsewhere
+			apply(t, c, 5, put(5, "a", "2")) // seen at another peer
 		}, delay: 5 * time.Second, then: func(t *testing.T, c *Catalog, _ func()) {
 			apply(t, c, 6, put(6, "a", "3"))
 		}, index: 6, took: 5 * time.Second},
@@ -111,7 +111,7 @@ func TestAwaitOfAnUnknownService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalog(t, Config{History: 4})
 		res, took, err := awaited(t, c, 1, func(func()) {
-			for rev := uint64(2); rev < 30; rev++ { // sweeps do not disturb who waits
+			for rev := uint64(2); rev < 30; rev++ { // sweeps do not disturb waiters
 				apply(t, c, rev, put(rev, "b", "1", instance.Status(rev%2)))
 			}
 			time.Sleep(time.Second)
@@ -132,7 +132,7 @@ func TestAwaitOfAnUnknownService(t *testing.T) {
 	})
 }
 
-// A frozen answer is full, and says how old it is.
+// TestFrozenContact checks that a stale answer is complete and has an age.
 func TestFrozenContact(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := newCatalog(t, Config{Now: func() time.Time { return now }})
@@ -140,18 +140,18 @@ func TestFrozenContact(t *testing.T) {
 	require.Equal(t, instance.Contact{Revision: 2}, discover(t, c, "a").Contact)
 	c.Freeze("no leader", now)
 	now = now.Add(time.Second)
-	c.Freeze("no peers", now) // since the first
+	c.Freeze("no peers", now) // since the first Freeze
 	now = now.Add(time.Second)
 	res := discover(t, c, "a")
 	require.Equal(t, instance.Contact{Stale: true, Reason: "no peers", Age: 2 * time.Second, Revision: 2}, res.Contact)
 	require.Len(t, res.Instances, 1)
-	apply(t, c, 3, put(3, "a", "2")) // this peer's own still count
+	apply(t, c, 3, put(3, "a", "2")) // local changes still count
 	require.Len(t, discover(t, c, "a").Instances, 2)
 	c.Thaw()
 	require.False(t, discover(t, c, "a").Stale)
 }
 
-// follow runs Watch until the test ends, and collects.
+// follow runs Watch until the test ends and collects batches.
 func follow(t *testing.T, c *Catalog, after uint64) func() []instance.Batch {
 	var mu sync.Mutex
 	var batches []instance.Batch
@@ -219,7 +219,7 @@ func TestWatchAhead(t *testing.T) {
 		"never reached":           nil,
 		"caught up":               func(t *testing.T, c *Catalog) { apply(t, c, 5) },
 		"caught up with a change": func(t *testing.T, c *Catalog) { apply(t, c, 5, put(5, "b", "1")) },
-		"caught up with all of it": func(t *testing.T, c *Catalog) { // and a gap that ends there
+		"caught up with all of it": func(t *testing.T, c *Catalog) { // and a gap up to there
 			require.NoError(t, c.Reset(5, []*instance.Instance{put(2, "a", "1").Instance, put(4, "a", "2").Instance}))
 		},
 	} {
@@ -250,7 +250,8 @@ func TestWatchAhead(t *testing.T) {
 	}
 }
 
-// A slow watcher costs a number, and is told all there is when the log has gone on without it.
+// TestSlowWatcherIsReset checks that a slow watcher holds one number only, and
+// gets a Reset after the log moved on.
 func TestSlowWatcherIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalog(t, Config{Log: 8})
@@ -292,13 +293,14 @@ func TestWatchLimits(t *testing.T) {
 	})
 	c := newCatalog(t, Config{Watches: 1})
 	broken := errors.New("broken pipe")
-	for range 3 { // each gives its place back
+	for range 3 { // each frees its place
 		require.ErrorIs(t, c.Watch(t.Context(), healthy("b"), 0, func(instance.Batch) error { return broken }), broken)
 	}
 	require.Zero(t, c.Stats().Watches)
 }
 
-// For the race detector: one feeds, many read, wait and watch; all end with the truth.
+// TestConcurrentReaders is for the race detector: one feeder, many readers,
+// waiters and watchers, one final state.
 func TestConcurrentReaders(t *testing.T) {
 	c := newCatalog(t, Config{Log: 16, History: 64, Results: 2})
 	const last = 2000
@@ -327,7 +329,7 @@ func TestConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// watchTo applies batches until an instance is seen, and compares.
+// watchTo applies batches until an instance appears, and compares.
 func watchTo(ctx context.Context, c *Catalog, q question, k instance.Key) error {
 	end := errors.New("seen")
 	r := &reader{q: q, has: world{}}
@@ -350,7 +352,7 @@ func watchTo(ctx context.Context, c *Catalog, q question, k instance.Key) error 
 	return err
 }
 
-// awaitTo waits for one index after another.
+// awaitTo awaits one index after another.
 func awaitTo(ctx context.Context, c *Catalog, q question, last uint64) error {
 	for at := uint64(0); at < last; {
 		res, err := c.Await(ctx, instance.Query{Name: q.Name, Selector: q.Selector}, at)

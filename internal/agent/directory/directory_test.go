@@ -19,12 +19,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// cluster is a group whose leader the test names, and peers that use it.
+// cluster is a group with a leader chosen by the test, and peers that use it.
 type cluster struct {
 	*coordtest.Solo
 	t *testing.T
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	term    uint64
 	leader  string
 	changed chan struct{}
@@ -32,7 +32,7 @@ type cluster struct {
 	batches int
 }
 
-// peer is one peer with its directory. It can be cut off from the group.
+// peer is a peer with its directory. The test can cut it off from the group.
 type peer struct {
 	*Directory
 	c    *cluster
@@ -46,7 +46,7 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{t: t, Solo: coordtest.New(coordtest.Config{Now: time.Now, After: after}), changed: make(chan struct{})}
 }
 
-// elect makes a peer the leader; "" for an election under way.
+// elect makes a peer the leader; "" starts an election.
 func (c *cluster) elect(leader string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,14 +61,14 @@ func (c *cluster) elect(leader string) {
 	c.changed = make(chan struct{})
 }
 
-// sent is how many batches the group was given.
+// sent returns the number of batches sent to the group.
 func (c *cluster) sent() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.batches
 }
 
-// lostBy is what a peer was told that others have.
+// lostBy returns the keys reported as lost to a peer.
 func (c *cluster) lostBy(p *peer) []instance.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *cluster) add(name string) *peer {
 	return p
 }
 
-// end stops everybody.
+// end stops all peers.
 func (c *cluster) end() {
 	for _, p := range c.peers {
 		require.NoError(c.t, p.Close())
@@ -175,7 +175,8 @@ func running(service, id string) Change {
 	}}
 }
 
-// ids are those that a peer shows of a service, and whether they may be old.
+// ids returns the instances of a service in a peer's catalog, and whether they
+// are stale.
 func (p *peer) ids(service string) (ids []string, stale bool) {
 	got, err := p.Catalog.Discover(p.c.t.Context(), instance.Query{
 		Name: instance.Name{Namespace: "default", Service: service}, Selector: instance.Selector{AnyStatus: true},
@@ -202,7 +203,8 @@ func run(t *testing.T, f func(t *testing.T, c *cluster)) {
 	})
 }
 
-// Normal start: a leader is there; what runs is pulled and registered in one batch.
+// TestNormalStart starts peers with a leader: one batch registers all
+// instances.
 func TestNormalStart(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -234,7 +236,8 @@ func TestNormalStart(t *testing.T) {
 	})
 }
 
-// Polling during an election: what starts meanwhile waits, and is registered once somebody leads.
+// TestElection starts a peer during an election: its instances wait for the
+// leader.
 func TestElection(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a := c.add("a")
@@ -255,7 +258,8 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// What is registered after a leader was lost is shown here, marked as stale, before there is another.
+// TestRegisteredWhileLeaderless checks that a registration without a leader is
+// visible at its own peer, marked as stale.
 func TestRegisteredWhileLeaderless(t *testing.T) {
 	for _, pause := range []time.Duration{0, time.Millisecond, 10 * time.Second} {
 		run(t, func(t *testing.T, c *cluster) {
@@ -280,7 +284,8 @@ func TestRegisteredWhileLeaderless(t *testing.T) {
 	}
 }
 
-// A late registration is committed and seen everywhere within moments; so are a change and an end.
+// TestLateRegistration checks that registrations, changes and deregistrations
+// reach all peers within moments.
 func TestLateRegistration(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -305,7 +310,8 @@ func TestLateRegistration(t *testing.T) {
 	})
 }
 
-// A new leader inherits the directory: nothing is registered again.
+// TestLeaderChange checks that a new leader inherits the directory without new
+// registrations.
 func TestLeaderChange(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -328,7 +334,8 @@ func TestLeaderChange(t *testing.T) {
 	})
 }
 
-// A peer that is cut off shows what it knew, and what changes there; afterwards all is one again.
+// TestCutOff checks that a peer without contact shows its last state and its
+// own changes, and that all peers agree afterwards.
 func TestCutOff(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -354,7 +361,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Who adopts an instance has it; its former owner is told, and lets it go.
+// TestAdopted checks that an adopting peer owns the instance and the former
+// owner learns of it.
 func TestAdopted(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -379,8 +387,9 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
-// A result has the index at which the group committed it, also when it was shown before that: who saw the
-// index without the instance is woken.
+// TestIndexOfCommitted checks that a result has the index of its commit, also
+// if it was visible before: a reader with that index but without the instance
+// is woken.
 func TestIndexOfCommitted(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a, b := c.add("a"), c.add("b")
@@ -402,8 +411,8 @@ func TestIndexOfCommitted(t *testing.T) {
 	})
 }
 
-// The last word of an application counts, not the last to reach the group: a registration that was kept while
-// its peer knew of no leader gives way to one that the application made elsewhere since.
+// TestLastWordCounts checks that a registration waiting for a leader yields to
+// a later one at another peer.
 func TestLastWordCounts(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		c.elect("a")
@@ -432,8 +441,8 @@ func TestLastWordCounts(t *testing.T) {
 	})
 }
 
-// Of two registrations that were committed the last one counts, whichever of their peers comes back first from a cut that
-// was longer than the leases, and whatever the clocks of the peers say.
+// TestLastCommittedCounts checks that the later of two committed registrations
+// wins, in any order of the peers' return after their leases, with any clocks.
 func TestLastCommittedCounts(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
 		run(t, func(t *testing.T, c *cluster) {
@@ -480,7 +489,9 @@ func TestLastCommittedCounts(t *testing.T) {
 	}
 }
 
-// What another peer removed while its own was away does not come back with that one, be its lease over or not.
+// TestRemovedElsewhere checks that an instance removed through another peer
+// stays removed when its own peer returns, before or after the end of its
+// lease.
 func TestRemovedElsewhere(t *testing.T) {
 	for _, away := range []time.Duration{5 * time.Second, time.Minute} {
 		run(t, func(t *testing.T, c *cluster) {
@@ -507,7 +518,7 @@ func TestRemovedElsewhere(t *testing.T) {
 			require.Equal(t, []instance.Key{taken.Key}, c.lostBy(a))
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.ErrorIs(t, err, fault.Conflict)
-			a.Publish([]Change{taken}) // its application is here again
+			a.Publish([]Change{taken}) // the application registers here again
 			_, err = a.Committed(t.Context(), taken.Key)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -516,8 +527,8 @@ func TestRemovedElsewhere(t *testing.T) {
 	}
 }
 
-// Whatever the order in which peers start, are cut off, and leaders change: in the end every peer shows
-// everything that runs, once.
+// TestAnyOrder checks that after starts, cuts and leader changes in any order
+// all peers show each running instance once.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

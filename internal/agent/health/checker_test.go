@@ -22,7 +22,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// lab is a Checker with a network of functions, and all that it reported.
+// lab is a Checker with a fake network and all its reports.
 type lab struct {
 	*health.Checker
 	t *testing.T
@@ -76,7 +76,7 @@ func (l *lab) Skipped(n int) {
 	l.skipped += n
 }
 
-// dial opens to every address that has no answer of its own.
+// dial connects to each address without an answer of its own.
 func (l *lab) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	l.mu.Lock()
 	l.dials[address] = append(l.dials[address], time.Now())
@@ -98,7 +98,7 @@ func (l *lab) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return client, server.Close()
 }
 
-// set makes address answer so, from now on.
+// set defines the answer of an address.
 func (l *lab) set(address string, answer func(context.Context) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func address(t health.Target) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(t.Host), uint16(t.Port)).String()
 }
 
-// verdicts writes a mark for each report: the verdict, and ! where it changed.
+// verdicts formats reports: a mark for each status, and ! at changes.
 func verdicts(list []health.Report) string {
 	var b strings.Builder
 	for _, r := range list {
@@ -211,7 +211,8 @@ func TestTimeoutIsFailure(t *testing.T) {
 	})
 }
 
-// A check that ends after the next moment is not made up for.
+// TestLateIsSkipped checks that a check that ends after the next moment skips
+// it.
 func TestLateIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, one := newLab(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 1, 2 }), target(1)
@@ -226,7 +227,8 @@ func TestLateIsSkipped(t *testing.T) {
 	})
 }
 
-// requireRegular wants the checks of a target after a moment to be as far apart as its interval.
+// requireRegular checks that the checks of a target after a moment are one
+// interval apart.
 func (l *lab) requireRegular(n int, since time.Time) {
 	l.t.Helper()
 	all := l.of(target(n).Key.ID)
@@ -239,8 +241,8 @@ func (l *lab) requireRegular(n int, since time.Time) {
 	require.WithinDuration(l.t, time.Now(), all[len(all)-1].At, 12*time.Second)
 }
 
-// Half of all targets do not answer, and would hold more than all workers and slow ones: the
-// others are checked as ever, and those that hang get their turns.
+// TestSlowDoNotDelayOthers lets half of all targets hang, more than all lanes
+// hold: the others keep their schedule, and hanging targets get their turns.
 func TestSlowDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -269,7 +271,7 @@ func TestSlowDoNotDelayOthers(t *testing.T) {
 	})
 }
 
-// What hangs since just now finds room beside those that have hung for long.
+// TestSlowLeaveRoom checks that new hanging checks find room beside old ones.
 func TestSlowLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60
@@ -295,7 +297,7 @@ func TestSlowLeaveRoom(t *testing.T) {
 	})
 }
 
-// What was well and hangs all at once must not stop the rest.
+// TestSuddenHang checks that targets hanging at once do not stop the rest.
 func TestSuddenHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60
@@ -319,7 +321,7 @@ func TestSuddenHang(t *testing.T) {
 	})
 }
 
-// Checks do not bunch, neither the first ones nor later.
+// TestSpread checks that first and later checks are spread.
 func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
@@ -344,7 +346,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// The process, or the host, does not run for five minutes while checks are under way.
+// TestSuspension suspends the process or the host for five minutes during
+// checks.
 func TestSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -393,7 +396,8 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// What this peer lacks is no failure of the target.
+// TestLackOfDescriptors checks that a lack of resources at this peer is not a
+// failure of the target.
 func TestLackOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, one := newLab(t, nil), target(1)
@@ -423,7 +427,7 @@ func TestSetAgain(t *testing.T) {
 
 		same := one
 		same.Local = true
-		same.Check.Interval = instance.DefaultCheckInterval // what 0 stands for
+		same.Check.Interval = instance.DefaultCheckInterval // the default
 		require.NoError(t, l.Set(same))
 		synctest.Wait()
 		m, _ := l.Measured(one.Key)
@@ -460,7 +464,7 @@ func TestUnmeasured(t *testing.T) {
 			require.Equal(t, ok, !m.Last.IsZero())
 			return m.Checks, ok
 		}
-		for range 2 { // what was not kept is not told, what is begun goes on
+		for range 2 { // without a window: no measurements; with one: they continue
 			n, ok := measured(true)
 			require.False(t, ok)
 			require.Zero(t, n)
@@ -483,7 +487,7 @@ func TestRemove(t *testing.T) {
 			defer func() { ended <- struct{}{} }()
 			return hang(ctx)
 		})
-		for i := range 3 { // one under way, one waiting for a worker, one for its moment
+		for i := range 3 { // one running, one waiting for a worker, one waiting for its moment
 			require.NoError(t, l.Set(target(i)))
 			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
@@ -506,7 +510,8 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// A Report that takes long delays its own target and no other; reports of a target are in order.
+// TestSlowReport checks that a slow Report delays only its own target, and that
+// reports of a target are in order.
 func TestSlowReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// FuzzEndpoint: whatever an endpoint is, either it is refused, or the check goes to the instance's own
-// host, or to a loopback one where that is allowed, and asks one thing.
+// FuzzEndpoint checks that an endpoint is rejected, or leads to one request to
+// the instance's own host or an allowed loopback address.
 func FuzzEndpoint(f *testing.F) {
 	for _, seed := range []string{"", "/", "//b/", "http://b/", "http://a@b/", "http://a:80@b/", "https://a:443/?q#f", `http://b\@a/`, "8080", ":1", "b:1", "[::1]:1", "80/svc"} {
 		f.Add("HTTP", "a", seed, false)
@@ -45,19 +45,19 @@ func FuzzEndpoint(f *testing.F) {
 	})
 }
 
-// netipOrName reports whether a host could be one that the instance's validation lets through.
+// netipOrName reports whether the validation of an instance may accept a host.
 func netipOrName(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// talk is a connection that has one answer.
+// talk is a connection with one answer.
 type talk struct {
 	io.Reader
 	io.Writer
 }
 
-// FuzzAnswer: no answer makes a check read without end, or pass without a 2xx.
+// FuzzAnswer checks that reads are bounded and that only 2xx passes.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		"", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "HTTP/1.1 100 x\r\n\r\nHTTP/1.1 204 x\r\n\r\n",
@@ -81,7 +81,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzServing: only SERVING passes.
+// FuzzServing checks that only SERVING passes.
 func FuzzServing(f *testing.F) {
 	f.Add("0", []byte("\x00\x00\x00\x00\x02\x08\x01"))
 	f.Add("0", []byte("\x00\xff\xff\xff\xff\x08\x01"))

@@ -29,11 +29,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// servers is the variable that makes the test binary serve what the load test checks, by the type of
-// check: a process of its own, so that only the checks' CPU time is counted.
+// servers is the variable that turns the test binary into servers for the load
+// test, by check type: a separate process, so that only the CPU time of checks
+// counts.
 const servers = "BLACKHOLE_HEALTH_SERVERS"
 
-// hosts is how many loopback addresses are served, for each has but 28,000 connections a minute.
+// hosts is the number of served loopback addresses; each allows 28,000
+// connections a minute.
 const hosts = 50
 
 func TestMain(m *testing.M) {
@@ -44,7 +46,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve writes the addresses and serves until its input ends.
+// serve writes its addresses and serves until its input ends.
 func serve(kind instance.CheckType) {
 	for i := range hosts {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.1.%d:0", i+1))
@@ -77,7 +79,7 @@ func accept(l net.Listener) {
 	}
 }
 
-// started gives the addresses of servers in a process of their own.
+// started returns the addresses of servers in separate processes.
 func started(b *testing.B, kind instance.CheckType) []string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, os.Args[0])
@@ -115,7 +117,7 @@ func heap() int64 {
 // BenchmarkLoad checks 10,000 targets every 10 s over loopback: CPU seconds a second of this process
 // alone, and bytes a target with goroutines' stacks, after as many rounds as b.N. A round takes 10 s:
 //
-//	go test -run - -bench Load -benchtime 2x ./pkg/health
+//	go test -run - -bench Load -benchtime 2x ./internal/agent/health
 func BenchmarkLoad(b *testing.B) {
 	for _, kind := range []instance.CheckType{instance.HTTP, instance.TCP, instance.GRPC} {
 		b.Run(string(kind), func(b *testing.B) { load(b, kind) })
@@ -146,7 +148,7 @@ func load(b *testing.B, kind instance.CheckType) {
 		require.NoError(b, err)
 		require.NoError(b, c.Set(one))
 	}
-	<-rounds // the first, which is faster
+	<-rounds // the first one is faster
 	start, used := time.Now(), cpu()
 	b.ResetTimer()
 	for range b.N {

@@ -33,7 +33,7 @@ func TestScript(t *testing.T) {
 	script := func(name string) health.Report {
 		check := instance.Check{Type: instance.Script, Endpoint: name, Timeout: time.Minute, Interval: time.Minute}
 		if name == "hang" {
-			check.Timeout = 3 * time.Second // to begin in
+			check.Timeout = 3 * time.Second // time to start
 		}
 		one := health.Target{
 			Key: instance.Key{Namespace: "default", Service: "web", ID: "web-1"}, Host: "10.0.0.1", Port: 80, Check: check,
@@ -59,7 +59,7 @@ func TestScript(t *testing.T) {
 	require.Eventually(t, func() bool { return dead(child) }, time.Minute, 10*time.Millisecond, "the whole group is killed")
 }
 
-// dead reports whether a process is gone, or gone but for a parent that does not look.
+// dead reports whether a process has ended, reaped or not.
 func dead(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -29,7 +29,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// once checks a target over the real network and gives its first report.
+// once checks a target over the real network and returns its first report.
 func once(t *testing.T, one health.Target, change func(*health.Config)) health.Report {
 	t.Helper()
 	reports := make(chan health.Report, 16)
@@ -55,7 +55,7 @@ func once(t *testing.T, one health.Target, change func(*health.Config)) health.R
 	}
 }
 
-// local is a target on a loopback address. Its check has time, unless it says how much.
+// local is a target at a loopback address, with a generous timeout by default.
 func local(t *testing.T, addr string, check instance.Check) health.Target {
 	t.Helper()
 	to, err := netip.ParseAddrPort(addr)
@@ -96,7 +96,7 @@ func wire(t *testing.T, serve func(net.Conn)) (addr string, count *atomic.Int64)
 	return l.Addr().String(), count
 }
 
-// answering reads the request's head and writes text.
+// answering reads the head of the request and writes text.
 func answering(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		drainHead(conn)
@@ -169,7 +169,7 @@ func TestHTTPRequest(t *testing.T) {
 		"\r\nUser-Agent: blackholed-health\r\nAccept: */*\r\nConnection: close\r\n\r\n", <-heads)
 }
 
-// Whoever drips an answer is cut off at the timeout.
+// TestSlowAnswers checks that the timeout cuts off dripping answers.
 func TestSlowAnswers(t *testing.T) {
 	drip := func(head string) func(net.Conn) {
 		return func(conn net.Conn) {
@@ -267,7 +267,7 @@ func TestGRPCOfOthers(t *testing.T) {
 	}
 }
 
-// h2c answers a call by a handler over HTTP/2 without TLS.
+// h2c serves a handler over HTTP/2 without TLS.
 func h2c(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -318,7 +318,8 @@ func TestScriptsAreOff(t *testing.T) {
 	require.Equal(t, "health_check.endpoint", fault.FieldOf(err))
 }
 
-// canary is what a check must never reach: it listens on this host and counts.
+// canary is a listener of this host that no check may reach; it counts
+// connections.
 func canary(t *testing.T) (*url.URL, *atomic.Int64) {
 	t.Helper()
 	addr, count := wire(t, answering("HTTP/1.1 200 OK\r\n\r\n"))
@@ -336,12 +337,12 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-// An instance of another host, whose name leads here: at once, after a first honest answer, or
-// beside an honest one.
+// TestRebinding uses an instance of another host with a name that resolves to
+// this host: at once, after a first honest answer, or beside an honest one.
 func TestRebinding(t *testing.T) {
 	bird, reached := canary(t)
 	here := netip.MustParseAddrPort(bird.Host)
-	t.Run("all", func(t *testing.T) { // ends when those in it have
+	t.Run("all", func(t *testing.T) { // ends with its subtests
 		for name, answers := range map[string][][]netip.Addr{
 			"loopback": {{here.Addr()}},
 			"mapped":   {{netip.AddrFrom16(here.Addr().As16())}},
@@ -361,7 +362,8 @@ func TestRebinding(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-// rebind checks an instance of another host while its name resolves to one list after the other.
+// rebind checks an instance of another host while its name resolves to one list
+// after the other.
 func rebind(t *testing.T, addr string, kind instance.CheckType, answers [][]netip.Addr) {
 	var mu sync.Mutex
 	var asked int
@@ -397,7 +399,8 @@ func rebind(t *testing.T, addr string, kind instance.CheckType, answers [][]neti
 	require.NoError(t, c.Close())
 }
 
-// A name with many addresses is not a way to reach many hosts.
+// TestAddressesAreBounded checks that a name with many addresses does not reach
+// many hosts.
 func TestAddressesAreBounded(t *testing.T) {
 	var many []netip.Addr
 	for i := range byte(100) {

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// play gives the verdict after each result: '+' passes.
+// play returns the status after each result: '+' passes.
 func play(v *checkState, r thresholds, results string) string {
 	var got []byte
 	for _, c := range results {
@@ -49,8 +49,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// RFC 2439, section 4.2: a route is withheld no longer than the ceiling allows, and once
-// withheld not let go before it has been stable.
+// TestHeldIsLetGo checks RFC 2439, section 4.2: suppression ends within the
+// ceiling, and only after stability.
 func TestHeldIsLetGo(t *testing.T) {
 	var v checkState
 	r := thresholds{healthy: 1, unhealthy: 1}
@@ -74,7 +74,8 @@ func TestUndamped(t *testing.T) {
 	}
 }
 
-// The thresholds alone, said the long way.
+// TestVerdictAgainstHistory compares the thresholds with a search of the
+// history.
 func TestVerdictAgainstHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := thresholds{

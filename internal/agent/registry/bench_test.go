@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// disk opens a registry on the real file system, so that what is measured has its fsync, with
-// n realistic instances in it.
+// disk opens a registry with n realistic instances on the real file system,
+// with real fsyncs.
 func disk(b testing.TB, n int) *Registry {
 	c := config(nil)
 	c.Dir, c.MaxInstances = b.TempDir(), MaxMaxInstances
@@ -24,7 +24,7 @@ func disk(b testing.TB, n int) *Registry {
 	return r
 }
 
-// fill registers in few commits.
+// fill registers with few commits.
 func fill(b testing.TB, r *Registry, n int) {
 	for k := 0; k < n; {
 		var group []*request
@@ -40,7 +40,7 @@ func fill(b testing.TB, r *Registry, n int) {
 	}
 }
 
-// own gives the registration texts of its own, as it has when it came over a wire.
+// own copies the texts of a registration, as if received from a network.
 func own(b testing.TB, reg instance.Registration) instance.Registration {
 	require.NoError(b, reg.Normalize())
 	i, err := instance.Unmarshal(instance.Marshal(&instance.Instance{Key: reg.Key, Spec: reg.Spec}))
@@ -48,7 +48,8 @@ func own(b testing.TB, reg instance.Registration) instance.Registration {
 	return instance.Registration{Key: i.Key, Spec: i.Spec}
 }
 
-// cpu reports the processor time of a benchmark, which other work on the machine disturbs less.
+// cpu reports the processor time of a benchmark, which is steadier than the
+// wall time.
 func cpu(b *testing.B, ops int) func() {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -61,7 +62,8 @@ func cpu(b *testing.B, ops int) func() {
 	return func() { b.ReportMetric(float64((used()-begin).Nanoseconds())/float64(b.N*ops), "cpu-ns/op") }
 }
 
-// BenchmarkRegister has 16 clients register one by one with 10,000 present.
+// BenchmarkRegister lets 16 clients register one instance at a time beside
+// 10,000.
 func BenchmarkRegister(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
@@ -87,7 +89,7 @@ func BenchmarkRegister(b *testing.B) {
 	}
 }
 
-// BenchmarkRegisterAgain is of one that differs in nothing: it touches no disk.
+// BenchmarkRegisterAgain repeats an unchanged registration, without the disk.
 func BenchmarkRegisterAgain(b *testing.B) {
 	r := disk(b, 10_000)
 	reg := realistic(7)
@@ -100,7 +102,8 @@ func BenchmarkRegisterAgain(b *testing.B) {
 	}
 }
 
-// BenchmarkHeartbeat renews leases of 10,000, so many in a call.
+// BenchmarkHeartbeat renews leases of 10,000 instances in calls of several
+// sizes.
 func BenchmarkHeartbeat(b *testing.B) {
 	r := disk(b, 10_000)
 	all, _ := r.All()
@@ -109,7 +112,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", by, size), func(b *testing.B) {
 				refs := make([]instance.Ref, len(all))
 				for n, i := range all {
-					at := n * 7919 % len(all) // in another order than they came
+					at := n * 7919 % len(all) // not in the order of registration
 					refs[at] = instance.Ref{Lease: i.Lease}
 					if by == "key" {
 						refs[at] = instance.Ref{Key: i.Key}
@@ -129,7 +132,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// BenchmarkExpire looks at 10,000 every second that beat every ten, as a peer does.
+// BenchmarkExpire runs Expire each second for 10,000 instances with a heartbeat
+// every ten seconds.
 func BenchmarkExpire(b *testing.B) {
 	r := disk(b, 10_000)
 	all, _ := r.All()
@@ -149,7 +153,7 @@ func BenchmarkExpire(b *testing.B) {
 	require.Equal(b, len(all), r.Len())
 }
 
-// BenchmarkMemory tells what an instance costs in memory, with its indexes.
+// BenchmarkMemory reports the memory of an instance with its indexes.
 func BenchmarkMemory(b *testing.B) {
 	const n = 10_000
 	for b.Loop() {
@@ -161,7 +165,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// live is the heap in use after a collection.
+// live returns the heap in use after a collection.
 func live() uint64 {
 	runtime.GC()
 	runtime.GC()

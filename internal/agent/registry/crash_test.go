@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// kept is what must outlive a crash of each instance.
+// kept is the part of an instance that survives a crash.
 type kept struct {
 	weight   int
 	lease    string
@@ -33,13 +33,13 @@ func keptBy(r *Registry) map[string]kept {
 	return m
 }
 
-// known is what was known outside when a crash came.
+// known is the knowledge of clients at a crash.
 type known struct {
-	during   int    // index of the step that was under way
-	revision uint64 // last given out
+	during   int    // index of the running step
+	revision uint64 // last one seen
 }
 
-// script gives steps, each of which is at most one commit.
+// script returns steps of at most one commit each.
 func script() []func(r *Registry, now time.Time) error {
 	weighted := func(id string, weight int) instance.Registration {
 		reg := registration(id)
@@ -69,7 +69,7 @@ func script() []func(r *Registry, now time.Time) error {
 	}
 }
 
-// staging is the stage of a registration, as Register makes it.
+// staging returns the stage of a registration.
 func staging(reg instance.Registration, now time.Time) func(*commit) error {
 	return func(c *commit) error {
 		if err := reg.Normalize(); err != nil {
@@ -83,8 +83,8 @@ func staging(reg instance.Registration, now time.Time) func(*commit) error {
 	}
 }
 
-// TestCrashAtEveryStepOfTheDisk stops the world before every write to the disk, with none, some
-// and all of what was not synced kept.
+// TestCrashAtEveryStepOfTheDisk crashes before each write, and keeps none, some
+// and all of the unsynced data.
 func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	for _, share := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("kept %d%%", share), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 			r, err := Open(config(disk), epoch())
 			require.NoError(t, err)
 			running.Store(r)
-			states := []map[string]kept{{}, keptBy(r)} // before and after each step; the first is Open
+			states := []map[string]kept{{}, keptBy(r)} // before and after each step; the first step is Open
 			for i, do := range script() {
 				step.Store(int64(i + 1))
 				require.NoError(t, do(r, epoch().Add(time.Duration(i)*time.Second)))
@@ -119,10 +119,10 @@ func TestCrashAtEveryStepOfTheDisk(t *testing.T) {
 	}
 }
 
-// inspect opens what is left after a crash.
+// inspect opens the disk after a crash.
 func inspect(t *testing.T, fs vfs.FS, was known, states []map[string]kept) {
 	before, after := states[was.during], states[was.during+1]
-	r, err := Open(config(fs), epoch().Add(-100*time.Hour)) // and the clock was set back
+	r, err := Open(config(fs), epoch().Add(-100*time.Hour)) // with a clock set back
 	require.NoError(t, err, "step %d", was.during)
 	defer func() { require.NoError(t, r.Close()) }()
 	if got := keptBy(r); !maps.Equal(before, got) {
@@ -135,8 +135,8 @@ func inspect(t *testing.T, fs vfs.FS, was known, states []map[string]kept) {
 	require.Greater(t, register(t, r, registration("x"), epoch()).Revision, was.revision)
 }
 
-// TestDiskFails breaks the disk's syncs. What was not confirmed is not shown, heartbeats and
-// removal go on, no later write claims success, and opening it again is all that is needed.
+// TestDiskFails breaks syncs: unconfirmed changes stay invisible, heartbeats
+// and removals continue, later writes fail, and a new Open repairs all.
 func TestDiskFails(t *testing.T) {
 	disk := storetest.NewFailing()
 	c := config(disk)
@@ -165,7 +165,7 @@ func TestDiskFails(t *testing.T) {
 	r.Expire(now)
 	require.Equal(t, []string{"b gone lost"}, f.take())
 	after := disk.Synced()
-	_ = r.Close() // may report the failure
+	_ = r.Close() // may return the failure
 
 	r = open(t, config(after), now)
 	require.Equal(t, 2, r.Len(), "what was removed is back, to be removed again")
@@ -174,7 +174,8 @@ func TestDiskFails(t *testing.T) {
 	require.Zero(t, r.Len())
 }
 
-// TestOneCommit has changes of one instance wait for one commit: each sees those before it.
+// TestOneCommit lets changes of one instance wait for one commit: each sees the
+// earlier ones.
 func TestOneCommit(t *testing.T) {
 	lost := epoch().Add(time.Hour)
 	a, b := registration("a"), registration("b")

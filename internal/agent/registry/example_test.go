@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// An instance registers, falls silent, and is gone.
+// An instance registers, falls silent and is removed.
 func Example() {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, err := registry.Open(registry.Config{

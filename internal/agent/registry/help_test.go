@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// epoch is when the tests begin.
+// epoch is the start of the tests.
 func epoch() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 const self = "12D3KooWTestTestTestTestTestTestTestTestTestTestTest"
@@ -60,7 +60,7 @@ func beat(r *Registry, id string, now time.Time) instance.Beat {
 	return r.Heartbeat([]instance.Ref{{Key: registration(id).Key}}, now)[0]
 }
 
-// follower keeps what the changes say, and that they say it in order.
+// follower collects changes and checks their order.
 type follower struct {
 	t        require.TestingT
 	seen     map[instance.Key]*instance.Instance
@@ -93,14 +93,14 @@ func (f *follower) changed(changes []Change) {
 	}
 }
 
-// take gives the log and begins a new one.
+// take returns the log and clears it.
 func (f *follower) take() []string {
 	log := f.log
 	f.log = nil
 	return log
 }
 
-// agrees compares what was told with what is.
+// agrees compares the delivered changes with the registry.
 func (f *follower) agrees(t require.TestingT, r *Registry) {
 	all, revision := r.All()
 	require.Len(t, all, len(f.seen))
@@ -112,7 +112,7 @@ func (f *follower) agrees(t require.TestingT, r *Registry) {
 	require.Equal(t, len(all), r.queue.Len())
 }
 
-// realistic is a registration as a service of some size makes it.
+// realistic is the registration of a typical service.
 func realistic(n int) instance.Registration {
 	service := fmt.Sprintf("service-%03d", n%500)
 	return instance.Registration{

@@ -11,8 +11,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// TestLayout opens a database as format 1 has been from the first, byte by byte, and leaves the
-// same: what is installed is not to be lost.
+// TestLayout opens a database of format 1, byte by byte, and leaves it equal:
+// installed data must stay readable.
 func TestLayout(t *testing.T) {
 	const (
 		key   = "instance/default/web/a"

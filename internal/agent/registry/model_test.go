@@ -15,16 +15,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// dumb is an instance as somebody would keep it who looks at all of them all the time.
+// dumb is an instance in a simple registry that examines all instances all the
+// time.
 type dumb struct {
 	spec     instance.Spec
 	lease    string
 	since    time.Time // of its registration
 	override instance.Status
-	verdict  instance.Status
+	check    instance.Status
 	starting bool
 	heard    bool
-	quiet    time.Time // from when on it has been quiet
+	quiet    time.Time // start of its silence
 	shown    instance.Status
 }
 
@@ -39,7 +40,7 @@ func (d *dumb) look(now time.Time) {
 	quiet := now.Sub(d.quiet) >= d.spec.UnhealthyAfter
 	d.shown = instance.StatusUp
 	if d.spec.Check != nil {
-		d.shown = d.verdict
+		d.shown = d.check
 	} else if !d.heard {
 		d.shown = instance.StatusUnknown
 	}
@@ -54,7 +55,7 @@ func (d *dumb) look(now time.Time) {
 	}
 }
 
-// model runs a registry and a dumb one side by side.
+// model runs a registry beside the simple one.
 type model struct {
 	config   Config
 	r        *Registry
@@ -122,7 +123,7 @@ func (m *model) register(t *rapid.T) {
 	d.beat(m.now)
 	d.starting = reg.Status == instance.StatusStarting
 	if !same || d.starting {
-		d.verdict = instance.StatusUnknown
+		d.check = instance.StatusUnknown
 	}
 	d.look(m.now)
 }
@@ -169,7 +170,7 @@ func (m *model) report(t *rapid.T) {
 	id := drawID(t)
 	v := CheckResult{
 		Passing: rapid.Bool().Draw(t, "passing"),
-		Status:  rapid.SampledFrom([]instance.Status{instance.StatusUnknown, instance.StatusUp, instance.StatusDown}).Draw(t, "verdict"),
+		Status:  rapid.SampledFrom([]instance.Status{instance.StatusUnknown, instance.StatusUp, instance.StatusDown}).Draw(t, "status"),
 	}
 	d := m.dumb[id]
 	require.Equal(t, d != nil && d.spec.Check != nil, m.r.Report(registration(id).Key, v, m.now))
@@ -180,7 +181,7 @@ func (m *model) report(t *rapid.T) {
 		d.beat(m.now)
 	}
 	if v.Status != instance.StatusUnknown {
-		d.verdict = v.Status
+		d.check = v.Status
 	}
 	if v.Status == instance.StatusUp {
 		d.starting = false
@@ -238,7 +239,7 @@ func (m *model) restart(t *rapid.T) {
 	m.open(t)
 	clear(m.gone)
 	for _, d := range m.dumb {
-		d.heard, d.starting, d.verdict, d.quiet = false, false, instance.StatusUnknown, m.now
+		d.heard, d.starting, d.check, d.quiet = false, false, instance.StatusUnknown, m.now
 		d.look(m.now)
 	}
 	all, _ := m.r.All()

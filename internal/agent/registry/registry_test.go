@@ -412,7 +412,7 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, 1, r.Len(), "what cannot be forgotten on disk stays")
 }
 
-// TestFloorMoves uses up the revisions that were set aside.
+// TestFloorMoves uses up the reserved revisions.
 func TestFloorMoves(t *testing.T) {
 	fs := vfs.NewMem()
 	r := open(t, config(fs), epoch())
@@ -429,8 +429,8 @@ func TestFloorMoves(t *testing.T) {
 	require.Greater(t, b.Revision, last)
 }
 
-// TestConcurrent has many clients at once; what is left is what each of them left, in memory,
-// in what was told, and on disk.
+// TestConcurrent runs many clients: memory, changes and disk end in the state
+// of their last calls.
 func TestConcurrent(t *testing.T) {
 	fs := vfs.NewMem()
 	c := config(fs)
@@ -477,7 +477,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// fatalTo keeps the first failure: require must not end a goroutine that is not the test's.
+// fatalTo keeps the first failure, because require must not end another
+// goroutine.
 type fatalTo struct{ err *error }
 
 func (f fatalTo) Errorf(format string, args ...any) {

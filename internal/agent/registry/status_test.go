@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// event is what happens to an instance.
+// event is an input of state.
 type event = func(state, time.Time) state
 
 func judged(passing bool, by instance.Status) event {
@@ -27,7 +27,7 @@ func overridden(by instance.Status) event {
 	}
 }
 
-// TestStatus tells stories: what happens to an instance at which second, and how it is then.
+// TestStatus plays stories: events by second, and the status after each.
 func TestStatus(t *testing.T) {
 	const (
 		unknown   = instance.StatusUnknown
@@ -71,17 +71,17 @@ func TestStatus(t *testing.T) {
 		{"starting and silent", fresh(plain, true), []step{{30, nothing, unhealthy}}, 60},
 		{"by hand wins", fresh(plain, false), []step{{1, overridden(out), out}, {2, beat, out}, {40, nothing, out}, {41, overridden(unknown), unhealthy}}, 62},
 		{"by hand over a check", fresh(check, false), []step{{1, fail, down}, {2, overridden(starting), starting}, {3, pass, starting}, {4, overridden(unknown), up}}, 63},
-		{"unknown until the first verdict", fresh(check, false), []step{{0, nothing, unknown}, {10, almost, unknown}, {20, pass, up}}, 80},
-		{"a heartbeat is no verdict", fresh(check, false), []step{{10, beat, unknown}, {39, nothing, unknown}, {40, nothing, unhealthy}}, 70},
+		{"unknown until the first result", fresh(check, false), []step{{0, nothing, unknown}, {10, almost, unknown}, {20, pass, up}}, 80},
+		{"a heartbeat does not pass a check", fresh(check, false), []step{{10, beat, unknown}, {39, nothing, unknown}, {40, nothing, unhealthy}}, 70},
 		{"never checked", fresh(check, false), []step{{30, nothing, unhealthy}}, 60},
-		{"one failure is no verdict", fresh(check, false), []step{{5, pass, up}, {15, missed, up}, {34, nothing, up}, {35, nothing, unhealthy}}, 65},
+		{"one failure changes nothing", fresh(check, false), []step{{5, pass, up}, {15, missed, up}, {34, nothing, up}, {35, nothing, unhealthy}}, 65},
 		{"fails and is lost", fresh(check, false), []step{{5, pass, up}, {30, fail, down}, {40, fail, down}}, 65},
 		{"fails, but beats", fresh(check, false), []step{{5, pass, up}, {30, fail, down}, {60, beat, down}, {100, nothing, down}}, 120},
 		{"passes while damped", fresh(check, false), []step{{10, fail, down}, {20, flapping, down}}, 80},
 		{"recovers", fresh(check, false), []step{{10, fail, down}, {20, pass, up}}, 80},
 		{"starting until it passes", fresh(check, true), []step{{5, beat, starting}, {10, fail, starting}, {20, almost, starting}, {30, pass, up}}, 90},
 		{"starting, never passes", fresh(check, true), []step{{5, fail, starting}, {30, fail, unhealthy}}, 60},
-		{"registers again: the verdict holds", fresh(check, false), []step{{10, pass, up}, {20, again(check, false, true), up}}, 80},
+		{"registers again: the state of the check stays", fresh(check, false), []step{{10, pass, up}, {20, again(check, false, true), up}}, 80},
 		{"registers again as starting", fresh(check, false), []step{{10, pass, up}, {20, again(check, true, true), starting}, {30, pass, up}}, 90},
 		{"registers with another check", fresh(check, false), []step{{10, fail, down}, {20, again(check, false, false), unknown}}, 80},
 		{"after a restart", recovered(plain, at(0)), []step{{0, nothing, unknown}, {29, nothing, unknown}, {30, nothing, unhealthy}, {31, beat, up}}, 91},

@@ -16,21 +16,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// throne is who leads.
-type throne struct {
+// leadership is a Leader set by the test.
+type leadership struct {
 	mu      sync.Mutex
 	term    uint64
 	leader  string
 	changed chan struct{}
 }
 
-func (t *throne) Leading() (uint64, string, <-chan struct{}) {
+func (t *leadership) Leading() (uint64, string, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.term, t.leader, t.changed
 }
 
-func (t *throne) seat(leader string) {
+func (t *leadership) elect(leader string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.term, t.leader = t.term+1, leader
@@ -38,19 +38,20 @@ func (t *throne) seat(leader string) {
 	t.changed = make(chan struct{})
 }
 
-// world is a group, directors at its peers, and a peer that registers.
-type world struct {
+// fixture is a group with evaluators at its peers and a registering
+// application.
+type fixture struct {
 	*coordtest.Solo
-	t       *testing.T
-	throne  *throne
-	lease   coord.LeaseID
-	batches int // commands that wrote verdicts
+	t          *testing.T
+	leadership *leadership
+	lease      coord.LeaseID
+	batches    int // commands of evaluators
 }
 
-// inTime runs a test in the virtual time of a bubble.
-func inTime(t *testing.T, test func(w *world)) {
+// inTime runs a test in virtual time.
+func inTime(t *testing.T, test func(w *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, throne: &throne{changed: make(chan struct{})}, Solo: coordtest.New(coordtest.Config{
+		w := &fixture{t: t, leadership: &leadership{changed: make(chan struct{})}, Solo: coordtest.New(coordtest.Config{
 			Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 		})}
 		w.lease = w.do(&coord.LeaseGrant{TTL: 24 * time.Hour.Milliseconds()}).Lease
@@ -58,32 +59,32 @@ func inTime(t *testing.T, test func(w *world)) {
 	})
 }
 
-// Do counts what directors write.
-func (w *world) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+// Do counts commands of evaluators.
+func (w *fixture) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	if cmd.Owner != "app" {
 		w.batches++
 	}
 	return w.Solo.Do(ctx, cmd)
 }
 
-func (w *world) do(op coord.Op) coord.Result {
+func (w *fixture) do(op coord.Op) coord.Result {
 	w.t.Helper()
 	r, _, err := w.Do(w.t.Context(), coord.Command{Owner: "app", Op: op})
 	require.NoError(w.t, err)
 	return r
 }
 
-// run runs a director at a peer until stop.
-func (w *world) run(self string) (stop func()) {
+// run runs an evaluator at a peer until stop.
+func (w *fixture) run(self string) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
-	d := New(Config{Self: self, Leader: w.throne, Member: w})
+	d := New(Config{Self: self, Leader: w.leadership, Member: w})
 	go func() { defer close(done); d.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
 
-// register puts instances of a service into the directory.
-func (w *world) register(service string, ids ...string) {
+// register adds instances of a service to the directory.
+func (w *fixture) register(service string, ids ...string) {
 	w.t.Helper()
 	op := &coord.RegisterBatch{Lease: w.lease, Generation: 1}
 	for _, id := range ids {
@@ -96,20 +97,20 @@ func (w *world) register(service string, ids ...string) {
 	require.Empty(w.t, w.do(op).Foreign)
 }
 
-func (w *world) deregister(service, id string) {
+func (w *fixture) deregister(service, id string) {
 	key := coord.DirectoryKey(instance.Key{Namespace: "default", Service: service, ID: id})
 	w.do(&coord.RegisterBatch{Lease: w.lease, Generation: 1, Deletes: []string{key}})
 }
 
-func (w *world) require(name, service string, least int) coord.Revision {
+func (w *fixture) require(name, service string, least int) coord.Revision {
 	w.t.Helper()
 	return w.do(&coord.SetRequirement{Requirement: coord.Requirement{
 		Name: name, Service: instance.Name{Namespace: "default", Service: service}, Min: least,
 	}}).Revision
 }
 
-// standing waits for what is under way and tells how a requirement stands.
-func (w *world) standing(name string) string {
+// standing waits for running work and describes the status of a requirement.
+func (w *fixture) standing(name string) string {
 	w.t.Helper()
 	synctest.Wait()
 	s, _, err := coord.GetRequirement(w.t.Context(), w, name)
@@ -120,8 +121,8 @@ func (w *world) standing(name string) string {
 	return fmt.Sprintf("%s %d/%d", s.State, s.Available, s.Needed)
 }
 
-// keys are the verdicts that are written.
-func (w *world) keys() map[string]*coord.KeyValue {
+// keys returns the stored statuses.
+func (w *fixture) keys() map[string]*coord.KeyValue {
 	page, _, err := w.Range(w.t.Context(), coord.Query{Span: coord.Under(coord.RequirementStatusPrefix)}, coord.Linearizable)
 	require.NoError(w.t, err)
 	all := map[string]*coord.KeyValue{}
@@ -131,18 +132,18 @@ func (w *world) keys() map[string]*coord.KeyValue {
 	return all
 }
 
-// write writes keys as anybody can.
-func (w *world) write(key, value string) {
+// write writes a key as any client can.
+func (w *fixture) write(key, value string) {
 	w.do(&coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}})
 }
 
-func TestVerdicts(t *testing.T) {
-	inTime(t, func(w *world) {
+func TestStatus(t *testing.T) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		defer w.run("a")()
 		w.require("store", "storage", 2)
 		require.Equal(t, "pending 0/2", w.standing("store"), "nobody leads")
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		require.Equal(t, "insufficient_nodes 0/2", w.standing("store"))
 		w.register("storage", "s1")
 		w.register("other", "s1", "s2")
@@ -163,12 +164,12 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// TestProblem: a requirement that this version cannot understand says so.
+// TestProblem checks that the status names an unreadable selector.
 func TestProblem(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		defer w.run("a")()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		w.do(&coord.SetRequirement{Requirement: coord.Requirement{
 			Name: "odd", Service: instance.Name{Namespace: "default", Service: "s"}, Min: 1, Selector: instance.Selector{Version: "?"},
 		}})
@@ -179,14 +180,14 @@ func TestProblem(t *testing.T) {
 	})
 }
 
-// TestWaiters: who waits is woken by an instance that comes late, whoever leads then, and by nothing else; one whose
-// requirement is deleted is told.
+// TestWaiters checks that a late registration wakes waiters under any leader,
+// that other changes do not, and that a deletion ends a wait.
 func TestWaiters(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		defer w.run("a")()
 		defer w.run("b")()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		w.require("store", "storage", 2)
 		w.require("doomed", "storage", 9)
 		type outcome struct {
@@ -206,12 +207,12 @@ func TestWaiters(t *testing.T) {
 		w.register("storage", "s1")
 		time.Sleep(time.Hour)
 		require.Empty(t, satisfied)
-		w.throne.seat("")
+		w.leadership.elect("")
 		synctest.Wait()
 		w.register("storage", "s2")
 		time.Sleep(time.Hour)
 		require.Empty(t, satisfied, "nobody judges")
-		w.throne.seat("b")
+		w.leadership.elect("b")
 		got := <-satisfied
 		require.NoError(t, got.err)
 		require.Equal(t, []any{coord.RequirementSatisfied, 2, 2 * time.Hour}, []any{got.State, got.Available, got.after})
@@ -230,13 +231,13 @@ func TestWaiters(t *testing.T) {
 	})
 }
 
-// TestTakesOver: a director that takes over, or begins again, writes nothing that is so already; what changed while
-// nobody directed it finds.
-func TestTakesOver(t *testing.T) {
-	inTime(t, func(w *world) {
+// TestNewLeaderContinues checks that a new evaluator repeats no equal status
+// and finds all changes made without an evaluator.
+func TestNewLeaderContinues(t *testing.T) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		stop := w.run("a")
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		w.register("storage", "s1", "s2")
 		w.require("store", "storage", 2)
 		w.require("gone", "storage", 1)
@@ -246,20 +247,20 @@ func TestTakesOver(t *testing.T) {
 		require.Len(t, before, 3)
 		stop()
 		defer w.run("b")()
-		w.throne.seat("b")
+		w.leadership.elect("b")
 		synctest.Wait()
 		require.Equal(t, before, w.keys())
-		w.throne.seat("b")
+		w.leadership.elect("b")
 		synctest.Wait()
 		require.Equal(t, before, w.keys())
 
-		w.throne.seat("")
+		w.leadership.elect("")
 		synctest.Wait()
 		w.do(&coord.DeleteRequirement{Name: "gone"})
 		w.register("storage", "s3")
 		synctest.Wait()
 		require.Equal(t, before, w.keys(), "nobody directs")
-		w.throne.seat("b")
+		w.leadership.elect("b")
 		require.Equal(t, "satisfied 3/3", w.standing("more"))
 		require.Equal(t, "satisfied 3/2", w.standing("store"))
 		require.NotContains(t, w.keys(), coord.RequirementStatusKey("gone"))
@@ -269,13 +270,13 @@ func TestTakesOver(t *testing.T) {
 	})
 }
 
-// TestOthersAreCorrected: what is no word of this director does not last: that of one that was deposed, a
-// forged one, none where there is one to be, one on no requirement.
-func TestOthersAreCorrected(t *testing.T) {
-	inTime(t, func(w *world) {
+// TestForeignStatusesAreCorrected covers late statuses of a deposed evaluator,
+// forged and deleted statuses, and statuses without a requirement.
+func TestForeignStatusesAreCorrected(t *testing.T) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		defer w.run("a")()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		of := w.require("store", "storage", 2)
 		w.register("storage", "s1")
 		time.Sleep(settleTime)
@@ -301,21 +302,22 @@ func TestOthersAreCorrected(t *testing.T) {
 	})
 }
 
-// TestDeposed: a director that was deposed while it had something to write changes nothing that its successor wrote.
+// TestDeposed checks that the late write of a deposed evaluator changes
+// nothing.
 func TestDeposed(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
-		late := &slow{world: w, held: make(chan coord.Command)}
-		d := New(Config{Self: "a", Leader: w.throne, Member: late})
+		late := &slow{fixture: w, held: make(chan coord.Command)}
+		d := New(Config{Self: "a", Leader: w.leadership, Member: late})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
 		defer func() { cancel(); <-done }()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		w.require("store", "storage", 1)
 		command := <-late.held
 		defer w.run("b")()
-		w.throne.seat("b")
+		w.leadership.elect("b")
 		w.register("storage", "s1")
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
 		_, _, err := w.Do(w.t.Context(), command)
@@ -324,9 +326,9 @@ func TestDeposed(t *testing.T) {
 	})
 }
 
-// slow hands over its commands, and does not answer.
+// slow passes commands on and never answers.
 type slow struct {
-	*world
+	*fixture
 	held chan coord.Command
 }
 
@@ -339,20 +341,21 @@ func (s *slow) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.H
 	return coord.Result{}, coord.Header{}, fault.Wrap("slow", ctx.Err())
 }
 
-// TestTogether: many verdicts are one command, and one that cannot be written keeps no other back.
+// TestTogether checks that one command stores many statuses, and that a
+// rejected status does not block others.
 func TestTogether(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		for i := range 100 {
 			w.require(fmt.Sprintf("r%02d", i), "storage", 1)
 		}
-		// A lock of the name "requirements-status" has keys there: that of its first claim is in the way of the requirement
-		// of that name.
+		// A lock of this name occupies the status key of the requirement named
+		// like its first claim.
 		w.do(&coord.Lock{Name: "requirements-status", Lease: w.lease})
 		inTheWay := coord.LockKey("requirements-status", w.lease)[len(coord.RequirementStatusPrefix):]
 		w.require(inTheWay, "storage", 1)
 		defer w.run("a")()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		synctest.Wait()
 		require.Len(t, w.keys(), 101)
 		require.Equal(t, "pending 0/1", w.standing(inTheWay))
@@ -369,12 +372,12 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestOutage: a group that serves nothing for a while is directed again when it does.
+// TestOutage checks that evaluation continues after an outage of the group.
 func TestOutage(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
 		defer w.run("a")()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		w.require("store", "storage", 1)
 		require.Equal(t, "insufficient_nodes 0/1", w.standing("store"))
 		w.register("storage", "s1")
@@ -386,17 +389,18 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestCompacted: a director that is behind what the history has reads all anew.
+// TestCompacted checks that an evaluator behind the compacted history reads
+// everything again.
 func TestCompacted(t *testing.T) {
-	inTime(t, func(w *world) {
+	inTime(t, func(w *fixture) {
 		t := w.t
-		gate := &slowReader{world: w, open: make(chan struct{})}
-		d := New(Config{Self: "a", Leader: w.throne, Member: gate})
+		gate := &slowReader{fixture: w, open: make(chan struct{})}
+		d := New(Config{Self: "a", Leader: w.leadership, Member: gate})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
 		defer func() { cancel(); <-done }()
-		w.throne.seat("a")
+		w.leadership.elect("a")
 		synctest.Wait()
 		r := w.require("store", "storage", 1)
 		w.register("storage", "s1")
@@ -408,9 +412,9 @@ func TestCompacted(t *testing.T) {
 	})
 }
 
-// slowReader begins to watch when it may.
+// slowReader delays its watch until open.
 type slowReader struct {
-	*world
+	*fixture
 	open chan struct{}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// What was registered while no leader was known is registered when one is, at once and in one command.
+// A new leader receives all waiting registrations at once, in one command.
 func TestPullOnLeader(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 1000 {
@@ -43,7 +43,7 @@ func TestPullOnLeader(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// Once a leader is known changes go at once, and those that come together go together.
+// With a leader, changes leave at once; simultaneous changes leave together.
 func TestChangesAreGathered(t *testing.T) {
 	w := newWorld(t, 1)
 	w.lead()
@@ -68,7 +68,7 @@ func TestChangesAreGathered(t *testing.T) {
 	require.Zero(t, at, "it is gone")
 }
 
-// A new leader has the directory of the last one: nothing is sent again.
+// A new leader inherits the directory: no entry is sent again.
 func TestLeaderChanges(t *testing.T) {
 	w := newWorld(t, 1)
 	w.register(entry("a", 80))
@@ -85,7 +85,8 @@ func TestLeaderChanges(t *testing.T) {
 	require.Equal(t, w.now/time.Second, w.pub.State().Verified/time.Second)
 }
 
-// More than one command takes is registered span by span, and no entry that stays is ever missing.
+// Registrations beyond one command go span by span, without a gap for correct
+// entries.
 func TestManyAreRegisteredInSpans(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 3500 {
@@ -97,7 +98,7 @@ func TestManyAreRegisteredInSpans(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 	before := w.group.Revision()
 
-	w.start() // a new process finds its lease and what the last one published
+	w.start() // a new process finds its lease and the entries of the previous one
 	w.lead()
 	w.run(time.Second)
 	require.Equal(t, before, w.group.Revision(), "nothing has changed, and nobody hears of it")
@@ -109,12 +110,12 @@ func TestManyAreRegisteredInSpans(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// A batch of which nobody knew what became of it undoes nothing when it arrives after all.
+// A late commit of a batch with an unknown result undoes no later change.
 func TestLateBatch(t *testing.T) {
 	w := newWorld(t, 1)
 	w.lead()
 	w.run(time.Second)
-	for _, d := range []time.Duration{time.Second, 3 * time.Second} { // before, and after, the next keepalive
+	for _, d := range []time.Duration{time.Second, 3 * time.Second} { // before and after the next keepalive
 		w.hold = 2 * d
 		w.register(entry("a", 80))
 		w.run(20 * ms)
@@ -129,7 +130,7 @@ func TestLateBatch(t *testing.T) {
 	}
 }
 
-// What changes while all is asked for is not undone by the answer, which may be older.
+// A change during a list of all entries survives the possibly older list.
 func TestChangesWhilePulling(t *testing.T) {
 	for wait := range 20 * ms / ms {
 		w := newWorld(t, uint64(wait))
@@ -145,7 +146,7 @@ func TestChangesWhilePulling(t *testing.T) {
 	}
 }
 
-// What changes while a batch is under way goes with the next.
+// Changes during a batch leave with the next one.
 func TestChangesMeanwhile(t *testing.T) {
 	w := newWorld(t, 1)
 	w.lead()
@@ -170,14 +171,14 @@ func TestChangesMeanwhile(t *testing.T) {
 	take.Adopt = true
 	w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
 	w.register(entry("a", 84))
-	w.run(5 * ms)    // which will be passed over
-	w.register(take) // but now its application is here
+	w.run(5 * ms)    // to be skipped
+	w.register(take) // but now the application registers here
 	w.register(entry("a", 85))
 	w.run(40 * ms)
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// What a group lacks that was restored from a backup comes back within one round of keepalives.
+// Entries missing in a restored backup return within one round of keepalives.
 func TestGroupIsRestored(t *testing.T) {
 	w := newWorld(t, 1)
 	w.register(entry("a", 80))
@@ -197,7 +198,7 @@ func TestGroupIsRestored(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// A lease that ended takes all along; all is registered under a new one.
+// The end of a lease ends all entries; a new lease gets all of them again.
 func TestLeaseIsLost(t *testing.T) {
 	w := newWorld(t, 1)
 	w.register(entry("a", 80))
@@ -215,7 +216,7 @@ func TestLeaseIsLost(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 	require.Equal(t, 2, w.asked["grant"])
 
-	// The id may be another's.
+	// Another owner may have the id.
 	w = newWorld(t, 1)
 	w.apply(coord.Command{Owner: "stranger", Op: &coord.LeaseGrant{ID: home, TTL: 1e6}})
 	w.register(entry("a", 80))
@@ -225,7 +226,7 @@ func TestLeaseIsLost(t *testing.T) {
 	require.NotEqual(t, home, w.pub.State().Lease)
 }
 
-// An application that moved is let go, and taken back when it says so.
+// A peer drops a moved application and takes it back after a new registration.
 func TestEntriesOfOthers(t *testing.T) {
 	w := newWorld(t, 1)
 	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
@@ -251,7 +252,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 	require.Zero(t, w.pub.State().Foreign)
 
-	// So too when nobody leads at the time, and all is pulled anew.
+	// The same without a leader at that time, followed by a resync.
 	next := newWorld(t, 1)
 	other = next.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
 	next.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
@@ -261,7 +262,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	require.Equal(t, next.mine(), next.directory())
 }
 
-// When its owner is gone an entry is free.
+// The end of an owner frees its entries.
 func TestEntriesOfTheDead(t *testing.T) {
 	w := newWorld(t, 1)
 	w.register(entry("b", 80))
@@ -279,7 +280,8 @@ func TestEntriesOfTheDead(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// Where there is no room for all, those that fit are there, and the others keep nothing back.
+// Without room for all, the fitting entries are present and the others block
+// nothing.
 func TestNoRoomForAll(t *testing.T) {
 	w := newWorld(t, 1)
 	limits := w.group.Limits()
@@ -306,7 +308,7 @@ func TestNoRoomForAll(t *testing.T) {
 	}
 }
 
-// One entry that the group will not have keeps no other back.
+// A rejected entry does not block others.
 func TestEntryIsRefused(t *testing.T) {
 	w := newWorld(t, 1)
 	bad := coord.Entry{Key: key("bad"), Value: []byte("no instance")}
@@ -327,7 +329,7 @@ func TestEntryIsRefused(t *testing.T) {
 	require.Equal(t, w.mine(), w.directory())
 }
 
-// A later process of the peer is left alone, and its entries end with it.
+// A later process of the peer stays undisturbed, and its entries end with it.
 func TestAnotherProcess(t *testing.T) {
 	w := newWorld(t, 1)
 	w.register(entry("a", 80))
@@ -347,15 +349,15 @@ func TestAnotherProcess(t *testing.T) {
 	require.False(t, w.pub.State().Superseded)
 }
 
-// Whatever is lost, late or repeated, whoever dies and comes back: when it is quiet again, the directory has what runs
-// here, once, within one round of keepalives, and then nothing more is sent.
+// After losses, delays, repetitions and crashes, a quiet network leads to a
+// correct directory within one round of keepalives, and to silence afterwards.
 func TestDirectoryComesToBeRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"))
 		other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e9}}).Lease
 		w.faulty = true
 		var backup []byte
-		here := map[string]bool{} // whose applications spoke here last
+		here := map[string]bool{} // keys registered here last
 		for i := range rapid.IntRange(1, 40).Draw(t, "deeds") {
 			switch rapid.IntRange(0, 13).Draw(t, "deed") {
 			case 0, 1:
@@ -400,15 +402,15 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 			w.apply(coord.Command{Owner: "other", Op: &coord.LeaseRevoke{ID: other}})
 		}
 		w.lead()
-		w.run(115 * time.Second) // what is late has come, who was superseded is let in, what was another's is tried again, and then again
+		w.run(115 * time.Second) // late messages arrive, superseded processes return, foreign entries are tried twice
 		want, has := w.mine(), w.directory()
 		for key, who := range has {
 			if strings.HasPrefix(who, "other:") && !(here[key] && want[key] != "") {
-				want[key] = who // it says so
+				want[key] = who // a new registration
 			}
 		}
 		require.Equal(t, want, has)
-		if w.pub.State().Waiting > 0 { // what is another's is being tried again just now
+		if w.pub.State().Waiting > 0 { // a retry of a foreign entry is in progress
 			w.run(100 * ms)
 		}
 		require.Zero(t, w.pub.State().Waiting)

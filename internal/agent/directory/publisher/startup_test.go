@@ -28,10 +28,10 @@ type town struct {
 	index  uint64
 	ends   map[coord.LeaseID]time.Duration
 	term   uint64
-	leader string // "" while one is elected
+	leader string // "" during an election
 	peers  []*resident
 	enough []time.Duration                         // times at which service web came to have two instances
-	heed   func(cmd coord.Command, r coord.Result) // nil: nobody listens
+	heed   func(cmd coord.Command, r coord.Result) // nil: none
 }
 
 func newTown(t *testing.T, seed uint64) *town {
@@ -66,17 +66,17 @@ func (w *town) elect(leader string) {
 	w.term++
 	term := w.term
 	w.leader = leader
-	for id := range w.ends { // it gives every lease its whole time
+	for id := range w.ends { // a new leader extends all leases
 		l, _ := w.group.Lease(id)
 		w.ends[id] = w.now + time.Duration(l.TTL)*ms
 	}
 	w.expire(term)
 }
 
-// depose leaves the group without a leader.
+// depose removes the leader.
 func (w *town) depose() { w.leader = "" }
 
-// expire ends leases for as long as a leader leads.
+// expire ends leases during a term.
 func (w *town) expire(term uint64) {
 	if w.leader == "" || w.term != term {
 		return
@@ -124,7 +124,7 @@ type resident struct {
 	up       bool
 	cut      bool
 	registry map[string]coord.Entry
-	lost     func(keys []string) // nil: nobody minds
+	lost     func(keys []string) // nil: ignored
 	known    uint64              // term of the leader known here; 0: none
 	pub      *publisher.Publisher
 
@@ -137,7 +137,7 @@ func (w *town) settle(i int) *resident {
 	return r
 }
 
-// start begins a process.
+// start starts a process.
 func (r *resident) start() {
 	r.life++
 	r.up, r.known, r.publishes = true, 0, 0
@@ -145,10 +145,10 @@ func (r *resident) start() {
 	r.follow()
 }
 
-// kill ends it without a word.
+// kill ends the process without a message.
 func (r *resident) kill() { r.life, r.up = r.life+1, false }
 
-// later has something happen to this process.
+// later schedules an event of this process.
 func (r *resident) later(d time.Duration, f func()) {
 	life := r.life
 	r.after(d, func() {
@@ -180,7 +180,7 @@ func (r *resident) follow() {
 	r.later(time.Duration(100+r.rng.IntN(200))*ms, r.follow)
 }
 
-// alarm sets a process's one alarm for something, 0 for none.
+// alarm sets the single alarm of a kind; 0 clears it.
 func (r *resident) alarm(set *time.Duration, at time.Duration, f func()) {
 	if *set == at {
 		return
@@ -247,7 +247,7 @@ func (r *resident) call(do func() publisher.Event, failed publisher.Event) {
 	})
 }
 
-// requireComplete holds the directory to what runs anywhere: every instance, once.
+// requireComplete checks that the directory has each running instance once.
 func (w *town) requireComplete() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
@@ -284,7 +284,7 @@ func TestScenes(t *testing.T) {
 	require.Equal(t, 1, w.available())
 
 	two.start()
-	w.run(100 * ms) // a leader is there
+	w.run(100 * ms) // with a leader
 	two.register(entry("late", 80))
 	w.run(40 * ms)
 	w.requireComplete()
@@ -303,8 +303,9 @@ func TestScenes(t *testing.T) {
 	require.Equal(t, 2, w.available())
 }
 
-// Eight peers that start, die, come back and are cut off in any order, while leaders come and go: once that is over
-// the directory has every instance, once.
+// TestAnyOrderOfStarts starts, kills, restarts and cuts eight peers in any
+// order under changing leaders: in the end the directory has each instance
+// once.
 func TestAnyOrderOfStarts(t *testing.T) {
 	for seed := range uint64(50) {
 		w := newTown(t, seed)

@@ -14,13 +14,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// words is a town whose applications move from peer to peer and leave, while peers are cut off for longer than their
-// leases live, and the last word of each that the group has committed.
+// words is a town with applications that move between peers and leave, while
+// peers are cut off beyond the end of their leases. It records the last
+// committed decision about each key.
 type words struct {
 	*town
-	last map[string]string // by key: the peer at which it registered last; "" when it left
-	from map[string]string // by key: the peer at which it left last
-	left map[string]bool   // it did, and the group has not heard of that
+	last map[string]string // by key: the peer of the last registration; "" after a deregistration
+	from map[string]string // by key: the peer of the last deregistration
+	left map[string]bool   // keys with a deregistration not committed yet
 	port int
 }
 
@@ -29,7 +30,7 @@ func newWords(t *testing.T, seed uint64, peers int) *words {
 	w.heed = w.note
 	for i := range peers {
 		r := w.settle(i)
-		r.lost = func(keys []string) { // as its agent does
+		r.lost = func(keys []string) { // like the agent
 			for _, key := range keys {
 				if _, done := r.pub.Committed(key); !done && r.pub.State().Foreign > 0 {
 					r.deregister(key)
@@ -43,8 +44,9 @@ func newWords(t *testing.T, seed uint64, peers int) *words {
 	return w
 }
 
-// note takes note of what is committed. What was not when its peer was restarted is said again as if it had been: a
-// registration all the same of what nobody knows, or left there.
+// note records a commit. A restarted peer repeats uncommitted registrations as
+// if they were committed: without a later decision such a put is a
+// registration.
 func (w *words) note(cmd coord.Command, r coord.Result) {
 	o, ok := cmd.Op.(*coord.RegisterBatch)
 	if !ok || r.Err != nil {
@@ -64,7 +66,7 @@ func (w *words) note(cmd coord.Command, r coord.Result) {
 	}
 }
 
-// come has an application register at a peer.
+// come registers an application at a peer.
 func (w *words) come(r *resident, id string) {
 	w.port++
 	e := entry(id, w.port)
@@ -73,7 +75,7 @@ func (w *words) come(r *resident, id string) {
 	r.publish(publisher.Local{Puts: []coord.Entry{e}})
 }
 
-// change has an instance of a peer be otherwise.
+// change changes an instance of a peer.
 func (w *words) change(r *resident, id string) {
 	if _, ok := r.registry[key(id)]; ok {
 		w.port++
@@ -86,7 +88,8 @@ func (r *resident) deregister(key string) {
 	r.publish(publisher.Local{Deletes: []string{key}})
 }
 
-// restart begins another process of a peer that is not cut off: it learns from the group since when its instances are.
+// restart starts another process of a connected peer, which learns registration
+// revisions from the group.
 func (w *words) restart(r *resident) {
 	if !r.cut {
 		r.kill()
@@ -96,7 +99,8 @@ func (w *words) restart(r *resident) {
 	}
 }
 
-// leave has an application leave by way of a peer, which adopts it if it is another's.
+// leave deregisters an application through a peer, which adopts a foreign
+// instance first.
 func (w *words) leave(r *resident, id string) {
 	if _, ok := r.registry[key(id)]; !ok {
 		w.come(r, id)
@@ -108,7 +112,8 @@ func (w *words) leave(r *resident, id string) {
 	}
 }
 
-// requireLast holds the directory to the last words. What left and could not say so may be there or not.
+// requireLast compares the directory with the last decisions. A deregistration
+// without a commit allows both.
 func (w *words) requireLast() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
@@ -132,7 +137,8 @@ func (w *words) requireLast() {
 	require.Equal(w.t, want, has)
 }
 
-// Whoever is back first: an application's last registration that was committed counts, and what left does not come back.
+// TestLastWordOfApplications checks that the last committed registration wins
+// in any order of return, and that deregistered instances stay away.
 func TestLastWordOfApplications(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newWords(t, seed, 3)
@@ -167,7 +173,8 @@ func TestLastWordOfApplications(t *testing.T) {
 	}
 }
 
-// A registration is one however often it is sent, and however the instance changes meanwhile: what follows says since when.
+// TestSinceIsKept checks that repeated sends and changes of an instance keep
+// the revision of its registration.
 func TestSinceIsKept(t *testing.T) {
 	w := newWorld(t, 1)
 	w.lead()
@@ -183,7 +190,7 @@ func TestSinceIsKept(t *testing.T) {
 	last := w.sent[len(w.sent)-1]
 	require.Equal(t, []coord.Entry{{Key: key("a"), Value: entry("a", 81).Value, Since: at}}, last.Puts)
 
-	w.start() // another process does not know, and is told
+	w.start() // a new process learns the revision from the group
 	w.lead()
 	w.run(time.Second)
 	require.Zero(t, w.sent[len(w.sent)-1].Puts[0].Since)
@@ -197,7 +204,8 @@ func TestSinceIsKept(t *testing.T) {
 	require.Zero(t, w.group.Since(key("b")), "of which nobody said that it was one")
 }
 
-// A registration that gave way to another owner's is none any more: it is tried again as what it was before.
+// TestRegistrationGivesWay checks that a registration that yielded to another
+// owner is retried only as a repetition.
 func TestRegistrationGivesWay(t *testing.T) {
 	w := newWorld(t, 1)
 	w.lead()

@@ -36,7 +36,7 @@ func entry(id string, port int) coord.Entry {
 	return coord.Entry{Key: key(id), Value: value}
 }
 
-// world is a peer's registry, its Publisher, and the group that it reaches by a network with faults.
+// world is a registry, its Publisher, and a group behind a faulty network.
 type world struct {
 	t     require.TestingT
 	rng   *rand.Rand
@@ -56,7 +56,7 @@ type world struct {
 
 	term   uint64
 	faulty bool
-	hold   time.Duration // by which the next command is late, and given up
+	hold   time.Duration // delay of the next command, beyond its timeout
 	sent   []*coord.RegisterBatch
 	asked  map[string]int // requests by kind
 }
@@ -75,7 +75,7 @@ func newWorld(t require.TestingT, seed uint64) *world {
 	return w
 }
 
-// start begins a new process of the peer.
+// start starts a new process of the peer.
 func (w *world) start() {
 	w.life++
 	life := w.life
@@ -84,7 +84,7 @@ func (w *world) start() {
 	w.step(publisher.Leader{})
 }
 
-// later has something happen after a while, to this process alone.
+// later schedules an event of this process.
 func (w *world) later(d time.Duration, f func()) {
 	life := w.life
 	w.queue = append(w.queue, arrival{w.now + d, func() {
@@ -127,7 +127,8 @@ func (w *world) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * 
 
 var errGone = fault.New("test", fault.Unavailable, "nobody leads")
 
-// request sends a command, which may be lost, or its answer, or both; or come very late.
+// request sends a command. The network may lose it, lose its answer, or delay
+// it for long.
 func (w *world) request(op coord.Op, answer func(coord.Result, error) publisher.Event) {
 	cmd := coord.Command{Owner: peer, Op: op}
 	if late := w.hold; late > 0 {
@@ -137,7 +138,7 @@ func (w *world) request(op coord.Op, answer func(coord.Result, error) publisher.
 		return
 	}
 	if w.faulty && w.rng.IntN(4) == 0 {
-		if w.rng.IntN(2) == 0 { // of any process, long after it was given up
+		if w.rng.IntN(2) == 0 { // from any process, long after its timeout
 			w.queue = append(w.queue, arrival{w.now + time.Duration(w.rng.IntN(8000))*ms, func() { w.apply(cmd) }})
 		}
 		w.later(w.delay(), func() { w.step(answer(coord.Result{}, errGone)) })
@@ -176,7 +177,7 @@ func (w *world) keepAlive(id coord.LeaseID) {
 	})
 }
 
-// run lets time pass: what arrives, what is due, and leases whose time has passed.
+// run lets time pass: deliveries, alarms and ends of leases.
 func (w *world) run(d time.Duration) {
 	for end, busy := w.now+d, 0; ; busy++ {
 		require.Less(w.t, busy, 100_000, "it goes round and round")
@@ -211,7 +212,7 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// register changes the registry, and tells the Publisher.
+// register changes the registry and informs the Publisher.
 func (w *world) register(entries ...coord.Entry) {
 	for _, e := range entries {
 		kept := e
@@ -233,7 +234,7 @@ func (w *world) lead() {
 	w.step(publisher.Leader{Term: w.term})
 }
 
-// directory is what the group has, and whose it is.
+// directory returns the entries of the group with their owners.
 func (w *world) directory() map[string]string {
 	all := map[string]string{}
 	page, err := w.group.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
@@ -245,7 +246,7 @@ func (w *world) directory() map[string]string {
 	return all
 }
 
-// mine is what the directory should have of this peer.
+// mine returns the entries the directory should have of this peer.
 func (w *world) mine() map[string]string {
 	all := map[string]string{}
 	for key, e := range w.registry {
