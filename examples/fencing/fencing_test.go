@@ -45,7 +45,7 @@ func TestPrograms(t *testing.T) {
 	}{
 		{"file", []string{"-file", path}, "token 3 wrote " + path + "\ntoken 1 was refused: 1 is stale, 3 was seen\n"},
 		{"file", []string{"-file", path}, "token 7 wrote " + path + "\ntoken 5 was refused: 5 is stale, 7 was seen\n"},
-		{"row", nil, "token 11 set the balance to 80\ntoken 9 was refused: touched no row: the token is stale, or there is no such row\n"},
+		{"row", nil, "token 11 set the balance to 80\ntoken 9 was refused: no row changed: the token is stale, or the row does not exist\n"},
 		{"endpoint", nil, "PUT with token 15: 204 No Content\nPUT with token 13: 412 Precondition Failed\n"},
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, c.program), append(c.args, "-grpc", grpc)...)

@@ -9,33 +9,33 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// How long to wait before a command is sent again.
+// Delays between attempts of a command.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
 
-// slots lend identities to commands, so that each can be sent again and is applied once. An
-// identity carries one command at a time. Two bounds keep two kinds apart: those that end soon
-// wait for a slot, those that may wait for others' locks are refused one above the bound, for
-// the locks that they wait for may be held by who waits for a slot.
+// slots lends identities to commands, so that the group applies a repeated command once. An
+// identity carries one command at a time. Two pools separate two kinds of commands: short
+// commands wait for a free slot. Commands that wait for locks are refused above the limit,
+// because the holders of these locks may themselves wait for a slot.
 type slots struct {
 	limit int
-	open  func(ctx context.Context) (coord.ClientID, error) // makes an identity in the group
+	open  func(ctx context.Context) (coord.ClientID, error) // creates an identity in the group
 
 	mu   sync.Mutex
 	lent int
-	free []slot        // the last one given back is lent first, so that few stay in use
-	gave chan struct{} // capacity 1: a slot was given back while somebody waited
+	free []slot        // used as a stack, so that few identities stay in use
+	gave chan struct{} // capacity 1: a slot was returned during a wait
 }
 
 // slot is one identity.
 type slot struct {
 	client   coord.ClientID
-	sequence uint64 // of its last command
+	sequence uint64 // sequence number of the last command
 }
 
-// take lends a slot. With wait it waits for one.
+// take lends a slot. With wait it waits for a free slot.
 func (s *slots) take(ctx context.Context, wait bool) (slot, error) {
 	const op = "client.slots"
 	for {
@@ -58,7 +58,7 @@ func (s *slots) take(ctx context.Context, wait bool) (slot, error) {
 		taken := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		s.notify() // another may be free
+		s.notify() // another slot may be free
 		return taken, nil
 	}
 	s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *slots) take(ctx context.Context, wait bool) (slot, error) {
 	return slot{client: id}, nil
 }
 
-// give takes a slot back; the zero slot, when there is nothing to lend again.
+// give returns a slot. The zero slot only frees the place.
 func (s *slots) give(used slot) {
 	s.mu.Lock()
 	s.lent--
@@ -89,20 +89,21 @@ func (s *slots) notify() {
 	}
 }
 
-// attempt is a command with an identity of its own until its result is known.
+// attempt is a command with its own identity until its result is known.
 type attempt struct {
 	c    *Client
 	pool *slots
 	wait bool
 	cmd  coord.Command
-	// unknown says that the command was sent and may be applied, now or later.
+	// unknown is true after a send without a result: the group may apply the command, now or
+	// later.
 	unknown bool
 }
 
 // try sends a command once.
 type try func(ctx context.Context, cmd coord.Command) (coord.Result, error)
 
-// attempt prepares an operation. End it.
+// attempt prepares an operation. The caller must call end.
 func (c *Client) attempt(op coord.Op) *attempt {
 	o, lock := op.(*coord.Lock)
 	a := &attempt{c: c, pool: &c.calls, wait: true, cmd: coord.Command{Op: op}}
@@ -112,15 +113,15 @@ func (c *Client) attempt(op coord.Op) *attempt {
 	return a
 }
 
-// run sends the command until its result is known, for as long as the group cannot be
-// reached and the context lasts. The error is then that of the last try; of an operation that ends soon, of
-// the last one that was answered before the deadline. It may be called again after it failed.
+// run repeats the command until its result is known, while the group is unreachable and ctx
+// lasts. It returns the error of the last attempt; for a short operation, the last error before
+// the deadline. After a failure, run may be called again.
 func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
 	var told error
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		r, err := a.once(ctx, send)
 		if err == nil || !a.c.passing(ctx, err) {
-			if a.wait && told != nil && fault.KindOf(err) == fault.Timeout { // which tells nothing
+			if a.wait && told != nil && fault.KindOf(err) == fault.Timeout { // a timeout has no information
 				err = told
 			}
 			return r, err
@@ -132,9 +133,9 @@ func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
 	}
 }
 
-// once sends the command once, with an identity. One that the group has forgotten is replaced:
-// what it sent before is refused from then on or was applied, and the command is one that
-// may be applied twice if it must.
+// once sends the command once, with an identity. It replaces an identity that the group has
+// forgotten: earlier commands of that identity are applied or refused, and this command may
+// rarely be applied twice.
 func (a *attempt) once(ctx context.Context, send try) (coord.Result, error) {
 	for forgotten := 0; ; forgotten++ {
 		if a.cmd.Client == 0 {
@@ -151,13 +152,13 @@ func (a *attempt) once(ctx context.Context, send try) (coord.Result, error) {
 			a.forget()
 			continue
 		}
-		// A peer's own bound says nothing of what went through before.
+		// A limit of the peer itself has no information about earlier attempts.
 		a.unknown = err != nil && (uncertain(err) || before && fault.KindOf(err) == fault.LimitReached)
 		return r, err
 	}
 }
 
-// again makes the next run a new command rather than a repetition.
+// again makes the next run a new command instead of a repetition.
 func (a *attempt) again() { a.cmd.Sequence++ }
 
 func (a *attempt) forget() {
@@ -165,8 +166,8 @@ func (a *attempt) forget() {
 	a.cmd.Client, a.cmd.Sequence = 0, 0
 }
 
-// end gives the identity back. A command whose result is not known is then either applied
-// before the next one of the identity or never.
+// end returns the identity. The group applies a command without a known result before the next
+// command of the identity, or never.
 func (a *attempt) end() {
 	if a.cmd.Client != 0 {
 		a.pool.give(slot{client: a.cmd.Client, sequence: a.cmd.Sequence})
@@ -174,7 +175,7 @@ func (a *attempt) end() {
 	}
 }
 
-// uncertain reports whether a command that ended with err may have been applied.
+// uncertain reports whether the group may have applied a command in spite of err.
 func uncertain(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout, fault.Canceled, fault.Internal:
@@ -183,19 +184,19 @@ func uncertain(err error) bool {
 	return false
 }
 
-// passing reports whether err may be gone at the next try, and there is time for one.
+// passing reports whether a later attempt may succeed in spite of err, and time remains.
 func (c *Client) passing(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || c.sessions.ctx.Err() != nil { // the second: the client is closed
+	if ctx.Err() != nil || c.sessions.ctx.Err() != nil { // the second condition: the client is closed
 		return false
 	}
 	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.Timeout, fault.Canceled: // the last two were the peer's
+	case fault.Unavailable, fault.Timeout, fault.Canceled: // the last two come from the peer
 		return true
 	}
 	return false
 }
 
-// do executes an operation that ends soon, once.
+// do executes a short operation once.
 func (c *Client) do(ctx context.Context, op coord.Op) (coord.Result, error) {
 	a := c.attempt(op)
 	defer a.end()
@@ -207,14 +208,14 @@ func (c *Client) send(ctx context.Context, cmd coord.Command) (coord.Result, err
 	return r, err
 }
 
-// openSlot makes an identity in the group.
+// openSlot creates an identity in the group.
 func (c *Client) openSlot(ctx context.Context) (coord.ClientID, error) {
 	r, err := c.send(ctx, coord.Command{Op: &coord.ClientOpen{}})
 	return r.Client, err
 }
 
-// closeSlots forgets identities in the group, as far as that is quick: those left are
-// forgotten when they were idle for long.
+// closeSlots closes identities in the group until ctx ends. The group forgets the rest after a
+// long idle time.
 func (c *Client) closeSlots(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range []*slots{&c.calls, &c.waits} {

@@ -16,35 +16,35 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Bounds of one message of a bundle, and of what goes into one.
+// Bounds of a bundle and its calls.
 const (
 	maxTogether   = 1024
 	bundleBytes   = 256 << 10
-	tooBigToShare = 64 << 10               // bytes of a request that goes by itself
-	maxUnanswered = 4096                   // of each of the two kinds of calls; more wait
-	hearing       = 200 * time.Millisecond // for the reason why a stream cannot be sent on
+	tooBigToShare = 64 << 10               // bytes; larger requests are sent alone
+	maxUnanswered = 4096                   // for each of the two kinds of calls; more calls wait
+	hearing       = 200 * time.Millisecond // time for the cause of a failed send to arrive
 )
 
-// bundles carries calls on one stream, those that come while a message is being written together
-// in the next: a call by itself costs several times as much on either side. A peer that does not know
-// bundles is called as usual.
+// bundles sends calls through one stream. Calls that arrive during a write share the next
+// message, because separate calls cost several times as much on both sides. Peers without bundles
+// get ordinary calls.
 //
-// A call fails with the stream as it would with its connection, and the next opens another.
+// A failure of the stream fails its calls, and the next call opens a new stream.
 type bundles struct {
 	service api.CoordinationServiceClient
-	unknown atomic.Bool // to the peer
+	unknown atomic.Bool // the peer does not support bundles
 
 	mu      sync.Mutex
-	current *bundleStream // nil: the next call opens one
+	current *bundleStream // nil: the next call opens a stream
 	closed  bool
 	streams sync.WaitGroup
 }
 
-// bundleStream is one stream: a goroutine that sends and one that receives.
+// bundleStream is one stream with a sending and a receiving goroutine.
 type bundleStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan struct{} // room for one: there is something to send
+	wake   chan struct{} // capacity 1: calls to send
 
 	mu      sync.Mutex
 	ended   bool
@@ -53,15 +53,15 @@ type bundleStream struct {
 	waiting map[uint64]*bundledCall
 }
 
-// bundledCall is a call until it is answered.
+// bundledCall is a call without an answer.
 type bundledCall struct {
-	done   chan struct{} // room for one; sent to once what follows is set
+	done   chan struct{} // capacity 1; signalled after the fields below are set
 	answer *api.BundledAnswer
-	err    error // of the stream
+	err    error // error of the stream
 }
 
-// invoker makes calls of one kind: those that end soon and those that may take as long as they take
-// have room of their own. Streams are opened on a connection of choice.
+// invoker makes calls of one kind. Short and long calls have separate limits. Streams use the
+// connection of their kind.
 type invoker struct {
 	*bundles
 	room    chan struct{}
@@ -79,7 +79,7 @@ func (v invoker) NewStream(ctx context.Context, d *grpc.StreamDesc, method strin
 
 // Invoke implements grpc.ClientConnInterface.
 func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
-	if v.unknown.Load() || len(opts) > 1 { // the generated code gives one, which says that the method has no variables
+	if v.unknown.Load() || len(opts) > 1 { // generated code passes one option, which marks the method as static
 		return v.streams.Invoke(ctx, method, req, resp, opts...)
 	}
 	request, err := proto.Marshal(req.(proto.Message))
@@ -97,7 +97,7 @@ func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts 
 	defer func() { <-v.room }()
 	answer, err := v.call(ctx, &api.BundledCall{Method: method, Request: request})
 	switch {
-	case status.Code(err) == codes.Unimplemented: // the bundle, not the call
+	case status.Code(err) == codes.Unimplemented: // for the bundle, not for the call
 		v.unknown.Store(true)
 		return v.streams.Invoke(ctx, method, req, resp)
 	case err != nil:
@@ -111,7 +111,7 @@ func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts 
 	return nil
 }
 
-// statusOf is the error of an answer.
+// statusOf returns the error of an answer.
 func statusOf(b []byte) error {
 	st := status.New(codes.Unknown, "").Proto()
 	if err := proto.Unmarshal(b, st); err != nil {
@@ -123,7 +123,7 @@ func statusOf(b []byte) error {
 	return status.ErrorProto(st)
 }
 
-// call sends a call and waits for its answer. The error is the stream's or the context's.
+// call sends a call and waits for its answer. Errors come from the stream or the context.
 func (b *bundles) call(ctx context.Context, call *api.BundledCall) (*api.BundledAnswer, error) {
 	one := &bundledCall{done: make(chan struct{}, 1)}
 	s, err := b.enqueue(call, one)
@@ -139,7 +139,7 @@ func (b *bundles) call(ctx context.Context, call *api.BundledCall) (*api.Bundled
 	}
 }
 
-// enqueue gives a call to the current stream, opened if there is none.
+// enqueue adds a call to the current stream, or to a new one.
 func (b *bundles) enqueue(call *api.BundledCall, one *bundledCall) (*bundleStream, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,7 +157,7 @@ func (b *bundles) enqueue(call *api.BundledCall, one *bundledCall) (*bundleStrea
 	return s, nil
 }
 
-// run opens a stream and sends until it ends.
+// run opens a stream and sends calls until it ends.
 func (b *bundles) run(s *bundleStream) {
 	wire, err := b.service.Bundle(s.ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (b *bundles) run(s *bundleStream) {
 		case <-s.ctx.Done():
 			return
 		}
-		runtime.Gosched() // what is about to be asked goes along
+		runtime.Gosched() // lets other goroutines add calls to this message
 		for calls := s.take(); len(calls) > 0; {
 			n := together(calls)
 			if wire.Send(&api.BundleRequest{Calls: calls[:n]}) != nil {
@@ -183,8 +183,9 @@ func (b *bundles) run(s *bundleStream) {
 	}
 }
 
-// broken ends a stream that cannot be sent on. Mostly who receives hears why; but where gRPC has begun the stream anew
-// underneath, on another connection, it would wait there for answers to what nobody sends.
+// broken ends a stream after a failed send. Usually the receiver gets the cause. After a
+// transparent retry of gRPC on another connection, the receiver would wait for answers without
+// requests.
 func broken(ctx context.Context, end func(error)) {
 	timer := time.NewTimer(hearing)
 	defer timer.Stop()
@@ -195,7 +196,7 @@ func broken(ctx context.Context, end func(error)) {
 	}
 }
 
-// together is how many of some calls go into one message, at least one.
+// together returns the number of calls for the next message, at least one.
 func together(calls []*api.BundledCall) int {
 	size := 0
 	for i, c := range calls[:min(len(calls), maxTogether)] {
@@ -206,7 +207,7 @@ func together(calls []*api.BundledCall) int {
 	return min(len(calls), maxTogether)
 }
 
-// add takes a call, unless the stream has ended.
+// add adds a call, unless the stream has ended.
 func (s *bundleStream) add(call *api.BundledCall, one *bundledCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +221,7 @@ func (s *bundleStream) add(call *api.BundledCall, one *bundledCall) bool {
 	return true
 }
 
-// put has something sent. mu is held.
+// put queues a call for sending. The caller holds mu.
 func (s *bundleStream) put(call *api.BundledCall) {
 	s.queue = append(s.queue, call)
 	if len(s.queue) == 1 {
@@ -239,7 +240,7 @@ func (s *bundleStream) take() []*api.BundledCall {
 	return calls
 }
 
-// leave is for a caller that waited in vain.
+// leave removes a call whose caller has timed out.
 func (s *bundleStream) leave(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +250,7 @@ func (s *bundleStream) leave(id uint64) {
 	}
 }
 
-// receive hands out answers until the stream ends.
+// receive distributes answers until the stream ends.
 func (s *bundleStream) receive(wire api.CoordinationService_BundleClient) {
 	for {
 		resp, err := wire.Recv()
@@ -262,7 +263,7 @@ func (s *bundleStream) receive(wire api.CoordinationService_BundleClient) {
 		}
 		s.mu.Lock()
 		for _, a := range resp.GetAnswers() {
-			if one := s.waiting[a.GetId()]; one != nil { // else nobody waits any more
+			if one := s.waiting[a.GetId()]; one != nil { // otherwise the caller has timed out
 				delete(s.waiting, a.GetId())
 				one.answer = a
 				one.done <- struct{}{}
@@ -272,7 +273,7 @@ func (s *bundleStream) receive(wire api.CoordinationService_BundleClient) {
 	}
 }
 
-// end fails all that wait.
+// end fails all pending calls.
 func (s *bundleStream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,7 +286,8 @@ func (s *bundleStream) end(err error) {
 	}
 }
 
-// close lets no call begin. The stream ends with the connection; wait for streams after that.
+// close refuses new calls. The stream ends with the connection: wait for streams after closing
+// it.
 func (b *bundles) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,17 +15,17 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// Bounds of a client, far above what applications need.
+// Bounds of a client, far above the needs of applications.
 const (
-	maxCalls = 1024 // commands at a time; more wait
-	maxWaits = 4096 // locks waited for at a time; more are refused
+	maxCalls = 1024 // concurrent commands; more wait
+	maxWaits = 4096 // concurrent waits for locks; more are refused
 )
 
-// WithClock is an option of New: the clock by which leases are held to live. The default is
-// CLOCK_BOOTTIME on Linux, elsewhere Go's monotonic clock.
+// WithClock is an option of New: the clock for the lifetime of leases. The default is
+// CLOCK_BOOTTIME on Linux, and Go's monotonic clock elsewhere.
 func WithClock(clock Clock) grpc.DialOption { return clockOption{clock: clock} }
 
-// clockOption passes through gRPC, which takes no notice of it.
+// clockOption is an option for New; gRPC ignores it.
 type clockOption struct {
 	grpc.EmptyDialOption
 	clock Clock
@@ -57,8 +57,8 @@ func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.waits = slots{limit: maxWaits, open: c.openSlot, gave: make(chan struct{}, 1)}
 }
 
-// jitter varies waiting times by a fifth either way, so that clients that failed together do
-// not try again together. The seed is the system's; nothing but the moment of a retry depends on it.
+// jitter varies delays by 20 % in both directions, so that clients with a common failure do not
+// retry together. The system provides the seed, which affects only the times of retries.
 func jitter() func(time.Duration) time.Duration {
 	var seed [16]byte
 	_, _ = crand.Read(seed[:]) // never fails

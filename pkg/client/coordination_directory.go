@@ -5,7 +5,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// publish puts what a peer has in the directory to the renewals of its leases.
+// publish adds the directory state of the peers to the renewals of their leases.
 func publish(renewals []coord.Renewal, published []*api.Publication) {
 	for _, p := range published {
 		for i := range renewals {

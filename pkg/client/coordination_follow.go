@@ -9,14 +9,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Follow watches keys until ctx ends, across lost connections and peers that come back: each
-// time it goes on after the last revision it has given, without gap or duplicate.
-// Batches have whole revisions; one without events is a mark of progress. A batch's Next,
-// once its events are dealt with, is where another Follow can go on.
+// Follow watches keys until ctx ends, across lost connections and restarts of the peer. It
+// resumes after the last revision without gaps or duplicates. Batches have complete revisions; a
+// batch without events reports progress. Another Follow can resume at the Next of a processed
+// batch.
 //
-// The last pair has an error and no batch: one wrapping *Compacted when the past to go on from
-// is forgotten (list the keys at its Current and follow from the revision after),
-// Invalid or Forbidden for a watch that no retry makes right, Canceled or Timeout when ctx ended.
+// The last pair has an error and no batch: an error with *Compacted if the group has compacted
+// the revision (list the keys at its Current and follow from the next revision), Invalid or
+// Forbidden for a permanent refusal, Canceled or Timeout after the end of ctx.
 func (c *Client) Follow(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if err := c.follow(ctx, w, yield); err != nil {
@@ -25,10 +25,10 @@ func (c *Client) Follow(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
 	}
 }
 
-// errEnough is how the loop over a watch says that it wants no more.
+// errEnough reports that the caller has left the loop over a watch.
 var errEnough = errors.New("enough")
 
-// follow returns nil when the loop has ended.
+// follow returns nil after the caller has left the loop.
 func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) bool) error {
 	delay := firstPause
 	for {
@@ -44,7 +44,7 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 		switch {
 		case errors.Is(err, errEnough):
 			return nil
-		case ctx.Err() != nil: // whatever the last try has met
+		case ctx.Err() != nil: // the error of the last attempt does not matter
 			return ctx.Err()
 		case !c.passing(ctx, err):
 			return err
@@ -56,7 +56,7 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 	}
 }
 
-// since drops events before a revision: none, from a peer that keeps its word.
+// since drops events before a revision. A correct peer sends none.
 func since(events []KeyEvent, from Revision) []KeyEvent {
 	for len(events) > 0 && events[0].Revision < from {
 		events = events[1:]

@@ -2,37 +2,37 @@ package client
 
 import "github.com/blackhole/blackhole/pkg/coord"
 
-// What users of sessions and watches need of package coord, so that they need not import it.
+// Types of package coord for users of sessions and watches, so that these need not import it.
 type (
 	// LeaseID names a lease.
 	LeaseID = coord.LeaseID
 	// Token is a fencing token.
 	Token = coord.Token
-	// Revision counts the changes of the keyspace.
+	// Revision counts the changes of the key space.
 	Revision = coord.Revision
 	// Span is a range of keys: see Exactly and Under.
 	Span = coord.Span
-	// Watch says what to follow: see Client.Follow.
+	// Watch selects keys: see Client.Follow.
 	Watch = coord.Watch
-	// Batch is what a watch gives: events of whole revisions.
+	// Batch holds the events of complete revisions.
 	Batch = coord.Batch
 	// KeyEvent is one change of one key.
 	KeyEvent = coord.Event
 	// KeyValue is one version of a key.
 	KeyValue = coord.KeyValue
-	// Compacted is the cause of an error: the past that was asked for is forgotten.
+	// Compacted is the cause of an error: the group has compacted the requested revision.
 	Compacted = coord.Compacted
-	// LeaseState is a lease as it stands.
+	// LeaseState is the state of a lease.
 	LeaseState = coord.LeaseState
-	// LeaseQuery asks for leases.
+	// LeaseQuery selects leases.
 	LeaseQuery = coord.LeaseQuery
-	// LockState is a lock as it stands.
+	// LockState is the state of a lock.
 	LockState = coord.LockState
-	// LockQuery asks for locks.
+	// LockQuery selects locks.
 	LockQuery = coord.LockQuery
-	// ClaimState is a place in a lock's queue.
+	// ClaimState is a claim in a lock's queue.
 	ClaimState = coord.ClaimState
-	// GroupState is how the group stands.
+	// GroupState is the state of the group.
 	GroupState = coord.GroupState
 	// Member is a peer of the group.
 	Member = coord.Member
@@ -44,7 +44,7 @@ func Exactly(key string) Span { return coord.Exactly(key) }
 // Under is the span of all keys that begin with prefix.
 func Under(prefix string) Span { return coord.Under(prefix) }
 
-// How a claim shares its lock.
+// Modes of a claim.
 const (
 	ModeExclusive = coord.Exclusive
 	ModeShared    = coord.Shared

@@ -49,8 +49,8 @@ func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.Lo
 	return convert(resp.GetLocks(), toLock), toHeader(resp.GetHeader()), nil
 }
 
-// Range implements coord.Reader. Without a limit it asks for page after page, each at the
-// revision of the first.
+// Range implements coord.Reader. Without a limit it requests page after page, all at the revision
+// of the first page.
 func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	page, header, err := p.page(ctx, q, c)
 	for err == nil && q.Limit <= 0 && page.Next != "" {
@@ -78,24 +78,24 @@ func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consiste
 	}, toHeader(resp.GetHeader()), nil
 }
 
-// Watch implements coord.Reader. Limit is the peer's to choose.
+// Watch implements coord.Reader. The peer sets the limit.
 func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
 	const op = "client.Watch"
 	if w.From < 0 {
 		return fault.Wrap(op, fault.Invalidf("from", w.From, "must be at least 0"))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream when send fails
+	defer cancel() // ends the stream after a failed send
 	stream, err := p.waits.Watch(ctx)
 	if err != nil {
 		return fromStatus(op, err)
 	}
 	key, prefix := common(w.Span)
 	req := &api.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), WatchId: 1, PrevKv: w.Prev}
-	if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
+	if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv returns the cause
 		return fromStatus(op, err)
 	}
-	if err := stream.CloseSend(); err != nil { // there is nothing else to ask for
+	if err := stream.CloseSend(); err != nil { // no further requests
 		return fromStatus(op, err)
 	}
 	for {
@@ -113,7 +113,7 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 	}
 }
 
-// ended says why an answer of a watch is its last, if it is.
+// ended returns the cause if an answer is the last of a watch.
 func ended(op string, resp *api.WatchKeysResponse) error {
 	switch {
 	case resp.GetCompactRevision() > 0:
@@ -131,8 +131,8 @@ func toCompacted(resp *api.WatchKeysResponse) *coord.Compacted {
 	}
 }
 
-// common gives the key, or the prefix, that all keys of a span have in common, as far as it
-// is text: what a watch can be asked for. What else comes is not in the span.
+// common returns the key or text prefix that contains a span, for the request of a watch. The
+// span may exclude some of its keys.
 func common(s coord.Span) (key string, prefix bool) {
 	if s == coord.Exactly(s.From) && utf8.ValidString(s.From) {
 		return s.From, false
@@ -144,7 +144,7 @@ func common(s coord.Span) (key string, prefix bool) {
 	return key, true
 }
 
-// within reports whether all of a span lies in another.
+// within reports whether other contains s.
 func within(s, other coord.Span) bool {
 	return s.From >= other.From && (other.To == "" || s.To != "" && s.To <= other.To)
 }
@@ -169,5 +169,5 @@ func (p *Coordination) Transfer(ctx context.Context, peer string) error {
 	return fromStatus("client.Transfer", err)
 }
 
-// limit is the size of a page on the wire; 0 leaves the size to the peer.
+// limit is the page size in a request. Zero lets the peer choose.
 func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }

@@ -9,30 +9,29 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Leadership is an election that was won: a lock that is held, and beside it the key NAME/leader
-// with what the leader proclaims. Each proclamation is guarded by the lock's token, and the key is
-// bound to the leader's lease: it is gone when its leader is.
+// Leadership is a won election: a held lock, and the key NAME/leader with the proclamation of the
+// leader. The lock's token guards each proclamation. The key ends with the leader's lease.
 type Leadership struct {
 	held *Held
 	name string
 }
 
-// Leader is what others see of who leads.
+// Leader is the leader of an election as seen by others.
 type Leader struct {
-	// Value is the leader's last proclamation; nil when nobody leads, or who does has not
-	// said anything yet.
+	// Value is the last proclamation of the leader. It is nil without a leader, or before the
+	// first proclamation.
 	Value []byte
-	// Lease of the leader; 0 when nobody is known to lead.
+	// Lease of the leader, or 0 without a known leader.
 	Lease LeaseID
 	// Revision of the proclamation, or of its end.
 	Revision Revision
 }
 
-// leaderKey is where the leader of an election proclaims.
+// leaderKey is the key for the proclamations of a leader.
 func leaderKey(name string) string { return name + "/leader" }
 
-// Campaign waits until the session leads, and proclaims value. Errors: as Lock; when it could
-// not proclaim it leads no more.
+// Campaign waits until the session leads, and proclaims value. Errors: as Lock. After a failed
+// proclamation the session does not lead.
 func (s *Session) Campaign(ctx context.Context, name string, value []byte) (*Leadership, error) {
 	const op = "client.Campaign"
 	held, err := s.Lock(ctx, name, Metadata(value))
@@ -46,18 +45,20 @@ func (s *Session) Campaign(ctx context.Context, name string, value []byte) (*Lea
 	return l, nil
 }
 
-// Context ends with the leadership, and before the group can make another the leader.
+// Context ends with the leadership, before the group can elect another leader.
 func (l *Leadership) Context() context.Context { return l.held.Context() }
 
-// Token gives the fencing token of the leadership: greater than that of every leader before.
+// Token returns the fencing token of the leadership, which exceeds the tokens of all earlier
+// leaders.
 func (l *Leadership) Token() Token { return l.held.Token() }
 
-// Proclaim tells observers something new. Errors: Conflict when another leads by now.
+// Proclaim replaces the proclamation for observers. Errors: Conflict if another client leads by
+// now.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
 	return l.write(ctx, "client.Proclaim", coord.Change{Put: &coord.Put{Key: leaderKey(l.name), Value: value, Lease: l.held.Lease()}})
 }
 
-// Resign ends the leadership at once. Resigning again does nothing. Errors: as Held.Unlock.
+// Resign ends the leadership immediately. A second Resign does nothing. Errors: as Held.Unlock.
 func (l *Leadership) Resign(ctx context.Context) error {
 	const op = "client.Resign"
 	if l.held.over.Load() {
@@ -70,7 +71,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	return fault.Wrap(op, l.held.Unlock(ctx))
 }
 
-// write changes the leader's key while it leads.
+// write changes the leader's key during the leadership.
 func (l *Leadership) write(ctx context.Context, op string, change coord.Change) error {
 	s := l.held.session
 	ctx, cancel := s.whileLives(ctx)
@@ -82,7 +83,7 @@ func (l *Leadership) write(ctx context.Context, op string, change coord.Change) 
 	return fault.Wrap(op, err)
 }
 
-// Leader tells who leads. Errors: NotFound when nobody has proclaimed anything.
+// Leader returns the current leader. Errors: NotFound without a proclamation.
 func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	const op = "client.Leader"
 	page, _, err := c.coordination.Range(ctx, coord.Query{Span: coord.Exactly(leaderKey(name))}, coord.Linearizable)
@@ -99,9 +100,9 @@ func leader(kv *KeyValue) Leader {
 	return Leader{Value: kv.Value, Lease: kv.Lease, Revision: kv.ModRevision}
 }
 
-// Observe tells who leads, and then every change of that, until ctx ends: the last pair has an
-// error and no leader. Of changes that were missed while the peer could not be reached for
-// long, only what they came to.
+// Observe returns the current leader and then every change, until ctx ends. The last pair has an
+// error and no leader. After a long loss of the peer, it returns only the final state of missed
+// changes.
 func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		for {
@@ -116,7 +117,8 @@ func (c *Client) Observe(ctx context.Context, name string) iter.Seq2[Leader, err
 	}
 }
 
-// observe begins with who leads now. Again says that the past was forgotten meanwhile.
+// observe starts with the current leader. again reports that the group has compacted the missed
+// changes.
 func (c *Client) observe(ctx context.Context, name string, tell func(Leader) bool) (again bool, err error) {
 	now, err := leaderNow(ctx, c, name)
 	if err != nil {
@@ -146,7 +148,7 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 	return false, nil
 }
 
-// leaderNow is Leader, tried until the group is reached; nobody is a leader too.
+// leaderNow is Leader with retries. The zero Leader means no leader.
 func leaderNow(ctx context.Context, c *Client, name string) (Leader, error) {
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		l, err := c.Leader(ctx, name)

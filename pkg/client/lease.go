@@ -10,23 +10,22 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// DefaultTTL is the time to live of a session's lease unless told otherwise.
+// DefaultTTL is the default time to live of a session's lease.
 const DefaultTTL = 15 * time.Second
 
-// ErrLost is the template of how a session ends against its user's will: its lease was not
-// renewed in time, or the group does not know it any more. Whatever was held under it may be
-// held by others from now on. The cause says more.
+// ErrLost is the template of the error of a lost session: its lease was not renewed in time, or
+// the group has ended it. Other clients may hold its locks from now on. The cause has details.
 var ErrLost = &fault.Error{Op: "client.Session", Kind: fault.Unavailable, Field: "lease", Err: errors.New("the lease is lost")}
 
-// Clock tells the time since some moment. It must go on while the machine sleeps.
+// Clock returns the time since a fixed moment. It must continue while the machine sleeps.
 type Clock func() time.Duration
 
-// Session is a lease that is kept alive, and the participant in whose name locks are held. All
-// sessions of a client share one stream of keepalives.
+// Session is a lease with automatic renewal, and the owner of locks. All sessions of a client
+// share one stream of renewals.
 //
-// The end of a session comes before the group can give away what it holds: it is counted
-// from when the last renewal was sent, less a margin of 5 % or 50 ms for clocks that
-// run at different speeds.
+// A session ends before the group can give its locks to others: its lifetime starts at the
+// sending of the last successful renewal, less a margin of 5 % or 50 ms for clocks with different
+// speeds.
 type Session struct {
 	client  *Client
 	id      coord.LeaseID
@@ -39,20 +38,20 @@ type Session struct {
 	gates map[string]*gate
 }
 
-// SessionOption changes how a session is made.
+// SessionOption is an option of Client.Session.
 type SessionOption func(*sessionOptions)
 
 type sessionOptions struct{ ttl time.Duration }
 
-// TTL sets the time to live of a session's lease: how long others wait for a holder that
-// died. The group moves it into its limits, by default 5 s to 24 h.
+// TTL sets the time to live of a session's lease: others wait this long after the death of a
+// holder. The group limits it, by default to 5 s to 24 h.
 func TTL(ttl time.Duration) SessionOption {
 	return func(o *sessionOptions) { o.ttl = ttl }
 }
 
-// Session begins a session: it has the group grant a lease, trying again while the group cannot be
-// reached, until ctx ends. Close it. Errors: those of a lease's grant; Unavailable when no
-// group was reached in time.
+// Session grants a lease and keeps it alive until Close. It retries until ctx ends while the
+// group is unreachable. Errors: the errors of a grant; Unavailable if no group was reachable in
+// time.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	const op = "client.Session"
 	o := sessionOptions{ttl: DefaultTTL}
@@ -76,16 +75,16 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 		s.end(err)
 		return nil, fault.Wrap(op, err)
 	}
-	if err := s.Err(); err != nil { // the answer came too late
+	if err := s.Err(); err != nil { // the answer came after the deadline
 		return nil, fault.Wrap(op, err)
 	}
 	return s, nil
 }
 
-// Lease gives the id of the session's lease.
+// Lease returns the id of the session's lease.
 func (s *Session) Lease() coord.LeaseID { return s.id }
 
-// TTL gives the time to live that the group granted.
+// TTL returns the time to live from the group.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Remaining returns the certain lifetime of the lease without another renewal, or 0 after the
@@ -109,11 +108,11 @@ func (s *Session) unknown() {
 	s.client.sessions.drop(s, lost(fault.New("client.KeepAlive", fault.NotFound, "the group does not know the lease any more")))
 }
 
-// Done is closed when the session has ended.
+// Done is closed at the end of the session.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Err tells why the session has ended: ErrLost, or Canceled after Close; nil while it goes on.
-// It reads the clock.
+// Err returns the cause of the end: ErrLost, or Canceled after Close. It is nil before the end.
+// Err reads the clock.
 func (s *Session) Err() error {
 	if s.Remaining() > 0 {
 		return nil
@@ -121,9 +120,9 @@ func (s *Session) Err() error {
 	return context.Cause(s.ctx)
 }
 
-// Close ends the session and has the group revoke the lease, so that others need not wait for
-// what the session holds. Stop using that before. When the group cannot be reached until
-// ctx ends the lease runs out by itself; the error says so.
+// Close ends the session and revokes its lease, so that others get its locks immediately. Stop
+// all work under its locks first. If the group is unreachable until ctx ends, Close returns an
+// error and the lease expires.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	s.close.Do(func() {
@@ -134,13 +133,13 @@ func (s *Session) Close(ctx context.Context) error {
 		}
 		_, err = s.client.do(ctx, &coord.LeaseRevoke{ID: s.id})
 		if fault.KindOf(err) == fault.NotFound {
-			err = nil // it has ended
+			err = nil // already ended
 		}
 	})
 	return fault.Wrap("client.Close", err)
 }
 
-// whileLives gives a context that ends with ctx and with the session.
+// whileLives returns a context that ends with ctx or the session.
 func (s *Session) whileLives(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
@@ -150,14 +149,14 @@ func (s *Session) whileLives(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// gate admits one at a time to a lock: the group would count further claims of one lease as
-// the same claim.
+// gate is a mutex for one lock of a session: the group treats repeated claims of one lease as the
+// same claim.
 type gate struct {
-	open  chan struct{} // capacity 1: full while somebody is inside
-	users int           // guarded by the session: inside or before it
+	open  chan struct{} // capacity 1: full while entered
+	users int           // goroutines inside or waiting; guarded by the session
 }
 
-// enter waits for a gate; without wait it fails when somebody is inside.
+// enter waits for a gate. Without wait it fails at an occupied gate.
 func (s *Session) enter(ctx context.Context, name string, wait bool) error {
 	s.mu.Lock()
 	g := s.gates[name]
@@ -186,7 +185,7 @@ func (s *Session) enter(ctx context.Context, name string, wait bool) error {
 	return ctx.Err()
 }
 
-// leave opens a gate to the next.
+// leave opens a gate for the next goroutine.
 func (s *Session) leave(name string) {
 	s.mu.Lock()
 	g := s.gates[name]

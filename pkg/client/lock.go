@@ -10,10 +10,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// ErrNotAcquired is the template of an error of Lock and TryLock: others hold the lock.
+// ErrNotAcquired is the template of the error of Lock and TryLock for a lock that others hold.
 var ErrNotAcquired = &fault.Error{Op: "client.Lock", Kind: fault.Conflict, Field: "name", Err: errors.New("others hold the lock")}
 
-// LockOption changes how a lock is claimed.
+// LockOption is an option of Lock and TryLock.
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -23,22 +23,22 @@ type lockOptions struct {
 	metadata []byte
 }
 
-// Shared claims the lock beside other shared claims: as a reader.
+// Shared shares the lock with other shared claims, like a reader.
 func Shared() LockOption { return func(o *lockOptions) { o.mode = coord.Shared } }
 
-// Permits claims one of n permits: the lock is a semaphore. All claims on a lock must agree
-// about n.
+// Permits claims one of n permits, with the lock as a semaphore. All claims on a lock must use
+// the same n.
 func Permits(n uint32) LockOption {
 	return func(o *lockOptions) { o.mode, o.permits = coord.Permit, n }
 }
 
-// Wait bounds how long Lock waits; 0 or less is as long as its context lasts.
+// Wait bounds the wait of Lock. Zero or less means no bound besides the context.
 func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d } }
 
-// Metadata goes with the claim, for people and tools that look at the lock.
+// Metadata adds a description to the claim, for people and tools that inspect the lock.
 func Metadata(b []byte) LockOption { return func(o *lockOptions) { o.metadata = b } }
 
-// Held is a lock that is held. It is safe for concurrent use.
+// Held is a held lock. It is safe for concurrent use.
 type Held struct {
 	session *Session
 	name    string
@@ -49,29 +49,28 @@ type Held struct {
 	over    atomic.Bool
 }
 
-// Lock waits until the session holds a lock. Claims are served in their order. While the group
-// cannot be reached it tries again; however often, the claim is made once.
+// Lock waits until the session holds a lock. Claims are served in order. While the group is
+// unreachable, Lock repeats the request, but makes only one claim.
 //
-// A session is one participant: it holds a lock once at most, and another Lock of the same
-// name waits until the first is unlocked, as that of a sync.Mutex does. To hold several
-// shared claims or permits, have several sessions.
+// A session holds a lock at most once: a second Lock of the same name waits for the first Unlock,
+// like a sync.Mutex. Several shared claims or permits need several sessions.
 //
-// A lock keeps others out only as long as its holder knows the time. Let the resource behind it
-// check the token (see package fence), and end the work when Context does.
+// A lock excludes others only while its holder knows the time. The resource behind the lock
+// should check the token (see package fence), and work should end with Context.
 //
-// Errors: ErrNotAcquired after Wait; ErrLost when the session ended before; Unavailable when the
-// group could not be reached until ctx ended; those of a command Lock.
+// Errors: ErrNotAcquired after Wait; ErrLost for a session that ended first; Unavailable if the
+// group was unreachable until ctx ended; the errors of a command Lock.
 func (s *Session) Lock(ctx context.Context, name string, opts ...LockOption) (*Held, error) {
 	return s.claim(ctx, name, true, opts)
 }
 
-// TryLock takes a lock if nobody is in the way, and otherwise changes nothing. Errors:
-// ErrNotAcquired; otherwise as Lock.
+// TryLock takes a free lock, and otherwise changes nothing. Errors: ErrNotAcquired; otherwise as
+// Lock.
 func (s *Session) TryLock(ctx context.Context, name string, opts ...LockOption) (*Held, error) {
 	return s.claim(ctx, name, false, opts)
 }
 
-// slack is how much longer than it asked for a client waits for the answer.
+// slack is added to the requested wait, for the answer to arrive.
 const slack = 2 * time.Second
 
 func (s *Session) claim(ctx context.Context, name string, wait bool, opts []LockOption) (*Held, error) {
@@ -98,14 +97,15 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 	return nil, fault.Wrap(op, err)
 }
 
-// held is made of a claim that holds. It has the values of ctx, and lasts as the session does.
+// held returns the lock of a granted claim. Its context has the values of ctx and the lifetime of
+// the session.
 func (s *Session) held(ctx context.Context, name string, r coord.LockResult) *Held {
 	h := &Held{session: s, name: name, key: r.Key, token: r.Token}
 	h.ctx, h.end = context.WithCancelCause(valued{s.ctx, ctx})
 	return h
 }
 
-// valued is a context with the values of another one as well.
+// valued is a context with the values of a second context.
 type valued struct {
 	context.Context
 	values context.Context
@@ -119,15 +119,15 @@ func (v valued) Value(key any) any {
 	return v.values.Value(key)
 }
 
-// waiter is one claim until it holds or not.
+// waiter is a pending claim.
 type waiter struct {
 	session *Session
 	lock    coord.Lock
-	until   time.Duration // on the client's clock; 0: no bound
+	until   time.Duration // deadline on the client's clock; 0 means none
 }
 
-// run makes the claim. When it returns without an error the claim holds, and the gate of the
-// lock is closed behind it; otherwise there is no claim, or soon there will be none.
+// run makes the claim. After success the claim holds and the gate of the lock is closed. After an
+// error no claim remains, or its withdrawal is in progress.
 func (w *waiter) run(ctx context.Context) (coord.Result, error) {
 	s, name := w.session, w.lock.Name
 	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enter(ctx, name, w.lock.Wait) }); err != nil {
@@ -151,8 +151,8 @@ func (w *waiter) run(ctx context.Context) (coord.Result, error) {
 	return r, err
 }
 
-// bounded runs f for as long as the claim may wait and some more. When that is over the
-// lock was not acquired.
+// bounded runs f until the deadline of the claim plus more. A later end means that the lock was
+// not acquired.
 func (w *waiter) bounded(ctx context.Context, more time.Duration, f func(context.Context) error) error {
 	if w.until == 0 {
 		return f(ctx)
@@ -168,8 +168,8 @@ func (w *waiter) bounded(ctx context.Context, more time.Duration, f func(context
 
 func (w *waiter) left() time.Duration { return max(0, w.until-w.session.client.clock()) }
 
-// ask sends the claim until it holds. A claim that the group gave back before its time, for it
-// had lost sight of this client, is made anew.
+// ask repeats the claim until it holds. It makes a new claim if the group has withdrawn the claim
+// because it had lost contact to this client.
 func (w *waiter) ask(ctx context.Context, a *attempt) (coord.Result, error) {
 	for {
 		r, err := a.run(ctx, w.send)
@@ -188,7 +188,7 @@ func (w *waiter) ask(ctx context.Context, a *attempt) (coord.Result, error) {
 	}
 }
 
-// withdrawn reports whether the group gave a claim back that was made for this client.
+// withdrawn reports whether the group has withdrawn a claim of this client.
 func withdrawn(err error) bool {
 	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token"
 }
@@ -205,23 +205,23 @@ func (w *waiter) send(ctx context.Context, cmd coord.Command) (coord.Result, err
 	return r, err
 }
 
-// withdraw finds out what became of a claim that nobody waits for any more, and gives it back.
+// withdraw resolves the state of an abandoned claim, and releases it.
 func (w *waiter) withdraw(a *attempt) {
 	s := w.session
 	defer s.leave(w.lock.Name)
 	defer a.end()
-	w.until = max(1, s.client.clock()) // wait no more
+	w.until = max(1, s.client.clock()) // do not wait again
 	var r coord.Result
 	err := s.insist(func() (err error) {
 		r, err = a.run(s.ctx, w.send)
 		return err
 	})
 	if err == nil && r.Lock.Granted {
-		_ = s.insist(func() error { return s.release(s.ctx, w.lock.Name, r.Lock.Token) }) // or the session has ended
+		_ = s.insist(func() error { return s.release(s.ctx, w.lock.Name, r.Lock.Token) }) // an error means the end of the session
 	}
 }
 
-// insist calls f until it is known what came of it, or the session has ended.
+// insist repeats f until its outcome is certain, or the session ends.
 func (s *Session) insist(f func() error) error {
 	for {
 		err := f()
@@ -231,7 +231,7 @@ func (s *Session) insist(f func() error) error {
 	}
 }
 
-// blame ends a session whose lease the group does not know.
+// blame ends a session after the group has reported its lease as unknown.
 func (s *Session) blame(err error) error {
 	if fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "lease" {
 		s.client.sessions.remove(s, lost(err))
@@ -239,7 +239,7 @@ func (s *Session) blame(err error) error {
 	return err
 }
 
-// release gives back all of a claim. One that is not there was given back before.
+// release releases all of a claim. An unknown claim was released before.
 func (s *Session) release(ctx context.Context, name string, token coord.Token) error {
 	for {
 		r, err := s.client.do(ctx, &coord.Unlock{Name: name, Lease: s.id, Token: token})
@@ -252,25 +252,24 @@ func (s *Session) release(ctx context.Context, name string, token coord.Token) e
 	}
 }
 
-// Name gives the lock's name.
+// Name returns the name of the lock.
 func (h *Held) Name() string { return h.name }
 
-// Key gives the key of the claim.
+// Key returns the key of the claim.
 func (h *Held) Key() string { return h.key }
 
-// Token gives the fencing token: greater than that of every holder before.
+// Token returns the fencing token, which exceeds the tokens of all earlier holders.
 func (h *Held) Token() coord.Token { return h.token }
 
-// Lease gives the lease that the lock is held under.
+// Lease returns the lease of the session.
 func (h *Held) Lease() coord.LeaseID { return h.session.id }
 
-// Context ends when the lock is unlocked or its session ends, with that as its cause, and
-// before the group can give the lock to others. It has the values of the context that Lock was
-// called with, and not its end.
+// Context ends with the lock or its session, before the group can give the lock to others. Its
+// cause is the cause of that end. It has the values of the context of Lock, but not its end.
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Remaining gives for how long the lock is known to be held if the group is not heard of again;
-// 0 when it is not.
+// Remaining returns the certain lifetime of the lock without further contact to the group, or 0
+// after its end.
 func (h *Held) Remaining() time.Duration {
 	left := h.session.Remaining()
 	if h.ctx.Err() != nil {
@@ -279,9 +278,9 @@ func (h *Held) Remaining() time.Duration {
 	return left
 }
 
-// Check tells why the lock is not held any more; nil while it is. It reads the clock, and so is
-// right even when the machine has just woken up. Call it before what must not happen without
-// the lock and cannot be fenced.
+// Check returns the cause of the end of the lock, or nil before the end. It reads the clock, and
+// is correct even immediately after a sleep of the machine. Call it before actions that need the
+// lock and cannot be fenced.
 func (h *Held) Check() error {
 	if h.Remaining() > 0 {
 		return nil
@@ -289,14 +288,14 @@ func (h *Held) Check() error {
 	return fault.Wrap("client.Check", context.Cause(h.ctx))
 }
 
-// Guard is a condition for a write to the keyspace: while this very claim holds the lock.
+// Guard is a condition for a write to the key space: this claim still holds the lock.
 func (h *Held) Guard() coord.Guard { return coord.IfHolds(h.name, h.token) }
 
-// Unlock gives the lock back and ends Context before. When the group cannot be reached until
-// ctx ends the error says so, and the lock is given back as soon as it can be, or with the
-// session. Unlocking again does nothing.
+// Unlock ends Context and releases the lock. If the group is unreachable until ctx ends, Unlock
+// returns an error, and the release happens later or with the end of the session. A second Unlock
+// does nothing.
 //
-// Errors: ErrLost when the session had ended before: others may have held the lock since.
+// Errors: ErrLost if the session had ended before: others may have held the lock since.
 func (h *Held) Unlock(ctx context.Context) error {
 	const op = "client.Unlock"
 	if h.over.Swap(true) {
@@ -324,7 +323,7 @@ func (h *Held) Unlock(ctx context.Context) error {
 	return fault.Wrap(op, err)
 }
 
-// pause waits.
+// pause waits for a duration or the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

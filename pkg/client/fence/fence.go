@@ -1,14 +1,15 @@
-// Package fence guards what stands behind a lock against holders that lost it and do not know.
+// Package fence guards the resource behind a lock against holders that have lost the lock without
+// noticing.
 //
-// A holder can be paused by its machine, its runtime or its network for longer than its lease
-// lives, and go on to write when another holds the lock. No lock service can prevent that; the
-// resource can. Each holder sends its fencing token with its writes. Tokens of later holders are
-// greater. The resource remembers the greatest it has seen and refuses what comes with a
-// smaller one: the write of the sleeper fails instead of undoing that of its successor.
+// The machine, the runtime or the network can pause a holder for longer than its lease. It then
+// writes while another client holds the lock. No lock service can prevent that, but the resource
+// can. Each holder sends its fencing token with its writes, and later holders have greater
+// tokens. The resource remembers the greatest token and refuses writes with smaller ones: the
+// late write fails instead of undoing the write of the next holder.
 //
-// Three resources are served: a file (File), a row of a database (Exec), and an HTTP endpoint
-// (Handler, and Sign for its clients). Guard is what they have in common, in memory. A guard is
-// for one lock, and must live as long as the resource and see every write to it.
+// The package guards a file (File), a row of a database (Exec), and an HTTP endpoint (Handler,
+// and Sign for its clients). Guard is their common part, in memory. A guard is for one lock. It
+// must live as long as the resource and see every write.
 //
 // Fencing tokens in this form are from M. Kleppmann, "How to do distributed locking" (2016).
 package fence
@@ -23,10 +24,10 @@ import (
 // Token is a fencing token.
 type Token = coord.Token
 
-// Guarded is a resource that writes only with a token that is not stale.
+// Guarded is a resource that refuses writes with a stale token.
 type Guarded interface {
-	// Do calls write if no greater token has been seen. No other write is at work meanwhile.
-	// Errors: Invalid for no token; Conflict for a stale one; that of write.
+	// Do calls write unless a greater token was seen. No other write runs at the same time.
+	// Errors: Invalid for a missing token; Conflict for a stale token; the error of write.
 	Do(token Token, write func() error) error
 }
 
@@ -35,15 +36,15 @@ var (
 	_ Guarded = (*File)(nil)
 )
 
-// Guard is a fence in memory, for a resource that lives and dies with the process. The zero
-// Guard has seen no token. It is safe for concurrent use.
+// Guard is a fence in memory, for a resource with the lifetime of the process. The zero Guard has
+// seen no token. It is safe for concurrent use.
 type Guard struct {
-	mu    sync.Mutex // held while something is written
+	mu    sync.Mutex // held during a write
 	fence coord.Fence
 }
 
-// Do implements Guarded. The check and the write are one step: a greater token that came between
-// them would be overtaken by the smaller.
+// Do implements Guarded. The check and the write are one step: otherwise a write with a greater
+// token could come between them, and the smaller one would overwrite it.
 func (g *Guard) Do(token Token, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,13 +54,13 @@ func (g *Guard) Do(token Token, write func() error) error {
 	return write()
 }
 
-// Check is Do for a write that another mutex guards: call it with that mutex held, up to
-// the end of the write.
+// Check is Do for a write under another mutex: hold that mutex from the call to the end of the
+// write.
 func (g *Guard) Check(token Token) error {
 	return fault.Wrap("fence.Check", g.Do(token, func() error { return nil }))
 }
 
-// Highest gives the greatest token seen; 0 when there was none.
+// Highest returns the greatest token seen, or 0 for none.
 func (g *Guard) Highest() Token {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,27 +13,26 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// File is a file that is replaced only by who has a token that is not stale. The greatest token
-// seen stands beside it, in NAME.fence, and survives crashes; NAME.lock keeps processes on one
-// machine (flock; on a network filesystem, as far as that has it) out of each other's way.
-// It is safe for concurrent use.
+// File is a file that refuses replacements with a stale token. NAME.fence beside it stores the
+// greatest token and survives crashes. NAME.lock separates processes on one machine (flock; on a
+// network file system, as far as that supports it). File is safe for concurrent use.
 type File struct {
 	path string
-	mu   sync.Mutex // flock is between processes, this between goroutines
+	mu   sync.Mutex // flock separates processes, mu separates goroutines
 }
 
-// NewFile guards the file of a path. Neither it nor its companions need exist.
+// NewFile guards the file at path. The file need not exist.
 func NewFile(path string) *File { return &File{path: path} }
 
-// Write replaces the file in one step: it is what it was before, or data, whole.
+// Write replaces the file in one step: readers see the old content or all of data.
 //
-// Errors: Invalid for no token; Conflict for a stale one; Internal for the filesystem's.
+// Errors: Invalid for a missing token; Conflict for a stale token; Internal for the file system.
 func (f *File) Write(token Token, data []byte, perm fs.FileMode) error {
 	return fault.Wrap("fence.Write", f.Do(token, func() error { return replace(f.path, data, perm) }))
 }
 
-// Do implements Guarded for a write of the caller's own, to this file or to others. A new
-// token is on the disk before write is called.
+// Do implements Guarded for any write of the caller, to this file or to others. A new token is on
+// disk before write runs.
 func (f *File) Do(token Token, write func() error) error {
 	const op = "fence.Do"
 	f.mu.Lock()
@@ -60,7 +59,7 @@ func (f *File) Do(token Token, write func() error) error {
 	return fault.Wrap(op, write())
 }
 
-// Highest gives the greatest token seen; 0 when there was none.
+// Highest returns the greatest token seen, or 0 for none.
 func (f *File) Highest() (Token, error) {
 	fence, err := f.read()
 	return fence.Highest, fault.Wrap("fence.Highest", err)
@@ -81,7 +80,7 @@ func (f *File) read() (coord.Fence, error) {
 	return coord.Fence{Highest: Token(token)}, nil
 }
 
-// replace writes a file beside its place, forces it to the disk and moves it there.
+// replace writes a new file, syncs it to disk and renames it.
 func replace(path string, data []byte, perm fs.FileMode) (err error) {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -101,5 +100,5 @@ func replace(path string, data []byte, perm fs.FileMode) (err error) {
 	if err = os.Rename(tmp.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir) // without it the name may be lost in a crash
+	return syncDir(dir) // otherwise a crash may lose the name
 }

@@ -2,8 +2,8 @@
 
 package fence
 
-// lock does nothing: only one process may write to a File here.
+// lock does nothing: on this system only one process may write to a File.
 func lock(string) (unlock func(), err error) { return func() {}, nil }
 
-// syncDir does nothing: renaming is durable by itself, or cannot be made so.
+// syncDir does nothing: on this system a rename is durable by itself, or cannot be.
 func syncDir(string) error { return nil }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock waits for the lock file of a path. A process that dies gives it back.
+// lock waits for the lock file of a path. The end of a process releases its lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -24,10 +24,10 @@ func lock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return func() { _ = f.Close() }, nil // closing unlocks
+	return func() { _ = f.Close() }, nil // Close releases the lock
 }
 
-// syncDir forces the names in a directory to the disk.
+// syncDir syncs the names in a directory to disk.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

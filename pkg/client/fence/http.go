@@ -11,16 +11,16 @@ import (
 // Header carries the fencing token of a request, in decimal.
 const Header = "Blackhole-Fencing-Token"
 
-// Sign puts a token into a request.
+// Sign adds a token to a request.
 func Sign(r *http.Request, token Token) {
 	r.Header.Set(Header, strconv.FormatInt(int64(token), 10))
 }
 
-// Handler lets requests that write through only with a token that is not stale, one at a
-// time. GET, HEAD, OPTIONS and TRACE, which do not write (RFC 9110, 9.2.1), pass unasked.
+// Handler refuses writing requests with a stale token, and passes on others one at a time. GET,
+// HEAD, OPTIONS and TRACE do not write (RFC 9110, 9.2.1) and pass without a check.
 //
-// Answers of its own are problem documents (RFC 9457): 400 for a header that is no token, 428
-// for none (RFC 6585, 3), 412 for a stale one, 500 when the guard itself failed.
+// Its own answers are problem documents (RFC 9457): 400 for a malformed header, 428 for a missing
+// token (RFC 6585, 3), 412 for a stale token, 500 for a failure of the guard.
 func Handler(g Guarded, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {
@@ -55,7 +55,7 @@ func Handler(g Guarded, next http.Handler) http.Handler {
 func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error means that the client has left
 		"title": http.StatusText(status), "status": status, "detail": detail,
 	})
 }

@@ -10,21 +10,21 @@ import (
 
 // Execer is *sql.DB, *sql.Tx or *sql.Conn.
 type Execer interface {
-	// ExecContext executes a statement that returns no rows.
+	// ExecContext executes a statement without result rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Exec executes a statement that checks the token in the same step as it writes:
+// Exec executes a statement that checks the token and writes in one step:
 //
 //	UPDATE account SET balance = ?, token = ? WHERE id = ? AND token <= ?
 //
-// The row keeps the greatest token in a column of its own, not null, 0 in the beginning. Token
-// stands in args wherever the statement needs it, in the driver's own placeholders. The database
-// makes check and write one step, whatever the isolation. The statement must touch a row:
-// that it touched none is how a stale token shows.
+// A separate column of the row stores the greatest token, not null, initially 0. args has the
+// token wherever the statement needs it, in the driver's placeholders. The database makes the
+// check and the write one step at every isolation level. The statement must change a row: no
+// changed row means a stale token.
 //
-// Errors: Invalid for no token; Conflict when no row was touched, for the token is stale or
-// there is no such row; Internal for the database's own.
+// Errors: Invalid for a missing token; Conflict for a stale token or a missing row; Internal for
+// errors of the database.
 func Exec(ctx context.Context, db Execer, token Token, query string, args ...any) error {
 	const op = "fence.Exec"
 	if token <= 0 {
@@ -44,10 +44,10 @@ func Exec(ctx context.Context, db Execer, token Token, query string, args ...any
 	return nil
 }
 
-// errNoRow is what a stale token comes to.
-var errNoRow = errors.New("touched no row: the token is stale, or there is no such row")
+// errNoRow is the effect of a stale token.
+var errNoRow = errors.New("no row changed: the token is stale, or the row does not exist")
 
-// failed keeps the end of a context apart from a database's failure.
+// failed distinguishes the end of a context from a failure of the database.
 func failed(op string, err error) error {
 	if kind := fault.KindOf(err); kind == fault.Timeout || kind == fault.Canceled {
 		return fault.Wrap(op, err)
