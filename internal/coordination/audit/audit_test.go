@@ -18,8 +18,8 @@ import (
 
 const owner = "alice"
 
-// history is what an honest machine makes of some commands: leases 1 to 3, a lock that
-// changes hands, a guarded write, a repeated command.
+// history is the log of an honest machine: leases 1 to 3, a lock that changes hands, a guarded write,
+// a repeated command.
 func history(t *testing.T) []audit.Entry {
 	m := machine.New()
 	var all []audit.Entry
@@ -86,7 +86,7 @@ func check(entries []audit.Entry) error {
 	return nil
 }
 
-// Each rule is broken once: a checker that cannot fail proves nothing.
+// Each rule is broken once: a checker must be able to fail.
 func TestLogFindsEachBreach(t *testing.T) {
 	require.NoError(t, check(history(t)))
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// directory checks who changes entries (I1, I3, I4, I6). It looks at the state before the entry.
+// directory checks changes of entries (I1, I3, I4, I6), before the entry applies.
 func (l *Log) directory(e Entry) error {
 	o, isBatch := e.Command.Op.(*coord.RegisterBatch)
 	for _, event := range e.Effects.Events {
@@ -41,7 +41,7 @@ func (l *Log) directory(e Entry) error {
 	return l.words(o, e)
 }
 
-// words checks which puts of a batch count (I6), and keeps the account of it.
+// words checks which puts of a batch count (I6), and records them.
 func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 	for _, p := range o.Puts {
 		if over := slices.Contains(e.Result.Foreign, p.Key); over != l.outdated(p, e.Command.Owner) {
@@ -76,7 +76,7 @@ func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 	return nil
 }
 
-// outdated reports whether another owner has, or took out, an entry by a later word than a put.
+// outdated reports whether another owner made a later decision about a put's key.
 func (l *Log) outdated(p coord.Entry, owner string) bool {
 	if p.Adopt {
 		return false
@@ -88,7 +88,7 @@ func (l *Log) outdated(p coord.Entry, owner string) bool {
 	return ok && d.owner != owner && l.known(p.Since) < d.at
 }
 
-// known is 0 for a revision that is yet to come.
+// known returns a revision, or 0 for a future one.
 func (l *Log) known(since coord.Revision) coord.Revision {
 	if since > l.revision {
 		return 0
@@ -96,7 +96,7 @@ func (l *Log) known(since coord.Revision) coord.Revision {
 	return since
 }
 
-// end forgets the Since of what goes.
+// end drops the Since of deleted entries.
 func (l *Log) end(events []coord.Event) {
 	for _, event := range events {
 		if event.KV == nil {
@@ -105,7 +105,7 @@ func (l *Log) end(events []coord.Event) {
 	}
 }
 
-// oldest is the departure to be forgotten.
+// oldest returns the oldest removal record.
 func (l *Log) oldest() string {
 	return slices.MinFunc(slices.Collect(maps.Keys(l.gone)), func(a, b string) int {
 		return cmp.Or(cmp.Compare(l.gone[a].at, l.gone[b].at), strings.Compare(a, b))
@@ -123,8 +123,8 @@ func (l *Log) may(o *coord.RegisterBatch, owner string, event coord.Event) bool 
 	})
 }
 
-// batch checks that what a batch says is so, and was not before where it has an event (I2). It looks at
-// the state after the entry.
+// batch checks that the state agrees with a batch, and that events are real changes (I2), after the
+// entry applied.
 func (l *Log) batch(e Entry) error {
 	o, ok := e.Command.Op.(*coord.RegisterBatch)
 	if !ok {

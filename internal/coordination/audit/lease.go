@@ -6,9 +6,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Leases checks L4 over a whole group: no lease ends by Expire before its time to live has
-// passed since it was granted, last renewed, or found by a new leader. All times are of one
-// clock that nobody in the group can see, such as a simulation's. The zero Leases is ready.
+// Leases checks L4 over a whole group: no lease ends by Expire before its time to live has passed
+// since its grant, its last renewal, or a new leader. All times come from one clock outside the group,
+// such as a simulation's. The zero Leases is ready.
 type Leases struct {
 	living map[coord.LeaseID]*living
 }
@@ -34,7 +34,7 @@ func (l *Leases) Renewed(id coord.LeaseID, sent time.Duration) {
 	}
 }
 
-// Led notes that a new leader began to measure: every lease gets its full time again.
+// Led notes a new leader: every lease gets its full time again.
 func (l *Leases) Led(at time.Duration) {
 	for _, lease := range l.living {
 		lease.until = max(lease.until, at+lease.ttl)

@@ -44,7 +44,7 @@ func breach(rule, format string, args ...any) error {
 	return fault.New("audit."+rule, fault.Internal, format, args...)
 }
 
-// Entry is one entry of the log and what a member made of it.
+// Entry is one entry of the log with the effects at a member.
 type Entry struct {
 	Index   uint64
 	Term    uint64
@@ -64,16 +64,16 @@ type Log struct {
 	locks    map[string]*account
 	begun    map[string]begun          // by owner
 	since    map[string]coord.Revision // of entries
-	gone     map[string]departure      // of entries that are not there
+	gone     map[string]departure      // of deleted entries
 	answered map[coord.ClientID]answer
 }
 
-// account is what is known of one lock.
+// account is the known state of one lock.
 type account struct {
 	claims   map[coord.Token]*coord.KeyValue
 	holding  map[coord.Token]coord.Claim
 	granted  coord.Token // greatest
-	accepted coord.Token // greatest exclusive one that guarded a write
+	accepted coord.Token // greatest exclusive token that guarded a write
 }
 
 // begun is a generation and its lease.
@@ -88,7 +88,7 @@ type departure struct {
 	owner string
 }
 
-// owned is what an owner has.
+// owned counts an owner's leases and claims.
 type owned struct{ leases, claims int }
 
 type answer struct {
@@ -119,14 +119,14 @@ func (l *Log) Entry(e Entry) error {
 	return nil
 }
 
-// repeated reports whether the entry is a command that its client has sent before (E1).
+// repeated reports whether the client sent the entry's command before (E1).
 func (l *Log) repeated(e Entry) (bool, error) {
 	client := e.Command.Client
 	if client == 0 {
 		return false, nil
 	}
 	if field := fault.FieldOf(e.Result.Err); e.Result.Err != nil && (field == "client" || field == "sequence") {
-		return true, l.nothing("E1", e) // refused before it was looked at
+		return true, l.nothing("E1", e) // refused early
 	}
 	seen, ok := l.answered[client]
 	if !ok || seen.sequence != e.Command.Sequence {
@@ -273,7 +273,7 @@ func (a *account) compatible(c coord.Claim) bool {
 	return true
 }
 
-// endings checks that leases end by word and as a whole (L5).
+// endings checks that leases end by command and with all their keys (L5).
 func (l *Log) endings(e Entry) error {
 	for _, lease := range e.Effects.Granted {
 		l.leases[lease.ID] = lease.Owner
@@ -323,7 +323,7 @@ func (l *Log) count(owner string, leases, claims int) {
 	l.owned[owner] = owned{o.leases + leases, o.claims + claims}
 }
 
-// quotas checks that who was given something has not too much of it (U1).
+// quotas checks that an owner stays within its quota after a grant (U1).
 func (l *Log) quotas(e Entry) error {
 	if o, ok := e.Command.Op.(*coord.Configure); ok {
 		l.quota = o.Limits.PerOwner
@@ -338,12 +338,12 @@ func (l *Log) quotas(e Entry) error {
 	return nil
 }
 
-// claimed reports whether a claim was made that was not there.
+// claimed reports whether the effects include a new claim.
 func claimed(e machine.ApplyEffects) bool {
 	return slices.ContainsFunc(e.Events, coord.Event.Creates)
 }
 
-// queues checks that nobody who could hold a lock waits, nor anybody holds before an earlier claim (L7).
+// queues checks that claims hold in order, and that every claim that can hold does (L7).
 func (l *Log) queues(e Entry) error {
 	for _, event := range e.Effects.Events {
 		claim, ok := event.KV.Claim()
@@ -360,7 +360,7 @@ func (l *Log) queues(e Entry) error {
 	return nil
 }
 
-// outOfTurn gives the first claim that holds behind one that waits, or waits and could hold.
+// outOfTurn returns the first claim that holds behind a waiting claim, or waits without a reason.
 func (a *account) outOfTurn() coord.Token {
 	waits := false
 	for _, token := range slices.Sorted(maps.Keys(a.claims)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// Truth is the history against which streams are checked: the effects of a log, once each.
-// The zero Truth is ready.
+// Truth is the history to check streams against: the effects of a log, once each. The zero Truth is
+// ready.
 type Truth struct {
 	events   []coord.Event
 	revision coord.Revision
@@ -44,7 +44,7 @@ type Stream struct {
 // NewStream begins to follow a watch.
 func NewStream(truth *Truth, watch coord.Watch) *Stream { return &Stream{truth: truth, watch: watch} }
 
-// Watch is what the watcher asks next, of any member.
+// Watch returns the watcher's next request, for any member.
 func (s *Stream) Watch() coord.Watch { return s.watch }
 
 // Batch checks the answer to Watch.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Clock is a time that stands still until Advance moves it. The zero Clock stands at the zero Time.
+// Clock is a clock that only Advance moves, from the zero Time.
 type Clock struct {
 	mu     sync.Mutex // guards what follows
 	now    time.Time
@@ -24,8 +24,8 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// After has f called by the Advance that reaches d from now. The function it returns prevents
-// that, and reports whether it did.
+// After makes the Advance that reaches d from now call f. The returned function prevents the call and
+// reports its success.
 func (c *Clock) After(d time.Duration, f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Clock) drop(t *timer) bool {
 	return false
 }
 
-// Advance moves the time on and calls what is due, each at its own time, the earliest first.
+// Advance moves the clock and calls due functions in the order of their times.
 func (c *Clock) Advance(d time.Duration) {
 	end := c.Now().Add(d)
 	for t := c.next(end); t != nil; t = c.next(end) {

@@ -8,10 +8,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// API is a form of the contract of package coord, in process or over a wire, over a group that
-// nobody else uses.
+// API is an implementation of package coord's contract, in process or over a wire, on a group of its
+// own.
 type API struct {
-	// Alice and Bob are two owners whom the group tells apart.
+	// Alice and Bob are two different owners.
 	Alice, Bob Owner
 	coord.Reader
 	coord.Admin
@@ -20,13 +20,13 @@ type API struct {
 	Internal func(ctx context.Context, op coord.Op) error
 	// Pass lets so much time pass for the group, or a little more.
 	Pass func(d time.Duration)
-	// Halt takes from the group what it needs to serve, until resume is called; nil: not tested.
+	// Halt stops the group's service until resume; nil skips the test.
 	Halt func() (resume func())
-	// TTL of leases that are to end, and within which others do not; 0 is 10 s.
+	// TTL of leases that end in a test; other leases outlive it. 0 means 10 s.
 	TTL time.Duration
-	// Progress is how long a watch waits for a mark; 0: not tested.
+	// Progress is the time until a watch's progress mark; 0 skips the test.
 	Progress time.Duration
-	// Directory is whether the form knows the directory and what is required of it; false: not tested.
+	// Directory includes the tests of directory and requirements.
 	Directory bool
 }
 
@@ -36,7 +36,7 @@ type Owner struct {
 	coord.Writer
 }
 
-// InProcess is a Solo as it is. For another form of it replace Alice, Bob, Reader and Admin.
+// InProcess returns the API of a Solo. Replace Alice, Bob, Reader and Admin for other implementations.
 func InProcess(s *Solo) API {
 	return API{
 		Alice: Owner{"alice", s}, Bob: Owner{"bob", s}, Reader: s, Admin: s,
@@ -53,19 +53,18 @@ func InProcess(s *Solo) API {
 	}
 }
 
-// Open gives a form of the contract over a fresh group; what it opens ends with the test.
+// Open returns an implementation on a fresh group; the test's end closes it.
 type Open func(t testing.TB) API
 
-// Run holds a form of the contract to what package coord promises. Errors are held to their kind
-// and field. Of results it looks at what crosses every wire: a key, a token, whether it
-// holds, the count; a lease and its time; a client; how much changed.
+// Run tests an implementation of the contract. It compares kind and field of errors, and the parts of
+// results that cross every wire: key, token, granted and count; lease and TTL; client; changed.
 func Run(t *testing.T, open Open) {
 	for name, test := range Cases(open) {
 		t.Run(name, test)
 	}
 }
 
-// Cases are the tests of Run by name, for who runs each in a bubble of virtual time.
+// Cases returns the tests of Run by name, for callers that run each in virtual time.
 func Cases(open Open) map[string]func(*testing.T) {
 	all := map[string]func(*testing.T){}
 	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), directories(), retries(), group()} {

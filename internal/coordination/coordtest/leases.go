@@ -21,7 +21,7 @@ func newLessor() lessor {
 type deadline struct {
 	lease coord.Lease
 	at    time.Time // renewing moves it on
-	due   time.Time // by which it is queued: at or earlier
+	due   time.Time // position in the queue: at, or earlier
 	index int
 }
 
@@ -41,7 +41,7 @@ func (l *lessor) ended(id coord.LeaseID) {
 	}
 }
 
-// renew gives the milliseconds that a lease lives from now on; 0 for one that is not owner's.
+// renew returns the new time to live of an owner's lease in milliseconds, or 0.
 func (l *lessor) renew(now time.Time, owner string, id coord.LeaseID) int64 {
 	d := l.known[id]
 	if d == nil || d.lease.Owner != owner {
@@ -51,7 +51,7 @@ func (l *lessor) renew(now time.Time, owner string, id coord.LeaseID) int64 {
 	return d.lease.TTL
 }
 
-// due gives leases whose time has passed, as many as one Expire takes.
+// due returns leases past their deadline, at most one Expire's worth.
 func (l *lessor) due(now time.Time) []coord.LeaseRef {
 	const most = 512
 	var refs []coord.LeaseRef
@@ -62,7 +62,7 @@ func (l *lessor) due(now time.Time) []coord.LeaseRef {
 	return refs
 }
 
-// first gives the lease that ends first; nil when there is none.
+// first returns the lease with the earliest deadline, or nil.
 func (l *lessor) first() *deadline {
 	for {
 		d, ok := l.queue.Min()

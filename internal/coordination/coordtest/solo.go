@@ -1,5 +1,5 @@
-// Package coordtest is for tests of what stands on the contract of package coord: Solo, a whole
-// coordination plane in one process, and the suite that every form of the contract must pass.
+// Package coordtest tests users of package coord's contract: Solo, a coordination plane in one
+// process, and the suite for every implementation of the contract.
 package coordtest
 
 import (
@@ -15,19 +15,19 @@ import (
 // How a Solo names itself.
 const (
 	GroupID = "736f6c6f2d67726f7570000000000000000000000000000000000000000000ff" // of its GroupState
-	Peer    = "solo"                                                             // its leader and only voter
+	Peer    = "solo"                                                             // the leader and only voter
 	groupID = 0x736f6c6f2d67726f
 	member  = 7
 	term    = 3
 )
 
-// Progress is how often a Watch of a Solo without events is given a mark.
+// Progress is the interval of marks on a Solo's watch without events.
 const Progress = 10 * time.Second
 
-// Config is what a Solo is made with.
+// Config configures a Solo.
 type Config struct {
-	// Now and After are its clock: both, or neither for one that only Advance moves. After
-	// calls f once d has passed, not before it has returned, unless stop is called before.
+	// Now and After are the clock: set both, or neither for one that only Advance moves. After calls f
+	// after d, never before its own return, unless stop runs first.
 	Now   func() time.Time
 	After func(d time.Duration, f func()) (stop func() bool)
 	// Limits of the machine; zero: coord.DefaultLimits.
@@ -35,18 +35,18 @@ type Config struct {
 }
 
 // Solo is a coordination plane without a group: one machine behind a mutex. It implements
-// coord.Writer, Reader and Admin. It starts no goroutine and has nothing to close.
+// coord.Writer, Reader and Admin, starts no goroutine and needs no Close.
 type Solo struct {
 	Config
-	clock *Clock // nil when it was given one
+	clock *Clock // nil with a clock from the Config
 
 	mu      sync.Mutex // guards what follows
 	machine *machine.Machine
 	leases  lessor
-	made    map[coord.Token]time.Time     // when each claim was
-	waits   map[coord.Token]chan struct{} // closed when the claim holds or is gone
+	made    map[coord.Token]time.Time     // start of each claim
+	waits   map[coord.Token]chan struct{} // closed when the claim holds or ends
 	changed chan struct{}                 // closed when the revision moves on
-	missing string                        // what is, while it cannot serve
+	missing string                        // reason of the outage; "" while serving
 	alarm   time.Time                     // when leases are looked at next; zero: never
 	silence func() bool                   // stops the alarm
 }
@@ -78,7 +78,7 @@ func New(c Config) *Solo {
 // Advance moves its own clock on.
 func (s *Solo) Advance(d time.Duration) { s.clock.Advance(d) }
 
-// Halt lets the group lose what it needs: until Resume all is Unavailable, and no lease ends.
+// Halt simulates an outage: until Resume every call is Unavailable, and no lease ends.
 func (s *Solo) Halt(missing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Solo) Halt(missing string) {
 	}
 }
 
-// Resume ends Halt. As after a change of leaders, every lease has its whole time again.
+// Resume ends Halt. As after a change of leaders, every lease gets its full time again.
 func (s *Solo) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +162,7 @@ type patience struct {
 	stop   func() bool
 }
 
-// queue makes the claim and gives what tells of its end. Who sees the claim knows that its
-// time runs.
+// queue makes the claim and returns a channel for its end. The time to wait starts with the claim.
 func (s *Solo) queue(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, <-chan struct{}, patience, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +205,7 @@ func (s *Solo) claim(cmd coord.Command, token coord.Token) (kv *coord.KeyValue, 
 	return nil, false, false
 }
 
-// settle says what became of a claim after the wait for it, and gives back what nobody wants.
+// settle returns the result of a claim after the wait, and gives an unwanted claim back.
 func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Result) (coord.Result, error) {
 	if s.missing != "" {
 		return coord.Result{}, s.unavailable()
@@ -253,7 +252,7 @@ func (s *Solo) header() coord.Header {
 	return coord.Header{Group: groupID, Member: member, Revision: s.machine.Revision(), Term: term}
 }
 
-// apply executes a command as the next entry of a log, and tells whom it concerns.
+// apply executes a command as the next log entry, and informs waiters.
 func (s *Solo) apply(cmd coord.Command) coord.Result {
 	before, now := s.machine.Revision(), s.Now()
 	index, _ := s.machine.Index()

@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-const listed = 1000 // when no limit is given
+const listed = 1000 // default limit
 
 // Leases implements coord.Reader.
 func (s *Solo) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
@@ -140,7 +140,7 @@ func (s *Solo) begin(ctx context.Context, w *coord.Watch) (coord.Header, error) 
 	return s.header(), err
 }
 
-// next waits for the next batch, or until it is time for a mark.
+// next waits for the next batch or the time of a mark.
 func (s *Solo) next(ctx context.Context, w *coord.Watch) (coord.Batch, coord.Header, error) {
 	idle := make(chan struct{})
 	defer s.After(Progress, func() { close(idle) })()

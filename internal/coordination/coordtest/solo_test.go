@@ -50,7 +50,7 @@ func TestSoloOnARunningClock(t *testing.T) {
 	})
 }
 
-// Timers are called in the order of their times, each at its own, those set meanwhile included.
+// Timers run in the order of their times, new ones included.
 func TestClock(t *testing.T) {
 	var c coordtest.Clock
 	var rang []time.Duration

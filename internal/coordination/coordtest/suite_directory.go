@@ -12,7 +12,7 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// directories are the promises about the directory and what is required of it.
+// directories tests the directory and requirements.
 func directories() map[string]func(*world) {
 	all := map[string]func(*world){
 		"batch is one revision":                batchAtomic,
@@ -146,7 +146,7 @@ func batchForeign(w *world) {
 	require.Len(w.t, w.listed(), 2)
 }
 
-// registered puts an entry as a registration, and gives what its owner says of it from then on.
+// registered puts an entry as a new registration, and returns it with its Since.
 func (w *world) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.Entry {
 	w.t.Helper()
 	e.Adopt = true
@@ -218,7 +218,7 @@ func directoryReserved(w *world) {
 	require.Len(w.t, w.listed(), 1)
 }
 
-// keepPublished renews a lease and gives what is published under it.
+// keepPublished renews a lease and returns its publication.
 func (w *world) keepPublished(o Owner, lease coord.LeaseID) *coord.Publication {
 	w.t.Helper()
 	renewals, _, err := o.KeepAlive(w.ctx(), o.Name, []coord.LeaseID{lease})

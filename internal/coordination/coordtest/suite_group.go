@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// retries are the promises about clients, whose commands are applied once.
+// retries tests clients with exactly-once commands.
 func retries() map[string]func(*world) {
 	return map[string]func(*world){
 		"a retry is applied once":         retryOnce,
@@ -69,7 +69,7 @@ func retryRefusal(w *world) {
 	for range 2 {
 		_, err := w.once(w.Alice, client, 1, create)
 		w.refused(fault.Conflict, "guards[0].mod_revision", err)
-		w.must(w.Alice, write(put("a", ""))) // by now it would be applied
+		w.must(w.Alice, write(put("a", ""))) // the command would be applied now
 	}
 }
 
@@ -97,7 +97,7 @@ func retryWaiting(w *world) {
 	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, 0).granted().Token)
 }
 
-// A claim that is gone is not waited for: who wants the lock still asks anew.
+// A retry of a lost claim fails: the caller must claim anew.
 func retryGivenBack(w *world) {
 	w.holder(w.Alice, "db")
 	cmd := locking("db", w.lease(w.Bob))
@@ -196,7 +196,7 @@ func groupTransfer(w *world) {
 	}
 }
 
-// Without what it needs a group says so, and forgets nothing.
+// A group in an outage says so, and forgets nothing.
 func groupHalted(w *world) {
 	if w.Halt == nil {
 		w.t.Skip("cannot be had here")

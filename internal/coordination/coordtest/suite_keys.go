@@ -37,7 +37,7 @@ func (w *world) read(q coord.Query) coord.Page {
 	return page
 }
 
-// all are the keys with a prefix.
+// all returns the keys with a prefix.
 func (w *world) all(prefix string) []string {
 	w.t.Helper()
 	return keysOf(w.read(coord.Query{Span: coord.Under(prefix)}).Keys)
@@ -139,7 +139,7 @@ func keyPages(w *world) {
 		page := w.read(q)
 		require.LessOrEqual(w.t, len(page.Keys), 3)
 		got = append(got, keysOf(page.Keys)...)
-		w.must(w.Alice, write(put("k99", page.Next))) // the pages are of one state
+		w.must(w.Alice, write(put("k99", page.Next))) // the pages show one state
 		if page.Next == "" {
 			break
 		}

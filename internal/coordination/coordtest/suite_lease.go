@@ -55,7 +55,7 @@ func leaseMoved(w *world) {
 	require.Equal(w.t, int64(40_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1 << 50}).TTL)
 }
 
-// leaseBounded: what one owner uses up is no loss to another.
+// leaseBounded: one owner's use does not limit another.
 func leaseBounded(w *world) {
 	limits := coord.DefaultLimits()
 	limits.PerOwner = coord.Quota{Leases: 2, Claims: 2, Clients: limits.PerOwner.Clients, Bytes: 1000}
@@ -73,7 +73,7 @@ func leaseBounded(w *world) {
 
 func leaseKept(w *world) {
 	lease, token := w.holder(w.Alice, "db")
-	for range 5 { // longer than it would live
+	for range 5 { // longer than its time to live
 		w.Pass(w.TTL / 2)
 		w.keep(w.Alice, lease)
 	}
@@ -118,7 +118,7 @@ func (w *world) leaseEnds(end func(coord.LeaseID)) {
 	w.refused(fault.NotFound, "lease", err)
 }
 
-// settled waits until a lock is held and nobody waits, and gives the claim.
+// settled waits until a lock has a holder and an empty queue, and returns the claim.
 func (w *world) settled(name string) coord.ClaimState {
 	w.t.Helper()
 	w.waiting(name, 0)

@@ -9,8 +9,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// locks are the promises about locks: the table "Lock State Machine" of the specification, and
-// what this project adds to it.
+// locks tests locks: the table "Lock State Machine" of the low-level design, and this project's
+// additions.
 func locks() map[string]func(*world) {
 	return map[string]func(*world){
 		"Available, Lock request: Held":                lockTaken,
@@ -199,7 +199,7 @@ func sharing(name string, lease coord.LeaseID, mode coord.Mode, permits uint32) 
 	return coord.Command{Op: &coord.Lock{Name: name, Lease: lease, Mode: mode, Permits: permits, Wait: true}}
 }
 
-// Readers hold together; a writer waits for all of them, and readers after it for the writer.
+// Readers hold together. A writer waits for all of them, and later readers wait for the writer.
 func lockShared(w *world) {
 	reader := func(lease coord.LeaseID) *claim {
 		return w.acquire(w.ctx(), w.Alice, sharing("db", lease, coord.Shared, 0), 0)
@@ -253,7 +253,7 @@ func lockGuards(w *world) {
 		return &coord.Write{If: []coord.Guard{coord.IfHolds("db", token)}, Then: []coord.Change{put("schema", "7")}}
 	}
 	w.must(w.Alice, guarded(token))
-	w.must(w.Bob, guarded(token)) // whoever has the token
+	w.must(w.Bob, guarded(token)) // every owner may use the token
 	w.mustNot(w.Alice, fault.Conflict, "guards[0].token", guarded(token+1))
 	next := w.queued(w.Bob, "db", w.lease(w.Bob), 1)
 	w.mustNot(w.Bob, fault.Conflict, "guards[0].token", guarded(w.lock("db").Waiting[0].Token))

@@ -34,7 +34,7 @@ func queueOrder(w *world) {
 	var all [waiters]coord.LeaseID
 	owners := [2]Owner{w.Alice, w.Bob}
 	for i := range all {
-		all[waiters-1-i] = w.lease(owners[i%2]) // ids descend: they do not decide
+		all[waiters-1-i] = w.lease(owners[i%2]) // descending ids: they must not matter
 	}
 	for i := range claims {
 		claims[i] = w.queued(owners[(i+1)%2], "db", all[i], i+1)
@@ -130,7 +130,7 @@ func (w *world) queueGivesUp(ctx context.Context, end func(), kind fault.Kind) {
 	lease, token := w.holder(w.Alice, "db")
 	second := w.lease(w.Bob)
 	waiting := w.acquire(ctx, w.Bob, locking("db", second), 0)
-	if kind == fault.Canceled { // else it may be over by now
+	if kind == fault.Canceled { // otherwise it may have ended
 		w.waiting("db", 1)
 	}
 	end()

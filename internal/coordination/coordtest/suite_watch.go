@@ -37,7 +37,7 @@ func watches() map[string]func(*world) {
 	}
 }
 
-// watching is a watch that goes on.
+// watching is an open watch.
 type watching struct {
 	w       *world
 	batches chan coord.Batch
@@ -46,7 +46,7 @@ type watching struct {
 	next    coord.Revision
 }
 
-// watch begins one and takes its first batch.
+// watch opens a watch and reads its first batch.
 func (w *world) watch(q coord.Watch) *watching {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx())
@@ -56,7 +56,7 @@ func (w *world) watch(q coord.Watch) *watching {
 			if h.Group == 0 || h.Member == 0 || h.Term == 0 {
 				return fmt.Errorf("header %+v", h)
 			}
-			b.Events = slices.Clone(b.Events) // they may be used again
+			b.Events = slices.Clone(b.Events) // the sender may reuse them
 			select {
 			case v.batches <- b:
 				return nil
@@ -70,7 +70,7 @@ func (w *world) watch(q coord.Watch) *watching {
 	return v
 }
 
-// batch takes the next one and checks that it goes on where the last ended.
+// batch reads the next batch and checks that it continues the last.
 func (v *watching) batch() coord.Batch {
 	v.w.t.Helper()
 	ctx, cancel := context.WithTimeout(v.w.ctx(), patient)
@@ -97,7 +97,7 @@ func (v *watching) batch() coord.Batch {
 	return coord.Batch{}
 }
 
-// events takes n events, and no more.
+// events reads exactly n events.
 func (v *watching) events(n int) []coord.Event {
 	v.w.t.Helper()
 	var all []coord.Event
@@ -213,7 +213,7 @@ func watchWhole(w *world) {
 	require.Equal(w.t, coord.Revision(2), b.Next)
 }
 
-// A watch resumed from the last Next, on whatever connection, has neither gap nor duplicate.
+// A watch resumed from the last Next, on any connection, has neither gap nor duplicate.
 func watchResumes(w *world) {
 	var seen []string
 	from := coord.Revision(1)
@@ -277,8 +277,8 @@ func watchProgress(w *world) {
 	}
 }
 
-// mark has time pass until a batch comes. A watch begins to measure it when its last batch is taken, which may be
-// after the test has let time pass.
+// mark advances time until a batch comes. A watch measures from its last batch, which the watcher may
+// read after the test advanced the time.
 func (v *watching) mark() coord.Batch {
 	v.w.t.Helper()
 	ctx, cancel := context.WithTimeout(v.w.ctx(), patient)
@@ -326,7 +326,7 @@ func watchUnsent(w *world) {
 	require.ErrorIs(w.t, err, enough)
 }
 
-// Who is behind gets all of it, in order.
+// A slow watcher gets all events, in order.
 func watchMuch(w *world) {
 	const revisions = 2000
 	slow := w.watch(coord.Watch{Span: coord.Under("k")}) // takes nothing meanwhile

@@ -12,10 +12,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// patient is how long a test waits, in real time, for what must come.
+// patient bounds a test's wait, in real time.
 const patient = time.Minute
 
-// world is a group and a test on it.
+// world is a group under test.
 type world struct {
 	API
 	t     *testing.T
@@ -27,7 +27,7 @@ func newWorld(t *testing.T, api API) *world {
 		api.TTL = 10 * time.Second
 	}
 	w := &world{API: api, t: t}
-	t.Cleanup(w.calls.Wait) // the test's context has ended by then
+	t.Cleanup(w.calls.Wait) // the test's context has ended
 	return w
 }
 
@@ -42,7 +42,7 @@ func (w *world) try(o Owner, op coord.Op) (coord.Result, error) {
 	return result, err
 }
 
-// must executes a command that must succeed.
+// must executes a command and requires success.
 func (w *world) must(o Owner, op coord.Op) coord.Result {
 	w.t.Helper()
 	result, err := w.try(o, op)
@@ -58,14 +58,14 @@ func (w *world) refused(kind fault.Kind, field string, err error) {
 	require.NotEmpty(w.t, fault.Message(err))
 }
 
-// mustNot executes a command that must be refused.
+// mustNot executes a command and requires its refusal.
 func (w *world) mustNot(o Owner, kind fault.Kind, field string, op coord.Op) {
 	w.t.Helper()
 	_, err := w.try(o, op)
 	w.refused(kind, field, err)
 }
 
-// headed checks what every header says.
+// headed checks the fields of every header.
 func (w *world) headed(h coord.Header) {
 	w.t.Helper()
 	require.NotZero(w.t, h.Group)
@@ -73,13 +73,13 @@ func (w *world) headed(h coord.Header) {
 	require.NotZero(w.t, h.Term)
 }
 
-// lease grants one that ends when it is not renewed within TTL.
+// lease grants a lease that ends without renewal within TTL.
 func (w *world) lease(o Owner) coord.LeaseID {
 	w.t.Helper()
 	return w.must(o, &coord.LeaseGrant{TTL: w.TTL.Milliseconds()}).Lease
 }
 
-// holder takes a free lock and gives its lease and token.
+// holder takes a free lock and returns its lease and token.
 func (w *world) holder(o Owner, name string) (coord.LeaseID, coord.Token) {
 	w.t.Helper()
 	lease := w.lease(o)
@@ -89,7 +89,7 @@ func (w *world) holder(o Owner, name string) (coord.LeaseID, coord.Token) {
 	return lease, r.Lock.Token
 }
 
-// keep renews leases of which all must live.
+// keep renews leases and requires all to live.
 func (w *world) keep(o Owner, ids ...coord.LeaseID) {
 	w.t.Helper()
 	renewals, header, err := o.KeepAlive(w.ctx(), o.Name, ids)
@@ -101,7 +101,7 @@ func (w *world) keep(o Owner, ids ...coord.LeaseID) {
 	}
 }
 
-// claim is one call of Acquire.
+// claim is one running Acquire.
 type claim struct {
 	w      *world
 	done   chan struct{}
@@ -145,7 +145,7 @@ func (c *claim) end() (coord.Result, error) {
 	return c.result, c.err
 }
 
-// granted waits for a lock that is to be granted.
+// granted waits for the grant of a lock.
 func (c *claim) granted() coord.LockResult {
 	c.w.t.Helper()
 	r, err := c.end()
@@ -164,7 +164,7 @@ func (c *claim) pending() {
 	}
 }
 
-// lock gives a lock as it stands; a zero one when nobody claims it.
+// lock returns a lock's state, or a zero one without claims.
 func (w *world) lock(name string) coord.LockState {
 	w.t.Helper()
 	states, header, err := w.Locks(w.ctx(), coord.LockQuery{Name: name})
@@ -202,7 +202,7 @@ func del(span coord.Span) coord.Change { return coord.Change{Delete: &span} }
 
 func write(changes ...coord.Change) *coord.Write { return &coord.Write{Then: changes} }
 
-// revision is the present one.
+// revision returns the present revision.
 func (w *world) revision() coord.Revision {
 	w.t.Helper()
 	page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.Exactly("no such key")}, coord.Linearizable)
@@ -210,7 +210,7 @@ func (w *world) revision() coord.Revision {
 	return page.Revision
 }
 
-// version is a KeyValue without what does not cross a wire.
+// version is the part of a KeyValue that crosses a wire.
 type version struct {
 	Key, Value  string
 	Create, Mod coord.Revision

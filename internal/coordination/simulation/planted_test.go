@@ -37,14 +37,14 @@ const (
 func plants() []plant {
 	return []plant{
 		{"the disk is not waited for", []edit{
-			{storageDir + "storage.go", "options = pebble.Sync", "options = pebble.NoSync"},
+			{storageDir + "database.go", "options = pebble.Sync", "options = pebble.NoSync"},
 		}, []string{"C1", "C2", "C3", "P0", "P1", "D1", "Q1", "H1", "H2"}},
 		{"a follower acknowledges before its disk has the entries", []edit{
 			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgAppResp:"},
 		}, []string{"C1", "C3", "P0", "Q1"}},
 		{"a vote is sent before it is durable", []edit{
 			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgVote, pb.MsgVoteResp:"},
-			{storageDir + "storage.go", "if hard != nil {\n\t\ts.setMessage", "if hard != nil && hard.GetTerm()%3 == 0 {\n\t\ts.setMessage"},
+			{storageDir + "storage.go", "if hard != nil {\n\t\ts.db.setMessage", "if hard != nil && hard.GetTerm()%3 == 0 {\n\t\ts.db.setMessage"},
 		}, []string{"C1", "C2", "C3", "P0", "Q1"}},
 		{"a peer without its disk comes back as the same member", []edit{
 			{here + "node_test.go", "Rand: randomness{n.rng}", "Rand: bytes.NewReader([]byte(n.name + n.name))"},
@@ -55,7 +55,7 @@ func plants() []plant {
 			{replicaDir + "image.go", "index, term := r.applied.index, r.applied.term", "index, term := r.applied.index+1, r.applied.term"},
 		}, []string{"C1", "P0", "P1", "D1", "replica.Written"}},
 		{"a client is answered when its command is proposed", []edit{
-			{replicaDir + "ask.go", "r.asks.pending[p.id] = term\n", "if r.asks.pending[p.id] = term; p.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: p.id})\n\t\t\t}\n"},
+			{replicaDir + "propose.go", "p.pending[one.id] = term\n", "if p.pending[one.id] = term; one.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: one.id})\n\t\t\t}\n"},
 		}, []string{"C3", "E1"}},
 		{"a retried command is applied again", []edit{
 			{machineDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
@@ -67,7 +67,7 @@ func plants() []plant {
 			{replicaDir + "read.go", "if round.index > r.applied.index {", "if false {"},
 		}, []string{"H1", "B1", "B2"}},
 		{"a leader renews leases without asking the others", []edit{
-			{replicaDir + "read.go", "\t\tr.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})", "\t\tr.renew(keepalive{id, owner, leases})"},
+			{replicaDir + "read.go", "\tr.reads.staged.keeps = append(r.reads.staged.keeps, keepalive{id, owner, leases})", "\tr.reads.renew(r, keepalive{id, owner, leases})"},
 		}, []string{"L4", "L5", "I5"}},
 		{"a keepalive is acknowledged while its lease is expiring", []edit{
 			{lessorDir + "lessor.go", "return 0, Expiring", "return e.ttl, Renewed"},
@@ -76,7 +76,7 @@ func plants() []plant {
 			{lessorDir + "lessor.go", "l.add(now+l.config.Grace, granted)", "l.add(now-time.Duration(granted.TTL)*time.Millisecond/2, granted)"},
 		}, []string{"L4"}},
 		{"a leader of old keeps its deadlines, and its expiries are accepted", []edit{
-			{replicaDir + "ask.go", "\tr.lessor.Demote()\n", ""},
+			{replicaDir + "propose.go", "\tr.lessor.Demote()\n", ""},
 			{replicaDir + "ready.go", "r.lessor.Promote(r.now, r.role.term, r.machine.Leases())", "if r.lessor.Term() == 0 {\n\t\t\tr.lessor.Promote(r.now, r.role.term, r.machine.Leases())\n\t\t}"},
 			{machineDir + "lease.go", "if o.Term != c.term {", "if false {"},
 		}, []string{"L4", "L5"}},

@@ -20,14 +20,14 @@ import (
 const (
 	maxBundled  = maxStreams     // calls without an answer
 	maxAtOnce   = 4 * maxBundled // calls under way in all bundles of a server
-	maxIdle     = 16             // goroutines that wait for the next call
-	answerBytes = 1 << 20        // of answers in one message, about
+	maxIdle     = 16             // goroutines waiting for another call
+	answerBytes = 1 << 20        // approximate size of a message
 )
 
-// method does one call: it is what a call by itself runs through.
+// method executes one call, as if it travelled alone.
 type method func(ctx context.Context, decode func(any) error) (any, error)
 
-// methods are the calls that a bundle can carry, by path.
+// methods returns the calls of a bundle, by path.
 func (c *coordination) methods(intercept grpc.UnaryServerInterceptor) map[string]method {
 	all := make(map[string]method)
 	for _, service := range []grpc.ServiceDesc{api.LockService_ServiceDesc, api.CoordinationService_ServiceDesc} {
@@ -40,10 +40,10 @@ func (c *coordination) methods(intercept grpc.UnaryServerInterceptor) map[string
 	return all
 }
 
-// ownerKey is that of the owner of a bundle in the contexts of its calls.
+// ownerKey is the context key of a bundle's owner.
 type ownerKey struct{}
 
-// owner tells on whose behalf a call is.
+// owner returns the owner of a call.
 func (c *coordination) owner(ctx context.Context) (string, error) {
 	if known, ok := ctx.Value(ownerKey{}).(string); ok {
 		return known, nil
@@ -66,7 +66,7 @@ func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest,
 	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1),
 		idle: make(chan begun), room: make(chan struct{}, maxIdle), over: make(chan struct{})}
 	received, sent := make(chan error, 1), make(chan struct{})
-	go func() { received <- b.receive() }() // ends with the call that it belongs to: only then does Recv return
+	go func() { received <- b.receive() }() // ends with the stream's call, which unblocks Recv
 	go func() { defer close(sent); b.send() }()
 	select {
 	case err = <-received:
@@ -74,7 +74,7 @@ func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest,
 		err = fault.New("grpcapi.Bundle", fault.Unavailable, "the peer is shutting down")
 	}
 	if err != nil && c.closing.Err() == nil {
-		cancel() // nobody waits for the answers
+		cancel() // the answers have no reader
 	}
 	b.end()
 	b.calls.Wait()
@@ -83,24 +83,24 @@ func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest,
 	return err
 }
 
-// bundle is the calls of one stream.
+// bundle holds the calls of one stream.
 type bundle struct {
 	c     *coordination
 	out   grpc.BidiStreamingServer[api.BundleRequest, api.BundleResponse]
 	ctx   context.Context
 	calls sync.WaitGroup
-	wake  chan struct{} // room for one; closed at the end
-	idle  chan begun    // no room: taken by who is idle
-	room  chan struct{} // for those who are idle
-	over  chan struct{} // closed when no call begins any more
+	wake  chan struct{} // capacity 1; closed at the end
+	idle  chan begun    // unbuffered: idle workers receive from it
+	room  chan struct{} // bounds idle workers
+	over  chan struct{} // closed before the end: no new calls
 
 	mu      sync.Mutex
-	ended   bool                          // no call begins any more
-	running map[uint64]context.CancelFunc // until the answer is taken to be sent
+	ended   bool                          // no new calls
+	running map[uint64]context.CancelFunc // until the answer is taken for sending
 	answers []*api.BundledAnswer
 }
 
-// receive begins calls until there are no more, nil, or there may be no more.
+// receive starts calls until the client closes its side (nil) or an error.
 func (b *bundle) receive() error {
 	for {
 		req, err := b.out.Recv()
@@ -118,7 +118,7 @@ func (b *bundle) receive() error {
 	}
 }
 
-// end lets no call begin any more.
+// end refuses new calls.
 func (b *bundle) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func (b *bundle) end() {
 	close(b.over)
 }
 
-// begin begins a call, or ends one that nobody waits for.
+// begin starts a call, or cancels one.
 func (b *bundle) begin(call *api.BundledCall) error {
 	const op = "grpcapi.Bundle"
 	b.mu.Lock()
@@ -162,8 +162,7 @@ type begun struct {
 	call *api.BundledCall
 }
 
-// work does a call, and others for as long as there soon are any: a goroutine that has grown its
-// stack once need not do it again.
+// work executes a call, and further calls if they come soon: its grown stack is worth reusing.
 func (b *bundle) work(one begun) {
 	for more := true; more; {
 		b.answer(b.do(one, one.call))
@@ -220,15 +219,15 @@ func (b *bundle) answer(a *api.BundledAnswer) {
 	first := len(b.answers) == 1
 	b.mu.Unlock()
 	if first {
-		b.wake <- struct{}{} // has room: the last one was taken before its answers were
+		b.wake <- struct{}{} // never blocks: the sender took the last signal before the answers
 	}
 }
 
-// send sends what there is to answer, together, until wake is closed.
+// send sends pending answers together, until wake is closed.
 func (b *bundle) send() {
 	broken := false
 	for range b.wake {
-		runtime.Gosched() // what is about to be answered goes along
+		runtime.Gosched() // let other answers join this message
 		b.mu.Lock()
 		ready := b.answers
 		b.answers = nil
@@ -245,7 +244,7 @@ func (b *bundle) send() {
 	}
 }
 
-// heaviest is how many of some answers go into one message, at least one.
+// heaviest returns the number of answers for one message, at least one.
 func heaviest(answers []*api.BundledAnswer) int {
 	size := 0
 	for i, a := range answers {

@@ -21,7 +21,7 @@ func bundled(t testing.TB, id uint64, method string, req proto.Message) *api.Bun
 	return &api.BundledCall{Id: id, Method: method, Request: b}
 }
 
-// codeOf is the code of an answer's status.
+// codeOf returns the code of an answer's status.
 func codeOf(t testing.TB, a *api.BundledAnswer) codes.Code {
 	t.Helper()
 	st := status.New(codes.OK, "").Proto()
@@ -29,7 +29,7 @@ func codeOf(t testing.TB, a *api.BundledAnswer) codes.Code {
 	return codes.Code(st.GetCode())
 }
 
-// answers takes n answers, however they are bundled, by id.
+// answers receives n answers in any bundling, by id.
 func answers(t testing.TB, s api.CoordinationService_BundleClient, n int) map[uint64]*api.BundledAnswer {
 	t.Helper()
 	all := make(map[uint64]*api.BundledAnswer)
@@ -44,7 +44,7 @@ func answers(t testing.TB, s api.CoordinationService_BundleClient, n int) map[ui
 	return all
 }
 
-// TestBundle: each call has its own fate, and one that waits delays nobody.
+// TestBundle: each call succeeds or fails alone, and a waiting call delays no other.
 func TestBundle(t *testing.T) {
 	r := newRaw(t, "alice")
 	mine, other := r.lease(t), r.lease(t)
@@ -59,7 +59,7 @@ func TestBundle(t *testing.T) {
 		bundled(t, 3, locks+"Watch", &api.WatchKeysRequest{}),
 		{Id: 4, Method: locks + "Unlock", Request: []byte{0xff}},
 		bundled(t, 5, locks+"LockInfo", &api.LockInfoRequest{}),
-		{Id: 99, Cancel: true}, // of what is over
+		{Id: 99, Cancel: true}, // already answered
 	}}
 	require.NoError(t, s.Send(calls))
 	got := answers(t, s, 4)
@@ -73,7 +73,7 @@ func TestBundle(t *testing.T) {
 	require.ErrorContains(t, err, "EOF")
 }
 
-// TestBundleRefusesWhatItCannotTellApart, and ends what else is under way.
+// TestBundleRefusesWhatItCannotTellApart: a reused id ends the stream and its calls.
 func TestBundleRefusesWhatItCannotTellApart(t *testing.T) {
 	r := newRaw(t, "alice")
 	mine, other := r.lease(t), r.lease(t)
@@ -89,7 +89,7 @@ func TestBundleRefusesWhatItCannotTellApart(t *testing.T) {
 	refused(t, err, codes.InvalidArgument, "id")
 }
 
-// TestBundleEndsWithTheServer: what waits is told so.
+// TestBundleEndsWithTheServer: waiting calls learn of the shutdown.
 func TestBundleEndsWithTheServer(t *testing.T) {
 	r := newRaw(t, "alice")
 	mine, other := r.lease(t), r.lease(t)

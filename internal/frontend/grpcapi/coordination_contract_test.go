@@ -29,7 +29,7 @@ func TestCoordinationOverTheWire(t *testing.T) {
 	})
 }
 
-// as is the contract as an owner has it.
+// as returns the contract of an owner.
 func (s served) as(t testing.TB, owner string) *client.Coordination {
 	return dial(t, "passthrough:///peer", s.dialer(), grpc.WithPerRPCCredentials(named(owner))).Coordination()
 }
@@ -43,7 +43,7 @@ func (n named) GetRequestMetadata(context.Context, ...string) (map[string]string
 
 func (n named) RequireTransportSecurity() bool { return false }
 
-// plane serves a Solo to those who are named. Mallory may not come in.
+// plane serves a Solo to named owners. Mallory is refused.
 func plane(s *coordtest.Solo) *grpcapi.Coordination {
 	return &grpcapi.Coordination{Writer: s, Reader: s, Admin: s, Owner: func(ctx context.Context) (string, error) {
 		md, _ := metadata.FromIncomingContext(ctx)

@@ -112,7 +112,7 @@ func toWatch(req *api.WatchKeysRequest) coord.Watch {
 	return w
 }
 
-// fromCompacted says in the words of a watch what is gone; nil when err does not.
+// fromCompacted returns a compaction in the form of a watch's answer, or nil.
 func fromCompacted(err error) *api.WatchKeysResponse {
 	var c *coord.Compacted
 	if !errors.As(err, &c) {

@@ -10,8 +10,8 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// PublishInstances implements api.CoordinationServiceServer. An application has no instances of its own
-// in the directory: its peer publishes them.
+// PublishInstances implements api.CoordinationServiceServer. Only peers publish instances, not
+// applications.
 func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
 	if !c.Peers {
 		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
@@ -43,7 +43,7 @@ func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequireme
 	if req.Query == nil {
 		req.Query = &agentv1.DiscoverRequest{}
 	}
-	req.Query.Namespace = q.Name.Namespace // the default is this peer's to choose, not the log's
+	req.Query.Namespace = q.Name.Namespace // this peer chooses the default; the log holds it
 	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_SetRequirement{SetRequirement: req}})
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteReq
 	return &api.DeleteRequirementResponse{Header: h}, nil
 }
 
-// publications lists what peers have in the directory under the leases that were renewed.
+// publications returns the publications under renewed leases.
 func publications(renewals []coord.Renewal) []*api.Publication {
 	var all []*api.Publication
 	for _, r := range renewals {

@@ -12,7 +12,7 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// maxWrite bounds the bytes of one write: every member stores it in one piece.
+// maxWrite bounds the bytes of one write, which every member stores in one piece.
 const maxWrite = 4 << 20
 
 // Write implements api.CoordinationServiceServer.
@@ -29,7 +29,7 @@ func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.W
 	return &api.WriteResponse{Header: h, Changed: uint32(r.Changed)}, nil
 }
 
-// Range implements api.CoordinationServiceServer. A page ends early when it is large.
+// Range implements api.CoordinationServiceServer. Large pages end early.
 func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
 	if _, err := c.owner(ctx); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *coordination) OpenClient(ctx context.Context, req *api.OpenClientReques
 
 // CloseClient implements api.CoordinationServiceServer.
 func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequest) (*api.CloseClientResponse, error) {
-	last := &api.Attempt{Client: req.GetClient(), Sequence: ^uint64(0)} // none comes after it
+	last := &api.Attempt{Client: req.GetClient(), Sequence: ^uint64(0)} // the client's last sequence
 	if _, _, err := c.do(ctx, last, &coordv1.Command{Request: &coordv1.Command_CloseClient{CloseClient: req}}); err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// LeaseKeepAlive implements api.LockServiceServer. What came while the last call was under way
-// is one call: the cost of asking the group is shared.
+// LeaseKeepAlive implements api.LockServiceServer. Requests that arrive during a call share the next one:
+// asking the group is expensive.
 func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseKeepAliveRequest, api.LeaseKeepAliveResponse]) error {
 	owner, err := c.Owner(stream.Context())
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 	}
 }
 
-// weight is how many leases a request renews.
+// weight returns the number of leases in a request.
 func weight(req *api.LeaseKeepAliveRequest) int { return 1 + len(req.GetIds()) }
 
 func renewable(req *api.LeaseKeepAliveRequest) error {

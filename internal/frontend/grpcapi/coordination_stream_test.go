@@ -17,7 +17,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// gate is a Writer whose keepalives wait until they are let through, and are counted.
+// gate is a Writer that holds back and counts keepalives.
 type gate struct {
 	coord.Writer
 	let   chan struct{}
@@ -30,7 +30,7 @@ func (g gate) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) 
 	return g.Writer.KeepAlive(ctx, owner, ids)
 }
 
-// TestKeepAliveBatches: what waits in the inbox is one question, the answers are one each, in order.
+// TestKeepAliveBatches: requests in the inbox make one call; each gets an answer, in order.
 func TestKeepAliveBatches(t *testing.T) { synctest.Test(t, keepAliveBatches) }
 
 func keepAliveBatches(t *testing.T) {
@@ -45,7 +45,7 @@ func keepAliveBatches(t *testing.T) {
 	for i := range int64(waiting) {
 		require.NoError(t, stream.Send(&api.LeaseKeepAliveRequest{Id: 1000 + i, Ids: []int64{lease, 2000 + i}}))
 	}
-	for range 2 { // more than one inbox can be asked to renew at once
+	for range 2 { // more than one inbox can renew at once
 		require.NoError(t, stream.Send(&api.LeaseKeepAliveRequest{Id: lease, Ids: make([]int64, coord.MaxKeepAlive-1)}))
 	}
 	require.NoError(t, stream.CloseSend())
@@ -120,7 +120,7 @@ func (w watches) next() *api.WatchKeysResponse {
 	return resp
 }
 
-// open asks for a watch and takes its first answer.
+// open starts a watch and reads its first answer.
 func (w watches) open(req *api.WatchKeysRequest) *api.WatchKeysResponse {
 	w.t.Helper()
 	w.ask(req)
@@ -187,7 +187,7 @@ func TestWatchesEndAlone(t *testing.T) {
 	r.put(t, "a")
 	require.Equal(t, int64(1), w.next().GetWatchId(), "the first one goes on")
 
-	require.NoError(t, w.CloseSend()) // it still goes on
+	require.NoError(t, w.CloseSend()) // it continues
 	r.put(t, "a")
 	require.Equal(t, int64(1), w.next().GetWatchId())
 }
@@ -235,7 +235,7 @@ func TestKeyWatchesAreBounded(t *testing.T) {
 	require.Contains(t, two.next().GetReason(), "all 300 watches are in use")
 	one.ask(&api.WatchKeysRequest{WatchId: 7, Cancel: true})
 	require.True(t, one.next().GetCanceled())
-	require.Eventually(t, func() bool { // its place is free soon
+	require.Eventually(t, func() bool { // its slot is free soon
 		two.ask(&api.WatchKeysRequest{WatchId: 44, Key: "a"})
 		return two.next().GetCreated()
 	}, time.Minute, time.Millisecond)

@@ -22,7 +22,7 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// raw is the wire without the client, for what that does not do.
+// raw is the wire without the client.
 type raw struct {
 	api.LockServiceClient
 	api.CoordinationServiceClient
@@ -47,7 +47,7 @@ func (s served) named(t testing.TB, owner string) *grpc.ClientConn {
 	conn, err := grpc.NewClient("passthrough:///peer", s.dialer(), grpc.WithPerRPCCredentials(named(owner)),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() }) // the test may have done it
+	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed it
 	return conn
 }
 
@@ -68,7 +68,7 @@ func refused(t testing.TB, err error, code codes.Code, field string) {
 	require.Equal(t, field, st.Details()[0].(*api.Error).GetField())
 }
 
-// calls is every call of both services that is not a stream, with requests that hurt nobody.
+// calls returns every unary call of both services, with harmless requests.
 func (r raw) calls(ctx context.Context) map[string]error {
 	all := make(map[string]error)
 	note := func(method string, _ any, err error) { all[method] = err }
@@ -97,7 +97,7 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	return all
 }
 
-// last closes a stream and takes its end.
+// last closes a stream and reads its end.
 func last[S interface {
 	Recv() (T, error)
 	CloseSend() error
@@ -109,7 +109,7 @@ func last[S interface {
 	return nil, err
 }
 
-// TestWhoMayNotIsRefused by each call: the methods of the services are counted.
+// TestWhoMayNotIsRefused: every method refuses strangers. The test counts the methods of the services.
 func TestWhoMayNotIsRefused(t *testing.T) {
 	r := newRaw(t, "mallory")
 	all := r.calls(t.Context())
@@ -142,7 +142,7 @@ func TestWithoutItsPartsAPlaneIsNotServed(t *testing.T) {
 	}
 }
 
-// TestUnavailable: without its group every call says so at once, and what is missing.
+// TestUnavailable: without a group every call fails at once, with the reason.
 func TestUnavailable(t *testing.T) {
 	r := newRaw(t, "alice")
 	r.solo.Halt("2 of 3 voters cannot be reached")
@@ -226,7 +226,7 @@ func TestRangeEnds(t *testing.T) {
 	require.Equal(t, uint32(2), gone.GetChanged())
 }
 
-// TestLargePagesEndEarly, and lose nothing.
+// TestLargePagesEndEarly: without losing entries.
 func TestLargePagesEndEarly(t *testing.T) {
 	r, ctx := newRaw(t, "alice"), t.Context()
 	const keys = 400 // of 64 KiB
@@ -305,7 +305,7 @@ func TestWhoHangsUpLosesHisPlace(t *testing.T) {
 	r.waiting(t, 0)
 }
 
-// TestQuotas: whom the owner's function turns away is told why.
+// TestQuotas: a refused owner learns the reason.
 func TestQuotas(t *testing.T) {
 	r := newRaw(t, "alice", func(c *grpcapi.Config) {
 		c.Coordination.Owner = func(context.Context) (string, error) {

@@ -15,12 +15,12 @@ import (
 // Bounds of one stream.
 const (
 	maxOnOne = 256     // watches
-	maxKey   = 8 << 10 // bytes of what is watched; the group's own limit is far below
+	maxKey   = 8 << 10 // bytes of a watched key; the group's limit is far below
 )
 
-// Watch implements api.LockServiceServer. A client that has asked for all it wants may close
-// its side: the stream ends with the last watch. A watch that is refused, or that cannot go
-// on, is answered with canceled and ends alone; a request that makes no sense ends the stream.
+// Watch implements api.LockServiceServer. After its last request a client may close its side: the stream
+// ends with the last watch. A refused or failed watch ends alone, with a canceled answer; a malformed
+// request ends the stream.
 func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysRequest, api.WatchKeysResponse]) error {
 	if _, err := c.Owner(stream.Context()); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *coordination) Watch(stream grpc.BidiStreamingServer[api.WatchKeysReques
 	return nil
 }
 
-// multiplex is the watches of one stream. The call's own goroutine alone knows which run.
+// multiplex holds the watches of one stream. Only the call's goroutine knows the running ones.
 type multiplex struct {
 	c          *coordination
 	running    map[int64]context.CancelFunc
@@ -67,7 +67,7 @@ type ending struct {
 	id     int64
 	err    error       // nil: the client wanted it
 	unsent error       // the stream takes no more
-	header *api.Header // of its last answer
+	header *api.Header // of the last answer
 }
 
 func watchable(req *api.WatchKeysRequest) error {
@@ -87,9 +87,9 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 	stop, runs := m.running[id]
 	switch {
 	case req.GetCancel() && runs:
-		stop() // what it answers comes with its end
+		stop() // the watch answers with its end
 		return nil
-	case req.GetCancel(): // it ended by itself meanwhile
+	case req.GetCancel(): // it ended meanwhile
 		return nil
 	case runs:
 		return fault.Wrap("grpcapi.Watch", fault.Invalidf("watch_id", id, "is in use on this stream"))
@@ -154,9 +154,9 @@ func (m *multiplex) end(ctx context.Context, e ending) error {
 	return m.send(last)
 }
 
-// present is a header for what the group itself has no answer to.
+// present returns a header for answers without the group.
 func (c *coordination) present(ctx context.Context) *api.Header {
-	_, h, _ := c.Reader.Range(ctx, coord.Query{Span: coord.Exactly("\x00"), Limit: 1}, coord.Local) // as far as it is known
+	_, h, _ := c.Reader.Range(ctx, coord.Query{Span: coord.Exactly("\x00"), Limit: 1}, coord.Local) // as far as known
 	return fromHeader(h)
 }
 
