@@ -45,7 +45,7 @@ func (c *leaderAnnouncer) announce(l *local) {
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
 	if err := c.plane.announcer.Announce(ctx, info); err != nil {
-		c.plane.config.Logger.Debug("the group was not announced", "error", err)
+		c.plane.config.Logger.Debug("announcing the group failed", "error", err)
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *leaderAnnouncer) publish(info *groupv1.GroupInfo, news []byte) {
 		ctx, cancel := context.WithTimeout(p.life, boardTime)
 		defer cancel()
 		if err := p.dhtStore.Publish(ctx, info); err != nil {
-			p.config.Logger.Debug("the group was not posted", "error", err)
+			p.config.Logger.Debug("publishing the group in the DHT failed", "error", err)
 		}
 	})
 }
@@ -89,10 +89,10 @@ func (p *Plane) watchDHT() {
 		by, info, err := board.Lookup(ctx)
 		cancel()
 		if err != nil {
-			p.config.Logger.Debug("the board tells nothing of the group", "error", err)
+			p.config.Logger.Debug("the DHT has no new announcement of the group", "error", err)
 			continue
 		}
-		p.config.Logger.Info("the board tells how the coordination group stands", "by", by, "term", info.GetTerm())
+		p.config.Logger.Info("found the coordination group in the DHT", "by", by, "term", info.GetTerm())
 		if p.inquiry.hear(by, info); p.ID() == "" {
 			from, held = by, info
 		}

@@ -29,8 +29,7 @@ type inquiry struct {
 	open map[peer.ID]bool // peers that glance asks
 }
 
-// peers returns the peers to ask: members, eligible peers, and in a network where any peer may be a
-// member, the connected ones.
+// peers returns the peers to ask: members, eligible peers, and in the mode Home the connected peers.
 func (q *inquiry) peers() []peer.ID {
 	all := append(q.plane.view.peers(), q.plane.config.Network.Founders...)
 	if q.plane.config.Network.Mode == bootstrap.Home {
@@ -64,7 +63,7 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 // certificate proves itself.
 func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
 	if c := info.GetCertificate(); len(c) > 0 {
-		_ = q.plane.founder.Offer(c) // the founder checks it, and counts what proves nothing
+		_ = q.plane.founder.Offer(c) // the founder verifies it and counts invalid ones
 	}
 	if !q.plane.config.Network.Eligible(from) {
 		return leader.Leadership{}, false
@@ -72,7 +71,7 @@ func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadershi
 	return q.plane.view.learn(info)
 }
 
-// hear applies a description that was not asked for.
+// hear applies an unasked description.
 func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
 	if said, ok := q.learn(from, info); ok {
 		q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
@@ -117,8 +116,7 @@ func (q *inquiry) glance(at peer.ID) {
 	}
 }
 
-// greet glances at all peers that may be members. Members of two incarnations learn of each other by it;
-// they do not meet otherwise.
+// greet glances at all peers that may be members. Members of two incarnations learn of each other only by it.
 func (q *inquiry) greet() {
 	for _, at := range q.peers() {
 		q.glance(at)
@@ -146,7 +144,7 @@ func (q *inquiry) end(at peer.ID) {
 func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
 	m := new(groupv1.InfoRequest)
 	if proto.Unmarshal(req, m) != nil {
-		return nil, fault.New("group.answer", fault.Invalid, "is no request for information")
+		return nil, fault.New("group.answer", fault.Invalid, "not a request for information")
 	}
 	if q.plane.config.Network.Eligible(from) && q.plane.view.concerns(m) && m.GetCandidate() != 0 {
 		q.plane.candidates.add(from, m.GetCandidate())

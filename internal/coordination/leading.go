@@ -36,7 +36,7 @@ type leaderFinder struct {
 	finderConfig
 	start  time.Time
 	timer  *time.Timer
-	joined chan struct{} // receives when this peer becomes a member, or ceases to be one
+	joined chan struct{} // receives when this peer's membership begins or ends
 
 	mu       sync.Mutex // guards all below
 	tracker  *leader.Tracker
@@ -84,7 +84,7 @@ func (f *leaderFinder) run() {
 	}
 }
 
-// wake makes run look at this peer's member again.
+// wake makes run check this peer's member again.
 func (f *leaderFinder) wake() {
 	select {
 	case f.joined <- struct{}{}:
@@ -112,7 +112,7 @@ func (f *leaderFinder) apply(e leader.Event) {
 	before, open := f.tracker.Known(), f.tracker.Open()
 	step := f.tracker.Advance(f.now(), e)
 	for _, p := range step.Ask {
-		f.life.start(func() { f.question(p) }) // not at the end, when nobody waits for answers
+		f.life.start(func() { f.question(p) }) // refused at the end, when no caller waits
 	}
 	f.timer.Reset(max(step.Wake-f.now(), time.Millisecond))
 	if open > 0 && f.tracker.Open() == 0 {
@@ -159,8 +159,8 @@ func (f *leaderFinder) question(p peer.ID) {
 	}
 }
 
-// find returns the leader. While none is known it has the peers asked and waits for their answers. Errors:
-// Unavailable when they know none; Timeout, Canceled.
+// find returns the leader. Without a known one it has the peers asked and waits for their answers. Errors:
+// Unavailable if they know none; Timeout, Canceled.
 func (f *leaderFinder) find(ctx context.Context) (peer.ID, error) {
 	f.mu.Lock()
 	f.believe()
@@ -196,7 +196,7 @@ func (f *leaderFinder) changes() <-chan struct{} {
 	return f.changed
 }
 
-// during returns a context that also ends when another peer than at is the leader.
+// during returns a context that also ends when a peer other than at is the leader.
 func (f *leaderFinder) during(ctx context.Context, at peer.ID) (context.Context, context.CancelFunc) {
 	f.mu.Lock()
 	now := f.session
@@ -223,7 +223,7 @@ func (f *leaderFinder) replaced(at peer.ID) <-chan struct{} {
 	return f.session.Done()
 }
 
-// leaderless returns how long no leader has been known; 0 while one is.
+// leaderless returns the time without a known leader; 0 with one.
 func (f *leaderFinder) leaderless() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

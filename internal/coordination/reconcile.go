@@ -64,7 +64,7 @@ func (c *candidates) fresh() []membership.Peer {
 // reconcile runs the periodic work for the group: the leader repairs the membership and announces the group, a
 // peer that is not a member offers itself.
 func (p *Plane) reconcile() {
-	keeper, crier := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
+	reconciler, announcer := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
 	var offered, greeted time.Time
 	kept := uint64(0)
 	for pause(p.life, reconcileInterval) {
@@ -77,8 +77,8 @@ func (p *Plane) reconcile() {
 			greeted = time.Now()
 			p.inquiry.greet()
 		}
-		crier.announce(l)
-		keeper.reconcile(l)
+		announcer.announce(l)
+		reconciler.reconcile(l)
 		if time.Since(offered) > offering && !l.belongs() {
 			offered = time.Now()
 			p.inquiry.askAll(p.disk.Member()) // all possible leaders learn of this candidate
@@ -219,7 +219,7 @@ func (c *reconciler) apply(l *local, change membership.Change) {
 		err = l.member.Change(ctx, configurationOf(change))
 	}
 	if err != nil {
-		log.Warn("the group was not changed", "error", err)
+		log.Warn("changing the group failed", "error", err)
 		return
 	}
 	log.Info("changed the group")

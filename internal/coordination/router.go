@@ -232,7 +232,7 @@ func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 		if l != nil {
 			return l, r.plane.self, nil
 		}
-		return nil, "", fault.New("group.leader", fault.Unavailable, "this peer led the group and is none of it now")
+		return nil, "", fault.New("group.leader", fault.Unavailable, "this peer led the group and has left it")
 	}
 	t, err := r.remotes.get(at)
 	return t, at, err

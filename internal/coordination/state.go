@@ -192,5 +192,5 @@ func (s Serving) at() (*local, error) {
 	if l := s.plane.here.Load(); l != nil {
 		return l, nil
 	}
-	return nil, fault.New("group", fault.Unavailable, "this peer is no member of the group")
+	return nil, fault.New("group", fault.Unavailable, "this peer is not a member of the group")
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxMembers = 64               // of a configuration that is believed
-	orphaned   = 30 * time.Second // without a leader until a recovery by a peer that is no member is believed
+	orphaned   = 30 * time.Second // without a leader until a recovery by any eligible peer is believed
 )
 
 // groupView holds the group as eligible peers describe it: its certificate, its incarnation and its
@@ -24,10 +24,10 @@ const (
 type groupView struct {
 	network bootstrap.Network
 	logger  *slog.Logger
-	// belongs reports whether a peer is a member by the configuration of this peer's own member, and whether
-	// this peer has one.
+	// belongs reports whether a peer is a member according to this peer's own member, and whether this peer
+	// has one.
 	belongs func(peer.ID) (in, known bool)
-	// leaderless returns how long no leader has been known.
+	// leaderless returns the time without a known leader.
 	leaderless func() time.Duration
 
 	mu          sync.Mutex

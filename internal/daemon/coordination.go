@@ -25,19 +25,19 @@ import (
 // maxFollowers bounds the peers that follow the directory at this one.
 const maxFollowers = 4096
 
-// coordinationDir is the folder of the plane in a data directory.
+// coordinationDir is the plane's folder in a data directory.
 const coordinationDir = "coordination"
 
-// coordination are the parts of the coordination plane.
+// coordination holds the parts of the coordination plane.
 type coordination struct {
 	plane    *group.Plane
 	server   *grpcapi.Server // for other peers
 	listener net.Listener    // of their streams
-	failed   chan error      // gets the failure that ends this peer, if there is one
+	failed   chan error      // receives the fatal error of the plane
 }
 
-// groupValues are the DHT values of groups that this peer keeps, and who validates them: its own network's, if
-// it takes part.
+// groupValues returns the DHT namespace of group announcements with its validator, if this peer takes part in
+// a group.
 func (p *parts) groupValues() (p2p.Namespaces, error) {
 	c := p.config.Coordination
 	if !c.On(p.config.Profile) {
@@ -58,7 +58,7 @@ func (p *parts) groupValues() (p2p.Namespaces, error) {
 	return p2p.Namespaces{group.DHTNamespace: validator}, nil
 }
 
-// startCoordination starts the plane if this peer takes part.
+// startCoordination starts the plane if this peer takes part in a group.
 func (p *parts) startCoordination(context.Context) error {
 	c := p.config.Coordination
 	if !c.On(p.config.Profile) {
@@ -101,8 +101,7 @@ func (p *parts) startCoordination(context.Context) error {
 	return nil
 }
 
-// startPeers serves other peers: what members of the group do for them, and what this one does for
-// instances that it answers for.
+// startPeers serves other peers: the group's contract at this member, and the instances of this peer's agent.
 func (p *parts) startPeers(context.Context) error {
 	c := p.coordination
 	if c == nil {
@@ -122,8 +121,7 @@ func (p *parts) startPeers(context.Context) error {
 	return nil
 }
 
-// admitted lets calls about instances through that come from a peer of the network. The coordination
-// plane asks for itself.
+// admitted checks the callers of the agent's methods. The coordination plane checks its own.
 func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/"+agentv1.DiscoveryService_ServiceDesc.ServiceName+"/") {
 		if _, err := c.plane.Member().Admit(ctx); err != nil {
@@ -133,18 +131,18 @@ func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnarySe
 	return next(ctx, req)
 }
 
-// dial returns a client of another peer, for calls that are meant for a group. It connects at the first call.
+// dial returns a client of another peer, for calls meant for a group. It connects at the first call.
 func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
 	target, options := group.DialTarget(p.node.Host(), to, id)
 	return client.New(target, options...)
 }
 
-// Recovery is what Recover means.
+// Recovery describes a forced recovery.
 type Recovery = group.Recovery
 
-// Recover makes the peer of a data directory, which nobody runs, the only voter of its group's next
-// incarnation, or with commit false only says what that would mean. Errors: those of group.Recover, and
-// of the identity, which is not made where it is missing.
+// Recover makes the peer of an unused data directory the only voter of its group's next incarnation, or only
+// describes this with commit false. Errors: those of coordination.Recover; NotFound without an identity, which
+// it does not create.
 func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	const op = "daemon.Recover"
 	path := filepath.Join(dataDir, identityFile)
@@ -159,13 +157,13 @@ func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	return r, fault.Wrap(op, err)
 }
 
-// remote is the contract at another peer, and the connection to it.
+// remote is the contract at another peer, with its connection.
 type remote struct {
 	*client.Coordination
 	io.Closer
 }
 
-// limitsOf changes the limits that are set.
+// limitsOf applies the configured limits.
 func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 	return func(l coord.Limits) coord.Limits {
 		l.Leases, l.Keys, l.Bytes = set(c.Leases, l.Leases), set(c.Keys, l.Keys), set(c.Bytes, l.Bytes)
@@ -176,7 +174,7 @@ func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 	}
 }
 
-// set is a setting, or with 0 what there is.
+// set returns a setting, or the present value for 0.
 func set[T uint32 | uint64](setting int, present T) T {
 	if setting == 0 {
 		return present
@@ -184,7 +182,7 @@ func set[T uint32 | uint64](setting int, present T) T {
 	return T(setting)
 }
 
-// foundersOf is who may found the group: with no settings, this peer alone.
+// foundersOf returns the eligible peers of the group: without settings, this peer alone.
 func foundersOf(c config.Coordination, self peer.ID) (group.Network, error) {
 	if c.Mode == config.Home {
 		return group.Network{Mode: group.Home, Name: c.Network, Expect: c.Expect}, nil
@@ -203,10 +201,10 @@ func foundersOf(c config.Coordination, self peer.ID) (group.Network, error) {
 	return n, nil
 }
 
-// self is the owner of what local applications ask for.
+// self returns the owner for local applications.
 func (p *parts) self(context.Context) (string, error) { return p.node.Host().ID().String(), nil }
 
-// await waits for the failure of the plane, or the end of the peer.
+// await waits for the plane's fatal error, or the end of the peer.
 func (c *coordination) await(ctx context.Context) error {
 	select {
 	case err := <-c.failed:
@@ -216,7 +214,7 @@ func (c *coordination) await(ctx context.Context) error {
 	}
 }
 
-// figures are those of the gauges.
+// figures returns the values of the gauges.
 func (c *coordination) figures() metrics.GroupStats {
 	if c.plane == nil {
 		return metrics.GroupStats{}

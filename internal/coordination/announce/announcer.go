@@ -153,7 +153,7 @@ func (h *Announcer) leave() {
 	}
 	if h.topic != nil {
 		if err := h.topic.Close(); err != nil {
-			h.Logger.Debug("the topic was not left", "error", err)
+			h.Logger.Debug("leaving the topic failed", "error", err)
 		}
 	}
 	if err := h.PubSub.UnregisterTopicValidator(Topic(h.id)); err != nil {

@@ -98,11 +98,11 @@ func (r *verifier) verify(data []byte) (verified, error) {
 	}
 	a := new(groupv1.Announcement)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, a); err != nil || proto.Size(a) != len(data) {
-		return verified{}, fault.New("", fault.Invalid, "is no announcement")
+		return verified{}, fault.New("", fault.Invalid, "not an announcement")
 	}
 	from := peer.ID(a.GetPeer())
 	if !r.network.Eligible(from) || !signed(from, digest(r.id, a), a.GetSignature()) {
-		return verified{}, fault.New("", fault.Unauthentic, "is not the word of one who may be a member")
+		return verified{}, fault.New("", fault.Unauthentic, "the signer is not eligible")
 	}
 	info := new(groupv1.GroupInfo)
 	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {

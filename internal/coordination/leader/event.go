@@ -33,8 +33,7 @@ func (e Peers) apply(t *Tracker, now time.Duration) (ask []peer.ID) {
 	return ask
 }
 
-// Answer is the answer of a peer to a question: the term of the peer, and the leader of this term as far
-// as the peer knows.
+// Answer is a peer's answer to a question: the peer's term, and its leader as far as the peer knows.
 type Answer struct {
 	From peer.ID
 	Leadership
@@ -97,12 +96,12 @@ func (e Heard) apply(t *Tracker, now time.Duration) []peer.ID {
 	return t.consider(e.Leadership)
 }
 
-// Member is the belief of this peer's own Raft member; its Peer is empty while the member knows no leader,
-// or this peer has no member.
+// Member is the belief of this peer's own Raft member. Its Peer is empty without a leader, or without a
+// member.
 type Member struct {
 	Leadership
-	// Votes says that the member is a voter: it drops a silent leader after an election timeout. A learner
-	// or a removed member believes in its last leader forever.
+	// Votes marks a voter, which drops a silent leader after an election timeout. A learner or a removed
+	// member believes in its last leader forever.
 	Votes bool
 }
 
@@ -120,7 +119,7 @@ func (e Member) apply(t *Tracker, now time.Duration) []peer.ID {
 	return nil
 }
 
-// Suspect reports a leader that did not answer a caller in time. The leader is asked again.
+// Suspect reports a leader without an answer to a caller. The leader is asked again.
 type Suspect struct{ Leader peer.ID }
 
 func (e Suspect) apply(t *Tracker, now time.Duration) []peer.ID {
@@ -130,7 +129,7 @@ func (e Suspect) apply(t *Tracker, now time.Duration) []peer.ID {
 	return t.check(now)
 }
 
-// Refused reports a leader that refused a call, or was not reached. All peers are asked.
+// Refused reports a leader that refused a call or was unreachable. All peers are asked.
 type Refused struct{ Leader peer.ID }
 
 func (e Refused) apply(t *Tracker, now time.Duration) []peer.ID {
@@ -140,7 +139,7 @@ func (e Refused) apply(t *Tracker, now time.Duration) []peer.ID {
 	return t.lose(now)
 }
 
-// Needed reports a caller that needs the leader now.
+// Needed reports a caller's need of the leader.
 type Needed struct{}
 
 func (Needed) apply(t *Tracker, now time.Duration) []peer.ID {
@@ -156,8 +155,8 @@ func (Needed) apply(t *Tracker, now time.Duration) []peer.ID {
 
 // Tick reports the time. It may come early, and more than once.
 type Tick struct {
-	// Waiting says that calls wait for the leader: it is checked often, because a leader that is cut off
-	// does not end them.
+	// Waiting says that calls wait for the leader. It is checked often then, because a cut-off leader does not
+	// end them.
 	Waiting bool
 }
 

@@ -1,16 +1,13 @@
-// Package leader tracks who leads the coordination group: it is the only place of a peer that keeps
-// this fact.
+// Package leader tracks the leader of the coordination group. It is a peer's only place for this fact.
 //
-// A Tracker has two phases. While no leader is known it asks all peers that may know, again and
-// again. A peer counts as leader only on its own word: an answer of the leader itself, its signed
-// announcement, or its heartbeats to this peer's own Raft member. A leader that others name is asked. As
-// soon as a leader is known the Tracker asks only this leader, more and more rarely, and asks
-// nobody while a voting member of this peer receives its heartbeats. A leader that fails a caller is
-// asked again; a leader that refuses, or stays silent, is given up, and all peers are asked at once. A
-// leader of a lower term than one known before is never believed again.
+// A Tracker has two phases. Without a known leader it asks all peers that may know, again and again. A peer
+// counts as leader only on its own word: its answer, its signed announcement, or its heartbeats to this peer's
+// own Raft member. A leader named by others is asked. With a known leader the Tracker asks only this leader,
+// more and more rarely, and nobody while a voting member of this peer receives the leader's heartbeats. A
+// leader that fails a caller is asked again; a leader that refuses or stays silent is abandoned, and all peers
+// are asked at once. A leader of a lower term than an earlier one is never believed.
 //
-// The two phases and the choice by epoch come from the design document "Service Discovery Race
-// Condition".
+// The two phases and the choice by epoch come from the design document "Service Discovery Race Condition".
 package leader
 
 import (
@@ -30,7 +27,7 @@ const (
 type Leadership struct {
 	Incarnation uint64
 	Term        uint64
-	Peer        peer.ID // empty: nobody
+	Peer        peer.ID // empty: no leader
 }
 
 // olderThan compares incarnation and term.
@@ -49,18 +46,18 @@ type Config struct {
 	Jitter func() float64
 }
 
-// Step lists the work that an event causes.
+// Step lists the work after an event.
 type Step struct {
 	Ask  []peer.ID     // peers to ask; each question ends with one Answer or Failed
 	Wake time.Duration // time of the next Tick; it replaces the previous one
 }
 
-// Tracker is the state machine. Time comes with the events, as a duration since any origin. A Tracker is
-// for one goroutine at a time.
+// Tracker is the state machine. Time comes with the events, as a duration since any origin. A Tracker is for
+// one goroutine at a time.
 type Tracker struct {
 	config Config
 	known  Leadership // highest confirmed term; Peer is empty in the polling phase
-	member Member     // last belief of this peer's own member, which counts when it changes
+	member Member     // last belief of this peer's own member, applied at its changes
 
 	peers     []peer.ID
 	questions map[peer.ID]*question
@@ -77,8 +74,8 @@ type Tracker struct {
 type question struct {
 	round    uint64
 	times    int  // in the round, at most 2
-	open     bool // without an answer so far
-	answered bool // and did not fail
+	open     bool // without an answer
+	answered bool // the last question was answered
 }
 
 // New makes a Tracker that knows no peer and no leader.
@@ -103,7 +100,7 @@ func (t *Tracker) Known() Leadership { return t.known }
 // Open returns the number of questions without an answer.
 func (t *Tracker) Open() int { return t.open }
 
-// Advance applies an event that happens now.
+// Advance applies an event of this moment.
 func (t *Tracker) Advance(now time.Duration, e Event) Step {
 	ask := e.apply(t, now)
 	return Step{Ask: ask, Wake: t.wake(now)}
@@ -125,7 +122,7 @@ func (t *Tracker) quiet() bool {
 	return t.known.Peer != "" && (t.known.Peer == t.config.Self || t.member.Votes && t.member.Leadership == t.known)
 }
 
-// follow takes a peer at its own word that it leads.
+// follow accepts a peer's own claim of the leadership.
 func (t *Tracker) follow(now time.Duration, l Leadership) {
 	if l == t.known {
 		t.base = min(2*t.base, t.config.Most/2)
@@ -136,8 +133,8 @@ func (t *Tracker) follow(now time.Duration, l Leadership) {
 	t.began, t.next = now, now+t.pause()
 }
 
-// confirm follows a peer that claims to lead, unless a newer leader is known. It reports whether the peer is
-// the known leader now.
+// confirm follows a claimant, unless a newer leader is known. It reports whether the claimant is the known
+// leader now.
 func (t *Tracker) confirm(now time.Duration, l Leadership) bool {
 	if l.olderThan(t.known) || t.known.Peer != "" && !t.known.olderThan(l) && l.Peer != t.known.Peer {
 		return false
@@ -161,7 +158,7 @@ func (t *Tracker) lose(now time.Duration) []peer.ID {
 	return t.poll(now)
 }
 
-// consider asks a peer that others call the leader of a term that is not known yet.
+// consider asks a peer that others name as the leader of a newer term.
 func (t *Tracker) consider(l Leadership) []peer.ID {
 	stale := l.olderThan(t.known) || t.known.Peer != "" && !t.known.olderThan(l)
 	if l.Peer == "" || l.Peer == t.config.Self || stale || t.round == 0 {
@@ -170,7 +167,7 @@ func (t *Tracker) consider(l Leadership) []peer.ID {
 	return t.ask(l.Peer)
 }
 
-// poll begins a round with all peers. A peer whose last question is still open is not asked twice.
+// poll begins a round with all peers, except those with an open question.
 func (t *Tracker) poll(now time.Duration) []peer.ID {
 	t.checking, t.next = false, now+t.pause()
 	if len(t.peers) == 0 {

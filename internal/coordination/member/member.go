@@ -178,7 +178,7 @@ func (m *Member) handOver(ctx context.Context) {
 	}
 	if s.Leads && best.ID != 0 {
 		if err := m.Transfer(ctx, best.ID); err != nil {
-			m.config.Logger.Info("leadership was not handed over", "error", err)
+			m.config.Logger.Info("handing over the leadership failed", "error", err)
 		}
 	}
 }

@@ -78,7 +78,7 @@ type diskErrors struct {
 }
 
 func (s *diskErrors) fail(err error) {
-	err = fault.As("storage", fault.Internal, err)
+	err = fault.As("raftlog", fault.Internal, err)
 	s.first.CompareAndSwap(nil, &err)
 }
 

@@ -119,7 +119,7 @@ func NewMember(random io.Reader) (member uint64, err error) {
 	var b [8]byte
 	for !validMember(member) {
 		if _, err := io.ReadFull(random, b[:]); err != nil {
-			return 0, fault.As("storage.NewMember", fault.Internal, err)
+			return 0, fault.As("raftlog.NewMember", fault.Internal, err)
 		}
 		member = binary.BigEndian.Uint64(b[:])
 	}
@@ -149,7 +149,7 @@ func (s *Storage) loadTail() error {
 		return fault.As("", fault.Internal, err)
 	}
 	if s.hard.GetCommit() > s.last || s.snapshot.GetMetadata().GetIndex() > s.last {
-		return fault.New("", fault.Internal, "the log ends at %d, before what was committed", s.last)
+		return fault.New("", fault.Internal, "the log ends at %d, before its commit index", s.last)
 	}
 	return nil
 }

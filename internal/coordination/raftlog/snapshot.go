@@ -82,7 +82,7 @@ func name(snap *pb.Snapshot) string {
 //
 // Errors: Internal, or those of the state.
 func (f *snapshotFiles) Write(snap *pb.Snapshot, state io.WriterTo) error {
-	const op = "storage.Write"
+	const op = "raftlog.Write"
 	path := f.path(snapshotDir, name(snap))
 	temporary := fmt.Sprintf("%s.%d%s", path, f.writes.Add(1), partial)
 	if err := f.writeFile(temporary, snap, state); err != nil {
@@ -131,7 +131,7 @@ func writeMetadata(w io.Writer, snap *pb.Snapshot) error {
 //
 // Errors: Invalid.
 func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
-	const op = "storage.ReadMetadata"
+	const op = "raftlog.ReadMetadata"
 	var head [len(magic) + 8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, fault.As(op, fault.Invalid, err)
@@ -159,7 +159,7 @@ func ReadMetadata(r io.Reader) (*pb.Snapshot, error) {
 //
 // Errors: NotFound; Invalid for a damaged file; Internal.
 func (f *snapshotFiles) State(snap *pb.Snapshot) (io.ReadCloser, error) {
-	const op = "storage.State"
+	const op = "raftlog.State"
 	file, err := f.fs.Open(f.path(snapshotDir, name(snap)), vfs.SequentialReadsOption)
 	if err != nil {
 		return nil, fault.As(op, fault.NotFound, err)
@@ -188,7 +188,7 @@ func (s *state) Close() error { return s.file.Close() }
 //
 // Errors: Conflict for a folder with a log or of another group; Internal.
 func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) error {
-	const op = "storage.Found"
+	const op = "raftlog.Bootstrap"
 	if s.snapshot != nil || s.last > 0 {
 		return fault.New(op, fault.Conflict, "the folder has a log already")
 	}
@@ -205,7 +205,7 @@ func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) 
 // Adopt puts a written snapshot in force and removes older ones. The log stays; see Compact. It ignores a
 // snapshot that is not newer. Errors: Internal.
 func (s *Storage) Adopt(snap *pb.Snapshot) error {
-	const op = "storage.Adopt"
+	const op = "raftlog.Adopt"
 	at := snap.GetMetadata().GetIndex()
 	if at <= s.snapshot.GetMetadata().GetIndex() {
 		return nil
@@ -225,7 +225,7 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 // Restore replaces log and state by a written snapshot of the leader, and stores the hard state, whose commit
 // index is at least the snapshot's. Errors: Internal.
 func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
-	return fault.Wrap("storage.Restore", s.replace(snap, hard, nil))
+	return fault.Wrap("raftlog.Restore", s.replace(snap, hard, nil))
 }
 
 // replace replaces log and state by a written snapshot, and the folder's owner if h is given.
@@ -265,7 +265,7 @@ type Identity struct {
 //
 // Errors: Invalid; Internal.
 func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) error {
-	const op = "storage.Refound"
+	const op = "raftlog.Recover"
 	if id.Group == "" || len(id.Group) > maxGroup || !validMember(id.Member) {
 		return fault.Wrap(op, fault.Invalidf("group", nil, "must have 1 to %d bytes, and a member", maxGroup))
 	}

@@ -91,7 +91,7 @@ type position struct{ index, term uint64 }
 //
 // Errors: Internal for a disk error, damage, or a folder in use; Unsupported for another format.
 func Open(o Options) (*Storage, error) {
-	const op = "storage.Open"
+	const op = "raftlog.Open"
 	if o.Dir == "" {
 		return nil, fault.Wrap(op, fault.Invalidf("dir", nil, "is missing"))
 	}
@@ -132,7 +132,7 @@ func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
 
 // Close releases the folder; further calls do nothing. Unsynced data may be lost. Errors: Internal.
 func (s *Storage) Close() error {
-	const op = "storage.Close"
+	const op = "raftlog.Close"
 	if s.closed {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *Storage) HasSnapshot() bool { return s.snapshot != nil }
 //
 // Errors: Conflict for a folder of another group; Invalid; Internal.
 func (s *Storage) Bind(group string) error {
-	const op = "storage.Bind"
+	const op = "raftlog.Bind"
 	switch {
 	case group == "" || len(group) > maxGroup:
 		return fault.Wrap(op, fault.Invalidf("group", nil, "must have 1 to %d bytes", maxGroup))
@@ -182,7 +182,7 @@ func (s *Storage) Bind(group string) error {
 //
 // Errors: Internal; the process must end.
 func (s *Storage) Save(hard *pb.HardState, entries []*pb.Entry, sync bool) error {
-	const op = "storage.Save"
+	const op = "raftlog.Save"
 	s.db.batch.Reset()
 	if hard != nil {
 		s.db.setMessage([]byte(keyHard), hard)
@@ -225,7 +225,7 @@ func (s *Storage) stage(entries []*pb.Entry) error {
 //
 // Errors: Internal.
 func (s *Storage) Compact(index uint64) error {
-	const op = "storage.Compact"
+	const op = "raftlog.Compact"
 	if index <= s.cut.index {
 		return nil
 	}

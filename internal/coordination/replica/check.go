@@ -15,7 +15,7 @@ func check(self uint64, m *pb.Message) error {
 	case m.GetTo() != self:
 		return fault.Invalidf("to", m.GetTo(), "is not this member, %x", self)
 	case m.GetFrom() == self || (Member{ID: m.GetFrom(), Peer: "p"}).validate() != nil:
-		return fault.Invalidf("from", m.GetFrom(), "is no other member")
+		return fault.Invalidf("from", m.GetFrom(), "must be another member")
 	case len(m.GetResponses()) > 0:
 		return fault.Invalidf("responses", nil, "are no message between members")
 	case len(m.GetContext()) > 64:

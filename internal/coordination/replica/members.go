@@ -66,7 +66,7 @@ func decodeMembers(b []byte) ([]Member, error) {
 func (m Member) validate() error {
 	switch {
 	case m.ID == 0 || m.ID >= 1<<64-2:
-		return fault.Invalidf("members.id", m.ID, "is no member's")
+		return fault.Invalidf("members.id", m.ID, "must be between 1 and 1<<64-3")
 	case m.Peer == "" || len(m.Peer) > maxPeer:
 		return fault.Invalidf("members.peer", nil, "must have 1 to %d bytes", maxPeer)
 	}
@@ -78,7 +78,7 @@ func (m Member) validate() error {
 //
 // Errors: Invalid; Conflict for a folder with a log or of another group; Internal.
 func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
-	const op = "replica.Found"
+	const op = "replica.Bootstrap"
 	conf := &pb.ConfState{AutoLeave: new(false)}
 	for _, v := range slices.SortedFunc(slices.Values(voters), byID) {
 		if err := v.validate(); err != nil {

@@ -49,7 +49,7 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	meta := m.GetSnapshot().GetMetadata()
 	switch {
 	case m.GetType() != pb.MsgSnap || m.GetTo() != r.id || m.GetFrom() == 0 || m.GetFrom() == r.id:
-		return fault.Wrap(op, fault.Invalidf("message", nil, "is no snapshot for this member"))
+		return fault.Wrap(op, fault.Invalidf("message", nil, "not a snapshot for this member"))
 	case meta.GetIndex() == 0 || meta.GetTerm() == 0 || meta.GetTerm() > m.GetTerm() || machine == nil:
 		return fault.Wrap(op, fault.Invalidf("snapshot", nil, "is not whole"))
 	}

@@ -24,7 +24,7 @@ type RecoveredState struct {
 //
 // Errors: Invalid for a storage without a state; those of New; Internal.
 func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
-	const op = "replica.Survey"
+	const op = "replica.Inspect"
 	if !s.HasSnapshot() {
 		return nil, fault.New(op, fault.Invalid, "the member has no state: it was never sent any")
 	}
@@ -70,7 +70,7 @@ func (v *RecoveredState) Members() []MemberStatus {
 //
 // Errors: Invalid; those of coord.BumpIncarnation; Internal.
 func (v *RecoveredState) Recover(group string, only Member) error {
-	const op = "replica.Refound"
+	const op = "replica.Recover"
 	if err := only.validate(); err != nil {
 		return fault.Wrap(op, err)
 	}
