@@ -338,7 +338,7 @@ func (l *local) beatOne(k instance.Key) instance.Beat {
 
 // adopt registers the last known state of an instance here, because its own peer
 // failed with cause. The instance gets a new lease; the old one becomes an alias.
-// Errors: those of a registration, with the cause.
+// Errors: as a registration, with the cause.
 func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) error {
 	unlock, err := l.locks.lock(ctx, i.Key)
 	if err != nil {

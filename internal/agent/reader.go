@@ -110,7 +110,7 @@ func newReading(list []*instance.Instance, revision uint64) reading {
 
 // has reports whether the catalog contains a reading or a later state.
 //
-// The catalog's revision may stay below that of the reading, because other keys
+// The catalog's revision may stay below the reading's, because other keys
 // of the group do not move it. From the last change of the read instances on,
 // the catalog contains all of them. With an equal count none was removed unseen;
 // a higher count means an unseen removal, or a local instance on its way to the

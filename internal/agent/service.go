@@ -93,8 +93,8 @@ var (
 	_ instance.Catalog   = (*Service)(nil)
 )
 
-// New opens the registry, publishes its content and starts checks. Errors: those
-// of the parts.
+// New opens the registry, publishes its content and starts checks. Errors: as
+// its parts.
 func New(c Config) (s *Service, err error) {
 	const op = "agent.New"
 	known, err := catalog.New(catalog.Config{Watches: c.Watches, Now: c.Now})

@@ -25,7 +25,7 @@ func Marshal(i *Instance) []byte {
 }
 
 // Unmarshal decodes and validates the bytes of Marshal and ignores unknown
-// fields. Errors: those of FromProto; TooLarge above MaxSize; Unauthentic for
+// fields. Errors: as FromProto; TooLarge above MaxSize; Unauthentic for
 // bytes that are not a message.
 func Unmarshal(data []byte) (*Instance, error) {
 	const op = "instance.Unmarshal"
@@ -86,7 +86,7 @@ func ToProto(i *Instance) *agentv1.Instance {
 }
 
 // FromProto converts an instance and validates it like Normalize. Nothing is
-// shared with p. Errors: those of Normalize; Invalid, field "id", "status",
+// shared with p. Errors: as Normalize; Invalid, field "id", "status",
 // "registered_at", "lease_id" or "peer".
 func FromProto(p *agentv1.Instance) (*Instance, error) {
 	r, err := RegistrationFromProto(p)

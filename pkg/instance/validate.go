@@ -309,7 +309,7 @@ func (s *Spec) normalizeLists() error {
 func validateTag(tag string) error {
 	switch {
 	case strings.TrimSpace(tag) != tag || tag == "" || strings.Contains(tag, ","):
-		return fault.Invalidf("", shorten(tag), "must have no commas and no spaces at its ends")
+		return fault.Invalidf("", shorten(tag), "contains a comma, or a space at an end: remove it")
 	default:
 		return validateText("", tag, maxName)
 	}

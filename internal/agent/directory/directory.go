@@ -32,7 +32,7 @@ const (
 	staleAfter   = 3 * time.Second        // without a leader: longer than an election
 	minBackOff   = 250 * time.Millisecond // between two attempts
 	maxBackOff   = 5 * time.Second        // between two attempts
-	delayedAfter = time.Second            // age of a registration that may be out of date when sent
+	delayedAfter = time.Second            // age of a possibly outdated registration
 	leaseTTL     = 15 * time.Second       // lifetime of a dead peer's entries
 	pageSize     = 1000                   // entries of one answer
 	maxListings  = 4                      // attempts to list without a concurrent local change
@@ -63,7 +63,7 @@ type Config struct {
 	// or removed since.
 	Lost func([]instance.Key)
 
-	// Incarnation exceeds that of every earlier process of this peer. Zero
+	// Incarnation rises with each process of this peer. Zero
 	// means the seconds of the clock.
 	Incarnation uint32
 	Random      func() float64 // in [0, 1); nil means math/rand
@@ -168,7 +168,7 @@ func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, erro
 
 // Read returns the committed instances of a service by key, or of a namespace
 // if the service is empty, and the revision of the answer. The read is
-// linearizable. Errors: those of the group.
+// linearizable. Errors: as the group.
 func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Instance, uint64, error) {
 	all, revision, err := d.list(ctx, coord.ServiceSpan(n))
 	return all, revision, fault.Wrap("directory.Read", err)

@@ -20,7 +20,7 @@ type publishLoop struct {
 	mu        sync.Mutex // guards the fields below
 	publisher *publisher.Publisher
 	desired   map[string]coord.Entry // all local entries by key
-	rejected  map[string]error       // entries the group does not accept as they are
+	rejected  map[string]error       // reasons of the group for rejected entries
 	// registered holds the time of the last uncommitted registration of a key
 	// that may belong to another peer.
 	registered map[string]time.Time

@@ -6,7 +6,7 @@ import "github.com/blackhole/blackhole/pkg/instance"
 // Damping" (RFC 2439, 1998), section 4.2: each loss adds to a figure of merit
 // with exponential decay. Above the cutoff an available route is suppressed
 // until the figure falls below the reuse threshold. The ratio of cutoff to
-// reuse is that of its common profile, 2 to 0.75. The figure decays per check
+// reuse comes from its common profile, 2 to 0.75. The figure decays per check
 // instead of per second, so that one rule fits all intervals and a suspension
 // forgives nothing. A target with a loss in fewer than every 12 checks is
 // suppressed in the end; the ceiling ends that after at most 24 checks without

@@ -34,7 +34,7 @@ type Config struct {
 	// caller must call Expire several times as often. Zero allows any interval.
 	Stall time.Duration
 
-	// Changed receives all changes in order, those of one commit together. The
+	// Changed receives all changes in order, one commit at a time. The
 	// registry is locked during the call: Changed must neither block nor call
 	// back. It owns the list. Nil means no receiver.
 	Changed func([]Change)

@@ -139,7 +139,7 @@ func (r *Registry) Close() error {
 // Register adds an instance or replaces the instance of the same key, which
 // keeps its lease, its override and the time of its first registration. An
 // unchanged registration counts as a heartbeat. An empty id is generated.
-// Errors: those of Registration.Normalize; Exists for a strict registration of
+// Errors: as Registration.Normalize; Exists for a strict registration of
 // an existing key; LimitReached; Unavailable after a disk failure.
 func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.Registered, error) {
 	const op = "instances.Register"

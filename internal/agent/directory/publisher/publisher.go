@@ -47,7 +47,7 @@ type Config struct {
 	Lease coord.LeaseID
 	// TTL of the lease; zero means 15 s. The renewal interval is a third of it.
 	TTL time.Duration
-	// Incarnation exceeds that of every earlier process of this peer. It forms
+	// Incarnation rises with each process of this peer. It forms
 	// generations, together with a counter. The group rejects a lower one until
 	// the lease of the other process ends.
 	Incarnation uint32
