@@ -12,30 +12,30 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Coordination is the contract of the coordination plane, as a peer serves it: each call is
-// one request and is not repeated. Sessions, watches that resume and elections are built on
-// it; use it directly to do what they do not.
+// Coordination is the contract of the coordination plane as served by a peer: each call is one
+// request without repetition. Sessions, watches and elections add repetition; most programs
+// want them.
 //
-// It implements the Writer, Reader and Admin of package coord. The peer knows on whose
-// behalf a call is: a command's Owner is not sent. What the wire has no place for is left
-// zero: a waiting claim's position and predecessor, the leases that a revocation ended,
-// the index of a lease's grant.
+// It implements Writer, Reader and Admin of package coord. The peer determines the owner of a
+// call: Owner of a command is not sent. Results lack the fields that the API lacks: position
+// and predecessor of a waiting claim, the ended leases of a revocation, and the index of a
+// lease's grant.
 type Coordination struct {
 	locks api.LockServiceClient
-	waits api.LockServiceClient // on a connection for calls that take as long as they take
+	waits api.LockServiceClient // on a separate connection for long calls
 	keys  api.CoordinationServiceClient
 	renew renewals
 
-	bundles *bundles // that carry the calls
+	bundles *bundles // transport of the calls
 }
 
-// Coordination gives the contract of the coordination plane. It is safe for concurrent use
+// Coordination returns the contract of the coordination plane. It is safe for concurrent use
 // and ends with the client.
 func (c *Client) Coordination() *Coordination { return c.coordination }
 
-// Do implements coord.Writer for the commands that a client may send: all but those of members.
+// Do implements coord.Writer for all commands except the commands of members.
 //
-// Errors: Unsupported for the others.
+// Errors: Unsupported for commands of members.
 func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "client.Do"
 	m, err := coord.Message(cmd)
@@ -136,7 +136,7 @@ func (p *Coordination) Acquire(ctx context.Context, cmd coord.Command, wait time
 	return answered(op, resp, err, locked(resp))
 }
 
-// text refuses a string that the wire cannot carry.
+// text refuses invalid UTF-8.
 func text(field, s string) error {
 	if !utf8.ValidString(s) {
 		return fault.Invalidf(field, nil, "must be UTF-8")
@@ -144,8 +144,8 @@ func text(field, s string) error {
 	return nil
 }
 
-// KeepAlive implements coord.Writer. All calls share one stream. The owner is the peer's to
-// know. The times count from before the call.
+// KeepAlive implements coord.Writer. All calls share one stream. The peer determines the owner.
+// Lifetimes start at the sending of the request.
 func (p *Coordination) KeepAlive(ctx context.Context, _ string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "client.KeepAlive"
 	switch {

@@ -17,8 +17,8 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// halfDead serves bundles: the first stream takes nothing and says nothing, as one does that gRPC has begun anew on
-// another connection. Later ones answer.
+// halfDead serves bundles. Its first stream accepts nothing and never answers, like a stream that
+// gRPC has restarted on another connection. Later streams answer.
 type halfDead struct {
 	api.CoordinationServiceClient
 	opened int
@@ -35,7 +35,7 @@ func (h *halfDead) Bundle(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiS
 	}), nil
 }
 
-// halfStream answers each request, or is dead.
+// halfStream answers each request, or none.
 type halfStream[Req, Resp any] struct {
 	grpc.ClientStream
 	ctx    context.Context
@@ -65,7 +65,8 @@ func (s *halfStream[Req, Resp]) Recv() (*Resp, error) {
 	}
 }
 
-// A stream that cannot be sent on, and does not say so, ends: the calls on it fail, and the next one opens another.
+// TestBundleWithoutSender expects a stream to end after a failed send without a cause: its calls
+// fail, and the next call opens a new stream.
 func TestBundleWithoutSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		peer := &halfDead{}
@@ -80,8 +81,8 @@ func TestBundleWithoutSender(t *testing.T) {
 	})
 }
 
-// A stream of renewals that cannot be sent on, and does not say so, is left at once: the next request goes on another
-// while the first still waits for the reason, and the first fails long before its caller would give it up.
+// TestRenewalsWithoutSender expects the next request to use a new stream after a failed send,
+// while the first request waits for the cause and then fails long before its timeout.
 func TestRenewalsWithoutSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := 0

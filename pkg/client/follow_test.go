@@ -15,16 +15,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func (p *plane) put(key, value string) {
+func (p *fixture) put(key, value string) {
 	_, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.Write{
 		Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
 	}})
 	require.NoError(p.t, err)
 }
 
-// A watch goes on across lost connections with neither gap nor duplicate.
+// TestFollow expects no gap and no duplicate across lost connections.
 func TestFollow(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		var writing sync.WaitGroup
 		writing.Go(func() {
@@ -53,7 +53,7 @@ func TestFollow(t *testing.T) {
 }
 
 func TestFollowFromNow(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		p.put("a", "1")
 		p.solo.Halt("no majority")
@@ -73,7 +73,7 @@ func TestFollowFromNow(t *testing.T) {
 }
 
 func TestFollowCompacted(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		for range 5 {
 			p.put("a", "")
 		}
@@ -92,7 +92,7 @@ func TestFollowCompacted(t *testing.T) {
 }
 
 func TestFollowEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -113,9 +113,10 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// Whoever stops to follow while the peer is away hears of the end, not of the peer.
+// TestFollowEndsWhileAway expects the end of the context as the error while the peer is
+// unreachable.
 func TestFollowEndsWhileAway(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		p.solo.Halt("no majority")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -156,7 +157,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestElection(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		_, err := c.Leader(t.Context(), "sched")
 		require.ErrorIs(t, err, fault.NotFound)
@@ -183,7 +184,7 @@ func TestElection(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, first.Proclaim(t.Context(), []byte("uno")))
 		p.restart()
-		synctest.Wait() // until clients know that their connections are gone
+		synctest.Wait() // until clients notice the lost connections
 		l, err := c.Leader(t.Context(), "sched")
 		require.NoError(t, err)
 		require.Equal(t, []any{"uno", one.Lease()}, []any{string(l.Value), l.Lease})
@@ -203,9 +204,9 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// A leader that was deposed cannot proclaim, whatever it believes.
+// TestElectionDeposed expects a deposed leader to fail to proclaim.
 func TestElectionDeposed(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		l, err := s.Campaign(t.Context(), "sched", nil)
 		require.NoError(t, err)
@@ -217,7 +218,7 @@ func TestElectionDeposed(t *testing.T) {
 }
 
 func TestObserveSkipsTheForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		var told []string
 		for l, err := range c.Observe(t.Context(), "x") {
@@ -226,7 +227,7 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 			if string(l.Value) == "9" {
 				break
 			}
-			if len(told) == 1 { // while it is away all of it is forgotten
+			if len(told) == 1 { // during the loss, the group compacts all changes
 				p.wire.stop()
 				for i := range 10 {
 					p.put("x/leader", fmt.Sprint(i))

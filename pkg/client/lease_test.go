@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
@@ -16,8 +17,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// plane is a group that lives by the clock of a bubble, and what serves it.
-type plane struct {
+// fixture is a group with the clock of a bubble, and its server.
+type fixture struct {
 	*wire
 	solo  *coordtest.Solo
 	began time.Time
@@ -25,36 +26,36 @@ type plane struct {
 }
 
 // bubble runs a test in virtual time.
-func bubble(t *testing.T, f func(t *testing.T, p *plane)) {
+func bubble(t *testing.T, f func(t *testing.T, p *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		solo := coordtest.New(coordtest.Config{
 			Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 		})
-		p := &plane{solo: solo, began: time.Now(), t: t}
+		p := &fixture{solo: solo, began: time.Now(), t: t}
 		p.wire = serve(t, solo)
 		f(t, p)
 	})
 }
 
-func (p *plane) now() time.Duration { return time.Since(p.began) }
+func (p *fixture) now() time.Duration { return time.Since(p.began) }
 
-// open makes a client whose clock is that of the bubble.
-func (p *plane) open(owner string) *Client { return p.client(owner, WithClock(p.now)) }
+// open returns a client with the clock of the bubble.
+func (p *fixture) open(owner string) *Client { return p.client(owner, WithClock(p.now)) }
 
-func (p *plane) session(c *Client, ttl time.Duration) *Session {
+func (p *fixture) session(c *Client, ttl time.Duration) *Session {
 	s, err := c.Session(p.t.Context(), TTL(ttl))
 	require.NoError(p.t, err)
 	return s
 }
 
-// cut lets every call fail before it reaches the group.
-func (p *plane) cut() {
+// cut fails every call before it reaches the group.
+func (p *fixture) cut() {
 	p.setFault(func(string, int) (error, error) { return unreachable(), nil })
 }
 
-func (p *plane) mend() { p.setFault(nil) }
+func (p *fixture) mend() { p.setFault(nil) }
 
-func (p *plane) setFault(f func(method string, n int) (before, after error)) {
+func (p *fixture) setFault(f func(method string, n int) (before, after error)) {
 	p.mu.Lock()
 	p.fault = f
 	p.mu.Unlock()
@@ -62,7 +63,7 @@ func (p *plane) setFault(f func(method string, n int) (before, after error)) {
 
 func unreachable() error { return fault.New("test", fault.Unavailable, "no leader") }
 
-func (p *plane) leases() []coord.LeaseID {
+func (p *fixture) leases() []coord.LeaseID {
 	states, _, err := p.solo.Leases(context.Background(), coord.LeaseQuery{})
 	require.NoError(p.t, err)
 	ids := []coord.LeaseID{}
@@ -73,7 +74,7 @@ func (p *plane) leases() []coord.LeaseID {
 }
 
 func TestSessionLives(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		require.Equal(t, 10*time.Second, s.TTL())
 		time.Sleep(10 * time.Minute)
@@ -92,7 +93,7 @@ func TestSessionLives(t *testing.T) {
 }
 
 func TestSessionTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		require.Equal(t, 5*time.Second, p.session(c, time.Second).TTL(), "moved into the limits")
 		_, err := c.Session(t.Context(), TTL(time.Microsecond))
@@ -101,11 +102,12 @@ func TestSessionTTL(t *testing.T) {
 	})
 }
 
-// The client must know first: whatever is the moment at which the group stops answering.
+// TestSessionEndsBeforeTheLease expects the client to end the session first, whenever the group
+// stops answering.
 func TestSessionEndsBeforeTheLease(t *testing.T) {
 	for _, wait := range []time.Duration{0, 1, 3, 4, 5, 6, 9} {
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {
-			bubble(t, func(t *testing.T, p *plane) {
+			bubble(t, func(t *testing.T, p *fixture) {
 				s := p.session(p.open("alice"), 9*time.Second)
 				time.Sleep(wait * time.Second)
 				p.cut()
@@ -114,21 +116,21 @@ func TestSessionEndsBeforeTheLease(t *testing.T) {
 				require.ErrorIs(t, s.Err(), ErrLost)
 				require.ErrorContains(t, s.Err(), "no leader")
 				require.Zero(t, s.Remaining())
-				time.Sleep(margin(9*time.Second) + 3*time.Second) // the lease may have been renewed by what was not answered
+				time.Sleep(margin(9*time.Second) + 3*time.Second) // a request without an answer may have renewed the lease
 				require.Empty(t, p.leases())
 			})
 		})
 	}
 }
 
-// An answer that takes long counts from when it was asked for.
+// TestSessionCountsFromSending expects the lifetime to start at the sending of a slow request.
 func TestSessionCountsFromSending(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 12*time.Second)
 		p.mu.Lock()
 		p.hold = func(ctx context.Context, method string, _ int) {
 			if method == "KeepAlive" {
-				_ = pause(ctx, 3*time.Second) // after the group has renewed it
+				_ = pause(ctx, 3*time.Second) // after the renewal in the group
 			}
 		}
 		p.mu.Unlock()
@@ -140,7 +142,7 @@ func TestSessionCountsFromSending(t *testing.T) {
 }
 
 func TestSessionOfAnEndedLease(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 9*time.Second)
 		_, _, err := p.solo.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.LeaseRevoke{ID: s.Lease()}})
 		require.NoError(t, err)
@@ -154,7 +156,7 @@ func TestSessionOfAnEndedLease(t *testing.T) {
 func TestSessionSurvives(t *testing.T) {
 	for _, trouble := range []string{"a cut", "lost connections", "lost answers"} {
 		t.Run(trouble, func(t *testing.T) {
-			bubble(t, func(t *testing.T, p *plane) {
+			bubble(t, func(t *testing.T, p *fixture) {
 				s := p.session(p.open("alice"), 9*time.Second)
 				for range 20 {
 					p.suffer(trouble)
@@ -167,7 +169,7 @@ func TestSessionSurvives(t *testing.T) {
 	}
 }
 
-func (p *plane) suffer(trouble string) {
+func (p *fixture) suffer(trouble string) {
 	switch trouble {
 	case "a cut":
 		p.cut()
@@ -190,9 +192,10 @@ func (p *plane) suffer(trouble string) {
 	}
 }
 
-// Go's timers stand still while a machine sleeps; the clock does not.
+// TestSessionAfterSleep expects the clock to end sessions after a sleep of the machine, which
+// stops Go's timers.
 func TestSessionAfterSleep(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		var mu sync.Mutex
 		asleep := time.Duration(0)
 		c := p.client("alice", WithClock(func() time.Duration {
@@ -224,7 +227,7 @@ func TestSessionAfterSleep(t *testing.T) {
 }
 
 func TestSessionsShareMessages(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		var all []*Session
 		for range 100 {
@@ -242,7 +245,7 @@ func TestSessionsShareMessages(t *testing.T) {
 }
 
 func TestSessionWithoutGroup(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		p.solo.Halt("no majority")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -253,9 +256,10 @@ func TestSessionWithoutGroup(t *testing.T) {
 	})
 }
 
-// Why the group could not be reached is told also when the deadline comes in the middle of a try.
+// TestSessionUntilTheDeadline expects the cause of the first failure after a deadline in the
+// middle of an attempt.
 func TestSessionUntilTheDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		p.setFault(func(_ string, n int) (error, error) {
 			if n == 1 {
 				return unreachable(), nil
@@ -274,9 +278,9 @@ func TestSessionUntilTheDeadline(t *testing.T) {
 	})
 }
 
-// A lease whose grant was answered at the fifth time is one lease.
+// TestSessionGrantedOnce expects one lease from a grant with a lost answer and four repetitions.
 func TestSessionGrantedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		p.setFault(func(method string, n int) (error, error) {
 			if n < 5 {
 				return nil, unreachable()
@@ -290,7 +294,7 @@ func TestSessionGrantedOnce(t *testing.T) {
 }
 
 func TestClientCloseEndsSessions(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		s := p.session(c, 9*time.Second)
 		held, err := s.Lock(t.Context(), "db")
@@ -307,7 +311,7 @@ func TestClientCloseEndsSessions(t *testing.T) {
 }
 
 func TestRenewalsKeepTheirOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		var ids []coord.LeaseID
 		for range 20 {
@@ -320,9 +324,9 @@ func TestRenewalsKeepTheirOrder(t *testing.T) {
 			calls.Go(func() {
 				one := []coord.LeaseID{ids[i%20], 1 << 40, ids[i/3]}
 				renewals, header, err := c.Coordination().KeepAlive(t.Context(), "", one)
-				require.NoError(t, err)
-				require.NotZero(t, header.Term)
-				require.Equal(t, []coord.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
+				assert.NoError(t, err)
+				assert.NotZero(t, header.Term)
+				assert.Equal(t, []coord.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
 			})
 		}
 		calls.Wait()
@@ -331,9 +335,9 @@ func TestRenewalsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Who gave up waiting does not take the answers of those behind.
+// TestRenewalsLeft expects later callers to get their own answers after one caller has timed out.
 func TestRenewalsLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		r, err := c.do(t.Context(), &coord.LeaseGrant{TTL: 3_600_000})
 		require.NoError(t, err)
@@ -351,8 +355,8 @@ func TestRenewalsLeft(t *testing.T) {
 			return err
 		}
 		var calls sync.WaitGroup
-		calls.Go(func() { require.ErrorIs(t, renew(time.Second), fault.Timeout) })
-		calls.Go(func() { require.NoError(t, renew(time.Minute)) })
+		calls.Go(func() { assert.ErrorIs(t, renew(time.Second), fault.Timeout) })
+		calls.Go(func() { assert.NoError(t, renew(time.Minute)) })
 		time.Sleep(2 * time.Second)
 		begun := p.now()
 		require.NoError(t, renew(time.Minute))

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// full names of the methods that tests let fail.
+// Full names of the methods that tests fail.
 const (
 	lockMethod   = "/blackhole.api.v1.LockService/Lock"
 	tryMethod    = "/blackhole.api.v1.LockService/TryLock"
@@ -23,8 +23,8 @@ const (
 	openMethod   = "/blackhole.api.v1.CoordinationService/OpenClient"
 )
 
-// lock gives a lock as the group has it.
-func (p *plane) lock(name string) coord.LockState {
+// lock returns the state of a lock in the group.
+func (p *fixture) lock(name string) coord.LockState {
 	states, _, err := p.solo.Locks(context.Background(), coord.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
 		return coord.LockState{}
@@ -33,14 +33,14 @@ func (p *plane) lock(name string) coord.LockState {
 	return states[0]
 }
 
-// holds takes a lock that must be free.
-func (p *plane) holds(s *Session, name string) *Held {
+// holds takes a free lock.
+func (p *fixture) holds(s *Session, name string) *Held {
 	h, err := s.TryLock(p.t.Context(), name)
 	require.NoError(p.t, err)
 	return h
 }
 
-// inside counts the locks that somebody of a session claims.
+// inside counts the locks that a session holds or claims.
 func (s *Session) inside() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Session) inside() int {
 }
 
 func TestLock(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
@@ -91,7 +91,7 @@ func TestLock(t *testing.T) {
 }
 
 func TestLockModes(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		one, two, three := p.session(c, 10*time.Second), p.session(c, 10*time.Second), p.session(c, 10*time.Second)
 		for _, s := range []*Session{one, two} {
@@ -113,9 +113,9 @@ func TestLockModes(t *testing.T) {
 	})
 }
 
-// The context ends before the group hears of the end, not after it has answered.
+// TestLockEndsBeforeItIsGivenBack expects the context to end before the group sees the release.
 func TestLockEndsBeforeItIsGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		held := p.holds(p.session(p.open("alice"), 10*time.Second), "db")
 		p.setFault(func(method string, _ int) (before, after error) {
 			if method == unlockMethod && held.Context().Err() == nil {
@@ -127,9 +127,10 @@ func TestLockEndsBeforeItIsGivenBack(t *testing.T) {
 	})
 }
 
-// Goroutines that share a session exclude each other, as with a sync.Mutex.
+// TestLockOfOneSession expects goroutines with a common session to exclude each other, like a
+// sync.Mutex.
 func TestLockOfOneSession(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		inside, most := 0, 0
 		var tokens []Token
@@ -158,11 +159,12 @@ func TestLockOfOneSession(t *testing.T) {
 	})
 }
 
-// The holder is told before the lock goes to the next, whenever it was cut off.
+// TestLockEndsBeforeTheNext expects the holder to notice its loss before the next holder gets the
+// lock.
 func TestLockEndsBeforeTheNext(t *testing.T) {
 	for cut := range 8 {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
-			bubble(t, func(t *testing.T, p *plane) {
+			bubble(t, func(t *testing.T, p *fixture) {
 				held := p.holds(p.session(p.open("alice"), 9*time.Second), "db")
 				bob := coord.Command{Owner: "bob", Op: &coord.LeaseGrant{TTL: 3_600_000}}
 				r, _, err := p.solo.Do(t.Context(), bob)
@@ -180,7 +182,7 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 					granted = p.now()
 				})
 				time.Sleep(time.Duration(cut) * 700 * time.Millisecond)
-				p.setFault(func(string, int) (error, error) { return nil, unreachable() }) // it renews and does not say so
+				p.setFault(func(string, int) (error, error) { return nil, unreachable() }) // renewals succeed without an answer
 				all.Wait()
 				require.GreaterOrEqual(t, granted-ended, margin(9*time.Second))
 				require.ErrorIs(t, context.Cause(held.Context()), ErrLost)
@@ -191,12 +193,12 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 	}
 }
 
-// However many answers are lost, a claim is made once and given back once.
+// TestLockOnce expects one claim and one release in spite of lost answers.
 func TestLockOnce(t *testing.T) {
 	for name, method := range map[string]string{"lock": lockMethod, "unlock": unlockMethod, "try": tryMethod, "open": openMethod} {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " answer lost ", lost), func(t *testing.T) {
-				bubble(t, func(t *testing.T, p *plane) {
+				bubble(t, func(t *testing.T, p *fixture) {
 					s := p.session(p.open("alice"), 10*time.Second)
 					p.setFault(func(called string, n int) (before, after error) {
 						if called != method || n%4 == 0 {
@@ -227,9 +229,9 @@ func TestLockOnce(t *testing.T) {
 	}
 }
 
-// An identity that the group forgot is replaced.
+// TestLockOfForgottenClient expects a new identity after the group has forgotten the old one.
 func TestLockOfForgottenClient(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		for range 3 {
 			_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
@@ -242,11 +244,11 @@ func TestLockOfForgottenClient(t *testing.T) {
 	})
 }
 
-// Who gives up leaves no claim behind, even when nobody heard whether there was one.
+// TestLockGivenUp expects no claim after a caller has given up, even with lost answers.
 func TestLockGivenUp(t *testing.T) {
 	for name, from := range map[string]error{"unreachable": unreachable(), "internal": fault.New("test", fault.Internal, "broken")} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, p *plane) {
+			bubble(t, func(t *testing.T, p *fixture) {
 				s := p.session(p.open("alice"), 10*time.Second)
 				p.setFault(func(method string, _ int) (before, after error) {
 					if method == lockMethod {
@@ -270,7 +272,7 @@ func TestLockGivenUp(t *testing.T) {
 }
 
 func TestLockCanceled(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		p.holds(p.session(p.open("alice"), 10*time.Second), "db")
 		bob := p.session(p.open("bob"), 10*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -284,9 +286,9 @@ func TestLockCanceled(t *testing.T) {
 	})
 }
 
-// A waiter whose connection breaks keeps its place or takes a new one, and gets the lock.
+// TestLockAcrossConnections expects a waiter to get the lock after lost connections.
 func TestLockAcrossConnections(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		held := p.holds(p.session(p.open("alice"), time.Minute), "db")
 		bob := p.session(p.open("bob"), time.Minute)
 		var next *Held
@@ -311,7 +313,7 @@ func TestLockAcrossConnections(t *testing.T) {
 }
 
 func TestLockWaitsForGroup(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 30*time.Second)
 		p.solo.Halt("no majority")
 		_, err := s.Lock(t.Context(), "db", Wait(5*time.Second))
@@ -333,7 +335,7 @@ func TestLockWaitsForGroup(t *testing.T) {
 }
 
 func TestLockUnderLostSession(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		alice, bob := p.session(p.open("alice"), 10*time.Second), p.session(p.open("bob"), 10*time.Second)
 		p.holds(alice, "db")
 		var waits sync.WaitGroup

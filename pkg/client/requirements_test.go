@@ -13,7 +13,7 @@ import (
 )
 
 // required sets a requirement of three instances and returns its revision.
-func (p *plane) required(name string) coord.Revision {
+func (p *fixture) required(name string) coord.Revision {
 	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: Requirement{
 		Name: name, Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
 	}}})
@@ -22,7 +22,7 @@ func (p *plane) required(name string) coord.Revision {
 }
 
 // judge writes a status of the requirement.
-func (p *plane) judge(name string, of coord.Revision, available int) {
+func (p *fixture) judge(name string, of coord.Revision, available int) {
 	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: 3, Available: available, Of: of}
 	if available >= 3 {
 		v.State = coord.RequirementSatisfied
@@ -32,7 +32,7 @@ func (p *plane) judge(name string, of coord.Revision, available int) {
 
 // TestAwaitRequirement expects a wait to survive a loss of the peer and of the group.
 func TestAwaitRequirement(t *testing.T) {
-	bubble(t, func(t *testing.T, p *plane) {
+	bubble(t, func(t *testing.T, p *fixture) {
 		c := p.open("alice")
 		_, err := c.Requirements().Await(t.Context(), "store")
 		require.ErrorIs(t, err, fault.NotFound)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -23,7 +24,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestGuarded holds every guard to the one rule: a write happens if and only if no greater
+// TestGuarded tests the common rule of all guards: a write happens if and only if no greater
 // token came before.
 func TestGuarded(t *testing.T) {
 	for name, open := range map[string]func(dir string) func() fence.Guarded{
@@ -71,7 +72,7 @@ func TestGuard(t *testing.T) {
 	require.Equal(t, fence.Token(4), g.Highest(), "who failed to write holds the lock all the same")
 }
 
-// A write is under way while no other is.
+// TestOneAtATime expects writes to exclude each other.
 func TestOneAtATime(t *testing.T) {
 	for name, g := range map[string]fence.Guarded{
 		"guard": new(fence.Guard), "file": fence.NewFile(filepath.Join(t.TempDir(), "f")),
@@ -81,10 +82,10 @@ func TestOneAtATime(t *testing.T) {
 			var all sync.WaitGroup
 			for range 20 {
 				all.Go(func() {
-					require.NoError(t, g.Do(1, func() error {
+					assert.NoError(t, g.Do(1, func() error {
 						inside++
 						defer func() { inside-- }()
-						require.Equal(t, 1, inside)
+						assert.Equal(t, 1, inside)
 						return nil
 					}))
 				})
@@ -117,7 +118,7 @@ func TestFile(t *testing.T) {
 	require.Len(t, entries, 3, "and nothing half-written")
 }
 
-// What stands in the place of the token and is none must not let a stale writer through.
+// TestFileDamaged expects a damaged token to refuse every writer.
 func TestFileDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, text := range []string{"", "x", "-1", "0", "7x"} {
@@ -129,7 +130,7 @@ func TestFileDamaged(t *testing.T) {
 	require.ErrorIs(t, fence.NewFile(filepath.Join(t.TempDir(), "none", "f")).Write(1, nil, 0o600), fault.Internal)
 }
 
-// TestFileBetweenProcesses has processes write with rising tokens; see TestMain.
+// TestFileBetweenProcesses runs several processes that write with rising tokens: see TestMain.
 func TestFileBetweenProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -141,7 +142,7 @@ func TestFileBetweenProcesses(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), "FENCE_TEST_FILE="+path, "FENCE_TEST_FIRST="+strconv.Itoa(p+1))
 			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s", out)
+			assert.NoError(t, err, "%s", out)
 		})
 	}
 	all.Wait()
@@ -207,7 +208,7 @@ func TestHandler(t *testing.T) {
 	require.Equal(t, "42", req.Header.Get(fence.Header))
 }
 
-// row is a database of one row, (token, value), which knows one statement.
+// row is a database with a single row (token, value) and a single statement.
 type row struct {
 	mu    sync.Mutex
 	token int64
