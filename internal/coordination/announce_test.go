@@ -13,8 +13,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// TestAnnounced: a client that reaches no member learns from what is passed on to it who leads, and
-// of the next leader when the first one is gone.
+// TestAnnounced: a client without a route to any member learns the leader from forwarded announcements, and
+// its successor after a stop.
 func TestAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 5)
@@ -50,7 +50,7 @@ func TestAnnounced(t *testing.T) {
 		first := w.named(lead)
 		first.stop(t)
 		w.await("it is told who leads now", func() bool { lead = knows(); return lead != "" && lead != first.id() })
-		// It asks the leader now and then whether it still leads, and forgets one that it cannot ask until it is told again.
+		// It checks the leader now and then, fails to reach it, and waits for the next announcement.
 		w.await("it is served", func() bool {
 			_, _, err := far.Do(t.Context(), coord.Command{Owner: far.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
 			return err == nil

@@ -22,8 +22,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// unasking is a host that opens no stream for questions about the group: its peer learns of it
-// from others not at all.
+// unasking is a host without outgoing questions about the group.
 type unasking struct{ host.Host }
 
 func (u unasking) NewStream(ctx context.Context, to peer.ID, ids ...protocol.ID) (network.Stream, error) {
@@ -56,7 +55,7 @@ func newValues(t *testing.T, h host.Host, n bootstrap.Network) *values {
 	return &values{IpfsDHT: d}
 }
 
-// wire gives every peer a DHT, in which all know each other.
+// wire gives every peer a DHT with all other peers in its routing table.
 func (w *world) wire(n bootstrap.Network) {
 	for _, p := range w.peers {
 		p.values = newValues(w.t, p.host, n)
@@ -72,9 +71,9 @@ func (w *world) wire(n bootstrap.Network) {
 	}
 }
 
-// TestFoundOnTheBoard: a newcomer that hears no announcement, and asks nobody, finds the group and its leader in
-// the DHT, and the next leader when that one is gone.
-func TestFoundOnTheBoard(t *testing.T) {
+// TestFoundInDHT: a newcomer without announcements and questions finds the group and its leader in the DHT,
+// and later the next leader.
+func TestFoundInDHT(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 5)
 		n := w.listed(3)
@@ -96,7 +95,7 @@ func TestFoundOnTheBoard(t *testing.T) {
 	})
 }
 
-// TestLooksSeldom: a peer that is alone, and knows nobody that leads, looks into its DHT ever more seldom.
+// TestLooksSeldom: a lonely peer without a known leader reads its DHT more and more rarely.
 func TestLooksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

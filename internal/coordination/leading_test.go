@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leads is who leads as a peer tells it.
+// leads returns the leader according to a peer.
 func (p *node) leads() string {
 	_, leader, _ := p.Leading()
 	return leader
@@ -24,8 +24,7 @@ func (w *world) agree(leader string) bool {
 	return true
 }
 
-// TestLeading: members and others, whom nobody asks for anything, know who leads, in terms that rise, and
-// tell of each change.
+// TestLeading: idle members and clients know the leader, report each change, and terms rise.
 func TestLeading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -47,8 +46,8 @@ func TestLeading(t *testing.T) {
 	})
 }
 
-// TestLeadingNobody: a member without a majority names nobody, itself least of all, and names the leader
-// when there is one again.
+// TestLeadingNobody: a member without a majority names no leader, not even itself, and names the next leader
+// after its election.
 func TestLeadingNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 3, 3)

@@ -11,7 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestLimitsOfTheLeader: the limits that the leader's settings name become the group's, others stay.
+// TestLimitsOfTheLeader: limits set at the leader become the group's; others keep their values.
 func TestLimitsOfTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -40,7 +40,7 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		}
 		for i, p := range w.peers {
 			p.limits = func(l coord.Limits) coord.Limits {
-				l.PerOwner.Claims = 0 // nothing could be done
+				l.PerOwner.Claims = 0 // useless limits
 				l.PerOwner.Leases = 100
 				return l
 			}

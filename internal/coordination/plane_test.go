@@ -13,8 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestContract holds the plane to the contract at its leader, at a follower, and at a peer that is
-// no member.
+// TestContract runs the contract's suite at the leader, at a follower, and at a client.
 func TestContract(t *testing.T) {
 	for name, at := range map[string]func(*world) *node{
 		"leader":   func(w *world) *node { return w.peers[w.leader()] },
@@ -33,7 +32,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// contract is the plane of one peer of a group. Alice is that peer; Bob another one.
+// contract returns the plane of one peer of a group. Alice is this peer, Bob another one.
 func contract(t *testing.T, at func(*world) *node) coordtest.API {
 	w := cluster(t, 4, 3)
 	alice := at(w)
@@ -53,7 +52,7 @@ func contract(t *testing.T, at func(*world) *node) coordtest.API {
 	}
 }
 
-// as names the owner, which front ends do.
+// as sets the owner, like a front end.
 type as struct {
 	coord.Writer
 	owner string
@@ -79,8 +78,7 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// TestLeaderLost: who waits for a lock, and who watches, at a peer that is no member, notice
-// nothing of a leader that is cut off but the time it takes to replace it.
+// TestLeaderLost: a waiter for a lock and a watcher at a client notice only a delay when the leader stops.
 func TestLeaderLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -112,8 +110,8 @@ func TestLeaderLost(t *testing.T) {
 	})
 }
 
-// TestLeaderCutOff: a leader that is cut off neither answers nor refuses. Who is no member is served
-// all the same as soon as there is another.
+// TestLeaderCutOff: a cut-off leader neither answers nor refuses. A client is served as soon as another one
+// leads.
 func TestLeaderCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -129,8 +127,8 @@ func TestLeaderCutOff(t *testing.T) {
 	})
 }
 
-// TestClaimWithdrawn: who stops waiting for a lock, and cannot tell the leader, does not stay in its
-// queue, whatever else the peer does meanwhile.
+// TestClaimWithdrawn: a caller that stops waiting for a lock without reaching the leader leaves its queue all
+// the same.
 func TestClaimWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -162,7 +160,7 @@ func TestClaimWithdrawn(t *testing.T) {
 	})
 }
 
-// TestNoQuorum: without a majority every call ends by itself and says what is missing.
+// TestNoQuorum: without a majority every call ends by itself, with the reason.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -182,8 +180,8 @@ func TestNoQuorum(t *testing.T) {
 	})
 }
 
-// TestDeadVoterReplaced: of five that may, three vote and one learns; when a voter is silent for
-// long enough another takes its place, and when it comes back it is ready to be a member again.
+// TestDeadVoterReplaced: of five eligible peers three vote and one learns. A voter silent for long is
+// replaced; after its return it is a candidate again.
 func TestDeadVoterReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 5, 5)
@@ -209,7 +207,7 @@ func TestDeadVoterReplaced(t *testing.T) {
 	})
 }
 
-// state is the group as its leader sees it.
+// state returns the group according to its leader.
 func (w *world) state() coord.GroupState {
 	i := w.leader()
 	if i < 0 {
@@ -220,7 +218,7 @@ func (w *world) state() coord.GroupState {
 	return s
 }
 
-// TestRestart: all stop, start again on what lies on their disks, and go on with the same state.
+// TestRestart: after a stop of all peers, their disks hold the same state.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 3, 3)
@@ -243,8 +241,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestWatchGoesOn: a watch at a peer that is no member loses nothing when the member that serves
-// it is lost.
+// TestWatchGoesOn: a watch at a client loses no event when its member stops.
 func TestWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)

@@ -12,12 +12,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// recover makes a peer that does not run the only voter, or says what that would mean.
+// recover performs or describes a forced recovery at a stopped peer.
 func (p *node) recover(commit bool) (coordination.Recovery, error) {
 	return coordination.Recover(coordination.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit})
 }
 
-// locked takes the lock with a new lease, by way of a peer, and gives its token.
+// locked takes the lock with a new lease through a peer, and returns its token.
 func locked(t *testing.T, p *node, name string) coord.Token {
 	t.Helper()
 	id := lease(t, p, p.id(), time.Minute)
@@ -29,8 +29,8 @@ func locked(t *testing.T, p *node, name string) coord.Token {
 	return r.Lock.Token
 }
 
-// TestRecover: what one of three has goes on under the same id; the other two, back from the dead,
-// take no part until they are cleared, and are members again then.
+// TestRecover: the disk of one of three continues under the same id. The other two, restarted, take no part
+// until their directories are cleared, and are members again afterwards.
 func TestRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -77,7 +77,7 @@ func TestRecover(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Len(t, w.state().Voters, 1, "who is of the old incarnation is not taken")
 
-		for i, p := range w.peers[:3] { // they do not forget: with nobody to tell them they begin nothing
+		for i, p := range w.peers[:3] { // they remember, and begin nothing alone
 			p.stop(t)
 			if p != survivor {
 				w.start(i, w.listed(3))
@@ -100,7 +100,7 @@ func TestRecover(t *testing.T) {
 		w.await("another leads", func() bool { return w.leader() >= 0 })
 		require.Greater(t, locked(t, client, "n"), after)
 		require.EqualValues(t, 1, w.state().Incarnation)
-		for i, p := range w.peers[:3] { // what they have on disk is of the new incarnation
+		for i, p := range w.peers[:3] { // their disks hold the new incarnation
 			if p != survivor {
 				p.stop(t)
 				w.start(i, w.listed(3))
@@ -111,8 +111,8 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// TestRecoverTooEarly: the majority that was said to be lost was not. It goes on until it hears of
-// the new incarnation, and nothing that it granted is granted again.
+// TestRecoverTooEarly: the majority was not lost. It goes on until it learns of the new incarnation, which
+// grants none of its tokens again.
 func TestRecoverTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 4, 3)
@@ -135,8 +135,8 @@ func TestRecoverTooEarly(t *testing.T) {
 	})
 }
 
-// TestRecoverOfTheReplaced: what a peer began that had lost its seat to another, and does not know, is
-// nothing to a group that lives, nor to its clients.
+// TestRecoverOfTheReplaced: the recovery of a peer that was replaced without its knowledge has no effect on
+// the living group and its clients.
 func TestRecoverOfTheReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 5, 4)
@@ -162,7 +162,7 @@ func TestRecoverOfTheReplaced(t *testing.T) {
 	})
 }
 
-// TestRecoverRefuses what is no member, or has nobody to lose.
+// TestRecoverRefuses a disk without a member, and a group without another voter.
 func TestRecoverRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := cluster(t, 2, 1)

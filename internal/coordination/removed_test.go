@@ -10,9 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// TestRemovedWhileAway: a learner, or a voter, that is cut off until another has its place is told by
-// nobody when it is back, and the leader that it believes in may not lead any more. Its clients are
-// served all the same, and what it reads is not what it had.
+// TestRemovedWhileAway: a learner or voter is cut off until its replacement. After its return it has no
+// notice, and its believed leader may be gone. Its clients are served all the same, with fresh reads.
 func TestRemovedWhileAway(t *testing.T) {
 	for name, pick := range map[string]func(coord.GroupState) string{
 		"learner": func(s coord.GroupState) string { return s.Learners[0].Peer },
@@ -80,7 +79,7 @@ func (w *world) named(id string) *node {
 	return nil
 }
 
-// without is the world as all others see it.
+// without returns the cluster without one peer.
 func (w *world) without(one *node) *world {
 	rest := *w
 	rest.peers = nil

@@ -12,8 +12,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// TestRemovedComesBack: a voter that was replaced while it was away finds out when it is back, though its
-// own log says that it votes, and is a member again: the learner that the group keeps.
+// TestRemovedComesBack: a voter that was replaced during its absence notices this after its return, in spite
+// of its own log, and becomes the group's learner.
 func TestRemovedComesBack(t *testing.T) {
 	for name, of := range map[string]func(*world) bootstrap.Network{
 		"listed": func(w *world) bootstrap.Network { return w.listed(4) },
@@ -48,7 +48,7 @@ func among(members []coord.Member, p *node) bool {
 	return slices.ContainsFunc(members, func(m coord.Member) bool { return m.Peer == p.id() })
 }
 
-// connect makes neighbours of all.
+// connect connects all peers.
 func (w *world) connect() {
 	for i, a := range w.peers {
 		for _, b := range w.peers[:i] {

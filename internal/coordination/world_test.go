@@ -32,28 +32,28 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// world is peers with planes in the virtual time of a bubble. Calls from one to another go straight
-// to its member: what carries them has tests of its own.
+// world is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
+// transport has its own tests.
 type world struct {
 	t     *testing.T
 	net   *simnet.Simnet
 	peers []*node
 }
 
-// node is one peer, which can be stopped and started.
+// node is one peer, which can stop and start.
 type node struct {
-	*coordination.Plane // nil while it is stopped
+	*coordination.Plane // nil while stopped
 	host                host.Host
 	key                 crypto.PrivKey
 	fs                  vfs.FS
 	cut                 atomic.Bool // its packets do not leave
-	door                *door       // by which others call it
+	door                *door       // entrance for other peers
 	limits              func(coord.Limits) coord.Limits
-	gossip              *pubsub.PubSub // nil: it neither announces nor hears
-	values              *values        // nil: it neither posts nor looks
+	gossip              *pubsub.PubSub // nil: no announcements
+	values              *values        // nil: no DHT
 }
 
-// newWorld makes n hosts; the planes are started one by one.
+// newWorld makes n hosts without planes.
 func newWorld(t *testing.T, n int) *world {
 	w := &world{t: t, net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
 	w.net.Start()
@@ -123,7 +123,7 @@ func (w *world) host(i int, n *node) host.Host {
 	return h
 }
 
-// listed is the network whose first n peers may found.
+// listed returns the network of the first n peers.
 func (w *world) listed(n int) bootstrap.Network {
 	var ids []peer.ID
 	for _, p := range w.peers[:n] {
@@ -162,7 +162,7 @@ func (p *node) stop(t testing.TB) {
 	}
 }
 
-// cluster starts planes on all peers, the first founders of which form the group, and waits for it.
+// cluster starts planes on all peers, of which the first are founders, and waits for a leader.
 func cluster(t *testing.T, peers, founders int) *world {
 	w := newWorld(t, peers)
 	for i := range w.peers {
@@ -172,7 +172,7 @@ func cluster(t *testing.T, peers, founders int) *world {
 	return w
 }
 
-// await lets time pass until something is so.
+// await waits for a condition in virtual time.
 func (w *world) await(what string, is func() bool) {
 	w.t.Helper()
 	for range 1200 {
@@ -184,7 +184,7 @@ func (w *world) await(what string, is func() bool) {
 	w.t.Fatalf("not within a minute: %s", what)
 }
 
-// leader is the peer that leads, as all running ones see it; -1 when there is none.
+// leader returns the index of the leader if all running peers agree; otherwise -1.
 func (w *world) leader() int {
 	lead := ""
 	for _, p := range w.peers {
@@ -205,12 +205,11 @@ func (w *world) leader() int {
 	return -1
 }
 
-// door leads to a peer's member, the present one after a restart. While the peer is cut off, calls
-// get no answer.
+// door leads to a peer's present member. While the peer is cut off, calls get no answer.
 type door struct {
 	coordination.Serving
 	cut  *atomic.Bool
-	deaf atomic.Bool // what comes is done, but nobody hears the answer, nor that the caller is gone
+	deaf atomic.Bool // calls take effect, but neither answers nor cancellations arrive
 }
 
 func (d *door) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {

@@ -22,7 +22,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// founder is a peer that has founded a group alone.
+// founder is a peer with a group of its own.
 type founder struct {
 	key     crypto.PrivKey
 	id      peer.ID
@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 	})
 }
 
-// Nobody is passed on twice, nor too often; and who waits may speak again.
+// No announcement is forwarded twice, nor above the rate; after a pause its signer may send again.
 func TestJudgeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFounder(t)
@@ -148,8 +148,8 @@ func TestTopic(t *testing.T) {
 	}
 }
 
-// TestHerald: what the leader says is heard by who is connected, once, and not by itself.
-func TestHerald(t *testing.T) {
+// TestAnnouncer: connected peers receive the leader's announcement once, the leader itself never.
+func TestAnnouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFounder(t)
 		net := mocknet.New()

@@ -18,7 +18,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// posted is a notice of the founder, made some time from now.
+// posted returns the founder's announcement, made some time from now.
 func (f *founder) posted(t testing.TB, from time.Duration, change func(*groupv1.GroupInfo)) []byte {
 	t.Helper()
 	info := proto.CloneOf(f.info)
@@ -30,7 +30,7 @@ func (f *founder) posted(t testing.TB, from time.Duration, change func(*groupv1.
 	return b
 }
 
-// succeeded makes what is told be of an incarnation that a peer began.
+// succeeded puts an announcement into an incarnation that a peer began.
 func (f *founder) succeeded(t testing.TB, by *founder, incarnation uint64) func(*groupv1.GroupInfo) {
 	s, err := bootstrap.NewRecovery(by.key, bootstrap.GroupID(f.info.GetGroupId()), incarnation, 1)
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestSelect(t *testing.T) {
 			return func(g *groupv1.GroupInfo) { g.ConfigIndex, g.Term, g.Leader = config, term, leader }
 		}
 		renewed := func(g *groupv1.GroupInfo) { f.succeeded(t, f, 1)(g); at(1, 1, 0)(g) }
-		// Each is better than those before it, and was made before them but for the last one.
+		// Each value is better than the earlier ones and older than them, except the last.
 		values := [][]byte{
 			f.posted(t, 8*time.Second, at(4, 6, 1)),
 			f.posted(t, 7*time.Second, at(5, 6, 0)),
@@ -128,7 +128,7 @@ func TestSelect(t *testing.T) {
 	})
 }
 
-// TestCompare: the order is one: what is best of many does not depend on where it stands.
+// TestCompare: the order is total, so the best value does not depend on positions.
 func TestCompare(t *testing.T) {
 	few := rapid.Uint64Range(0, 2)
 	one := rapid.Custom(func(t *rapid.T) announcement {
@@ -146,7 +146,7 @@ func TestCompare(t *testing.T) {
 	})
 }
 
-// drawer is a DHT of one value, which anybody may change.
+// drawer is a DHT of one value, which everybody may change.
 type drawer struct {
 	Validator *Validator
 	value     []byte
@@ -172,8 +172,8 @@ func (d *drawer) GetValue(context.Context, string) ([]byte, error) {
 	return d.value, nil
 }
 
-// TestBoard: what is posted is read, once; what is worse is not posted; and a DHT that lies is not believed.
-func TestBoard(t *testing.T) {
+// TestDHTStore: a published value is read once; a worse value is not published; a lying DHT is not believed.
+func TestDHTStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stranger := newFounder(t), newFounder(t)
 		d := &drawer{Validator: NewValidator(f.network, time.Now, nil)}
@@ -206,8 +206,8 @@ func TestBoard(t *testing.T) {
 	})
 }
 
-// TestPosting: news is posted at once, but not in bursts, and what is none ever more seldom.
-func TestPosting(t *testing.T) {
+// TestPublishSchedule: news at once, but not in bursts; repetitions more and more rarely.
+func TestPublishSchedule(t *testing.T) {
 	var p PublishSchedule
 	began := time.Unix(1000, 0)
 	var at []time.Duration
@@ -237,9 +237,9 @@ func TestPosting(t *testing.T) {
 	require.Less(t, 3*republish, lifetime, "a notice does not lapse while somebody leads")
 }
 
-// TestLooking: who knows who leads does not look; who does not looks ever more seldom, and never often,
-// however the knowledge comes and goes.
-func TestLooking(t *testing.T) {
+// TestLookupSchedule: no lookups with a leader; without one more and more rarely, and never often, however the
+// knowledge changes.
+func TestLookupSchedule(t *testing.T) {
 	var l LookupSchedule
 	began := time.Unix(1000, 0)
 	var at []time.Duration
@@ -278,8 +278,7 @@ func TestPaceJitters(t *testing.T) {
 	}
 }
 
-// Nothing that the DHT is handed makes the validator panic; what it takes is as it says, and is taken by
-// who selects as well.
+// No value makes the validator panic. An accepted value decodes to its content, and Select accepts it too.
 func FuzzValidator(f *testing.F) {
 	one := newFounder(f)
 	good := one.posted(f, 0, nil)

@@ -16,7 +16,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// court holds keys and a charter, and makes certificates good and bad.
+// court holds keys and a membership, and makes good and bad certificates.
 type court struct {
 	network Network
 	keys    []crypto.PrivKey
@@ -25,7 +25,7 @@ type court struct {
 	ballot  Ballot
 }
 
-// newCourt has e eligible peers and one more that is not.
+// newCourt has e eligible peers and one ineligible peer.
 func newCourt(t testing.TB, e int) court {
 	keys, ids := keyring(t, e+1)
 	c := court{network: Network{Mode: Listed, Founders: ids[:e]}, keys: keys, ids: ids}
@@ -149,7 +149,7 @@ func TestCharterRefused(t *testing.T) {
 	}
 }
 
-// TestOneEncoding adds to a certificate what a lenient protobuf decoder would overlook.
+// TestOneEncoding changes certificates in ways that a lenient protobuf decoder overlooks.
 func TestOneEncoding(t *testing.T) {
 	c := newCourt(t, 3)
 	good := c.certificate(t, 0, 1).Encode()
@@ -259,7 +259,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 	})
 }
 
-// TestLargestCertificate has the most signatures and voters that there may be.
+// TestLargestCertificate has the maximum of signatures and voters.
 func TestLargestCertificate(t *testing.T) {
 	c := newCourt(t, MaxEligible)
 	c.charter.Voters = nil
@@ -301,7 +301,7 @@ func FuzzCharter(f *testing.F) {
 	})
 }
 
-// FuzzMessage lets a stranger's bytes reach a machine: it must neither panic nor promise anything.
+// FuzzMessage passes a stranger's bytes to a machine, which must neither panic nor promise.
 func FuzzMessage(f *testing.F) {
 	c := newCourt(f, 3)
 	id := c.network.ID()

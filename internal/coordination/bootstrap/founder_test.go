@@ -18,14 +18,14 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// street connects founders that run in one bubble. Messages take 10 ms.
+// street connects the founders of one bubble. Messages take 10 ms.
 type street struct {
 	mu    sync.Mutex
 	doors map[peer.ID]*Founder
 	cut   map[peer.ID]bool // unreachable
 }
 
-// post is the street as one of its peers sees it.
+// post is the street from the view of one peer.
 type post struct {
 	street *street
 	self   peer.ID
@@ -59,7 +59,7 @@ func newStreet() *street {
 	return &street{doors: make(map[peer.ID]*Founder), cut: make(map[peer.ID]bool)}
 }
 
-// options are what the i-th peer of the court needs, on the given disk.
+// options returns the options of the i-th peer on the given disk.
 func (s *street) options(t testing.TB, c court, i int, fs vfs.FS) Options {
 	store, err := OpenStore(fs, testPlace(), c.ids[i], c.network.ID())
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func (s *street) options(t testing.TB, c court, i int, fs vfs.FS) Options {
 	}
 }
 
-// move lets a founder in. The function returned stops it and gives its error.
+// move starts a founder. The returned function stops it and returns its error.
 func (s *street) move(t testing.TB, o Options) (*Founder, func() error) {
 	f, err := New(o)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func (s *street) move(t testing.TB, o Options) (*Founder, func() error) {
 	}
 }
 
-// within waits for a channel to be closed.
+// within waits for a channel to close.
 func within(t testing.TB, d time.Duration, closed <-chan struct{}) {
 	t.Helper()
 	select {
@@ -146,7 +146,7 @@ func TestFounderRestarts(t *testing.T) {
 		second, _ := f.Certificate()
 		require.Equal(t, first, second)
 
-		// A peer that comes later is told, although nobody founds any more.
+		// A late peer receives the certificate after the bootstrap.
 		late, stopLate := s.move(t, s.options(t, c, 1, vfs.NewMem()))
 		within(t, time.Minute, late.Founded())
 		require.NoError(t, stopLate())
@@ -154,7 +154,7 @@ func TestFounderRestarts(t *testing.T) {
 	})
 }
 
-// TestLatecomerOfThree: two of three found without the third; it learns of the group when it comes.
+// TestLatecomerOfThree: two of three bootstrap without the third, which learns of the group later.
 func TestLatecomerOfThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newCourt(t, 3), newStreet()
@@ -203,7 +203,7 @@ func TestConflictIsTold(t *testing.T) {
 	})
 }
 
-// TestDiskFailureEndsRun: not a word leaves the peer after a write that failed.
+// TestDiskFailureEndsRun: no message leaves the peer after a failed write.
 func TestDiskFailureEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newCourt(t, 3), newStreet()
@@ -225,7 +225,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 	})
 }
 
-// listener hears what is sent.
+// listener records sent messages.
 type listener chan *groupv1.BootstrapMessage
 
 func (l listener) Send(_ peer.ID, m *groupv1.BootstrapMessage) { l <- m }
@@ -250,8 +250,8 @@ func TestDeliverNeverBlocks(t *testing.T) {
 	require.Contains(t, logged.String(), "ours is "+c.network.ID().String())
 }
 
-// TestOtherNetworks: peers that each found alone meet, and nobody need be warned; a founder of
-// ours that is of another network is configured wrongly.
+// TestOtherNetworks: peers that bootstrapped alone meet without a warning; a listed founder of another network
+// is a configuration error.
 func TestOtherNetworks(t *testing.T) {
 	c, s := newCourt(t, 3), newStreet()
 	var logged bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// subject is a machine that is talked to by hand.
+// subject is a machine driven by hand.
 type subject struct {
 	*testing.T
 	court   court
@@ -17,7 +17,7 @@ type subject struct {
 	machine *machine
 }
 
-// newPeer is the i-th peer of the court, with nothing promised yet.
+// newPeer returns the i-th peer, without promises.
 func newPeer(t *testing.T, c court, i int) *subject {
 	return &subject{T: t, court: c, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), machine: newMachine(setup{
 		network: c.network, key: c.keys[i], self: c.ids[i], raftID: uint64(100 + i), voters: 3,
@@ -25,12 +25,12 @@ func newPeer(t *testing.T, c court, i int) *subject {
 	}, State{})}
 }
 
-// says gives the machine a message and returns its actions, hellos left out.
+// says passes a message to the machine and returns its actions without hellos.
 func (s *subject) says(from int, m message) []action {
 	return s.filter(s.machine.step(s.now, received{from: s.court.ids[from], message: m}))
 }
 
-// wait lets time pass and returns what the machine did meanwhile, hellos left out.
+// wait lets time pass and returns the actions without hellos.
 func (s *subject) wait(d time.Duration) (all []action) {
 	end := s.now.Add(d)
 	for w := s.machine.wake(); !w.After(end); w = s.machine.wake() {
@@ -55,7 +55,7 @@ func (s *subject) filter(all []action) (kept []action) {
 	return kept
 }
 
-// answer is the one message among the actions; saves come before it.
+// answer returns the only message among the actions, after its saves.
 func (s *subject) answer(all []action) message {
 	s.Helper()
 	var found message
@@ -175,7 +175,7 @@ func TestConflictIsReportedOnce(t *testing.T) {
 	require.Empty(t, p.says(2, announce{theirs}))
 }
 
-// propose lets the peer see others and waits until it asks for promises.
+// propose shows other peers and waits for the peer's proposal.
 func (s *subject) propose(others ...int) Ballot {
 	s.Helper()
 	for range 10 {
@@ -200,7 +200,7 @@ func TestProposerAdoptsHighestAccepted(t *testing.T) {
 	older.Nonce[0], newer.Nonce[0] = 1, 2
 	b1, b2 := Ballot{Round: 0, Peer: c.ids[4]}, Ballot{Round: 0, Peer: c.ids[4]}
 	b1.Round, b2.Round = 1, 2
-	p.machine.try.ballot.Round, p.machine.state.Promised.Round = 5, 5 // as if others had been before
+	p.machine.try.ballot.Round, p.machine.state.Promised.Round = 5, 5 // as after earlier hellos
 	b.Round = 5
 
 	require.Empty(t, p.says(1, promise{ballot: b, accepted: b2, membership: &newer}))
@@ -271,8 +271,8 @@ func TestFoundsAloneAtOnce(t *testing.T) {
 	require.NoError(t, c.network.Verify(*p.machine.state.Certificate))
 }
 
-// TestVotersOfTheCharter: as many as wanted and seen, but never an even number above two.
-func TestVotersOfTheCharter(t *testing.T) {
+// TestInitialVoters: as many as wanted and visible, but no even number above two.
+func TestInitialVoters(t *testing.T) {
 	for _, test := range []struct{ e, visible, wanted, voters int }{
 		{1, 1, 3, 1}, {2, 2, 3, 2}, {2, 2, 1, 1}, {3, 2, 3, 2}, {3, 3, 3, 3}, {5, 5, 3, 3}, {5, 5, 5, 5}, {5, 4, 5, 3}, {7, 7, 1, 1},
 	} {
@@ -301,7 +301,7 @@ func TestCrowdAtHome(t *testing.T) {
 	p.refuses(p.says(0, prepare{Ballot{Round: 1, Peer: c.ids[0]}}))
 }
 
-// TestMemoryIsBounded: any number of strangers at home takes no more than so much.
+// TestMemoryIsBounded: strangers in the mode Home use bounded memory.
 func TestMemoryIsBounded(t *testing.T) {
 	keys, ids := keyring(t, 3*maxSeen)
 	c := court{network: home(3), keys: keys, ids: ids}

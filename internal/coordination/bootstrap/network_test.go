@@ -14,7 +14,7 @@ var (
 	flagSeed = flag.Uint64("bootstrap.seed", 1, "first seed")
 )
 
-// harsh is a network with every fault there is.
+// harsh is a network with every fault.
 func harsh(n Network, peers int) world {
 	return world{
 		network: n, peers: peers,
@@ -23,8 +23,8 @@ func harsh(n Network, peers int) world {
 	}
 }
 
-// TestSafeAndLive is the promise of the package: with at most E voters never two charters
-// chosen, and one known to all soon after the network is whole, whatever happened before.
+// TestSafeAndLive is the promise of the package: at most E voters never choose two memberships, and all peers
+// know one soon after the faults end.
 func TestSafeAndLive(t *testing.T) {
 	for _, size := range []struct{ e, peers int }{{1, 1}, {2, 2}, {3, 3}, {3, 2}, {4, 4}, {5, 5}, {5, 3}, {7, 7}} {
 		for _, mode := range []Mode{Listed, Home} {
@@ -55,8 +55,8 @@ func campaign(t *testing.T, w world) {
 		(first / n).Round(time.Millisecond), (all / n).Round(time.Millisecond))
 }
 
-// TestSafeWithoutMemory loses data directories. There may then be too few left to vote, but
-// those that forgot do not make up for them.
+// TestSafeWithoutMemory loses data directories. Too few voters may be left, but peers without memory do not
+// replace them.
 func TestSafeWithoutMemory(t *testing.T) {
 	for _, e := range []int{2, 3, 5} {
 		w := harsh(listed(t, e), e)
@@ -73,7 +73,7 @@ func TestSafeWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestFlawsAreFound plants the classic mistakes, one at a time: the simulation must notice each.
+// TestFlawsAreFound plants classic mistakes one at a time, which the simulation must find.
 func TestFlawsAreFound(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -82,7 +82,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"answers before it is on disk", func(w *world) { w.flaws.replyFirst = true }},
 		{"proposes its own charter in place of the accepted one", func(w *world) { w.flaws.forgetAccepted = true }},
 		{"counts one signer twice", func(w *world) {
-			*w = harsh(listed(t, 5), 5) // with E = 3 nobody needs two signatures of others
+			*w = harsh(listed(t, 5), 5) // with E = 3 one other signature suffices
 			w.flaws.countDoubles = true
 		}},
 		{"keeps promises in memory only", func(w *world) { w.flaws.forgetPromises = true }},
@@ -106,8 +106,7 @@ func TestFlawsAreFound(t *testing.T) {
 	}
 }
 
-// TestTimeToFound measures, and demands only that all know in the end: without faults, and with
-// loss, long delays and, in every second run, a split of up to 20 s.
+// TestTimeToFound measures the bootstrap without faults, and with loss, long delays and splits of up to 20 s.
 func TestTimeToFound(t *testing.T) {
 	for _, e := range []int{1, 2, 3, 4, 5, 7} {
 		calm := world{network: listed(t, e), peers: e, delay: 20 * time.Millisecond, limit: time.Minute}
@@ -118,8 +117,8 @@ func TestTimeToFound(t *testing.T) {
 	}
 }
 
-// TestCrowdIsFoundOut breaks the one rule that the mode Home cannot enforce. Two groups may
-// form; then their certificates meet and all are told.
+// TestCrowdIsFoundOut breaks the rule that the mode Home cannot enforce. Two groups may form; then all peers
+// learn of the conflict.
 func TestCrowdIsFoundOut(t *testing.T) {
 	w := harsh(home(3), 4)
 	w.crash, w.split, w.crowd = 0, 1, true

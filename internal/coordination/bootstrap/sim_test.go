@@ -16,29 +16,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world says what a simulated network is like. Faults end at heal.
+// world configures a simulated network. Faults end at heal.
 type world struct {
 	network Network
-	peers   int     // eligible peers there are
+	peers   int     // number of eligible peers
 	loss    float64 // of messages
 	twice   float64 // messages delivered again later
 	delay   time.Duration
-	split   float64       // runs in which the network falls apart for a while
-	oneWay  float64       // runs in which one peer is not heard for a while
+	split   float64       // runs with a temporary split
+	oneWay  float64       // runs with a temporarily mute peer
 	crash   float64       // before each action
-	wipe    float64       // of the crashes those that lose the data directory, the key is kept
+	wipe    float64       // share of crashes with a lost data directory; the key survives
 	heal    time.Duration // no faults from then on
-	limit   time.Duration // by then all must know
+	limit   time.Duration // all peers must know the group by then
 	flaws   flaws
 
-	voteAfterLoss bool // the flaw of a peer without mark
-	crowd         bool // more peers than E: two groups are no violation, if both are told
+	voteAfterLoss bool // the flaw of a peer without a mark
+	crowd         bool // more peers than E: two groups are allowed if all learn of both
 }
 
-// violation is a promise that a run broke.
+// violation is a broken promise of a run.
 type violation string
 
-// run is one simulated founding: all peers in one goroutine, in virtual time.
+// run is one simulated bootstrap: all peers in one goroutine, in virtual time.
 type run struct {
 	world
 	rng   *rand.Rand
@@ -51,7 +51,7 @@ type run struct {
 	from  time.Time // split and mute last from here
 	to    time.Time
 
-	signers map[string]map[peer.ID]bool // of a ballot and charter
+	signers map[string]map[peer.ID]bool // of a ballot and membership
 	chosen  map[GroupID]bool
 	proven  map[GroupID]bool
 	first   time.Time // the first certificate
@@ -66,10 +66,10 @@ type node struct {
 	store   *Store
 	machine *machine
 	raftID  uint64
-	ticking time.Time // the tick that counts; others are stale
+	ticking time.Time // the valid tick; others are stale
 }
 
-// happening is an entry of the agenda: a tick, a message or a restart.
+// happening is a scheduled tick, message or restart.
 type happening struct {
 	at      time.Time
 	seq     int
@@ -105,7 +105,7 @@ func (a *agenda) add(h happening) {
 	heap.Push(a, h)
 }
 
-// keyring gives n keys, the same in every run, ascending by peer id.
+// keyring returns n keys, the same in every run, ascending by peer id.
 func keyring(t testing.TB, n int) ([]crypto.PrivKey, []peer.ID) {
 	t.Helper()
 	type pair struct {
@@ -131,7 +131,7 @@ func keyring(t testing.TB, n int) ([]crypto.PrivKey, []peer.ID) {
 	return keys, ids
 }
 
-// listed is a network of the first e peers of the keyring.
+// listed returns a network of the first e peers of the keyring.
 func listed(t testing.TB, e int) Network {
 	_, ids := keyring(t, e)
 	return Network{Mode: Listed, Founders: ids}
@@ -139,7 +139,7 @@ func listed(t testing.TB, e int) Network {
 
 func home(e int) Network { return Network{Mode: Home, Name: "home", Expect: e} }
 
-// simulate runs one seed. It returns when all peers know the group or the limit has passed.
+// simulate runs one seed until all peers know the group, or the limit.
 func simulate(t testing.TB, w world, seed uint64) *run {
 	t.Helper()
 	r := &run{
@@ -188,7 +188,7 @@ func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rng.I
 
 func (r *run) faulty() bool { return r.now.Sub(r.start) < r.heal }
 
-// settled reports whether every peer is up and knows a group, and of the conflict if there are two.
+// settled reports whether every peer runs and knows a group, and any conflict.
 func (r *run) settled() bool {
 	return !slices.ContainsFunc(r.nodes, func(n *node) bool {
 		return n.machine == nil || n.machine.state.Certificate == nil ||
@@ -217,7 +217,7 @@ func (r *run) ids() []peer.ID {
 	return all
 }
 
-// boot starts a peer from what its disk holds.
+// boot starts a peer from its disk.
 func (r *run) boot(n *node) {
 	id := r.network.ID()
 	store, err := OpenStore(n.fs, DataDir{Dir: "/data", Marks: "/keys"}, n.id, id)
@@ -236,7 +236,7 @@ func (r *run) boot(n *node) {
 	}, store.State())
 	n.machine.flaws = r.flaws
 	if c := store.State().Certificate; c != nil {
-		r.prove(*c) // the crash may have come before anybody heard of it
+		r.prove(*c) // the crash may precede every message
 	}
 	r.step(n, tick{connected: r.ids()})
 }
@@ -296,8 +296,8 @@ func (r *run) perform(n *node, a action) {
 	}
 }
 
-// sign takes down who accepted what at which ballot: a charter is chosen as soon
-// as a quorum did at one, whether or not anybody knows.
+// sign records acceptances by ballot: a quorum at one ballot chooses a membership, with or without a
+// certificate.
 func (r *run) sign(p peer.ID, b Ballot, g GroupID) {
 	key := fmt.Sprint(b, g)
 	if r.signers[key] == nil {

@@ -15,13 +15,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// disk is a file system that remembers what a power cut after each of its
-// operations would leave, or fails at one of them.
+// disk is a file system that records the effect of a power cut after each operation, or fails at one of them.
 type disk struct {
 	*vfs.MemFS
 	cfg    vfs.CrashCloneCfg
 	clones []*vfs.MemFS
-	failAt int // operations until one fails; 0: none
+	failAt int // operations before a failure; 0: none
 }
 
 var errDisk = errors.New("input/output error")
@@ -71,8 +70,8 @@ func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
 	return s
 }
 
-// TestPowerCut cuts the power after every operation of the disk: the old state or the new one
-// is there, the new one once Save has returned, and no peer loses its vote by a crash.
+// TestPowerCut cuts the power after every disk operation: the old or the new state is there, the new one after
+// Save, and no crash costs a vote.
 func TestPowerCut(t *testing.T) {
 	c := newCourt(t, 3)
 	before := State{Promised: Ballot{Round: 1, Peer: c.ids[0]}}
@@ -107,7 +106,7 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestDiskFails: a failed write is told, and is the last.
+// TestDiskFails: a failed write is reported, and is the last.
 func TestDiskFails(t *testing.T) {
 	c := newCourt(t, 3)
 	for at := 1; ; at++ {

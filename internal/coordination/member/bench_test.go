@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// onDisk is a group of three in this process with three real logs under TMPDIR.
+// onDisk returns a group of three in this process with real logs under TMPDIR.
 func onDisk(b *testing.B) *network {
 	root := b.TempDir()
 	return newGroup(b, options{
@@ -27,8 +27,7 @@ func onDisk(b *testing.B) *network {
 	})
 }
 
-// closed runs b.N calls, each caller waiting for its answer before the next, and reports their
-// rate and latencies.
+// closed runs b.N calls with one open call per caller, and reports rate and latencies.
 func closed(b *testing.B, callers int, call func(caller int)) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
@@ -54,7 +53,7 @@ func closed(b *testing.B, callers int, call func(caller int)) {
 	b.ReportMetric(float64(sorted[len(sorted)*99/100].Microseconds()), "p99-us")
 }
 
-// Commands of 128 bytes proposed to the leader.
+// BenchmarkPropose proposes commands of 128 bytes to the leader.
 func BenchmarkPropose(b *testing.B) {
 	for _, callers := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
@@ -66,7 +65,7 @@ func BenchmarkPropose(b *testing.B) {
 	}
 }
 
-// Lock and unlock of a lock of one's own, as a cycle.
+// A cycle of lock and unlock, one lock for each caller.
 func BenchmarkLockCycle(b *testing.B) {
 	for _, callers := range []int{1, 64, 256} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
@@ -83,7 +82,7 @@ func BenchmarkLockCycle(b *testing.B) {
 	}
 }
 
-// Linearizable points, at the leader and at a follower.
+// Linearizable reads at the leader and at a follower.
 func BenchmarkBarrier(b *testing.B) {
 	for _, where := range []string{"leader", "follower"} {
 		for _, callers := range []int{1, 64} {

@@ -206,7 +206,7 @@ func TestWakesWatchers(t *testing.T) {
 	})
 }
 
-// A clean stop hands the leadership over, so that nobody waits for an election.
+// A clean stop hands over the leadership without an election timeout.
 func TestCloseHandsOver(t *testing.T) {
 	three(t, nil, func(t *testing.T, n *network) {
 		l := n.leader(t, nil)
@@ -252,7 +252,7 @@ func TestChangesMembers(t *testing.T) {
 	})
 }
 
-// A disk that fails ends the member, once, and those who wait for it.
+// A disk error ends the member and its waiting calls, once.
 func TestDiskErrorIsFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -280,7 +280,7 @@ func TestDiskErrorIsFatal(t *testing.T) {
 	})
 }
 
-// So does one that does not answer.
+// A stalled disk does too.
 func TestStallIsFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{}, 1)
@@ -309,7 +309,7 @@ func TestStallIsFatal(t *testing.T) {
 	})
 }
 
-// What cannot be applied must not be skipped.
+// An entry that cannot be applied must not be skipped.
 func TestPanicIsFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newGroup(t, options{voters: 1, adjust: func(c *member.Config) {

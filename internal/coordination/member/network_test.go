@@ -41,7 +41,7 @@ type end struct {
 	served sync.WaitGroup
 }
 
-// options of a group in a test.
+// options configures a group of a test.
 type options struct {
 	voters int
 	adjust func(*member.Config)
@@ -95,7 +95,7 @@ func (e *end) start(t testing.TB, adjust func(*member.Config)) {
 	e.served.Go(e.serve)
 }
 
-// serve hands what arrives to the member.
+// serve passes messages to the member.
 func (e *end) serve() {
 	for {
 		select {
@@ -126,7 +126,7 @@ func (e *end) Send(messages []*pb.Message) {
 	}
 }
 
-// carry brings a snapshot over, its state from file to file.
+// carry transfers a snapshot and its state from file to file.
 func (e *end) carry(m *pb.Message, to *end, lost bool) {
 	if lost {
 		e.SnapshotSent(m.GetTo(), false)
@@ -156,7 +156,7 @@ func (n *network) setCut(e *end, cut bool) {
 	e.cut = cut
 }
 
-// halt closes a member as a clean stop does.
+// halt closes a member cleanly.
 func (e *end) halt(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -172,7 +172,7 @@ func (e *end) end() {
 
 func (n *network) close(t testing.TB) {
 	for _, e := range n.ends {
-		n.setCut(e, true) // nobody need take over
+		n.setCut(e, true) // without a hand-over
 	}
 	for _, e := range n.ends {
 		select {
@@ -183,7 +183,7 @@ func (n *network) close(t testing.TB) {
 	}
 }
 
-// leader waits for a member that serves, other than one.
+// leader waits for a serving member, except one.
 func (n *network) leader(t testing.TB, not *end) *end {
 	for range 2000 {
 		for _, e := range n.ends {

@@ -16,7 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// loopback are two hosts on real sockets.
+// loopback returns two hosts on real sockets.
 func loopback(b *testing.B, transport string) []host.Host {
 	listen, opt := "/ip4/127.0.0.1/tcp/0", libp2p.Transport(tcp.NewTCPTransport)
 	if transport == "quic" {
@@ -33,7 +33,7 @@ func loopback(b *testing.B, transport string) []host.Host {
 	return all
 }
 
-// sink counts what it receives, and echoes it when it has a way back.
+// sink counts received messages, and echoes them if it has a way back.
 type sink struct {
 	n    atomic.Int64
 	more chan struct{}
@@ -69,14 +69,14 @@ func benchPair(b *testing.B, transport string) ([]*Transport, []*sink) {
 	return ts, sinks
 }
 
-// each runs a benchmark over both of libp2p's usual transports.
+// each runs a benchmark over both usual transports of libp2p.
 func each(b *testing.B, f func(b *testing.B, transport string)) {
 	for _, transport := range []string{"tcp", "quic"} {
 		b.Run(transport, func(b *testing.B) { f(b, transport) })
 	}
 }
 
-// BenchmarkAppends keeps 256 appends on their way, which is Raft's pipelining.
+// BenchmarkAppends keeps 256 appends in flight, like Raft's pipelining.
 func BenchmarkAppends(b *testing.B) {
 	each(b, func(b *testing.B, transport string) {
 		for _, size := range []int{128, 4 << 10, 256 << 10} {
@@ -98,7 +98,7 @@ func BenchmarkAppends(b *testing.B) {
 	})
 }
 
-// BenchmarkHeartbeat is the round trip of a heartbeat and its answer.
+// BenchmarkHeartbeat measures the round trip of a heartbeat.
 func BenchmarkHeartbeat(b *testing.B) {
 	each(b, func(b *testing.B, transport string) {
 		ts, sinks := benchPair(b, transport)
@@ -124,7 +124,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 }
 
-// BenchmarkAsk is one small question, with the stream that it takes.
+// BenchmarkAsk measures one small question with its stream.
 func BenchmarkAsk(b *testing.B) {
 	each(b, func(b *testing.B, transport string) {
 		var asks []*Exchange
@@ -143,7 +143,7 @@ func BenchmarkAsk(b *testing.B) {
 	})
 }
 
-// BenchmarkCall is one gRPC call on a connection that is there.
+// BenchmarkCall measures one gRPC call on an open connection.
 func BenchmarkCall(b *testing.B) {
 	each(b, func(b *testing.B, transport string) {
 		all := loopback(b, transport)

@@ -43,7 +43,7 @@ func (whoami) Watch(_ *healthv1.HealthCheckRequest, s healthv1.Health_WatchServe
 	return nil
 }
 
-// wrapped is what a server may do to a connection before its credentials see it.
+// wrapped wraps a connection before its credentials see it, as a server may.
 type wrapped struct{ net.Listener }
 
 func (w wrapped) Accept() (net.Conn, error) {
@@ -73,7 +73,7 @@ func callerOf(t testing.TB, h host.Host, target string) healthv1.HealthClient {
 	return healthv1.NewHealthClient(c)
 }
 
-// The server knows whose call it is, also when something lies between it and the connection.
+// TestPeerOf: the server knows the caller, even through a wrapped connection.
 func TestPeerOf(t *testing.T) {
 	for name, wrap := range map[string]func(net.Listener) net.Listener{
 		"plain":   plain,
@@ -142,7 +142,7 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// A connection is protected from trimming while it is open, each for itself.
+// Each open connection is protected from trimming.
 func TestDialProtects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all := hosts(t, newWire(t), 2)
@@ -163,7 +163,7 @@ func TestDialProtects(t *testing.T) {
 	})
 }
 
-// Of one peer only so many connections are open, and so many wait; what ends makes room.
+// The open and waiting connections of one peer are bounded; an ended one makes room.
 func TestListenerBounds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all := hosts(t, newWire(t), 3)
@@ -182,7 +182,7 @@ func TestListenerBounds(t *testing.T) {
 		}
 		ended(t, knock(all[1]))
 		knock(all[2])
-		ended(t, knock(all[2])) // nobody has accepted any: too many wait
+		ended(t, knock(all[2])) // none was accepted: too many wait
 
 		for range 4 {
 			c, err := l.Accept()

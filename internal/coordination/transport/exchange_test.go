@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// pair are two peers that may ask each other.
+// pair holds two peers that may ask each other.
 type pair struct {
 	hosts  []host.Host
 	asks   []*Exchange
@@ -86,7 +86,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// Nobody waits for longer than it wants to, and than the bound.
+// TestAskEnds: a question ends with its context, or at the bound of time.
 func TestAskEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{})
@@ -147,7 +147,8 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestAsksPerPeer: one peer may ask only so much at once, other peers are not kept out, and a silent peer is cut off.
+// TestAsksPerPeer: one peer may ask only so much at once, other peers are not kept out, and a silent peer is
+// cut off.
 func TestAsksPerPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{ServedPerPeer: 2})

@@ -18,16 +18,16 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// fakeHost is a host that nobody talks to.
+// fakeHost is a host without peers.
 type fakeHost struct{ host.Host }
 
-// unlimited is memory without end.
+// unlimited is memory without a limit.
 type unlimited struct{}
 
 func (unlimited) ReserveMemory(int, uint8) error { return nil }
 func (unlimited) ReleaseMemory(int)              {}
 
-// hello is what member 1 says to member 2.
+// hello returns member 1's introduction to member 2.
 func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	id := groupID()
 	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, ConfigIndex: 100}
@@ -37,7 +37,7 @@ func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	return h
 }
 
-// raw opens a stream of the protocol and writes bytes on it.
+// raw opens a stream of the protocol and writes bytes.
 func raw(t *testing.T, from host.Host, to peer.ID, b []byte) network.Stream {
 	s, err := from.NewStream(t.Context(), to, RaftProtocol(groupID()))
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func frameOf(t *testing.T, m proto.Message) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// enter opens a stream as member 1 that is welcome.
+// enter opens an accepted stream as member 1.
 func enter(t *testing.T, w *world, edits ...func(*groupv1.MemberHello)) network.Stream {
 	s := raw(t, w.members[0].host, w.members[1].host.ID(), frameOf(t, hello(edits...)))
 	welcome := new(groupv1.MemberWelcome)
@@ -61,15 +61,15 @@ func enter(t *testing.T, w *world, edits ...func(*groupv1.MemberHello)) network.
 	return s
 }
 
-// ended tells that a stream ends without another byte.
+// ended checks that a stream ends without another byte.
 func ended(t *testing.T, s network.Stream) {
 	b, err := io.ReadAll(s)
 	require.Empty(t, b)
 	require.Error(t, err, "reset")
 }
 
-// Who is not the member that it claims to be is told so, and nothing changes.
-func TestVerdicts(t *testing.T) {
+// A false claim of membership is rejected with its reason, and changes nothing.
+func TestHandshakeResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		certificate := []byte("certificate")
 		w := newWorld(t, 3, func(_ int, _ *member, c *Config) {
@@ -125,7 +125,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// Who is refused learns why, and does not insist.
+// A rejected dialler learns the reason and does not insist.
 func TestRefusedDialler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []groupv1.HandshakeResult
@@ -152,7 +152,7 @@ func TestRefusedDialler(t *testing.T) {
 	})
 }
 
-// Words that are no greeting end the stream, and cost its peer's next one nothing.
+// A malformed introduction ends the stream without harm to the peer's next one.
 func TestGarbledHello(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -173,7 +173,7 @@ func TestGarbledHello(t *testing.T) {
 	})
 }
 
-// A member whose messages do not belong on its stream loses the stream, and Raft sees none of them.
+// A message that does not fit its stream ends the stream, and Raft never sees it.
 func TestMessagesThatDoNotBelong(t *testing.T) {
 	control := func(h *groupv1.MemberHello) { h.Kind = groupv1.StreamKind_STREAM_KIND_CONTROL }
 	bulk := func(*groupv1.MemberHello) {}
@@ -217,7 +217,7 @@ func TestMessagesThatDoNotBelong(t *testing.T) {
 	}
 }
 
-// Silence is not waited for: not of a stranger, nor of a member in the middle of a message.
+// Silence ends a stream, of a stranger as of a member within a message.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -234,7 +234,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// A stranger who opens all the streams that it can does not keep a member out.
+// A stranger with all its streams open does not keep a member out.
 func TestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -250,7 +250,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// A member that opens one stream after the other has one of each lane.
+// A member with many streams keeps one of each kind.
 func TestNewStreamReplacesTheOld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -295,7 +295,7 @@ func TestRelayedConnectionsAreRefused(t *testing.T) {
 	require.Equal(t, 1, c.of("refused.hello"))
 }
 
-// mute is a stream on a connection from which nothing comes any more.
+// mute is a stream on a connection without incoming data.
 type mute struct {
 	relayed
 	conn *muteConn
@@ -315,8 +315,8 @@ type muteConn struct {
 func (c *muteConn) Stat() network.ConnStats { return network.ConnStats{} }
 func (c *muteConn) Close() error            { c.closed = true; return nil }
 
-// A connection on which not even a greeting is answered is given up, since over TCP it would take long after
-// a partition to come back to life. One on which the peer refuses is not.
+// A connection without any answer is closed, because TCP would revive it long after a partition. A rejection
+// keeps it open.
 func TestDeadConnectionIsClosed(t *testing.T) {
 	for err, dead := range map[error]bool{os.ErrDeadlineExceeded: true, network.ErrReset: false, io.EOF: false} {
 		tr, newErr := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup})

@@ -17,13 +17,13 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// shelf is a Snapshots that keeps one state.
+// shelf is a Snapshots with room for one state.
 type shelf struct {
 	state []byte
-	fail  error // of Write, at its end
+	fail  error // at the end of Write
 	delay time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all below
 	written []byte
 	failed  []error
 	writing int // at once
@@ -64,7 +64,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// A state arrives whole, by way of memory or of a store, and Raft hears of it on both sides.
+// A state arrives whole, from memory or from a store, and both sides report it to Raft.
 func TestSnapshotArrives(t *testing.T) {
 	for name, size := range map[string]int{"empty": 0, "small": 10, "one chunk": chunkSize, "large": 3<<20 + 17} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestSnapshotArrives(t *testing.T) {
 	}
 }
 
-// Each snapshot that does not make it is reported once, and none of it is received.
+// Each failed snapshot is reported once, and not received.
 func TestSnapshotFailures(t *testing.T) {
 	large := noise(2 << 20)
 	for name, tc := range map[string]struct {
@@ -144,7 +144,7 @@ func TestSnapshotFailures(t *testing.T) {
 	}
 }
 
-// One snapshot at a time is on its way to a member; another one fails at once.
+// A second snapshot to the same member fails at once.
 func TestOneSnapshotAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -156,7 +156,7 @@ func TestOneSnapshotAtATime(t *testing.T) {
 	})
 }
 
-// Of two members that send one, the later has its way, when the first has let go of the disk.
+// Of two senders the later one wins, after the first has released the disk.
 func TestLaterSnapshotWins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		disk := &shelf{delay: time.Second}
@@ -179,7 +179,7 @@ func TestLaterSnapshotWins(t *testing.T) {
 
 func snapshotLane(h *groupv1.MemberHello) { h.Kind = groupv1.StreamKind_STREAM_KIND_SNAPSHOT }
 
-// A state that never ends is cut off by size, by time, and by stall.
+// An endless state is cut off by size, by time, and by stall.
 func TestNeverEndingSnapshot(t *testing.T) {
 	chunk := func(n int) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(n)), make([]byte, n)...) }
 	for name, tc := range map[string]struct {
@@ -225,7 +225,7 @@ func TestNeverEndingSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot that Raft could not work with never reaches it.
+// An unusable snapshot never reaches Raft.
 func TestMalformedSnapshots(t *testing.T) {
 	for name, m := range map[string]*raftpb.Message{
 		"no snapshot":      message(raftpb.MsgSnap, 1, 2),
@@ -250,7 +250,7 @@ func TestMalformedSnapshots(t *testing.T) {
 	}
 }
 
-// A stream that ends in order without the end of the state is no snapshot.
+// A stream without the end of the state is not a snapshot.
 func TestTruncatedSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		disk := new(shelf)

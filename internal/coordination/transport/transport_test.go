@@ -30,7 +30,7 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Every kind that Raft sends arrives unchanged; each lane keeps its order.
+// Every type that Raft sends arrives unchanged; each stream keeps its order.
 func TestMessagesArrive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, nil)
@@ -77,7 +77,7 @@ func TestMessagesArrive(t *testing.T) {
 	})
 }
 
-// What is not for the network, not from this member, or to nobody known is dropped and counted.
+// Messages to itself, of another member, or to an unknown one are dropped and counted.
 func TestSendRefusesWhatIsNotRaftToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -102,7 +102,7 @@ func TestSendRefusesWhatIsNotRaftToOthers(t *testing.T) {
 	})
 }
 
-// A member that does not take its messages costs the sender a bounded queue and no time; once it does, all is well again.
+// A member that does not read costs the sender a bounded queue and no time; afterwards it receives again.
 func TestSlowReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, func(i int, m *member, c *Config) {
@@ -136,7 +136,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}()
 		t.Cleanup(func() { close(stop) })
-		settle(20 * time.Second) // what is under way, some of it lost
+		settle(20 * time.Second) // messages in flight, some lost
 		slow.take()
 		for i := range 10 {
 			w.members[0].Send([]*raftpb.Message{appending(1, 2, uint64(i), 10)})
@@ -146,7 +146,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A member that was away is reached soon after it is back, however long it was away.
+// A member is reached soon after its return, however long its absence.
 func TestMemberComesBack(t *testing.T) {
 	for name, away := range map[string]time.Duration{"short": 2 * time.Second, "longer": 20 * time.Second, "long": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestMemberComesBack(t *testing.T) {
 	}
 }
 
-// A member that cannot be reached is dialled for each message, and not for none.
+// An unreachable member is dialled for each message, and for none without one.
 func TestIdleLaneDoesNotDial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)
@@ -195,7 +195,7 @@ func TestIdleLaneDoesNotDial(t *testing.T) {
 	})
 }
 
-// Of a removed member no stream is left, in either direction, and its connection is not protected.
+// A removed member keeps no stream in either direction, and no protected connection.
 func TestRecheckEndsStreamsOfTheRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, nil)
@@ -233,7 +233,7 @@ func TestRecheckEndsStreamsOfTheRemoved(t *testing.T) {
 	})
 }
 
-// A raft id that moves to another peer takes its streams with it.
+// A raft id that moves to another peer takes its streams along.
 func TestMemberMovesToAnotherPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, nil)

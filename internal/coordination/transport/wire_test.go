@@ -16,7 +16,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// What is framed is read again, however the network cuts it, up to the bound and not beyond.
+// Frames survive any fragmentation, up to the bound and not beyond.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.OneOf(
@@ -70,7 +70,7 @@ type full struct{ unlimited }
 
 func (full) ReserveMemory(int, uint8) error { return io.ErrShortBuffer }
 
-// The outbox holds what a dumb version holds.
+// The send queue equals a simple model.
 func TestOutbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count, size := rapid.IntRange(1, 5).Draw(t, "count"), rapid.IntRange(1, 2000).Draw(t, "bytes")
@@ -105,7 +105,7 @@ func TestOutbox(t *testing.T) {
 	})
 }
 
-// Every type that Raft knows is either for others or stays at home; none is forgotten.
+// Every Raft message type is either sent or local; none is forgotten.
 func TestEveryMessageTypeHasItsPlace(t *testing.T) {
 	home := map[raftpb.MessageType]bool{
 		raftpb.MsgHup: true, raftpb.MsgBeat: true, raftpb.MsgProp: true, raftpb.MsgUnreachable: true, raftpb.MsgSnapStatus: true,
@@ -125,7 +125,7 @@ func TestReadAnswerIsBounded(t *testing.T) {
 	require.ErrorIs(t, readAnswer(bytes.NewReader(b), new(groupv1.MemberWelcome)), fault.TooLarge)
 }
 
-// Whatever comes as a message is one that Protobuf reads alike, or an error.
+// Every accepted message decodes in Protobuf too.
 func FuzzDecode(f *testing.F) {
 	for _, m := range []*raftpb.Message{appending(1, 2, 3, 4), message(raftpb.MsgHeartbeat, 1, 2), snapshotOf(1, 2, []byte("x"))} {
 		b, err := proto.Marshal(m)

@@ -24,10 +24,10 @@ import (
 	"go.uber.org/fx"
 )
 
-// wire is a network with 5 ms from any peer to any other, in the virtual time of a bubble.
+// wire is a network with a latency of 5 ms, in the virtual time of a bubble.
 type wire struct {
 	net *simnet.Simnet
-	cut atomic.Bool // packets do not arrive, and nobody is told
+	cut atomic.Bool // packets vanish without an error
 }
 
 func newWire(t testing.TB) *wire {
@@ -79,7 +79,7 @@ func (w *wire) host(t testing.TB, i int) host.Host {
 	return h
 }
 
-// hosts makes n peers that know each other's addresses.
+// hosts makes n peers with each other's addresses.
 func hosts(t testing.TB, w *wire, n int) []host.Host {
 	all := make([]host.Host, n)
 	for i := range all {
@@ -131,9 +131,9 @@ type askCounts struct{ *counts }
 
 func (c askCounts) Dropped(reason string) { c.add("dropped."+reason, 1) }
 
-// group is who is a member, as all of a test see it.
+// group is the configuration that all members of a test share.
 type group struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards all below
 	peers map[uint64]peer.ID
 	index uint64
 }
@@ -167,7 +167,7 @@ type member struct {
 	counts *counts
 	gate   chan struct{} // Receive waits for an element, unless nil
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards all below
 	got         []*raftpb.Message
 	unreachable int
 	snapshots   []bool
@@ -195,7 +195,7 @@ func (m *member) SnapshotSent(_ uint64, ok bool) {
 	m.snapshots = append(m.snapshots, ok)
 }
 
-// take gives what was received since the last time.
+// take returns the messages received since the last call.
 func (m *member) take() []*raftpb.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,7 +223,7 @@ func groupID() (id [32]byte) {
 	return id
 }
 
-// world is a group of members 1 to n, of peers 0 to n-1, and one more peer that is none.
+// world is a group of members 1 to n on peers 0 to n-1, with one more peer outside.
 type world struct {
 	wire     *wire
 	group    *group
@@ -274,7 +274,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// settle lets the network do what it does within d.
+// settle lets the network work for d.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -284,7 +284,7 @@ func message(kind raftpb.MessageType, from, to uint64) *raftpb.Message {
 	return &raftpb.Message{Type: kind.Enum(), From: &from, To: &to, Term: new(uint64(7))}
 }
 
-// appending is an append of one entry.
+// appending returns an append of one entry.
 func appending(from, to, index uint64, size int) *raftpb.Message {
 	m := message(raftpb.MsgApp, from, to)
 	m.Index = &index
