@@ -11,7 +11,12 @@ type exception struct {
 // exceptions is the whole list. One that is no longer needed fails the test,
 // so the list cannot outlive its reasons.
 func exceptions() []exception {
-	return []exception{}
+	return []exception{
+		{
+			rule: "struct-size", where: "pkg/query/query.go", subject: "Query",
+			reason: "the API's query is one flat JSON object with 23 parameters, as the U06 Service Discovery Protocol has it",
+		},
+	}
 }
 
 func (e exception) permits(rule string, f finding) bool {

@@ -172,6 +172,11 @@ func fences() []fence {
 			reason:  "coordination is a state machine to everybody but the group",
 		},
 		{
+			library: "github.com/go-json-experiment/json",
+			rooms:   []string{"internal/platform/strictjson"},
+			reason:  "all JSON is read by one set of rules",
+		},
+		{
 			library: "github.com/cockroachdb/pebble",
 			open:    []string{"github.com/cockroachdb/pebble/v2/vfs"}, // a file system: where, not how
 			rooms:   []string{"internal/platform/store", "internal/coordination", "internal/daemon"},
@@ -197,9 +202,11 @@ func meetings() map[string][]string {
 	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
 }
 
-// engines are the rooms that make a peer. The SDK reaches none of them.
-func engines() []string {
-	return []string{"internal/discovery", "internal/coordination", "internal/agent", "internal/daemon", "pkg/gossip"}
+// sdk lists what the SDK may consist of: contracts, nouns, messages, and the
+// readers of JSON. So it contains no engine: no index, no state machine, no
+// snapshot.
+func sdk() []string {
+	return append(append(contracts(), nouns()...), "pkg/client", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give

@@ -111,8 +111,8 @@ func (m *module) separate(here, there []string) []finding {
 	return sorted(all)
 }
 
-// checkSDK looks at every engine and every fenced library that pkg/client pulls
-// in.
+// checkSDK looks at every package of this module and every fenced library that
+// pkg/client pulls in.
 func checkSDK(m *module) []finding {
 	var all []finding
 	for _, p := range m.packages {
@@ -126,11 +126,12 @@ func checkSDK(m *module) []finding {
 			if !ok {
 				continue
 			}
-			if withinAny(q.dir, engines()) {
-				all = append(all, p.found(p.files[0].ast.Package, q.dir, "%s reaches an engine: %s", p.dir, via))
+			if !withinAny(q.dir, sdk()) {
+				all = append(all, p.found(p.files[0].ast.Package, q.dir, "%s reaches %s, which is no part of a client", p.dir, via))
 			}
 			for _, imported := range q.imports() {
-				if slices.ContainsFunc(fences(), func(fc fence) bool { return fc.stops(p.dir, imported) }) {
+				stopped := func(fc fence) bool { return fc.stops(p.dir, imported) && !withinAny(q.dir, fc.rooms) }
+				if slices.ContainsFunc(fences(), stopped) {
 					all = append(all, p.found(p.files[0].ast.Package, imported, "%s reaches %s through %s", p.dir, imported, via))
 				}
 			}
