@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -73,8 +74,9 @@ func TestLock(t *testing.T) {
 		var next *Held
 		var waits sync.WaitGroup
 		waits.Go(func() {
+			var err error
 			next, err = bob.Lock(t.Context(), "db")
-			require.NoError(t, err)
+			assert.NoError(t, err)
 		})
 		time.Sleep(time.Hour)
 		require.NoError(t, held.Unlock(t.Context()))
@@ -138,13 +140,15 @@ func TestLockOfOneSession(t *testing.T) {
 		for range 20 {
 			all.Go(func() {
 				held, err := s.Lock(t.Context(), "db")
-				require.NoError(t, err)
+				if !assert.NoError(t, err) {
+					return
+				}
 				inside++
 				most = max(most, inside)
 				tokens = append(tokens, held.Token())
 				time.Sleep(time.Second)
 				inside--
-				require.NoError(t, held.Unlock(t.Context()))
+				assert.NoError(t, held.Unlock(t.Context()))
 			})
 		}
 		synctest.Wait()
@@ -178,7 +182,7 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 				all.Go(func() {
 					cmd := coord.Command{Owner: "bob", Op: &coord.Lock{Name: "db", Lease: r.Lease, Wait: true}}
 					_, _, err := p.solo.Acquire(t.Context(), cmd, 0)
-					require.NoError(t, err)
+					assert.NoError(t, err)
 					granted = p.now()
 				})
 				time.Sleep(time.Duration(cut) * 700 * time.Millisecond)
@@ -296,7 +300,7 @@ func TestLockAcrossConnections(t *testing.T) {
 		waits.Go(func() {
 			var err error
 			next, err = bob.Lock(t.Context(), "db")
-			require.NoError(t, err)
+			assert.NoError(t, err)
 		})
 		for range 3 {
 			time.Sleep(5 * time.Second)
@@ -341,7 +345,7 @@ func TestLockUnderLostSession(t *testing.T) {
 		var waits sync.WaitGroup
 		waits.Go(func() {
 			_, err := bob.Lock(t.Context(), "db")
-			require.ErrorIs(t, err, ErrLost)
+			assert.ErrorIs(t, err, ErrLost)
 		})
 		synctest.Wait()
 		_, _, err := p.solo.Do(t.Context(), coord.Command{Owner: "bob", Op: &coord.LeaseRevoke{ID: bob.Lease()}})
@@ -374,7 +378,9 @@ func TestSlotsAreBounded(t *testing.T) {
 	for range 20 {
 		waits.Go(func() {
 			one, err := s.take(t.Context(), true)
-			require.NoError(t, err)
+			if !assert.NoError(t, err) {
+				return
+			}
 			s.give(one)
 		})
 	}
