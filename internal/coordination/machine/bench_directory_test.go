@@ -7,7 +7,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// BenchmarkRegisterBatch is 1,000 instances by one command, or one by one; all new, or all as they were.
+// BenchmarkRegisterBatch registers 1,000 instances in one command or one by one, all new or all unchanged.
 func BenchmarkRegisterBatch(b *testing.B) {
 	for _, size := range []int{1, coord.MaxBatch} {
 		for _, changed := range []bool{true, false} {
@@ -37,7 +37,7 @@ func BenchmarkRegisterBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPublication is what a keepalive asks.
+// BenchmarkPublication measures the question of a keepalive.
 func BenchmarkPublication(b *testing.B) {
 	l := newLog()
 	id := l.lease(b, alice)

@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// BenchmarkLockUnlock is one cycle of an uncontended lock, alone and among others that are held.
+// BenchmarkLockUnlock measures one cycle of an uncontended lock, alone and among other held locks.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, held := range []int{0, 10_000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOver is one unlock that grants the next of a long queue, and the loser's new claim.
+// BenchmarkHandOver measures one unlock with a grant from a long queue, and the loser's new claim.
 func BenchmarkHandOver(b *testing.B) {
 	l := newLog()
 	ids := l.leases(b, 1000)
@@ -68,7 +68,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkWatch is one put and its delivery to every watcher.
+// BenchmarkWatch measures one put and its delivery to every watcher.
 func BenchmarkWatch(b *testing.B) {
 	for _, watchers := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {

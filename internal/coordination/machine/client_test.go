@@ -46,7 +46,7 @@ func TestClientBelongsToItsOwner(t *testing.T) {
 	require.Zero(t, l.Len())
 }
 
-// A command of a forgotten client might have been applied: it is refused, not applied again.
+// A forgotten client's command may have been applied: the machine refuses it.
 func TestForgottenClientsAreRefused(t *testing.T) {
 	l := newLog()
 	old, _ := l.must(t, &coord.ClientOpen{})

@@ -26,7 +26,7 @@ func present(l *log) (found []string) {
 	return found
 }
 
-// A batch is one revision, and says again without an event what is so already.
+// A batch makes one revision. Unchanged entries make no event.
 func TestBatch(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
@@ -54,7 +54,7 @@ func TestBatch(t *testing.T) {
 	require.Empty(t, present(l))
 }
 
-// A directory of any size is brought to what it should be span by span.
+// Span by span, batches correct a directory of any size.
 func TestBatchReplaces(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
@@ -78,7 +78,7 @@ func TestBatchReplaces(t *testing.T) {
 	l.refused(t, fault.Invalid, "puts[0].key", o)
 }
 
-// What an earlier generation still sends changes nothing, whichever lease it names.
+// Late batches of an earlier generation change nothing, under any lease.
 func TestGenerations(t *testing.T) {
 	l := newLog()
 	ids := l.leases(t, 2)
@@ -94,7 +94,7 @@ func TestGenerations(t *testing.T) {
 	l.must(t, &coord.LeaseRevoke{ID: ids[0]})
 	require.Equal(t, []string{"n/s/a"}, present(l))
 
-	// With its lease a generation is over, and any other may follow.
+	// The generation ends with its lease. Then every generation may follow.
 	third := l.leases(t, 1)[0]
 	l.must(t, &coord.LeaseRevoke{ID: ids[1]})
 	l.refused(t, fault.NotFound, "lease", batch(ids[1], 4, entry("n", "s", "a", 1)))
@@ -103,7 +103,7 @@ func TestGenerations(t *testing.T) {
 	l.refused(t, fault.Invalid, "generation", batch(id, 0))
 }
 
-// An entry has one owner at a time, and moves by its new owner's word only.
+// An entry has one owner, and only a new owner moves it.
 func TestAdoption(t *testing.T) {
 	l := newLog()
 	mine, theirs := l.leases(t, 1)[0], l.lease(t, bob)
@@ -130,7 +130,7 @@ func TestAdoption(t *testing.T) {
 	l.must(t, &coord.LeaseRevoke{ID: mine})
 	require.Equal(t, []string{"n/s/a", "n/s/z"}, present(l))
 
-	// When the owner's lease is gone nobody owns it.
+	// The entry ended with its owner's lease.
 	r, _ = l.do(bob, batch(theirs, 1, entry("n", "s", "b", 1)))
 	require.NoError(t, r.Err)
 	require.Contains(t, present(l), "n/s/b")
@@ -269,7 +269,7 @@ func TestRequirements(t *testing.T) {
 	require.ErrorIs(t, err, fault.Invalid)
 }
 
-// What the state takes for an instance can be decoded as one by every reader.
+// Every reader can decode an accepted instance.
 func FuzzEntry(f *testing.F) {
 	whole, err := proto.Marshal(instance.ToProto(&instance.Instance{
 		Key: instance.Key{Namespace: "n", Service: "s", ID: "a"}, Lease: "lease-1", Peer: "p", Revision: 7,

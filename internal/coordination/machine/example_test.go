@@ -7,8 +7,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// A lock changes hands: the waiter keeps the token that it was given when it queued, and is
-// granted by the command that releases the lock.
+// A lock changes hands: the waiter keeps its first token, and the unlocking command grants it the lock.
 func Example() {
 	m := machine.New()
 	index := uint64(0)

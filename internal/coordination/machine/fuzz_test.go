@@ -18,7 +18,7 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// every is one command of each kind.
+// every returns one command of each kind.
 func every() []coord.Op {
 	return []coord.Op{
 		&coord.Write{
@@ -51,7 +51,7 @@ func every() []coord.Op {
 	}
 }
 
-func TestCommandsCrossTheWire(t *testing.T) {
+func TestCommandsRoundTrip(t *testing.T) {
 	for _, op := range every() {
 		want := coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: op}
 		b, err := machine.Encode(want)
@@ -81,7 +81,7 @@ func TestCommandsCrossTheWire(t *testing.T) {
 	}
 }
 
-// The log holds the request of a caller as it came, without the fields that this program does not know.
+// The log holds a caller's request unchanged, without unknown fields.
 func TestEncodeKeepsTheRequest(t *testing.T) {
 	request := &apiv1.WriteRequest{
 		Attempt: &apiv1.Attempt{Client: 1, Sequence: 2},
@@ -105,7 +105,7 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 	require.Equal(t, coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: write(put("a", "1", 0))}, got)
 }
 
-// A request that contradicts itself is refused by every member, and stops none.
+// Every member refuses a contradictory request, and none stops.
 func TestMalformedRequestsAreRefused(t *testing.T) {
 	for field, m := range map[string]*coordv1.Command{
 		"mode":                 {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
@@ -124,7 +124,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// A command that this program does not know is refused before the log. A committed one stops the member.
+// An unknown command is refused before the log. In the log it stops the member.
 func TestUnknownCommandsAreRefused(t *testing.T) {
 	later := &coordv1.Command{Format: machine.LogFormat}
 	later.ProtoReflect().SetUnknown([]byte{0x82, 0x06, 0x00}) // field 96: a request of a later version
@@ -142,7 +142,7 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 	require.ErrorIs(t, r.Err, fault.Unsupported)
 }
 
-// What decodes is encoded as it was, and applying it does not panic.
+// Applying a decoded command never panics.
 func FuzzDecode(f *testing.F) {
 	for _, op := range every() {
 		b, err := machine.Encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
@@ -183,10 +183,10 @@ func framed(data []byte) []byte {
 	}
 }
 
-// unframed is the one short frame of a small snapshot.
+// unframed returns the single frame of a small snapshot.
 func unframed(snapshot []byte) []byte { return snapshot[16 : len(snapshot)-8] }
 
-// What can be restored is written as it was read, and is a state to go on from.
+// A restored snapshot is written unchanged, and the machine continues.
 func FuzzRestore(f *testing.F) {
 	f.Add(unframed(story(f).Snapshot()))
 	f.Add(unframed(machine.New().Snapshot()))
@@ -215,7 +215,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// Frames as they are: whatever comes, an error and no more memory than there is input.
+// Arbitrary frames give an error, with memory in proportion to the input.
 func FuzzRestoreFrames(f *testing.F) {
 	f.Add(story(f).Snapshot())
 	f.Add([]byte("BHCOORD\x04\xff\xff\xff\xff\x00\x00\x00\x00"))
@@ -226,8 +226,8 @@ func FuzzRestoreFrames(f *testing.F) {
 	})
 }
 
-// A length is believed as far as there are bytes.
-func TestRestoreBelievesNoLength(t *testing.T) {
+// A claimed length allocates no memory in advance.
+func TestRestoreChecksLengths(t *testing.T) {
 	head := unframed(machine.New().Snapshot())
 	claim := binary.AppendUvarint(bytes.Clone(head[:len(head)-4]), 1) // one lease
 	claim = append(claim, 1, 1)
@@ -239,7 +239,7 @@ func TestRestoreBelievesNoLength(t *testing.T) {
 	}), 200.0)
 }
 
-// TestEncodeRefusesWhatDecodeDoes: what only Encode accepts would stop all members.
+// Encode refuses a command that Decode refuses: in the log it would stop every member.
 func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
 	_, err := machine.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
 	require.ErrorIs(t, err, fault.Invalid)

@@ -80,7 +80,7 @@ func (g *generator) rare() coord.Op {
 	}
 }
 
-// usedKeys are all that a generator writes or guards.
+// usedKeys returns the keys of a generator's writes and guards.
 func usedKeys() []string {
 	return []string{"a", "a/b", "b", "l/1", "l/x", "c", "directory/n/s/a", "requirements/r"}
 }
@@ -153,7 +153,7 @@ func (g *generator) write() coord.Op {
 	return o
 }
 
-// entry is one of four instances of two services, mostly.
+// entry returns mostly one of four instances of two services.
 func (g *generator) entry() coord.Entry {
 	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
 	e := entry("n", service, id, rapid.IntRange(1, 3).Draw(g.t, "port"))
@@ -186,7 +186,7 @@ func (g *generator) batch() coord.Op {
 	return o
 }
 
-// published is a command of one of two owners, each with a lease of its own, about a few entries.
+// published returns a command of one of two owners about a few entries, each owner with its lease.
 func (g *generator) published() coord.Command {
 	n := rapid.IntRange(1, 2).Draw(g.t, "owner")
 	cmd := coord.Command{Owner: []string{alice, bob}[n-1]}
@@ -199,7 +199,7 @@ func (g *generator) published() coord.Command {
 	default:
 		o := g.batch().(*coord.RegisterBatch)
 		o.Lease, o.Generation = id, 1
-		for i, e := range o.Puts { // just before and after what is known
+		for i, e := range o.Puts { // around known revisions
 			at, _ := g.m.Removed(e.Key)
 			since := max(at, g.m.Since(e.Key))
 			o.Puts[i].Since = coord.Revision(rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near"))

@@ -98,7 +98,7 @@ func TestExpireIsDroppedInAnotherTerm(t *testing.T) {
 	require.True(t, ok)
 }
 
-// The leader measured a lease that was revoked and granted again before its Expire was committed.
+// The lease was revoked and granted again between the leader's measurement and the commit of Expire.
 func TestExpireMeansOneGrant(t *testing.T) {
 	l := newLog()
 	l.must(t, &coord.LeaseGrant{ID: 7, TTL: 10_000})
@@ -161,8 +161,8 @@ func TestKeysMoveBetweenLeases(t *testing.T) {
 	require.Nil(t, l.LeaseKeys(id[1]))
 }
 
-// What one command does to many leases and locks is told in the order of keys and names, not of maps.
-func TestExpireOfManyLeasesIsToldInOrder(t *testing.T) {
+// The effects on many leases and locks follow the order of keys and names, not of maps.
+func TestExpireReportsInOrder(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 3)
 	for i, lease := range id[:2] {

@@ -13,7 +13,7 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// The rows of "Lock State Machine: State Transitions" of the specification, by name.
+// The rows of "Lock State Machine: State Transitions" in the low-level design, by name.
 func TestLockStateTransitions(t *testing.T) {
 	type ids = []coord.LeaseID
 	for _, row := range []struct {
@@ -53,7 +53,7 @@ func TestLockStateTransitions(t *testing.T) {
 		}},
 		{"Held, Renew request: Held, no entry in the log", func(t *testing.T, l *log, id ids) {
 			l.must(t, lock("db", id[0]))
-			lease, ok := l.Lease(id[0]) // all that a keepalive asks the state for
+			lease, ok := l.Lease(id[0]) // the questions of a keepalive
 			require.True(t, ok)
 			require.Equal(t, int64(10_000), lease.TTL)
 		}},
@@ -117,7 +117,7 @@ func TestStandTellsWhereAClaimIs(t *testing.T) {
 	require.False(t, there)
 }
 
-// A waiter and the holder it becomes have one token: the specification's two do not.
+// A claim has one token while waiting and holding, unlike in the low-level design.
 func TestLockTokenIsTheSameFromFirstAnswerToLast(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
@@ -135,7 +135,7 @@ func TestLockIsFIFO(t *testing.T) {
 	id := l.leases(t, 5)
 	tokens := make([]coord.Token, len(id))
 	for i := range id {
-		r, _ := l.must(t, lock("db", id[len(id)-1-i])) // lease ids and keys descend: they do not decide
+		r, _ := l.must(t, lock("db", id[len(id)-1-i])) // lease ids and keys descend: they must not matter
 		require.Equal(t, i, r.Lock.Position)
 		tokens[i] = r.Lock.Token
 	}
@@ -226,7 +226,7 @@ func TestCancelEndsWaitingOnly(t *testing.T) {
 	require.Equal(t, before, contents(l.Machine))
 }
 
-// Algorithm 1 and 2 of the specification let each waiter watch the one before it.
+// In algorithms 1 and 2 of the low-level design each waiter watches its predecessor.
 func TestLockPredecessors(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 3)

@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// alice owns what a test does not care about.
+// alice owns everything without a special owner.
 const alice, bob = "alice", "bob"
 
 // log feeds a machine with commands at consecutive indexes of term 1.
@@ -30,7 +30,7 @@ func (l *log) do(owner string, op coord.Op) (coord.Result, machine.ApplyEffects)
 	return l.send(coord.Command{Owner: owner, Op: op})
 }
 
-// must applies alice's command, which has to succeed.
+// must applies alice's command and requires success.
 func (l *log) must(t testing.TB, op coord.Op) (coord.Result, machine.ApplyEffects) {
 	t.Helper()
 	r, e := l.do(alice, op)
@@ -55,7 +55,7 @@ func (l *log) refusedTo(t testing.TB, owner string, op coord.Op, kind fault.Kind
 	require.Equal(t, before, contents(l.Machine))
 }
 
-// contents is everything that a reader can see.
+// contents returns everything visible to readers.
 func contents(m *machine.Machine) any {
 	page, _ := m.Range(coord.Query{})
 	batch, _ := m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true, Limit: 1 << 30})

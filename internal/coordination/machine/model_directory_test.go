@@ -18,7 +18,7 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// entry is one whose value depends on the port alone.
+// entry returns an entry whose value depends only on the port.
 func entry(namespace, service, id string, port int) coord.Entry {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
 		Namespace: namespace, ServiceName: service, Id: id, Host: "10.0.0.1", Port: int32(port),
@@ -79,7 +79,7 @@ func known(e coord.Entry, now coord.Revision) coord.Revision {
 	return e.Since
 }
 
-// stamp gives each entry that was put its Since, and forgets those of what is no more.
+// stamp sets the Since of each entry put, and drops those of deleted entries.
 func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
 	keys := m.keys()
 	maps.DeleteFunc(m.since, func(key string, _ coord.Revision) bool { return keys[key].version == 0 })
@@ -106,7 +106,7 @@ func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
 	}
 }
 
-// sensible reports whether a batch can be one at all.
+// sensible reports whether a batch is well formed.
 func (m *model) sensible(o *coord.RegisterBatch) bool {
 	named := map[string]bool{}
 	for _, e := range o.Puts {
@@ -143,8 +143,7 @@ func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kin
 	return 0, false
 }
 
-// requireWords holds the machine to what the model knows of which registration each entry stands for, and of what was
-// taken out.
+// requireWords compares registrations and removal records of the machine with the model.
 func requireWords(t *rapid.T, dumb *model, m *machine.Machine) {
 	for _, service := range []string{"s", "t"} {
 		for _, id := range []string{"a", "b", "c"} {
@@ -156,7 +155,7 @@ func requireWords(t *rapid.T, dumb *model, m *machine.Machine) {
 	}
 }
 
-// requirePublications sums up what each owner has anew.
+// requirePublications recomputes every owner's publication.
 func requirePublications(t *rapid.T, dumb *model, m *machine.Machine) {
 	for id, l := range dumb.leases {
 		want := dumb.begun[l.Owner]

@@ -9,8 +9,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// model is the dumb version: it keeps a copy of the whole keyspace for each revision, walks
-// over everything, and knows no index, no history and no limits.
+// model is the naive version: it copies the whole keyspace for each revision, walks over everything, and
+// has no index, no history and no limits.
 type model struct {
 	states  map[coord.Revision]map[string]version
 	now     coord.Revision
@@ -33,7 +33,7 @@ type gone struct {
 	owner string
 }
 
-// begun is a generation and the lease that it is bound to.
+// begun is a generation and its lease.
 type begun struct {
 	generation uint64
 	lease      coord.LeaseID
@@ -70,7 +70,7 @@ func newModel() *model {
 
 func (m *model) keys() map[string]version { return m.states[m.now] }
 
-// apply returns the kind of refusal, false when there is none, and the lock result.
+// apply returns the kind of refusal, or false, and the lock result.
 func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
 	m.index, m.foreign, m.kept = index, nil, nil
 	if cmd.Client == 0 {
@@ -241,7 +241,7 @@ func (m *model) write(keys map[string]version, o *coord.Write, owner string) (fa
 	return fault.Invalid, twice
 }
 
-// guard looks at what the guard would say, by asking for each possible one.
+// guard evaluates a guard by trying each possible one.
 func (m *model) guard(g coord.Guard) bool {
 	if name, token, ok := g.Held(); ok {
 		queue, held := m.queue(m.keys(), name)
@@ -269,8 +269,8 @@ func (m *model) put(keys map[string]version, key string, v version) {
 	keys[key] = v
 }
 
-// queue gives the claims on a lock in order and how many of them hold: each one that
-// agrees with all before it, up to the first that does not.
+// queue returns the claims on a lock in order and the number of holders: every claim compatible with
+// all earlier ones, up to the first incompatible one.
 func (m *model) queue(keys map[string]version, name string) ([]version, int) {
 	var queue []version
 	for _, v := range keys {
@@ -346,7 +346,7 @@ func (m *model) stand(keys map[string]version, key string) coord.LockResult {
 	return r
 }
 
-// giveBack is Unlock for a claim that must hold and Cancel for one that must wait.
+// giveBack is Unlock for a holding claim and Cancel for a waiting one.
 func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, holding bool) (fault.Kind, bool, coord.LockResult) {
 	key := coord.LockKey(o.Name, o.Lease)
 	v, ok := keys[key]
@@ -368,7 +368,7 @@ func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, 
 	return 0, false, coord.LockResult{Key: key, Token: o.Token}
 }
 
-// names gives the locks that somebody claims.
+// names returns the locks with claims.
 func (m *model) names() []string {
 	set := map[string]bool{}
 	for _, v := range m.keys() {

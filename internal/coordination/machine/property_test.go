@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Random histories do what the dumb model does, and show what it shows at every revision.
-func TestMachineDoesAsTheModel(t *testing.T) {
+// On random histories the machine does the same as the naive model, and shows the same at every revision.
+func TestMachineMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, dumb := machine.New(), newModel()
 		g := &generator{t: t, m: m}
@@ -38,8 +38,8 @@ func TestMachineDoesAsTheModel(t *testing.T) {
 	})
 }
 
-// So with a history of nothing but two owners who put and delete the same few entries, lose their leases and come back.
-func TestDirectoryDoesAsTheModel(t *testing.T) {
+// The same on histories of two owners that put and delete a few entries, lose their leases and return.
+func TestDirectoryMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, dumb := machine.New(), newModel()
 		g := &generator{t: t, m: m}
@@ -153,8 +153,7 @@ func requireEvents(t *rapid.T, before, after map[string]version, m *machine.Mach
 	}
 }
 
-// Two machines, one of which is put down and restored at every index, and fed with decoded
-// commands, do the same, and break no promise.
+// Two machines, one restored at every index and fed with decoded commands, agree and break no promise.
 func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, two := machine.New(), machine.New()
@@ -203,7 +202,7 @@ func requireSameEffects(t *rapid.T, r coord.Result, e machine.ApplyEffects, agai
 	require.Equal(t, append([]machine.Grant{}, e.Grants...), append([]machine.Grant{}, same.Grants...))
 }
 
-// follow reads one batch, and begins anew when it is told that it came too late.
+// follow reads one batch, and restarts after a compaction.
 func follow(t *rapid.T, m *machine.Machine, truth *audit.Truth, s *audit.Stream) *audit.Stream {
 	batch, err := m.Events(s.Watch())
 	if fault.KindOf(err) == fault.NotFound {

@@ -12,12 +12,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// What one owner has used up, another has not; and what was given back can be had again.
+// One owner's usage does not limit another, and returned shares are available again.
 func TestQuotas(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for name, c := range map[string]struct {
 		set   func(*coord.Quota)
-		fits  []coord.Op // by alice, who has leases 1 and 2
+		fits  []coord.Op // by alice, with leases 1 and 2
 		stops coord.Op
 		field string
 		frees coord.Op
@@ -84,7 +84,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// A quota that is lowered takes nothing away, and one that is raised is free at once.
+// A lowered quota takes nothing away. A raised one counts at once.
 func TestQuotaIsConfigured(t *testing.T) {
 	l := newLog()
 	l.leases(t, 3)
@@ -99,7 +99,7 @@ func TestQuotaIsConfigured(t *testing.T) {
 	l.refused(t, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 1})
 }
 
-// requireUsage counts what every owner has by walking over everything.
+// requireUsage recounts every owner's usage.
 func requireUsage(t *rapid.T, dumb *model, m *machine.Machine) {
 	want := map[string]machine.Usage{}
 	count := func(owner string, f func(*machine.Usage)) {

@@ -17,20 +17,20 @@ func since(e coord.Entry, at coord.Revision) coord.Entry {
 	return e
 }
 
-// adopted is an entry that is a registration.
+// adopted returns a new registration.
 func adopted(e coord.Entry) coord.Entry {
 	e.Adopt = true
 	return e
 }
 
-// two are the leases of alice and of bob.
+// two returns a lease of alice and one of bob.
 func two(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
 	l = newLog()
 	return l, l.leases(t, 1)[0], l.lease(t, bob)
 }
 
-// Two owners have been away, both with a registration of one instance: whoever comes back first, the later one wins, and
-// that is settled at once.
+// Two owners return after an absence, both with a registration of one instance. In either order the later
+// registration wins, at once.
 func TestLastRegistrationCounts(t *testing.T) {
 	one, two := entry("n", "s", "a", 1), entry("n", "s", "a", 2)
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestLastRegistrationCounts(t *testing.T) {
 			require.Empty(t, r.Foreign)
 			require.Len(t, e.Events, 1)
 			require.Equal(t, theirs, e.Events[0].KV.Lease)
-			for range 3 { // it does not come back
+			for range 3 { // it stays away
 				r, _ = l.must(t, batch(mine, 1, c.first))
 				require.Equal(t, []string{one.Key}, r.Foreign)
 			}
@@ -74,7 +74,7 @@ func TestLastRegistrationCounts(t *testing.T) {
 	}
 }
 
-// The Since of an entry stays over changes of its value and of its lease, and an owner that forgot it is told.
+// An entry keeps its Since over changes of value and lease, and its owner learns it again.
 func TestSince(t *testing.T) {
 	l, mine, theirs := two(t)
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
@@ -89,7 +89,7 @@ func TestSince(t *testing.T) {
 	r, _ = l.must(t, batch(other, 3, entry("n", "s", "a", 2)))
 	require.Equal(t, []coord.Revision{1}, r.Since)
 
-	// A registration that changes nothing is one all the same.
+	// A registration without a change still counts.
 	l.must(t, write(put("x", "y", 0)))
 	before := l.Revision()
 	kv, _ := l.Get(a.Key)
@@ -114,7 +114,7 @@ func TestSince(t *testing.T) {
 	require.Zero(t, l.Since(a.Key))
 }
 
-// What was taken out of the directory is not brought back by who registered it before.
+// An earlier registration does not bring a removed entry back.
 func TestRemovals(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	setup := func(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
@@ -173,7 +173,7 @@ func TestRemovals(t *testing.T) {
 	})
 }
 
-// Departures are bounded, and the oldest are forgotten first.
+// Removal records are bounded; the oldest go first.
 func TestRemovalRecordsAreBounded(t *testing.T) {
 	l, mine, theirs := two(t)
 	const more = 5
@@ -202,7 +202,7 @@ func TestRemovalRecordsAreBounded(t *testing.T) {
 	again, err := machine.Restore(l.Snapshot())
 	require.NoError(t, err)
 	require.Equal(t, l.StateHash(), again.StateHash())
-	for _, m := range []*machine.Machine{l.Machine, again} { // the same one is the next
+	for _, m := range []*machine.Machine{l.Machine, again} { // both forget the same record
 		index, term := m.Index()
 		r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])})
 		require.Equal(t, []string{all[more].Key}, r.Foreign)

@@ -54,7 +54,7 @@ type scenario struct {
 	term uint64
 }
 
-// play answers the commands of a history, and keeps everything else.
+// play writes a history with the machine's answers.
 func play(t *testing.T, text string) string {
 	s := &scenario{m: machine.New(), term: 1}
 	var out strings.Builder
@@ -174,7 +174,7 @@ func argument(words []string, name string) string {
 	return ""
 }
 
-// number reads a number. No text is 0, and so is a word in its place.
+// number reads a number; "" and NAME=VALUE count as 0.
 func number(t *testing.T, text string) int64 {
 	if text == "" || strings.Contains(text, "=") {
 		return 0
@@ -184,7 +184,7 @@ func number(t *testing.T, text string) int64 {
 	return n
 }
 
-// describe says what a command came to and what it did.
+// describe returns a result and its effects as text.
 func describe(r coord.Result, e machine.ApplyEffects) string {
 	var b strings.Builder
 	switch {

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// story is a state with something of everything.
+// story returns a state with every kind of content.
 func story(t testing.TB) *log {
 	l := newLog()
 	id := l.leases(t, 3)
@@ -47,8 +47,8 @@ func story(t testing.TB) *log {
 	return l
 }
 
-// The format is kept: members of two versions compare hashes and send each other snapshots.
-func TestSnapshotIsTheGoldenOne(t *testing.T) {
+// The format is stable: members of different versions compare hashes and exchange snapshots.
+func TestSnapshotIsGolden(t *testing.T) {
 	const path = "testdata/story.snapshot.hex"
 	got := hex.Dump(story(t).Snapshot())
 	if *update {
@@ -60,7 +60,7 @@ func TestSnapshotIsTheGoldenOne(t *testing.T) {
 	require.Equal(t, string(want), got)
 }
 
-// A snapshot of another version of the format is refused.
+// Restore refuses other versions of the format.
 func TestRestoreRefusesOtherVersions(t *testing.T) {
 	for _, version := range []byte{0, 3, 5} {
 		b := story(t).Snapshot()
@@ -88,7 +88,7 @@ func TestRestoreIsTheSameState(t *testing.T) {
 	require.Equal(t, l.StateHash(), m.StateHash())
 }
 
-func TestImageStaysAsItWas(t *testing.T) {
+func TestImageIsFixed(t *testing.T) {
 	l := story(t)
 	image, want := l.Image(), l.Snapshot()
 	for range 3 {
@@ -128,7 +128,7 @@ type limited struct{}
 
 func (limited) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-// Every byte matters: flip one, cut one off, add one.
+// Every byte matters: flip, drop or add one.
 func TestRestoreRefusesDamage(t *testing.T) {
 	snapshot := story(t).Snapshot()
 	for i := range snapshot {
@@ -147,7 +147,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	require.ErrorIs(t, err, fault.Unsupported)
 }
 
-// A snapshot whose checksums are right is still not believed when it contradicts itself.
+// Correct checksums do not excuse contradictions.
 func TestRestoreRefusesContradictions(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
@@ -183,7 +183,7 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 			_, err := machine.Restore(framed(bytes.Replace(data, c.old, c.new, 1)))
 			switch c.field {
 			case "":
-				// A plain key in the layout of a lock's is legal, and no claim.
+				// A plain key with the layout of a lock's key is legal, and not a claim.
 				require.NoError(t, err)
 			case "wire":
 				require.ErrorIs(t, err, fault.Invalid)
@@ -197,8 +197,8 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	require.Equal(t, "snapshot", fault.FieldOf(err))
 }
 
-// So with who publishes: what is bound to no lease of its owner was never begun.
-func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
+// A generation must be bound to a lease of its owner.
+func TestRestoreRefusesForeignPublications(t *testing.T) {
 	l := newLog()
 	l.leases(t, 2)
 	l.lease(t, bob)
@@ -220,7 +220,7 @@ func TestRestoreRefusesPublicationsOfNobody(t *testing.T) {
 	require.Equal(t, "owner", fault.FieldOf(err))
 }
 
-// So with what was taken out of the directory, and with since when an entry is what it is.
+// Removal records and Since must agree with the entries.
 func TestRestoreRefusesRemovals(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]

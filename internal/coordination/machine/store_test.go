@@ -150,11 +150,11 @@ func TestWriteRefusesBadInput(t *testing.T) {
 	require.Equal(t, 1, l.Len())
 }
 
-// Every limit has a command that it stops, and one that just fits.
+// For every limit one command just fits and one fails.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		set   func(*coord.Limits)
-		fits  []coord.Op // by alice, who has lease 1 and 2
+		fits  []coord.Op // by alice, with leases 1 and 2
 		stops coord.Op
 		kind  fault.Kind
 	}{
@@ -223,8 +223,8 @@ func TestEntriesComeInOrder(t *testing.T) {
 	require.NoError(t, r.Err)
 }
 
-// After a disaster no token is given twice, whatever was lost.
-func TestReincarnateMovesTokensOn(t *testing.T) {
+// After a disaster no token repeats, whatever was lost.
+func TestNewIncarnationRaisesTokens(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
 	first, _ := l.must(t, lock("db", id[0]))
@@ -264,7 +264,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Algorithm 3 of the specification: what the resource does with the tokens.
+// Algorithm 3 of the low-level design: the resource checks the tokens.
 func TestFence(t *testing.T) {
 	var f coord.Fence
 	require.ErrorIs(t, f.Check(0), fault.Invalid)
@@ -290,7 +290,7 @@ func TestDeletedKeysFreeTheirRoom(t *testing.T) {
 	}
 }
 
-// Views and images are read by others while the machine goes on (for the race detector).
+// Readers use views and images while the machine applies (for the race detector).
 func TestViewIsReadBesideApply(t *testing.T) {
 	l := newLog()
 	for i := range 600 {

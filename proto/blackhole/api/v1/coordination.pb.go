@@ -119,7 +119,7 @@ func (KeyEvent_Type) EnumDescriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{28, 0}
 }
 
-// Header says who answered, and in which state of the group.
+// Header names the answering member and the state of the group.
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     uint64                 `protobuf:"fixed64,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -188,11 +188,11 @@ func (x *Header) GetRaftTerm() uint64 {
 	return 0
 }
 
-// Attempt lets a request be applied once: a retry repeats both. Absent: applied each time.
+// Attempt makes the group apply a request once: a retry repeats both fields. Absent: applied each time.
 type Attempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Client        uint64                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"`     // of OpenClient
-	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"` // above that of the client's last request, whose answer is known
+	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"` // above the client's last request, after its answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,9 +246,9 @@ type LockRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	LeaseId       int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	Metadata      []byte                 `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	TimeoutMs     int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // longest wait; 0: as long as the call
+	TimeoutMs     int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // longest wait; 0 means as long as the call
 	Mode          ShareMode              `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
-	Permits       uint32                 `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: how many may hold at once
+	Permits       uint32                 `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
 	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,7 +339,7 @@ type LockResponse struct {
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	FencingToken  int64                  `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
 	Acquired      bool                   `protobuf:"varint,4,opt,name=acquired,proto3" json:"acquired,omitempty"`
-	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"` // claims that the lease has on the lock
+	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"` // open claims of the lease on the lock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,7 +640,7 @@ func (x *UnlockRequest) GetAttempt() *Attempt {
 type UnlockResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"` // claims that the lease has left
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"` // open claims of the lease
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -901,7 +901,7 @@ type LockState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Holding       []*LockClaim           `protobuf:"bytes,2,rep,name=holding,proto3" json:"holding,omitempty"` // by token
-	Waiting       []*LockClaim           `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"` // the next one first
+	Waiting       []*LockClaim           `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"` // in order of their turn
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -969,7 +969,7 @@ type LockClaim struct {
 	Mode          ShareMode              `protobuf:"varint,8,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
 	Permits       uint32                 `protobuf:"varint,9,opt,name=permits,proto3" json:"permits,omitempty"`
 	Count         uint32                 `protobuf:"varint,10,opt,name=count,proto3" json:"count,omitempty"`
-	AgeMs         int64                  `protobuf:"varint,11,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // 0: not known
+	AgeMs         int64                  `protobuf:"varint,11,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // 0 means unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1084,7 +1084,7 @@ func (x *LockClaim) GetAgeMs() int64 {
 type LeaseGrantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ttl           int64                  `protobuf:"varint,1,opt,name=ttl,proto3" json:"ttl,omitempty"`                  // seconds
-	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`                    // 0: the group chooses
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`                    // 0 lets the group choose
 	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // instead of ttl, when above 0
 	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1369,10 +1369,10 @@ type LeaseKeepAliveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
-	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"` // seconds, rounded down; 0: there is no such lease
+	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"` // seconds, rounded down; 0 means an unknown lease
 	TtlMs         int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	TtlsMs        []int64                `protobuf:"varint,5,rep,packed,name=ttls_ms,json=ttlsMs,proto3" json:"ttls_ms,omitempty"` // of ids, in order
-	Published     []*Publication         `protobuf:"bytes,6,rep,name=published,proto3" json:"published,omitempty"`                 // of those leases under which a peer publishes instances
+	Published     []*Publication         `protobuf:"bytes,6,rep,name=published,proto3" json:"published,omitempty"`                 // for leases with published instances
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1449,7 +1449,7 @@ func (x *LeaseKeepAliveResponse) GetPublished() []*Publication {
 	return nil
 }
 
-// Publication is what a peer has in the directory under a lease.
+// Publication summarises a peer's directory entries, published under a lease.
 type Publication struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaseId       int64                  `protobuf:"varint,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
@@ -1891,8 +1891,8 @@ type WatchKeysResponse struct {
 	Header          *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	WatchId         int64                  `protobuf:"varint,2,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	Events          []*KeyEvent            `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                                           // whole revisions
-	CompactRevision int64                  `protobuf:"varint,4,opt,name=compact_revision,json=compactRevision,proto3" json:"compact_revision,omitempty"` // above 0: the watch ended, for events up to this one are gone
-	NextRevision    int64                  `protobuf:"varint,5,opt,name=next_revision,json=nextRevision,proto3" json:"next_revision,omitempty"`          // to start from when resuming
+	CompactRevision int64                  `protobuf:"varint,4,opt,name=compact_revision,json=compactRevision,proto3" json:"compact_revision,omitempty"` // above 0: the watch ended, because events up to this revision are gone
+	NextRevision    int64                  `protobuf:"varint,5,opt,name=next_revision,json=nextRevision,proto3" json:"next_revision,omitempty"`          // start of a resumed watch
 	Created         bool                   `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`                                        // first answer of a watch
 	Canceled        bool                   `protobuf:"varint,7,opt,name=canceled,proto3" json:"canceled,omitempty"`                                      // last answer of a watch
 	Reason          string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`                                           // of canceled
@@ -2190,13 +2190,13 @@ func (x *WriteRequest) GetAttempt() *Attempt {
 	return nil
 }
 
-// WriteGuard is a condition: that of lock if lock is not empty, else that of key.
+// WriteGuard is a condition on lock, or on key if lock is empty.
 type WriteGuard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	ModRevision   int64                  `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"` // 0: while the key is absent
+	ModRevision   int64                  `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"` // 0 means an absent key
 	Lock          string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
-	FencingToken  int64                  `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // while its claim holds the lock
+	FencingToken  int64                  `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // of a claim that holds the lock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2259,7 +2259,7 @@ func (x *WriteGuard) GetFencingToken() int64 {
 	return 0
 }
 
-// WriteChange puts key, or deletes it, or deletes all from key up to range_end.
+// WriteChange puts key, deletes it, or deletes all keys from key up to range_end.
 type WriteChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -2395,7 +2395,7 @@ type RangeRequest struct {
 	Prefix        bool                   `protobuf:"varint,3,opt,name=prefix,proto3" json:"prefix,omitempty"`                    // all keys that begin with key
 	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`                // 0: the present
 	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                      // 0: 1000
-	Local         bool                   `protobuf:"varint,6,opt,name=local,proto3" json:"local,omitempty"`                      // as the nearest member has it; may be old
+	Local         bool                   `protobuf:"varint,6,opt,name=local,proto3" json:"local,omitempty"`                      // from the nearest member; may be old
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2476,8 +2476,8 @@ type RangeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	Next          []byte                 `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`          // where the rest begins; empty: nothing is left
-	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"` // that was read
+	Next          []byte                 `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`          // first key of the rest; empty at the end
+	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"` // of the answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2547,7 +2547,7 @@ type PublishInstancesRequest struct {
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	Puts          []*DirectoryEntry      `protobuf:"bytes,4,rep,name=puts,proto3" json:"puts,omitempty"`
 	Deletes       [][]byte               `protobuf:"bytes,5,rep,name=deletes,proto3" json:"deletes,omitempty"`  // keys
-	Replace       bool                   `protobuf:"varint,6,opt,name=replace,proto3" json:"replace,omitempty"` // the puts are all that the peer has from key to range_end
+	Replace       bool                   `protobuf:"varint,6,opt,name=replace,proto3" json:"replace,omitempty"` // the puts are the peer's only entries from key to range_end
 	Key           []byte                 `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
 	RangeEnd      []byte                 `protobuf:"bytes,8,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2644,8 +2644,8 @@ type DirectoryEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance
-	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // it is a new registration
-	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // revision at which its registration was first committed; 0: not known
+	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // a new registration
+	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // revision of the first commit of the registration; 0 means unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2712,8 +2712,8 @@ type PublishInstancesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
-	Foreign       [][]byte               `protobuf:"bytes,3,rep,name=foreign,proto3" json:"foreign,omitempty"`     // keys on which another peer had the last word
-	Since         []int64                `protobuf:"varint,4,rep,packed,name=since,proto3" json:"since,omitempty"` // what each put has now, in order; of a foreign one nothing
+	Foreign       [][]byte               `protobuf:"bytes,3,rep,name=foreign,proto3" json:"foreign,omitempty"`     // skipped keys: another peer made the latest decision
+	Since         []int64                `protobuf:"varint,4,rep,packed,name=since,proto3" json:"since,omitempty"` // present since of each put, in order; 0 for foreign keys
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2847,7 +2847,7 @@ func (x *SetRequirementRequest) GetQuery() *v1.DiscoverRequest {
 type SetRequirementResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // 0: it was so
+	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // 0 means unchanged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3198,9 +3198,9 @@ func (*GroupRequest) Descriptor() ([]byte, []int) {
 
 type GroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty: there is none
+	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty without a group
 	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // off, founding, joining, member, client
-	Missing       string                 `protobuf:"bytes,3,opt,name=missing,proto3" json:"missing,omitempty"`                // what is, when the group cannot serve
+	Missing       string                 `protobuf:"bytes,3,opt,name=missing,proto3" json:"missing,omitempty"`                // reason of an outage
 	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
 	Leader        string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"` // peer id
 	Voters        []*GroupMember         `protobuf:"bytes,6,rep,name=voters,proto3" json:"voters,omitempty"`
@@ -3522,10 +3522,10 @@ func (x *BundleRequest) GetCalls() []*BundledCall {
 
 type BundledCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // names the call on this stream, until it is answered
-	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a call by itself: /blackhole.api.v1.LockService/Unlock
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // identifies the call on this stream until its answer
+	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a single call: /blackhole.api.v1.LockService/Unlock
 	Request       []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	Cancel        bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // nobody waits for the call any more; the rest but id is ignored
+	Cancel        bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // the caller left; the other fields except id are ignored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -38,17 +38,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// LockService is leases, locks and watches.
+// LockService serves leases, locks and watches.
 type LockServiceClient interface {
 	// Lock waits for a lock and takes it.
 	Lock(ctx context.Context, in *LockRequest, opts ...grpc.CallOption) (*LockResponse, error)
-	// TryLock takes a lock that is free, or changes nothing.
+	// TryLock takes a free lock, or changes nothing.
 	TryLock(ctx context.Context, in *TryLockRequest, opts ...grpc.CallOption) (*TryLockResponse, error)
 	// Unlock gives back a claim on a lock.
 	Unlock(ctx context.Context, in *UnlockRequest, opts ...grpc.CallOption) (*UnlockResponse, error)
-	// LockInfo gives a lock's holders and queue.
+	// LockInfo returns a lock's holders and queue.
 	LockInfo(ctx context.Context, in *LockInfoRequest, opts ...grpc.CallOption) (*LockInfoResponse, error)
-	// ListLocks gives the locks that somebody claims.
+	// ListLocks returns the locks with claims.
 	ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error)
 	LeaseGrant(ctx context.Context, in *LeaseGrantRequest, opts ...grpc.CallOption) (*LeaseGrantResponse, error)
 	LeaseRevoke(ctx context.Context, in *LeaseRevokeRequest, opts ...grpc.CallOption) (*LeaseRevokeResponse, error)
@@ -188,17 +188,17 @@ type LockService_WatchClient = grpc.BidiStreamingClient[WatchKeysRequest, WatchK
 // All implementations must embed UnimplementedLockServiceServer
 // for forward compatibility.
 //
-// LockService is leases, locks and watches.
+// LockService serves leases, locks and watches.
 type LockServiceServer interface {
 	// Lock waits for a lock and takes it.
 	Lock(context.Context, *LockRequest) (*LockResponse, error)
-	// TryLock takes a lock that is free, or changes nothing.
+	// TryLock takes a free lock, or changes nothing.
 	TryLock(context.Context, *TryLockRequest) (*TryLockResponse, error)
 	// Unlock gives back a claim on a lock.
 	Unlock(context.Context, *UnlockRequest) (*UnlockResponse, error)
-	// LockInfo gives a lock's holders and queue.
+	// LockInfo returns a lock's holders and queue.
 	LockInfo(context.Context, *LockInfoRequest) (*LockInfoResponse, error)
-	// ListLocks gives the locks that somebody claims.
+	// ListLocks returns the locks with claims.
 	ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error)
 	LeaseGrant(context.Context, *LeaseGrantRequest) (*LeaseGrantResponse, error)
 	LeaseRevoke(context.Context, *LeaseRevokeRequest) (*LeaseRevokeResponse, error)
@@ -526,23 +526,23 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CoordinationService is the keyspace and the group itself.
+// CoordinationService serves the keyspace and the group.
 type CoordinationServiceClient interface {
 	// Write changes keys, all or none, if every guard holds.
 	Write(ctx context.Context, in *WriteRequest, opts ...grpc.CallOption) (*WriteResponse, error)
 	Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error)
-	// OpenClient gives an identity whose requests are applied once, however often they are sent.
+	// OpenClient returns an identity: the group applies its requests once, even if sent several times.
 	OpenClient(ctx context.Context, in *OpenClientRequest, opts ...grpc.CallOption) (*OpenClientResponse, error)
 	CloseClient(ctx context.Context, in *CloseClientRequest, opts ...grpc.CallOption) (*CloseClientResponse, error)
 	Group(ctx context.Context, in *GroupRequest, opts ...grpc.CallOption) (*GroupResponse, error)
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
-	// PublishInstances changes the instances that a peer has in the directory. Only peers may call it.
+	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error)
-	// SetRequirement says how many instances of a service are needed.
+	// SetRequirement demands a number of instances of a service.
 	SetRequirement(ctx context.Context, in *SetRequirementRequest, opts ...grpc.CallOption) (*SetRequirementResponse, error)
 	DeleteRequirement(ctx context.Context, in *DeleteRequirementRequest, opts ...grpc.CallOption) (*DeleteRequirementResponse, error)
 	// Bundle carries calls of this service and of LockService on one stream, several in a message,
-	// and answers each when it is done. It does nothing that the calls by themselves do not.
+	// and answers each at its end. Every call behaves as if it travelled alone.
 	Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error)
 }
 
@@ -661,23 +661,23 @@ type CoordinationService_BundleClient = grpc.BidiStreamingClient[BundleRequest, 
 // All implementations must embed UnimplementedCoordinationServiceServer
 // for forward compatibility.
 //
-// CoordinationService is the keyspace and the group itself.
+// CoordinationService serves the keyspace and the group.
 type CoordinationServiceServer interface {
 	// Write changes keys, all or none, if every guard holds.
 	Write(context.Context, *WriteRequest) (*WriteResponse, error)
 	Range(context.Context, *RangeRequest) (*RangeResponse, error)
-	// OpenClient gives an identity whose requests are applied once, however often they are sent.
+	// OpenClient returns an identity: the group applies its requests once, even if sent several times.
 	OpenClient(context.Context, *OpenClientRequest) (*OpenClientResponse, error)
 	CloseClient(context.Context, *CloseClientRequest) (*CloseClientResponse, error)
 	Group(context.Context, *GroupRequest) (*GroupResponse, error)
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
-	// PublishInstances changes the instances that a peer has in the directory. Only peers may call it.
+	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error)
-	// SetRequirement says how many instances of a service are needed.
+	// SetRequirement demands a number of instances of a service.
 	SetRequirement(context.Context, *SetRequirementRequest) (*SetRequirementResponse, error)
 	DeleteRequirement(context.Context, *DeleteRequirementRequest) (*DeleteRequirementResponse, error)
 	// Bundle carries calls of this service and of LockService on one stream, several in a message,
-	// and answers each when it is done. It does nothing that the calls by themselves do not.
+	// and answers each at its end. Every call behaves as if it travelled alone.
 	Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error
 	mustEmbedUnimplementedCoordinationServiceServer()
 }
