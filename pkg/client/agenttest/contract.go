@@ -22,7 +22,7 @@ type API struct {
 	Wire bool
 }
 
-// Finder is the part of instance.Catalog that every implementation has.
+// Finder is the common part of all implementations of instance.Catalog.
 type Finder interface {
 	// Discover returns the instances of a service.
 	Discover(ctx context.Context, q instance.Query) (instance.Result, error)
