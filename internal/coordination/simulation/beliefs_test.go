@@ -6,43 +6,42 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// session is a lease as its client sees it.
+// session is a lease from its client's view.
 type session struct {
 	id       coord.LeaseID
 	ttl      time.Duration
 	rate     float64       // of the client's clock
-	deadline time.Duration // on the client's clock: from then on the client does not count on it
-	closed   bool          // given up or given back
+	deadline time.Duration // on the client's clock: afterwards the client does not count on the lease
+	closed   bool          // revoked or abandoned
 
-	published uint64 // generation of the last batch that was accepted under it
+	published uint64 // generation of its last accepted batch
 }
 
-// margin is what a client takes off, against clocks that differ.
+// margin is the client's allowance for clock differences.
 func margin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/20) }
 
-// sent moves the deadline on when a keepalive is acknowledged that was sent at an instant.
+// sent extends the deadline after the acknowledgement of a keepalive sent at an instant.
 func (s *session) sent(local time.Duration) {
 	s.deadline = max(s.deadline, local+s.ttl-margin(s.ttl))
 }
 
-// until is the deadline in true time.
+// until returns the deadline in true time.
 func (s *session) until() time.Duration { return time.Duration(float64(s.deadline) / s.rate) }
 
 // lives reports whether the client counts on its lease.
 func (s *session) lives(now time.Duration) bool { return !s.closed && now < s.until() }
 
-// belief is a client's that it holds a lock.
+// belief is a client's belief to hold a lock.
 type belief struct {
 	*session
 	token    coord.Token
 	mode     coord.Mode
 	permits  int
-	holding  bool // it was told so
+	holding  bool // an answer said so
 	released bool
 }
 
-// beliefs checks what clients believe against each other (B1), and against the ends of
-// leases (L4).
+// beliefs checks clients' beliefs against each other (B1), and against the ends of leases (L4).
 type beliefs struct {
 	*world
 	sessions map[coord.LeaseID]*session
@@ -54,7 +53,7 @@ func newBeliefs(w *world) *beliefs {
 	return &beliefs{world: w, sessions: make(map[coord.LeaseID]*session), locks: make(map[string][]*belief)}
 }
 
-// expired hears that a lease timed out.
+// expired records the timeout of a lease.
 func (b *beliefs) expired(id coord.LeaseID) {
 	if s := b.sessions[id]; s != nil && s.lives(b.now) {
 		b.breach("L4", "lease %d expired %v before its client's deadline", id, s.until()-b.now)
@@ -62,7 +61,7 @@ func (b *beliefs) expired(id coord.LeaseID) {
 	delete(b.sessions, id)
 }
 
-// holds notes that a client believes to hold a lock from now on.
+// holds records a client's belief to hold a lock from now on.
 func (b *beliefs) holds(lock string, new *belief) {
 	b.held++
 	beside := 0

@@ -13,8 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Each check is shown something that it must refuse, beside what it must accept: those of
-// pkg/coord/audit are tested there.
+// Each check must refuse a bad example and accept a good one. The checks of package audit have tests there.
 
 func op(from, to int64, in input, out output) porcupine.Operation {
 	return porcupine.Operation{Input: in, Output: out, Call: from, Return: to}

@@ -13,21 +13,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// request is what a client asks a member: one field is set.
+// request is a client's request to a member: one field is set.
 type request struct {
 	command *coord.Command
 	read    func(*machine.Machine) any // linearizable
-	local   func(*machine.Machine) any // whatever the member has
+	local   func(*machine.Machine) any // from the member's own state
 	keep    []coord.LeaseID
 	sent    time.Duration // true time
 }
 
-// reply is what a member answers.
+// reply is a member's answer.
 type reply struct {
 	result coord.Result
 	value  any
 	kept   []coord.Renewal
-	err    error // why nothing came of it
+	err    error // reason of a failure
 }
 
 // client is a program that uses the group.
@@ -40,7 +40,7 @@ type client struct {
 	sequence uint64
 	sessions map[coord.LeaseID]*session
 
-	generation uint64 // of what it publishes
+	generation uint64 // of its publications
 }
 
 func (c *cluster) newClient(i int) *client {
@@ -50,10 +50,10 @@ func (c *cluster) newClient(i int) *client {
 	}
 }
 
-// local is the time on the client's clock.
+// local returns the time on the client's clock.
 func (c *client) local() time.Duration { return time.Duration(float64(c.now) * c.rate) }
 
-// ask sends a request to the present target, and waits for the answer for some time.
+// ask sends a request to the present target, and waits for the answer with a limit.
 func (c *client) ask(p *proc, r request, patience time.Duration) (reply, bool) {
 	to := c.nodes[c.target]
 	r.sent = c.now
@@ -76,7 +76,7 @@ func (c *client) ask(p *proc, r request, patience time.Duration) (reply, bool) {
 	return *got, true
 }
 
-// redirect goes where an answer points to.
+// redirect follows the hint of an answer.
 func (c *client) redirect(p *proc, err error) {
 	c.target = c.rng.IntN(len(c.nodes))
 	if not := new(replica.NotLeader); errors.As(err, &not) && not.Leader.ID != 0 {
@@ -87,11 +87,11 @@ func (c *client) redirect(p *proc, err error) {
 	p.sleep(c.between(10*time.Millisecond, 100*time.Millisecond))
 }
 
-// attempt is how long a client waits for one answer.
+// attempt is the client's limit for one answer.
 const attempt = time.Second
 
-// do gives a command, again and again under one sequence until it is answered or patience
-// ends; then false, and it may yet be applied.
+// do repeats a command under one sequence until an answer or the end of patience; then it returns false, and
+// the command may still be applied.
 func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.Result, bool) {
 	end := c.now + patience
 	for c.id == 0 {
@@ -113,7 +113,7 @@ func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.R
 		}
 		c.figures.commands++
 		if field := fault.FieldOf(answer.result.Err); answer.result.Err != nil && (field == "client" || field == "sequence") {
-			c.id = 0 // the group does not know this client any more
+			c.id = 0 // the group has forgotten this client
 		} else {
 			c.oracle.answered(this, answer.result)
 		}
@@ -123,7 +123,7 @@ func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.R
 	return this, coord.Result{}, false
 }
 
-// get reads something of any member, as it is now.
+// get reads from any member's present state.
 func (c *client) get(p *proc, read func(*machine.Machine) any, patience time.Duration) (any, bool) {
 	for end := c.now + patience; c.now <= end; {
 		if c.chance(0.5) {
@@ -154,7 +154,7 @@ func (c *client) lease(p *proc, ttl time.Duration) *session {
 	return s
 }
 
-// close gives a session up.
+// close ends a session.
 func (c *client) close(s *session) {
 	s.closed = true
 	delete(c.sessions, s.id)

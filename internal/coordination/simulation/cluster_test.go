@@ -16,7 +16,7 @@ import (
 
 const groupName = "the group of the simulation"
 
-// cluster is one world: peers, clients, and what watches over them.
+// cluster holds peers, clients, and the checks on them.
 type cluster struct {
 	*world
 	plan
@@ -26,26 +26,26 @@ type cluster struct {
 	history *history
 	figures figures
 	calm    bool // the load is over
-	healed  bool // so are the faults
+	healed  bool // the faults are over
 	written int
 
 	resources map[string]*resource
 }
 
-// plan is what a seed decides at first.
+// plan holds the initial draws of a seed.
 type plan struct {
 	peers, voters int
 	clients       int
 	ttl           time.Duration // the shortest
-	idle          time.Duration // most between two deeds of a client
-	outage        time.Duration // most that a process stays down
+	idle          time.Duration // longest pause between two actions of a client
+	outage        time.Duration // longest downtime of a process
 	snapshotEvery uint64        // entries
 	clientIdle    time.Duration // 0: usual
 	expiryRate    int           // the same
 	repair        membership.Config
 }
 
-// figures are counts of what happened.
+// figures counts events.
 type figures struct {
 	commands, unknown, reads, renewals, grants, batches, compacted int
 	leaders, crashes, wiped, restored, changes, expired, rejoined  int
@@ -108,7 +108,7 @@ func (c *cluster) draw() {
 // drift draws the rate of a clock.
 func (c *cluster) drift() float64 { return 1 + skew*(c.rng.Float64()-0.5) }
 
-// found gives the first peers' disks the group, and starts all.
+// found bootstraps the group on the first peers' disks, and starts all peers.
 func (c *cluster) found() {
 	stores := make([]*raftlog.Storage, len(c.nodes))
 	var voters []replica.Member
@@ -130,7 +130,7 @@ func (c *cluster) found() {
 	}
 }
 
-// configure makes the group one in which things happen soon.
+// configure shortens the group's timeouts.
 func (c *cluster) configure(p *proc) {
 	admin := c.newClient(99)
 	limits := coord.DefaultLimits()
@@ -138,7 +138,7 @@ func (c *cluster) configure(p *proc) {
 	admin.do(p, &coord.Configure{Limits: limits}, 30*time.Second)
 }
 
-// nodeOf gives the peer that has a member's id now, -1 for nobody.
+// nodeOf returns the peer that has a member's id now, -1 without one.
 func (c *cluster) nodeOf(id uint64) int {
 	return slices.IndexFunc(c.nodes, func(n *node) bool { return n.process != nil && n.process.replica.ID() == id })
 }
@@ -150,7 +150,7 @@ func (c *cluster) resource(name string) *resource {
 	return c.resources[name]
 }
 
-// play lets the group live under faults, heals it, and looks at what is left.
+// play runs the group under faults, heals it, and checks the outcome.
 func (c *cluster) play(d time.Duration) error {
 	defer c.end()
 	c.spawn(func(p *proc) { c.nemesis(p, d) })
@@ -168,17 +168,17 @@ func (c *cluster) play(d time.Duration) error {
 	return c.fail
 }
 
-// shut releases what a process has of this world.
+// shut releases the resources of a process.
 func (n *node) shut() {
 	if p := n.process; p != nil {
 		_ = p.store.Close()
 	}
 }
 
-// recovery is how long after the last fault the group may need to have all its voters again.
+// recovery is the group's limit to have all voters again after the last fault.
 const recovery = 40 * time.Second
 
-// settle demands that a healed group works, and is of one mind (Q1).
+// settle requires that a healed group works and agrees (Q1).
 func (c *cluster) settle() {
 	if c.fail != nil {
 		return
@@ -201,7 +201,7 @@ func (c *cluster) settle() {
 	}
 }
 
-// alike counts the members that have the last state.
+// alike counts the members with the last state.
 func (c *cluster) alike() (n int) {
 	want := c.oracle.machine.StateHash()
 	for _, node := range c.nodes {
@@ -212,7 +212,7 @@ func (c *cluster) alike() (n int) {
 	return n
 }
 
-// standing tells how each peer stands.
+// standing describes each peer.
 func (c *cluster) standing() (all string) {
 	for _, n := range c.nodes {
 		all += "\n  " + n.name
@@ -229,7 +229,7 @@ func (c *cluster) standing() (all string) {
 	return all
 }
 
-// randomness makes a stream of bytes of a source.
+// randomness is a reader of random bytes.
 type randomness struct{ rng *rand.Rand }
 
 func (r randomness) Read(b []byte) (int, error) {

@@ -25,8 +25,8 @@ func instanceOf(service, id string, port int) coord.Entry {
 	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: "sim", Service: service, ID: id}), Value: value}
 }
 
-// publish registers instances under a lease for a while, some of them in other clients' way, and tries
-// now and then what an earlier life of it might still send.
+// publish registers instances under a lease for a while, some in conflict with other clients, and sometimes
+// repeats messages of its earlier lives.
 func (c *client) publish(p *proc) {
 	s := c.someLease(p)
 	if s == nil {
@@ -42,7 +42,7 @@ func (c *client) publish(p *proc) {
 	c.release(p, s)
 }
 
-// sendBatch reports whether the lease is still good for more.
+// sendBatch reports whether the lease is still usable.
 func (c *client) sendBatch(p *proc, s *session) bool {
 	c.generation++
 	o := &coord.RegisterBatch{Lease: s.id, Generation: c.generation}
@@ -63,7 +63,7 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 		o.Replace = &coord.Span{}
 	}
 	if c.chance(0.1) && c.generation > 2 {
-		o.Generation -= 2 // before the last that was accepted
+		o.Generation -= 2 // before the last accepted one
 	}
 	_, r, ok := c.do(p, o, patience)
 	switch {
@@ -78,7 +78,7 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 	return true
 }
 
-// compareDigest holds what some member says of the owner's entries against what it has of them (I5).
+// compareDigest compares a member's view of the owner's entries with the owner's own (I5).
 func (c *client) compareDigest(p *proc, s *session) {
 	wrong, ok := c.get(p, func(m *machine.Machine) any {
 		has := m.Publication(s.id)
@@ -102,7 +102,7 @@ func (c *client) compareDigest(p *proc, s *session) {
 	}
 }
 
-// told holds what a keepalive says is published against what had been when it was sent (I5).
+// told compares the digest in a keepalive's answer with the entries at its sending (I5).
 func (c *client) told(k coord.Renewal, generation uint64) {
 	switch {
 	case generation == 0:
@@ -113,7 +113,7 @@ func (c *client) told(k coord.Renewal, generation uint64) {
 	}
 }
 
-// require needs instances, or does not any more.
+// require sets or deletes a requirement.
 func (c *client) require(p *proc) {
 	name := strings.ReplaceAll(c.anyOf("need", 3), "/", "-")
 	if c.chance(0.4) {

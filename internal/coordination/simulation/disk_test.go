@@ -11,30 +11,30 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// disk is one member's disk. It survives its processes; what was not synced may not.
+// disk is one member's disk. It survives processes; unsynced data may not.
 type disk struct {
 	fs    *vfs.MemFS // without faults
 	armed atomic.Bool
-	fails atomic.Bool               // the sync that it dies in fails, and the process knows
-	torn  atomic.Pointer[vfs.MemFS] // what was durable when the disk was to fail
+	fails atomic.Bool               // its last sync fails, and the process knows
+	torn  atomic.Pointer[vfs.MemFS] // durable data at the planned failure
 	syncs atomic.Int64
 }
 
 func newDisk() *disk { return &disk{fs: vfs.NewCrashableMem()} }
 
-// open gives the file system to a process.
+// open returns the file system for a process.
 func (d *disk) open() vfs.FS {
 	d.armed.Store(false)
 	d.torn.Store(nil)
 	return errorfs.Wrap(d.fs, errorfs.InjectorFunc(d.before))
 }
 
-// before hears of each operation before it is done, on any goroutine of the store.
+// before sees each operation before its execution, on any goroutine of the store.
 func (d *disk) before(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileFlush:
 		d.syncs.Add(1)
-		// The process is to die in this sync. It goes on, but what it says is not heard.
+		// The process dies in this sync. It goes on, but its messages are lost.
 		if d.armed.CompareAndSwap(true, false) {
 			d.torn.Store(d.fs.CrashClone(vfs.CrashCloneCfg{}))
 			if d.fails.Load() {
@@ -45,7 +45,7 @@ func (d *disk) before(op errorfs.Op) error {
 	return nil
 }
 
-// dieInSync arranges that the process dies in its next sync: see died.
+// dieInSync makes the process die in its next sync: see died.
 func (d *disk) dieInSync(fails bool) {
 	d.fails.Store(fails)
 	d.armed.Store(true)
@@ -54,9 +54,8 @@ func (d *disk) dieInSync(fails bool) {
 // died reports whether that sync has come.
 func (d *disk) died() bool { return d.torn.Load() != nil }
 
-// crash loses what was not synced when the process died, all of it or some of it. What
-// survives is drawn by sector, in the order of the names: background work of the store must
-// not make two runs differ.
+// crash loses unsynced data of a dead process, all or some. Survivors are drawn by sector, in the order of
+// names: background work of the store must not make two runs differ.
 func (d *disk) crash(rng *rand.Rand) {
 	durable := d.torn.Load()
 	if durable == nil {
@@ -74,7 +73,7 @@ func (d *disk) crash(rng *rand.Rand) {
 
 const sector = 512
 
-// tear lets some of what a log had more than was durable reach the disk: sectors, in any order.
+// tear keeps some of a log's unsynced sectors, in any order.
 func tear(durable, written *vfs.MemFS, dir string, survival float64, rng *rand.Rand) {
 	names, _ := durable.List(dir)
 	slices.Sort(names)

@@ -1,20 +1,20 @@
-// Package simulation plays whole coordination groups in virtual time, by a seed. It contains no
-// code that ships: everything is in its tests.
+// Package simulation runs whole coordination groups in virtual time, from a seed. It consists of tests
+// only.
 //
-// The members are real: internal/group/replica on internal/group/storage, with raft, the state
-// machine and the lessor. What is around them is simulated in one goroutine: clocks that run
-// at different rates, a network that loses, delays, reorders, repeats and cuts in one
-// direction, processes that pause and die, disks that stall, lose what was not synced, tear
-// what was being written, or are wiped. Clients lease, lock, write, read and watch meanwhile, and
-// keep to the rules of a client: sequence numbers, and deadlines on their own clocks.
+// The members are real: internal/coordination/replica on internal/coordination/raftlog, with raft, the state
+// machine and the lessor. Their environment is simulated in one goroutine: clocks with
+// different rates, a network that loses, delays, reorders, repeats and cuts in one direction,
+// processes that pause and die, disks that stall, lose unsynced data, tear unfinished writes, or
+// are wiped. Clients lease, lock, write, read and watch meanwhile, by the rules for clients:
+// sequence numbers, and deadlines on their own clocks.
 //
 // # What is checked
 //
-// An oracle applies each entry once, when the first member has, and holds against it:
+// An oracle applies each entry once, at its first application by a member, and compares with its state:
 //
 //   - every member: equal entries at equal indexes, equal states (C1); one leader a term (C2);
 //   - every answer to a command: it is the oracle's, and was not given before (C3);
-//   - the log, by pkg/coord/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;
+//   - the log, by internal/coordination/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;
 //   - on any member, the digest of an owner's entries: it is that of its entries; and what a
 //     keepalive says of them: it has what was accepted before the keepalive was sent (I5);
 //   - the end of every lease: not before the deadline of its client, nor of any leader's

@@ -39,18 +39,18 @@ type output struct {
 	value string
 }
 
-// operation is what one client did and saw.
+// operation is one client's action and observation.
 type operation struct {
 	client   string
 	input    input
 	output   output
-	call     call // whose fate the oracle knows
-	known    bool // the client knows what came of it
-	open     bool // nobody knows
+	call     call // the oracle knows its outcome
+	known    bool // the client knows the outcome
+	open     bool // unknown
 	from, to time.Duration
 }
 
-// history collects operations by the object that they are on.
+// history collects operations by object.
 type history struct {
 	oracle  *oracle
 	objects map[string][]operation
@@ -66,8 +66,7 @@ func (h *history) add(o operation) {
 	h.total++
 }
 
-// ended notes the end of a lease for the locks that it held: it shows when the first member
-// applies it, and not before.
+// ended records the end of a lease for its locks, at the first application by a member.
 func (h *history) ended(id coord.LeaseID, claims []*coord.KeyValue) {
 	for _, kv := range claims {
 		if claim, ok := kv.Claim(); ok && kv.Lease == id && strings.HasPrefix(claim.Lock, "try/") {
@@ -98,15 +97,15 @@ func (h *history) check(w *world) {
 	}
 }
 
-// operations translates a history. The fate of commands whose clients never heard of
-// them is known to the oracle: those applied may have had effect until the end, the others had none.
+// operations translates a history. The oracle knows the outcome of commands without an answer: applied ones
+// may take effect until the end, others never.
 func (h *history) operations(key string) (all []porcupine.Operation) {
 	clients := make(map[string]int)
 	for _, o := range h.objects[key] {
 		if o.call.client != 0 {
 			fate, applied := h.oracle.fates[o.call]
 			if !applied || fate.Err != nil && (o.input.kind != swap || fault.KindOf(fate.Err) != fault.Conflict) {
-				continue // without effect, whatever the state was
+				continue // without effect in any state
 			}
 			o.output.ok, o.output.token = fate.Err == nil, fate.Lock.Token
 			if o.input.kind == try {
@@ -163,10 +162,10 @@ func registers() porcupine.Model {
 	}
 }
 
-// lock is who holds a lock, 0 for nobody, and the greatest token granted.
+// lock is the holder of a lock, 0 for none, and the greatest granted token.
 type lock struct{ holder, last coord.Token }
 
-// locks is the model of an exclusive lock for which nobody waits.
+// locks is the model of an exclusive lock without a queue.
 func locks() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return lock{} },
@@ -184,13 +183,13 @@ func locks() porcupine.Model {
 	}
 }
 
-// guarded is what a resource has: a value, and the greatest token that wrote.
+// guarded is a resource's value with the greatest token that wrote it.
 type guarded struct {
 	token coord.Token
 	value string
 }
 
-// resources is the model of something that checks tokens.
+// resources is the model of a resource that checks tokens.
 func resources() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return guarded{} },

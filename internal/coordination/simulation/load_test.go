@@ -9,10 +9,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// patience is how long a client tries for one thing.
+// patience is a client's limit for one action.
 const patience = 8 * time.Second
 
-// behave is what a client does until the load ends: one thing after the other.
+// behave runs a client's actions until the load ends.
 func (c *client) behave(p *proc) {
 	deeds := []struct {
 		weight int
@@ -41,7 +41,7 @@ func (c *client) behave(p *proc) {
 
 func (c *client) anyOf(kind string, n int) string { return fmt.Sprintf("%s/%d", kind, c.rng.IntN(n)) }
 
-// value is one that nobody else writes.
+// value returns a unique value.
 func (c *client) value() string {
 	c.written++
 	return fmt.Sprintf("%s-%d", c.name, c.written)
@@ -51,7 +51,7 @@ func put(key, value string, lease coord.LeaseID) coord.Change {
 	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
-// record notes an operation of a history that began at an instant, unless it was never sent.
+// record records an operation since an instant, unless it was never sent.
 func (c *client) record(from time.Duration, in input, of call, known bool, out output) {
 	if !known && of.client == 0 {
 		return
@@ -59,7 +59,7 @@ func (c *client) record(from time.Duration, in input, of call, known bool, out o
 	c.history.add(operation{client: c.name, input: in, output: out, call: of, known: known, from: from, to: c.now})
 }
 
-// wrote gives the outcome of a write.
+// wrote returns the outcome of a write.
 func wrote(r coord.Result) output { return output{ok: r.Err == nil, token: r.Lock.Token} }
 
 func (c *client) writePlainly(p *proc) {
@@ -82,7 +82,7 @@ func (c *client) compareAndSwap(p *proc) {
 	c.record(from, input{kind: swap, key: key, value: v, old: kv.value}, this, ok, wrote(r))
 }
 
-// version is what a read of a key found.
+// version returns the observation of a read.
 type version struct {
 	value    string
 	revision coord.Revision
@@ -113,12 +113,12 @@ func (c *client) readRegister(p *proc) {
 	c.readKey(p, key)
 }
 
-// someLease makes a session of a random, short time to live.
+// someLease makes a session with a random, short time to live.
 func (c *client) someLease(p *proc) *session {
 	return c.lease(p, c.between(c.ttl, 3*c.ttl))
 }
 
-// release ends a session one way or another: revoked, forgotten at once, or left to time out.
+// release ends a session: revoked, forgotten at once, or timed out.
 func (c *client) release(p *proc, s *session) {
 	c.close(s)
 	if c.chance(0.6) {
@@ -126,7 +126,7 @@ func (c *client) release(p *proc, s *session) {
 	}
 }
 
-// acquire waits for a lock, and gives up when its lease does or after some time.
+// acquire waits for a lock until its lease ends or patience does.
 func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
 	_, r, ok := c.do(p, op, patience)
 	if !ok || r.Err != nil || r.Lock.Token == 0 {
@@ -146,7 +146,7 @@ func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
 			break
 		}
 		p.sleep(c.between(50*time.Millisecond, 400*time.Millisecond))
-		if c.chance(0.1) { // a program that does not wait; the group decides
+		if c.chance(0.1) { // a program without patience; the group decides
 			c.writeGuarded(p, held, op.Name)
 		}
 		granted = c.granted(p, op.Name, held.token)
@@ -174,7 +174,7 @@ func (c *client) granted(p *proc, name string, token coord.Token) bool {
 	return ok && got.(bool)
 }
 
-// unlock gives a claim back. From its first attempt on the client does not hold any more.
+// unlock gives a claim back. From its first attempt on the client does not hold it.
 func (c *client) unlock(p *proc, held *belief, name string) {
 	held.released = true
 	_, r, ok := c.do(p, &coord.Unlock{Name: name, Lease: held.id, Token: held.token}, patience)
@@ -183,7 +183,7 @@ func (c *client) unlock(p *proc, held *belief, name string) {
 	}
 }
 
-// lockAndWrite does work under an exclusive lock: in the group, guarded, and outside of it, fenced.
+// lockAndWrite works under an exclusive lock: in the group, guarded, and outside of it, fenced.
 func (c *client) lockAndWrite(p *proc) {
 	s := c.someLease(p)
 	if s == nil {
@@ -198,7 +198,7 @@ func (c *client) lockAndWrite(p *proc) {
 		c.writeGuarded(p, held, name)
 		c.writeFenced(p, held, name)
 		if p.sleep(c.between(0, c.idle)); c.chance(0.1) {
-			p.sleep(c.between(0, 2*s.ttl)) // a long pause, and then it goes on writing
+			p.sleep(c.between(0, 2*s.ttl)) // a long pause before further writes
 		}
 	}
 	if held != nil && c.chance(0.8) {
@@ -219,7 +219,7 @@ func (c *client) writeGuarded(p *proc, held *belief, name string) {
 	}
 }
 
-// writeFenced writes to a resource that knows nothing of the group but tokens.
+// writeFenced writes to an outside resource that checks tokens only.
 func (c *client) writeFenced(p *proc, held *belief, name string) {
 	v, from := c.value(), c.now
 	resource := c.resource(name)
@@ -231,7 +231,7 @@ func (c *client) writeFenced(p *proc, held *belief, name string) {
 		c.after(attempt, func() { wake(nil) })
 	}), true
 	if err == nil {
-		err, ok = new(error), false // the outcome is not known; a late copy may yet arrive
+		err, ok = new(error), false // the outcome is unknown; a late copy may still arrive
 	}
 	c.history.add(operation{
 		client: c.name, input: input{kind: fenced, key: "resource/" + name, value: v, token: held.token},
@@ -243,7 +243,7 @@ func (c *client) writeFenced(p *proc, held *belief, name string) {
 	})
 }
 
-// resource is something outside of the group that a lock guards.
+// resource is an outside resource guarded by a lock.
 type resource struct {
 	fence coord.Fence
 	value string
@@ -257,7 +257,7 @@ func (r *resource) write(token coord.Token, v string) error {
 	return nil
 }
 
-// tryLock is for locks of which every grant and end is in a history.
+// tryLock serves locks with every grant and end in a history.
 func (c *client) tryLock(p *proc) {
 	s := c.someLease(p)
 	if s == nil {
@@ -280,8 +280,8 @@ func (c *client) tryLock(p *proc) {
 	c.release(p, s)
 }
 
-// unlockAgain gives back what is given back already, under the token of the first time or
-// no one's, as a program does that has lost count: that must not touch a later claim.
+// unlockAgain repeats an unlock with an old token or none, like a faulty program: it must not touch a later
+// claim.
 func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token) {
 	if c.chance(0.5) || !s.lives(c.now) {
 		return
@@ -295,7 +295,7 @@ func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token
 	}
 }
 
-// share uses the other modes of locks, and claims again.
+// share uses the other modes of locks, and repeats claims.
 func (c *client) share(p *proc) {
 	s := c.someLease(p)
 	if s == nil {
@@ -345,7 +345,7 @@ func (c *client) bindKeys(p *proc) {
 	c.release(p, s)
 }
 
-// forget begins anew under another identity.
+// forget continues under another client id.
 func (c *client) forget(p *proc) {
 	if c.id == 0 {
 		return

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// nemesis makes one fault after the other, and heals all of them in the end.
+// nemesis injects one fault after the other, and heals all of them in the end.
 func (c *cluster) nemesis(p *proc, until time.Duration) {
-	p.sleep(c.between(time.Second, 3*time.Second)) // let there be a leader for once
+	p.sleep(c.between(time.Second, 3*time.Second)) // leaves time for an election
 	var heal []func()
 	for c.now < until {
 		faults := []struct {
@@ -58,7 +58,7 @@ func once(f func()) func() {
 
 func (c *cluster) any() *node { return c.nodes[c.rng.IntN(len(c.nodes))] }
 
-// split gives the names of all peers in two heaps.
+// split returns the names of all peers in two groups.
 func (c *cluster) split(with func(i int) bool) (some, others []string) {
 	for i, n := range c.nodes {
 		if with(i) {
@@ -75,7 +75,7 @@ func (c *cluster) cutLink() (string, func()) {
 	return "cut " + a + " to " + b, c.net.sever([]string{a}, []string{b})
 }
 
-// isolate cuts a member off, the leader if possible, both ways or one.
+// isolate cuts a member off, the leader if possible, in both directions or one.
 func (c *cluster) isolate() (string, func()) {
 	victim := c.any().name
 	if l := c.leader(); l != nil && c.chance(0.6) {
@@ -148,7 +148,7 @@ func (c *cluster) disturb() (string, func()) {
 	return "disturb", func() { c.net.loss, c.net.repeat, c.net.slow = 0, 0, 3*time.Millisecond }
 }
 
-// loseDisk wipes a peer, if the group can spare what was on it.
+// loseDisk wipes a peer, if the group can spare its data.
 func (c *cluster) loseDisk() (string, func()) {
 	l := c.leader()
 	if l == nil {
@@ -172,7 +172,7 @@ func (c *cluster) loseDisk() (string, func()) {
 	return "wipe " + victim.name, nil
 }
 
-// handOver asks the leader to let another lead.
+// handOver asks the leader for a transfer.
 func (c *cluster) handOver() (string, func()) {
 	l := c.leader()
 	if l == nil {
@@ -186,8 +186,8 @@ func (c *cluster) handOver() (string, func()) {
 	return "hand over from " + l.name + " to " + to.name, nil
 }
 
-// outcasts begin anew: some of the members that are not in the latest configuration, as they
-// would find out. The others offer themselves again as what they were.
+// outcasts makes some members outside of the latest configuration begin anew, as their discovery would. Others
+// offer themselves again under their old id.
 func (c *cluster) outcasts() (string, func()) {
 	for _, n := range c.nodes {
 		if p := n.process; p != nil && p.store.HasSnapshot() && !c.oracle.conf.has(p.replica.ID()) && c.chance(0.3) {
@@ -198,7 +198,7 @@ func (c *cluster) outcasts() (string, func()) {
 	return "outcasts begin anew", nil
 }
 
-// leader is who leads the latest term and serves; nil when nobody does.
+// leader returns the serving leader of the latest term; nil without one.
 func (c *cluster) leader() (best *node) {
 	for _, n := range c.nodes {
 		if p := n.process; p != nil {
@@ -210,7 +210,7 @@ func (c *cluster) leader() (best *node) {
 	return best
 }
 
-// strong reports whether the group has its voters, all of them up.
+// strong reports whether the group has all its voters running.
 func (c *cluster) strong() bool {
 	l := c.leader()
 	if l == nil {

@@ -5,10 +5,10 @@ import "time"
 // network carries messages between named places: members and clients.
 type network struct {
 	*world
-	cut    map[[2]string]int // from, to: how many faults cut it now
+	cut    map[[2]string]int // from, to: number of present cuts
 	loss   float64
 	repeat float64
-	slow   time.Duration // most that a message takes
+	slow   time.Duration // longest delay of a message
 	sent   int
 	lost   int
 }
@@ -17,7 +17,7 @@ func newNetwork(w *world) *network {
 	return &network{world: w, cut: make(map[[2]string]int), slow: 3 * time.Millisecond}
 }
 
-// send lets a message arrive, mostly once. Each takes its own time, so they overtake each other.
+// send delivers a message, mostly once. Delays vary, so messages overtake each other.
 func (n *network) send(from, to string, arrive func()) {
 	n.sent++
 	for copies := 0; copies < 1 || n.chance(n.repeat) && copies < 3; copies++ {
@@ -39,7 +39,7 @@ func (n *network) send(from, to string, arrive func()) {
 	}
 }
 
-// sever cuts the ways from each of some places to each of others, and gives what heals them.
+// sever cuts the routes from some places to others, and returns their repair.
 func (n *network) sever(from, to []string) (heal func()) {
 	change := func(by int) {
 		for _, a := range from {

@@ -14,41 +14,41 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// tick of the members, and what follows from it.
+// tick is the members' tick, and the base of their timeouts.
 const tick = 50 * time.Millisecond
 
-// node is a peer: a disk, and now and then a process that is a member or waits to be one.
+// node is a peer: a disk, and at times a process that is a member or waits to be one.
 type node struct {
 	*cluster
 	name    string
 	disk    *disk
 	rate    float64       // of its clock
-	latency time.Duration // most that its disk takes to sync
-	process *process      // nil while it is down
-	paused  int           // by how many faults
-	silent  bool          // while it is down nobody says so: the power is off
-	wiped   time.Duration // when its disk was; 0: never
+	latency time.Duration // longest sync of its disk
+	process *process      // nil while down
+	paused  int           // number of present faults
+	silent  bool          // without a notice: the power is off
+	wiped   time.Duration // time of its disk's loss; 0: never
 }
 
-// process is one life of a member.
+// process is one run of a member.
 type process struct {
 	store   *raftlog.Storage
 	replica *replica.Replica
 	inbox   []func()
 	ticked  bool
-	busy    time.Duration // with its disk until then
+	busy    time.Duration // busy with its disk until then
 	next    uint64
 	waiting map[uint64]func(replica.Answer)
-	term    uint64 // last one it led
+	term    uint64 // last term of its leadership
 	doctor  doctor
 
 	compared uint64
 }
 
-// local is the time on the node's clock.
+// local returns the time on the node's clock.
 func (n *node) local() time.Duration { return time.Duration(float64(n.now) * n.rate) }
 
-// start begins a process on what the disk has.
+// start begins a process on the disk.
 func (n *node) start() {
 	fs := n.disk.open()
 	store, err := raftlog.Open(raftlog.Options{FS: fs, Dir: "group", Rand: randomness{n.rng}})
@@ -78,7 +78,7 @@ func (n *node) launch(store *raftlog.Storage) {
 	n.after(0, func() { n.turn() })
 }
 
-// tick keeps a process's clock going as long as it lives. A pause loses ticks, not time.
+// tick runs a process's clock until its end. A pause loses ticks, not time.
 func (n *node) tick(p *process) {
 	n.after(time.Duration(float64(tick)/n.rate), func() {
 		if n.process == p {
@@ -89,7 +89,7 @@ func (n *node) tick(p *process) {
 	})
 }
 
-// in puts something in for the present process, if there is one, when it comes to it.
+// in passes an event to the present process, if it still runs by then.
 func (n *node) in(do func()) {
 	if p := n.process; p != nil && len(p.inbox) < 10_000 {
 		p.inbox = append(p.inbox, do)
@@ -97,7 +97,7 @@ func (n *node) in(do func()) {
 	}
 }
 
-// turn lets the process do its work, unless it is stopped or waits for its disk.
+// turn lets the process work, unless it is stopped or waits for its disk.
 func (n *node) turn() {
 	p := n.process
 	if p == nil || n.paused > 0 || n.fail != nil || n.now < p.busy {
@@ -129,7 +129,7 @@ func (n *node) turn() {
 	}
 }
 
-// work is one round of the member: see the package comment of replica.
+// work is one turn of the member: see the package comment of replica.
 func (n *node) work(p *process) {
 	n.dispatch(p, p.replica.Prepare(n.local()))
 	out, err := p.replica.Apply(n.local())
@@ -141,7 +141,7 @@ func (n *node) work(p *process) {
 	syncs := n.disk.syncs.Load()
 	late, err := p.replica.Persist()
 	if n.disk.died() {
-		n.crash() // as it must when the disk fails
+		n.crash() // as required after a disk error
 		return
 	}
 	if err != nil {
@@ -161,7 +161,7 @@ func (n *node) work(p *process) {
 	})
 }
 
-// observe checks and hands on what came of applying.
+// observe checks and delivers the results of applying.
 func (n *node) observe(p *process, out replica.Output) {
 	s := p.replica.Status()
 	if s.Applied != p.compared {
@@ -199,7 +199,7 @@ func (n *node) observe(p *process, out replica.Output) {
 	}
 }
 
-// sound notes an error of the disk as a breach, unless the disk was to fail: the process dies.
+// sound reports a disk error as a breach, unless it was planned: then the process dies.
 func (n *node) sound(err error) {
 	if !n.disk.died() {
 		n.must(err)
@@ -211,7 +211,7 @@ func (n *node) dispatch(p *process, messages []*pb.Message) {
 	for _, m := range messages {
 		to := n.nodeOf(m.GetTo())
 		if to < 0 {
-			continue // nobody has that id any more
+			continue // the id has no owner any more
 		}
 		if m.GetType() == pb.MsgSnap {
 			n.sendSnapshot(p, n.nodes[to], m)
@@ -223,7 +223,7 @@ func (n *node) dispatch(p *process, messages []*pb.Message) {
 	}
 }
 
-// receive takes a message as it came from the network.
+// receive takes a message from the network.
 func (n *node) receive(wire []byte) {
 	p := n.process
 	n.in(func() {
@@ -235,7 +235,7 @@ func (n *node) receive(wire []byte) {
 	})
 }
 
-// sendSnapshot carries a snapshot with its state, or fails to.
+// sendSnapshot carries a snapshot with its state, or fails.
 func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
 	sent := func(ok bool) {
 		n.after(n.between(0, 100*time.Millisecond), func() {
@@ -245,7 +245,7 @@ func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
 		})
 	}
 	state, err := p.store.State(m.GetSnapshot())
-	if fault.KindOf(err) == fault.NotFound && err != nil { // a newer one has taken its place meanwhile
+	if fault.KindOf(err) == fault.NotFound && err != nil { // a newer one has replaced it
 		sent(false)
 		return
 	}
@@ -281,7 +281,7 @@ func (n *node) takeSnapshot(wire, image []byte) {
 	})
 }
 
-// serve takes a client's request; answer may be called later, or never.
+// serve takes a client's request; it may call answer later, or never.
 func (n *node) serve(from string, r request, answer func(reply)) {
 	p := n.process
 	if p == nil && !n.silent {
@@ -317,10 +317,10 @@ func (n *node) serve(from string, r request, answer func(reply)) {
 	})
 }
 
-// errRefused is what a host says of a process that is gone.
+// errRefused is a host's answer for a dead process.
 func errRefused() error { return fault.New("dial", fault.Unavailable, "connection refused") }
 
-// renewed notes what is promised to a client from the moment it is said.
+// renewed records a promise to a client at its sending.
 func (n *node) renewed(r request, a replica.Answer, answer func(reply)) {
 	for _, kept := range a.Renewals {
 		if kept.TTL > 0 {
@@ -330,7 +330,7 @@ func (n *node) renewed(r request, a replica.Answer, answer func(reply)) {
 	answer(reply{kept: a.Renewals, err: a.Err})
 }
 
-// crash ends the process; its disk loses what it may.
+// crash ends the process; its disk loses unsynced data.
 func (n *node) crash() {
 	p := n.process
 	if p == nil {
@@ -357,7 +357,7 @@ func (n *node) wipe() {
 	n.tell("%s loses its disk", n.name)
 }
 
-// doctor is what the leader's owner knows, to keep the group in strength.
+// doctor holds a leader's data for repairs of the membership.
 type doctor struct {
 	tracker *membership.Tracker
 	term    uint64
@@ -366,7 +366,7 @@ type doctor struct {
 	pending bool
 }
 
-// treat lets a leader look after the members.
+// treat lets a leader repair the membership.
 func (n *node) treat(p *process) {
 	d := &p.doctor
 	if n.local() < d.looked+250*time.Millisecond {
@@ -428,8 +428,8 @@ func asChange(c membership.Change) (r replica.Change) {
 	return r
 }
 
-// candidates are the peers that offer to be members and can be reached: those that never were
-// one, or find that they are none any more.
+// candidates returns the reachable peers that offer to be members: new ones, or ones that noticed their
+// removal.
 func (n *node) candidates(p *process) (all []membership.Peer) {
 	for _, other := range n.nodes {
 		if q := other.process; q != nil && q != p && other.paused == 0 && !q.belongs() &&
@@ -440,7 +440,7 @@ func (n *node) candidates(p *process) (all []membership.Peer) {
 	return all
 }
 
-// belongs reports whether a process is a member as far as it knows, of a group with a leader.
+// belongs reports whether a process is a member by its own knowledge, of a group with a leader.
 func (p *process) belongs() bool {
 	s := p.replica.Status()
 	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == p.replica.ID() })

@@ -13,14 +13,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// skew bounds how much the rates of two clocks differ: half of it on either side of true time.
+// skew bounds the difference of two clock rates, half of it on either side of true time.
 const skew = 0.05
 
-// promised is the true time that a leader's clock makes of a time to live at least.
+// promised returns the minimum true time of a time to live on a leader's clock.
 func promised(ttl int64) int64 { return int64(float64(ttl) / (1 + skew/2)) }
 
-// oracle is a member that cannot fail: it applies each entry once, when the first of the
-// others has, and knows what everybody may say.
+// oracle is a member that cannot fail: it applies each entry once, at its first application by a member, and
+// knows the right answers.
 type oracle struct {
 	*world
 	figures *figures
@@ -31,16 +31,16 @@ type oracle struct {
 	entries map[uint64]record
 	fates   map[call]coord.Result
 	beliefs *beliefs
-	images  map[uint64]*machine.Image // of some indexes, until all are far beyond
+	images  map[uint64]*machine.Image // of some indexes, until all members are far beyond
 	hashes  map[uint64][sha256.Size]byte
 	leaders map[uint64]uint64        // term to member
-	began   map[uint64]time.Duration // term: when its leader began to measure
+	began   map[uint64]time.Duration // term: start of its leader's measurements
 	born    map[coord.LeaseID]time.Duration
 	conf    configuration
 	ended   func(coord.LeaseID, []*coord.KeyValue)
 }
 
-// record is what all members must have at an index.
+// record is the required content of an index.
 type record struct {
 	term    uint64
 	command [sha256.Size]byte
@@ -52,7 +52,7 @@ type call struct {
 	sequence uint64
 }
 
-// every so many indexes members' states are compared.
+// every is the distance of the indexes at which members' states are compared.
 const every = 8
 
 func newOracle(w *world, f *figures) *oracle {
@@ -63,7 +63,7 @@ func newOracle(w *world, f *figures) *oracle {
 	}
 }
 
-// applied hears of a command from each member that applies it.
+// applied records a command applied by a member.
 func (o *oracle) applied(member string, a replica.Applied) {
 	encoded, err := machine.Encode(a.Command)
 	o.must(err)
@@ -82,7 +82,7 @@ func (o *oracle) applied(member string, a replica.Applied) {
 	o.first(member, a)
 }
 
-// first applies an entry that no member has applied before.
+// first applies an entry for the first time.
 func (o *oracle) first(member string, a replica.Applied) {
 	before, ttls := o.claims(a.Command)
 	result, effects := o.machine.Apply(a.Index, a.Term, a.Command)
@@ -116,7 +116,7 @@ func (o *oracle) first(member string, a replica.Applied) {
 	}
 }
 
-// expired checks that a lease did not time out too early for anybody.
+// expired checks that a lease did not time out too early for any observer.
 func (o *oracle) expired(id coord.LeaseID, term uint64, ttl int64) {
 	o.figures.expired++
 	o.must(o.leases.Expired(id, o.now))
@@ -126,7 +126,7 @@ func (o *oracle) expired(id coord.LeaseID, term uint64, ttl int64) {
 	}
 }
 
-// claims gives the keys of locks bound to leases that a command may end, and their times to live.
+// claims returns the keys of locks bound to leases that a command may end, and their times to live.
 func (o *oracle) claims(cmd coord.Command) (claims []*coord.KeyValue, ttls map[coord.LeaseID]int64) {
 	var ids []coord.LeaseID
 	switch op := cmd.Op.(type) {
@@ -161,7 +161,7 @@ func sameResult(a, b coord.Result) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// compare holds a member's state against the one it should have.
+// compare compares a member's state with the required one.
 func (o *oracle) compare(member string, m *machine.Machine) {
 	index, _ := m.Index()
 	image := o.images[index]
@@ -178,7 +178,7 @@ func (o *oracle) compare(member string, m *machine.Machine) {
 	}
 }
 
-// led hears who leads a term.
+// led records the leader of a term.
 func (o *oracle) led(term, member uint64) {
 	if before, ok := o.leaders[term]; ok && before != member {
 		o.breach("C2", "members %x and %x both lead term %d", before, member, term)
@@ -186,7 +186,7 @@ func (o *oracle) led(term, member uint64) {
 	o.leaders[term] = member
 }
 
-// promoted hears that the leader of a term begins to measure.
+// promoted records the start of a leader's measurements.
 func (o *oracle) promoted(term uint64) {
 	if _, ok := o.began[term]; !ok {
 		o.began[term] = o.now
@@ -210,7 +210,7 @@ func (o *oracle) answered(c call, r coord.Result) {
 	}
 }
 
-// configuration is the latest that any member has applied.
+// configuration returns the latest one that any member has applied.
 type configuration struct {
 	index   uint64
 	joint   bool
@@ -221,7 +221,7 @@ func (c *configuration) has(id uint64) bool {
 	return slices.ContainsFunc(c.members, func(m replica.MemberStatus) bool { return m.ID == id })
 }
 
-// configured hears what configuration a member has applied.
+// configured records a member's applied configuration.
 func (o *oracle) configured(s replica.Status) {
 	if s.Applied > o.conf.index {
 		o.conf = configuration{s.Applied, s.Joint, s.Members}

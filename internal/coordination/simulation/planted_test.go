@@ -19,11 +19,11 @@ import (
 // edit replaces a piece of source that occurs once in its file.
 type edit struct{ file, old, new string }
 
-// plant is a bug: one that somebody has made, or that a careful reader may miss.
+// plant is a bug: a real one of the past, or one that a careful reader may miss.
 type plant struct {
 	name  string
 	edits []edit
-	rules []string // any of which may notice first; see doc.go and pkg/coord/audit
+	rules []string // any of which may notice first; see doc.go and internal/coordination/audit
 }
 
 const (
@@ -131,7 +131,7 @@ func directoryPlants() []plant {
 	}
 }
 
-// Each bug is compiled in the place of what it breaks, and played until something is noticed.
+// TestPlanted compiles each bug into the source, and plays seeds until a check notices it.
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestPlanted(t *testing.T) {
 			out, err := compile.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			run := exec.Command(binary, "-test.run", "^TestSeeds$", "-test.failfast")
-			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(seeds)) // which pass as they are
+			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(seeds)) // which pass without the bug
 			out, err = run.CombinedOutput()
 			require.Error(t, err, "nobody noticed")
 			found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)
@@ -155,7 +155,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// overlay writes the changed files and the list of them that the compiler takes.
+// overlay writes the changed files and the compiler's list of them.
 func overlay(t *testing.T, root, dir string, edits []edit) string {
 	changed := make(map[string]string)
 	replace := make(map[string]string)

@@ -15,7 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// seeds that go test plays, each for some virtual time under faults.
+// seeds is the number of seeds of go test, each for some virtual time under faults.
 const (
 	seeds   = 200
 	few     = 20 // with -short
@@ -70,8 +70,8 @@ func playSeed(t *testing.T, seed uint64, d time.Duration) *cluster {
 	return c
 }
 
-// How long nobody is served when the leader's process is killed: until the next one is elected,
-// at least an election timeout after its last heartbeat, and at most two unless votes are split.
+// The outage after a kill of the leader lasts until the next election: at least an election timeout after its
+// last heartbeat, and at most two unless votes are split.
 func TestLeaderLoss(t *testing.T) {
 	const kills = 60
 	cryptotest.SetGlobalRandom(t, 1)
@@ -110,7 +110,7 @@ func TestLeaderLoss(t *testing.T) {
 	}
 }
 
-// spent is the CPU time of the process.
+// spent returns the CPU time of the process.
 func spent() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -119,7 +119,7 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// A seed plays the same way each time: otherwise what it found cannot be found again.
+// A seed plays the same way each time: otherwise its findings cannot be reproduced.
 func TestSeedsRepeat(t *testing.T) {
 	var told [2]string
 	for i := range told {

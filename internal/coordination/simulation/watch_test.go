@@ -10,7 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// watched is what a member says to a watcher.
+// watched is a member's message to a watcher.
 type watched struct {
 	watch coord.Watch
 	batch coord.Batch
@@ -58,7 +58,7 @@ func (c *cluster) watch(p *proc, i int) {
 	}
 }
 
-// lookBack watches from about where a member's history begins: all of it is there, or none.
+// lookBack watches from about the beginning of a member's history: the events are complete, or refused.
 func (c *cluster) lookBack(p *proc, watcher *client, span coord.Span) {
 	type view struct {
 		watched
@@ -83,13 +83,13 @@ func (c *cluster) lookBack(p *proc, watcher *client, span coord.Span) {
 	}
 }
 
-// listed is what a member has of a span.
+// listed is a member's content of a span.
 type listed struct {
 	page coord.Page
 	err  error
 }
 
-// list reads a span of any member: it is what the oracle had at that revision.
+// list reads a span of any member: it equals the oracle's at that revision.
 func (c *cluster) list(p *proc, watcher *client, span coord.Span) {
 	answer, ok := watcher.ask(p, request{local: func(m *machine.Machine) any {
 		page, err := m.Range(coord.Query{Span: span})

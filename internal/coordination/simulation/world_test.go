@@ -10,8 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// world is virtual time: what is to happen, in order. True time begins at 0; nobody in it
-// can see it.
+// world is virtual time: scheduled events, in order. True time begins at 0; it is invisible inside.
 type world struct {
 	rng   *rand.Rand
 	now   time.Duration
@@ -19,14 +18,14 @@ type world struct {
 	made  uint64
 	procs []*proc
 	fail  error    // the first breach: the world stops
-	story []string // what happened of late, for the reader of a breach
+	story []string // recent events, for the reader of a breach
 }
 
 func newWorld(seed uint64) *world {
 	return &world{rng: rand.New(rand.NewPCG(seed, 0x6b6c6173696d))}
 }
 
-// event is something that happens at a time; those of one time in the order they were made.
+// event is scheduled at a time; events of one time run in the order of their creation.
 type event struct {
 	at    time.Duration
 	order uint64
@@ -65,12 +64,12 @@ func (w *world) run(until time.Duration) {
 	w.now = max(w.now, until)
 }
 
-// breach notes that a promise was broken.
+// breach records a broken promise.
 func (w *world) breach(rule, format string, args ...any) {
 	w.must(fault.New("check."+rule, fault.Internal, format, args...))
 }
 
-// must notes an error as a breach.
+// must records an error as a breach.
 func (w *world) must(err error) {
 	if err != nil && w.fail == nil {
 		w.fail = fmt.Errorf("at %v: %w", w.now, err)
@@ -102,7 +101,7 @@ type proc struct {
 	yield func(struct{}) bool
 }
 
-// stopped unwinds a proc whose world has ended.
+// stopped unwinds a proc after the end of its world.
 type stopped struct{}
 
 // spawn starts a proc now.
@@ -128,8 +127,7 @@ func (w *world) end() {
 	}
 }
 
-// park waits for somebody to call the function given to arm; what it is called with after
-// the first time is passed over.
+// park waits for a call of the function given to arm, and returns its first argument.
 func park[T any](p *proc, arm func(wake func(T))) (got T) {
 	woken := false
 	arm(func(v T) {
