@@ -1,33 +1,33 @@
-// Package audit checks what a state machine of pkg/coord, or a whole group of them, did
-// against the promises made for it. It knows the promises and not the machine: a checker
-// follows from outside, keeps its own simple account and says which rule was broken first.
+// Package audit checks a state machine, or a whole group, against its promises. A checker follows
+// from outside, keeps its own simple record, knows nothing about the implementation, and names the
+// first broken rule.
 //
-// Log follows the entries of one log, Leases the time on which they end, Stream a watcher.
-// The rules have the names of the project's reliability notes:
+// Log checks the entries of one log, Leases the times of their ends, Stream a watcher. RELIABILITY.md
+// defines the rules:
 //
 //	L1  the tokens granted on a lock strictly increase
 //	L2  a write guarded by an exclusive token is refused once a greater one was accepted
 //	L3  grants that exclude each other never overlap in the order of the log
 //	L4  a lease does not end by Expire before its time to live has passed since it was last renewed
-//	L5  a lease ends by an entry of the log that says so, and all its keys with it
-//	L6  nobody gives back a claim that is not theirs
+//	L5  a lease ends by an entry of the log, together with all its keys
+//	L6  only its owner gives a claim back
 //	L7  claims are granted in the order of the queue, in the entry that makes room
-//	W1  ordered: a watch reports revisions in ascending order, in one by key
+//	W1  ordered: a watch reports ascending revisions, and keys in order
 //	W2  unique: it reports no event twice
-//	W3  reliable: it leaves no event out
+//	W3  reliable: it reports every event
 //	W4  atomic: the events of a revision come together
-//	W5  resumable: going on from Next, at any member, neither repeats nor leaves out
-//	W6  bookmarkable: what is reported as progress has been delivered
-//	E1  a command repeated with its sequence is answered with its first result and does nothing
+//	W5  resumable: from Next it continues at any member, without gap or duplicate
+//	W6  bookmarkable: progress follows the delivery
+//	E1  a command repeated with its sequence returns its first result and changes nothing
 //	R1  events are the difference between the keyspace before and after, at one new revision
 //	U1  no command gives an owner more leases, or claims, than its quota
-//	I1  entries of the directory change by the directory's commands, and with their lease, alone
-//	I2  a batch is all there in its revision, and an event of it changes something
-//	I3  an entry of another owner changes by a batch that adopts it, or has a later registration of it, alone
-//	I4  no batch is accepted once one of a later generation of its owner was, whose lease lives
-//	I6  the last word on an entry counts: a put that has an earlier one than another owner's is passed over, and no other is
+//	I1  only directory commands and the end of a lease change directory entries
+//	I2  a batch is complete in its revision, and each of its events is a change
+//	I3  only a batch with Adopt or with a later registration changes another owner's entry
+//	I4  a generation with a live lease blocks batches of earlier generations
+//	I6  the latest decision about an entry counts: exactly the puts with an earlier one are skipped
 //
-// Errors are of kind Internal, with "audit." and the rule as operation.
+// Errors have the kind Internal and the operation "audit." with the rule.
 package audit
 
 import (
@@ -139,7 +139,7 @@ func (l *Log) repeated(e Entry) (bool, error) {
 	return true, l.nothing("E1", e)
 }
 
-// nothing checks that an entry had no effects.
+// nothing requires an entry without effects.
 func (l *Log) nothing(rule string, e Entry) error {
 	if n := len(e.Effects.Events) + len(e.Effects.Grants) + len(e.Effects.Granted) + len(e.Effects.Ended); n > 0 {
 		return breach(rule, "entry %d was refused or repeated and had %d effects", e.Index, n)

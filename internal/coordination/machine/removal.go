@@ -11,8 +11,8 @@ import (
 
 // MaxRemovalRecords bounds the removal records of all owners; the oldest go first. A removal record
 // remembers that an owner removed an entry, by name or by replacing a span, not by the end of its
-// lease. It blocks earlier registrations of other owners, but not of the same owner, which may have
-// been away. A put of the key deletes the record. The bound is part of the log's format; the records
+// lease. It blocks earlier registrations of other owners. The same owner may return after an
+// absence. A put of the key deletes the record. The bound is part of the log's format; the records
 // need at most a few megabytes.
 const MaxRemovalRecords = 10_000
 

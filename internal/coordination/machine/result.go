@@ -7,7 +7,7 @@ import "github.com/blackhole/blackhole/pkg/coord"
 type ApplyEffects struct {
 	// Events of the command, all at one revision, by key, at most one per key.
 	Events []coord.Event
-	// Grants are new holders, those of one lock by token.
+	// Grants are new holders; holders of one lock are sorted by token.
 	Grants []Grant
 	// Granted and Ended are the leases that begin and end.
 	Granted []coord.Lease

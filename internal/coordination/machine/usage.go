@@ -8,8 +8,8 @@ type Usage struct {
 	Bytes                   int64
 }
 
-// usage is the Usage of one owner. All its leases and clients point to it, and it lives as long as
-// one of them; its keys are bound to its leases.
+// usage is the Usage of one owner. Its leases and clients share it and keep it alive; its keys
+// are bound to its leases.
 type usage struct {
 	Usage
 	published *published // nil: nothing yet
