@@ -59,7 +59,7 @@ func decodeIncarnation(group bootstrap.GroupID, wire []byte) (incarnation, error
 	}
 	began, err := bootstrap.DecodeRecovery(wire)
 	if err == nil && began.Group != group {
-		err = fault.New("group.readLife", fault.Invalid, "the succession is of another group")
+		err = fault.New("group.readLife", fault.Invalid, "recovery record of another group")
 	}
 	return incarnation{group, began}, err
 }

@@ -87,7 +87,7 @@ func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseSt
 		return nil, h, err
 	}
 	if !l.leads() {
-		return nil, h, fault.New("group.Leases", fault.Unavailable, "this member does not lead")
+		return nil, h, fault.New("group.Leases", fault.Unavailable, "another member leads")
 	}
 	var found []coord.LeaseState
 	l.member.View(func(m *machine.Machine) {

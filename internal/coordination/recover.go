@@ -116,7 +116,7 @@ func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recove
 		one := coord.Member{Peer: m.Peer, ID: m.ID, Active: m.ID == self}
 		member = member || one.Active
 		if one.Active && m.Peer != r.Self.Peer {
-			return r, fault.New("", fault.Conflict, "the directory is that of peer %s, the key is that of %s", m.Peer, id)
+			return r, fault.New("", fault.Conflict, "directory of peer %s, key of peer %s: use the key of the directory", m.Peer, id)
 		}
 		if !m.Voter {
 			r.Learners = append(r.Learners, one)

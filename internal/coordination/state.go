@@ -65,7 +65,7 @@ func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err erro
 	}
 	remote, ok := t.(coord.Admin)
 	if !ok {
-		return state, fault.New("group.Group", fault.Unsupported, "the leader does not offer it")
+		return state, fault.New("group.Group", fault.Unsupported, "not supported by the leader")
 	}
 	if state, err = remote.Group(ctx); err != nil {
 		p.finder.advance(leader.Refused{Leader: at})
@@ -145,7 +145,7 @@ func (p *Plane) Transfer(ctx context.Context, to string) error {
 	return p.router.retry(ctx, func(ctx context.Context, t executor) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
-			return fault.New("group.Transfer", fault.Unsupported, "the leader does not offer it")
+			return fault.New("group.Transfer", fault.Unsupported, "not supported by the leader")
 		}
 		return o.Transfer(ctx, to)
 	})

@@ -64,7 +64,7 @@ func (v *Validator) Select(key string, values [][]byte) (int, error) {
 	if err := v.notices.owns(key); err != nil {
 		return 0, fault.Wrap(op, err)
 	}
-	at, best, failure := -1, announcement{}, error(fault.New("", fault.Invalid, "there is nothing to select from"))
+	at, best, failure := -1, announcement{}, error(fault.New("", fault.Invalid, "no values to select from"))
 	for i, value := range values {
 		n, err := v.notices.open(value)
 		switch {
@@ -111,7 +111,7 @@ func newAnnouncements(n bootstrap.Network, now func() time.Time) *announcements 
 
 func (n *announcements) owns(key string) error {
 	if key != n.key {
-		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(n.key))], "?"), "is not that of this network's group")
+		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(n.key))], "?"), "belongs to another network")
 	}
 	return nil
 }

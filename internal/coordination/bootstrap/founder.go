@@ -132,10 +132,10 @@ func (o Options) check() (peer.ID, error) {
 		return "", fault.As("", fault.Invalid, err)
 	}
 	if !slices.Contains([]int{0, 1, 3, 5}, o.Voters) {
-		return "", fault.Invalidf("voters", o.Voters, "must be 1, 3 or 5")
+		return "", fault.Invalidf("voters", o.Voters, "use 1, 3 or 5")
 	}
 	if o.Store == nil || o.Store.own != (owner{peer: self, network: o.Network.ID()}) {
-		return "", fault.Invalidf("store", nil, "must be open for this peer and network")
+		return "", fault.Invalidf("store", nil, "belongs to another peer or network")
 	}
 	switch {
 	case o.Transport == nil:

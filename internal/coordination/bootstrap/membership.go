@@ -110,7 +110,7 @@ func (n Network) checkMembership(c Membership) error {
 		case i > 0 && v.Peer <= c.Voters[i-1].Peer:
 			return fault.Invalidf("charter.voters", v.Peer.String(), "not in ascending order")
 		case v.RaftID == 0 || ids[v.RaftID]:
-			return fault.Invalidf("charter.voters", v.RaftID, "raft ids must be distinct and not 0")
+			return fault.Invalidf("charter.voters", v.RaftID, "raft ids must be distinct and above 0")
 		}
 		ids[v.RaftID] = true
 	}

@@ -151,7 +151,7 @@ func (s *Store) load() error {
 			s.path, o.peer, s.own.peer)
 	}
 	if o.network != s.own.network {
-		return fault.New("", fault.Invalid, "it is of network %s", o.network)
+		return fault.New("", fault.Invalid, "file of network %s", o.network)
 	}
 	s.state = state
 	return nil

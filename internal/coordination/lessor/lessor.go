@@ -124,7 +124,7 @@ func (l *Lessor) Term() uint64 { return l.term }
 // Len returns the number of known leases.
 func (l *Lessor) Len() int { return len(l.leases) }
 
-// Granted adds the leases that an applied entry granted. It does nothing while not leading: Promote brings
+// Granted adds the leases that an applied entry granted. Without leadership it does nothing: Promote adds
 // them.
 func (l *Lessor) Granted(now time.Duration, leases []coord.Lease) {
 	if l.term == 0 {

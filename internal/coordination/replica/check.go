@@ -13,7 +13,7 @@ func check(self uint64, m *pb.Message) error {
 	case m == nil:
 		return fault.Invalidf("message", nil, "is missing")
 	case m.GetTo() != self:
-		return fault.Invalidf("to", m.GetTo(), "is not this member, %x", self)
+		return fault.Invalidf("to", m.GetTo(), "wrong member: expected %x", self)
 	case m.GetFrom() == self || (Member{ID: m.GetFrom(), Peer: "p"}).validate() != nil:
 		return fault.Invalidf("from", m.GetFrom(), "must be another member")
 	case len(m.GetResponses()) > 0:
@@ -34,7 +34,7 @@ func check(self uint64, m *pb.Message) error {
 		}
 	case pb.MsgHeartbeatResp:
 		if n := len(m.GetContext()); n != 0 && n != 8 {
-			return fault.Invalidf("context", n, "must have 8 bytes or none")
+			return fault.Invalidf("context", n, "wrong length: use 0 or 8 bytes")
 		}
 	case pb.MsgSnap:
 		return fault.Invalidf("type", m.GetType().String(), "needs its state; see Restore")
@@ -51,7 +51,7 @@ func check(self uint64, m *pb.Message) error {
 // oneNumber requires the round number of a read.
 func oneNumber(m *pb.Message) error {
 	if len(m.GetEntries()) != 1 || len(m.GetEntries()[0].GetData()) != 8 {
-		return fault.Invalidf("entries", len(m.GetEntries()), "must be one, of 8 bytes")
+		return fault.Invalidf("entries", len(m.GetEntries()), "use one entry of 8 bytes")
 	}
 	return nil
 }

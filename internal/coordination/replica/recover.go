@@ -26,7 +26,7 @@ type RecoveredState struct {
 func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 	const op = "replica.Inspect"
 	if !s.HasSnapshot() {
-		return nil, fault.New(op, fault.Invalid, "the member has no state: it was never sent any")
+		return nil, fault.New(op, fault.Invalid, "no state: the member never received a snapshot")
 	}
 	r, err := New(Config{Storage: s})
 	if err != nil {
