@@ -100,7 +100,7 @@ func (s simulation) validate() error {
 	case s.Records < 1 || s.Records > most*s.Peers:
 		return fault.Invalidf("-records", s.Records, "must be 1 to %d, not %d", most*s.Peers, s.Records)
 	case s.Connections < 0 || s.Connections > 0 && s.Connections < leastConnections:
-		return fault.Invalidf("-connections", s.Connections, "must be 0 or at least %d, not %d", leastConnections, s.Connections)
+		return fault.Invalidf("-connections", s.Connections, "%[2]d is too small: use 0, or %[1]d and more", leastConnections, s.Connections)
 	case s.RTT < 0 || s.RTT > 2*time.Second:
 		return fault.Invalidf("-rtt", s.RTT, "must be 0 to 2s, not %s", s.RTT)
 	case !(s.Loss >= 0 && s.Loss <= 0.5):

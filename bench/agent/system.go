@@ -34,14 +34,14 @@ type api interface {
 type entry struct {
 	service string
 	id      int
-	mark    string // metadata "v"; makes it differ from what was registered before
+	mark    string // metadata "v"; distinguishes it from earlier registrations
 	check   string // URL, to be asked every interval; "": it has a lease of an hour
 }
 
-// name is that of the instance, one of a kind in all services.
+// name is the name of the instance, unique over all services.
 func (e entry) name() string { return fmt.Sprintf("%s-%d", e.service, e.id) }
 
-// address is that of the instance; many are alike.
+// address is the address of the instance; many share one.
 func (e entry) address() string {
 	if e.check != "" {
 		return "127.0.0.1" // where it is checked
@@ -65,7 +65,7 @@ type system struct {
 	server  *child.Process
 
 	grpc    string // address; "": there is none
-	metrics []byte // request, of those of the Go runtime; nil: there are none
+	metrics []byte // request for Go runtime figures; nil without them
 }
 
 // starter starts a server with its data in a directory.

@@ -134,7 +134,7 @@ func gather(ctx context.Context, woken <-chan arrival, mark string, watchers int
 				all = append(all, w.at)
 			}
 		case <-patience.C:
-			return nil, fault.New("gather", fault.Timeout, "%d of %d watchers were told of %s within %v", len(all), watchers, mark, late)
+			return nil, fault.New("gather", fault.Timeout, "%d of %d watchers received %s within %v", len(all), watchers, mark, late)
 		case <-ctx.Done():
 			return nil, fault.As("gather", fault.Unavailable, context.Cause(ctx))
 		}

@@ -35,7 +35,7 @@ import (
 
 const (
 	memberCommand = "member"       // as which this command is a member of a group
-	ownerKey      = "bench-peer"   // gRPC metadata by which a peer that is played says who it is
+	ownerKey      = "bench-peer"   // gRPC metadata with the identity of a played peer
 	groupKey      = "bench-group"  // and a member, which group its call is meant for
 	identityFile  = "identity.key" // in a member's directory
 	manyWatches   = 100_000        // at a member
@@ -93,7 +93,7 @@ func owner(ctx context.Context) (string, error) {
 	if is := md.Get(ownerKey); len(is) == 1 {
 		return is[0], nil
 	}
-	return "", fault.New("owner", fault.Forbidden, "a caller says who it is")
+	return "", fault.New("owner", fault.Forbidden, "the caller must send its identity")
 }
 
 // said is gRPC metadata with each call.

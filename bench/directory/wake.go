@@ -136,7 +136,7 @@ func gather(ctx context.Context, told <-chan arrival, mark string, watchers int)
 				n++
 			}
 		case <-patience.C:
-			return nil, fault.New("gather", fault.Timeout, "%d of %d watchers were told of %s within %v", n, watchers, mark, late)
+			return nil, fault.New("gather", fault.Timeout, "%d of %d watchers received %s within %v", n, watchers, mark, late)
 		case <-ctx.Done():
 			return nil, fault.As("gather", fault.Unavailable, context.Cause(ctx))
 		}

@@ -141,7 +141,7 @@ func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
 type Recovery = group.Recovery
 
 // Recover makes the peer of an unused data directory the only voter of its group's next incarnation, or only
-// describes this with commit false. Errors: those of coordination.Recover; NotFound without an identity, which
+// describes this with commit false. Errors: as coordination.Recover; NotFound without an identity, which
 // it does not create.
 func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	const op = "daemon.Recover"

@@ -126,7 +126,7 @@ type ClaimState struct {
 	Age         time.Duration // since the answering member saw the claim; 0 means unknown
 }
 
-// Admin tells of the group itself.
+// Admin reports the state of the group itself.
 type Admin interface {
 	// Group returns this peer's knowledge of the group. Without a group it succeeds, and Missing
 	// explains the state.

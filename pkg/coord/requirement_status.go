@@ -108,7 +108,7 @@ func evaluated(kv *KeyValue, s RequirementStatus) (EvaluatedRequirement, error) 
 
 // GetRequirement returns a requirement with its stored status, which follows the
 // directory by one command. The read is linearizable. Errors: NotFound, field
-// "name"; those of the reader.
+// "name"; as the reader.
 func GetRequirement(ctx context.Context, r Reader, name string) (EvaluatedRequirement, Header, error) {
 	e, _, h, err := getRequirement(ctx, r, name)
 	return e, h, fault.Wrap("coord.GetRequirement", err)
@@ -140,7 +140,7 @@ func getRequirement(ctx context.Context, r Reader, name string) (e EvaluatedRequ
 // AwaitRequirement waits until wanted accepts a requirement's status, for
 // example EvaluatedRequirement.Satisfied. With an error it returns the last
 // status it read. Errors: Timeout, Canceled; NotFound, field "name", also after a
-// deletion; those of the reader.
+// deletion; as the reader.
 func AwaitRequirement(ctx context.Context, r Reader, name string, wanted func(EvaluatedRequirement) bool) (EvaluatedRequirement, Header, error) {
 	const op = "coord.AwaitRequirement"
 	var last EvaluatedRequirement

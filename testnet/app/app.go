@@ -34,7 +34,7 @@ func Serve() (*Server, error) {
 	}
 	at, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
-		return nil, fault.New(op, fault.Internal, "%v is no address of TCP", l.Addr())
+		return nil, fault.New(op, fault.Internal, "%v is not a TCP address", l.Addr())
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Health, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })

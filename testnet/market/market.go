@@ -150,14 +150,14 @@ func (s Selection) Compare(a query.AnswerView) error {
 		}
 		got := records.Name{Provider: id, ID: r.Record.ID}
 		if i >= len(s) {
-			return fault.New(op, fault.Conflict, "%s is result %d of %d, but there should be only %d", got, i+1, len(a.Results), len(s))
+			return fault.New(op, fault.Conflict, "unexpected result %[1]s at position %[2]d of %[3]d, expected %[4]d results", got, i+1, len(a.Results), len(s))
 		}
 		if want := s[i].Name(); got != want {
-			return fault.New(op, fault.Conflict, "result %d is %s, and should be %s", i+1, got, want)
+			return fault.New(op, fault.Conflict, "result %d is %s, expected %s", i+1, got, want)
 		}
 	}
 	if len(a.Results) < len(s) {
-		return fault.New(op, fault.Conflict, "%d results, and there should be %d: the next is %s%s",
+		return fault.New(op, fault.Conflict, "%d results, expected %d: the next is %s%s",
 			len(a.Results), len(s), s[len(a.Results)].Name(), because(a))
 	}
 	return nil

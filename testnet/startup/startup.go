@@ -39,7 +39,7 @@ type Config struct {
 // Outcome is the result of one seed, written as JSON. Times are seconds.
 type Outcome struct {
 	Seed         uint64   `json:"seed"`
-	Order        string   `json:"order"` // of starts, by number; ! for those that were killed and started again
+	Order        string   `json:"order"` // start order by number; ! marks killed and restarted peers
 	Killed       int      `json:"killed"`
 	Committed    int      `json:"committed"` // registrations of which the whole cluster knew at once
 	Kept         int      `json:"kept"`      // registrations that were kept for later

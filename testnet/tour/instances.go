@@ -82,7 +82,7 @@ func present(ids ...string) func(instance.Result) error {
 // up demands exactly one instance, in status UP.
 func up(r instance.Result) error {
 	if len(r.Instances) != 1 || r.Instances[0].Status != instance.StatusUp {
-		return fault.New("tour.up", fault.Conflict, "%d instances, of which the first is not one that is UP", len(r.Instances))
+		return fault.New("tour.up", fault.Conflict, "%d instances, the first not UP", len(r.Instances))
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (t *Tour) found(ctx context.Context, service string, want ...string) error 
 				return fault.Wrap(w.name, err)
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
-				return fault.New(p.Name, fault.Conflict, "by %s, %s is at %v, and should be at %v", w.name, service, got, want)
+				return fault.New(p.Name, fault.Conflict, "by %s: %s is at %v, expected %v", w.name, service, got, want)
 			}
 		}
 	}

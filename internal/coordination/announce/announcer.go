@@ -118,7 +118,7 @@ func (h *Announcer) listen(ctx context.Context) {
 
 // Announce broadcasts a description of the group, even without listeners.
 //
-// Errors: Unavailable; those of ctx.
+// Errors: Unavailable; as ctx.
 func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
 	const op = "announce.Announce"
 	h.mu.Lock()

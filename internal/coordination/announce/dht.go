@@ -116,7 +116,7 @@ func (n *announcements) owns(key string) error {
 	return nil
 }
 
-// open decodes an announcement. Errors: those of verify; Invalid; Unauthentic; Conflict.
+// open decodes an announcement. Errors: as verify; Invalid; Unauthentic; Conflict.
 func (n *announcements) open(value []byte) (announcement, error) {
 	said, err := n.verify(value)
 	if err != nil {
@@ -167,7 +167,7 @@ func NewDHTStore(v Values, n bootstrap.Network, key crypto.PrivKey, now func() t
 
 // Publish replaces the announcement. The DHT does not report the number of storing peers.
 //
-// Errors: Exists for a newer announcement; those of the DHT.
+// Errors: Exists for a newer announcement; as the DHT.
 func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 	const op = "announce.Publish"
 	b.mu.Lock()
@@ -183,7 +183,7 @@ func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 
 // Lookup returns the announcement and its signer, unless an earlier call returned it.
 //
-// Errors: NotFound without a new announcement; those of the DHT.
+// Errors: NotFound without a new announcement; as the DHT.
 func (b *DHTStore) Lookup(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
 	const op = "announce.Lookup"
 	value, err := b.values.GetValue(ctx, b.notices.key)

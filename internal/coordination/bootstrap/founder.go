@@ -240,7 +240,7 @@ func (f *Founder) related(p peer.ID) bool {
 
 // Offer takes an encoded certificate of any origin: gossip, the DHT, or a description of the group.
 //
-// Errors: those of Network.Open; then nothing changes.
+// Errors: as Network.Open; then nothing changes.
 func (f *Founder) Offer(certificate []byte) error {
 	c, err := f.options.Network.Open(certificate)
 	if err != nil {

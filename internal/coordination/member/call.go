@@ -105,7 +105,7 @@ func (m *Member) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseI
 
 // Change changes the configuration and waits for its application.
 //
-// Errors: those of replica.Change; Timeout, Canceled.
+// Errors: as replica.Change; Timeout, Canceled.
 func (m *Member) Change(ctx context.Context, c replica.Change) error {
 	_, err := m.call(ctx, "member.Change", func(r *replica.Replica, id uint64) { r.Change(id, c) })
 	return err
@@ -114,7 +114,7 @@ func (m *Member) Change(ctx context.Context, c replica.Change) error {
 // Transfer hands the leadership to another voter and waits for its election. Raft tries for an election
 // timeout; a recent learner may need a second attempt.
 //
-// Errors: those of replica.Transfer; Unavailable after a failure; Timeout, Canceled.
+// Errors: as replica.Transfer; Unavailable after a failure; Timeout, Canceled.
 func (m *Member) Transfer(ctx context.Context, to uint64) error {
 	const op = "member.Transfer"
 	for range 3 {

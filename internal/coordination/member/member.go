@@ -114,7 +114,7 @@ type arrival struct {
 	machine *machine.Machine
 }
 
-// Start starts a member. Errors: those of replica.New; Invalid.
+// Start starts a member. Errors: as replica.New; Invalid.
 func Start(c Config) (*Member, error) {
 	const op = "member.Start"
 	if err := c.defaults(); err != nil {

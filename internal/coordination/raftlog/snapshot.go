@@ -80,7 +80,7 @@ func name(snap *pb.Snapshot) string {
 // Write writes the file of a snapshot durably. It has no effect before Adopt or Restore. It is safe for
 // concurrent use.
 //
-// Errors: Internal, or those of the state.
+// Errors: Internal, or as the state.
 func (f *snapshotFiles) Write(snap *pb.Snapshot, state io.WriterTo) error {
 	const op = "raftlog.Write"
 	path := f.path(snapshotDir, name(snap))

@@ -61,7 +61,7 @@ func (r *Replica) refuse(id uint64, err error) {
 
 // Pack encodes a command for Propose, outside the Replica's goroutine.
 //
-// Errors: those of machine.Encode; TooLarge.
+// Errors: as machine.Encode; TooLarge.
 func Pack(cmd coord.Command) ([]byte, error) {
 	const op = "replica.Pack"
 	encoded, err := machine.Encode(cmd)
@@ -100,7 +100,7 @@ func (r *Replica) overloaded() error {
 // Change proposes a change of the configuration; see Propose for the id. The answer follows the end of the
 // joint configuration.
 //
-// Errors besides those of Answer: Invalid, NotFound, Exists, LimitReached.
+// Errors: as Answer; Invalid, NotFound, Exists, LimitReached.
 func (r *Replica) Change(id uint64, c Change) {
 	const op = "replica.Change"
 	if err := r.membership.validate(c); err != nil {

@@ -22,7 +22,7 @@ type RecoveredState struct {
 
 // Inspect reads a member's state without changes on the disk. The storage must have no other user.
 //
-// Errors: Invalid for a storage without a state; those of New; Internal.
+// Errors: Invalid for a storage without a state; as New; Internal.
 func Inspect(s *raftlog.Storage) (*RecoveredState, error) {
 	const op = "replica.Inspect"
 	if !s.HasSnapshot() {
@@ -68,7 +68,7 @@ func (v *RecoveredState) Members() []MemberStatus {
 // which members of the old one do not accept. The revision leaps; see coord.BumpIncarnation. The
 // RecoveredState must not be used afterwards.
 //
-// Errors: Invalid; those of coord.BumpIncarnation; Internal.
+// Errors: Invalid; as coord.BumpIncarnation; Internal.
 func (v *RecoveredState) Recover(group string, only Member) error {
 	const op = "replica.Recover"
 	if err := only.validate(); err != nil {

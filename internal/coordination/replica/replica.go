@@ -173,7 +173,7 @@ type arrival struct {
 
 // New starts a member from its storage: the snapshot in force, and the log after it.
 //
-// Errors: Invalid; Internal, or those of coord.Restore, for a damaged storage.
+// Errors: Invalid; Internal, or as coord.Restore, for a damaged storage.
 func New(c Config) (*Replica, error) {
 	const op = "replica.New"
 	c.defaults()
@@ -237,7 +237,7 @@ func (r *Replica) load() error {
 
 // Read restores the machine of a stored snapshot, in any goroutine.
 //
-// Errors: those of raftlog.State and coord.Restore.
+// Errors: as raftlog.State and coord.Restore.
 func Read(s *raftlog.Storage, snap *pb.Snapshot) (*machine.Machine, error) {
 	state, err := s.State(snap)
 	if err != nil {

@@ -156,7 +156,7 @@ func (x *Exchange) Send(to peer.ID, topic Topic, message []byte) {
 	}
 }
 
-// Ask asks a peer and waits for its answer. It dials the peer if necessary. Errors: those of the peer's
+// Ask asks a peer and waits for its answer. It dials the peer if necessary. Errors: as the peer's
 // handler, by their kind; TooLarge; Unavailable; Timeout; Canceled.
 func (x *Exchange) Ask(ctx context.Context, to peer.ID, topic Topic, question []byte) ([]byte, error) {
 	const op = "transport.Ask"

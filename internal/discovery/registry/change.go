@@ -153,7 +153,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 
 // Update replaces the offer of a registered service and keeps its created_at. Like Register it hands the new
 // version out; outcomes of older versions no longer count. A tombstone for the place that the service leaves is
-// due at once. Errors: NotFound, and those of Register except Exists.
+// due at once. Errors: NotFound, and as Register except Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
 		return r.signer.nextVersion(last, r.store.Floor(), o, wall(now))
