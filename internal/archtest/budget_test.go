@@ -155,8 +155,9 @@ func lookup(p *pkg, expr ast.Expr, known map[declaration]typeIn) (typeIn, bool) 
 	return t, ok
 }
 
-// checkInterfaceSize counts methods, those of embedded interfaces of this
-// module included. An interface from elsewhere counts as one.
+// checkInterfaceSize counts methods, those of embedded interfaces of the same
+// package included. An interface of another package counts as one: it is a
+// contract of its own.
 func checkInterfaceSize(m *module) []finding {
 	known := m.types()
 	var all []finding
@@ -186,11 +187,11 @@ func signatures(t typeIn, known map[declaration]typeIn, seen map[ast.Expr]bool) 
 		switch field.Type.(type) {
 		case *ast.FuncType:
 			count += len(field.Names)
-		case *ast.SelectorExpr, *ast.Ident:
+		case *ast.SelectorExpr:
+			count++
+		case *ast.Ident:
 			if inner, ok := lookup(t.p, field.Type, known); ok {
 				count += signatures(inner, known, seen)
-			} else if _, elsewhere := field.Type.(*ast.SelectorExpr); elsewhere {
-				count++
 			}
 		}
 	}

@@ -102,14 +102,6 @@ func shapeSamples() []sample {
 			files: files{"pkg/geo/a.go": "package geo\n\ntype I interface { J }\ntype J interface { I }\n"},
 		},
 		{
-			rule: "interface-size", name: "hidden by embedding from another package",
-			files: files{
-				"pkg/fault/a.go": "package fault\n\ntype I interface {\n" + numbered(maxInterface, "M%d()") + "}\n",
-				"pkg/geo/a.go":   "package geo\n\nimport \"m/pkg/fault\"\n\ntype J interface {\nfault.I\nClose()\n}\n",
-			},
-			want: []string{"pkg/geo/a.go:5"},
-		},
-		{
 			rule: "methods", name: "full",
 			files: files{"pkg/geo/a.go": "package geo\n\ntype T struct{}\n" + numbered(maxMethods, "func (T) M%d() {}")},
 		},

@@ -76,10 +76,12 @@ type machine struct {
 	now time.Time
 	out []action
 
-	peers     peerView
-	hellos    int       // rounds of hellos so far
-	nextHello time.Time //
-	patience  struct {  // before a proposal of this peer
+	peers peerView
+	hello struct {
+		rounds int // so far
+		next   time.Time
+	}
+	patience struct { // before a proposal of this peer
 		since time.Time // a quorum is visible; zero: it is not
 		most  int       // peers visible at once since then
 		extra time.Duration
@@ -151,7 +153,7 @@ func order(a action) int {
 
 // wake returns the time of the next tick.
 func (m *machine) wake() time.Time {
-	next := m.nextHello
+	next := m.hello.next
 	earlier := func(t time.Time) {
 		if t.Before(next) {
 			next = t
@@ -192,7 +194,7 @@ func (m *machine) receive(from peer.ID, msg message) {
 
 // advance performs the due work.
 func (m *machine) advance() {
-	if !m.now.Before(m.nextHello) {
+	if !m.now.Before(m.hello.next) {
 		m.sayHello()
 	}
 	switch {
@@ -235,7 +237,7 @@ func (m *machine) learn(c Certificate) {
 	m.save(state)
 	m.try, m.patience.due = nil, time.Time{}
 	m.do(founded{c})
-	m.hellos, m.nextHello = 0, m.now
+	m.hello.rounds, m.hello.next = 0, m.now
 }
 
 func (m *machine) do(a action) { m.out = append(m.out, a) }

@@ -17,17 +17,17 @@ func (m *machine) sayHello() {
 	case m.state.Certificate != nil:
 		pause = m.timing.Recheck
 	case m.abstains != "":
-		pause *= time.Duration(min(m.hellos+1, maxSlower))
+		pause *= time.Duration(min(m.hello.rounds+1, maxSlower))
 	}
 	to := m.peers.audience(m.network.Founders)
-	if m.network.Mode == Listed && m.hellos%10 != 0 {
+	if m.network.Mode == Listed && m.hello.rounds%10 != 0 {
 		to = m.peers.others(m.network.Founders)
 	}
 	for _, p := range to {
 		m.send(p, h)
 	}
-	m.hellos++
-	m.nextHello = m.now.Add(m.spread(pause))
+	m.hello.rounds++
+	m.hello.next = m.now.Add(m.spread(pause))
 }
 
 // maxSlower bounds the slowdown of hellos of a searching peer, because such peers may be numerous.

@@ -105,10 +105,10 @@ func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
 		p := r.Lock
-		return lockOf(p.GetName(), p.GetLeaseId(), p.GetMode(), p.GetPermits(), p.GetMetadata(), true), p.GetAttempt()
+		return lockOf(p, true), p.GetAttempt()
 	case *coordv1.Command_TryLock:
 		p := r.TryLock
-		return lockOf(p.GetName(), p.GetLeaseId(), p.GetMode(), p.GetPermits(), p.GetMetadata(), false), p.GetAttempt()
+		return lockOf(p, false), p.GetAttempt()
 	case *coordv1.Command_Unlock:
 		p := r.Unlock
 		return &coord.Unlock{Name: p.GetName(), Lease: coord.LeaseID(p.GetLeaseId()), Token: coord.Token(p.GetFencingToken())}, p.GetAttempt()
@@ -155,11 +155,24 @@ func internalOf(m *coordv1.Command) coord.Op {
 	return &coord.Malformed{Err: fault.Invalidf("op", nil, "is missing")}
 }
 
-func lockOf(name string, lease int64, mode apiv1.ShareMode, permits uint32, metadata []byte, wait bool) coord.Op {
+// lockRequest is what both requests for a lock have in common.
+type lockRequest interface {
+	GetName() string
+	GetLeaseId() int64
+	GetMode() apiv1.ShareMode
+	GetPermits() uint32
+	GetMetadata() []byte
+}
+
+func lockOf(p lockRequest, wait bool) coord.Op {
+	mode := p.GetMode()
 	if mode < 0 || mode > apiv1.ShareMode(coord.Permit) {
 		return &coord.Malformed{Err: fault.Invalidf("mode", mode, "is not known")}
 	}
-	return &coord.Lock{Name: name, Lease: coord.LeaseID(lease), Mode: coord.Mode(mode), Permits: permits, Wait: wait, Metadata: metadata}
+	return &coord.Lock{
+		Name: p.GetName(), Lease: coord.LeaseID(p.GetLeaseId()), Mode: coord.Mode(mode), Permits: p.GetPermits(),
+		Wait: wait, Metadata: p.GetMetadata(),
+	}
 }
 
 // ttlOf returns the time to live in milliseconds. Requests use seconds or milliseconds.

@@ -17,7 +17,7 @@ import (
 func (m *Member) call(ctx context.Context, op string, put func(*replica.Replica, uint64)) (replica.Answer, error) {
 	answer := make(reply, 1)
 	select {
-	case m.requests <- request{put, answer}:
+	case m.inbox.requests <- request{put, answer}:
 	case <-ctx.Done():
 		return replica.Answer{}, fault.Wrap(op, ctx.Err())
 	case <-m.done:
@@ -64,7 +64,7 @@ func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord
 	}
 	answer, put := make(reply, 1), func(r *replica.Replica, id uint64) { r.Propose(id, packed) }
 	var a replica.Answer
-	if m.piggyback.add(request{put, answer}) {
+	if m.inbox.piggyback.add(request{put, answer}) {
 		a, err = m.await(ctx, op, answer)
 	} else {
 		a, err = m.call(ctx, op, put)
@@ -78,7 +78,7 @@ func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord
 // Errors: Timeout, Canceled, Unavailable, LimitReached.
 func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
 	const op = "member.Barrier"
-	together := m.barriers.join()
+	together := m.inbox.barriers.join()
 	select {
 	case <-together.done:
 		return together.answer.Header, fault.Wrap(op, together.answer.Err)
@@ -221,7 +221,7 @@ func (m *Member) Receive(message *pb.Message) {
 		a.machine = machine
 	}
 	select {
-	case m.messages <- a:
+	case m.inbox.messages <- a:
 	case <-m.done:
 	}
 }

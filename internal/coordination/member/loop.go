@@ -83,24 +83,24 @@ func (l *loop) wait(tick <-chan time.Time) bool {
 		return false
 	case <-tick:
 		l.passed()
-	case a := <-l.requests:
+	case a := <-l.inbox.requests:
 		l.state.Lock()
 		l.take()
 		l.ask(a)
 		l.state.Unlock()
-	case <-l.piggyback.wake:
+	case <-l.inbox.piggyback.wake:
 		l.state.Lock()
 		l.take()
 		l.state.Unlock()
-	case a := <-l.messages:
+	case a := <-l.inbox.messages:
 		l.state.Lock()
 		l.deliver(a)
 		l.state.Unlock()
-	case <-l.barriers.wake:
+	case <-l.inbox.barriers.wake:
 		l.state.Lock()
 		l.gather()
 		l.state.Unlock()
-	case event := <-l.events:
+	case event := <-l.inbox.events:
 		if err := event(l.replica); err != nil {
 			l.fail(err)
 			return false
@@ -149,7 +149,7 @@ func (l *loop) apply() (out replica.Output, worked bool, err error) {
 func (l *loop) handleEvents() error {
 	for {
 		select {
-		case event := <-l.events:
+		case event := <-l.inbox.events:
 			if err := event(l.replica); err != nil {
 				return err
 			}
@@ -161,17 +161,17 @@ func (l *loop) handleEvents() error {
 
 // drain takes the queued events, without later ones.
 func (l *loop) drain() {
-	for range len(l.messages) {
-		l.deliver(<-l.messages)
+	for range len(l.inbox.messages) {
+		l.deliver(<-l.inbox.messages)
 	}
-	if n := len(l.requests); n > 0 {
+	if n := len(l.inbox.requests); n > 0 {
 		l.take()
 		for range n {
-			l.ask(<-l.requests)
+			l.ask(<-l.inbox.requests)
 		}
 	}
 	select {
-	case <-l.piggyback.wake:
+	case <-l.inbox.piggyback.wake:
 		l.take()
 	default:
 	}
@@ -181,7 +181,7 @@ func (l *loop) drain() {
 // take takes piggybacked requests before the requests of this turn: an unlock then grants the lock to one of
 // them.
 func (l *loop) take() {
-	for _, a := range l.piggyback.take() {
+	for _, a := range l.inbox.piggyback.take() {
 		l.ask(a)
 	}
 }
@@ -194,7 +194,7 @@ func (l *loop) ask(a request) {
 
 // gather starts one ReadIndex for all waiters.
 func (l *loop) gather() {
-	if together := l.barriers.next(); together != nil {
+	if together := l.inbox.barriers.next(); together != nil {
 		l.ask(request{put: (*replica.Replica).Read, reply: together})
 	}
 }
@@ -247,7 +247,7 @@ func (l *loop) write(image *replica.Image) {
 // post queues an event for the loop; it does nothing after the loop's end.
 func (m *Member) post(event func(*replica.Replica) error) {
 	select {
-	case m.events <- event:
+	case m.inbox.events <- event:
 	case <-m.done:
 	}
 }

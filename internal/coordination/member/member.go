@@ -78,7 +78,7 @@ type Member struct {
 	storage *raftlog.Storage
 	tick    time.Duration
 
-	inbox
+	inbox inbox
 
 	// state guards the machine and the deadlines, which the loop changes and others read.
 	state   sync.RWMutex

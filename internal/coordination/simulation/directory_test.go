@@ -27,7 +27,7 @@ func instanceOf(service, id string, port int) coord.Entry {
 
 // publish registers instances under a lease for a while, some in conflict with other clients, and sometimes
 // repeats messages of its earlier lives.
-func (c *client) publish(p *proc) {
+func publish(c *client, p *proc) {
 	s := c.someLease(p)
 	if s == nil {
 		return
@@ -113,8 +113,8 @@ func (c *client) told(k coord.Renewal, generation uint64) {
 	}
 }
 
-// require sets or deletes a requirement.
-func (c *client) require(p *proc) {
+// requireInstances sets or deletes a requirement.
+func requireInstances(c *client, p *proc) {
 	name := strings.ReplaceAll(c.anyOf("need", 3), "/", "-")
 	if c.chance(0.4) {
 		c.do(p, &coord.DeleteRequirement{Name: name}, patience)

@@ -16,11 +16,11 @@ const patience = 8 * time.Second
 func (c *client) behave(p *proc) {
 	deeds := []struct {
 		weight int
-		do     func(*proc)
+		do     func(*client, *proc)
 	}{
-		{6, c.writePlainly}, {3, c.compareAndSwap}, {6, c.readRegister},
-		{6, c.lockAndWrite}, {4, c.tryLock}, {3, c.share}, {2, c.bindKeys}, {1, c.forget},
-		{3, c.publish}, {1, c.require},
+		{6, writePlainly}, {3, compareAndSwap}, {6, readRegister},
+		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, bindKeys}, {1, forget},
+		{3, publish}, {1, requireInstances},
 	}
 	total := 0
 	for _, d := range deeds {
@@ -31,7 +31,7 @@ func (c *client) behave(p *proc) {
 		draw := c.rng.IntN(total)
 		for _, d := range deeds {
 			if draw -= d.weight; draw < 0 {
-				d.do(p)
+				d.do(c, p)
 				break
 			}
 		}
@@ -62,13 +62,13 @@ func (c *client) record(from time.Duration, in input, of call, known bool, out o
 // wrote returns the outcome of a write.
 func wrote(r coord.Result) output { return output{ok: r.Err == nil, token: r.Lock.Token} }
 
-func (c *client) writePlainly(p *proc) {
+func writePlainly(c *client, p *proc) {
 	key, v, from := c.anyOf("plain", 3), c.value(), c.now
 	this, r, ok := c.do(p, &coord.Write{Then: []coord.Change{put(key, v, 0)}}, patience)
 	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
 }
 
-func (c *client) compareAndSwap(p *proc) {
+func compareAndSwap(c *client, p *proc) {
 	key := c.anyOf("plain", 3)
 	kv, ok := c.readKey(p, key)
 	if !ok {
@@ -105,7 +105,7 @@ func (c *client) readKey(p *proc, key string) (version, bool) {
 	return v, true
 }
 
-func (c *client) readRegister(p *proc) {
+func readRegister(c *client, p *proc) {
 	key := c.anyOf("plain", 3)
 	if c.chance(0.5) {
 		key = "guarded/" + c.anyOf("db", 2)
@@ -184,7 +184,7 @@ func (c *client) unlock(p *proc, held *belief, name string) {
 }
 
 // lockAndWrite works under an exclusive lock: in the group, guarded, and outside of it, fenced.
-func (c *client) lockAndWrite(p *proc) {
+func lockAndWrite(c *client, p *proc) {
 	s := c.someLease(p)
 	if s == nil {
 		return
@@ -258,7 +258,7 @@ func (r *resource) write(token coord.Token, v string) error {
 }
 
 // tryLock serves locks with every grant and end in a history.
-func (c *client) tryLock(p *proc) {
+func tryLock(c *client, p *proc) {
 	s := c.someLease(p)
 	if s == nil {
 		return
@@ -296,7 +296,7 @@ func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token
 }
 
 // share uses the other modes of locks, and repeats claims.
-func (c *client) share(p *proc) {
+func share(c *client, p *proc) {
 	s := c.someLease(p)
 	if s == nil {
 		return
@@ -324,7 +324,7 @@ func (c *client) share(p *proc) {
 }
 
 // bindKeys puts keys that live as long as a lease.
-func (c *client) bindKeys(p *proc) {
+func bindKeys(c *client, p *proc) {
 	s := c.someLease(p)
 	if s == nil {
 		return
@@ -346,7 +346,7 @@ func (c *client) bindKeys(p *proc) {
 }
 
 // forget continues under another client id.
-func (c *client) forget(p *proc) {
+func forget(c *client, p *proc) {
 	if c.id == 0 {
 		return
 	}

@@ -13,10 +13,10 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 	for c.now < until {
 		faults := []struct {
 			weight int
-			strike func() (string, func())
+			strike func(*cluster) (string, func())
 		}{
-			{4, c.cutLink}, {4, c.isolate}, {3, c.halve}, {5, c.kill}, {3, c.killInSync}, {5, c.pause},
-			{3, c.stall}, {3, c.disturb}, {2, c.loseDisk}, {1, c.killAll}, {2, c.handOver}, {2, c.outcasts},
+			{4, cutLink}, {4, isolate}, {3, halve}, {5, kill}, {3, killInSync}, {5, pause},
+			{3, stall}, {3, disturb}, {2, loseDisk}, {1, killAll}, {2, handOver}, {2, outcasts},
 		}
 		total := 0
 		for _, f := range faults {
@@ -25,7 +25,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 		draw := c.rng.IntN(total)
 		for _, f := range faults {
 			if draw -= f.weight; draw < 0 {
-				name, undo := f.strike()
+				name, undo := f.strike(c)
 				c.tell("fault: %s", name)
 				heal = append(heal, once(undo))
 				if undo != nil {
@@ -43,7 +43,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 	c.tell("all faults are healed")
 	for !c.strong() {
 		p.sleep(time.Second)
-		c.outcasts()
+		outcasts(c)
 	}
 }
 
@@ -70,13 +70,13 @@ func (c *cluster) split(with func(i int) bool) (some, others []string) {
 	return some, others
 }
 
-func (c *cluster) cutLink() (string, func()) {
+func cutLink(c *cluster) (string, func()) {
 	a, b := c.any().name, c.any().name
 	return "cut " + a + " to " + b, c.net.sever([]string{a}, []string{b})
 }
 
 // isolate cuts a member off, the leader if possible, in both directions or one.
-func (c *cluster) isolate() (string, func()) {
+func isolate(c *cluster) (string, func()) {
 	victim := c.any().name
 	if l := c.leader(); l != nil && c.chance(0.6) {
 		victim = l.name
@@ -93,7 +93,7 @@ func (c *cluster) isolate() (string, func()) {
 	return "isolate " + victim, func() { in(); out() }
 }
 
-func (c *cluster) halve() (string, func()) {
+func halve(c *cluster) (string, func()) {
 	cut := make([]bool, len(c.nodes))
 	for i := range cut {
 		cut[i] = c.chance(0.5)
@@ -103,7 +103,7 @@ func (c *cluster) halve() (string, func()) {
 	return "halve", func() { there(); back() }
 }
 
-func (c *cluster) kill() (string, func()) {
+func kill(c *cluster) (string, func()) {
 	n := c.any()
 	if l := c.leader(); l != nil && c.chance(0.4) {
 		n = l
@@ -112,21 +112,21 @@ func (c *cluster) kill() (string, func()) {
 	return "kill " + n.name, nil
 }
 
-func (c *cluster) killInSync() (string, func()) {
+func killInSync(c *cluster) (string, func()) {
 	n := c.any()
 	fails := c.chance(0.3)
 	n.disk.dieInSync(fails)
 	return fmt.Sprintf("kill in sync %s, error %v", n.name, fails), nil
 }
 
-func (c *cluster) killAll() (string, func()) {
+func killAll(c *cluster) (string, func()) {
 	for _, n := range c.nodes {
 		n.crash()
 	}
 	return "kill all", nil
 }
 
-func (c *cluster) pause() (string, func()) {
+func pause(c *cluster) (string, func()) {
 	n := c.any()
 	if l := c.leader(); l != nil && c.chance(0.5) {
 		n = l
@@ -136,20 +136,20 @@ func (c *cluster) pause() (string, func()) {
 }
 
 // stall makes a disk slow, or very slow.
-func (c *cluster) stall() (string, func()) {
+func stall(c *cluster) (string, func()) {
 	n := c.any()
 	usual := n.latency
 	n.latency = c.between(50*time.Millisecond, 4*time.Second)
 	return "stall " + n.name, func() { n.latency = min(usual, 4*time.Millisecond) }
 }
 
-func (c *cluster) disturb() (string, func()) {
+func disturb(c *cluster) (string, func()) {
 	c.net.loss, c.net.repeat, c.net.slow = c.rng.Float64()*0.3, c.rng.Float64()*0.3, c.between(time.Millisecond, 300*time.Millisecond)
 	return "disturb", func() { c.net.loss, c.net.repeat, c.net.slow = 0, 0, 3*time.Millisecond }
 }
 
 // loseDisk wipes a peer, if the group can spare its data.
-func (c *cluster) loseDisk() (string, func()) {
+func loseDisk(c *cluster) (string, func()) {
 	l := c.leader()
 	if l == nil {
 		return "no disk is lost", nil
@@ -173,7 +173,7 @@ func (c *cluster) loseDisk() (string, func()) {
 }
 
 // handOver asks the leader for a transfer.
-func (c *cluster) handOver() (string, func()) {
+func handOver(c *cluster) (string, func()) {
 	l := c.leader()
 	if l == nil {
 		return "no leader to hand over", nil
@@ -188,7 +188,7 @@ func (c *cluster) handOver() (string, func()) {
 
 // outcasts makes some members outside of the latest configuration begin anew, as their discovery would. Others
 // offer themselves again under their old id.
-func (c *cluster) outcasts() (string, func()) {
+func outcasts(c *cluster) (string, func()) {
 	for _, n := range c.nodes {
 		if p := n.process; p != nil && p.store.HasSnapshot() && !c.oracle.conf.has(p.replica.ID()) && c.chance(0.3) {
 			n.wipe()

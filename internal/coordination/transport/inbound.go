@@ -25,14 +25,14 @@ type inbound struct {
 // serve handles the protocol.
 func (t *Transport) serve(s network.Stream) {
 	if !t.handshakes.Enter(s) {
-		t.Recorder.Refused("busy")
+		t.config.Recorder.Refused("busy")
 		_ = s.Reset()
 		return
 	}
 	in, err := t.receive(s)
 	t.handshakes.Leave(s)
 	if err != nil {
-		t.Logger.Debug("stream refused", "peer", s.Conn().RemotePeer(), "error", err)
+		t.config.Logger.Debug("stream refused", "peer", s.Conn().RemotePeer(), "error", err)
 	}
 	if in == nil {
 		return // receive has ended the stream
@@ -45,7 +45,7 @@ func (t *Transport) serve(s network.Stream) {
 	} else {
 		err = t.read(in)
 	}
-	t.Logger.Debug("stream ended", "lane", nameOf(in.key.kind), "member", in.key.member, "peer", in.peer, "error", err)
+	t.config.Logger.Debug("stream ended", "lane", nameOf(in.key.kind), "member", in.key.member, "peer", in.peer, "error", err)
 	if err != nil {
 		_ = s.Reset()
 		return
@@ -59,7 +59,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 	f := newFrames(p, s.Scope())
 	hello, err := t.readHello(s, f)
 	if err != nil {
-		t.Recorder.Refused("hello")
+		t.config.Recorder.Refused("hello")
 		_ = s.Reset()
 		return nil, err
 	}
@@ -77,10 +77,10 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 		_ = s.SetDeadline(time.Time{})
 		return in, nil
 	}
-	t.Recorder.Refused(resultName(welcome.Result))
+	t.config.Recorder.Refused(resultName(welcome.Result))
 	_ = s.Close()
-	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER && hello.GetFrom() != t.Member {
-		t.Stranger(in.peer, hello.GetFrom())
+	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER && hello.GetFrom() != t.config.Member {
+		t.config.Stranger(in.peer, hello.GetFrom())
 	}
 	return nil, fault.As("", fault.Forbidden, &rejection{welcome})
 }
@@ -93,7 +93,7 @@ func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello
 	if err := s.Scope().SetService(service); err != nil {
 		return nil, fault.As("", fault.LimitReached, err)
 	}
-	_ = s.SetDeadline(deadline(t.Limits.Hello))
+	_ = s.SetDeadline(deadline(t.config.Limits.Hello))
 	hello := new(groupv1.MemberHello)
 	if err := f.message(hello, maxHello); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (t *Transport) admit(in *inbound, hello *groupv1.MemberHello) *groupv1.Memb
 			return welcome
 		}
 		if t.ctx.Err() != nil {
-			return &groupv1.MemberWelcome{GroupId: t.Group[:]} // no result: this member is closing
+			return &groupv1.MemberWelcome{GroupId: t.config.Group[:]} // no result: this member is closing
 		}
 	}
 }
@@ -138,19 +138,19 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 
 // check checks a dialler's claim of a member.
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
-	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.Group[:]}
+	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:]}
 	switch {
-	case string(hello.GetGroupId()) != string(t.Group[:]):
+	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
-		w.Certificate = t.Info().GetCertificate()
-	case hello.GetTo() != t.Member:
+		w.Certificate = t.config.Info().GetCertificate()
+	case hello.GetTo() != t.config.Member:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER
 	case !t.is(hello.GetFrom(), from):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER
-		if hello.GetConfigIndex() < t.ConfigIndex() {
+		if hello.GetConfigIndex() < t.config.ConfigIndex() {
 			w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG
 		}
-		w.Info = t.Info()
+		w.Info = t.config.Info()
 	}
 	if proto.Size(w) > maxWelcome {
 		w.Info, w.Certificate = nil, nil
@@ -180,7 +180,7 @@ func (t *Transport) read(in *inbound) error {
 	if in.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		limit = MaxFrame
 	}
-	in.stream.idle = 2 * t.Limits.Silence // a living member probes
+	in.stream.idle = 2 * t.config.Limits.Silence // a living member probes
 	for {
 		b, err := in.frames.next(limit)
 		if err != nil {
@@ -194,17 +194,17 @@ func (t *Transport) read(in *inbound) error {
 		}
 		m, err := t.parse(in, b)
 		if err != nil {
-			t.Recorder.Refused("message")
+			t.config.Recorder.Refused("message")
 			return err
 		}
-		t.Recorder.Received(nameOf(in.key.kind), 1, len(b))
+		t.config.Recorder.Received(nameOf(in.key.kind), 1, len(b))
 		t.receiver.Receive(m)
 	}
 }
 
 // answer answers a probe.
 func (t *Transport) answer(s network.Stream) error {
-	_ = s.SetWriteDeadline(deadline(t.Limits.Write))
+	_ = s.SetWriteDeadline(deadline(t.config.Limits.Write))
 	_, err := s.Write([]byte{1})
 	return err
 }
@@ -219,9 +219,9 @@ func (t *Transport) parse(in *inbound, b []byte) (*raftpb.Message, error) {
 	switch {
 	case !ok || kind != in.key.kind:
 		return nil, fault.New("", fault.Forbidden, "%v does not belong on lane %s", m.GetType(), nameOf(in.key.kind))
-	case m.GetFrom() != in.key.member || m.GetTo() != t.Member:
+	case m.GetFrom() != in.key.member || m.GetTo() != t.config.Member:
 		return nil, fault.New("", fault.Forbidden, "message from %x to %x on a stream from %x to %x",
-			m.GetFrom(), m.GetTo(), in.key.member, t.Member)
+			m.GetFrom(), m.GetTo(), in.key.member, t.config.Member)
 	}
 	return m, nil
 }

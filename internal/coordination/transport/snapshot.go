@@ -23,11 +23,11 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || t.receiver == nil {
-		t.Recorder.Dropped("snapshot", "closed", 1)
+		t.config.Recorder.Dropped("snapshot", "closed", 1)
 		return
 	}
 	if t.sending[to] {
-		t.Recorder.Dropped("snapshot", "busy", 1)
+		t.config.Recorder.Dropped("snapshot", "busy", 1)
 		t.running.Go(func() { t.receiver.SnapshotSent(to, false) }) // not on Raft's own goroutine
 		return
 	}
@@ -37,9 +37,9 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 		t.mu.Lock()
 		delete(t.sending, to)
 		t.mu.Unlock()
-		t.Recorder.Snapshot("out", n, err)
+		t.config.Recorder.Snapshot("out", n, err)
 		if err != nil {
-			t.Logger.Warn("snapshot not sent", "member", to, "bytes", n, "error", err)
+			t.config.Logger.Warn("snapshot not sent", "member", to, "bytes", n, "error", err)
 		}
 		t.receiver.SnapshotSent(to, err == nil)
 	})
@@ -47,13 +47,13 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 
 // transmit sends a snapshot and waits for the member's confirmation.
 func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
-	ctx, cancel := context.WithTimeout(t.ctx, t.Limits.SnapshotTime)
+	ctx, cancel := context.WithTimeout(t.ctx, t.config.Limits.SnapshotTime)
 	defer cancel()
-	id, ok := t.Lookup(m.GetTo())
+	id, ok := t.config.Lookup(m.GetTo())
 	if !ok {
 		return 0, fault.New("", fault.NotFound, "member %x is not known", m.GetTo())
 	}
-	state, err := t.Snapshots.State(m.GetSnapshot())
+	state, err := t.config.Snapshots.State(m.GetSnapshot())
 	if err != nil {
 		return 0, err
 	}
@@ -63,16 +63,16 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = s.Reset() }()
-	if t.Snapshots == (inMemory{}) { // the state travels once
+	if t.config.Snapshots == (inMemory{}) { // the state travels once
 		m.Snapshot = &raftpb.Snapshot{Metadata: m.GetSnapshot().GetMetadata()}
 	}
-	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(t.Limits.Write)) }}
+	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(t.config.Limits.Write)) }}
 	if err := w.head(m); err != nil {
 		return 0, err
 	}
-	n, err := io.CopyBuffer(w, struct{ io.Reader }{io.LimitReader(state, t.Limits.MaxSnapshot+1)}, make([]byte, chunkSize))
-	if n > t.Limits.MaxSnapshot {
-		return n, fault.New("", fault.TooLarge, "the state is above the bound of %d bytes", t.Limits.MaxSnapshot)
+	n, err := io.CopyBuffer(w, struct{ io.Reader }{io.LimitReader(state, t.config.Limits.MaxSnapshot+1)}, make([]byte, chunkSize))
+	if n > t.config.Limits.MaxSnapshot {
+		return n, fault.New("", fault.TooLarge, "the state is above the bound of %d bytes", t.config.Limits.MaxSnapshot)
 	}
 	if err == nil {
 		err = w.end()
@@ -115,7 +115,7 @@ func (c *chunkWriter) end() error {
 
 // takeSnapshot receives a snapshot. A newer transfer ends an older one and waits for its end.
 func (t *Transport) takeSnapshot(in *inbound) error {
-	ctx, cancel := context.WithTimeout(t.ctx, t.Limits.SnapshotTime)
+	ctx, cancel := context.WithTimeout(t.ctx, t.config.Limits.SnapshotTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = in.stream.Reset() })()
 	t.endOtherSnapshots(in)
@@ -126,12 +126,12 @@ func (t *Transport) takeSnapshot(in *inbound) error {
 		return ctx.Err()
 	}
 	n, m, err := t.store(in)
-	t.Recorder.Snapshot("in", n, err)
+	t.config.Recorder.Snapshot("in", n, err)
 	if err != nil {
-		t.Logger.Warn("snapshot not received", "member", in.key.member, "bytes", n, "error", err)
+		t.config.Logger.Warn("snapshot not received", "member", in.key.member, "bytes", n, "error", err)
 		return err
 	}
-	t.Recorder.Received("snapshot", 1, int(n))
+	t.config.Recorder.Received("snapshot", 1, int(n))
 	t.receiver.Receive(m)
 	return t.answer(in.stream)
 }
@@ -148,23 +148,23 @@ func (t *Transport) endOtherSnapshots(in *inbound) {
 
 // store reads the message and stores the state.
 func (t *Transport) store(in *inbound) (int64, *raftpb.Message, error) {
-	in.stream.idle = t.Limits.Write
+	in.stream.idle = t.config.Limits.Write
 	b, err := in.frames.next(maxControl)
 	if err != nil {
 		return 0, nil, err
 	}
 	m, err := t.parse(in, b)
 	if err != nil {
-		t.Recorder.Refused("message")
+		t.config.Recorder.Refused("message")
 		return 0, nil, err
 	}
 	meta := m.GetSnapshot().GetMetadata()
 	if meta.GetIndex() == 0 || meta.GetTerm() == 0 || meta.GetConfState() == nil {
-		t.Recorder.Refused("message")
+		t.config.Recorder.Refused("message")
 		return 0, nil, fault.New("", fault.Unauthentic, "a snapshot without its metadata")
 	}
-	body := &chunkReader{frames: in.frames, left: t.Limits.MaxSnapshot}
-	if err := t.Snapshots.Write(m.Snapshot, body); err != nil {
+	body := &chunkReader{frames: in.frames, left: t.config.Limits.MaxSnapshot}
+	if err := t.config.Snapshots.Write(m.Snapshot, body); err != nil {
 		return body.read, nil, err
 	}
 	if !body.whole {

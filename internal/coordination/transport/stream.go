@@ -33,9 +33,9 @@ type peerStream struct {
 }
 
 func newPeerStream(t *Transport, key streamKey, id peer.ID) *peerStream {
-	out := newSendQueue(t.Limits.ControlQueue, t.Limits.ControlBytes)
+	out := newSendQueue(t.config.Limits.ControlQueue, t.config.Limits.ControlBytes)
 	if key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
-		out = newSendQueue(t.Limits.AppendQueue, t.Limits.AppendBytes)
+		out = newSendQueue(t.config.Limits.AppendQueue, t.config.Limits.AppendBytes)
 	}
 	l := &peerStream{t: t, key: key, peer: id, queue: out, wake: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(t.ctx)
@@ -56,7 +56,7 @@ func (l *peerStream) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if served > l.t.Limits.Backoff {
+		if served > l.t.config.Limits.Backoff {
 			failures = 0 // not a member that accepts and breaks at once
 		}
 		l.drop(err)
@@ -94,22 +94,22 @@ func (l *peerStream) drop(err error) {
 	}
 	l.spare, _ = l.queue.take(l.spare)
 	if n := len(l.spare); n > 0 {
-		l.t.Recorder.Dropped(nameOf(l.key.kind), "unreachable", n)
+		l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unreachable", n)
 	}
 	clear(l.spare)
-	l.t.Logger.Debug("lane broke", "lane", nameOf(l.key.kind), "member", l.key.member, "peer", l.peer, "error", err)
+	l.t.config.Logger.Debug("lane broke", "lane", nameOf(l.key.kind), "member", l.key.member, "peer", l.peer, "error", err)
 	l.t.receiver.Unreachable(l.key.member)
 }
 
 // backOff pauses before the next attempt: twice as long after each failure, minus up to half at random, and no
 // longer than until a sign of life.
 func (l *peerStream) backOff(failures int, err error) bool {
-	most := l.t.Limits.Backoff
+	most := l.t.config.Limits.Backoff
 	wait := most
 	if refused := new(rejection); failures < 5 && !errors.As(err, &refused) {
 		wait = min(most, most/20<<failures)
 	}
-	timer := time.NewTimer(wait - time.Duration(l.t.Jitter()*float64(wait)/2))
+	timer := time.NewTimer(wait - time.Duration(l.t.config.Jitter()*float64(wait)/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -135,9 +135,9 @@ func (l *peerStream) serve(s network.Stream) error {
 	go func() { broken <- listen(s, &answers) }()
 	defer func() { _ = s.Reset(); <-broken }()
 
-	ticker := time.NewTicker(l.t.Limits.Ping)
+	ticker := time.NewTicker(l.t.config.Limits.Ping)
 	defer ticker.Stop()
-	probe := probe{silence: l.t.Limits.Silence}
+	probe := probe{silence: l.t.config.Limits.Silence}
 	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		probe.silence *= 4 // a probe may wait behind megabytes, and the control stream notices earlier
 	}
@@ -211,10 +211,10 @@ func (l *peerStream) flush(s network.Stream) error {
 			n++
 		}
 		if err := l.write(s, l.buf); err != nil {
-			l.t.Recorder.Dropped(nameOf(l.key.kind), "unreachable", len(queue))
+			l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unreachable", len(queue))
 			return err
 		}
-		l.t.Recorder.Sent(nameOf(l.key.kind), fit, len(l.buf))
+		l.t.config.Recorder.Sent(nameOf(l.key.kind), fit, len(l.buf))
 		queue = queue[n:]
 	}
 	if cap(l.buf) > keptSize {
@@ -232,8 +232,8 @@ func (l *peerStream) encode(m *raftpb.Message) bool {
 	}
 	var err error
 	if l.buf, err = appendFrame(l.buf, m, limit); err != nil {
-		l.t.Recorder.Dropped(nameOf(l.key.kind), "unfit", 1)
-		l.t.Logger.Error("message cannot be sent", "type", m.GetType(), "member", l.key.member, "error", err)
+		l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unfit", 1)
+		l.t.config.Logger.Error("message cannot be sent", "type", m.GetType(), "member", l.key.member, "error", err)
 	}
 	return err == nil
 }
@@ -242,7 +242,7 @@ func (l *peerStream) encode(m *raftpb.Message) bool {
 func (l *peerStream) write(s network.Stream, b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), chunkSize)]
-		_ = s.SetWriteDeadline(deadline(l.t.Limits.Write))
+		_ = s.SetWriteDeadline(deadline(l.t.config.Limits.Write))
 		if _, err := s.Write(piece); err != nil {
 			return err
 		}
@@ -265,9 +265,9 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	if err := s.Scope().SetService(service); err != nil {
 		return fault.As("", fault.LimitReached, err)
 	}
-	_ = s.SetDeadline(deadline(t.Limits.Hello))
+	_ = s.SetDeadline(deadline(t.config.Limits.Hello))
 	hello := &groupv1.MemberHello{
-		GroupId: t.Group[:], From: t.Member, To: key.member, Kind: key.kind, ConfigIndex: t.ConfigIndex(),
+		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, ConfigIndex: t.config.ConfigIndex(),
 	}
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
@@ -281,7 +281,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 		return fault.As("", fault.Unavailable, err)
 	}
 	if welcome.GetResult() != groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
-		t.Refused(s.Conn().RemotePeer(), welcome)
+		t.config.Refused(s.Conn().RemotePeer(), welcome)
 		return fault.As("", fault.Forbidden, &rejection{welcome})
 	}
 	return s.SetDeadline(time.Time{})

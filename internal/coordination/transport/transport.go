@@ -98,7 +98,7 @@ type Recorder interface {
 
 // Transport exchanges Raft messages between the members of a group. It is safe for concurrent use.
 type Transport struct {
-	Config
+	config     Config
 	handshakes *rpc.Limiter
 	turn       chan struct{} // one snapshot is written at a time
 	ctx        context.Context
@@ -136,7 +136,7 @@ func New(c Config) (*Transport, error) {
 	}
 	c.setDefaults()
 	t := &Transport{
-		Config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
+		config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
 		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
@@ -181,7 +181,7 @@ func (t *Transport) Start(r Receiver) {
 		return
 	}
 	t.receiver = r
-	t.Host.SetStreamHandler(RaftProtocol(t.Group), t.serve)
+	t.config.Host.SetStreamHandler(RaftProtocol(t.config.Group), t.serve)
 }
 
 // Send queues messages and returns at once. The Transport owns them, but only reads data shared with Raft's
@@ -190,8 +190,8 @@ func (t *Transport) Send(messages []*raftpb.Message) {
 	for _, m := range messages {
 		kind, ok := kindOf(m.GetType())
 		switch {
-		case !ok || m.GetFrom() != t.Member || m.GetTo() == t.Member:
-			t.Recorder.Dropped(nameOf(kind), "unfit", 1)
+		case !ok || m.GetFrom() != t.config.Member || m.GetTo() == t.config.Member:
+			t.config.Recorder.Dropped(nameOf(kind), "unfit", 1)
 		case kind == groupv1.StreamKind_STREAM_KIND_SNAPSHOT:
 			t.sendSnapshot(m)
 		default:
@@ -203,11 +203,11 @@ func (t *Transport) Send(messages []*raftpb.Message) {
 func (t *Transport) enqueue(key streamKey, m *raftpb.Message) {
 	l, why := t.stream(key)
 	if l == nil {
-		t.Recorder.Dropped(nameOf(key.kind), why, 1)
+		t.config.Recorder.Dropped(nameOf(key.kind), why, 1)
 		return
 	}
 	if !l.queue.put(m) {
-		t.Recorder.Dropped(nameOf(key.kind), "full", 1)
+		t.config.Recorder.Dropped(nameOf(key.kind), "full", 1)
 	}
 }
 
@@ -220,7 +220,7 @@ func (t *Transport) stream(key streamKey) (*peerStream, string) {
 		return l, "closed"
 	}
 	for {
-		id, ok := t.Lookup(key.member) // without the lock, because Lookup may take others
+		id, ok := t.config.Lookup(key.member) // without the lock, because Lookup may take others
 		if !ok {
 			return nil, "unknown"
 		}
@@ -248,7 +248,7 @@ func (t *Transport) stream(key streamKey) (*peerStream, string) {
 func (t *Transport) protect(id peer.ID) {
 	if !t.protected[id] {
 		t.protected[id] = true
-		t.Host.ConnManager().Protect(id, tag)
+		t.config.Host.ConnManager().Protect(id, tag)
 	}
 }
 
@@ -268,7 +268,7 @@ func (t *Transport) Recheck() {
 	}
 	for key, in := range streams {
 		if !t.is(key.member, in.peer) {
-			t.Recorder.Refused("removed")
+			t.config.Recorder.Refused("removed")
 			_ = in.stream.Reset()
 			t.forgetInbound(key, in)
 		}
@@ -278,7 +278,7 @@ func (t *Transport) Recheck() {
 
 // is reports whether a peer is a member.
 func (t *Transport) is(member uint64, id peer.ID) bool {
-	known, ok := t.Lookup(member)
+	known, ok := t.config.Lookup(member)
 	return ok && known == id
 }
 
@@ -312,7 +312,7 @@ func (t *Transport) unprotect() {
 	for id := range t.protected {
 		if !used[id] {
 			delete(t.protected, id)
-			t.Host.ConnManager().Unprotect(id, tag)
+			t.config.Host.ConnManager().Unprotect(id, tag)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (t *Transport) Close() error {
 
 	t.cancel()
 	if started {
-		t.Host.RemoveStreamHandler(RaftProtocol(t.Group))
+		t.config.Host.RemoveStreamHandler(RaftProtocol(t.config.Group))
 	}
 	t.handshakes.Close()
 	t.running.Wait()
@@ -352,10 +352,10 @@ func (nopRecorder) Snapshot(string, int64, error) {}
 
 // open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {
-	dial, cancel := context.WithTimeout(ctx, t.Limits.Dial)
+	dial, cancel := context.WithTimeout(ctx, t.config.Limits.Dial)
 	defer cancel()
 	// Raft paces the dials, which never use a relay.
-	s, err := t.Host.NewStream(network.WithForceDirectDial(dial, tag), id, RaftProtocol(t.Group))
+	s, err := t.config.Host.NewStream(network.WithForceDirectDial(dial, tag), id, RaftProtocol(t.config.Group))
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}

@@ -145,7 +145,7 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, failed == nil, err == nil)
 		if err == nil {
 			require.True(t, proto.Equal(dumb, m))
-			tr := &Transport{Config: Config{Member: 2}}
+			tr := &Transport{config: Config{Member: 2}}
 			for _, lane := range []groupv1.StreamKind{groupv1.StreamKind_STREAM_KIND_CONTROL, groupv1.StreamKind_STREAM_KIND_APPEND, groupv1.StreamKind_STREAM_KIND_SNAPSHOT} {
 				if m, err := tr.parse(&inbound{key: streamKey{1, lane}}, b); err == nil {
 					require.Equal(t, uint64(1), m.GetFrom())
