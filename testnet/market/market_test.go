@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 	require.NoError(t, want.Compare(answer(want...)))
 	require.ErrorContains(t, want.Compare(answer(want[0], want[2], want[1])), "result 2 is "+want[2].Name().String())
 	require.ErrorContains(t, want.Compare(answer(want[0], want[1])), "a keeper did not answer")
-	require.ErrorContains(t, want[:2].Compare(answer(want...)), "should be only 2")
+	require.ErrorContains(t, want[:2].Compare(answer(want...)), "expected 2 results")
 	require.Error(t, want.Compare(query.AnswerView{Results: []query.ResultView{{}}}))
 	require.Equal(t, []string{"cdn"}, want.Kinds())
 }
