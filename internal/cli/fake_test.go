@@ -79,7 +79,7 @@ func announce(id string, sequence uint64) (*api.Receipt, *api.Error) {
 	case "taken":
 		return nil, failed(fault.Exists, "id", "is registered already")
 	case "gone":
-		return nil, failed(fault.NotFound, "", "this peer offers no service of that id")
+		return nil, failed(fault.NotFound, "", "this peer has no offer with this id")
 	case "full":
 		return nil, failed(fault.LimitReached, "", "100 services are registered already")
 	default:

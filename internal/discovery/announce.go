@@ -13,7 +13,7 @@ import (
 // announceBatch bounds the due records of one turn of the refresh loop.
 const announceBatch = 1000
 
-var errNoSuchService = errors.New("this peer offers no service of that id")
+var errNoSuchService = errors.New("this peer has no offer with this id")
 
 // Register announces a new service. Errors: Invalid with the field, Exists, LimitReached. An error changes
 // nothing.
@@ -110,7 +110,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Recorder.Failed("keeper.Store", o.Err)
-			s.Logger.Warn("no keeper stored a record of this peer; it will be announced again", "record", r.Name(), "error", o.Err)
+			s.Logger.Warn("no keeper stored a record; this peer announces again later", "record", r.Name(), "error", o.Err)
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{

@@ -52,11 +52,11 @@ func RequirementKey(name string) string { return RequirementsPrefix + name }
 func (r *Requirement) Validate() error {
 	switch {
 	case !identifier(r.Name):
-		return fault.Invalidf("name", r.Name, "must be of 1 to 128 letters, digits and ._:-")
+		return fault.Invalidf("name", r.Name, "use 1 to 128 letters, digits, ._:-")
 	case !label(r.Service.Namespace, 63):
-		return fault.Invalidf("namespace", r.Service.Namespace, "must be of 1 to 63 of a-z, 0-9 and -")
+		return fault.Invalidf("namespace", r.Service.Namespace, "use 1 to 63 characters of a-z, 0-9, -")
 	case !label(r.Service.Service, 64):
-		return fault.Invalidf("service", r.Service.Service, "must be of 1 to 64 of a-z, 0-9 and -")
+		return fault.Invalidf("service", r.Service.Service, "use 1 to 64 characters of a-z, 0-9, -")
 	case r.Min < 1 || r.Min > MaxRequired:
 		return fault.Invalidf("min", r.Min, "must be 1 to %d", MaxRequired)
 	}

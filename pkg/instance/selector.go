@@ -84,7 +84,7 @@ func (s Selector) Compile() (Matcher, error) {
 	}
 	c, err := semver.NewConstraint(s.Version)
 	if err != nil {
-		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "must be a range of semantic versions, such as 2.x or >=1.0 <2")
+		return Matcher{}, fault.Invalidf("version", shorten(s.Version), "invalid version range: use for example 2.x, >=1.0 <2")
 	}
 	m.version = c
 	return m, nil

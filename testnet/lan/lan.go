@@ -1,8 +1,8 @@
 // Package lan builds a network of hosts inside this machine. Each host is a Linux network
 // namespace. Packets between two hosts can be dropped at any time, in one or both directions.
 //
-// The namespaces have no names outside this process. They live as long as a process holds or uses
-// them, and their devices live as long as they do. So no end of the process leaves anything
+// The namespaces have no names outside this process. A process keeps
+// them alive, and they keep their devices. So no end of the process leaves anything
 // behind, and the network of the machine stays untouched.
 //
 // A cut gives a host a wrong link-layer address for another host. Packets leave and nobody

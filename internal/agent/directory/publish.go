@@ -118,7 +118,7 @@ func (l *publishLoop) advance(e publisher.Event) {
 func (l *publishLoop) lose(keys []string) {
 	var lost []instance.Key
 	for _, key := range keys {
-		l.rejected[key] = fault.New("directory.Committed", fault.Conflict, "another peer has taken the instance over or removed it")
+		l.rejected[key] = fault.New("directory.Committed", fault.Conflict, "another peer took over, or removed, the instance")
 		if k, ok := coord.InstanceKey(key); ok {
 			lost = append(lost, k)
 		}

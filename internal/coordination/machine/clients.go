@@ -26,7 +26,7 @@ func (t *clients) of(cmd coord.Command) (*client, error) {
 	c, ok := t.byID[cmd.Client]
 	switch {
 	case !ok:
-		return nil, fault.Refused(fault.NotFound, "client", "is not known: it was idle for too long, or closed")
+		return nil, fault.Refused(fault.NotFound, "client", "unknown client: idle for too long, or closed")
 	case c.owner != cmd.Owner:
 		return nil, fault.Refused(fault.Forbidden, "client", "belongs to another owner")
 	case cmd.Sequence == 0:

@@ -118,7 +118,7 @@ func (o *registerBatchOp) check(l *limits) error {
 	}
 	switch {
 	case len(seen) < len(o.Puts)+len(o.Deletes):
-		return fault.Invalidf("puts", nil, "name a key twice, or one that is deleted")
+		return fault.Invalidf("puts", nil, "contain a duplicate or deleted key")
 	case size > coord.MaxBatchBytes:
 		return tooLarge("puts", size, coord.MaxBatchBytes)
 	}

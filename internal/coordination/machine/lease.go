@@ -35,7 +35,7 @@ func (t *leases) add(l coord.Lease, o owners) {
 func (t *leases) usable(id coord.LeaseID, owner string) (*lease, error) {
 	l, ok := t.Get(id)
 	if !ok {
-		return nil, fault.Refused(fault.NotFound, "lease", "does not exist: it ended or was never granted")
+		return nil, fault.Refused(fault.NotFound, "lease", "has ended, or never existed")
 	}
 	if l.Owner != owner {
 		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")

@@ -84,7 +84,7 @@ func (o *lockOp) check(l *limits) error {
 	case !utf8.ValidString(o.Name):
 		return fault.Invalidf("name", nil, "must be UTF-8")
 	case reserved(o.Name + "/"):
-		return fault.Refused(fault.Conflict, "name", "its keys would be among those of the directory")
+		return fault.Refused(fault.Conflict, "name", "use a name outside the directory")
 	case len(o.Name) > int(l.KeyBytes)-17:
 		return tooLarge("name", len(o.Name), int64(l.KeyBytes)-17)
 	case o.Mode > coord.Permit:
@@ -176,7 +176,7 @@ func (o *unlockOp) run(m *Machine, c *call) error {
 		return err
 	}
 	if !q.holds(o.Token) {
-		return fault.Refused(fault.Conflict, "token", "waits for the lock and does not hold it")
+		return fault.Refused(fault.Conflict, "token", "still waits for the lock")
 	}
 	c.giveBack(m, kv)
 	return nil

@@ -71,7 +71,7 @@ func Decode(b []byte) (coord.Command, error) {
 	case format > LogFormat:
 		return coord.Command{}, fault.New(op, fault.Unsupported, "the entry has format %d, this program reads %d", format, LogFormat)
 	case format < LogFormat:
-		return coord.Command{}, fault.New(op, fault.Invalid, "the entry has no format: it is no command")
+		return coord.Command{}, fault.New(op, fault.Invalid, "the log entry lacks a format")
 	}
 	if size := proto.Size(&m); size != len(b) {
 		return coord.Command{}, fault.New(op, fault.Invalid, "%d of %d bytes are unknown fields or not in their shortest form", len(b)-size, len(b))

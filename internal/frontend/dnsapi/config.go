@@ -33,8 +33,8 @@ const (
 type Config struct {
 	Catalog instance.Catalog
 
-	// Self is the id of this peer, as in Instance.Peer. Only instances of this peer, or of no peer,
-	// may have any address.
+	// Self is the id of this peer, as in Instance.Peer. Answers contain instances of this peer with every
+	// address, and instances of other peers with fitting addresses only.
 	Self string
 
 	// Node finds a node by a lower-case label, from memory and for concurrent callers. Nil means no nodes.
