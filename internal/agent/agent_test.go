@@ -84,8 +84,8 @@ func (m *market) breaks(err error) {
 	m.broken = err
 }
 
-// stand is an agent on a disk that survives it.
-type stand struct {
+// fixture is an agent on a disk that survives it.
+type fixture struct {
 	*Service
 	disk   vfs.FS
 	market *market
@@ -93,7 +93,7 @@ type stand struct {
 	down   bool       // checked addresses refuse connections
 }
 
-func (s *stand) dial(context.Context, string, string) (net.Conn, error) {
+func (s *fixture) dial(context.Context, string, string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -104,13 +104,13 @@ func (s *stand) dial(context.Context, string, string) (net.Conn, error) {
 	return here, nil
 }
 
-func (s *stand) fall(down bool) {
+func (s *fixture) fall(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
-func (s *stand) start(t *testing.T, change func(*Config)) {
+func (s *fixture) start(t *testing.T, change func(*Config)) {
 	c := Config{
 		Registry: registry.Config{Dir: "instances", FS: s.disk, Self: "me"}, Announcer: s.market, Loopback: true, Now: time.Now,
 		Checks: health.Config{Dial: s.dial, Random: rand.New(rand.NewPCG(1, 2)).Uint64},
@@ -124,8 +124,8 @@ func (s *stand) start(t *testing.T, change func(*Config)) {
 	synctest.Wait()
 }
 
-func opened(t *testing.T, change func(*Config)) *stand {
-	s := &stand{disk: vfs.NewMem(), market: newMarket(t)}
+func opened(t *testing.T, change func(*Config)) *fixture {
+	s := &fixture{disk: vfs.NewMem(), market: newMarket(t)}
 	s.start(t, change)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -146,7 +146,7 @@ func webs() instance.Query {
 	return instance.Query{Name: instance.Name{Namespace: "default", Service: "web"}, Selector: instance.Selector{AnyStatus: true}}
 }
 
-func (s *stand) status(t *testing.T) instance.Status {
+func (s *fixture) status(t *testing.T) instance.Status {
 	found, err := s.Discover(t.Context(), webs())
 	require.NoError(t, err)
 	require.Len(t, found.Instances, 1)
@@ -305,7 +305,7 @@ func TestOrphan(t *testing.T) {
 		o, err := parseOffer(web("gone").Key, json.RawMessage(disk))
 		require.NoError(t, err)
 		require.NoError(t, m.Announce(t.Context(), o))
-		s := &stand{disk: vfs.NewMem(), market: m}
+		s := &fixture{disk: vfs.NewMem(), market: m}
 		s.start(t, nil)
 		defer s.Close()
 		require.Nil(t, m.record("disk"))

@@ -29,7 +29,7 @@ type cluster struct {
 	t *testing.T
 
 	mu       sync.Mutex // guards the fields below
-	desks    map[string]*desk
+	desks    map[string]*clusterPeer
 	revision uint64
 	entries  map[instance.Key]*instance.Instance
 	gone     map[instance.Key]string // owner of the last removal
@@ -41,8 +41,8 @@ type cluster struct {
 	hangs    map[string]bool  // peers whose calls never return
 }
 
-// desk is one peer with its part of the directory.
-type desk struct {
+// clusterPeer is one peer with its part of the directory.
+type clusterPeer struct {
 	*Service
 	group *cluster
 	self  string
@@ -69,11 +69,11 @@ type fed struct {
 
 func newCluster(t *testing.T, peers ...string) *cluster {
 	g := &cluster{
-		t: t, desks: map[string]*desk{}, revision: 1, entries: map[instance.Key]*instance.Instance{}, gone: map[instance.Key]string{}, leads: true,
+		t: t, desks: map[string]*clusterPeer{}, revision: 1, entries: map[instance.Key]*instance.Instance{}, gone: map[instance.Key]string{}, leads: true,
 		commits: 5 * time.Millisecond, follows: 5 * time.Millisecond, away: map[string]error{}, hangs: map[string]bool{},
 	}
 	for _, self := range peers {
-		g.desks[self] = &desk{group: g, self: self, disk: vfs.NewMem(), feed: make(chan fed, 100_000)}
+		g.desks[self] = &clusterPeer{group: g, self: self, disk: vfs.NewMem(), feed: make(chan fed, 100_000)}
 	}
 	for _, self := range peers {
 		g.desks[self].start()
@@ -84,7 +84,7 @@ func newCluster(t *testing.T, peers ...string) *cluster {
 }
 
 // start starts a process of the peer with an empty memory.
-func (d *desk) start() {
+func (d *clusterPeer) start() {
 	t, g := d.group.t, d.group
 	var err error
 	d.known, err = catalog.New(catalog.Config{Now: time.Now})
@@ -110,7 +110,7 @@ func (d *desk) start() {
 	}
 }
 
-func (d *desk) Publish(changes []directory.Change) {
+func (d *clusterPeer) Publish(changes []directory.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range changes {
@@ -121,7 +121,7 @@ func (d *desk) Publish(changes []directory.Change) {
 	d.rouse()
 }
 
-func (d *desk) rouse() {
+func (d *clusterPeer) rouse() {
 	select {
 	case d.work <- struct{}{}:
 	default:
@@ -129,7 +129,7 @@ func (d *desk) rouse() {
 }
 
 // commit commits all pending changes in one revision while a leader exists.
-func (d *desk) commit(ctx context.Context) {
+func (d *clusterPeer) commit(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,7 +159,7 @@ func (d *desk) commit(ctx context.Context) {
 
 // take commits the pending changes of a locked desk and returns its foreign
 // keys.
-func (g *cluster) take(d *desk) (lost []instance.Key) {
+func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.revision++
@@ -200,7 +200,7 @@ func (g *cluster) take(d *desk) (lost []instance.Key) {
 }
 
 // lose informs a desk of an adopted key.
-func (d *desk) lose(k instance.Key) {
+func (d *clusterPeer) lose(k instance.Key) {
 	d.mu.Lock()
 	if _, pending := d.pending[k]; !pending {
 		d.fates[k] = fault.New("cluster", fault.Conflict, "it was adopted")
@@ -209,7 +209,7 @@ func (d *desk) lose(k instance.Key) {
 	d.Lost([]instance.Key{k})
 }
 
-func (d *desk) follow(ctx context.Context) {
+func (d *clusterPeer) follow(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -230,7 +230,7 @@ func (d *desk) follow(ctx context.Context) {
 	}
 }
 
-func (d *desk) Committed(ctx context.Context, k instance.Key) (uint64, error) {
+func (d *clusterPeer) Committed(ctx context.Context, k instance.Key) (uint64, error) {
 	for {
 		d.mu.Lock()
 		_, pending := d.pending[k]
@@ -255,7 +255,7 @@ func (d *desk) Committed(ctx context.Context, k instance.Key) (uint64, error) {
 	}
 }
 
-func (d *desk) Read(_ context.Context, n instance.Name) (list []*instance.Instance, revision uint64, err error) {
+func (d *clusterPeer) Read(_ context.Context, n instance.Name) (list []*instance.Instance, revision uint64, err error) {
 	g := d.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -272,7 +272,7 @@ func (d *desk) Read(_ context.Context, n instance.Name) (list []*instance.Instan
 }
 
 // At implements Peers.
-func (d *desk) At(peer string) (instance.Registrar, error) {
+func (d *clusterPeer) At(peer string) (instance.Registrar, error) {
 	g := d.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,7 +289,7 @@ func (d *desk) At(peer string) (instance.Registrar, error) {
 // line is a connection to a peer.
 type line struct {
 	instance.Registrar
-	to *desk
+	to *clusterPeer
 }
 
 func (l line) call(ctx context.Context) error {

@@ -15,7 +15,7 @@ import (
 )
 
 // register registers an instance and waits until all peers know it.
-func (d *desk) register(r instance.Registration) instance.Registered {
+func (d *clusterPeer) register(r instance.Registration) instance.Registered {
 	got, err := d.Register(d.group.t.Context(), r)
 	require.NoError(d.group.t, err)
 	rest()

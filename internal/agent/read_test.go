@@ -167,7 +167,7 @@ func TestOneRegistry(t *testing.T) {
 }
 
 // one makes a random call about an instance and updates the model.
-func one(rt *rapid.T, g *cluster, d *desk, r instance.Registration, m model) {
+func one(rt *rapid.T, g *cluster, d *clusterPeer, r instance.Registration, m model) {
 	t := g.t
 	was, there := m[r.ID]
 	answered := func(err error, next told) {

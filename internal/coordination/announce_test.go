@@ -17,7 +17,7 @@ import (
 // its successor after a stop.
 func TestAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 5)
+		w := newTestCluster(t, 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		far, near := w.peers[4], w.peers[3]

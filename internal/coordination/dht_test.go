@@ -56,7 +56,7 @@ func newValues(t *testing.T, h host.Host, n bootstrap.Network) *values {
 }
 
 // wire gives every peer a DHT with all other peers in its routing table.
-func (w *world) wire(n bootstrap.Network) {
+func (w *testCluster) wire(n bootstrap.Network) {
 	for _, p := range w.peers {
 		p.values = newValues(w.t, p.host, n)
 	}
@@ -75,7 +75,7 @@ func (w *world) wire(n bootstrap.Network) {
 // and later the next leader.
 func TestFoundInDHT(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 5)
+		w := newTestCluster(t, 5)
 		n := w.listed(3)
 		w.wire(n)
 		for i := range 4 {
@@ -98,7 +98,7 @@ func TestFoundInDHT(t *testing.T) {
 // TestLooksSeldom: a lonely peer without a known leader reads its DHT more and more rarely.
 func TestLooksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1)
+		w := newTestCluster(t, 1)
 		alone := w.peers[0]
 		other, err := peer.Decode("12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp")
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ func (p *node) leads() string {
 }
 
 // agree reports whether every running peer names this leader.
-func (w *world) agree(leader string) bool {
+func (w *testCluster) agree(leader string) bool {
 	for _, p := range w.peers {
 		if p.Plane != nil && p.leads() != leader {
 			return false
@@ -27,7 +27,7 @@ func (w *world) agree(leader string) bool {
 // TestLeading: idle members and clients know the leader, report each change, and terms rise.
 func TestLeading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		old := w.leader()
 		w.await("all know", func() bool { return w.agree(w.peers[old].id()) })
 		client := w.peers[3]
@@ -50,7 +50,7 @@ func TestLeading(t *testing.T) {
 // after its election.
 func TestLeadingNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 3, 3)
+		w := startCluster(t, 3, 3)
 		old := w.leader()
 		left := w.peers[old]
 		w.await("it knows", func() bool { return left.leads() == left.id() })

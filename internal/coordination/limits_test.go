@@ -14,7 +14,7 @@ import (
 // TestLimitsOfTheLeader: limits set at the leader become the group's; others keep their values.
 func TestLimitsOfTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3)
+		w := newTestCluster(t, 3)
 		for i, p := range w.peers {
 			p.limits = func(l coord.Limits) coord.Limits {
 				l.PerOwner.Leases = 2

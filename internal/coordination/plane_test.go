@@ -15,10 +15,10 @@ import (
 
 // TestContract runs the contract's suite at the leader, at a follower, and at a client.
 func TestContract(t *testing.T) {
-	for name, at := range map[string]func(*world) *node{
-		"leader":   func(w *world) *node { return w.peers[w.leader()] },
-		"follower": func(w *world) *node { return w.peers[(w.leader()+1)%3] },
-		"client":   func(w *world) *node { return w.peers[3] },
+	for name, at := range map[string]func(*testCluster) *node{
+		"leader":   func(w *testCluster) *node { return w.peers[w.leader()] },
+		"follower": func(w *testCluster) *node { return w.peers[(w.leader()+1)%3] },
+		"client":   func(w *testCluster) *node { return w.peers[3] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for name := range coordtest.Cases(nil) {
@@ -33,8 +33,8 @@ func TestContract(t *testing.T) {
 }
 
 // contract returns the plane of one peer of a group. Alice is this peer, Bob another one.
-func contract(t *testing.T, at func(*world) *node) coordtest.API {
-	w := cluster(t, 4, 3)
+func contract(t *testing.T, at func(*testCluster) *node) coordtest.API {
+	w := startCluster(t, 4, 3)
 	alice := at(w)
 	bob := w.peers[0]
 	if bob == alice {
@@ -70,7 +70,7 @@ func (a as) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) 
 
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 1, 1)
+		w := startCluster(t, 1, 1)
 		id := lease(t, w.peers[0], w.peers[0].id(), 10*time.Second)
 		r, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Lock{Name: "n", Lease: id}})
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestAlone(t *testing.T) {
 // TestLeaderLost: a waiter for a lock and a watcher at a client notice only a delay when the leader stops.
 func TestLeaderLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client := w.peers[3]
 		owner := client.id()
 		holder, waiter := lease(t, client, owner, time.Minute), lease(t, client, owner, time.Minute)
@@ -114,7 +114,7 @@ func TestLeaderLost(t *testing.T) {
 // leads.
 func TestLeaderCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client := w.peers[3]
 		id := lease(t, client, client.id(), time.Minute)
 		old := w.peers[w.leader()]
@@ -131,7 +131,7 @@ func TestLeaderCutOff(t *testing.T) {
 // the same.
 func TestClaimWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client := w.peers[3]
 		holder, waiter := lease(t, client, client.id(), time.Hour), lease(t, client, client.id(), time.Hour)
 		_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: holder}})
@@ -163,7 +163,7 @@ func TestClaimWithdrawn(t *testing.T) {
 // TestNoQuorum: without a majority every call ends by itself, with the reason.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		lead := w.leader()
 		w.peers[lead].stop(t)
 		w.peers[(lead+1)%3].stop(t)
@@ -184,7 +184,7 @@ func TestNoQuorum(t *testing.T) {
 // replaced; after its return it is a candidate again.
 func TestDeadVoterReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 5, 5)
+		w := startCluster(t, 5, 5)
 		w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })
 		lead := w.leader()
 		id := w.peers[lead].id()
@@ -208,7 +208,7 @@ func TestDeadVoterReplaced(t *testing.T) {
 }
 
 // state returns the group according to its leader.
-func (w *world) state() coord.GroupState {
+func (w *testCluster) state() coord.GroupState {
 	i := w.leader()
 	if i < 0 {
 		return coord.GroupState{}
@@ -221,7 +221,7 @@ func (w *world) state() coord.GroupState {
 // TestRestart: after a stop of all peers, their disks hold the same state.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 3, 3)
+		w := startCluster(t, 3, 3)
 		owner := w.peers[0].id()
 		id := lease(t, w.peers[0], owner, time.Hour)
 		before, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: id}})
@@ -244,7 +244,7 @@ func TestRestart(t *testing.T) {
 // TestWatchGoesOn: a watch at a client loses no event when its member stops.
 func TestWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client := w.peers[3]
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

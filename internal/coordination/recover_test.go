@@ -33,7 +33,7 @@ func locked(t *testing.T, p *node, name string) coord.Token {
 // until their directories are cleared, and are members again afterwards.
 func TestRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client, survivor := w.peers[3], w.peers[(w.leader()+1)%3]
 		token := locked(t, client, "n")
 		old := w.state().ID
@@ -115,7 +115,7 @@ func TestRecover(t *testing.T) {
 // grants none of its tokens again.
 func TestRecoverTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 4, 3)
+		w := startCluster(t, 4, 3)
 		client, survivor := w.peers[3], w.peers[(w.leader()+1)%3]
 		locked(t, client, "n")
 		survivor.stop(t)
@@ -139,7 +139,7 @@ func TestRecoverTooEarly(t *testing.T) {
 // the living group and its clients.
 func TestRecoverOfTheReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 5, 4)
+		w := startCluster(t, 5, 4)
 		w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })
 		client, away := w.peers[4], w.peers[w.leader()]
 		away.stop(t)
@@ -165,7 +165,7 @@ func TestRecoverOfTheReplaced(t *testing.T) {
 // TestRecoverRefuses a disk without a member, and a group without another voter.
 func TestRecoverRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cluster(t, 2, 1)
+		w := startCluster(t, 2, 1)
 		for _, p := range w.peers {
 			p.stop(t)
 		}
@@ -179,7 +179,7 @@ func TestRecoverRefuses(t *testing.T) {
 	})
 }
 
-func (w *world) index(p *node) int {
+func (w *testCluster) index(p *node) int {
 	for i := range w.peers {
 		if w.peers[i] == p {
 			return i
@@ -188,7 +188,7 @@ func (w *world) index(p *node) int {
 	return -1
 }
 
-func (w *world) phase(p *node) string {
+func (w *testCluster) phase(p *node) string {
 	s, err := p.Group(w.t.Context())
 	require.NoError(w.t, err)
 	return s.Phase

@@ -26,7 +26,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := cluster(t, 5, 5)
+				w := startCluster(t, 5, 5)
 				w.await("three voters and a learner", func() bool { s := w.state(); return len(s.Voters) == 3 && len(s.Learners) == 1 })
 				id := pick(w.state())
 				away := w.named(id)
@@ -70,7 +70,7 @@ func has(s coord.GroupState, id string) bool {
 	return false
 }
 
-func (w *world) named(id string) *node {
+func (w *testCluster) named(id string) *node {
 	for _, p := range w.peers {
 		if p.id() == id {
 			return p
@@ -80,7 +80,7 @@ func (w *world) named(id string) *node {
 }
 
 // without returns the cluster without one peer.
-func (w *world) without(one *node) *world {
+func (w *testCluster) without(one *node) *testCluster {
 	rest := *w
 	rest.peers = nil
 	for _, p := range w.peers {

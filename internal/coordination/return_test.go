@@ -15,15 +15,15 @@ import (
 // TestRemovedComesBack: a voter that was replaced during its absence notices this after its return, in spite
 // of its own log, and becomes the group's learner.
 func TestRemovedComesBack(t *testing.T) {
-	for name, of := range map[string]func(*world) bootstrap.Network{
-		"listed": func(w *world) bootstrap.Network { return w.listed(4) },
-		"home": func(*world) bootstrap.Network {
+	for name, of := range map[string]func(*testCluster) bootstrap.Network{
+		"listed": func(w *testCluster) bootstrap.Network { return w.listed(4) },
+		"home": func(*testCluster) bootstrap.Network {
 			return bootstrap.Network{Mode: bootstrap.Home, Name: "home", Expect: 4}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 4)
+				w := newTestCluster(t, 4)
 				w.connect()
 				for i := range w.peers {
 					w.start(i, of(w))
@@ -49,7 +49,7 @@ func among(members []coord.Member, p *node) bool {
 }
 
 // connect connects all peers.
-func (w *world) connect() {
+func (w *testCluster) connect() {
 	for i, a := range w.peers {
 		for _, b := range w.peers[:i] {
 			_, err := a.host.Network().DialPeer(network.WithDialPeerTimeout(w.t.Context(), 1e9), b.host.ID())

@@ -34,7 +34,7 @@ import (
 
 // world is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
 // transport has its own tests.
-type world struct {
+type testCluster struct {
 	t     *testing.T
 	net   *simnet.Simnet
 	peers []*node
@@ -54,8 +54,8 @@ type node struct {
 }
 
 // newWorld makes n hosts without planes.
-func newWorld(t *testing.T, n int) *world {
-	w := &world{t: t, net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
+func newTestCluster(t *testing.T, n int) *testCluster {
+	w := &testCluster{t: t, net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
 	w.net.Start()
 	t.Cleanup(w.net.Close)
 	for i := range n {
@@ -97,7 +97,7 @@ func (e *endpoint) WriteTo(p []byte, to net.Addr) (int, error) {
 	return e.SimConn.WriteTo(p, to)
 }
 
-func (w *world) host(i int, n *node) host.Host {
+func (w *testCluster) host(i int, n *node) host.Host {
 	ip := simnet.IntToPublicIPv4(i)
 	wide := simnet.LinkSettings{BitsPerSecond: 100_000_000}
 	h, err := libp2p.New(
@@ -124,7 +124,7 @@ func (w *world) host(i int, n *node) host.Host {
 }
 
 // listed returns the network of the first n peers.
-func (w *world) listed(n int) bootstrap.Network {
+func (w *testCluster) listed(n int) bootstrap.Network {
 	var ids []peer.ID
 	for _, p := range w.peers[:n] {
 		ids = append(ids, p.host.ID())
@@ -133,7 +133,7 @@ func (w *world) listed(n int) bootstrap.Network {
 }
 
 // start starts the plane of a peer.
-func (w *world) start(i int, n bootstrap.Network) {
+func (w *testCluster) start(i int, n bootstrap.Network) {
 	p := w.peers[i]
 	var dht announce.Values
 	if p.values != nil {
@@ -163,8 +163,8 @@ func (p *node) stop(t testing.TB) {
 }
 
 // cluster starts planes on all peers, of which the first are founders, and waits for a leader.
-func cluster(t *testing.T, peers, founders int) *world {
-	w := newWorld(t, peers)
+func startCluster(t *testing.T, peers, founders int) *testCluster {
+	w := newTestCluster(t, peers)
 	for i := range w.peers {
 		w.start(i, w.listed(founders))
 	}
@@ -173,7 +173,7 @@ func cluster(t *testing.T, peers, founders int) *world {
 }
 
 // await waits for a condition in virtual time.
-func (w *world) await(what string, is func() bool) {
+func (w *testCluster) await(what string, is func() bool) {
 	w.t.Helper()
 	for range 1200 {
 		if is() {
@@ -185,7 +185,7 @@ func (w *world) await(what string, is func() bool) {
 }
 
 // leader returns the index of the leader if all running peers agree; otherwise -1.
-func (w *world) leader() int {
+func (w *testCluster) leader() int {
 	lead := ""
 	for _, p := range w.peers {
 		if p.Plane == nil {

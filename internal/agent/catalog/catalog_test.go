@@ -130,7 +130,7 @@ func TestGaps(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.after), func(t *testing.T) {
 			c := begin(t)
-			r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+			r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 			open(t, c, r, tc.after)
 			require.Equal(t, tc.reset, r.last.Reset)
 			require.EqualValues(t, 20, r.at)
@@ -143,7 +143,7 @@ func TestGaps(t *testing.T) {
 		apply(t, c, 22, put(22, "b", "1"))
 		require.NoError(t, c.Reset(30, []*instance.Instance{put(10, "a", "1").Instance}))
 		for after, reset := range map[uint64]bool{10: false, 11: true, 19: true, 20: false, 22: false, 23: true, 30: false} {
-			r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+			r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 			open(t, c, r, after)
 			require.Equal(t, reset, r.last.Reset, after)
 		}
@@ -225,7 +225,7 @@ func TestNewNumbering(t *testing.T) {
 	c := newCatalog(t, Config{})
 	apply(t, c, 100, put(100, "a", "1"), put(100, "b", "1"))
 	apply(t, c, 101, put(101, "a", "2"))
-	r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+	r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 	w := open(t, c, r, 0)
 	require.Len(t, r.has, 2)
 
@@ -247,7 +247,7 @@ func TestNewNumbering(t *testing.T) {
 	require.NoError(t, w.tell(false))
 	require.False(t, r.last.Reset)
 	require.Equal(t, []string{"1:UP", "3:UP"}, ids(r.list()))
-	old := &reader{q: r.q, has: world{}}
+	old := &reader{q: r.q, has: modelState{}}
 	open(t, c, old, 6)
 	require.True(t, old.last.Reset, "a position of before")
 }
@@ -282,7 +282,7 @@ func TestServices(t *testing.T) {
 func TestRemovedTellsTheLastState(t *testing.T) {
 	c := newCatalog(t, Config{})
 	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"))
-	r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+	r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 	w := open(t, c, r, 0)
 	apply(t, c, 3, put(3, "a", "1", instance.StatusUnhealthy))
 	apply(t, c, 4, Change{Key: key("a", "2")})

@@ -13,20 +13,20 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-type world map[instance.Key]*instance.Instance
+type modelState map[instance.Key]*instance.Instance
 
 // model is the simple version: all states at all revisions, each result
 // computed anew.
 type model struct {
 	revs   []uint64 // ascending
-	worlds []world
+	worlds []modelState
 }
 
-func newModel() *model { return &model{revs: []uint64{1}, worlds: []world{{}}} }
+func newModel() *model { return &model{revs: []uint64{1}, worlds: []modelState{{}}} }
 
-func (m *model) rev() uint64 { return m.revs[len(m.revs)-1] }
-func (m *model) now() world  { return m.worlds[len(m.worlds)-1] }
-func (m *model) at(rev uint64) world {
+func (m *model) rev() uint64     { return m.revs[len(m.revs)-1] }
+func (m *model) now() modelState { return m.worlds[len(m.worlds)-1] }
+func (m *model) at(rev uint64) modelState {
 	n, ok := slices.BinarySearch(m.revs, rev)
 	if !ok {
 		n--
@@ -59,7 +59,7 @@ func (q question) String() string {
 	return fmt.Sprintf("%s/%s %+v", q.Namespace, q.Service, q.Selector)
 }
 
-func (q question) of(w world) []*instance.Instance {
+func (q question) of(w modelState) []*instance.Instance {
 	match, err := q.Compile()
 	if err != nil {
 		panic(err)
@@ -201,7 +201,7 @@ func TestIndexChangesWithTheResultAlone(t *testing.T) {
 // reader is a consumer of batches.
 type reader struct {
 	q    question
-	has  world
+	has  modelState
 	at   uint64
 	last instance.Batch
 	n    int
@@ -209,7 +209,7 @@ type reader struct {
 
 func (r *reader) take(b instance.Batch) error {
 	if b.Reset {
-		r.has = world{}
+		r.has = modelState{}
 	}
 	for _, e := range b.Events {
 		if e.Type == instance.Removed {
@@ -224,8 +224,8 @@ func (r *reader) take(b instance.Batch) error {
 
 func (r *reader) list() []*instance.Instance { return r.q.of(r.has) }
 
-func fromList(list []*instance.Instance) world {
-	w := world{}
+func fromList(list []*instance.Instance) modelState {
+	w := modelState{}
 	for _, i := range list {
 		w[i.Key] = i
 	}

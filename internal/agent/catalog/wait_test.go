@@ -256,7 +256,7 @@ func TestSlowWatcherIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalog(t, Config{Log: 8})
 		apply(t, c, 2, put(2, "a", "1"))
-		r := &reader{q: question{Name: healthy("a").Name}, has: world{}}
+		r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 		free := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -332,7 +332,7 @@ func TestConcurrentReaders(t *testing.T) {
 // watchTo applies batches until an instance appears, and compares.
 func watchTo(ctx context.Context, c *Catalog, q question, k instance.Key) error {
 	end := errors.New("seen")
-	r := &reader{q: q, has: world{}}
+	r := &reader{q: q, has: modelState{}}
 	err := c.Watch(ctx, instance.Query{Name: q.Name, Selector: q.Selector}, 0, func(b instance.Batch) error {
 		if b.Index < r.at {
 			return fmt.Errorf("index %d after %d", b.Index, r.at)

@@ -23,7 +23,7 @@ import (
 )
 
 // lab is a Checker with a fake network and all its reports.
-type lab struct {
+type fixture struct {
 	*health.Checker
 	t *testing.T
 
@@ -37,8 +37,8 @@ type lab struct {
 	most    int
 }
 
-func newLab(t *testing.T, change func(*health.Config)) *lab {
-	l := &lab{
+func newFixture(t *testing.T, change func(*health.Config)) *fixture {
+	l := &fixture{
 		t: t, reports: map[string][]health.Report{}, dials: map[string][]time.Time{},
 		answer: map[string]func(context.Context) error{},
 	}
@@ -56,28 +56,28 @@ func newLab(t *testing.T, change func(*health.Config)) *lab {
 	return l
 }
 
-func (l *lab) now() time.Time {
+func (l *fixture) now() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Add(l.shift)
 }
 
-func (l *lab) report(r health.Report) {
+func (l *fixture) report(r health.Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reports[r.Key.ID] = append(l.reports[r.Key.ID], r)
 }
 
-func (l *lab) Checked(instance.CheckType, bool, time.Duration) {}
+func (l *fixture) Checked(instance.CheckType, bool, time.Duration) {}
 
-func (l *lab) Skipped(n int) {
+func (l *fixture) Skipped(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.skipped += n
 }
 
 // dial connects to each address without an answer of its own.
-func (l *lab) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (l *fixture) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	l.mu.Lock()
 	l.dials[address] = append(l.dials[address], time.Now())
 	l.open++
@@ -99,19 +99,19 @@ func (l *lab) dial(ctx context.Context, _, address string) (net.Conn, error) {
 }
 
 // set defines the answer of an address.
-func (l *lab) set(address string, answer func(context.Context) error) {
+func (l *fixture) set(address string, answer func(context.Context) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answer[address] = answer
 }
 
-func (l *lab) of(id string) []health.Report {
+func (l *fixture) of(id string) []health.Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]health.Report(nil), l.reports[id]...)
 }
 
-func (l *lab) dialled(address string) []time.Time {
+func (l *fixture) dialled(address string) []time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]time.Time(nil), l.dials[address]...)
@@ -163,7 +163,7 @@ func verdicts(list []health.Report) string {
 
 func TestVerdictsAndReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		one.Check.HealthyThreshold = 2
 		require.NoError(t, l.Set(one))
 		synctest.Wait()
@@ -198,7 +198,7 @@ func TestVerdictsAndReports(t *testing.T) {
 
 func TestTimeoutIsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		one.Check.Timeout = 3 * time.Second
 		l.set(address(one), hang)
 		require.NoError(t, l.Set(one))
@@ -215,7 +215,7 @@ func TestTimeoutIsFailure(t *testing.T) {
 // it.
 func TestLateIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 1, 2 }), target(1)
+		l, one := newFixture(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 1, 2 }), target(1)
 		one.Check = instance.Check{Type: instance.TCP, Interval: time.Second, Timeout: time.Second}
 		l.set(address(one), hang)
 		require.NoError(t, l.Set(one))
@@ -229,7 +229,7 @@ func TestLateIsSkipped(t *testing.T) {
 
 // requireRegular checks that the checks of a target after a moment are one
 // interval apart.
-func (l *lab) requireRegular(n int, since time.Time) {
+func (l *fixture) requireRegular(n int, since time.Time) {
 	l.t.Helper()
 	all := l.of(target(n).Key.ID)
 	require.NotEmpty(l.t, all)
@@ -246,7 +246,7 @@ func (l *lab) requireRegular(n int, since time.Time) {
 func TestSlowDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		l := newLab(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 4, 12 })
+		l := newFixture(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 4, 12 })
 		for i := range n {
 			one := target(i)
 			if i%2 == 0 {
@@ -275,7 +275,7 @@ func TestSlowDoNotDelayOthers(t *testing.T) {
 func TestSlowLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60
-		l := newLab(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 1, 12 })
+		l := newFixture(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 1, 12 })
 		for i := range n {
 			one := target(i)
 			if i < n/2 {
@@ -301,7 +301,7 @@ func TestSlowLeaveRoom(t *testing.T) {
 func TestSuddenHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60
-		l := newLab(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 4, 40 })
+		l := newFixture(t, func(cfg *health.Config) { cfg.Workers, cfg.Slow = 4, 40 })
 		for i := range n {
 			require.NoError(t, l.Set(target(i)))
 		}
@@ -325,7 +325,7 @@ func TestSuddenHang(t *testing.T) {
 func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
-		l := newLab(t, nil)
+		l := newFixture(t, nil)
 		start := time.Now()
 		for i := range n {
 			require.NoError(t, l.Set(target(i)))
@@ -351,7 +351,7 @@ func TestSpread(t *testing.T) {
 func TestSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		l := newLab(t, nil)
+		l := newFixture(t, nil)
 		for i := range n {
 			l.set(address(target(i)), after(4*time.Second))
 			require.NoError(t, l.Set(target(i)))
@@ -400,7 +400,7 @@ func TestSuspension(t *testing.T) {
 // failure of the target.
 func TestLackOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		require.NoError(t, l.Set(one))
 		synctest.Wait()
 		l.set(address(one), func(context.Context) error {
@@ -419,7 +419,7 @@ func TestLackOfDescriptors(t *testing.T) {
 
 func TestSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		require.NoError(t, l.Set(one))
 		time.Sleep(95 * time.Second)
 		synctest.Wait()
@@ -452,7 +452,7 @@ func TestSetAgain(t *testing.T) {
 
 func TestUnmeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		one.Unmeasured = true
 		require.NoError(t, l.Set(one))
 		measured := func(unmeasured bool) (int, bool) {
@@ -481,7 +481,7 @@ func TestUnmeasured(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, func(cfg *health.Config) { cfg.Workers = 1 })
+		l := newFixture(t, func(cfg *health.Config) { cfg.Workers = 1 })
 		ended := make(chan struct{}, 1)
 		l.set(address(target(0)), func(ctx context.Context) error {
 			defer func() { ended <- struct{}{} }()
@@ -547,7 +547,7 @@ func TestSlowReport(t *testing.T) {
 
 func TestFlappingIsHeldDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, one := newLab(t, nil), target(1)
+		l, one := newFixture(t, nil), target(1)
 		one.Check.UnhealthyThreshold = 1
 		var n int
 		l.set(address(one), func(context.Context) error {
@@ -569,7 +569,7 @@ func TestFlappingIsHeldDown(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, func(cfg *health.Config) { cfg.Targets = 2 })
+		l := newFixture(t, func(cfg *health.Config) { cfg.Targets = 2 })
 		require.NoError(t, l.Set(target(1)))
 		require.NoError(t, l.Set(target(2)))
 		require.ErrorIs(t, l.Set(target(3)), fault.LimitReached)

@@ -310,7 +310,7 @@ func TestGRPCHostileAnswers(t *testing.T) {
 }
 
 func TestScriptsAreOff(t *testing.T) {
-	l := newLab(t, nil)
+	l := newFixture(t, nil)
 	one := target(1)
 	one.Check = instance.Check{Type: instance.Script, Endpoint: "sh"}
 	err := l.Set(one)
@@ -421,7 +421,7 @@ func TestAddressesAreBounded(t *testing.T) {
 }
 
 func TestEndpointsThatAreRefused(t *testing.T) {
-	l := newLab(t, nil)
+	l := newFixture(t, nil)
 	for name, tc := range map[string]struct {
 		kind           instance.CheckType
 		host, endpoint string
@@ -473,7 +473,7 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 }
 
 func TestEndpointsThatFit(t *testing.T) {
-	l := newLab(t, nil)
+	l := newFixture(t, nil)
 	for name, tc := range map[string]struct {
 		kind           instance.CheckType
 		host, endpoint string

@@ -15,8 +15,8 @@ var (
 )
 
 // harsh is a network with every fault.
-func harsh(n Network, peers int) world {
-	return world{
+func harsh(n Network, peers int) cluster {
+	return cluster{
 		network: n, peers: peers,
 		loss: 0.1, twice: 0.1, delay: 300 * time.Millisecond,
 		split: 0.5, oneWay: 0.3, crash: 0.01, heal: 30 * time.Second, limit: 90 * time.Second,
@@ -39,7 +39,7 @@ func TestSafeAndLive(t *testing.T) {
 	}
 }
 
-func campaign(t *testing.T, w world) {
+func campaign(t *testing.T, w cluster) {
 	var first, all time.Duration
 	for i := range *flagRuns {
 		seed := *flagSeed + uint64(i)
@@ -77,17 +77,17 @@ func TestSafeWithoutMemory(t *testing.T) {
 func TestFlawsAreFound(t *testing.T) {
 	tests := []struct {
 		name  string
-		plant func(*world)
+		plant func(*cluster)
 	}{
-		{"answers before it is on disk", func(w *world) { w.flaws.replyFirst = true }},
-		{"proposes its own charter in place of the accepted one", func(w *world) { w.flaws.forgetAccepted = true }},
-		{"counts one signer twice", func(w *world) {
+		{"answers before it is on disk", func(w *cluster) { w.flaws.replyFirst = true }},
+		{"proposes its own charter in place of the accepted one", func(w *cluster) { w.flaws.forgetAccepted = true }},
+		{"counts one signer twice", func(w *cluster) {
 			*w = harsh(listed(t, 5), 5) // with E = 3 one other signature suffices
 			w.flaws.countDoubles = true
 		}},
-		{"keeps promises in memory only", func(w *world) { w.flaws.forgetPromises = true }},
-		{"takes a majority of the visible for a quorum", func(w *world) { w.flaws.majorityVisible = true }},
-		{"votes after it lost its memory", func(w *world) { w.wipe, w.voteAfterLoss = 0.5, true }},
+		{"keeps promises in memory only", func(w *cluster) { w.flaws.forgetPromises = true }},
+		{"takes a majority of the visible for a quorum", func(w *cluster) { w.flaws.majorityVisible = true }},
+		{"votes after it lost its memory", func(w *cluster) { w.wipe, w.voteAfterLoss = 0.5, true }},
 	}
 	const most = 5000
 	for _, test := range tests {
@@ -109,7 +109,7 @@ func TestFlawsAreFound(t *testing.T) {
 // TestTimeToFound measures the bootstrap without faults, and with loss, long delays and splits of up to 20 s.
 func TestTimeToFound(t *testing.T) {
 	for _, e := range []int{1, 2, 3, 4, 5, 7} {
-		calm := world{network: listed(t, e), peers: e, delay: 20 * time.Millisecond, limit: time.Minute}
+		calm := cluster{network: listed(t, e), peers: e, delay: 20 * time.Millisecond, limit: time.Minute}
 		rough := calm
 		rough.loss, rough.delay, rough.split, rough.heal, rough.limit = 0.1, 300*time.Millisecond, 0.5, 20*time.Second, 2*time.Minute
 		t.Run(fmt.Sprintf("calm E=%d", e), func(t *testing.T) { campaign(t, calm) })

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world configures a simulated network. Faults end at heal.
-type world struct {
+// cluster configures a simulated network. Faults end at heal.
+type cluster struct {
 	network Network
 	peers   int     // number of eligible peers
 	loss    float64 // of messages
@@ -40,7 +40,7 @@ type violation string
 
 // run is one simulated bootstrap: all peers in one goroutine, in virtual time.
 type run struct {
-	world
+	cluster
 	rng   *rand.Rand
 	start time.Time
 	now   time.Time
@@ -140,10 +140,10 @@ func listed(t testing.TB, e int) Network {
 func home(e int) Network { return Network{Mode: Home, Name: "home", Expect: e} }
 
 // simulate runs one seed until all peers know the group, or the limit.
-func simulate(t testing.TB, w world, seed uint64) *run {
+func simulate(t testing.TB, w cluster, seed uint64) *run {
 	t.Helper()
 	r := &run{
-		world:   w,
+		cluster: w,
 		rng:     rand.New(rand.NewPCG(seed, 1)),
 		start:   time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		half:    make(map[peer.ID]bool),

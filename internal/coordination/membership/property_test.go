@@ -114,7 +114,7 @@ func safe(t *rapid.T, c membership.Config, state membership.State, change member
 const tick = 3 * s
 
 // world is a group whose peers die for good, or lose their disks, one after the other.
-type world struct {
+type cluster struct {
 	config  membership.Config
 	now     time.Duration
 	members []membership.Member
@@ -124,13 +124,13 @@ type world struct {
 	leader  uint64
 }
 
-func (w *world) lives(m membership.Member) bool {
+func (w *cluster) lives(m membership.Member) bool {
 	id := w.peers[m.Name]
 	return id != nil && *id == m.ID
 }
 
 // tick lets some seconds pass.
-func (w *world) tick(t *rapid.T) {
+func (w *cluster) tick(t *rapid.T) {
 	w.now += tick
 	for i := range w.members {
 		m := &w.members[i]
@@ -160,7 +160,7 @@ func (w *world) tick(t *rapid.T) {
 }
 
 // strong reports whether the group has all the voters it wants, living, and a learner.
-func (w *world) strong() bool {
+func (w *cluster) strong() bool {
 	voters := count(w.members, func(m membership.Member) bool { return m.Voter && w.lives(m) })
 	learners := count(w.members, func(m membership.Member) bool { return !m.Voter && w.lives(m) })
 	return voters >= w.config.Voters && voters == count(w.members, votes) && learners == 1
@@ -169,7 +169,7 @@ func (w *world) strong() bool {
 // Given time between them, the group survives more deaths than it has voters.
 func TestGroupRegainsItsStrength(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{config: membership.DefaultConfig(), peers: make(map[string]*uint64)}
+		w := &cluster{config: membership.DefaultConfig(), peers: make(map[string]*uint64)}
 		w.config.Voters = rapid.SampledFrom([]int{3, 5}).Draw(t, "voters")
 		born := func() *uint64 { w.next++; id := w.next; return &id }
 		for i := range 9 {
@@ -200,7 +200,7 @@ func TestGroupRegainsItsStrength(t *testing.T) {
 func TestWipedVoterReplacesItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := membership.DefaultConfig()
-		w := &world{config: c, leader: 1, peers: make(map[string]*uint64)}
+		w := &cluster{config: c, leader: 1, peers: make(map[string]*uint64)}
 		for i := range uint64(3) {
 			id := i + 1
 			w.peers[fmt.Sprint(i)] = &id

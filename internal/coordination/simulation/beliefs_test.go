@@ -43,14 +43,14 @@ type belief struct {
 
 // beliefs checks clients' beliefs against each other (B1), and against the ends of leases (L4).
 type beliefs struct {
-	*world
+	*scheduler
 	sessions map[coord.LeaseID]*session
 	locks    map[string][]*belief
 	held     int // in all
 }
 
-func newBeliefs(w *world) *beliefs {
-	return &beliefs{world: w, sessions: make(map[coord.LeaseID]*session), locks: make(map[string][]*belief)}
+func newBeliefs(w *scheduler) *beliefs {
+	return &beliefs{scheduler: w, sessions: make(map[coord.LeaseID]*session), locks: make(map[string][]*belief)}
 }
 
 // expired records the timeout of a lease.

@@ -69,7 +69,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func rule(w *world) string { return fault.OpOf(w.fail) }
+func rule(w *scheduler) string { return fault.OpOf(w.fail) }
 
 func TestBeliefs(t *testing.T) {
 	alone := func(token coord.Token, until time.Duration) *belief {
@@ -101,19 +101,19 @@ func TestBeliefs(t *testing.T) {
 		{"three permits of two", []*belief{permit(1), permit(2), permit(3)}, "check.B1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBeliefs(newWorld(1))
+			b := newBeliefs(newScheduler(1))
 			for _, h := range c.held {
 				b.holds("lock", h)
 			}
-			require.Equal(t, c.want, rule(b.world))
+			require.Equal(t, c.want, rule(b.scheduler))
 		})
 	}
-	b := newBeliefs(newWorld(1))
+	b := newBeliefs(newScheduler(1))
 	b.sessions[1], b.sessions[2] = alone(1, 0).session, alone(2, time.Second).session
 	b.expired(1)
-	require.Empty(t, rule(b.world))
+	require.Empty(t, rule(b.scheduler))
 	b.expired(2)
-	require.Equal(t, "check.L4", rule(b.world))
+	require.Equal(t, "check.L4", rule(b.scheduler))
 }
 
 // entry applies a command to a member's machine.
@@ -183,24 +183,24 @@ func TestOracle(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := newOracle(newWorld(1), new(figures))
+			o := newOracle(newScheduler(1), new(figures))
 			o.ended = func(coord.LeaseID, []*coord.KeyValue) {}
 			c.happens(o, machine.New())
-			require.Equal(t, c.want, rule(o.world))
+			require.Equal(t, c.want, rule(o.scheduler))
 		})
 	}
 }
 
 func TestOracleComparesStates(t *testing.T) {
 	grant := coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
-	o, m := newOracle(newWorld(1), new(figures)), machine.New()
+	o, m := newOracle(newScheduler(1), new(figures)), machine.New()
 	for i := range uint64(every) {
 		o.applied("a", entry(i+1, 1, m, grant))
 	}
 	o.compare("a", m)
-	require.Empty(t, rule(o.world))
+	require.Empty(t, rule(o.scheduler))
 	other := machine.New()
 	other.Apply(every, 1, grant)
 	o.compare("b", other)
-	require.Equal(t, "check.C1", rule(o.world))
+	require.Equal(t, "check.C1", rule(o.scheduler))
 }

@@ -18,7 +18,7 @@ const groupName = "the group of the simulation"
 
 // cluster holds peers, clients, and the checks on them.
 type cluster struct {
-	*world
+	*scheduler
 	plan
 	net     *network
 	nodes   []*node
@@ -59,8 +59,8 @@ func (f *figures) add(g figures) {
 }
 
 func newCluster(seed uint64) *cluster {
-	w := newWorld(seed)
-	c := &cluster{world: w, net: newNetwork(w), resources: make(map[string]*resource)}
+	w := newScheduler(seed)
+	c := &cluster{scheduler: w, net: newNetwork(w), resources: make(map[string]*resource)}
 	c.oracle = newOracle(w, &c.figures)
 	c.history = newHistory(c.oracle)
 	c.oracle.ended = c.history.ended
@@ -161,7 +161,7 @@ func (c *cluster) play(d time.Duration) error {
 	}
 	c.run(c.now + patience)
 	c.settle()
-	c.history.check(c.world)
+	c.history.check(c.scheduler)
 	for _, n := range c.nodes {
 		n.shut()
 	}

@@ -79,7 +79,7 @@ func (h *history) ended(id coord.LeaseID, claims []*coord.KeyValue) {
 }
 
 // check asks whether some order explains the history of each object.
-func (h *history) check(w *world) {
+func (h *history) check(w *scheduler) {
 	for _, key := range slices.Sorted(maps.Keys(h.objects)) {
 		if w.fail != nil {
 			return

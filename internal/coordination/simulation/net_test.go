@@ -4,7 +4,7 @@ import "time"
 
 // network carries messages between named places: members and clients.
 type network struct {
-	*world
+	*scheduler
 	cut    map[[2]string]int // from, to: number of present cuts
 	loss   float64
 	repeat float64
@@ -13,8 +13,8 @@ type network struct {
 	lost   int
 }
 
-func newNetwork(w *world) *network {
-	return &network{world: w, cut: make(map[[2]string]int), slow: 3 * time.Millisecond}
+func newNetwork(w *scheduler) *network {
+	return &network{scheduler: w, cut: make(map[[2]string]int), slow: 3 * time.Millisecond}
 }
 
 // send delivers a message, mostly once. Delays vary, so messages overtake each other.

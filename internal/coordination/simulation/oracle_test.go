@@ -22,7 +22,7 @@ func promised(ttl int64) int64 { return int64(float64(ttl) / (1 + skew/2)) }
 // oracle is a member that cannot fail: it applies each entry once, at its first application by a member, and
 // knows the right answers.
 type oracle struct {
-	*world
+	*scheduler
 	figures *figures
 	machine *machine.Machine
 	log     audit.Log
@@ -55,9 +55,9 @@ type call struct {
 // every is the distance of the indexes at which members' states are compared.
 const every = 8
 
-func newOracle(w *world, f *figures) *oracle {
+func newOracle(w *scheduler, f *figures) *oracle {
 	return &oracle{
-		world: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
+		scheduler: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
 		images: make(map[uint64]*machine.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
 		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// world is virtual time: scheduled events, in order. True time begins at 0; it is invisible inside.
-type world struct {
+// scheduler is virtual time: scheduled events, in order. True time begins at 0; it is invisible inside.
+type scheduler struct {
 	rng   *rand.Rand
 	now   time.Duration
 	queue events
@@ -21,8 +21,8 @@ type world struct {
 	story []string // recent events, for the reader of a breach
 }
 
-func newWorld(seed uint64) *world {
-	return &world{rng: rand.New(rand.NewPCG(seed, 0x6b6c6173696d))}
+func newScheduler(seed uint64) *scheduler {
+	return &scheduler{rng: rand.New(rand.NewPCG(seed, 0x6b6c6173696d))}
 }
 
 // event is scheduled at a time; events of one time run in the order of their creation.
@@ -47,15 +47,15 @@ func (e *events) Pop() any {
 	return last
 }
 
-func (w *world) at(t time.Duration, do func()) {
+func (w *scheduler) at(t time.Duration, do func()) {
 	w.made++
 	heap.Push(&w.queue, event{at: max(t, w.now), order: w.made, do: do})
 }
 
-func (w *world) after(d time.Duration, do func()) { w.at(w.now+d, do) }
+func (w *scheduler) after(d time.Duration, do func()) { w.at(w.now+d, do) }
 
 // run lets time pass until an instant or a breach.
-func (w *world) run(until time.Duration) {
+func (w *scheduler) run(until time.Duration) {
 	for len(w.queue) > 0 && w.fail == nil && w.queue[0].at <= until {
 		next := heap.Pop(&w.queue).(event)
 		w.now = next.at
@@ -65,12 +65,12 @@ func (w *world) run(until time.Duration) {
 }
 
 // breach records a broken promise.
-func (w *world) breach(rule, format string, args ...any) {
+func (w *scheduler) breach(rule, format string, args ...any) {
 	w.must(fault.New("check."+rule, fault.Internal, format, args...))
 }
 
 // must records an error as a breach.
-func (w *world) must(err error) {
+func (w *scheduler) must(err error) {
 	if err != nil && w.fail == nil {
 		w.fail = fmt.Errorf("at %v: %w", w.now, err)
 		w.tell("BREACH %v", err)
@@ -78,7 +78,7 @@ func (w *world) must(err error) {
 }
 
 // tell adds to the story, of which the end is kept.
-func (w *world) tell(format string, args ...any) {
+func (w *scheduler) tell(format string, args ...any) {
 	if len(w.story) >= 400 {
 		w.story = w.story[200:]
 	}
@@ -86,16 +86,16 @@ func (w *world) tell(format string, args ...any) {
 }
 
 // between draws a duration.
-func (w *world) between(from, to time.Duration) time.Duration {
+func (w *scheduler) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(w.rng.Int64N(int64(to-from)+1))
 }
 
 // chance draws true with a probability.
-func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
+func (w *scheduler) chance(p float64) bool { return w.rng.Float64() < p }
 
 // proc is sequential behaviour in the world: a coroutine, of which one runs at a time.
 type proc struct {
-	*world
+	*scheduler
 	next  func() (struct{}, bool)
 	stop  func()
 	yield func(struct{}) bool
@@ -105,8 +105,8 @@ type proc struct {
 type stopped struct{}
 
 // spawn starts a proc now.
-func (w *world) spawn(body func(p *proc)) {
-	p := &proc{world: w}
+func (w *scheduler) spawn(body func(p *proc)) {
+	p := &proc{scheduler: w}
 	p.next, p.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
 			if r := recover(); r != nil && r != any(stopped{}) {
@@ -121,7 +121,7 @@ func (w *world) spawn(body func(p *proc)) {
 }
 
 // end stops all procs.
-func (w *world) end() {
+func (w *scheduler) end() {
 	for _, p := range w.procs {
 		p.stop()
 	}

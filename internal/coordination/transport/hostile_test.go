@@ -53,7 +53,7 @@ func frameOf(t *testing.T, m proto.Message) []byte {
 }
 
 // enter opens an accepted stream as member 1.
-func enter(t *testing.T, w *world, edits ...func(*groupv1.MemberHello)) network.Stream {
+func enter(t *testing.T, w *cluster, edits ...func(*groupv1.MemberHello)) network.Stream {
 	s := raw(t, w.members[0].host, w.members[1].host.ID(), frameOf(t, hello(edits...)))
 	welcome := new(groupv1.MemberWelcome)
 	require.NoError(t, readAnswer(s, welcome))
@@ -72,7 +72,7 @@ func ended(t *testing.T, s network.Stream) {
 func TestHandshakeResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		certificate := []byte("certificate")
-		w := newWorld(t, 3, func(_ int, _ *member, c *Config) {
+		w := newCluster(t, 3, func(_ int, _ *member, c *Config) {
 			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Certificate: certificate, Term: 7} }
 		})
 		two := w.members[1]
@@ -129,7 +129,7 @@ func TestHandshakeResults(t *testing.T) {
 func TestRefusedDialler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []groupv1.HandshakeResult
-		w := newWorld(t, 2, func(i int, m *member, c *Config) {
+		w := newCluster(t, 2, func(i int, m *member, c *Config) {
 			if i == 1 {
 				c.Lookup = func(uint64) (peer.ID, bool) { return "", false }
 			}
@@ -155,7 +155,7 @@ func TestRefusedDialler(t *testing.T) {
 // A malformed introduction ends the stream without harm to the peer's next one.
 func TestGarbledHello(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		two := w.members[1]
 		for name, b := range map[string][]byte{
 			"too long":     binary.BigEndian.AppendUint32(nil, maxHello+1),
@@ -202,7 +202,7 @@ func TestMessagesThatDoNotBelong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t, 2, nil)
+				w := newCluster(t, 2, nil)
 				s := enter(t, w, tc.lane)
 				_, err := s.Write(tc.bytes)
 				require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestMessagesThatDoNotBelong(t *testing.T) {
 // Silence ends a stream, of a stranger as of a member within a message.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		begin := time.Now()
 		ended(t, raw(t, w.stranger, w.members[1].host.ID(), []byte{0, 0, 0, 50, 1}))
 		require.InDelta(t, 3, time.Since(begin).Seconds(), 0.5)
@@ -237,7 +237,7 @@ func TestSilence(t *testing.T) {
 // A stranger with all its streams open does not keep a member out.
 func TestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		two := w.members[1]
 		for range 100 {
 			raw(t, w.stranger, two.host.ID(), []byte{0, 0})
@@ -253,7 +253,7 @@ func TestFlood(t *testing.T) {
 // A member with many streams keeps one of each kind.
 func TestNewStreamReplacesTheOld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		older := enter(t, w)
 		newer := enter(t, w)
 		ended(t, older)

@@ -71,7 +71,7 @@ func TestSnapshotArrives(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				state := noise(size)
 				shelves := []*shelf{{state: state}, {}, nil}
-				w := newWorld(t, 3, func(i int, _ *member, c *Config) {
+				w := newCluster(t, 3, func(i int, _ *member, c *Config) {
 					if shelves[i] != nil {
 						c.Snapshots = shelves[i]
 					}
@@ -102,17 +102,17 @@ func TestSnapshotFailures(t *testing.T) {
 	large := noise(2 << 20)
 	for name, tc := range map[string]struct {
 		edit   func(i int, s *shelf, c *Config)
-		before func(w *world)
+		before func(w *cluster)
 		when   time.Duration // after it was sent, do after
-		after  func(w *world)
+		after  func(w *cluster)
 	}{
 		"too large for the receiver": {edit: func(i int, _ *shelf, c *Config) { c.Limits.MaxSnapshot = 1<<20 + int64(1-i)<<22 }},
 		"too large for the sender":   {edit: func(i int, _ *shelf, c *Config) { c.Limits.MaxSnapshot = 1<<20 + int64(i)<<22 }},
 		"the disk fails":             {edit: func(i int, s *shelf, _ *Config) { s.fail = errors.New("disk") }},
-		"no member here":             {before: func(w *world) { w.group.set(2, "") }},
-		"cut off":                    {after: func(w *world) { w.wire.cut.Store(true) }},
-		"cut off in the middle":      {when: 100 * time.Millisecond, after: func(w *world) { w.wire.cut.Store(true) }},
-		"removed in the middle": {when: 100 * time.Millisecond, after: func(w *world) {
+		"no member here":             {before: func(w *cluster) { w.group.set(2, "") }},
+		"cut off":                    {after: func(w *cluster) { w.wire.cut.Store(true) }},
+		"cut off in the middle":      {when: 100 * time.Millisecond, after: func(w *cluster) { w.wire.cut.Store(true) }},
+		"removed in the middle": {when: 100 * time.Millisecond, after: func(w *cluster) {
 			w.group.set(1, "")
 			w.members[1].Recheck()
 		}},
@@ -120,7 +120,7 @@ func TestSnapshotFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				shelves := []*shelf{{state: large}, {}}
-				w := newWorld(t, 2, func(i int, _ *member, c *Config) {
+				w := newCluster(t, 2, func(i int, _ *member, c *Config) {
 					c.Snapshots = shelves[i]
 					if tc.edit != nil {
 						tc.edit(i, shelves[i], c)
@@ -147,7 +147,7 @@ func TestSnapshotFailures(t *testing.T) {
 // A second snapshot to the same member fails at once.
 func TestOneSnapshotAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		w.members[0].Send([]*raftpb.Message{snapshotOf(1, 2, noise(1<<20)), snapshotOf(1, 2, nil)})
 		settle(10 * time.Second)
 		require.Equal(t, []bool{false, true}, w.members[0].sent())
@@ -160,7 +160,7 @@ func TestOneSnapshotAtATime(t *testing.T) {
 func TestLaterSnapshotWins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		disk := &shelf{delay: time.Second}
-		w := newWorld(t, 3, func(i int, _ *member, c *Config) {
+		w := newCluster(t, 3, func(i int, _ *member, c *Config) {
 			if i == 1 {
 				c.Snapshots = disk
 			}
@@ -194,7 +194,7 @@ func TestNeverEndingSnapshot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				disk := new(shelf)
-				w := newWorld(t, 2, func(_ int, _ *member, c *Config) {
+				w := newCluster(t, 2, func(_ int, _ *member, c *Config) {
 					c.Snapshots, c.Limits.MaxSnapshot, c.Limits.SnapshotTime = disk, 8<<20, time.Minute
 				})
 				begin := time.Now()
@@ -237,7 +237,7 @@ func TestMalformedSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				disk := new(shelf)
-				w := newWorld(t, 2, func(_ int, _ *member, c *Config) { c.Snapshots = disk })
+				w := newCluster(t, 2, func(_ int, _ *member, c *Config) { c.Snapshots = disk })
 				s := enter(t, w, snapshotLane)
 				_, err := s.Write(append(frameOf(t, m), 0, 0, 0, 0))
 				require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestMalformedSnapshots(t *testing.T) {
 func TestTruncatedSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		disk := new(shelf)
-		w := newWorld(t, 2, func(_ int, _ *member, c *Config) { c.Snapshots = disk })
+		w := newCluster(t, 2, func(_ int, _ *member, c *Config) { c.Snapshots = disk })
 		s := enter(t, w, snapshotLane)
 		_, err := s.Write(append(frameOf(t, snapshotOf(1, 2, nil)), 0, 0, 0, 1, 'x'))
 		require.NoError(t, err)

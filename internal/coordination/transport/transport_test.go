@@ -33,7 +33,7 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 // Every type that Raft sends arrives unchanged; each stream keeps its order.
 func TestMessagesArrive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, nil)
+		w := newCluster(t, 3, nil)
 		kinds := []raftpb.MessageType{
 			raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgAppResp,
 			raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndex, raftpb.MsgReadIndexResp, raftpb.MsgTimeoutNow,
@@ -80,7 +80,7 @@ func TestMessagesArrive(t *testing.T) {
 // Messages to itself, of another member, or to an unknown one are dropped and counted.
 func TestSendRefusesWhatIsNotRaftToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		m := w.members[0]
 		m.Send([]*raftpb.Message{
 			message(raftpb.MsgHup, 1, 2), message(raftpb.MsgProp, 1, 2), message(raftpb.MsgStorageAppend, 1, 2),
@@ -105,7 +105,7 @@ func TestSendRefusesWhatIsNotRaftToOthers(t *testing.T) {
 // A member that does not read costs the sender a bounded queue and no time; afterwards it receives again.
 func TestSlowReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, func(i int, m *member, c *Config) {
+		w := newCluster(t, 2, func(i int, m *member, c *Config) {
 			c.Limits.AppendBytes = 4 << 20
 			if i == 1 {
 				m.gate = make(chan struct{})
@@ -151,7 +151,7 @@ func TestMemberComesBack(t *testing.T) {
 	for name, away := range map[string]time.Duration{"short": 2 * time.Second, "longer": 20 * time.Second, "long": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t, 2, nil)
+				w := newCluster(t, 2, nil)
 				beat := func() {
 					w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2), appending(1, 2, 3, 100)})
 				}
@@ -184,7 +184,7 @@ func TestMemberComesBack(t *testing.T) {
 // An unreachable member is dialled for each message, and for none without one.
 func TestIdleLaneDoesNotDial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		w.wire.cut.Store(true)
 		for range 3 {
 			w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
@@ -198,7 +198,7 @@ func TestIdleLaneDoesNotDial(t *testing.T) {
 // A removed member keeps no stream in either direction, and no protected connection.
 func TestRecheckEndsStreamsOfTheRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, nil)
+		w := newCluster(t, 3, nil)
 		one, two := w.members[0], w.members[1]
 		exchange := func() {
 			one.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2), appending(1, 2, 1, 10), message(raftpb.MsgHeartbeat, 1, 3)})
@@ -236,7 +236,7 @@ func TestRecheckEndsStreamsOfTheRemoved(t *testing.T) {
 // A raft id that moves to another peer takes its streams along.
 func TestMemberMovesToAnotherPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 2, nil)
+		w := newCluster(t, 2, nil)
 		one, two := w.members[0], w.members[1]
 		two.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 2, 1)})
 		settle(time.Second)

@@ -223,16 +223,16 @@ func groupID() (id [32]byte) {
 	return id
 }
 
-// world is a group of members 1 to n on peers 0 to n-1, with one more peer outside.
-type world struct {
+// cluster is a group of members 1 to n on peers 0 to n-1, with one more peer outside.
+type cluster struct {
 	wire     *wire
 	group    *group
 	members  []*member
 	stranger host.Host
 }
 
-func newWorld(t testing.TB, n int, edit func(i int, m *member, c *Config)) *world {
-	w := &world{wire: newWire(t), group: &group{peers: make(map[uint64]peer.ID)}}
+func newCluster(t testing.TB, n int, edit func(i int, m *member, c *Config)) *cluster {
+	w := &cluster{wire: newWire(t), group: &group{peers: make(map[uint64]peer.ID)}}
 	all := hosts(t, w.wire, n+1)
 	w.stranger = all[n]
 	for i, h := range all[:n] {
@@ -248,7 +248,7 @@ func newWorld(t testing.TB, n int, edit func(i int, m *member, c *Config)) *worl
 	return w
 }
 
-func (w *world) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
+func (w *cluster) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
 	m := &member{host: h, counts: newCounts()}
 	c := Config{
 		Host: h, Group: groupID(), Member: id, Lookup: w.group.lookup, ConfigIndex: w.group.configIndex,

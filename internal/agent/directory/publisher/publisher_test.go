@@ -17,7 +17,7 @@ import (
 
 // A new leader receives all waiting registrations at once, in one command.
 func TestPullOnLeader(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	for i := range 1000 {
 		w.register(entry(fmt.Sprint(i), 80))
 	}
@@ -45,7 +45,7 @@ func TestPullOnLeader(t *testing.T) {
 
 // With a leader, changes leave at once; simultaneous changes leave together.
 func TestChangesAreGathered(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.lead()
 	w.run(time.Second)
 	sends := w.asked["send"]
@@ -70,7 +70,7 @@ func TestChangesAreGathered(t *testing.T) {
 
 // A new leader inherits the directory: no entry is sent again.
 func TestLeaderChanges(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
@@ -88,7 +88,7 @@ func TestLeaderChanges(t *testing.T) {
 // Registrations beyond one command go span by span, without a gap for correct
 // entries.
 func TestManyAreRegisteredInSpans(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	for i := range 3500 {
 		w.register(entry(fmt.Sprint(i), 80))
 	}
@@ -112,7 +112,7 @@ func TestManyAreRegisteredInSpans(t *testing.T) {
 
 // A late commit of a batch with an unknown result undoes no later change.
 func TestLateBatch(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.lead()
 	w.run(time.Second)
 	for _, d := range []time.Duration{time.Second, 3 * time.Second} { // before and after the next keepalive
@@ -133,7 +133,7 @@ func TestLateBatch(t *testing.T) {
 // A change during a list of all entries survives the possibly older list.
 func TestChangesWhilePulling(t *testing.T) {
 	for wait := range 20 * ms / ms {
-		w := newWorld(t, uint64(wait))
+		w := newFixture(t, uint64(wait))
 		w.register(entry("a", 80), entry("b", 80))
 		w.lead()
 		w.run(wait * ms)
@@ -148,7 +148,7 @@ func TestChangesWhilePulling(t *testing.T) {
 
 // Changes during a batch leave with the next one.
 func TestChangesMeanwhile(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.lead()
 	w.run(time.Second)
 	w.register(entry("a", 80))
@@ -180,7 +180,7 @@ func TestChangesMeanwhile(t *testing.T) {
 
 // Entries missing in a restored backup return within one round of keepalives.
 func TestGroupIsRestored(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
@@ -200,7 +200,7 @@ func TestGroupIsRestored(t *testing.T) {
 
 // The end of a lease ends all entries; a new lease gets all of them again.
 func TestLeaseIsLost(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
@@ -217,7 +217,7 @@ func TestLeaseIsLost(t *testing.T) {
 	require.Equal(t, 2, w.asked["grant"])
 
 	// Another owner may have the id.
-	w = newWorld(t, 1)
+	w = newFixture(t, 1)
 	w.apply(coord.Command{Owner: "stranger", Op: &coord.LeaseGrant{ID: home, TTL: 1e6}})
 	w.register(entry("a", 80))
 	w.lead()
@@ -228,7 +228,7 @@ func TestLeaseIsLost(t *testing.T) {
 
 // A peer drops a moved application and takes it back after a new registration.
 func TestEntriesOfOthers(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
 	take := entry("a", 81)
 	take.Adopt = true
@@ -253,7 +253,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	require.Zero(t, w.pub.State().Foreign)
 
 	// The same without a leader at that time, followed by a resync.
-	next := newWorld(t, 1)
+	next := newFixture(t, 1)
 	other = next.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
 	next.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
 	next.register(take)
@@ -264,7 +264,7 @@ func TestEntriesOfOthers(t *testing.T) {
 
 // The end of an owner frees its entries.
 func TestEntriesOfTheDead(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.register(entry("b", 80))
 	w.lead()
 	w.run(time.Second)
@@ -283,7 +283,7 @@ func TestEntriesOfTheDead(t *testing.T) {
 // Without room for all, the fitting entries are present and the others block
 // nothing.
 func TestNoRoomForAll(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	limits := w.group.Limits()
 	limits.LeaseKeys = 20
 	w.index++
@@ -310,7 +310,7 @@ func TestNoRoomForAll(t *testing.T) {
 
 // A rejected entry does not block others.
 func TestEntryIsRefused(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	bad := coord.Entry{Key: key("bad"), Value: []byte("no instance")}
 	w.register(entry("a", 80), bad, entry("c", 80))
 	w.lead()
@@ -331,7 +331,7 @@ func TestEntryIsRefused(t *testing.T) {
 
 // A later process of the peer stays undisturbed, and its entries end with it.
 func TestAnotherProcess(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
@@ -353,7 +353,7 @@ func TestAnotherProcess(t *testing.T) {
 // correct directory within one round of keepalives, and to silence afterwards.
 func TestDirectoryComesToBeRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, rapid.Uint64().Draw(t, "seed"))
+		w := newFixture(t, rapid.Uint64().Draw(t, "seed"))
 		other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e9}}).Lease
 		w.faulty = true
 		var backup []byte

@@ -19,7 +19,7 @@ import (
 // town is a group and peers that follow its leader and publish their entries:
 // the scenes of the design document "Service Discovery Race Condition", played
 // by the real state machines in virtual time.
-type town struct {
+type cluster struct {
 	t      *testing.T
 	rng    *rand.Rand
 	now    time.Duration
@@ -34,15 +34,15 @@ type town struct {
 	heed   func(cmd coord.Command, r coord.Result) // nil: none
 }
 
-func newTown(t *testing.T, seed uint64) *town {
-	return &town{
+func newCluster(t *testing.T, seed uint64) *cluster {
+	return &cluster{
 		t: t, rng: rand.New(rand.NewPCG(seed, 3)), group: machine.New(), ends: map[coord.LeaseID]time.Duration{},
 	}
 }
 
-func (w *town) after(d time.Duration, f func()) { w.queue = append(w.queue, arrival{w.now + d, f}) }
+func (w *cluster) after(d time.Duration, f func()) { w.queue = append(w.queue, arrival{w.now + d, f}) }
 
-func (w *town) run(d time.Duration) {
+func (w *cluster) run(d time.Duration) {
 	for end := w.now + d; ; {
 		first := -1
 		for i, a := range w.queue {
@@ -62,7 +62,7 @@ func (w *town) run(d time.Duration) {
 }
 
 // elect makes a leader. Peers learn of it a little later.
-func (w *town) elect(leader string) {
+func (w *cluster) elect(leader string) {
 	w.term++
 	term := w.term
 	w.leader = leader
@@ -74,10 +74,10 @@ func (w *town) elect(leader string) {
 }
 
 // depose removes the leader.
-func (w *town) depose() { w.leader = "" }
+func (w *cluster) depose() { w.leader = "" }
 
 // expire ends leases during a term.
-func (w *town) expire(term uint64) {
+func (w *cluster) expire(term uint64) {
 	if w.leader == "" || w.term != term {
 		return
 	}
@@ -89,7 +89,7 @@ func (w *town) expire(term uint64) {
 	w.after(100*ms, func() { w.expire(term) })
 }
 
-func (w *town) apply(cmd coord.Command) coord.Result {
+func (w *cluster) apply(cmd coord.Command) coord.Result {
 	w.index++
 	before := w.available()
 	r, e := w.group.Apply(w.index, 1, cmd)
@@ -109,7 +109,7 @@ func (w *town) apply(cmd coord.Command) coord.Result {
 }
 
 // available counts the instances of service web.
-func (w *town) available() int {
+func (w *cluster) available() int {
 	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan(instance.Name{Namespace: "default", Service: "web"})})
 	require.NoError(w.t, err)
 	return len(page.Keys)
@@ -117,7 +117,7 @@ func (w *town) available() int {
 
 // resident is a peer.
 type resident struct {
-	*town
+	*cluster
 	name     string
 	id       coord.LeaseID
 	life     uint32
@@ -131,8 +131,8 @@ type resident struct {
 	publishes time.Duration // time of the publisher's alarm
 }
 
-func (w *town) settle(i int) *resident {
-	r := &resident{town: w, name: fmt.Sprint("peer-", i), id: coord.LeaseID(1000 + i), registry: map[string]coord.Entry{}}
+func (w *cluster) settle(i int) *resident {
+	r := &resident{cluster: w, name: fmt.Sprint("peer-", i), id: coord.LeaseID(1000 + i), registry: map[string]coord.Entry{}}
 	w.peers = append(w.peers, r)
 	return r
 }
@@ -196,7 +196,7 @@ func (r *resident) alarm(set *time.Duration, at time.Duration, f func()) {
 	})
 }
 
-func (w *town) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
+func (w *cluster) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
 
 func (r *resident) publish(e publisher.Event) {
 	step := r.pub.Advance(r.now, e)
@@ -248,7 +248,7 @@ func (r *resident) call(do func() publisher.Event, failed publisher.Event) {
 }
 
 // requireComplete checks that the directory has each running instance once.
-func (w *town) requireComplete() {
+func (w *cluster) requireComplete() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
 	for _, r := range w.peers {
@@ -271,7 +271,7 @@ func (w *town) requireComplete() {
 // start with a leader, a late registration, and a change of leader, which keeps
 // the directory.
 func TestScenes(t *testing.T) {
-	w := newTown(t, 1)
+	w := newCluster(t, 1)
 	one, two := w.settle(1), w.settle(2)
 	one.register(entry("abc123", 80))
 	one.start()
@@ -308,7 +308,7 @@ func TestScenes(t *testing.T) {
 // once.
 func TestAnyOrderOfStarts(t *testing.T) {
 	for seed := range uint64(50) {
-		w := newTown(t, seed)
+		w := newCluster(t, seed)
 		for i := range 8 {
 			r := w.settle(i)
 			for k := range 1 + w.rng.IntN(3) {

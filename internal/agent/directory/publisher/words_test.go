@@ -18,7 +18,7 @@ import (
 // peers are cut off beyond the end of their leases. It records the last
 // committed decision about each key.
 type words struct {
-	*town
+	*cluster
 	last map[string]string // by key: the peer of the last registration; "" after a deregistration
 	from map[string]string // by key: the peer of the last deregistration
 	left map[string]bool   // keys with a deregistration not committed yet
@@ -26,7 +26,7 @@ type words struct {
 }
 
 func newWords(t *testing.T, seed uint64, peers int) *words {
-	w := &words{town: newTown(t, seed), last: map[string]string{}, from: map[string]string{}, left: map[string]bool{}}
+	w := &words{cluster: newCluster(t, seed), last: map[string]string{}, from: map[string]string{}, left: map[string]bool{}}
 	w.heed = w.note
 	for i := range peers {
 		r := w.settle(i)
@@ -176,7 +176,7 @@ func TestLastWordOfApplications(t *testing.T) {
 // TestSinceIsKept checks that repeated sends and changes of an instance keep
 // the revision of its registration.
 func TestSinceIsKept(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.lead()
 	w.run(time.Second)
 	take := entry("a", 80)
@@ -207,7 +207,7 @@ func TestSinceIsKept(t *testing.T) {
 // TestRegistrationGivesWay checks that a registration that yielded to another
 // owner is retried only as a repetition.
 func TestRegistrationGivesWay(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.lead()
 	w.run(time.Second)
 	take := entry("a", 80)

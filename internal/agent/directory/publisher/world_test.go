@@ -37,7 +37,7 @@ func entry(id string, port int) coord.Entry {
 }
 
 // world is a registry, its Publisher, and a group behind a faulty network.
-type world struct {
+type fixture struct {
 	t     require.TestingT
 	rng   *rand.Rand
 	now   time.Duration
@@ -66,8 +66,8 @@ type arrival struct {
 	what func()
 }
 
-func newWorld(t require.TestingT, seed uint64) *world {
-	w := &world{
+func newFixture(t require.TestingT, seed uint64) *fixture {
+	w := &fixture{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), group: machine.New(), ends: map[coord.LeaseID]time.Duration{},
 		registry: map[string]coord.Entry{}, asked: map[string]int{},
 	}
@@ -76,7 +76,7 @@ func newWorld(t require.TestingT, seed uint64) *world {
 }
 
 // start starts a new process of the peer.
-func (w *world) start() {
+func (w *fixture) start() {
 	w.life++
 	life := w.life
 	w.pub = publisher.New(publisher.Config{Lease: home, Incarnation: life, Jitter: w.rng.Float64})
@@ -85,7 +85,7 @@ func (w *world) start() {
 }
 
 // later schedules an event of this process.
-func (w *world) later(d time.Duration, f func()) {
+func (w *fixture) later(d time.Duration, f func()) {
 	life := w.life
 	w.queue = append(w.queue, arrival{w.now + d, func() {
 		if life == w.life {
@@ -94,7 +94,7 @@ func (w *world) later(d time.Duration, f func()) {
 	}})
 }
 
-func (w *world) step(e publisher.Event) {
+func (w *fixture) step(e publisher.Event) {
 	s := w.pub.Advance(w.now, e)
 	w.wake = s.Wake
 	w.lost = append(w.lost, s.Lost...)
@@ -123,13 +123,13 @@ func (w *world) step(e publisher.Event) {
 	}
 }
 
-func (w *world) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
+func (w *fixture) delay() time.Duration { return time.Duration(1+w.rng.IntN(4)) * ms }
 
 var errGone = fault.New("test", fault.Unavailable, "nobody leads")
 
 // request sends a command. The network may lose it, lose its answer, or delay
 // it for long.
-func (w *world) request(op coord.Op, answer func(coord.Result, error) publisher.Event) {
+func (w *fixture) request(op coord.Op, answer func(coord.Result, error) publisher.Event) {
 	cmd := coord.Command{Owner: peer, Op: op}
 	if late := w.hold; late > 0 {
 		w.hold = 0
@@ -150,7 +150,7 @@ func (w *world) request(op coord.Op, answer func(coord.Result, error) publisher.
 	})
 }
 
-func (w *world) apply(cmd coord.Command) coord.Result {
+func (w *fixture) apply(cmd coord.Command) coord.Result {
 	w.index++
 	r, e := w.group.Apply(w.index, 1, cmd)
 	for _, l := range e.Granted {
@@ -162,7 +162,7 @@ func (w *world) apply(cmd coord.Command) coord.Result {
 	return r
 }
 
-func (w *world) keepAlive(id coord.LeaseID) {
+func (w *fixture) keepAlive(id coord.LeaseID) {
 	if w.faulty && w.rng.IntN(4) == 0 {
 		w.later(w.delay(), func() { w.step(publisher.Renewed{Err: errGone}) })
 		return
@@ -178,7 +178,7 @@ func (w *world) keepAlive(id coord.LeaseID) {
 }
 
 // run lets time pass: deliveries, alarms and ends of leases.
-func (w *world) run(d time.Duration) {
+func (w *fixture) run(d time.Duration) {
 	for end, busy := w.now+d, 0; ; busy++ {
 		require.Less(w.t, busy, 100_000, "it goes round and round")
 		at, do := end+1, func() {}
@@ -213,7 +213,7 @@ func (w *world) run(d time.Duration) {
 }
 
 // register changes the registry and informs the Publisher.
-func (w *world) register(entries ...coord.Entry) {
+func (w *fixture) register(entries ...coord.Entry) {
 	for _, e := range entries {
 		kept := e
 		kept.Adopt = false
@@ -222,20 +222,20 @@ func (w *world) register(entries ...coord.Entry) {
 	w.step(publisher.Local{Puts: entries})
 }
 
-func (w *world) deregister(keys ...string) {
+func (w *fixture) deregister(keys ...string) {
 	for _, key := range keys {
 		delete(w.registry, key)
 	}
 	w.step(publisher.Local{Deletes: keys})
 }
 
-func (w *world) lead() {
+func (w *fixture) lead() {
 	w.term++
 	w.step(publisher.Leader{Term: w.term})
 }
 
 // directory returns the entries of the group with their owners.
-func (w *world) directory() map[string]string {
+func (w *fixture) directory() map[string]string {
 	all := map[string]string{}
 	page, err := w.group.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
 	require.NoError(w.t, err)
@@ -247,7 +247,7 @@ func (w *world) directory() map[string]string {
 }
 
 // mine returns the entries the directory should have of this peer.
-func (w *world) mine() map[string]string {
+func (w *fixture) mine() map[string]string {
 	all := map[string]string{}
 	for key, e := range w.registry {
 		all[key] = fmt.Sprintf("%s:%x", peer, e.Value)
