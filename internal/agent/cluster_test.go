@@ -157,7 +157,7 @@ func (d *clusterPeer) commit(ctx context.Context) {
 	}
 }
 
-// take commits the pending changes of a locked desk and returns its foreign
+// take commits the pending changes of a locked peer and returns its foreign
 // keys.
 func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 	g.mu.Lock()
@@ -199,7 +199,7 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 	return lost
 }
 
-// lose informs a desk of an adopted key.
+// lose informs a peer of an adopted key.
 func (d *clusterPeer) lose(k instance.Key) {
 	d.mu.Lock()
 	if _, pending := d.pending[k]; !pending {

@@ -22,7 +22,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// lab is a Checker with a fake network and all its reports.
+// fixture is a Checker with a fake network and all its reports.
 type fixture struct {
 	*health.Checker
 	t *testing.T

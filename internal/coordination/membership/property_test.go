@@ -113,7 +113,7 @@ func safe(t *rapid.T, c membership.Config, state membership.State, change member
 
 const tick = 3 * s
 
-// world is a group whose peers die for good, or lose their disks, one after the other.
+// cluster is a group whose peers die for good, or lose their disks, one after the other.
 type cluster struct {
 	config  membership.Config
 	now     time.Duration

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// town is a group and peers that follow its leader and publish their entries:
+// cluster is a group and peers that follow its leader and publish their entries:
 // the scenes of the design document "Service Discovery Race Condition", played
 // by the real state machines in virtual time.
 type cluster struct {

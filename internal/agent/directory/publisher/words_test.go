@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// words is a town with applications that move between peers and leave, while
+// words is a cluster with applications that move between peers and leave, while
 // peers are cut off beyond the end of their leases. It records the last
 // committed decision about each key.
 type words struct {

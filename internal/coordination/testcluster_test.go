@@ -32,7 +32,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// world is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
+// testCluster is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
 // transport has its own tests.
 type testCluster struct {
 	t     *testing.T

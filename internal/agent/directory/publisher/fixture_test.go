@@ -36,7 +36,7 @@ func entry(id string, port int) coord.Entry {
 	return coord.Entry{Key: key(id), Value: value}
 }
 
-// world is a registry, its Publisher, and a group behind a faulty network.
+// fixture is a registry, its Publisher, and a group behind a faulty network.
 type fixture struct {
 	t     require.TestingT
 	rng   *rand.Rand

@@ -17,7 +17,7 @@ type scheduler struct {
 	queue events
 	made  uint64
 	procs []*proc
-	fail  error    // the first breach: the world stops
+	fail  error    // the first breach: the scheduler stops
 	story []string // recent events, for the reader of a breach
 }
 
@@ -93,7 +93,7 @@ func (w *scheduler) between(from, to time.Duration) time.Duration {
 // chance draws true with a probability.
 func (w *scheduler) chance(p float64) bool { return w.rng.Float64() < p }
 
-// proc is sequential behaviour in the world: a coroutine, of which one runs at a time.
+// proc is sequential behaviour under the scheduler: a coroutine, of which one runs at a time.
 type proc struct {
 	*scheduler
 	next  func() (struct{}, bool)
@@ -101,7 +101,7 @@ type proc struct {
 	yield func(struct{}) bool
 }
 
-// stopped unwinds a proc after the end of its world.
+// stopped unwinds a proc after the end of its scheduler.
 type stopped struct{}
 
 // spawn starts a proc now.
