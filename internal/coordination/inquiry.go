@@ -116,7 +116,8 @@ func (q *inquiry) glance(at peer.ID) {
 	}
 }
 
-// greet glances at all peers that may be members. Members of two incarnations learn of each other only by it.
+// greet glances at all peers that may be members. This is the only contact between members of two
+// incarnations.
 func (q *inquiry) greet() {
 	for _, at := range q.peers() {
 		q.glance(at)

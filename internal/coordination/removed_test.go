@@ -10,8 +10,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// TestRemovedWhileAway: a learner or voter is cut off until its replacement. After its return it has no
-// notice, and its believed leader may be gone. Its clients are served all the same, with fresh reads.
+// TestRemovedWhileAway: a learner or voter is cut off until its replacement. It returns
+// without notice, possibly with a lost leader. It still serves its clients, with fresh reads.
 func TestRemovedWhileAway(t *testing.T) {
 	for name, pick := range map[string]func(coord.GroupState) string{
 		"learner": func(s coord.GroupState) string { return s.Learners[0].Peer },

@@ -40,7 +40,7 @@ type testCluster struct {
 	peers []*node
 }
 
-// node is one peer, which can stop and start.
+// node is a peer of the test; tests stop and start it.
 type node struct {
 	*coordination.Plane // nil while stopped
 	host                host.Host

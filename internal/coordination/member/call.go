@@ -180,7 +180,7 @@ func (m *Member) Remaining(id coord.LeaseID) (time.Duration, bool) {
 	return m.replica.Remaining(m.config.Now(), id)
 }
 
-// Status describes the member at its last tick or change. The Members are shared and must not be changed.
+// Status describes the member at its last tick or change. Callers share Members: treat them as read-only.
 func (m *Member) Status() replica.Status { return *m.status.Load() }
 
 // Members returns the members of Status.

@@ -321,7 +321,7 @@ func TestBoundsWhatWaits(t *testing.T) {
 	require.ErrorIs(t, l.await(read).Err, fault.LimitReached)
 }
 
-// What no member sends is refused, and Raft does not see it.
+// TestRefusesMessages: a replica refuses foreign messages before they reach Raft.
 func TestRefusesMessages(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()

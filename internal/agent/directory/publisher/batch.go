@@ -186,8 +186,8 @@ func (p *Publisher) putBack(b *coord.RegisterBatch) {
 	p.entries.due = p.now
 }
 
-// narrow halves the batch size to find the entries without room. They must not
-// block other entries, nor deletions, which make room.
+// narrow halves the batch size to find the entries without room. Other
+// entries continue, and deletions make room.
 func (p *Publisher) narrow(b *coord.RegisterBatch, err error) {
 	if len(b.Puts)+len(b.Deletes) == 1 {
 		p.reject(b.Puts[0].Key, err)
